@@ -1,0 +1,129 @@
+//! What a check on the store costs, and the longest that one call ever takes.
+//!
+//! ```sh
+//! cargo bench -p tidegate-memory --bench store
+//! ```
+//!
+//! One thread, subjects of 20 bytes, medians of 5 runs. `worst` is the slowest single call of a run:
+//! on a machine with other work to do that includes the time for which the thread was not running.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use tidegate_memory::{Call, Charge, Clock, ManualClock, MemoryStore, Policy, Timestamp};
+
+const MILLION: u32 = 1_000_000;
+const RUNS: usize = 5;
+
+fn main() {
+    let subjects: Vec<String> = (0..MILLION).map(|n| format!("subject:{n:012}")).collect();
+    println!("| check | ns, median | worst, median | bytes per key |");
+    println!("|---|---|---|---|");
+    for text in [
+        "token-bucket 1000/1s burst 1000000",
+        "fixed-window 1000000000/1h",
+        "sliding-counter 100000/1h",
+        "sliding-log 100/1s",
+    ] {
+        let policy: Policy = text.parse().unwrap();
+        row(&format!("one hot key, `{text}`"), || hot(&policy, &subjects));
+    }
+    let policy: Policy = "gcra 60/1m burst 1000".parse().unwrap();
+    for keys in [100_000, MILLION] {
+        row(&format!("{keys} known keys, in random order"), || known(&policy, &subjects, keys));
+    }
+    row("1,000,000 keys come", || come(&policy, &subjects).0);
+    row("1,000,000 keys have expired, as many others come", || go(&policy, &subjects));
+    row("a flood of new keys on a full store", || flood(&policy));
+}
+
+/// What one run gave.
+struct Run {
+    per_call: Duration,
+    worst: Duration,
+    bytes_per_key: usize,
+}
+
+fn row(name: &str, mut run: impl FnMut() -> Run) {
+    let runs: Vec<Run> = (0..RUNS).map(|_| run()).collect();
+    let median = |of: &dyn Fn(&Run) -> Duration| {
+        let mut all: Vec<Duration> = runs.iter().map(of).collect();
+        all.sort();
+        all[RUNS / 2]
+    };
+    println!(
+        "| {name} | {} | {:?} | {} |",
+        median(&|run| run.per_call).as_nanos(),
+        median(&|run| run.worst),
+        runs[0].bytes_per_key,
+    );
+}
+
+/// Calls on subjects one after another; timed as a whole, and again one by one for the worst.
+fn time<'s>(
+    store: &MemoryStore<impl Clock>,
+    policy: &Policy,
+    subjects: impl Iterator<Item = &'s [u8]>,
+) -> Run {
+    let (mut calls, mut worst) = (0, Duration::ZERO);
+    let started = Instant::now();
+    let mut last = started;
+    for subject in subjects {
+        let charge = [Charge::new(policy, subject)];
+        let _ = black_box(store.decide_now(black_box(&Call::acquire(&charge)))).unwrap();
+        calls += 1;
+        if calls % 16 == 0 {
+            // The longest stretch of 16 calls: reading the clock at each would cost as much as they.
+            let now = Instant::now();
+            worst = worst.max(now - last);
+            last = now;
+        }
+    }
+    let per_call = started.elapsed() / calls;
+    Run { per_call, worst, bytes_per_key: store.bytes() / store.len() }
+}
+
+fn hot(policy: &Policy, subjects: &[String]) -> Run {
+    let store = MemoryStore::new();
+    time(&store, policy, std::iter::repeat_n(subjects[0].as_bytes(), 2_000_000))
+}
+
+fn random(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16
+}
+
+fn known(policy: &Policy, subjects: &[String], keys: u32) -> Run {
+    let store = MemoryStore::builder().max_keys(1 << 21).build();
+    let place = |n: u64| usize::try_from(random(n) % u64::from(keys)).unwrap();
+    time(&store, policy, subjects[..keys as usize].iter().map(String::as_bytes));
+    time(&store, policy, (0..2_000_000).map(|n| subjects[place(n)].as_bytes()))
+}
+
+fn come(policy: &Policy, subjects: &[String]) -> (Run, MemoryStore<ManualClock>, ManualClock) {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let store = MemoryStore::builder().max_keys(1 << 21).clock(clock.clone()).build();
+    (time(&store, policy, subjects.iter().map(String::as_bytes)), store, clock)
+}
+
+fn go(policy: &Policy, subjects: &[String]) -> Run {
+    let (_, store, clock) = come(policy, subjects);
+    clock.advance(Duration::from_secs(86_400));
+    let others: Vec<String> =
+        subjects.iter().map(|subject| subject.replace("sub", "SUB")).collect();
+    time(&store, policy, others.iter().map(String::as_bytes))
+}
+
+fn flood(policy: &Policy) -> Run {
+    let store = MemoryStore::builder().max_keys(100_000).build();
+    let keys: Vec<[u8; 20]> = (0..1_000_000_u64)
+        .map(|n| {
+            let mut key = [0; 20];
+            key[..8].copy_from_slice(&random(n).to_le_bytes());
+            key
+        })
+        .collect();
+    time(&store, policy, keys[..200_000].iter().map(|key| &key[..]));
+    time(&store, policy, keys[200_000..].iter().map(|key| &key[..]))
+}

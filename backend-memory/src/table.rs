@@ -1,0 +1,490 @@
+//! A hash table with a hard bound, that is swept a block at a time.
+//!
+//! Open addressing with linear probing. A byte per slot tells most misses from a hit without
+//! touching the entry; removing shifts entries back instead of leaving tombstones, so a table at its
+//! bound can be churned for ever without growing. For each block of slots there is a lower bound on
+//! the times at which its entries recover, so that sweeping looks only where something may be found,
+//! and "is there any recovered entry at all" is answered without a scan.
+
+use std::ops::Range;
+
+/// Slots in a block.
+const BLOCK: usize = 32;
+
+/// What the table holds.
+pub(crate) trait Item {
+    /// From when on the item no longer matters. May move on while the item is in the table, and back
+    /// only through [`Table::touched`].
+    fn recovers_at(&self) -> u64;
+
+    /// Whether the item keeps something outside of the table. Does not change while it is in it,
+    /// unless [`Table::touched`] is told.
+    fn spills(&self) -> bool;
+}
+
+/// Which items are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    All,
+    /// Those that keep something outside of the table.
+    Spilling,
+}
+
+/// When the first item of a block recovers, at the earliest: of all, and of those that spill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Earliest {
+    all: u64,
+    spilling: u64,
+}
+
+impl Earliest {
+    const NEVER: Self = Self { all: u64::MAX, spilling: u64::MAX };
+
+    fn add(&mut self, item: &impl Item) -> u64 {
+        let recovers_at = item.recovers_at();
+        self.all = self.all.min(recovers_at);
+        if item.spills() {
+            self.spilling = self.spilling.min(recovers_at);
+        }
+        recovers_at
+    }
+
+    fn of(self, which: Which) -> u64 {
+        match which {
+            Which::All => self.all,
+            Which::Spilling => self.spilling,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    /// 0 for a free slot, else seven bits of the hash and a high one.
+    tags: Box<[u8]>,
+    slots: Box<[Option<T>]>,
+    /// For each block, bounds that no item of it goes below.
+    earliest: Box<[Earliest]>,
+    len: usize,
+    /// The most items that there may ever be.
+    most: usize,
+    /// The block to sweep next.
+    hand: usize,
+    /// The block that is the first to give something up, of those that might.
+    turn: usize,
+}
+
+impl<T: Item> Table<T> {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            tags: Box::default(),
+            slots: Box::default(),
+            earliest: Box::default(),
+            len: 0,
+            most,
+            hand: 0,
+            turn: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The most items that there may be.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Bytes that the table takes, apart from what its items keep elsewhere.
+    pub(crate) fn bytes(&self) -> usize {
+        Self::bytes_of(self.slots.len())
+    }
+
+    /// Bytes that a table takes at its bound.
+    pub(crate) fn most_bytes(most: usize) -> usize {
+        Self::bytes_of(slots_for(most))
+    }
+
+    fn bytes_of(slots: usize) -> usize {
+        slots * (1 + size_of::<Option<T>>()) + slots.div_ceil(BLOCK) * size_of::<Earliest>()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().flatten()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        self.slots.get(index)?.as_ref()
+    }
+
+    /// Changes an item. Afterwards call [`touched`](Self::touched) if it may recover earlier now.
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.slots.get_mut(index)?.as_mut()
+    }
+
+    pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        let wanted = tag(hash);
+        let mut index = self.home(hash);
+        loop {
+            match self.tags[index] {
+                0 => return None,
+                tag if tag == wanted && self.slots[index].as_ref().is_some_and(&is) => {
+                    return Some(index);
+                }
+                _ => index = self.next(index),
+            }
+        }
+    }
+
+    /// Inserts an item that is not there yet. There must be room.
+    pub(crate) fn insert(&mut self, hash: u64, item: T, hash_of: impl Fn(&T) -> u64) -> usize {
+        if (self.len + 1) * 16 > self.slots.len() * LOAD {
+            self.grow(hash_of);
+        }
+        self.place(hash, item)
+    }
+
+    /// Removes the item at `index`. Others may move.
+    pub(crate) fn remove(&mut self, index: usize, hash_of: impl Fn(&T) -> u64) -> Option<T> {
+        let removed = self.slots[index].take()?;
+        self.len -= 1;
+        let (mut hole, mut at) = (index, self.next(index));
+        while let Some(item) = &self.slots[at] {
+            let home = self.home(hash_of(item));
+            // The item may fill the hole unless its home lies after the hole, on the way to it.
+            if self.way(home, at) >= self.way(hole, at) {
+                self.tags[hole] = self.tags[at];
+                self.slots[hole] = self.slots[at].take();
+                self.touched(hole);
+                hole = at;
+            }
+            at = self.next(at);
+        }
+        self.tags[hole] = 0;
+        Some(removed)
+    }
+
+    /// Says that the item at `index` may recover earlier than before.
+    pub(crate) fn touched(&mut self, index: usize) {
+        if let Some(item) = &self.slots[index] {
+            self.earliest[index / BLOCK].add(item);
+        }
+    }
+
+    /// Learns anew when the first item around `index` recovers, after the one there was removed.
+    pub(crate) fn look_again(&mut self, index: usize) {
+        self.refresh(index / BLOCK);
+    }
+
+    /// Looks at one more block, and removes what has recovered there.
+    pub(crate) fn sweep_on(&mut self, now: u64, hash_of: impl Fn(&T) -> u64, gone: impl FnMut(T)) {
+        if self.earliest.get(self.hand).is_some_and(|earliest| earliest.all <= now) {
+            self.sweep_block(self.hand, now, hash_of, gone);
+        }
+        self.hand += 1;
+        if self.hand >= self.earliest.len() {
+            self.hand = 0;
+        }
+    }
+
+    /// Removes at least one recovered item, unless there is none in the whole table.
+    pub(crate) fn sweep_any(
+        &mut self,
+        now: u64,
+        hash_of: impl Fn(&T) -> u64,
+        mut gone: impl FnMut(T),
+    ) {
+        let before = self.len;
+        while self.len == before {
+            let Some(block) = self.earliest.iter().position(|earliest| earliest.all <= now) else {
+                return;
+            };
+            // Finds something, or learns that there is nothing: the bound of the block rises.
+            self.sweep_block(block, now, &hash_of, &mut gone);
+        }
+    }
+
+    /// The item that recovers first of those that may go.
+    pub(crate) fn soonest(&mut self, which: Which, may_go: impl Fn(&T) -> bool) -> Option<usize> {
+        let may_go = |item: &T| (which == Which::All || item.spills()) && may_go(item);
+        let mut best: Option<(u64, usize)> = None;
+        let mut done: Option<(u64, usize, usize)> = None;
+        loop {
+            // Blocks in the order of their bounds, until no other can hold anything earlier. Of equals
+            // the next in turn: if it were always the first, the others would fill up.
+            let bounds = self.earliest.iter().map(|earliest| earliest.of(which));
+            let turn = |block| block + if block < self.turn { self.earliest.len() } else { 0 };
+            let next = (bounds.zip(0..).map(|(bound, block)| (bound, turn(block), block)))
+                .filter(|next| done.is_none_or(|done| *next > done))
+                .min();
+            let next = next.filter(|(bound, ..)| best.is_none_or(|best| best.0 > *bound));
+            let Some((bound, order, block)) = next else {
+                let (_, index) = best?;
+                self.turn = index / BLOCK + 1;
+                return Some(index);
+            };
+            let (earliest, first) = self.look_at(block, may_go);
+            self.earliest[block] = earliest;
+            // A bound that was too low has risen now: the block's turn comes later.
+            if earliest.of(which) == bound {
+                best = best.into_iter().chain(first).min();
+                done = Some((bound, order, block));
+            }
+        }
+    }
+
+    /// The bounds of a block, and its item that recovers first of those that may go.
+    fn look_at(
+        &self,
+        block: usize,
+        may_go: impl Fn(&T) -> bool,
+    ) -> (Earliest, Option<(u64, usize)>) {
+        let (mut earliest, mut first) = (Earliest::NEVER, None);
+        for index in self.block(block) {
+            let Some(item) = &self.slots[index] else { continue };
+            let recovers_at = earliest.add(item);
+            let is_first = first.is_none_or(|(best, _)| recovers_at < best);
+            if is_first && may_go(item) {
+                first = Some((recovers_at, index));
+            }
+        }
+        (earliest, first)
+    }
+
+    fn sweep_block(
+        &mut self,
+        block: usize,
+        now: u64,
+        hash_of: impl Fn(&T) -> u64,
+        mut gone: impl FnMut(T),
+    ) {
+        for index in self.block(block) {
+            // Removing shifts another item in, which may have recovered too.
+            while self.slots[index].as_ref().is_some_and(|item| item.recovers_at() <= now) {
+                if let Some(item) = self.remove(index, &hash_of) {
+                    gone(item);
+                }
+            }
+        }
+        self.refresh(block);
+    }
+
+    fn refresh(&mut self, block: usize) {
+        self.earliest[block] = self.look_at(block, |_| false).0;
+    }
+
+    fn block(&self, block: usize) -> Range<usize> {
+        block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
+    }
+
+    fn grow(&mut self, hash_of: impl Fn(&T) -> u64) {
+        let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, slots_for(self.most));
+        let old = std::mem::take(&mut self.slots);
+        self.tags = vec![0; slots].into();
+        self.slots = std::iter::repeat_with(|| None).take(slots).collect();
+        self.earliest = vec![Earliest::NEVER; slots.div_ceil(BLOCK)].into();
+        (self.len, self.hand, self.turn) = (0, 0, 0);
+        for item in old.into_iter().flatten() {
+            self.place(hash_of(&item), item);
+        }
+    }
+
+    fn place(&mut self, hash: u64, item: T) -> usize {
+        let mut index = self.home(hash);
+        while self.tags[index] != 0 {
+            index = self.next(index);
+        }
+        self.tags[index] = tag(hash);
+        self.slots[index] = Some(item);
+        self.len += 1;
+        self.touched(index);
+        index
+    }
+
+    /// The slot where the search for a hash begins: the hash scaled to the number of slots.
+    fn home(&self, hash: u64) -> usize {
+        let scaled = (u128::from(hash) * self.slots.len() as u128) >> 64;
+        usize::try_from(scaled).unwrap_or(0)
+    }
+
+    fn next(&self, index: usize) -> usize {
+        if index + 1 == self.slots.len() { 0 } else { index + 1 }
+    }
+
+    /// How many steps of probing lead from one slot to another.
+    fn way(&self, from: usize, to: usize) -> usize {
+        if from <= to { to - from } else { to + self.slots.len() - from }
+    }
+}
+
+/// At most 13 of 16 slots are taken.
+const LOAD: usize = 13;
+
+fn slots_for(items: usize) -> usize {
+    (items * 16).div_ceil(LOAD).max(8)
+}
+
+/// The low bits: the high ones choose the slot.
+fn tag(hash: u64) -> u8 {
+    0x80 | hash.to_le_bytes()[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq)]
+    struct Thing {
+        key: u64,
+        recovers_at: u64,
+    }
+
+    impl Item for Thing {
+        fn recovers_at(&self) -> u64 {
+            self.recovers_at
+        }
+
+        fn spills(&self) -> bool {
+            self.key.is_multiple_of(3)
+        }
+    }
+
+    /// Few different hashes, near both ends of the table, so that runs are long and wrap around.
+    fn hash_of_key(key: u64) -> u64 {
+        [0, 1 << 60, u64::MAX, u64::MAX - (1 << 61)][usize::try_from(key % 4).unwrap()]
+    }
+
+    fn hash_of(thing: &Thing) -> u64 {
+        hash_of_key(thing.key)
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(u64, u64),
+        Remove(u64),
+        Move(u64, u64),
+        SweepOn(u64),
+        SweepAny(u64),
+        Soonest(bool, u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (key, time) = (|| 0..40_u64, || 0..20_u64);
+        prop_oneof![
+            4 => (key(), time()).prop_map(|(key, at)| Step::Insert(key, at)),
+            2 => key().prop_map(Step::Remove),
+            2 => (key(), time()).prop_map(|(key, at)| Step::Move(key, at)),
+            1 => time().prop_map(Step::SweepOn),
+            1 => time().prop_map(Step::SweepAny),
+            2 => (any::<bool>(), key()).prop_map(|(spilling, key)| Step::Soonest(spilling, key)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn a_table_holds_what_a_map_holds(steps in prop::collection::vec(step(), 1..120)) {
+            let mut table = Table::new(30);
+            let mut model: HashMap<u64, u64> = HashMap::new();
+            for step in steps {
+                match step {
+                    Step::Insert(key, recovers_at) => {
+                        if model.len() < table.most() && !model.contains_key(&key) {
+                            table.insert(hash_of_key(key), Thing { key, recovers_at }, hash_of);
+                            model.insert(key, recovers_at);
+                        }
+                    }
+                    Step::Remove(key) => {
+                        let index = table.find(hash_of_key(key), |thing| thing.key == key);
+                        prop_assert_eq!(index.is_some(), model.remove(&key).is_some());
+                        if let Some(index) = index {
+                            prop_assert_eq!(table.remove(index, hash_of).unwrap().key, key);
+                        }
+                    }
+                    Step::Move(key, recovers_at) => {
+                        if let Some(index) = table.find(hash_of_key(key), |t| t.key == key) {
+                            table.get_mut(index).unwrap().recovers_at = recovers_at;
+                            table.touched(index);
+                            model.insert(key, recovers_at);
+                        }
+                    }
+                    Step::SweepOn(now) => {
+                        table.sweep_on(now, hash_of, |gone| {
+                            assert!(gone.recovers_at <= now);
+                            assert!(model.remove(&gone.key).is_some());
+                        });
+                    }
+                    Step::SweepAny(now) => {
+                        let some = model.values().any(|&at| at <= now);
+                        let before = model.len();
+                        table.sweep_any(now, hash_of, |gone| {
+                            assert!(gone.recovers_at <= now);
+                            assert!(model.remove(&gone.key).is_some());
+                        });
+                        prop_assert_eq!(model.len() < before, some);
+                    }
+                    Step::Soonest(spilling, pinned) => {
+                        let which = if spilling { Which::Spilling } else { Which::All };
+                        let may_go = |key: u64| key != pinned && (!spilling || key.is_multiple_of(3));
+                        let soonest = table.soonest(which, |thing| thing.key != pinned);
+                        let soonest = soonest.map(|at| table.get(at).unwrap().clone());
+                        let left = model.iter().filter(|(key, _)| may_go(**key));
+                        prop_assert_eq!(
+                            soonest.as_ref().map(|thing| thing.recovers_at),
+                            left.map(|(_, &at)| at).min()
+                        );
+                        prop_assert!(soonest.is_none_or(|thing| may_go(thing.key)));
+                    }
+                }
+                prop_assert_eq!(table.len(), model.len());
+                for (&key, &recovers_at) in &model {
+                    let found = table.find(hash_of_key(key), |thing| thing.key == key).unwrap();
+                    prop_assert_eq!(table.get(found), Some(&Thing { key, recovers_at }));
+                    let earliest = table.earliest[found / BLOCK];
+                    prop_assert!(earliest.all <= recovers_at);
+                    prop_assert!(!key.is_multiple_of(3) || earliest.spilling <= recovers_at);
+                }
+                prop_assert!(table.bytes() <= Table::<Thing>::most_bytes(30));
+            }
+        }
+    }
+
+    /// When everything recovers at one time, as with aligned windows, giving up always the first of
+    /// equals emptied the front of the table while the rest filled up, until searches went through
+    /// most of it.
+    #[test]
+    fn a_full_table_in_which_all_are_equal_stays_even_while_it_is_churned() {
+        let hash_of = |thing: &Thing| thing.key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut table = Table::new(2_000);
+        for key in 0..50_000 {
+            if table.len() == table.most() {
+                let index = table.soonest(Which::All, |_| true).unwrap();
+                table.remove(index, hash_of);
+            }
+            let thing = Thing { key, recovers_at: 7 };
+            table.insert(hash_of(&thing), thing, hash_of);
+        }
+        let longest = table.tags.split(|&tag| tag == 0).map(<[u8]>::len).max().unwrap();
+        assert!(longest < 300, "{longest} slots in a row are taken, of {}", table.tags.len());
+    }
+
+    #[test]
+    fn a_whole_lap_of_sweeping_leaves_nothing_that_has_recovered() {
+        let mut table = Table::new(1_000);
+        for key in 0..1_000 {
+            table.insert(hash_of_key(key), Thing { key, recovers_at: key % 2 }, hash_of);
+        }
+        for _ in 0..slots_for(1_000).div_ceil(BLOCK) {
+            table.sweep_on(0, hash_of, |_| {});
+        }
+        assert_eq!(table.len(), 500);
+    }
+}

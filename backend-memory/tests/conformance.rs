@@ -1,0 +1,29 @@
+//! The memory backend has every property that the suite asks of a store: with the usual bounds, and
+//! with a single shard, where all keys meet.
+
+use tidegate_core::{Clock, ManualClock};
+use tidegate_memory::MemoryStore;
+use tidegate_testkit::{Fixture, fixture};
+
+fn usual() -> impl Fixture<Store = MemoryStore<ManualClock>> {
+    fixture(|clock: ManualClock| MemoryStore::builder().clock(clock).build())
+        .with_snapshot(everything)
+}
+
+fn single_shard() -> impl Fixture<Store = MemoryStore<ManualClock>> {
+    fixture(|clock: ManualClock| MemoryStore::builder().clock(clock).max_keys(4096).build())
+        .with_snapshot(everything)
+}
+
+/// All records, in an order that does not depend on where they lie.
+fn everything(store: &MemoryStore<impl Clock>) -> Vec<u8> {
+    let mut records = Vec::new();
+    store.for_each(|tenant, subject, record| {
+        records.push(format!("{tenant:?} {subject:?} {record:?}\n"));
+    });
+    records.sort();
+    records.concat().into_bytes()
+}
+
+tidegate_testkit::conformance!(with_the_usual_bounds, fixture: crate::usual());
+tidegate_testkit::conformance!(with_a_single_shard, fixture: crate::single_shard());

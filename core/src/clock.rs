@@ -1,0 +1,105 @@
+//! Clocks: the machine's, and one that is moved by hand.
+//!
+//! The algorithms never read a clock. A store does, once per call, and hands the time in.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::Timestamp;
+use crate::time::micros_of;
+
+/// Where a store gets the time from.
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
+/// The machine's clock: the wall clock when it was made, carried on by the monotonic clock.
+///
+/// Within one process it never steps back, whatever happens to the wall clock; the price is that it
+/// does not follow corrections of the wall clock either.
+///
+/// ```
+/// use tidegate_core::clock::{Clock, SystemClock};
+///
+/// let clock = SystemClock::new();
+/// let earlier = clock.now();
+/// assert!(clock.now() >= earlier);
+/// ```
+#[derive(Debug, Clone)]
+pub struct SystemClock {
+    started: Instant,
+    started_at: u64,
+}
+
+impl SystemClock {
+    /// A clock that is set by the wall clock now.
+    #[must_use]
+    pub fn new() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { started: Instant::now(), started_at: micros_of(since_epoch) }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.started_at.saturating_add(micros_of(self.started.elapsed())))
+    }
+}
+
+/// A clock that stands still until it is moved, for tests and for replaying the past.
+///
+/// Clones share the same time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::Timestamp;
+/// use tidegate_core::clock::{Clock, ManualClock};
+///
+/// let clock = ManualClock::new(Timestamp::from_micros(0));
+/// let hand = clock.clone();
+/// hand.advance(Duration::from_secs(1));
+/// assert_eq!(clock.now(), Timestamp::from_micros(1_000_000));
+/// hand.set(Timestamp::from_micros(5)); // may step back
+/// assert_eq!(clock.now(), Timestamp::from_micros(5));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// A clock that shows `time`.
+    #[must_use]
+    pub fn new(time: Timestamp) -> Self {
+        Self(Arc::new(AtomicU64::new(time.as_micros())))
+    }
+
+    /// Sets the clock, forwards or back.
+    pub fn set(&self, time: Timestamp) {
+        self.0.store(time.as_micros(), Ordering::SeqCst);
+    }
+
+    /// Moves the clock forwards, by whole microseconds.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now().saturating_add(by));
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+    }
+}

@@ -1,0 +1,120 @@
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Why a call to a store has no decision. An error is never a denial, and a denial never an error.
+///
+/// One word wide, since it travels in every result. [`kind`](Self::kind) says what to do.
+///
+/// ```
+/// use tidegate_core::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::Timeout, "no answer within 50ms");
+/// assert_eq!(error.kind(), ErrorKind::Timeout);
+/// assert!(!error.kind().is_callers_mistake());
+/// assert_eq!(error.to_string(), "timeout: no answer within 50ms");
+/// ```
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// What kind of failure it was, and so what can be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No answer in time. Whether the charge was made is not known.
+    Timeout,
+    /// The store cannot be reached.
+    Unavailable,
+    /// The server takes no writes, as a replica after a failover. Nothing was written.
+    ReadOnly,
+    /// The server is busy with a script or with loading its data. Nothing was written.
+    Busy,
+    /// The store has no room for one more state. Nothing was written.
+    OutOfMemory,
+    /// Something that is not ours lies under the key. Nothing was written.
+    ForeignValue,
+    /// The store cannot do this: this operation, or this policy.
+    Unsupported,
+    /// The server is too old, or lacks something that the store needs.
+    UnsupportedServer,
+    /// The call itself is wrong: no charges, too many, a subject that is too long.
+    InvalidCall,
+    /// The store's answer makes no sense.
+    Protocol,
+}
+
+impl ErrorKind {
+    /// Whether the caller is at fault, so that trying again, or failing open, would only hide it.
+    #[must_use]
+    pub fn is_callers_mistake(self) -> bool {
+        matches!(self, Self::Unsupported | Self::InvalidCall)
+    }
+
+    /// Whether it is certain that nothing was charged, so that the call may be made again.
+    #[must_use]
+    pub fn is_surely_not_charged(self) -> bool {
+        !matches!(self, Self::Timeout | Self::Unavailable | Self::Protocol)
+    }
+
+    /// A word for logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::ReadOnly => "read-only",
+            Self::Busy => "busy",
+            Self::OutOfMemory => "out-of-memory",
+            Self::ForeignValue => "foreign-value",
+            Self::Unsupported => "unsupported",
+            Self::UnsupportedServer => "unsupported-server",
+            Self::InvalidCall => "invalid-call",
+            Self::Protocol => "protocol",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Error {
+    /// An error of a kind, with a message that names the offending value and the bound it broke.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), source: None }))
+    }
+
+    /// The same error with its cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// What kind of failure it was.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.kind, self.0.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}

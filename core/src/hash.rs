@@ -1,0 +1,24 @@
+/// A hash of some parts, the same on every machine and in every version. Not keyed: whoever chooses
+/// the parts can aim at a value.
+pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
+    // FNV-1a, then the finisher of MurmurHash3, as FNV alone leaves the high bits alike.
+    let fnv = parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let hash = (fnv ^ (fnv >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// States in a shared store depend on these values: they must never change.
+    #[test]
+    fn hashes_stay_as_they_are() {
+        assert_eq!(stable_hash([b""]), 0xefd0_1f60_ba99_2926);
+        assert_eq!(stable_hash([b"ab"]), 0xda71_cbd1_1dd9_bde4);
+        assert_eq!(stable_hash([b"a", b"b"]), 0xda71_cbd1_1dd9_bde4);
+    }
+}

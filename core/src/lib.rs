@@ -1,0 +1,49 @@
+//! The exact core of Tidegate: rate-limit policies, the decisions they lead to, and the trait of the
+//! stores that keep their states.
+//!
+//! Applications depend on a backend crate, which re-exports this one: `tidegate-memory` for one
+//! process and for tests. The core knows no sockets, no runtime and no Redis.
+//!
+//! | to | look at |
+//! |---|---|
+//! | write down a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`], [`Gcra`] |
+//! | decide on requests | [`Limiter`] and its [`Request`](limiter::Request), or a [`Call`] of several [`Charge`]s |
+//! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
+//! | write a store | [`Store`], [`engine`] |
+//! | read the mathematics | [`algorithm`] |
+//! | control time | [`clock`] |
+//!
+//! ```
+//! use tidegate_core::{Charge, Policy};
+//!
+//! let policy: Policy = "login: sliding-log 5/15m block 15m".parse()?;
+//! assert_eq!(policy.limit(), 5);
+//! let charge = Charge::new(&policy, "203.0.113.9");
+//! assert_eq!(charge.cost, 1);
+//! # Ok::<(), tidegate_core::PolicyError>(())
+//! ```
+//!
+//! Everything is integers, exact to the microsecond; nothing here panics, whatever comes in.
+
+pub mod algorithm;
+pub mod call;
+pub mod clock;
+pub mod decision;
+pub mod engine;
+mod error;
+mod hash;
+pub mod limiter;
+pub mod policy;
+pub mod store;
+mod time;
+
+pub use call::{Call, Charge, Charges, Operation};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};
+pub use error::{Error, ErrorKind};
+pub use limiter::Limiter;
+pub use policy::{
+    Algorithm, FixedWindow, Gcra, Policy, PolicyError, SlidingCounter, SlidingLog, TokenBucket,
+};
+pub use store::{Answer, Store};
+pub use time::{MAX_EXACT, MAX_SPAN, Timestamp, Wait};

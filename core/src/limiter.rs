@@ -1,0 +1,149 @@
+//! Policies in force on a store.
+
+use std::time::Duration;
+
+use crate::{Answer, Call, Charges, Decision, Error, ErrorKind, Operation, Policy, Store};
+
+/// One or several policies in force on a store, all on the same subject.
+///
+/// ```
+/// # tokio_test(async {
+/// use std::time::Duration;
+/// use tidegate_core::{Limiter, Policy};
+/// use tidegate_memory::MemoryStore;
+///
+/// let limiter = Limiter::new(
+///     MemoryStore::new(),
+///     ["second: fixed-window 2/1s".parse()?, "day: sliding-counter 1000/1d".parse()?],
+/// )?;
+/// assert!(limiter.acquire("alice").await?.is_allowed());
+/// assert!(limiter.subject("bob").cost(3).acquire().await?.is_denied()); // 3 in a second
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # });
+/// # fn tokio_test(f: impl std::future::Future<Output = Result<(), Box<dyn std::error::Error>>>) {
+/// #     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f).unwrap();
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Limiter<S> {
+    store: S,
+    policies: Box<[Policy]>,
+}
+
+impl<S: Store> Limiter<S> {
+    /// A limiter. Never waits: the store may be down.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidCall`] if there are no policies, or two of one name;
+    /// [`ErrorKind::Unsupported`] if the store cannot keep states of one of them.
+    pub fn new(store: S, policies: impl IntoIterator<Item = Policy>) -> Result<Self, Error> {
+        let policies: Box<[Policy]> = policies.into_iter().collect();
+        if policies.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidCall, "a limiter needs at least one policy"));
+        }
+        for (place, policy) in policies.iter().enumerate() {
+            store.supports(policy)?;
+            let before = policies.iter().take(place);
+            if let Some(other) = before.into_iter().find(|other| other.name() == policy.name()) {
+                return Err(Error::new(
+                    ErrorKind::InvalidCall,
+                    format!(
+                        "`{other}` and `{policy}` share the name `{0}`, and so would share their \
+                         states; name one, as in `other: {policy}`",
+                        policy.name(),
+                    ),
+                ));
+            }
+        }
+        Ok(Self { store, policies })
+    }
+
+    /// Decides on a request of cost 1, and takes it if it is admitted.
+    pub fn acquire<'a>(
+        &'a self,
+        subject: &'a (impl AsRef<[u8]> + ?Sized),
+    ) -> Answer<'a, Result<Decision, Error>> {
+        self.subject(subject).acquire()
+    }
+
+    /// The subject of an operation; cost 1 and no tenant unless said otherwise.
+    pub fn subject<'a>(&'a self, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Request<'a, S> {
+        Request { limiter: self, tenant: b"", subject: subject.as_ref(), cost: 1 }
+    }
+
+    /// The policies, in the order of a decision's verdicts.
+    #[must_use]
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+}
+
+/// What to do with one subject: finished by naming the operation.
+#[must_use = "a request does nothing until its operation is named"]
+#[derive(Debug)]
+pub struct Request<'a, S> {
+    limiter: &'a Limiter<S>,
+    tenant: &'a [u8],
+    subject: &'a [u8],
+    cost: u64,
+}
+
+impl<'a, S: Store> Request<'a, S> {
+    /// The same request at another cost.
+    pub fn cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// The same request for a subject of `tenant`.
+    pub fn tenant(self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { tenant: tenant.as_ref(), ..self }
+    }
+
+    /// Decides, and takes the cost if all policies admit it.
+    pub fn acquire(self) -> Answer<'a, Result<Decision, Error>> {
+        self.send(Operation::Acquire)
+    }
+
+    /// Decides as [`acquire`](Self::acquire) would, and writes nothing.
+    pub fn peek(self) -> Answer<'a, Result<Decision, Error>> {
+        self.send(Operation::Peek)
+    }
+
+    /// Gives the cost back, as when the work was not done after all.
+    pub fn refund(self) -> Answer<'a, Result<Decision, Error>> {
+        self.send(Operation::Refund)
+    }
+
+    /// Books a place at most `max_wait` in the future; [`Decision::wait`] says how far. First come,
+    /// first served. Buckets only.
+    pub fn reserve(self, max_wait: Duration) -> Answer<'a, Result<Decision, Error>> {
+        self.send(Operation::Reserve { max_wait })
+    }
+
+    /// Forgets all that the subject has taken, and its blocks.
+    pub fn reset(self) -> Answer<'a, Result<Decision, Error>> {
+        self.send(Operation::Reset)
+    }
+
+    /// Shuts the subject out for `span` from now on; zero lets it in again.
+    pub fn block(self, span: Duration) -> Answer<'a, Result<Decision, Error>> {
+        self.send(Operation::Block { span })
+    }
+
+    fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
+        let charges = Charges::Alike {
+            policies: &self.limiter.policies,
+            tenant: self.tenant,
+            subject: self.subject,
+            cost: self.cost,
+        };
+        self.limiter.store.decide(Call { operation, charges })
+    }
+}

@@ -1,0 +1,256 @@
+//! The policy grammar, one for config files and the command line.
+//!
+//! ```text
+//! policy    = [ name ":" ] algorithm count "/" span { option }
+//! algorithm = "fixed-window" | "sliding-log" | "sliding-counter" | "token-bucket" | "gcra"
+//! option    = "anchored" | "phased"            of fixed-window
+//!           | "grain" span                     of sliding-log
+//!           | "burst" count                    of token-bucket and gcra
+//!           | "by-interval"                    of token-bucket
+//!           | "block" span | "shadow"          of all
+//! span      = { number unit }                  such as 1m, 90s, 1h30m, 250ms; `s` alone is 1s
+//! count     = digits, which `_` may group
+//! ```
+
+use std::ops::Range;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
+use super::{Policy, PolicyError, span};
+use crate::algorithm::fixed_window::Start;
+
+const ALGORITHMS: [&str; 5] =
+    ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra"];
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        Parser { text, at: 0 }.policy()
+    }
+}
+
+/// A word and where it stands.
+struct Word<'t> {
+    text: &'t str,
+    span: Range<usize>,
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn policy(mut self) -> Result<Policy, PolicyError> {
+        let all = 0..self.text.trim_end().len();
+        let name = self.name()?;
+        let keyword = self.expect("an algorithm, such as `sliding-log`")?;
+        let mut algorithm = self.algorithm(&keyword)?;
+        let (mut block, mut shadow) = (None, false);
+        let mut seen: Vec<&str> = Vec::new();
+        while let Some(word) = self.next() {
+            if seen.contains(&word.text) {
+                return Err(self.error(&word, format!("`{}` stands here twice", word.text)));
+            }
+            seen.push(word.text);
+            match word.text {
+                "block" => block = Some(self.span("block")?),
+                "shadow" => shadow = true,
+                _ => algorithm = self.option(algorithm, &word)?,
+            }
+        }
+        let whole = Word { text: self.text, span: all };
+        let name_or_keyword = name.as_ref().map_or(algorithm.keyword(), |word| word.text);
+        let place = name.as_ref().filter(|word| super::check_name(word.text).is_err());
+        let mut policy = Policy::new(name_or_keyword, algorithm)
+            .map_err(|error| error.at(self.text, place.unwrap_or(&whole).span.clone()))?;
+        if let Some(block) = block {
+            policy = policy.block_for(block)?;
+        }
+        Ok(if shadow { policy.shadow() } else { policy })
+    }
+
+    /// The name, if the text begins with one: everything before the first colon.
+    fn name(&mut self) -> Result<Option<Word<'t>>, PolicyError> {
+        let Some(colon) = self.text.find(':') else {
+            return Ok(None);
+        };
+        let head = &self.text[..colon];
+        let start = colon - head.trim_start().len();
+        let name = Word { text: head.trim(), span: start..start + head.trim().len() };
+        if name.text.is_empty() {
+            let mark = Word { text: ":", span: colon..colon + 1 };
+            return Err(self.error(&mark, "there is no name before the colon".into()));
+        }
+        self.at = colon + 1;
+        Ok(Some(name))
+    }
+
+    fn algorithm(&mut self, keyword: &Word<'t>) -> Result<Algorithm, PolicyError> {
+        if !ALGORITHMS.contains(&keyword.text) {
+            let hint = closest(keyword.text, &ALGORITHMS)
+                .map_or(String::new(), |known| format!("; did you mean `{known}`?"));
+            return Err(self.error(
+                keyword,
+                format!(
+                    "`{}` is no algorithm{hint}{} There are fixed-window, sliding-log, \
+                     sliding-counter, token-bucket and gcra",
+                    keyword.text,
+                    if hint.is_empty() { "." } else { "" },
+                ),
+            ));
+        }
+        let (count, period) = self.rate()?;
+        Ok(match keyword.text {
+            "fixed-window" => FixedWindow::new(count, period).into(),
+            "sliding-log" => SlidingLog::new(count, period).into(),
+            "sliding-counter" => SlidingCounter::new(count, period).into(),
+            "token-bucket" => TokenBucket::new(count, period).into(),
+            _ => Gcra::new(count, period).into(),
+        })
+    }
+
+    fn option(&mut self, algorithm: Algorithm, word: &Word<'t>) -> Result<Algorithm, PolicyError> {
+        Ok(match (algorithm, word.text) {
+            (Algorithm::FixedWindow(spec), "phased") if spec.start == Start::Aligned => {
+                spec.phased().into()
+            }
+            (Algorithm::FixedWindow(spec), "anchored") if spec.start == Start::Aligned => {
+                spec.anchored().into()
+            }
+            (Algorithm::SlidingLog(spec), "grain") => spec.grain(self.span("grain")?).into(),
+            (Algorithm::TokenBucket(spec), "burst") => spec.burst(self.count("burst")?).into(),
+            (Algorithm::TokenBucket(spec), "by-interval") => spec.by_interval().into(),
+            (Algorithm::Gcra(spec), "burst") => spec.burst(self.count("burst")?).into(),
+            (algorithm, _) => return Err(self.unknown_option(&algorithm, word)),
+        })
+    }
+
+    fn unknown_option(&self, algorithm: &Algorithm, word: &Word<'t>) -> PolicyError {
+        let own: &[&str] = match algorithm {
+            Algorithm::FixedWindow(_) => &["anchored", "phased"],
+            Algorithm::SlidingLog(_) => &["grain"],
+            Algorithm::SlidingCounter(_) => &[],
+            Algorithm::TokenBucket(_) => &["burst", "by-interval"],
+            Algorithm::Gcra(_) => &["burst"],
+        };
+        let known: Vec<&str> = own.iter().copied().chain(["block", "shadow"]).collect();
+        let hint = closest(word.text, &known)
+            .filter(|known| *known != word.text)
+            .map_or(String::new(), |known| format!(", did you mean `{known}`?"));
+        let exclusive = if own.contains(&word.text) {
+            "`anchored` and `phased` exclude each other".to_owned()
+        } else {
+            format!(
+                "`{}` is no option of {}{hint}; it takes {}",
+                word.text,
+                algorithm.keyword(),
+                known.join(", "),
+            )
+        };
+        self.error(word, exclusive)
+    }
+
+    /// `100/1m`.
+    fn rate(&mut self) -> Result<(u64, Duration), PolicyError> {
+        let word = self.expect("a rate, such as `100/1m`")?;
+        let Some(slash) = word.text.find('/') else {
+            return Err(self.error(
+                &word,
+                format!("`{}` is no rate; write a count, a slash and a span: `100/1m`", word.text),
+            ));
+        };
+        let (count, period) = (&word.text[..slash], &word.text[slash + 1..]);
+        let middle = word.span.start + slash;
+        let count_word = Word { text: count, span: word.span.start..middle };
+        let period_word = Word { text: period, span: middle + 1..word.span.end };
+        if period.is_empty() {
+            return Err(self.error(
+                &word,
+                format!("`{}` has no span after the slash; write `100/1m`", word.text),
+            ));
+        }
+        Ok((self.number(&count_word)?, self.duration(&period_word)?))
+    }
+
+    fn count(&mut self, option: &str) -> Result<u64, PolicyError> {
+        let word = self.expect(&format!("a number after `{option}`"))?;
+        self.number(&word)
+    }
+
+    fn span(&mut self, option: &str) -> Result<Duration, PolicyError> {
+        let word = self.expect(&format!("a span of time after `{option}`, such as `15m`"))?;
+        self.duration(&word)
+    }
+
+    fn number(&self, word: &Word<'t>) -> Result<u64, PolicyError> {
+        let digits: String = word.text.chars().filter(|&c| c != '_').collect();
+        let is_number = word.text.starts_with(|c: char| c.is_ascii_digit())
+            && digits.bytes().all(|b| b.is_ascii_digit());
+        if !is_number {
+            let what = if word.text.is_empty() {
+                "there is no number here".to_owned()
+            } else {
+                format!("`{}` is no whole number", word.text)
+            };
+            return Err(self.error(word, format!("{what}; write 100 or 1_000")));
+        }
+        digits.parse().ok().filter(|&number| number <= crate::time::MAX_EXACT).ok_or_else(|| {
+            let bound = crate::time::MAX_EXACT;
+            self.error(word, format!("{} is above 2^52 = {bound}", word.text))
+        })
+    }
+
+    fn duration(&self, word: &Word<'t>) -> Result<Duration, PolicyError> {
+        span::parse(word.text).map_err(|message| self.error(word, message))
+    }
+
+    fn expect(&mut self, what: &str) -> Result<Word<'t>, PolicyError> {
+        let end = self.text.trim_end().len();
+        self.next().ok_or_else(|| {
+            let nothing = Word { text: "", span: end..end };
+            self.error(&nothing, format!("there must be {what}"))
+        })
+    }
+
+    fn next(&mut self) -> Option<Word<'t>> {
+        let rest = &self.text[self.at..];
+        let start = self.at + (rest.len() - rest.trim_start().len());
+        let rest = &self.text[start..];
+        let end = start + rest.find(char::is_whitespace).unwrap_or(rest.len());
+        self.at = end;
+        (start < end).then(|| Word { text: &self.text[start..end], span: start..end })
+    }
+
+    fn error(&self, word: &Word<'_>, message: String) -> PolicyError {
+        PolicyError::new(message).at(self.text, word.span.clone())
+    }
+}
+
+/// The known word that is nearest, if it is near enough to be what was meant.
+fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    known
+        .iter()
+        .map(|&known| (distance(word, known), known))
+        .min()
+        .filter(|&(distance, known)| distance <= known.len() / 3 + 1)
+        .map(|(_, known)| known)
+}
+
+/// How many letters to insert, drop or replace to get from one word to the other (Levenshtein).
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    // Words far longer than any keyword are not near any keyword.
+    for (i, a) in from.chars().take(32).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.chars().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0) + from.chars().count().saturating_sub(32)
+}

@@ -1,0 +1,147 @@
+//! Points in time, waits, and the bounds that keep every sum and product exact.
+
+use core::fmt;
+use core::time::Duration;
+
+/// No intermediate of any algorithm exceeds this: 2^52.
+///
+/// Redis scripts compute in doubles, which hold integers exactly up to 2^53. One bit less leaves
+/// room for one addition, and makes `floor(a / b)` of two such integers exact as well.
+pub const MAX_EXACT: u64 = 1 << 52;
+
+/// The longest window, period, recovery or block, in microseconds: 2^51, a little over 71 years.
+///
+/// A time plus such a span still is at most 2^53.
+pub const MAX_SPAN: u64 = 1 << 51;
+
+/// A point in time: whole microseconds since 1970-01-01T00:00:00Z, by the clock of the store.
+///
+/// ```
+/// use tidegate_core::Timestamp;
+///
+/// let t = Timestamp::from_micros(1_790_000_000_000_123);
+/// assert_eq!(t.as_micros(), 1_790_000_000_000_123);
+/// assert!(t < Timestamp::MAX);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The start of 1970.
+    pub const EPOCH: Self = Self(0);
+
+    /// The last time there is: 2^52 − 1 µs, in September 2112. A clock beyond it stands still.
+    pub const MAX: Self = Self(MAX_EXACT - 1);
+
+    /// Microseconds since 1970; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        if micros < MAX_EXACT { Self(micros) } else { Self::MAX }
+    }
+
+    /// Microseconds since 1970.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The time `span` later, at most [`Timestamp::MAX`].
+    #[must_use]
+    pub fn saturating_add(self, span: Duration) -> Self {
+        Self::from_micros(self.0.saturating_add(micros_of(span)))
+    }
+
+    /// The time `span` earlier, at least 1970.
+    #[must_use]
+    pub fn saturating_sub(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(micros_of(span)))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06}s", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// How long to wait: not at all, a while, or for ever.
+///
+/// One number, so that waits compare and combine: the longest of several is their maximum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wait(u64);
+
+impl Wait {
+    /// No wait: the charge is admitted.
+    pub const NOW: Self = Self(0);
+
+    /// No wait is long enough: the cost is above what the policy ever admits at once.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The wait at time `now` until `then` (both in microseconds); none if `then` is past.
+    #[must_use]
+    pub const fn until(then: u64, now: u64) -> Self {
+        Self(then.saturating_sub(now))
+    }
+
+    /// Whether there is nothing to wait for.
+    #[must_use]
+    pub const fn is_now(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Microseconds, or `None` for never.
+    #[must_use]
+    pub const fn as_micros(self) -> Option<u64> {
+        if self.0 == u64::MAX { None } else { Some(self.0) }
+    }
+
+    /// The wait as a duration, or `None` for never.
+    #[must_use]
+    pub const fn as_duration(self) -> Option<Duration> {
+        match self.as_micros() {
+            Some(micros) => Some(Duration::from_micros(micros)),
+            None => None,
+        }
+    }
+}
+
+/// Whole microseconds of a duration, rounded down; `u64::MAX` where they do not fit.
+pub(crate) fn micros_of(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whole microseconds of a duration, rounded up; `u64::MAX` where they do not fit.
+pub(crate) fn micros_of_ceil(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_beyond_the_last_time_stands_still() {
+        assert_eq!(Timestamp::from_micros(u64::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::from_micros(MAX_EXACT), Timestamp::MAX);
+        assert_eq!(Timestamp::from_micros(MAX_EXACT - 1).as_micros(), MAX_EXACT - 1);
+        assert_eq!(Timestamp::MAX.saturating_add(Duration::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::EPOCH.saturating_sub(Duration::from_secs(1)), Timestamp::EPOCH);
+    }
+
+    #[test]
+    fn durations_round_as_their_helper_says() {
+        assert_eq!(micros_of(Duration::from_nanos(1_999)), 1);
+        assert_eq!(micros_of_ceil(Duration::from_nanos(1_001)), 2);
+        assert_eq!(micros_of_ceil(Duration::from_nanos(1_000)), 1);
+        assert_eq!(micros_of(Duration::MAX), u64::MAX);
+        assert_eq!(micros_of_ceil(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn waits_compare_and_never_is_the_longest() {
+        assert!(Wait::NOW < Wait::until(2, 1) && Wait::until(2, 1) < Wait::NEVER);
+        assert!(Wait::until(1, 2).is_now());
+        assert_eq!(Wait::until(5, 2).as_duration(), Some(Duration::from_micros(3)));
+        assert_eq!(Wait::NEVER.as_duration(), None);
+    }
+}

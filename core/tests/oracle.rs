@@ -1,0 +1,207 @@
+//! Each algorithm, held against the oracle: on clocks that go forwards and on clocks that jump.
+//!
+//! The store is the smallest there is, so that what is tried is the core: turn round any inequality
+//! in `core/src/algorithm`, and one of these fails.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError};
+use tidegate_core::algorithm::sliding_log::{SlidingLog, State};
+use tidegate_core::policy::Rule;
+use tidegate_core::{
+    Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp, TokenBucket,
+};
+use tidegate_testkit::generate::{ClockKind, Kind, Scenario, policy, related_policies, scenario};
+use tidegate_testkit::{ModelStore, follow};
+
+/// Plays a scenario on two stores: one that forgets what it may at once, and one that never does.
+fn play(scenario: &Scenario, clock: ClockKind) -> Result<(), TestCaseError> {
+    for make in [ModelStore::new, ModelStore::keeping_all] {
+        let hand = ManualClock::default();
+        let store = make(hand.clone());
+        let played = pin!(follow(&store, &hand, scenario, clock));
+        match played.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result.map_err(TestCaseError::fail)?,
+            Poll::Pending => return Err(TestCaseError::fail("this store answers at once")),
+        }
+    }
+    Ok(())
+}
+
+fn config() -> Config {
+    let cases = std::env::var("TIDEGATE_CASES").ok();
+    Config {
+        cases: cases.and_then(|cases| cases.parse().ok()).unwrap_or(300),
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
+
+fn one(kind: Kind) -> impl Strategy<Value = Vec<Policy>> {
+    policy(kind, "p").prop_map(|policy| vec![policy])
+}
+
+macro_rules! algorithms {
+    ($($name:ident: $kind:ident;)+) => {$(
+        mod $name {
+            use super::*;
+
+            proptest! {
+                #![proptest_config(config())]
+
+                #[test]
+                fn decides_as_the_oracle(
+                    trace in scenario(one(Kind::$kind), ClockKind::Forwards, 30, 1)
+                ) {
+                    play(&trace, ClockKind::Forwards)?;
+                }
+
+                #[test]
+                fn decides_as_the_oracle_when_the_clock_jumps(
+                    trace in scenario(one(Kind::$kind), ClockKind::Jumping, 30, 1)
+                ) {
+                    play(&trace, ClockKind::Jumping)?;
+                }
+
+                #[test]
+                fn keeps_what_was_used_when_the_policy_changes(
+                    trace in scenario(related_policies(Kind::$kind, "p"), ClockKind::Jumping, 30, 1)
+                ) {
+                    play(&trace, ClockKind::Jumping)?;
+                }
+            }
+        }
+    )+};
+}
+
+algorithms! {
+    fixed_window: FixedWindow;
+    sliding_log: SlidingLog;
+    sliding_counter: SlidingCounter;
+    token_bucket: TokenBucket;
+    interval_bucket: IntervalBucket;
+    gcra: Gcra;
+}
+
+/// Policies of several algorithms, each under its own name.
+fn several() -> impl Strategy<Value = Vec<Policy>> {
+    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
+    (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r])
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn several_charges_are_decided_as_by_the_oracle(
+        trace in scenario(several(), ClockKind::Forwards, 25, 4)
+    ) {
+        play(&trace, ClockKind::Forwards)?;
+    }
+
+    #[test]
+    fn several_charges_are_decided_as_by_the_oracle_when_the_clock_jumps(
+        trace in scenario(several(), ClockKind::Jumping, 25, 4)
+    ) {
+        play(&trace, ClockKind::Jumping)?;
+    }
+}
+
+#[test]
+fn what_is_all_given_back_leaves_no_record() {
+    for kind in [
+        "fixed-window 5/1h",
+        "sliding-log 5/1h",
+        "sliding-log 5/1h grain 1m",
+        "sliding-counter 5/1h",
+        "token-bucket 5/1h",
+        "token-bucket 5/1h by-interval",
+        "gcra 5/1h",
+    ] {
+        let store = ModelStore::keeping_all(ManualClock::default());
+        let policy: Policy = kind.parse().unwrap();
+        let charges = [Charge::new(&policy, "s").cost(3)];
+        for operation in [Operation::Acquire, Operation::Refund] {
+            assert!(!answer(&store, Call::new(operation, &charges)).verdicts().is_empty());
+        }
+        assert!(store.is_empty(), "{kind}");
+    }
+}
+
+/// Half a token, in parts of 2^-27, goes over into parts of 2^-25 exactly: the product is just 2^51.
+/// Into parts of 2^-26 it is just 2^52, the largest that is still exact.
+#[test]
+fn a_debt_is_carried_over_exactly_up_to_the_largest_exact_product() {
+    let half = 1 << 26;
+    for (parts, wait) in [(1_u64 << 25, 1_u64 << 24), (1 << 26, 1 << 25)] {
+        let hand = ManualClock::default();
+        let store = ModelStore::keeping_all(hand.clone());
+        let of = |period: u64, burst| {
+            let period = Duration::from_micros(period);
+            Policy::new("p", TokenBucket::new(1, period).burst(burst)).unwrap()
+        };
+        let (older, newer) = (of(1 << 27, 3), of(parts, 2));
+        let acquire = |policy, cost| {
+            let charges = [Charge::new(policy, "s").cost(cost)];
+            answer(&store, Call::acquire(&charges))
+        };
+        assert!(acquire(&older, 2).is_allowed());
+        hand.set(Timestamp::from_micros(half));
+        assert!(acquire(&older, 1).is_allowed());
+        // 2.5 tokens are owed, of which 1.5 have to come back for one of two to be there.
+        let wait = Duration::from_micros(parts + wait);
+        assert_eq!(acquire(&newer, 1).retry_after(), Some(wait), "in parts of 1/{parts}");
+    }
+}
+
+fn answer(store: &ModelStore, call: Call<'_>) -> Decision {
+    match store.decide(call).into_ready() {
+        Ok(Ok(decision)) => decision,
+        other => unreachable!("this store answers at once, and has no errors: {other:?}"),
+    }
+}
+
+/// The log of a policy of at most 5,000 an hour, and what it holds after `records` requests, one a
+/// microsecond.
+fn long_log(records: u64) -> (SlidingLog, State) {
+    let policy: Policy = "sliding-log 5000/1h".parse().unwrap_or_else(|e| unreachable!("{e}"));
+    let Rule::SlidingLog(rule) = *policy.rule() else { unreachable!("it is a log") };
+    let mut log = State::default();
+    for now in 0..records {
+        let (before, growth) = (log.heap_bytes(), log.growth());
+        rule.take(&mut log, 1, now);
+        assert!(log.heap_bytes() <= before + growth, "grew by more than was said");
+    }
+    (rule, log)
+}
+
+#[test]
+fn a_log_tells_its_records_and_its_size() {
+    let (rule, mut log) = long_log(2);
+    rule.take(&mut log, 7, 5);
+    assert_eq!(log.records().collect::<Vec<_>>(), [(0, 1), (1, 1), (5, 7)]);
+    assert!(log.growth() < 4 * 16, "there is room for one more");
+    let (_, log) = long_log(1_024);
+    assert_eq!(log.len(), 1_024);
+    assert!((1_024 * 16..=2_048 * 16).contains(&log.heap_bytes()));
+}
+
+#[test]
+fn a_long_log_gives_its_memory_back_and_a_short_one_keeps_it() {
+    const HOUR: u64 = 3_600_000_000;
+    let (rule, mut log) = long_log(1_024);
+    let full = log.heap_bytes();
+    rule.take(&mut log, 1, HOUR + 600);
+    assert_eq!(log.heap_bytes(), full, "more than a quarter is in use");
+    rule.take(&mut log, 1, HOUR + 823);
+    let left = log.len() * 16;
+    assert!(log.heap_bytes() < full, "less than a quarter is in use");
+    assert!(log.heap_bytes() >= left * 2 - 64, "room to grow is left");
+    let (rule, mut log) = long_log(20);
+    let small = log.heap_bytes();
+    rule.take(&mut log, 1, 2 * HOUR);
+    assert_eq!((log.len(), log.heap_bytes()), (1, small));
+}

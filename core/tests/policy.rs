@@ -1,0 +1,239 @@
+//! Policies: what can be built, what is refused and why, and the grammar.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{
+    Algorithm, FixedWindow, Gcra, MAX_EXACT, Policy, SlidingCounter, SlidingLog, TokenBucket,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn refused(name: &str, algorithm: impl Into<Algorithm>) -> String {
+    Policy::new(name, algorithm).unwrap_err().to_string()
+}
+
+fn misread(text: &str) -> (String, Option<std::ops::Range<usize>>) {
+    let error = text.parse::<Policy>().unwrap_err();
+    (error.to_string(), error.span())
+}
+
+#[test]
+fn b35_zeros_are_refused_by_name_but_a_limit_of_zero_denies_all() {
+    assert_eq!(
+        refused("w", FixedWindow::new(1, Duration::ZERO)),
+        "the window is 0; it is at least 1us"
+    );
+    assert_eq!(
+        refused("b", TokenBucket::new(0, MINUTE)),
+        "the rate is 0; a bucket refills with at least 1 per period"
+    );
+    assert_eq!(
+        refused("b", TokenBucket::new(1, MINUTE).burst(0)),
+        "the burst is 0; a bucket holds at least 1"
+    );
+    assert_eq!(refused("b", Gcra::new(1, Duration::ZERO)), "the period is 0; it is at least 1us");
+    assert_eq!(
+        refused("l", SlidingLog::new(1, MINUTE).grain(Duration::ZERO)),
+        "the grain is 0; it is at least 1us"
+    );
+    assert_eq!(Policy::new("w", FixedWindow::new(0, MINUTE)).unwrap().limit(), 0);
+    assert!(Policy::new("l", SlidingLog::new(0, MINUTE)).is_ok());
+    assert!(Policy::new("c", SlidingCounter::new(0, MINUTE)).is_ok());
+    assert!(
+        Policy::new("w", FixedWindow::new(1, MINUTE)).unwrap().block_for(Duration::ZERO).is_err()
+    );
+}
+
+#[test]
+fn b28_a_log_that_may_need_too_many_records_is_refused_with_the_grain_that_would_do() {
+    let most = SlidingLog::MAX_RECORDS;
+    assert!(Policy::new("l", SlidingLog::new(most, MINUTE)).is_ok());
+    let message = refused("l", SlidingLog::new(most + 1, MINUTE));
+    assert!(message.contains("1048577") && message.contains("1048576"), "{message}");
+    let grain = message.rsplit("a grain of ").next().unwrap().split(' ').next().unwrap();
+    let text = format!("sliding-log {}/1m grain {grain}", u64::MAX >> 13);
+    assert!(text.parse::<Policy>().is_ok(), "{text}");
+}
+
+#[test]
+fn b33_a_policy_takes_the_finest_tick_at_which_its_products_are_exact() {
+    let tick = |text: &str| text.parse::<Policy>().unwrap().rule().tick();
+    assert_eq!(tick("sliding-counter 60/1m"), 1);
+    // 2^52 / 86,400,000,000 µs = 52,124.9
+    assert_eq!(tick("sliding-counter 52124/1d"), 1);
+    assert_eq!(tick("sliding-counter 52125/1d"), 10);
+    assert_eq!(tick("sliding-counter 521250/1d"), 100);
+    assert_eq!(tick("token-bucket 7/1d burst 52124"), 1);
+    assert_eq!(tick("token-bucket 7/1d burst 52125"), 10);
+    // A tick divides the window: a window of 86,400.000001 s has no other than 1 µs.
+    let message = misread("sliding-counter 52125/86400000001us").0;
+    assert!(message.contains("above 2^52") && message.contains("4503600000052125"), "{message}");
+    let message = misread("token-bucket 7/1d burst 5000000000000").0;
+    assert!(message.contains("above 2^52"), "{message}");
+}
+
+#[test]
+fn spans_and_numbers_out_of_bounds_are_refused_with_the_bound() {
+    let message = refused("w", FixedWindow::new(MAX_EXACT + 1, MINUTE));
+    assert_eq!(message, "the limit 4503599627370497 is above 2^52 = 4503599627370496");
+    let long = Duration::from_secs(72 * 366 * 86_400);
+    assert!(refused("w", FixedWindow::new(1, long)).contains("longer than 2^51 us"));
+    assert!(
+        refused("w", FixedWindow::new(1, Duration::from_secs(u64::MAX)))
+            .contains("longer than 2^51 us")
+    );
+    assert!(refused("w", FixedWindow::new(1, Duration::from_nanos(1_500))).contains("1.5µs"));
+    assert!(refused("b", TokenBucket::new(1, MINUTE * 60 * 24).burst(30_000)).contains("to fill"));
+    assert!(
+        refused("b", TokenBucket::new(1, MINUTE * 60 * 24).burst(30_000).by_interval())
+            .contains("to fill")
+    );
+    assert!(
+        refused("l", SlidingLog::new(1, MINUTE).grain(MINUTE * 2))
+            .contains("the grain 2m is longer than the window 1m")
+    );
+}
+
+#[test]
+fn names_are_short_and_plain() {
+    assert!(Policy::new("per-user_v1.2", FixedWindow::new(1, MINUTE)).is_ok());
+    assert!(Policy::new(&"n".repeat(64), FixedWindow::new(1, MINUTE)).is_ok());
+    assert!(refused(&"n".repeat(65), FixedWindow::new(1, MINUTE)).contains("65 bytes"));
+    assert!(refused("", FixedWindow::new(1, MINUTE)).contains("0 bytes"));
+    assert!(refused("a{b", FixedWindow::new(1, MINUTE)).contains("'{'"));
+    assert!(refused("é", FixedWindow::new(1, MINUTE)).contains("'é'"));
+}
+
+#[test]
+fn what_is_written_short_reads_as_what_is_written_long() {
+    for (short, long) in [
+        ("token-bucket 10/s", "token-bucket 10/1s burst 10"),
+        ("gcra 1_000/minute burst 5", "gcra 1000/1m burst 5"),
+        ("  api :  fixed-window   7/1w ", "api: fixed-window 7/7d"),
+        ("sliding-log 5/1h30m shadow block 1d", "sliding-log 5/90m block 1d shadow"),
+        ("fixed-window 1/1500ms phased", "fixed-window 1/1500ms phased"),
+        ("sliding-log: sliding-log 5/15min", "sliding-log 5/15m"),
+        ("token-bucket 5/1m by-interval burst 9", "token-bucket 5/1m burst 9 by-interval"),
+    ] {
+        assert_eq!(short.parse::<Policy>().unwrap().to_string(), long);
+    }
+}
+
+#[test]
+fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
+    for (text, wrong, says) in [
+        ("", "", "there must be an algorithm"),
+        ("slidng-log 5/1m", "slidng-log", "did you mean `sliding-log`?"),
+        ("bananas 5/1m", "bananas", "There are fixed-window"),
+        ("sliding-log", "", "there must be a rate"),
+        ("sliding-log 100", "100", "`100/1m`"),
+        ("sliding-log 100/", "100/", "no span after the slash"),
+        ("sliding-log /1m", "", "there is no number here"),
+        ("sliding-log ten/1m", "ten", "`ten` is no whole number"),
+        ("sliding-log -5/1m", "-5", "`-5` is no whole number"),
+        ("sliding-log 1.5/1m", "1.5", "`1.5` is no whole number"),
+        ("sliding-log 99999999999999999999/1m", "99999999999999999999", "above 2^52"),
+        ("sliding-log 5/1fortnight", "1fortnight", "write 250ms, 90s, 1m"),
+        ("sliding-log 5/0s", "0s", "at least 1us"),
+        ("sliding-log 5/99999999999d", "99999999999d", "71 years"),
+        ("sliding-log 5/1m grains 1s", "grains", "did you mean `grain`?"),
+        ("sliding-log 5/1m grain", "", "a span of time after `grain`"),
+        ("sliding-log 5/1m burst 7", "burst", "it takes grain, block, shadow"),
+        ("fixed-window 5/1m anchored phased", "phased", "exclude each other"),
+        ("gcra 5/1m burst many", "many", "`many` is no whole number"),
+        ("gcra 5/1m burst 5 burst 6", "burst", "twice"),
+        ("gcra 5/1m shadow shadow", "shadow", "twice"),
+        (": gcra 5/1m", ":", "no name before the colon"),
+        ("a b: gcra 5/1m", "a b", "' '"),
+        ("x: gcra 0/1m", "x: gcra 0/1m", "the rate is 0"),
+        ("gcra 5/1m block 0s", "0s", "at least 1us"),
+    ] {
+        let (message, span) = misread(text);
+        let span = span.unwrap();
+        assert!(message.contains(says), "{text}: {message}");
+        assert_eq!(&text[span.clone()], wrong, "{text}: {message}");
+        // The second of two equal words is the wrong one.
+        assert!(wrong.is_empty() || span.start == text.rfind(wrong).unwrap(), "{text}");
+    }
+}
+
+#[test]
+fn the_mark_stands_under_the_word_whatever_stands_before_it() {
+    let error = "é\u{7}: gcra".parse::<Policy>().unwrap_err();
+    let lines: Vec<String> = format!("{error:#}").lines().map(str::to_owned).collect();
+    assert_eq!(lines[1..], ["| é\u{fffd}: gcra", "|         ^"]);
+}
+
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    let number = || prop_oneof![1..100_u64, 1..=MAX_EXACT];
+    let span = || {
+        prop_oneof![1..5_000_000_u64, (1..4_000_u64).prop_map(|s| s * 1_000_000), 1..(1_u64 << 51)]
+            .prop_map(Duration::from_micros)
+    };
+    prop_oneof![
+        (number(), span(), 0..3).prop_map(|(limit, window, start)| {
+            let policy = FixedWindow::new(limit, window);
+            match start {
+                0 => policy.into(),
+                1 => policy.phased().into(),
+                _ => Algorithm::from(policy.anchored()),
+            }
+        }),
+        (number(), span(), prop::option::of(span())).prop_map(|(limit, window, grain)| {
+            let policy = SlidingLog::new(limit, window);
+            grain.map_or(policy.clone(), |grain| policy.grain(grain)).into()
+        }),
+        (number(), span()).prop_map(|(limit, window)| SlidingCounter::new(limit, window).into()),
+        (number(), span(), number(), any::<bool>()).prop_map(|(refill, period, burst, steps)| {
+            let policy = TokenBucket::new(refill, period).burst(burst);
+            if steps { policy.by_interval().into() } else { policy.into() }
+        }),
+        (number(), span(), number())
+            .prop_map(|(count, period, burst)| Gcra::new(count, period).burst(burst).into()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+    #[test]
+    fn what_is_printed_reads_back_as_the_same_policy(
+        name in prop_oneof!["[A-Za-z0-9_.-]{1,64}", Just("gcra".to_owned()), Just("gcra2".to_owned())],
+        algorithm in algorithms(),
+        block in prop::option::of(1..(1_u64 << 51)),
+        shadow in any::<bool>(),
+    ) {
+        let Ok(mut policy) = Policy::new(&name, algorithm) else { return Ok(()) };
+        if let Some(block) = block {
+            policy = policy.block_for(Duration::from_micros(block)).unwrap();
+        }
+        if shadow {
+            policy = policy.shadow();
+        }
+        let text = policy.to_string();
+        prop_assert_eq!(text.parse::<Policy>().unwrap(), policy, "{}", text);
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused_with_a_place_within_it(
+        text in prop_oneof![
+            ".*",
+            "([a-z-]{0,14}|fixed-window|gcra|sliding-log|token-bucket| |:|/|burst|block|grain|shadow|1m|5|_|0){0,12}",
+        ],
+    ) {
+        if let Err(error) = text.parse::<Policy>() {
+            let span = error.span().unwrap();
+            prop_assert!(text.get(span).is_some());
+            let shown = format!("{error:#}");
+            prop_assert!(shown.lines().count() == 3, "{}", shown);
+        }
+    }
+}

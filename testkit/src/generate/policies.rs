@@ -1,0 +1,179 @@
+//! Policies: mostly with numbers so small that traces run into every boundary, and some wild ones.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{
+    Algorithm, FixedWindow, Gcra, Policy, SlidingCounter, SlidingLog, TokenBucket,
+};
+
+/// The algorithms, with their variants that decide differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as in tidegate_core")]
+pub enum Kind {
+    FixedWindow,
+    SlidingLog,
+    SlidingCounter,
+    TokenBucket,
+    IntervalBucket,
+    Gcra,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::FixedWindow,
+        Self::SlidingLog,
+        Self::SlidingCounter,
+        Self::TokenBucket,
+        Self::IntervalBucket,
+        Self::Gcra,
+    ];
+
+    /// Any of them.
+    pub fn any() -> impl Strategy<Value = Self> {
+        prop::sample::select(&Self::ALL[..])
+    }
+}
+
+/// The three numbers of an algorithm: limit or burst, count per period, window or period in µs.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    limit: u64,
+    count: u64,
+    span: u64,
+}
+
+/// A policy of a kind under a name; one in four blocks after a refusal, one in eight is a shadow.
+pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
+    (algorithm(kind), block(), prop::bool::weighted(0.125))
+        .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
+}
+
+/// Two to four policies of one name: with other limits, sometimes of another algorithm or window.
+pub fn related_policies(kind: Kind, name: &'static str) -> impl Strategy<Value = Vec<Policy>> {
+    let one = (numbers(), variant());
+    let related = (one, prop::collection::vec(change(), 1..4));
+    related.prop_filter_map("not within the bounds", move |((first, variant), changes)| {
+        let mut policies = vec![Policy::new(name, build(kind, first, variant)?).ok()?];
+        for change in changes {
+            let numbers = Numbers {
+                limit: change.limit,
+                count: change.count.unwrap_or(first.count),
+                span: change.span.unwrap_or(first.span),
+            };
+            let algorithm = build(change.kind.unwrap_or(kind), numbers, variant)?;
+            policies.push(Policy::new(name, algorithm).ok()?);
+        }
+        Some(policies)
+    })
+}
+
+#[derive(Debug, Clone)]
+struct Change {
+    limit: u64,
+    count: Option<u64>,
+    span: Option<u64>,
+    kind: Option<Kind>,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let rarely = |strategy| prop::option::weighted(0.2, strategy);
+    (
+        1..9_u64,
+        prop::option::weighted(0.5, 1..9_u64),
+        rarely((1..13_u64).boxed()),
+        prop::option::weighted(0.2, Kind::any()),
+    )
+        .prop_map(|(limit, count, span, kind)| Change { limit, count, span, kind })
+}
+
+fn finish(name: &str, algorithm: Algorithm, block: Option<u64>, shadow: bool) -> Policy {
+    let policy = Policy::new(name, algorithm)
+        .and_then(|policy| match block {
+            Some(micros) => policy.block_for(Duration::from_micros(micros)),
+            None => Ok(policy),
+        })
+        .unwrap_or_else(|error| unreachable!("generated within the bounds: {error}"));
+    if shadow { policy.shadow() } else { policy }
+}
+
+fn block() -> impl Strategy<Value = Option<u64>> {
+    prop::option::weighted(
+        0.25,
+        prop_oneof![4 => 1..20_u64, 1 => Just(60 * 86_400_000_000), 1 => Just(1_u64 << 51)],
+    )
+}
+
+fn algorithm(kind: Kind) -> impl Strategy<Value = Algorithm> {
+    (numbers(), variant()).prop_filter_map("not within the bounds", move |(numbers, variant)| {
+        build(kind, numbers, variant).filter(|a| Policy::new("p", a.clone()).is_ok())
+    })
+}
+
+/// Numbers of which most are small, and the others as large as they may be.
+fn numbers() -> impl Strategy<Value = Numbers> {
+    let small = (0..7_u64, 1..8_u64, 1..13_u64);
+    // Rates that truncate, windows in which nothing divides anything, ticks coarser than 1 µs.
+    let known = prop::sample::select(vec![
+        (1_000_000, 1_000_000, 1_000_000),
+        (5, 300_000, 1_000_000),
+        (3, 3, 7_000_000),
+        (10, 3, 7),
+        (50_000, 50_000, 1_000_000),
+        (1, 1, 1),
+        (1, 1_000_003, 1_000_000),
+        (100, 1, 365 * 86_400_000_000),
+        (1, 1, 1 << 51),
+        (1_000_000, 1_000_000, 86_400_000_000),
+        (400_000_000_000, 7, 10_000_000),
+        (4_000_000, 999_999_937, 3_600_000_000),
+        (5, 3, 30_000_000),
+        (1 << 52, 1, 1),
+        (1 << 52, 1 << 52, 1),
+        (1_000_003, 1_000_033, 86_400_000_000),
+    ]);
+    let wild = (any_size(), any_size(), any_size());
+    prop_oneof![12 => small, 5 => known, 2 => wild].prop_map(|(limit, count, span)| Numbers {
+        limit,
+        count,
+        span,
+    })
+}
+
+/// A number whose length in bits is as likely as any other.
+fn any_size() -> impl Strategy<Value = u64> {
+    (0..53_u32, any::<u64>()).prop_map(|(bits, number)| number >> (63 - bits))
+}
+
+fn variant() -> impl Strategy<Value = (u8, u64)> {
+    (0..3_u8, prop_oneof![1 => Just(0), 2 => 1..7_u64])
+}
+
+/// The algorithm; `None` where a number has to be at least 1. The variant tells a fixed window's
+/// start, and a log's grain by the number of grains in a window.
+fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Algorithm> {
+    let Numbers { limit, count, span } = numbers;
+    let window = Duration::from_micros(span);
+    Some(match kind {
+        Kind::FixedWindow => {
+            let spec = FixedWindow::new(limit, window);
+            match start {
+                0 => spec.into(),
+                1 => spec.phased().into(),
+                _ => spec.anchored().into(),
+            }
+        }
+        Kind::SlidingLog => {
+            let spec = SlidingLog::new(limit, window);
+            match span.checked_div(grains) {
+                Some(grain @ 1..) => spec.grain(Duration::from_micros(grain)).into(),
+                _ => spec.into(),
+            }
+        }
+        Kind::SlidingCounter => SlidingCounter::new(limit, window).into(),
+        Kind::TokenBucket => TokenBucket::new(count, window).burst(limit).into(),
+        Kind::IntervalBucket => TokenBucket::new(count, window).burst(limit).by_interval().into(),
+        Kind::Gcra => Gcra::new(count, window).burst(limit).into(),
+    })
+}

@@ -1,0 +1,277 @@
+//! Traces: calls by few policies on few subjects, at times that lie just on, before and after those
+//! at which an answer changes.
+//!
+//! A step names its time and its costs by what the store last answered ("a microsecond before
+//! `retry_after` is over", "one more than `remaining`"), so that boundaries are met by design and
+//! not by luck; [`Trace`] turns steps into calls.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{Charge, Decision, Operation, Policy, Timestamp};
+
+/// How a clock moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockKind {
+    /// Forwards only.
+    Forwards,
+    /// Both ways, by microseconds and by years.
+    Jumping,
+}
+
+/// Policies, subjects and what is done to them.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The policies; several may have one name.
+    pub policies: Vec<Policy>,
+    /// Pairs of a tenant and a subject.
+    pub subjects: Vec<(Vec<u8>, Vec<u8>)>,
+    /// When it starts, µs since 1970.
+    pub start: u64,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One call, and the time that passes before it.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// How the clock moves.
+    pub passes: Passes,
+    /// What is asked.
+    pub does: Does,
+    /// Of which policy, for which subject, at which cost.
+    pub charges: Vec<(prop::sample::Index, prop::sample::Index, Cost)>,
+}
+
+/// A move of the clock.
+#[derive(Debug, Clone, Copy)]
+pub enum Passes {
+    /// None.
+    Nothing,
+    /// Some microseconds, forwards or back.
+    Micros(i64),
+    /// To the end of the last answer's `retry_after`, or some microseconds beside it.
+    Retry(i64),
+    /// To the end of the last answer's `reset_after`, or some microseconds beside it.
+    Reset(i64),
+    /// To a multiple of the first policy's window or period, or some microseconds beside it.
+    Boundary(u64, i64),
+}
+
+/// A cost.
+#[derive(Debug, Clone, Copy)]
+pub enum Cost {
+    /// Itself.
+    Just(u64),
+    /// The policy's limit and so much.
+    Limit(i64),
+    /// What the last answer said remains, and so much.
+    Remaining(i64),
+}
+
+/// An operation.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "named as in Operation")]
+pub enum Does {
+    Acquire,
+    Peek,
+    Refund,
+    Reset,
+    Block(u64),
+    Reserve(u64),
+    /// A reservation that accepts just the wait that the last answer named, or so much less or more.
+    ReserveRetry(i64),
+}
+
+/// A scenario with these policies.
+pub fn scenario(
+    policies: impl Strategy<Value = Vec<Policy>>,
+    clock: ClockKind,
+    steps: usize,
+    most_charges: usize,
+) -> impl Strategy<Value = Scenario> {
+    let start = prop_oneof![
+        4 => Just(1_790_000_000_000_123),
+        2 => 1_000..1_100_u64,
+        1 => 0..4_u64,
+        1 => (0..40_u64).prop_map(|before| (1 << 52) - 1 - before),
+        1 => 0..1_u64 << 52,
+    ];
+    let subjects = prop::sample::select(vec![
+        vec![(vec![], b"a".to_vec())],
+        vec![(vec![], b"a".to_vec()), (b"t".to_vec(), b"a".to_vec())],
+    ]);
+    let steps = prop::collection::vec(step(clock, most_charges), 1..=steps);
+    (policies, subjects, start, steps).prop_map(|(policies, subjects, start, steps)| Scenario {
+        policies,
+        subjects,
+        start,
+        steps,
+    })
+}
+
+fn step(clock: ClockKind, most_charges: usize) -> impl Strategy<Value = Step> {
+    let charge = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), cost());
+    let charges = prop::collection::vec(charge, 1..=most_charges);
+    (passes(clock), does(), charges).prop_map(|(passes, does, charges)| Step {
+        passes,
+        does,
+        charges,
+    })
+}
+
+fn passes(clock: ClockKind) -> BoxedStrategy<Passes> {
+    const YEAR: i64 = 365 * 86_400_000_000;
+    let forwards = prop_oneof![
+        6 => Just(Passes::Nothing),
+        5 => (1..15_i64).prop_map(Passes::Micros),
+        5 => (-1..=1_i64).prop_map(Passes::Retry),
+        3 => (-1..=1_i64).prop_map(Passes::Reset),
+        3 => (1..4_u64, -1..=1_i64).prop_map(|(n, beside)| Passes::Boundary(n, beside)),
+        1 => (1..30 * YEAR).prop_map(Passes::Micros),
+    ];
+    match clock {
+        ClockKind::Forwards => forwards.boxed(),
+        ClockKind::Jumping => prop_oneof![
+            4 => forwards,
+            2 => (-15..0_i64).prop_map(Passes::Micros),
+            1 => (-40 * YEAR..40 * YEAR).prop_map(Passes::Micros),
+        ]
+        .boxed(),
+    }
+}
+
+fn cost() -> impl Strategy<Value = Cost> {
+    prop_oneof![
+        8 => (1..4_u64).prop_map(Cost::Just),
+        1 => Just(Cost::Just(0)),
+        3 => (-2..=1_i64).prop_map(Cost::Limit),
+        4 => (-1..=1_i64).prop_map(Cost::Remaining),
+        1 => any::<u64>().prop_map(Cost::Just),
+    ]
+}
+
+fn does() -> impl Strategy<Value = Does> {
+    prop_oneof![
+        24 => Just(Does::Acquire),
+        3 => Just(Does::Peek),
+        4 => Just(Does::Refund),
+        1 => Just(Does::Reset),
+        1 => prop_oneof![Just(0), 1..20_u64, Just(60 * 86_400_000_000)].prop_map(Does::Block),
+        3 => (0..30_u64).prop_map(Does::Reserve),
+        3 => (-1..=1_i64).prop_map(Does::ReserveRetry),
+    ]
+}
+
+/// A scenario on its way: what the clock shows, and what the store last answered.
+#[derive(Debug)]
+pub struct Trace<'s> {
+    scenario: &'s Scenario,
+    clock: ClockKind,
+    now: u64,
+    last: Option<Decision>,
+}
+
+impl<'s> Trace<'s> {
+    /// At the start of a scenario.
+    #[must_use]
+    pub fn new(scenario: &'s Scenario, clock: ClockKind) -> Self {
+        Self { scenario, clock, now: scenario.start, last: None }
+    }
+
+    /// The time before the next step.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.now)
+    }
+
+    /// Takes note of an answer.
+    pub fn answered(&mut self, decision: &Decision) {
+        self.last = Some(decision.clone());
+    }
+
+    /// Moves the clock as a step says.
+    pub fn pass(&mut self, step: &Step) -> Timestamp {
+        let after = |wait: Option<Duration>, beside: i64| {
+            let wait = wait.map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+            self.now.saturating_add(wait).saturating_add_signed(beside)
+        };
+        let last = self.last.as_ref();
+        let then = match step.passes {
+            Passes::Nothing => self.now,
+            Passes::Micros(micros) => self.now.saturating_add_signed(micros),
+            Passes::Retry(beside) => after(last.and_then(Decision::retry_after), beside),
+            Passes::Reset(beside) => {
+                let verdicts = last.map_or(&[][..], Decision::verdicts);
+                after(verdicts.iter().map(|v| v.reset_after()).max(), beside)
+            }
+            Passes::Boundary(n, beside) => {
+                let window = self.window();
+                let boundary = (self.now / window).saturating_add(n).saturating_mul(window);
+                boundary.saturating_add_signed(beside)
+            }
+        };
+        let then = match self.clock {
+            ClockKind::Forwards => then.max(self.now),
+            ClockKind::Jumping => then,
+        };
+        let then = Timestamp::from_micros(then);
+        self.now = then.as_micros();
+        then
+    }
+
+    /// The operation and the charges of a step.
+    #[must_use]
+    pub fn ask(&self, step: &Step) -> (Operation, Vec<Charge<'s>>) {
+        let charges: Vec<_> = step.charges.iter().map(|asked| self.charge(asked)).collect();
+        let all_reservable = charges.iter().all(|c| c.policy.rule().can_reserve());
+        let micros = Duration::from_micros;
+        let operation = match step.does {
+            Does::Acquire => Operation::Acquire,
+            Does::Peek => Operation::Peek,
+            Does::Refund => Operation::Refund,
+            Does::Reset => Operation::Reset,
+            Does::Block(span) => Operation::Block { span: micros(span) },
+            Does::Reserve(_) | Does::ReserveRetry(_) if !all_reservable => Operation::Acquire,
+            Does::Reserve(longest) => Operation::Reserve { max_wait: micros(longest) },
+            Does::ReserveRetry(beside) => {
+                let wait = self.last.as_ref().and_then(Decision::retry_after);
+                let wait = wait.map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap_or(0));
+                Operation::Reserve { max_wait: micros(wait.saturating_add_signed(beside)) }
+            }
+        };
+        (operation, charges)
+    }
+
+    fn charge(&self, asked: &(prop::sample::Index, prop::sample::Index, Cost)) -> Charge<'s> {
+        let (policy, subject, cost) = asked;
+        let policy = policy.get(&self.scenario.policies);
+        let (tenant, subject) = subject.get(&self.scenario.subjects);
+        let cost = match *cost {
+            Cost::Just(cost) => cost,
+            Cost::Limit(beside) => policy.limit().saturating_add_signed(beside),
+            Cost::Remaining(beside) => {
+                let verdict = self.last.as_ref().and_then(|last| last.verdicts().first());
+                verdict.map_or(1, |verdict| verdict.remaining()).saturating_add_signed(beside)
+            }
+        };
+        Charge::new(policy, subject).tenant(tenant).cost(cost)
+    }
+
+    /// The window or period of the first policy.
+    fn window(&self) -> u64 {
+        use tidegate_core::Algorithm::{
+            FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket,
+        };
+        let first = self.scenario.policies.first().map(Policy::algorithm);
+        let window = match first {
+            Some(FixedWindow(spec)) => spec.window(),
+            Some(SlidingLog(spec)) => spec.chosen_grain().unwrap_or(spec.window()),
+            Some(SlidingCounter(spec)) => spec.window(),
+            Some(TokenBucket(spec)) => spec.period(),
+            Some(Gcra(spec)) => spec.period(),
+            _ => Duration::from_secs(1),
+        };
+        u64::try_from(window.as_micros()).unwrap_or(1).max(1)
+    }
+}

@@ -1,0 +1,39 @@
+//! The conformance suite, the oracle and the test tools of the Tidegate rate limiter.
+//!
+//! One line holds any [`Store`](tidegate_core::Store) to all that Tidegate promises:
+//!
+//! ```
+//! # use tidegate_testkit::ModelStore as MyStore;
+//! tidegate_testkit::conformance!(my_store, |clock| MyStore::new(clock));
+//! # fn main() {}
+//! ```
+//!
+//! It makes a test of each property, named by what the store has to do, such as
+//! `my_store::b01_a_denial_writes_nothing`. Time is moved by hand; no test sleeps.
+//!
+//! | to | look at |
+//! |---|---|
+//! | know what is checked, by id | [`suite`] |
+//! | check a store that lives on a server | [`Fixture`] |
+//! | check without a macro | [`suite::check_all`] |
+//! | predict the answer to any call | [`Oracle`] |
+//! | make up policies, subjects, traces | [`generate`] |
+//! | lose answers, deliver them late, fail | [`faults`] |
+//! | see the smallest store there is | [`ModelStore`] |
+//!
+//! `TIDEGATE_CASES` sets how many random cases each property tries (64), and `TIDEGATE_STEPS` how
+//! many calls the longest makes (1,000,000).
+
+pub mod faults;
+mod follow;
+pub mod generate;
+mod model;
+pub mod oracle;
+#[cfg(all(unix, feature = "servers"))]
+pub mod servers;
+pub mod suite;
+
+pub use follow::{follow, follow_in_batches};
+pub use model::ModelStore;
+pub use oracle::Oracle;
+pub use suite::{Fixture, fixture};

@@ -1,0 +1,111 @@
+//! The smallest store there is: records in a map, behind one lock.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidegate_core::engine::{self, Record, Records};
+use tidegate_core::{
+    Answer, Call, Charge, Charges, Clock, Decision, Error, ManualClock, Store, Timestamp,
+};
+
+type Key = (String, Vec<u8>, Vec<u8>);
+
+/// A store over [`tidegate_core::engine`], as small as a store can be: one lock, one map, no bound.
+///
+/// It is the example of how to write a store, and what the suite and the engine are tried on.
+#[derive(Debug)]
+pub struct ModelStore {
+    clock: ManualClock,
+    records: Mutex<BTreeMap<Key, Record>>,
+    forgets: bool,
+}
+
+impl ModelStore {
+    /// A store that shows the time of `clock`, and forgets a record as soon as it may.
+    #[must_use]
+    pub fn new(clock: ManualClock) -> Self {
+        Self { clock, records: Mutex::default(), forgets: true }
+    }
+
+    /// A store that never forgets anything by itself.
+    #[must_use]
+    pub fn keeping_all(clock: ManualClock) -> Self {
+        Self { forgets: false, ..Self::new(clock) }
+    }
+
+    /// All that is stored, as bytes that differ where anything differs.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u8> {
+        format!("{:?}", *self.lock()).into_bytes()
+    }
+
+    /// How many records there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether nothing is stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Record>> {
+        // Nothing is left half done by a caller that panicked: what can fail fails before a write.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for ModelStore {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        let mut records = self.lock();
+        let now = self.clock.now();
+        // A clock at the last time there is stands still: there, recovery may still be to come.
+        if self.forgets && now < Timestamp::MAX {
+            records.retain(|_, record| record.recovers_at() > now.as_micros());
+        }
+        let mut records = OfCall { all: &mut records, charges: call.charges };
+        Answer::ready(engine::decide(&call, now, &mut records))
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::ready(Ok(self.clock.now()))
+    }
+}
+
+/// The records that a call is about.
+struct OfCall<'s, 'c> {
+    all: &'s mut BTreeMap<Key, Record>,
+    charges: Charges<'c>,
+}
+
+impl<'c> OfCall<'_, 'c> {
+    fn charge(&self, place: usize) -> Option<(Key, Charge<'c>)> {
+        let charge = self.charges.get(place)?;
+        let name = charge.policy.name().to_owned();
+        Some(((name, charge.tenant.to_vec(), charge.subject.to_vec()), charge))
+    }
+}
+
+impl Records for OfCall<'_, '_> {
+    fn get(&mut self, place: usize) -> Option<&Record> {
+        self.all.get(&self.charge(place)?.0)
+    }
+
+    fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn update(&mut self, place: usize, change: impl FnOnce(&mut Record)) {
+        if let Some((key, charge)) = self.charge(place) {
+            change(self.all.entry(key).or_insert_with(|| Record::new(charge.policy)));
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        if let Some((key, _)) = self.charge(place) {
+            self.all.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Token bucket with continuous refill, and GCRA.
+//!
+//! The debt is an exact fraction of tokens: its denominator is the policy's period in microseconds,
+//! so that the refill of one microsecond is a whole numerator.
+
+use tidegate_core::Algorithm;
+
+use super::rules::{self, Rules, first, micros};
+
+/// More parts of a token than this a debt never has: 2^52.
+const MOST: u128 = 1 << 52;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Past {
+    /// When the debt was as it stands here.
+    time: u64,
+    /// The debt, in tokens times `Bucket::period`.
+    debt: u128,
+}
+
+#[derive(Debug)]
+pub(super) struct Bucket {
+    capacity: u64,
+    refill: u64,
+    period: u64,
+    tick: u64,
+}
+
+impl Bucket {
+    /// The bucket of a `token-bucket` or `gcra`; of anything else, one that nothing fits in.
+    pub(super) fn of(algorithm: &Algorithm, tick: u64) -> Self {
+        let (capacity, refill, period) = match algorithm {
+            Algorithm::TokenBucket(spec) => (spec.capacity(), spec.refill(), micros(spec.period())),
+            Algorithm::Gcra(spec) => (spec.capacity(), spec.refill(), micros(spec.period())),
+            _ => (0, 1, 1),
+        };
+        Self { capacity, refill, period, tick }
+    }
+
+    /// What `older` was owed, as a debt to this bucket.
+    ///
+    /// A store counts in parts of a token in which a tick's refill is whole, and so rounds up to
+    /// such a part here; to a whole token, where the product would exceed 2^52.
+    pub(super) fn adopt(&self, past: &Past, older: &Self) -> Past {
+        let (parts, older_parts) = (self.parts_of_a_token(), older.parts_of_a_token());
+        let debt = past.debt * older_parts / u128::from(older.period);
+        let debt = if parts == older_parts {
+            debt
+        } else {
+            let (tokens, rest) = (debt / older_parts, debt % older_parts);
+            let rest =
+                if rest * parts <= MOST { (rest * parts).div_ceil(older_parts) } else { parts };
+            (tokens * parts + rest).min(MOST)
+        };
+        Past { time: past.time, debt: debt * u128::from(self.period) / parts }
+    }
+
+    /// In how many parts a token has to be cut for the refill of a tick to be a whole number.
+    fn parts_of_a_token(&self) -> u128 {
+        let ticks = u128::from(self.period / self.tick);
+        let refill = u128::from(self.refill);
+        let divisor = (1..)
+            .scan((ticks, refill), |(a, b), _: u32| {
+                (*b > 0).then(|| {
+                    (*a, *b) = (*b, *a % *b);
+                    *a
+                })
+            })
+            .last();
+        ticks / divisor.unwrap_or(1)
+    }
+
+    /// Time moves in ticks.
+    fn on_grid(&self, now: u64) -> u64 {
+        now / self.tick * self.tick
+    }
+
+    fn debt(&self, past: &rules::Past, now: u64) -> u128 {
+        let rules::Past::Bucket(past) = past else {
+            return 0;
+        };
+        let since = past.time.div_ceil(self.tick) * self.tick;
+        let elapsed = self.on_grid(now).saturating_sub(since);
+        past.debt.saturating_sub(u128::from(elapsed) * u128::from(self.refill))
+    }
+
+    fn tokens(&self, cost: u64) -> u128 {
+        u128::from(cost) * u128::from(self.period)
+    }
+
+    fn with_debt(&self, past: &rules::Past, debt: u128, now: u64) -> rules::Past {
+        let time = match past {
+            rules::Past::Bucket(past) => past.time.max(self.on_grid(now)),
+            _ => self.on_grid(now),
+        };
+        if debt == 0 { rules::Past::Nothing } else { rules::Past::Bucket(Past { time, debt }) }
+    }
+}
+
+impl Rules for Bucket {
+    fn fits(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
+        self.debt(past, now) + self.tokens(cost) <= self.tokens(self.capacity)
+    }
+
+    fn take(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        let debt = self.debt(past, now) + self.tokens(cost);
+        self.with_debt(past, debt, now)
+    }
+
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        let debt = self.debt(past, now).saturating_sub(self.tokens(cost));
+        self.with_debt(past, debt, now)
+    }
+
+    fn recovers_at(&self, past: &rules::Past) -> u64 {
+        match past {
+            rules::Past::Bucket(inner) => {
+                first(inner.time, u64::MAX, |time| self.debt(past, time) == 0)
+            }
+            _ => 0,
+        }
+    }
+
+    fn can_book(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
+        let debt = self.debt(past, now) + self.tokens(cost);
+        debt.checked_mul(self.parts_of_a_token())
+            .is_some_and(|debt| debt / u128::from(self.period) <= MOST)
+    }
+}

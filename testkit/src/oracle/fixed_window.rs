@@ -1,0 +1,82 @@
+//! Fixed window: the costs of the current window are at most the limit.
+
+use tidegate_core::FixedWindow;
+use tidegate_core::algorithm::fixed_window::Start;
+
+use super::rules::{self, Rules, micros};
+
+/// The costs taken in a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Past {
+    ends: u64,
+    costs: Vec<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Window {
+    limit: u64,
+    window: u64,
+    start: Start,
+    phase: u64,
+}
+
+impl Window {
+    pub(super) fn new(spec: &FixedWindow, phase: u64) -> Self {
+        Self { limit: spec.limit(), window: micros(spec.window()), start: spec.start(), phase }
+    }
+
+    /// The window that is current at `now`, if one is: a clock before its start is still in it.
+    fn current(&self, past: &rules::Past, now: u64) -> Option<Past> {
+        match past {
+            rules::Past::FixedWindow(past) if now < past.ends => Some(past.clone()),
+            _ => None,
+        }
+    }
+
+    /// The first end of a window after `now`.
+    fn next_end(&self, now: u64) -> u64 {
+        let shift = match self.start {
+            Start::Aligned => 0,
+            Start::Phased => self.phase % self.window,
+            Start::Anchored => return now + self.window,
+        };
+        // Windows end wherever time and shift together are a whole number of windows.
+        ((now + shift) / self.window + 1) * self.window - shift
+    }
+}
+
+impl Rules for Window {
+    fn fits(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
+        let costs = self.current(past, now).map_or(vec![], |past| past.costs);
+        sum(&costs) + u128::from(cost) <= u128::from(self.limit)
+    }
+
+    fn take(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        let mut past =
+            self.current(past, now).unwrap_or(Past { ends: self.next_end(now), costs: vec![] });
+        past.costs.push(cost);
+        rules::Past::FixedWindow(past)
+    }
+
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        let Some(past) = self.current(past, now) else {
+            return rules::Past::Nothing;
+        };
+        let count = sum(&past.costs).saturating_sub(u128::from(cost));
+        match u64::try_from(count) {
+            Ok(0) | Err(_) => rules::Past::Nothing,
+            Ok(count) => rules::Past::FixedWindow(Past { costs: vec![count], ..past }),
+        }
+    }
+
+    fn recovers_at(&self, past: &rules::Past) -> u64 {
+        match past {
+            rules::Past::FixedWindow(past) => past.ends,
+            _ => 0,
+        }
+    }
+}
+
+fn sum(costs: &[u64]) -> u128 {
+    costs.iter().map(|&cost| u128::from(cost)).sum()
+}

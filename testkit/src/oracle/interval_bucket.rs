@@ -1,0 +1,80 @@
+//! Bucket that refills by intervals: some tokens at once, after each whole period.
+
+use tidegate_core::TokenBucket;
+
+use super::rules::{self, Rules, first, micros};
+
+/// More units than this a debt never has: 2^52.
+const MOST: u128 = 1 << 52;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Past {
+    /// From when on periods are counted.
+    anchor: u64,
+    /// Tokens missing from a full bucket.
+    debt: u128,
+}
+
+#[derive(Debug)]
+pub(super) struct IntervalBucket {
+    capacity: u64,
+    refill: u64,
+    period: u64,
+}
+
+impl IntervalBucket {
+    pub(super) fn new(spec: &TokenBucket) -> Self {
+        Self { capacity: spec.capacity(), refill: spec.refill(), period: micros(spec.period()) }
+    }
+
+    /// The past with all periods counted that are over; none if the bucket is full.
+    fn refilled(&self, past: &rules::Past, now: u64) -> Option<Past> {
+        let rules::Past::IntervalBucket(past) = past else {
+            return None;
+        };
+        let periods = now.saturating_sub(past.anchor) / self.period;
+        let refilled = u128::from(periods) * u128::from(self.refill);
+        (past.debt > refilled).then(|| Past {
+            anchor: past.anchor + periods * self.period,
+            debt: past.debt - refilled,
+        })
+    }
+
+    fn debt(&self, past: &rules::Past, now: u64) -> u128 {
+        self.refilled(past, now).map_or(0, |past| past.debt)
+    }
+}
+
+impl Rules for IntervalBucket {
+    fn fits(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
+        self.debt(past, now) + u128::from(cost) <= u128::from(self.capacity)
+    }
+
+    fn take(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        let mut past = self.refilled(past, now).unwrap_or(Past { anchor: now, debt: 0 });
+        past.debt += u128::from(cost);
+        rules::Past::IntervalBucket(past)
+    }
+
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        match self.refilled(past, now) {
+            Some(past) if past.debt > u128::from(cost) => {
+                rules::Past::IntervalBucket(Past { debt: past.debt - u128::from(cost), ..past })
+            }
+            _ => rules::Past::Nothing,
+        }
+    }
+
+    fn recovers_at(&self, past: &rules::Past) -> u64 {
+        match past {
+            rules::Past::IntervalBucket(inner) => {
+                first(inner.anchor, u64::MAX, |time| self.refilled(past, time).is_none())
+            }
+            _ => 0,
+        }
+    }
+
+    fn can_book(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
+        self.debt(past, now) + u128::from(cost) <= MOST
+    }
+}

@@ -1,0 +1,223 @@
+//! A whole call, carried out on the records of its keys.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome};
+
+use super::expected::{Expected, ExpectedVerdict};
+use super::record::Record;
+use super::rules::{self, rules_of};
+use super::{Key, rules::micros};
+
+/// The records of the keys of a call.
+pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
+
+/// Which state a charge is to.
+pub(super) fn key_of(charge: &Charge<'_>) -> Key {
+    let name = charge.policy.name().to_owned();
+    (name, charge.tenant.to_vec(), charge.subject.to_vec())
+}
+
+/// Carries out a call, and tells the answer.
+pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Expected {
+    let charges: Vec<Charge<'_>> = call.charges.iter().collect();
+    let mistakes = mistakes(call.operation, &charges);
+    if !mistakes.is_empty() {
+        return Expected::Error(mistakes);
+    }
+    match call.operation {
+        Operation::Peek => peek(ledger, &charges, now),
+        Operation::Acquire => acquire(ledger, &charges, None, now),
+        Operation::Reserve { max_wait } => {
+            // Nobody waits longer than the longest span there is.
+            let longest = max_wait.min(Duration::from_micros(1 << 51));
+            acquire(ledger, &charges, Some(longest), now)
+        }
+        Operation::Refund => {
+            for charge in &charges {
+                refund(ledger, charge, now);
+            }
+            look(ledger, &charges, now)
+        }
+        Operation::Reset => {
+            for charge in &charges {
+                ledger.insert(key_of(charge), None);
+            }
+            look(ledger, &charges, now)
+        }
+        Operation::Block { span } => {
+            // To whole microseconds, rounded up, and at most 2^51 of them.
+            let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
+            let until = u64::try_from(span).map_or(u64::MAX, |span| now + span);
+            for charge in &charges {
+                let mut record = record_of(ledger, charge);
+                record.blocked_until = if span == 0 { 0 } else { until };
+                keep(ledger, charge, record);
+            }
+            look(ledger, &charges, now)
+        }
+        // An operation newer than the oracle: no answer is right.
+        _ => Expected::Error(vec![]),
+    }
+}
+
+/// What is wrong with a call: any of it may be reported.
+fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
+    let mut mistakes = vec![];
+    let too_long = |bytes: &[u8]| bytes.len() > 1 << 20;
+    let mixed_up = |a: &Charge<'_>, b: &Charge<'_>| key_of(a) == key_of(b) && a.policy != b.policy;
+    if charges.is_empty()
+        || charges.len() > 64
+        || charges.iter().any(|charge| too_long(charge.subject) || too_long(charge.tenant))
+        || charges.iter().any(|a| charges.iter().any(|b| mixed_up(a, b)))
+    {
+        mistakes.push(ErrorKind::InvalidCall);
+    }
+    let is_bucket = |charge: &Charge<'_>| {
+        matches!(charge.policy.algorithm(), Algorithm::TokenBucket(_) | Algorithm::Gcra(_))
+    };
+    if matches!(operation, Operation::Reserve { .. }) && !charges.iter().all(is_bucket) {
+        mistakes.push(ErrorKind::Unsupported);
+    }
+    mistakes
+}
+
+/// What a policy thinks of all that a call asks of one key.
+struct Opinion {
+    cost: u64,
+    outcome: Outcome,
+    /// Until the cost fits, the block aside; `None` for never.
+    wait: Option<u64>,
+}
+
+fn opinion(
+    ledger: &Ledger,
+    charges: &[Charge<'_>],
+    charge: &Charge<'_>,
+    max_wait: Option<Duration>,
+    now: u64,
+) -> Opinion {
+    let key = key_of(charge);
+    let cost = charges
+        .iter()
+        .filter(|other| key_of(other) == key)
+        .fold(0, |sum: u64, other| sum.saturating_add(other.cost));
+    let record = record_of(ledger, charge);
+    let (rules, past) = (rules_of(charge), record.past_under(charge));
+    let wait = rules::wait(&*rules, &past, charge.policy.limit(), cost, now);
+    let bookable = |wait| {
+        max_wait.is_some_and(|longest| Duration::from_micros(wait) <= longest)
+            && rules.can_book(&past, cost, now)
+    };
+    let outcome = match wait {
+        _ if now < record.blocked_until => Outcome::Blocked,
+        Some(0) => Outcome::Allowed,
+        Some(wait) if bookable(wait) => Outcome::Allowed,
+        _ => Outcome::Denied,
+    };
+    Opinion { cost, outcome, wait }
+}
+
+fn acquire(
+    ledger: &mut Ledger,
+    charges: &[Charge<'_>],
+    max_wait: Option<Duration>,
+    now: u64,
+) -> Expected {
+    let before = ledger.clone();
+    let opinions: Vec<Opinion> =
+        charges.iter().map(|charge| opinion(&before, charges, charge, max_wait, now)).collect();
+    let in_force =
+        || charges.iter().zip(&opinions).filter(|(charge, _)| !charge.policy.is_shadow());
+    let allowed = in_force().all(|(_, opinion)| opinion.outcome == Outcome::Allowed);
+    for (charge, opinion) in charges.iter().zip(&opinions) {
+        // From the records as they were, so that two charges to one key write the same thing twice.
+        let mut record = record_of(&before, charge);
+        match (opinion.outcome, charge.policy.blocks_for()) {
+            _ if opinion.cost == 0 => continue,
+            (Outcome::Allowed, _) if allowed => {
+                let past = record.past_under(charge);
+                let past = rules_of(charge).take(&past, opinion.cost, now);
+                record = record.with_past(charge, past);
+            }
+            (Outcome::Denied, Some(span)) if opinion.wait.is_some() => {
+                record.blocked_until = now + micros(span);
+            }
+            _ => continue,
+        }
+        keep(ledger, charge, record);
+    }
+    let longest = in_force().filter_map(|(_, opinion)| opinion.wait).max();
+    let booked = longest.filter(|_| allowed).unwrap_or(0);
+    report(ledger, charges, &opinions, Duration::from_micros(booked), now)
+}
+
+fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Expected {
+    let opinions: Vec<Opinion> =
+        charges.iter().map(|charge| opinion(ledger, charges, charge, None, now)).collect();
+    report(ledger, charges, &opinions, Duration::ZERO, now)
+}
+
+/// A peek at no cost.
+fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Expected {
+    let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0)).collect();
+    peek(ledger, &charges, now)
+}
+
+fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) {
+    if charge.cost > 0 {
+        let record = record_of(ledger, charge);
+        let past = record.past_under(charge);
+        let past = rules_of(charge).give_back(&past, charge.cost, now);
+        keep(ledger, charge, record.with_past(charge, past));
+    }
+}
+
+fn report(
+    ledger: &Ledger,
+    charges: &[Charge<'_>],
+    opinions: &[Opinion],
+    wait: Duration,
+    now: u64,
+) -> Expected {
+    let verdict = |(charge, opinion): (&Charge<'_>, &Opinion)| {
+        let record = record_of(ledger, charge);
+        let (rules, past) = (rules_of(charge), record.past_under(charge));
+        let (policy, limit) = (charge.policy, charge.policy.limit());
+        let blocked = record.blocked_until.saturating_sub(now);
+        ExpectedVerdict {
+            outcome: opinion.outcome,
+            shadow: policy.is_shadow(),
+            limit,
+            remaining: match blocked {
+                0 => rules::remaining(&*rules, &past, limit, now),
+                _ => 0,
+            },
+            retry_after: match (opinion.outcome, opinion.wait) {
+                (Outcome::Allowed, _) => Some(Duration::ZERO),
+                (_, wait) => wait.map(|wait| Duration::from_micros(wait.max(blocked))),
+            },
+            reset_after: Duration::from_micros(
+                rules.recovers_at(&past).saturating_sub(now).max(blocked),
+            ),
+        }
+    };
+    let verdicts: Vec<_> = charges.iter().zip(opinions).map(verdict).collect();
+    Expected::Decision {
+        allowed: verdicts
+            .iter()
+            .all(|verdict| verdict.shadow || verdict.outcome == Outcome::Allowed),
+        wait,
+        verdicts,
+    }
+}
+
+fn record_of(ledger: &Ledger, charge: &Charge<'_>) -> Record {
+    let record = ledger.get(&key_of(charge)).cloned().flatten();
+    record.unwrap_or_else(|| Record::new(charge.policy))
+}
+
+fn keep(ledger: &mut Ledger, charge: &Charge<'_>, record: Record) {
+    ledger.insert(key_of(charge), Some(record).filter(|record| !record.is_empty()));
+}

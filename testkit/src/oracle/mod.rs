@@ -1,0 +1,166 @@
+//! The oracle: slow and obvious, and sharing no code with the core's algorithms.
+//!
+//! It reads what a policy *says* (its specification and its tick) and never what the core made of
+//! it. Costs are kept as they came, fractions of tokens as exact fractions, and whatever the core
+//! works out by arithmetic is found here by search: `remaining` is the largest cost that fits,
+//! `retry_after` the first instant at which the cost fits, `reset_after` the first at which nothing
+//! can be told from a fresh start.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket` | what each algorithm admits, and what it remembers |
+//! | `rules` | what they have in common, and the searches |
+//! | `record` | one key: a past, a block, and a policy that may change |
+//! | `ledger` | a whole call: several charges, penalties, shadows |
+//! | `expected` | the answer, ready to be compared |
+
+mod bucket;
+mod expected;
+mod fixed_window;
+mod interval_bucket;
+mod ledger;
+mod record;
+mod rules;
+mod sliding_counter;
+mod sliding_log;
+
+use std::collections::BTreeMap;
+
+use tidegate_core::{Call, Decision, Error, Timestamp};
+
+pub use expected::{Expected, ExpectedVerdict};
+use ledger::Ledger;
+use record::Record;
+
+/// Which state: policy name, tenant, subject.
+type Key = (String, Vec<u8>, Vec<u8>);
+
+/// Predicts every answer of a store that starts empty and gets no other calls than those shown to
+/// the oracle.
+///
+/// A store may forget what no longer matters by its clock, and need not. Once the clock steps back,
+/// the two can be told apart, so the oracle keeps both possibilities in mind, and strikes out those
+/// that an answer refutes.
+///
+/// ```
+/// use tidegate_core::{Call, Charge, Clock, ManualClock, Store};
+/// use tidegate_testkit::{ModelStore, Oracle};
+///
+/// let clock = ManualClock::default();
+/// let store = ModelStore::new(clock.clone());
+/// let mut oracle = Oracle::new();
+///
+/// let policy = "login: sliding-log 5/15m".parse()?;
+/// let charges = [Charge::new(&policy, "alice")];
+/// let call = Call::acquire(&charges);
+/// let answer = store.decide(call).into_ready().unwrap();
+/// oracle.check(&call, clock.now(), &answer)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Oracle {
+    /// What each key may look like: never empty, and without repetition. `None` is a fresh key.
+    keys: BTreeMap<Key, Vec<Option<Record>>>,
+}
+
+impl Oracle {
+    /// The oracle for an empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether `answer` is one that the store may give to `call` now; and if so, learns from it.
+    ///
+    /// # Errors
+    ///
+    /// If it is not: what was expected, and what came.
+    pub fn check(
+        &mut self,
+        call: &Call<'_>,
+        now: Timestamp,
+        answer: &Result<Decision, Error>,
+    ) -> Result<(), String> {
+        let came = Expected::from_answer(answer);
+        let futures = self.futures(call, now.as_micros());
+        let (right, wrong): (Vec<_>, Vec<_>) =
+            futures.into_iter().partition(|(expected, _)| came.is_one_of(expected));
+        if right.is_empty() {
+            let expected: Vec<_> = wrong.iter().map(|(expected, _)| expected).collect();
+            return Err(format!(
+                "at {now:?}, {call:?}\n came:     {came:?}\n expected: {expected:?}"
+            ));
+        }
+        self.learn(right.into_iter().map(|(_, ledger)| ledger));
+        Ok(())
+    }
+
+    /// The one answer that can come to `call` now, and takes it as given.
+    ///
+    /// # Errors
+    ///
+    /// If more than one can come, as the clock has stepped back.
+    pub fn predict(&mut self, call: &Call<'_>, now: Timestamp) -> Result<Expected, String> {
+        let futures = self.futures(call, now.as_micros());
+        let Some(expected) = futures
+            .first()
+            .map(|(expected, _)| expected.clone())
+            .filter(|first| futures.iter().all(|(other, _)| other == first))
+        else {
+            return Err("the answer depends on what the store has forgotten".to_owned());
+        };
+        self.learn(futures.into_iter().map(|(_, ledger)| ledger));
+        Ok(expected)
+    }
+
+    /// Each answer that may come, with what the keys of the call then look like.
+    fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<(Expected, Ledger)> {
+        for pasts in self.keys.values_mut() {
+            forget(pasts, now);
+        }
+        let mut ledgers = vec![Ledger::default()];
+        for charge in call.charges.iter() {
+            let key = ledger::key_of(&charge);
+            if ledgers.iter().any(|ledger| ledger.contains_key(&key)) {
+                continue;
+            }
+            let pasts = self.keys.get(&key).cloned().unwrap_or_else(|| vec![None]);
+            ledgers = ledgers
+                .iter()
+                .flat_map(|ledger| {
+                    pasts.iter().map(|past| {
+                        let mut ledger = ledger.clone();
+                        ledger.insert(key.clone(), past.clone());
+                        ledger
+                    })
+                })
+                .collect();
+        }
+        ledgers
+            .into_iter()
+            .map(|mut ledger| (ledger::carry_out(&mut ledger, call, now), ledger))
+            .collect()
+    }
+
+    fn learn(&mut self, ledgers: impl Iterator<Item = Ledger>) {
+        let mut seen: BTreeMap<Key, Vec<Option<Record>>> = BTreeMap::new();
+        for (key, record) in ledgers.flatten() {
+            let pasts = seen.entry(key).or_default();
+            if !pasts.contains(&record) {
+                pasts.push(record);
+            }
+        }
+        self.keys.extend(seen);
+    }
+}
+
+/// Adds what becomes of a key if a store forgets what is over by a clock that shows `now`.
+fn forget(pasts: &mut Vec<Option<Record>>, now: u64) {
+    let forgotten: Vec<_> =
+        pasts.iter().flatten().flat_map(|record| record.possibly_forgotten(now)).collect();
+    for record in forgotten {
+        if !pasts.contains(&record) {
+            pasts.push(record);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! One key: its past, its block, and the policy it was last written under.
+
+use tidegate_core::{Algorithm, Charge, Policy};
+
+use super::bucket::Bucket;
+use super::rules::{Past, Rules, rules_of};
+
+/// What a store remembers under one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) policy: Policy,
+    pub(super) past: Past,
+    pub(super) blocked_until: u64,
+    /// From when on the past no longer matters to the policy that wrote it.
+    recovers_at: u64,
+}
+
+impl Record {
+    /// A record in which nothing was taken.
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self { policy: policy.clone(), past: Past::Nothing, blocked_until: 0, recovers_at: 0 }
+    }
+
+    /// The past as the policy of `charge` sees it: the same, if that is much the same policy.
+    pub(super) fn past_under(&self, charge: &Charge<'_>) -> Past {
+        let (older, newer) = (&self.policy, charge.policy);
+        if !goes_on(older.algorithm(), newer.algorithm()) {
+            return Past::Nothing;
+        }
+        match &self.past {
+            Past::Bucket(past) => {
+                let older = Bucket::of(older.algorithm(), older.rule().tick());
+                let newer = Bucket::of(newer.algorithm(), newer.rule().tick());
+                Past::Bucket(newer.adopt(past, &older))
+            }
+            past => past.clone(),
+        }
+    }
+
+    /// The record after its past has become another, under the policy of `charge`.
+    pub(super) fn with_past(&self, charge: &Charge<'_>, past: Past) -> Self {
+        let rules: Box<dyn Rules> = rules_of(charge);
+        Self {
+            policy: charge.policy.clone(),
+            recovers_at: rules.recovers_at(&past),
+            past,
+            blocked_until: self.blocked_until,
+        }
+    }
+
+    /// Whether anything is left to remember.
+    pub(super) fn is_empty(&self) -> bool {
+        self.past == Past::Nothing && self.blocked_until == 0
+    }
+
+    /// What the record may become once the store's clock has shown `now`: without its past, if that
+    /// no longer matters; without its block, if that is over; without both.
+    pub(super) fn possibly_forgotten(&self, now: u64) -> Vec<Option<Self>> {
+        let mut forgotten = vec![self.clone()];
+        if self.recovers_at <= now {
+            let past = Past::Nothing;
+            forgotten.push(Self { past, recovers_at: 0, ..self.clone() });
+        }
+        if self.blocked_until <= now {
+            let unblocked: Vec<_> = forgotten
+                .iter()
+                .map(|record| Self { blocked_until: 0, ..record.clone() })
+                .collect();
+            forgotten.extend(unblocked);
+        }
+        forgotten
+            .into_iter()
+            .map(|record| Some(record).filter(|record| !record.is_empty()))
+            .collect()
+    }
+}
+
+/// Whether what was used under one policy stays used under another of its name: the algorithm and
+/// its window are the same, whatever the limit is.
+fn goes_on(older: &Algorithm, newer: &Algorithm) -> bool {
+    use Algorithm::{FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
+    match (older, newer) {
+        (FixedWindow(a), FixedWindow(b)) => (a.window(), a.start()) == (b.window(), b.start()),
+        (SlidingLog(a), SlidingLog(b)) => {
+            (a.window(), a.chosen_grain()) == (b.window(), b.chosen_grain())
+        }
+        (SlidingCounter(a), SlidingCounter(b)) => a.window() == b.window(),
+        (TokenBucket(a), TokenBucket(b)) if a.is_by_interval() && b.is_by_interval() => {
+            a.period() == b.period()
+        }
+        (TokenBucket(a), TokenBucket(b)) => !a.is_by_interval() && !b.is_by_interval(),
+        (TokenBucket(a), Gcra(_)) | (Gcra(_), TokenBucket(a)) => !a.is_by_interval(),
+        (Gcra(_), Gcra(_)) => true,
+        _ => false,
+    }
+}

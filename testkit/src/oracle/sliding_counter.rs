@@ -1,0 +1,86 @@
+//! Sliding counter: the current window, and the previous one by the share of it that still overlaps.
+
+use tidegate_core::SlidingCounter;
+
+use super::rules::{self, Rules, micros};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Past {
+    /// When the current window ends.
+    ends: u64,
+    previous: u64,
+    current: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Counter {
+    limit: u64,
+    window: u64,
+    tick: u64,
+}
+
+impl Counter {
+    pub(super) fn new(spec: &SlidingCounter, tick: u64) -> Self {
+        Self { limit: spec.limit(), window: micros(spec.window()), tick }
+    }
+
+    /// The past as it looks at `now`, if anything of it still counts.
+    fn rolled(&self, past: &rules::Past, now: u64) -> Option<Past> {
+        let rules::Past::SlidingCounter(past) = past else {
+            return None;
+        };
+        if now < past.ends {
+            return Some(past.clone());
+        }
+        let rolled = Past { ends: past.ends + self.window, previous: past.current, current: 0 };
+        (now < rolled.ends && rolled.previous > 0).then_some(rolled)
+    }
+}
+
+impl Rules for Counter {
+    fn fits(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
+        let Some(past) = self.rolled(past, now) else {
+            return cost <= self.limit;
+        };
+        // All in ticks. A clock before the start of the window counts as at its start.
+        let window = u128::from(self.window / self.tick);
+        let start = past.ends - self.window;
+        let elapsed = u128::from(now.saturating_sub(start) / self.tick);
+        let (previous, current) = (u128::from(past.previous), u128::from(past.current));
+        previous * (window - elapsed) + (current + u128::from(cost)) * window
+            <= u128::from(self.limit) * window
+    }
+
+    fn take(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        let mut past = self.rolled(past, now).unwrap_or(Past {
+            ends: (now / self.window + 1) * self.window,
+            previous: 0,
+            current: 0,
+        });
+        past.current += cost;
+        rules::Past::SlidingCounter(past)
+    }
+
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        let Some(mut past) = self.rolled(past, now) else {
+            return rules::Past::Nothing;
+        };
+        let from_current = cost.min(past.current);
+        past.current -= from_current;
+        past.previous -= (cost - from_current).min(past.previous);
+        if past.current == 0 && past.previous == 0 {
+            rules::Past::Nothing
+        } else {
+            rules::Past::SlidingCounter(past)
+        }
+    }
+
+    fn recovers_at(&self, past: &rules::Past) -> u64 {
+        match past {
+            // What is in the current window counts for as long as that is the previous one.
+            rules::Past::SlidingCounter(past) if past.current > 0 => past.ends + self.window,
+            rules::Past::SlidingCounter(past) if past.previous > 0 => past.ends,
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Real servers, started for a test and gone after it.
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Redis`] | one server on a free port, which can be stopped, killed, paused and restarted |
+//! | [`Sentinel`] | a primary, its replicas and the sentinels that watch them |
+//! | [`Proxy`] | a TCP proxy that delays, cuts, swallows and refuses |
+//!
+//! A test that needs a server fails where there is none: nothing here skips. The program is
+//! `redis-server` from the `PATH`, or the one that the variable `TIDEGATE_REDIS_SERVER` names.
+//!
+//! However a test ends, its servers end too. Dropping one kills its process and removes its directory
+//! before the drop returns; in a panic the directory stays, and the end of the server's log is printed.
+//! If the process of the test dies without a chance to clean up, a small shell script that holds the other
+//! end of a pipe notices and does it.
+
+mod binary;
+mod error;
+mod port;
+mod proxy;
+mod redis;
+mod resp;
+mod sentinel;
+mod wait;
+mod watchdog;
+
+pub use binary::Version;
+pub use error::Error;
+pub use proxy::{Counts, End, Mode, Proxy};
+pub use redis::{Data, Redis, RedisBuilder};
+pub use resp::{Client, Reply};
+pub use sentinel::{Sentinel, SentinelBuilder};
+pub use wait::eventually;

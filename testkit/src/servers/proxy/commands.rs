@@ -1,0 +1,83 @@
+//! Counting the commands in a stream of bytes.
+
+/// Counts the commands that a Redis client sends, however the stream is cut into pieces.
+#[derive(Debug, Default)]
+pub(super) struct Commands {
+    /// The line being read.
+    line: Vec<u8>,
+    /// How many bytes of an argument, and of the end of line behind it, are still to come.
+    skip: usize,
+    /// How many arguments of the command are still to come.
+    arguments: usize,
+}
+
+impl Commands {
+    /// How many commands end in these bytes, which follow those given before.
+    pub(super) fn count(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut commands = 0;
+        while let [byte, rest @ ..] = bytes {
+            if self.skip > 0 {
+                let (skipped, rest) = bytes.split_at(self.skip.min(bytes.len()));
+                self.skip -= skipped.len();
+                bytes = rest;
+            } else {
+                bytes = rest;
+                self.line.push(*byte);
+                if *byte != b'\n' {
+                    continue;
+                }
+                self.end_line();
+            }
+            commands += u64::from(self.skip == 0 && self.arguments == 0);
+        }
+        commands
+    }
+
+    /// Takes a line: `*2` begins a command of two arguments, `$5` an argument of five bytes.
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let text = std::str::from_utf8(&line).unwrap_or_default().trim_end();
+        let number = text.get(1..).and_then(|number| number.parse::<usize>().ok());
+        match (text.as_bytes().first(), number) {
+            (Some(b'*'), Some(arguments)) => self.arguments = arguments,
+            (Some(b'$'), Some(length)) => {
+                self.arguments = self.arguments.saturating_sub(1);
+                self.skip = length.saturating_add(2);
+            }
+            // A command in plain words is one line.
+            _ => self.arguments = 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Commands;
+
+    const TWO: &[u8] = b"*2\r\n$3\r\nGET\r\n$2\r\n\r\n\r\n*1\r\n$4\r\nPING\r\n";
+
+    #[test]
+    fn commands_are_counted_once_each() {
+        assert_eq!(Commands::default().count(TWO), 2);
+    }
+
+    #[test]
+    fn where_the_stream_is_cut_does_not_matter() {
+        for at in 0..=TWO.len() {
+            let (mut commands, (head, tail)) = (Commands::default(), TWO.split_at(at));
+            assert_eq!(commands.count(head) + commands.count(tail), 2, "cut at {at}");
+        }
+        let mut commands = Commands::default();
+        assert_eq!(TWO.iter().map(|byte| commands.count(&[*byte])).sum::<u64>(), 2);
+    }
+
+    #[test]
+    fn a_command_counts_when_its_last_byte_has_come() {
+        assert_eq!(Commands::default().count(&TWO[..TWO.len() - 1]), 1);
+    }
+
+    #[test]
+    fn a_line_of_plain_words_is_a_command() {
+        assert_eq!(Commands::default().count(b"PING\r\nPING\r\n"), 2);
+    }
+}

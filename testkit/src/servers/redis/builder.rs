@@ -1,0 +1,123 @@
+//! How a server is set up.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Access, Redis};
+use crate::servers::binary::Binary;
+use crate::servers::{Error, Version};
+
+/// The choices for a server that is about to start.
+///
+/// ```no_run
+/// use tidegate_testkit::servers::Redis;
+///
+/// # async fn start() {
+/// let redis = Redis::builder().config("maxmemory", "1mb").password("secret").start().await.unwrap();
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct RedisBuilder {
+    binary: Option<PathBuf>,
+    port: Option<u16>,
+    sentinel: bool,
+    access: Access,
+    lines: Vec<(String, String)>,
+}
+
+impl RedisBuilder {
+    /// Runs this program instead of the one that the environment names.
+    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
+        self.binary = Some(path.into());
+        self
+    }
+
+    /// Listens on this port instead of a free one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Adds a line to the configuration file, as `redis.conf` would hold it: the value stands unquoted.
+    /// A later line overrides an earlier one, and those that a test server has by default.
+    pub fn config(mut self, name: &str, value: &str) -> Self {
+        self.lines.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Asks everybody for this password, who then is the user `default`.
+    pub fn password(mut self, password: &str) -> Self {
+        self.access.password = Some(password.to_owned());
+        self.config("requirepass", password)
+    }
+
+    /// Adds a user with a password and the rules of an ACL, such as `+@all ~tidegate:*`.
+    pub fn user(self, name: &str, password: &str, rules: &str) -> Self {
+        self.config("user", &format!("{name} on >{password} {rules}"))
+    }
+
+    /// The same program as a sentinel, which watches other servers; the rest is as by default.
+    pub(in crate::servers) fn into_sentinel(self) -> Self {
+        Self { binary: self.binary, sentinel: true, ..Self::default() }
+    }
+
+    pub(in crate::servers) fn password_of_default(&self) -> Option<&str> {
+        self.access.password.as_deref()
+    }
+
+    /// Starts the server, and returns when it answers.
+    ///
+    /// # Errors
+    /// If the program is missing or no server, or if the server refuses to start; its log says why.
+    pub async fn start(self) -> Result<Redis, Error> {
+        let binary = Binary::find(self.binary.as_deref())?;
+        Redis::launch(self, &binary).await
+    }
+
+    pub(super) fn fixed_port(&self) -> Option<u16> {
+        self.port
+    }
+
+    pub(super) fn is_sentinel(&self) -> bool {
+        self.sentinel
+    }
+
+    pub(super) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Writes `redis.conf` into the directory of the server.
+    pub(super) fn write(&self, dir: &Path, port: u16, version: &Version) -> Result<(), Error> {
+        let path = dir.join("redis.conf");
+        let text = self.text(dir, port, version)?;
+        fs::write(&path, text)
+            .map_err(|error| Error::io(format!("cannot write {}", path.display()), error))
+    }
+
+    fn text(&self, dir: &Path, port: u16, version: &Version) -> Result<String, Error> {
+        let dir = dir.display();
+        let mut text = format!(
+            "bind 127.0.0.1\nport {port}\nunixsocket {dir}/redis.sock\ndir {dir}\ndaemonize no\n"
+        );
+        if !self.sentinel {
+            // By way of the disk, a replica is served at once: otherwise others are waited for for 5 s,
+            // and an acknowledgement for 1 s.
+            text.push_str("save \"\"\nappendonly no\nrepl-diskless-sync no\n");
+            if version.numbers() >= [7, 0, 0] {
+                text.push_str("enable-debug-command yes\nshutdown-timeout 1\n");
+            }
+        }
+        for (name, value) in &self.lines {
+            if [name, value].iter().any(|part| part.contains(['\n', '\r'])) {
+                return Err(Error::new(format!(
+                    "a line break in the setting {name:?} = {value:?}"
+                )));
+            }
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name} {}", if value.is_empty() { "\"\"" } else { value });
+        }
+        Ok(text)
+    }
+}

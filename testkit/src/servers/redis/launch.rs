@@ -1,0 +1,153 @@
+//! Starting a server, for the first time and again.
+
+use std::path::Path;
+use std::{fs, io};
+
+use super::{Data, PATIENCE, Redis, RedisBuilder};
+use crate::servers::binary::Binary;
+use crate::servers::port::free_port;
+use crate::servers::watchdog::{State, Watchdog, tail};
+use crate::servers::{Client, Error, eventually};
+
+/// How many ports are tried before it is taken for a fault.
+const PORTS: u8 = 10;
+
+/// Why a server did not start.
+enum Refusal {
+    /// Somebody else listens on its port.
+    PortTaken(Error),
+    Other(Error),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        let (Refusal::PortTaken(error) | Refusal::Other(error)) = refusal;
+        error
+    }
+}
+
+impl Redis {
+    /// Starts a server.
+    pub(super) async fn launch(builder: RedisBuilder, binary: &Binary) -> Result<Self, Error> {
+        let mut redis = Self::prepare(&builder, binary)?;
+        redis.run_somewhere(&builder).await?;
+        Ok(redis)
+    }
+
+    /// Runs it, on another port if somebody else was faster to take the free one.
+    async fn run_somewhere(&mut self, builder: &RedisBuilder) -> Result<(), Error> {
+        for _ in 1..PORTS {
+            match self.run().await {
+                Err(Refusal::PortTaken(_)) if builder.fixed_port().is_none() => {}
+                result => return result.map_err(Error::from),
+            }
+            self.port = free_port()?;
+            builder.write(self.process.dir(), self.port, &self.version)?;
+        }
+        self.run().await.map_err(Error::from)
+    }
+
+    /// A server that is ready to start.
+    fn prepare(builder: &RedisBuilder, binary: &Binary) -> Result<Self, Error> {
+        let dir = tempfile::Builder::new().prefix("tidegate-").tempdir();
+        let dir = dir.map_err(|error| Error::io("cannot make a directory for a server", error))?;
+        let port = builder.fixed_port().map_or_else(free_port, Ok)?;
+        builder.write(dir.path(), port, &binary.version)?;
+        let config = dir.path().join("redis.conf");
+        let mode = Path::new("--sentinel");
+        let command = [binary.path.as_path(), config.as_path(), mode];
+        let command = if builder.is_sentinel() { &command[..] } else { &command[..2] };
+        // From here on the shell removes the directory, which it does even if this process is killed.
+        let process = Watchdog::new(dir.keep(), command)?;
+        let (access, version) = (builder.access().clone(), binary.version.clone());
+        Ok(Self { port, access, version, process })
+    }
+
+    /// Starts the server again, on the same port and with the same settings. One that still runs is
+    /// stopped first.
+    ///
+    /// # Errors
+    /// If it does not end, or does not start.
+    pub async fn restart(&self, data: Data) -> Result<(), Error> {
+        if data == Data::Kept && self.pid().is_some() {
+            self.resume().await?;
+            self.command(&["SAVE"]).await?;
+        }
+        self.kill().await?;
+        if data == Data::Lost {
+            self.forget()?;
+        }
+        eventually(PATIENCE, "the port of the server to be free again", async || {
+            match self.run().await {
+                Err(Refusal::PortTaken(_)) => None,
+                result => Some(result.map_err(Error::from)),
+            }
+        })
+        .await?
+    }
+
+    /// Removes what the server has saved.
+    fn forget(&self) -> Result<(), Error> {
+        let remove = |result: io::Result<()>, name: &str| match result {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io(format!("cannot remove {name}"), error))
+            }
+            _ => Ok(()),
+        };
+        let dir = self.process.dir();
+        remove(fs::remove_file(dir.join("dump.rdb")), "dump.rdb")?;
+        remove(fs::remove_file(dir.join("appendonly.aof")), "appendonly.aof")?;
+        remove(fs::remove_dir_all(dir.join("appendonlydir")), "appendonlydir")
+    }
+
+    /// Starts the process, and waits until it answers or ends.
+    async fn run(&self) -> Result<(), Refusal> {
+        let start = self.process.log_len();
+        self.process.start().map_err(Refusal::Other)?;
+        let outcome =
+            eventually(PATIENCE, "the server to answer", async || match self.process.state() {
+                State::Idle => None,
+                State::Exited => Some(false),
+                State::Running(_) | State::Paused(_) => self.answers().await.then_some(true),
+            });
+        match outcome.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.refusal(start, "ended")),
+            Err(_) => Err(self.refusal(start, "does not answer")),
+        }
+    }
+
+    /// Whether it takes commands: it has its data, and may ask for a password.
+    async fn answers(&self) -> bool {
+        let Ok(mut client) = Client::connect_unix(&self.socket_path()).await else { return false };
+        client.call(&["PING"]).await.is_ok_and(|reply| !reply.text().starts_with("LOADING"))
+    }
+
+    fn refusal(&self, start: usize, what: &str) -> Refusal {
+        let log = self.process.log(start);
+        let message = format!("{} {what}; its log ends with\n{}", self.version, tail(&log));
+        if log.contains("Address already in use") {
+            return Refusal::PortTaken(Error::new(message));
+        }
+        Refusal::Other(Error::new(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_lost_to_somebody_else_is_replaced() {
+        let (builder, binary) = (Redis::builder(), Binary::find(None).unwrap());
+        let mut redis = Redis::prepare(&builder, &binary).unwrap();
+        let lost = redis.port;
+        let _faster = TcpListener::bind((Ipv4Addr::LOCALHOST, lost)).unwrap();
+        redis.run_somewhere(&builder).await.unwrap();
+        assert_ne!(redis.port, lost);
+        let mut client = Client::connect(redis.port).await.unwrap();
+        assert_eq!(client.call(&["PING"]).await.unwrap().text(), "PONG");
+    }
+}

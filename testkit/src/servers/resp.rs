@@ -1,0 +1,155 @@
+//! A client of a few lines, so that what the servers of a test are told does not depend on the client
+//! library under test.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::pin::Pin;
+use std::time::Duration;
+use std::{fmt, io};
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::Error;
+
+/// How long an answer may take. A server that was paused never answers: this ends the wait.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Nothing: an absent key.
+    Nil,
+    /// A short text, such as `OK`.
+    Status(String),
+    /// A number.
+    Integer(i64),
+    /// Bytes, such as a value.
+    Bytes(Vec<u8>),
+    /// A refusal, such as `WRONGTYPE …`.
+    Error(String),
+    /// Several replies.
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    /// The reply as text; empty where it is none.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Status(text) | Self::Error(text) => text.clone(),
+            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Self::Integer(number) => number.to_string(),
+            Self::Nil | Self::List(_) => String::new(),
+        }
+    }
+
+    /// The replies of a list; none where it is no list.
+    pub fn list(&self) -> &[Reply] {
+        match self {
+            Self::List(replies) => replies,
+            _ => &[],
+        }
+    }
+}
+
+/// A socket of either kind.
+trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+
+type Stream = BufReader<Box<dyn Socket>>;
+
+/// One connection to a server.
+pub struct Client {
+    stream: Stream,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Connects to a port on 127.0.0.1.
+    pub async fn connect(port: u16) -> Result<Self, Error> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await;
+        let stream = stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        let failed = |error| Error::io(format!("cannot connect to 127.0.0.1:{port}"), error);
+        Ok(Self::over(stream.map_err(failed)?))
+    }
+
+    /// Connects to a unix socket.
+    pub async fn connect_unix(path: &Path) -> Result<Self, Error> {
+        let failed = |error| Error::io(format!("cannot connect to {}", path.display()), error);
+        Ok(Self::over(UnixStream::connect(path).await.map_err(failed)?))
+    }
+
+    fn over(socket: impl Socket + 'static) -> Self {
+        Self { stream: BufReader::new(Box::new(socket)) }
+    }
+
+    /// Sends a command and waits up to 10 s for its reply. A refusal by the server is a reply, no error.
+    pub async fn call(&mut self, command: &[impl AsRef<[u8]>]) -> Result<Reply, Error> {
+        let name = command.first().map(|name| String::from_utf8_lossy(name.as_ref()));
+        let name = name.unwrap_or_default();
+        let request = encode(command);
+        let exchange = async {
+            self.stream.write_all(&request).await?;
+            read(&mut self.stream).await
+        };
+        match tokio::time::timeout(PATIENCE, exchange).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => Err(Error::io(format!("no reply to {name}"), error)),
+            Err(_) => Err(Error::new(format!("no reply to {name} within {PATIENCE:?}"))),
+        }
+    }
+}
+
+fn encode(command: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n", command.len()).into_bytes();
+    for argument in command.iter().map(AsRef::as_ref) {
+        request.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        request.extend_from_slice(argument);
+        request.extend_from_slice(b"\r\n");
+    }
+    request
+}
+
+/// Reads one reply. Boxed, because a list holds replies.
+fn read(stream: &mut Stream) -> Pin<Box<dyn Future<Output = io::Result<Reply>> + Send + '_>> {
+    Box::pin(async move {
+        let mut line = String::new();
+        stream.read_line(&mut line).await?;
+        let malformed = || io::Error::other(format!("not a reply: {line:?}"));
+        let text = line.strip_suffix("\r\n").ok_or_else(malformed)?;
+        let (kind, text) = text.split_at_checked(1).ok_or_else(malformed)?;
+        let number = || text.parse::<i64>().map_err(|_| malformed());
+        Ok(match kind {
+            "+" => Reply::Status(text.to_owned()),
+            "-" => Reply::Error(text.to_owned()),
+            ":" => Reply::Integer(number()?),
+            "$" => match u64::try_from(number()?) {
+                Err(_) => Reply::Nil,
+                Ok(length) => Reply::Bytes(read_bytes(stream, length).await?),
+            },
+            "*" if number()? < 0 => Reply::Nil,
+            "*" => {
+                let mut replies = vec![];
+                for _ in 0..number()? {
+                    replies.push(read(stream).await?);
+                }
+                Reply::List(replies)
+            }
+            _ => return Err(malformed()),
+        })
+    })
+}
+
+/// Reads so many bytes, and the end of line behind them.
+async fn read_bytes(stream: &mut Stream, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    stream.take(length).read_to_end(&mut bytes).await?;
+    stream.read_exact(&mut [0; 2]).await?;
+    Ok(bytes)
+}

@@ -1,0 +1,168 @@
+//! A server process that cannot outlive the process that started it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use super::{Error, eventually};
+
+const SCRIPT: &str = include_str!("watchdog.sh");
+
+/// How many lines of a log are shown.
+const TAIL: usize = 20;
+
+/// What the server is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is about to run.
+    Idle,
+    /// It runs, with this process id.
+    Running(u32),
+    /// It is held by SIGSTOP.
+    Paused(u32),
+    /// It has ended.
+    Exited,
+}
+
+/// A directory, and the server that runs in it under the eyes of `watchdog.sh`.
+///
+/// A shell is the way that needs no unsafe code and works on every Unix. The parent-death signal of Linux
+/// would not do: it is sent when the *thread* that started the server ends, and a server shared by several
+/// tests outlives the thread of the first.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    dir: PathBuf,
+    shell: Child,
+    /// Closing it ends the server; `None` once that is done.
+    orders: Mutex<Option<ChildStdin>>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Watchdog {
+    /// Will run `command` in `dir`, which it owns from now on.
+    pub(super) fn new(dir: PathBuf, command: &[&Path]) -> Result<Self, Error> {
+        let mut shell = Command::new("sh")
+            .args(["-c", SCRIPT, "tidegate-watchdog"])
+            .arg(&dir)
+            .args(command)
+            .current_dir(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            // Ctrl-C in a terminal must reach the tests, not the one who cleans up after them.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| Error::io("cannot run `sh`", error))?;
+        let orders = Mutex::new(shell.stdin.take());
+        let state = Arc::new(Mutex::new(State::Idle));
+        if let Some(events) = shell.stdout.take() {
+            let state = Arc::clone(&state);
+            thread::spawn(move || follow(BufReader::new(events), &state));
+        }
+        Ok(Self { dir, shell, orders, state })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn state(&self) -> State {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the server, which must not run. Its state is idle until it does.
+    pub(super) fn start(&self) -> Result<(), Error> {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Idle;
+        self.order("start")
+    }
+
+    /// Sends a signal, by its name. Nothing happens if the server has ended.
+    pub(super) fn signal(&self, name: &str) -> Result<(), Error> {
+        self.order(name)
+    }
+
+    fn order(&self, order: &str) -> Result<(), Error> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+        orders
+            .as_mut()
+            .ok_or_else(closed)
+            .and_then(|orders| orders.write_all(format!("{order}\n").as_bytes()))
+            .map_err(|error| Error::io(format!("cannot give the order {order:?}"), error))
+    }
+
+    /// Waits until the server is in a state that `is_wanted`.
+    pub(super) async fn wait_for(
+        &self,
+        within: Duration,
+        what: &str,
+        is_wanted: impl Fn(State) -> bool,
+    ) -> Result<State, Error> {
+        eventually(within, what, async || Some(self.state()).filter(|&state| is_wanted(state)))
+            .await
+    }
+
+    /// What the server has written so far, from the byte at `offset` on.
+    pub(super) fn log(&self, offset: usize) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(log.get(offset..).unwrap_or_default()).into_owned()
+    }
+
+    /// How many bytes it has written so far.
+    pub(super) fn log_len(&self) -> usize {
+        fs::read(self.log_path()).map_or(0, |log| log.len())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.join("server.log")
+    }
+
+    /// Keeps the directory, and shows the end of the log to whoever reads why the test failed.
+    fn keep(&self) {
+        let kept = fs::write(self.dir.join("keep"), "");
+        let hint = if kept.is_ok() { "kept" } else { "not kept" };
+        eprintln!(
+            "the log of the server ({hint}: {}) ends with\n{}",
+            self.log_path().display(),
+            tail(&self.log(0))
+        );
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.keep();
+        }
+        // The end of the orders is the order to clean up; the shell ends when that is done.
+        self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = self.shell.wait();
+    }
+}
+
+/// The last lines of a log.
+pub(super) fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}
+
+/// Keeps the state up to date with what the shell tells, until it ends.
+fn follow(events: impl BufRead, state: &Mutex<State>) {
+    let set = |event: &str| {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = match (event.split_once(' ').unwrap_or((event, "")), *state) {
+            (("running", pid), _) => pid.parse().map_or(State::Exited, State::Running),
+            (("paused", _), State::Running(pid)) => State::Paused(pid),
+            (("resumed", _), State::Paused(pid)) => State::Running(pid),
+            (("exited", _), _) => State::Exited,
+            (_, state) => state,
+        };
+    };
+    events.lines().map_while(Result::ok).for_each(|event| set(&event));
+    // Without the shell nobody knows better.
+    set("exited");
+}

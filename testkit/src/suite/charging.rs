@@ -1,0 +1,223 @@
+//! Charging: what is taken, and what is not.
+
+use std::time::Duration;
+
+use tidegate_core::{Charge, Operation, Outcome};
+
+use super::bench::{case, each, policy};
+use super::fixture::Fixture;
+
+/// B01: a denial leaves the store as it was, byte for byte, and does not push the wait on.
+pub fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            bench.take(&policy, 4).await;
+            let charge = Charge::new(&policy, "s");
+            let before = bench.imprint(&[charge]).await;
+            for _ in 0..3 {
+                let _ = bench.refused(&policy, 2).await;
+            }
+            assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            // The same for a key that is not there, and with something to prune.
+            let other = Charge::new(&policy, "other");
+            let denied = bench.ask(Operation::Acquire, &[other.cost(6)]).await;
+            assert!(denied.is_denied());
+            assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            bench.advance(Duration::from_micros(3));
+            let _ = bench.acquire(&policy, 1).await;
+            bench.advance(Duration::from_micros(9));
+            let before = bench.imprint(&[charge]).await;
+            let _ = bench.refused(&policy, 6).await;
+            assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+        });
+    }
+}
+
+/// Rule 2: neither does a peek, nor a cost of 0, nor a call that fails.
+pub fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let twin = super::bench::policy("p: fixed-window 7/1h");
+            for used in [0, 3] {
+                bench.does(Operation::Acquire, &policy, used).await;
+                let charge = Charge::new(&policy, "s");
+                let before = bench.imprint(&[charge]).await;
+                bench.does(Operation::Peek, &policy, 1).await;
+                bench.does(Operation::Peek, &policy, 9).await;
+                bench.does(Operation::Acquire, &policy, 0).await;
+                bench.does(Operation::Refund, &policy, 0).await;
+                let mixed_up = [charge, Charge::new(&twin, "s")];
+                assert!(bench.try_ask(Operation::Acquire, &mixed_up).await.is_err());
+                assert!(bench.try_ask(Operation::Acquire, &[]).await.is_err());
+                assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            }
+        });
+    }
+}
+
+/// B02: a cost above the limit never passes, and leaves nothing behind.
+pub fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let charge = Charge::new(&policy, "s");
+            let before = bench.imprint(&[charge]).await;
+            for cost in [6, 1 << 40, u64::MAX] {
+                let decision = bench.refused(&policy, cost).await;
+                assert_eq!(decision.retry_after(), None, "{policy}, cost {cost}");
+            }
+            assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            bench.take(&policy, 5).await;
+        });
+    }
+}
+
+/// B03: the whole cost has to fit.
+pub fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            bench.take(&policy, 4).await;
+            assert_eq!(bench.remaining(&policy).await, 1, "{policy}");
+            let _ = bench.refused(&policy, 5).await;
+            let _ = bench.refused(&policy, 2).await;
+            bench.take(&policy, 1).await;
+        });
+    }
+}
+
+/// B04: when one of several policies denies, none is charged, wherever it stands in the call.
+pub fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
+    for wide in each() {
+        case(fixture, async |bench| {
+            let narrow = policy("narrow: sliding-log 1/1h");
+            bench.take(&narrow, 1).await;
+            let charges = [
+                Charge::new(&wide, "s").cost(2),
+                Charge::new(&narrow, "s"),
+                Charge::new(&wide, "t").cost(3),
+            ];
+            let before = bench.imprint(&charges).await;
+            for turn in 0..3 {
+                let mut charges = charges;
+                charges.rotate_left(turn);
+                let decision = bench.ask(Operation::Acquire, &charges).await;
+                assert!(decision.is_denied());
+                let refused: Vec<_> = decision.refused_by().collect();
+                assert_eq!(refused, [(4 - turn) % 3], "{wide}: which one refused");
+            }
+            assert_eq!(bench.imprint(&charges).await, before, "{wide}");
+        });
+    }
+}
+
+/// B05: charges of one call to one key add up, and the sum must fit.
+pub fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let twins =
+                |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
+            let denied = bench.ask(Operation::Acquire, &twins(3, 3)).await;
+            assert_eq!(denied.retry_after(), None, "{policy}: 6 of 5");
+            assert_eq!(denied.refused_by().count(), 2, "{policy}: both refuse");
+            let overflow = bench.ask(Operation::Acquire, &twins(u64::MAX, u64::MAX)).await;
+            assert!(overflow.is_denied(), "{policy}");
+            let allowed = bench.ask(Operation::Acquire, &twins(2, 2)).await;
+            assert!(allowed.is_allowed(), "{policy}");
+            for verdict in allowed.verdicts() {
+                assert_eq!(verdict.remaining(), 1, "{policy}: 4 of 5 are taken");
+            }
+            let denied = bench.ask(Operation::Acquire, &twins(1, 1)).await;
+            assert!(denied.is_denied(), "{policy}: each fits, the sum does not");
+            assert_eq!(bench.remaining(&policy).await, 1, "{policy}");
+        });
+    }
+}
+
+/// B06: a refund gives back at most what was taken, and makes no key that was not there.
+pub fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let charge = Charge::new(&policy, "s");
+            let fresh = bench.imprint(&[charge]).await;
+            bench.does(Operation::Refund, &policy, 3).await;
+            assert_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: absent stays absent");
+            bench.take(&policy, 3).await;
+            let after = bench.does(Operation::Refund, &policy, 1).await;
+            assert_eq!(after.remaining(), 3, "{policy}");
+            let after = bench.does(Operation::Refund, &policy, u64::MAX).await;
+            assert_eq!(after.remaining(), 5, "{policy}");
+            assert_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: all given back");
+            bench.take(&policy, 5).await;
+            let _ = bench.refused(&policy, 1).await;
+        });
+    }
+}
+
+/// B07: who is in debt gets nothing until it is paid.
+pub fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
+    for text in ["p: token-bucket 1/1ms burst 2", "p: token-bucket 1/1ms burst 2 by-interval"] {
+        case(fixture, async |bench| {
+            let bucket = policy(text);
+            bench.take(&bucket, 2).await;
+            let max_wait = Duration::from_secs(1);
+            for place in 1..=5 {
+                let charge = [Charge::new(&bucket, "s")];
+                let booked = bench.ask(Operation::Reserve { max_wait }, &charge).await;
+                assert_eq!(booked.wait(), Duration::from_millis(place), "{text}");
+            }
+            assert_eq!(bench.remaining(&bucket).await, 0, "{text}");
+            let denied = bench.refused(&bucket, 1).await;
+            assert_eq!(denied.retry_after(), Some(Duration::from_millis(6)), "{text}");
+            bench.at(5_999);
+            let _ = bench.refused(&bucket, 1).await;
+            bench.at(6_000);
+            bench.take(&bucket, 1).await;
+        });
+    }
+}
+
+/// B08: what is granted is what is charged: a request passes as a whole or not at all.
+pub fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            bench.take(&policy, 2).await;
+            let denied = bench.refused(&policy, 4).await;
+            assert_eq!(denied.verdicts()[0].remaining(), 3, "{policy}");
+            let allowed = bench.acquire(&policy, 2).await;
+            assert_eq!(allowed.verdicts()[0].outcome(), Outcome::Allowed);
+            assert_eq!(allowed.verdicts()[0].remaining(), 1, "{policy}");
+            assert_eq!(bench.remaining(&policy).await, 1, "{policy}");
+        });
+    }
+}
+
+/// B09: 9.5 tokens less 9 leave 0.5.
+pub fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
+    for text in ["p: token-bucket 1/1s burst 10", "p: gcra 1/1s burst 10"] {
+        case(fixture, async |bench| {
+            let bucket = policy(text);
+            bench.take(&bucket, 10).await;
+            bench.at(9_500_000);
+            assert_eq!(bench.remaining(&bucket).await, 9, "{text}");
+            bench.take(&bucket, 9).await;
+            let denied = bench.refused(&bucket, 1).await;
+            assert_eq!(denied.retry_after(), Some(Duration::from_millis(500)), "{text}");
+        });
+    }
+}
+
+/// B10: a token counts when it is due and not a tick earlier.
+pub fn b10_remaining_is_rounded_down<F: Fixture>(fixture: &F) {
+    for text in ["p: token-bucket 3/7s burst 10", "p: gcra 3/7s burst 10"] {
+        case(fixture, async |bench| {
+            let bucket = policy(text);
+            bench.take(&bucket, 10).await;
+            // 7/3 s and 14/3 s, rounded up.
+            for (due, tokens) in [(2_333_334, 1), (4_666_667, 2), (7_000_000, 3)] {
+                bench.at(due - 1);
+                assert_eq!(bench.remaining(&bucket).await, tokens - 1, "{text} at {due} - 1");
+                bench.at(due);
+                assert_eq!(bench.remaining(&bucket).await, tokens, "{text} at {due}");
+            }
+        });
+    }
+}

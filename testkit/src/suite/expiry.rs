@@ -1,0 +1,238 @@
+//! Expiry and keys: how long a state matters, and whose it is.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{Charge, Operation};
+
+use super::bench::{START, case, cases, each, policy};
+use super::fixture::Fixture;
+use crate::generate::{confusable_pair, hostile_subject};
+
+/// B11, B15: a state tells when it will have recovered, at most as late as the policy says.
+///
+/// That a store also drops it by then is for the store's own tests.
+pub fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            for step in 0..30 {
+                bench.at(step * 3);
+                let verdict = bench.does(Operation::Acquire, &policy, 1).await;
+                let longest = policy.longest_memory();
+                assert!(verdict.reset_after() > Duration::ZERO, "{policy}");
+                assert!(verdict.reset_after() <= longest, "{policy}: {verdict:?}");
+            }
+        });
+    }
+}
+
+/// B12: however short a state lives, the second call sees the first.
+pub fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
+    for text in [
+        "p: token-bucket 1000000/1s burst 1",
+        "p: gcra 1000000/1s burst 1",
+        "p: token-bucket 1000003/1s burst 1",
+        "p: token-bucket 1/1us burst 1 by-interval",
+        "p: fixed-window 1/1us",
+        "p: fixed-window 1/1us anchored",
+        "p: sliding-log 1/1us",
+        "p: sliding-counter 1/1us",
+    ] {
+        case(fixture, async |bench| {
+            let policy = policy(text);
+            for step in 0..50 {
+                // Two windows on, the sliding counter too has forgotten.
+                bench.at(step * 2);
+                bench.take(&policy, 1).await;
+                let _ = bench.refused(&policy, 1).await;
+            }
+        });
+    }
+}
+
+/// B13, rule 5: a state lives until it is indistinguishable from a fresh key, and no longer.
+pub fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {
+            case(fixture, async |bench| {
+                bench.at(at);
+                bench.take(&policy, used).await;
+                let reset = bench.does(Operation::Peek, &policy, 0).await.reset_after();
+                let end = at + u64::try_from(reset.as_micros()).expect("short");
+                bench.at(end - 1);
+                let before = bench.does(Operation::Peek, &policy, 0).await;
+                assert_eq!(before.reset_after(), Duration::from_micros(1), "{policy}");
+                bench.at(end);
+                let after = bench.does(Operation::Peek, &policy, 0).await;
+                assert_eq!(after.reset_after(), Duration::ZERO, "{policy}");
+                assert_eq!(after.remaining(), 5, "{policy}");
+            });
+        }
+    }
+    case(fixture, async |bench| {
+        // A counter matters for two windows.
+        let counter = policy("p: sliding-counter 10/1h");
+        let hour = 3_600_000_000;
+        let start = START / hour * hour + hour;
+        bench.set(start);
+        bench.take(&counter, 10).await;
+        bench.set(start + hour);
+        assert_eq!(bench.remaining(&counter).await, 0);
+        bench.set(start + hour + hour * 9 / 10);
+        assert_eq!(bench.remaining(&counter).await, 9);
+        bench.set(start + 2 * hour - 1);
+        assert_eq!(bench.remaining(&counter).await, 9);
+    });
+}
+
+/// Rule 5: fresh, recovered and reset are one and the same, whatever comes next.
+pub fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        for at in [40, 43] {
+            case(fixture, async |bench| {
+                let of = |subject| Charge::new(&policy, subject);
+                for subject in ["recovered", "reset"] {
+                    let _ = bench.ask(Operation::Acquire, &[of(subject).cost(4)]).await;
+                }
+                bench.at(at);
+                let _ = bench.ask(Operation::Acquire, &[of("reset").cost(5)]).await;
+                let _ = bench.ask(Operation::Reset, &[of("reset")]).await;
+                for step in 0..40 {
+                    bench.at(at + step);
+                    let mut answers = vec![];
+                    for subject in ["fresh", "recovered", "reset"] {
+                        answers.push(bench.ask(Operation::Acquire, &[of(subject)]).await);
+                    }
+                    // Phases are the subject's own, so that only one subject can be compared.
+                    if !policy.to_string().contains("phased") {
+                        assert_eq!(answers[0], answers[1], "{policy}: recovered");
+                        assert_eq!(answers[0], answers[2], "{policy}: reset");
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// B14: a fixed window ends when it ends, although hits go on, admitted and denied.
+pub fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &F) {
+    for text in ["p: fixed-window 5/10us", "p: fixed-window 5/10us anchored"] {
+        case(fixture, async |bench| {
+            let window = policy(text);
+            let start = START / 10 * 10 + 10;
+            for at in 0..100 {
+                bench.set(start + at);
+                let decision = bench.acquire(&window, 1).await;
+                assert_eq!(decision.is_allowed(), at % 10 < 5, "{text} at {at}");
+            }
+        });
+    }
+}
+
+/// B17: no two keys are one, whatever bytes a tenant and a subject are made of.
+pub fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
+    let anything = (hostile_subject(), hostile_subject(), hostile_subject(), hostile_subject())
+        .prop_filter_map("the same", |(a, b, c, d)| {
+            ((&a, &b) != (&c, &d)).then_some([(a, b), (c, d)])
+        });
+    let pairs = prop_oneof![3 => confusable_pair(), 1 => anything];
+    cases(fixture, pairs, async |bench, pair| {
+        let log = policy("p: sliding-log 3/1h");
+        let [left, right] = pair;
+        let left = Charge::new(&log, &left.1).tenant(&left.0).cost(3);
+        let right = Charge::new(&log, &right.1).tenant(&right.0).cost(3);
+        for charge in [left, right] {
+            if bench.ask(Operation::Acquire, &[charge]).await.is_denied() {
+                return Err("two subjects share a state".to_owned());
+            }
+        }
+        let _ = bench.ask(Operation::Reset, &[left]).await;
+        if bench.ask(Operation::Acquire, &[right.cost(1)]).await.is_allowed() {
+            return Err("a reset of one subject resets another".to_owned());
+        }
+        Ok(())
+    });
+}
+
+/// B17: nor are two policies, nor a part of a policy's name and a part of a subject.
+pub fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
+    case(fixture, async |bench| {
+        let keys: [(&str, &[u8], &[u8]); 21] = [
+            ("a", b"", b"b.c"),
+            ("a.b", b"", b"c"),
+            ("a", b"b", b"c"),
+            ("a", b"c", b"b"),
+            ("a_b", b"", b"c"),
+            ("a", b"", b"b_c"),
+            ("a-b", b"", b"c"),
+            ("a", b"", b"b-c"),
+            ("a", b"", b""),
+            ("a", b"a", b""),
+            ("a", b"", b"a"),
+            ("a", b"", b"A"),
+            ("A", b"", b"a"),
+            ("a", b"", b"\0"),
+            ("a", b"\0", b""),
+            ("a", b"", b"a\0"),
+            ("a", b"", b"\xff"),
+            ("a", b"", b"\xfe"),
+            ("a", b"\xff", b""),
+            ("a", b"", b"\xc3\xbf"),
+            ("a", b"", b"{}"),
+        ];
+        for (name, tenant, subject) in keys {
+            let log = policy(&format!("{name}: sliding-log 1/1h"));
+            let charge = Charge::new(&log, subject).tenant(tenant);
+            let first = bench.ask(Operation::Acquire, &[charge]).await;
+            assert!(first.is_allowed(), "{name:?} {tenant:?} {subject:?}");
+            let second = bench.ask(Operation::Acquire, &[charge]).await;
+            assert!(second.is_denied(), "{name:?} {tenant:?} {subject:?}");
+        }
+    });
+}
+
+/// Subjects and tenants of 1 MiB are told apart by their last byte; longer ones are refused.
+pub fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
+    case(fixture, async |bench| {
+        let log = policy("p: sliding-log 1/1h");
+        let longest = vec![b'x'; 1 << 20];
+        let mut other = longest.clone();
+        other[(1 << 20) - 1] = b'y';
+        for subject in [&longest, &other] {
+            let charge = Charge::new(&log, subject);
+            assert!(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
+            let charge = Charge::new(&log, "s").tenant(subject);
+            assert!(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
+        }
+        let too_long = vec![b'x'; (1 << 20) + 1];
+        for charge in [Charge::new(&log, &too_long), Charge::new(&log, "s").tenant(&too_long)] {
+            let error = bench.try_ask(Operation::Acquire, &[charge]).await;
+            let kind = error.expect_err("too long").kind();
+            assert_eq!(kind, tidegate_core::ErrorKind::InvalidCall);
+        }
+    });
+}
+
+/// B19: a reset forgets the subject that was named, its block included, and no other.
+pub fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let of = |subject| [Charge::new(&policy, subject).cost(5)];
+            for subject in ["a", "b", "ab", "*"] {
+                let _ = bench.ask(Operation::Acquire, &of(subject)).await;
+            }
+            let span = Duration::from_secs(60);
+            let _ = bench.ask(Operation::Block { span }, &of("a")).await;
+            for subject in ["*", "a"] {
+                let after = bench.ask(Operation::Reset, &of(subject)).await;
+                let verdict = after.verdicts()[0];
+                assert_eq!(verdict.remaining(), 5, "{policy}");
+                assert_eq!(verdict.reset_after(), Duration::ZERO, "{policy}");
+            }
+            for subject in ["b", "ab"] {
+                assert!(bench.ask(Operation::Acquire, &of(subject)).await.is_denied());
+            }
+            assert!(bench.ask(Operation::Acquire, &of("a")).await.is_allowed());
+        });
+    }
+}

@@ -1,0 +1,94 @@
+//! Failures: an error is not a denial, and no call is charged twice.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use tidegate_core::{Call, Charge, ErrorKind, Limiter, Operation, Store};
+
+use super::bench::{case, cases, each, policy};
+use super::fixture::Fixture;
+use crate::faults::{Fault, FaultyStore, plan};
+
+/// B42: whatever happens to a call, it is charged at most once, and not at all if the error says so.
+pub fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
+    cases(fixture, plan(1..30), async |bench, plan| {
+        let faulty = FaultyStore::new(&bench.store, plan.clone());
+        let limiter = Limiter::new(faulty, [policy("p: fixed-window 1000/1h")]);
+        let limiter = limiter.map_err(|error| error.to_string())?;
+        let (mut least, mut most) = (0, 0);
+        for fault in plan {
+            let mut answer = limiter.acquire("s");
+            // Nobody waits for an answer that is late: the caller goes away.
+            let polled = poll_fn(|context| match std::pin::Pin::new(&mut answer).poll(context) {
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                Poll::Pending => Poll::Ready(None),
+            });
+            let charged = match polled.await {
+                Some(Ok(decision)) if decision.is_allowed() => (1, 1),
+                Some(Err(error)) if error.kind().is_surely_not_charged() => (0, 0),
+                Some(Err(_)) | None => (0, 1),
+                Some(Ok(denied)) => return Err(format!("{fault:?} became a denial: {denied:?}")),
+            };
+            least += charged.0;
+            most += charged.1;
+        }
+        let faulty = limiter.store();
+        faulty.deliver().await;
+        let charges = [Charge::new(&limiter.policies()[0], "s").cost(0)];
+        let peek = bench.ask(Operation::Peek, &charges).await;
+        let charged = 1_000 - peek.verdicts()[0].remaining();
+        if faulty.calls() != plan.len() {
+            return Err(format!("{} calls of {} were made", faulty.calls(), plan.len()));
+        }
+        (least <= charged && charged <= most)
+            .then_some(())
+            .ok_or_else(|| format!("charged {charged}, not {least} to {most}"))
+    });
+}
+
+/// B43, B55: every error surfaces as an error, and is never a denial.
+pub fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let plan =
+                vec![Fault::Before(ErrorKind::Busy), Fault::After(ErrorKind::Timeout), Fault::None];
+            let faulty = FaultyStore::new(&bench.store, plan);
+            let charges = [Charge::new(&policy, "s").cost(5)];
+            let busy = faulty.decide(Call::acquire(&charges)).await.expect_err("busy");
+            assert_eq!(busy.kind(), ErrorKind::Busy);
+            assert!(busy.kind().is_surely_not_charged());
+            let lost = faulty.decide(Call::acquire(&charges)).await.expect_err("lost");
+            assert_eq!(lost.kind(), ErrorKind::Timeout);
+            assert!(!lost.kind().is_surely_not_charged());
+            let denied = faulty.decide(Call::acquire(&charges)).await.expect("an answer");
+            assert!(denied.is_denied(), "{policy}: the lost one was charged");
+        });
+    }
+}
+
+/// B44: a call without an answer is not admitted; and one with an answer is not degraded.
+pub fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
+    case(fixture, async |bench| {
+        let log = policy("p: sliding-log 1/1h");
+        let faulty = FaultyStore::new(&bench.store, vec![Fault::Late]);
+        let charges = [Charge::new(&log, "s")];
+        let mut answer = faulty.decide(Call::acquire(&charges));
+        let early = poll_fn(|context| {
+            Poll::Ready(std::pin::Pin::new(&mut answer).poll(context).is_ready())
+        });
+        assert!(!early.await, "an answer before there is one");
+        faulty.deliver().await;
+        let decision = answer.await.expect("an answer at last");
+        assert!(decision.is_allowed() && decision.degraded().is_none());
+        let _ = bench.refused(&log, 1).await;
+    });
+}
+
+/// B48: building a limiter asks the store nothing that it would have to wait for.
+pub fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
+    case(fixture, async |bench| {
+        let faulty = FaultyStore::new(&bench.store, vec![Fault::Delayed; 9]);
+        let limiter = Limiter::new(faulty, each().take(1));
+        assert_eq!(limiter.map(|limiter| limiter.store().calls()).ok(), Some(0));
+    });
+}

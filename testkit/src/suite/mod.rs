@@ -1,0 +1,259 @@
+//! The conformance suite: what every store owes its callers.
+//!
+//! [`conformance!`](crate::conformance) makes a test of each property; [`properties`] lists them,
+//! [`check`] runs one by name and [`check_all`] all of them, for those who want no macro.
+//!
+//! Each case opens a store of its own, at a clock that only the case moves; nothing sleeps.
+//!
+//! # What it checks
+//!
+//! Rules are those of `docs/design.md`; the ids name defects that rate limiters have shipped with.
+//!
+//! | id | checked by |
+//! |---|---|
+//! | B01 | `b01_a_denial_writes_nothing`; byte for byte where the fixture can tell what is stored |
+//! | B02 | `b02_a_cost_above_the_limit_is_never_admitted` |
+//! | B03 | `b03_the_cost_is_weighed_not_only_counted` |
+//! | B04 | `b04_a_denied_decision_charges_no_member`, `charges_in_opposite_orders_are_exact_and_end` |
+//! | B05 | `b05_charges_to_one_key_add_up` |
+//! | B06 | `b06_a_refund_stops_at_full_and_creates_nothing`, `refunds_and_acquires_conserve_the_budget` |
+//! | B07 | `b07_nothing_is_granted_in_debt` |
+//! | B08 | `b08_what_is_granted_is_what_is_charged` |
+//! | B09 | `b09_the_fraction_of_a_token_is_kept` |
+//! | B10 | `b10_remaining_is_rounded_down` |
+//! | B11, B15 | `b11_b15_every_state_ends_within_the_stated_bound`: what the store says; that it also drops the state is for its own tests (of TTLs, of memory) |
+//! | B12 | `b12_the_second_call_sees_the_first` |
+//! | B13 | `b13_a_state_lives_until_it_no_longer_matters`, `fresh_recovered_and_reset_keys_decide_alike` |
+//! | B14 | `b14_a_fixed_window_ends_although_hits_go_on` |
+//! | B16 | a Redis backend's own tests (write and expiry in one step) |
+//! | B17 | the five properties that begin with `b17_` |
+//! | B18 | a Redis backend's own tests (a foreign value under a key of ours) |
+//! | B19 | `b19_a_reset_is_of_one_subject`; that it costs O(1) is for the backend's benchmarks |
+//! | B20 | a Redis backend's own tests (any one key evicted) |
+//! | B21, B22, B23 | the whole suite on a cluster, with scripts flushed and replicas promoted meanwhile |
+//! | B24 | `b24_sixty_four_callers_on_one_key_are_counted_exactly` |
+//! | B25 | `b25_of_a_hundred_callers_five_pass` |
+//! | B26 | `b26_the_first_calls_after_expiry_do_not_race`, and B25 on absent keys |
+//! | B27 | `b27_requests_of_one_instant_are_all_counted` |
+//! | B28 | `b28_a_log_of_a_million_is_exact` |
+//! | B29 | where budgets are split: the tests of a sharded tenant |
+//! | B30 | `b30_the_clock_that_counts_is_the_stores` |
+//! | B31 | the two properties that begin with `b31_`, and the seven `…_under_a_jumping_clock` |
+//! | B32 | `b32_fractions_do_not_drift` |
+//! | B33 | `b33_large_numbers_are_exact` |
+//! | B34 | `b34_a_block_of_sixty_days_lasts_sixty_days` |
+//! | B35 | `b35_zero_divides_nothing` |
+//! | B36 | `b36_intervals_below_a_microsecond_do_not_truncate` |
+//! | B37 | `b37_fifty_thousand_a_second_pass` |
+//! | B38 | `b38_retry_after_seconds_round_up`; the header itself is for the HTTP middleware |
+//! | B39 | `b39_waiting_retry_after_succeeds_and_less_does_not`, `b02_…` for what can never pass |
+//! | B40 | `b40_the_end_of_a_window_is_outside_of_it` |
+//! | B41 | `b41_remaining_stops_at_zero` |
+//! | B42 | `b42_a_failed_call_is_charged_at_most_once` |
+//! | B43, B55 | `b43_b55_an_error_is_an_error_and_not_a_denial`, `a_wrong_call_is_an_error_and_not_a_denial`; in metrics: their own tests |
+//! | B44 | `b44_a_call_without_an_answer_is_not_admitted`; degraded answers: the tests of what degrades |
+//! | B45, B47 | the tests of the deny cache and of the fallback |
+//! | B46 | a backend's own tests: its bound is its own |
+//! | B48 | `b48_building_a_limiter_waits_for_nothing`; the timeout's own tests |
+//! | B49, B50 | the tests of local budgets and of their synchronisation |
+//! | B51, B52 | the tests of waiting, and of whatever starts tasks |
+//! | B53, B54 | `b53_b54_a_changed_limit_keeps_what_was_used`, `b53_changed_policies_are_decided_as_by_the_oracle` |
+//!
+//! | rule | checked by |
+//! |---|---|
+//! | 1 same inputs, same answer | `the_same_calls_get_the_same_answers`, and every trace against the [oracle](crate::oracle) |
+//! | 2 a denial writes nothing | B01, `a_peek_a_cost_of_zero_and_a_failed_call_write_nothing` |
+//! | 3 never more, never less | `never_more_is_admitted_than_the_policy_says`, `the_long_run_rate_is_met_however_often_it_is_asked` |
+//! | 4 promises | B39, `a_cost_of_remaining_passes_and_one_more_does_not` |
+//! | 5 fresh = recovered = reset | B13, `fresh_recovered_and_reset_keys_decide_alike` |
+//! | 6 clocks | B31, `the_ends_of_time_are_times_like_any_other` |
+//! | 7 several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
+//! | 8 changes | B53, `a_changed_window_or_algorithm_starts_fresh` |
+//! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a property that does not hold panics: that is how tests fail"
+)]
+
+mod bench;
+mod charging;
+mod concurrent;
+mod expiry;
+mod failure;
+mod fixture;
+mod numbers;
+mod operations;
+mod time;
+mod traces;
+
+pub use fixture::{Fixture, FromFn, fixture};
+
+crate::__each_property! { __list }
+
+/// Checks all properties.
+///
+/// # Panics
+///
+/// If the store lacks one.
+pub fn check_all<F: Fixture>(fixture: &F) {
+    properties().iter().for_each(|property| check(fixture, property));
+}
+
+/// Makes a module of tests, one for each property of the suite.
+///
+/// The first argument names the module, the second makes an empty store that shows the time of the
+/// clock it is given; or it is a [`Fixture`] after `fixture:`, for a store that takes more.
+///
+/// ```
+/// use tidegate_testkit::ModelStore;
+///
+/// tidegate_testkit::conformance!(model_store, |clock| ModelStore::new(clock));
+///
+/// tidegate_testkit::conformance!(
+///     model_store_byte_for_byte,
+///     fixture: tidegate_testkit::fixture(ModelStore::new).with_snapshot(ModelStore::snapshot)
+/// );
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! conformance {
+    ($module:ident, fixture: $fixture:expr $(,)?) => {
+        mod $module {
+            use super::*;
+
+            $crate::__each_property! { __tests $fixture }
+        }
+    };
+    ($module:ident, $make:expr $(,)?) => {
+        $crate::conformance!($module, fixture: $crate::fixture($make));
+    };
+}
+
+/// Hands the list of all properties to another macro of this crate.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __each_property {
+    ($then:ident $($arguments:tt)*) => {
+        $crate::$then! {
+            ($($arguments)*)
+            charging::b01_a_denial_writes_nothing,
+            charging::a_peek_a_cost_of_zero_and_a_failed_call_write_nothing,
+            charging::b02_a_cost_above_the_limit_is_never_admitted,
+            charging::b03_the_cost_is_weighed_not_only_counted,
+            charging::b04_a_denied_decision_charges_no_member,
+            charging::b05_charges_to_one_key_add_up,
+            charging::b06_a_refund_stops_at_full_and_creates_nothing,
+            charging::b07_nothing_is_granted_in_debt,
+            charging::b08_what_is_granted_is_what_is_charged,
+            charging::b09_the_fraction_of_a_token_is_kept,
+            charging::b10_remaining_is_rounded_down,
+            expiry::b11_b15_every_state_ends_within_the_stated_bound,
+            expiry::b12_the_second_call_sees_the_first,
+            expiry::b13_a_state_lives_until_it_no_longer_matters,
+            expiry::fresh_recovered_and_reset_keys_decide_alike,
+            expiry::b14_a_fixed_window_ends_although_hits_go_on,
+            expiry::b17_no_two_subjects_share_a_state,
+            expiry::b17_no_two_policies_share_a_state,
+            expiry::b17_subjects_are_as_long_as_they_may_be,
+            expiry::b19_a_reset_is_of_one_subject,
+            numbers::b27_requests_of_one_instant_are_all_counted,
+            numbers::b28_a_log_of_a_million_is_exact,
+            numbers::b32_fractions_do_not_drift,
+            numbers::b33_large_numbers_are_exact,
+            numbers::b34_a_block_of_sixty_days_lasts_sixty_days,
+            numbers::b35_zero_divides_nothing,
+            numbers::b36_intervals_below_a_microsecond_do_not_truncate,
+            numbers::b37_fifty_thousand_a_second_pass,
+            numbers::b38_retry_after_seconds_round_up,
+            numbers::b41_remaining_stops_at_zero,
+            numbers::the_ends_of_time_are_times_like_any_other,
+            time::b30_the_clock_that_counts_is_the_stores,
+            time::b31_a_step_back_mints_nothing_and_costs_at_most_the_step,
+            time::b31_jumps_of_years_are_survived,
+            time::b39_waiting_retry_after_succeeds_and_less_does_not,
+            time::a_cost_of_remaining_passes_and_one_more_does_not,
+            time::b40_the_end_of_a_window_is_outside_of_it,
+            time::never_more_is_admitted_than_the_policy_says,
+            time::the_long_run_rate_is_met_however_often_it_is_asked,
+            operations::a_peek_says_what_an_acquire_would,
+            operations::a_batch_is_answered_as_its_calls_one_by_one,
+            operations::a_reservation_books_the_next_place,
+            operations::reserving_what_is_no_bucket_is_unsupported,
+            operations::a_block_shuts_out_and_is_lifted,
+            operations::a_refusal_blocks_and_the_block_is_not_extended,
+            operations::a_penalty_is_all_that_a_denial_writes,
+            operations::a_shadow_reports_and_never_refuses,
+            operations::b53_b54_a_changed_limit_keeps_what_was_used,
+            operations::a_changed_window_or_algorithm_starts_fresh,
+            operations::a_wrong_call_is_an_error_and_not_a_denial,
+            operations::phased_windows_end_at_times_of_their_own,
+            traces::fixed_window_decides_as_the_oracle,
+            traces::fixed_window_under_a_jumping_clock,
+            traces::sliding_log_decides_as_the_oracle,
+            traces::sliding_log_under_a_jumping_clock,
+            traces::sliding_counter_decides_as_the_oracle,
+            traces::sliding_counter_under_a_jumping_clock,
+            traces::token_bucket_decides_as_the_oracle,
+            traces::token_bucket_under_a_jumping_clock,
+            traces::interval_bucket_decides_as_the_oracle,
+            traces::interval_bucket_under_a_jumping_clock,
+            traces::gcra_decides_as_the_oracle,
+            traces::gcra_under_a_jumping_clock,
+            traces::several_charges_are_decided_as_by_the_oracle,
+            traces::several_charges_under_a_jumping_clock,
+            traces::b53_changed_policies_are_decided_as_by_the_oracle,
+            traces::batches_are_decided_as_by_the_oracle,
+            traces::b17_hostile_subjects_are_decided_as_by_the_oracle,
+            traces::the_same_calls_get_the_same_answers,
+            failure::b42_a_failed_call_is_charged_at_most_once,
+            failure::b43_b55_an_error_is_an_error_and_not_a_denial,
+            failure::b44_a_call_without_an_answer_is_not_admitted,
+            failure::b48_building_a_limiter_waits_for_nothing,
+            concurrent::b24_sixty_four_callers_on_one_key_are_counted_exactly,
+            concurrent::b25_of_a_hundred_callers_five_pass,
+            concurrent::b26_the_first_calls_after_expiry_do_not_race,
+            concurrent::callers_on_several_keys_are_counted_exactly,
+            concurrent::charges_in_opposite_orders_are_exact_and_end,
+            concurrent::refunds_and_acquires_conserve_the_budget,
+            concurrent::concurrent_reservations_get_places_of_their_own,
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tests {
+    (($fixture:expr) $($file:ident::$name:ident,)+) => {$(
+        #[test]
+        fn $name() {
+            $crate::suite::$name(&$fixture);
+        }
+    )+};
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __list {
+    (() $($file:ident::$name:ident,)+) => {
+        $(pub use $file::$name;)+
+
+        /// The names of all properties.
+        #[must_use]
+        pub fn properties() -> &'static [&'static str] {
+            &[$(stringify!($name)),+]
+        }
+
+        /// Checks one property.
+        ///
+        /// # Panics
+        ///
+        /// If the store does not have it, or there is none of that name.
+        pub fn check<F: Fixture>(fixture: &F, property: &str) {
+            match property {
+                $(stringify!($name) => $name(fixture),)+
+                _ => panic!("there is no property `{property}`; there are {:?}", properties()),
+            }
+        }
+    };
+}

@@ -1,0 +1,242 @@
+//! Numbers: large ones, fractions, and those that truncate to nothing.
+
+use std::time::Duration;
+
+use tidegate_core::{
+    Charge, FixedWindow, Operation, Policy, SlidingCounter, SlidingLog, Timestamp, TokenBucket,
+};
+
+use super::bench::{START, case, each, policy};
+use super::fixture::Fixture;
+
+/// B27: requests of one instant are all counted.
+pub fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &F) {
+    for text in [
+        "p: sliding-log 1000/1h",
+        "p: sliding-log 1000/1h grain 1m",
+        "p: fixed-window 1000/1h",
+        "p: sliding-counter 1000/1h",
+        "p: token-bucket 1000/1h",
+        "p: gcra 1000/1h",
+    ] {
+        case(fixture, async |bench| {
+            let policy = policy(text);
+            for request in 1..=1_000 {
+                let decision = bench.acquire(&policy, 1).await;
+                assert!(decision.is_allowed(), "{text}: request {request}");
+                assert_eq!(decision.verdicts()[0].remaining(), 1_000 - request, "{text}");
+            }
+            let _ = bench.refused(&policy, 1).await;
+        });
+    }
+}
+
+/// B28: a log of 1,000,000 is exact; one that would be too long is refused when it is built.
+pub fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
+    let hour = Duration::from_secs(3_600);
+    assert!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());
+    let log = Policy::new("p", SlidingLog::new(1_000_000, hour)).expect("within the bounds");
+    case(fixture, async |bench| {
+        for step in 0..2_000 {
+            bench.at(step);
+            bench.take(&log, 1).await;
+        }
+        bench.take(&log, 998_000).await;
+        let denied = bench.refused(&log, 1_500).await;
+        assert_eq!(denied.retry_after(), Some(hour - Duration::from_micros(500)));
+        bench.at(3_600_000_000 + 1_499);
+        assert_eq!(bench.remaining(&log).await, 1_500);
+        bench.take(&log, 1_500).await;
+        let _ = bench.refused(&log, 1).await;
+    });
+}
+
+/// B32: a bucket that is asked at every microsecond yields what its rate says, to the token.
+pub fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
+    case(fixture, async |bench| {
+        let bucket = policy("p: token-bucket 3/7us burst 10");
+        let steps = u64::from(fixture.steps());
+        let charges = [Charge::new(&bucket, "s")];
+        let mut admitted = 0;
+        for step in 0..10 + steps {
+            // Ten at once, and then one a microsecond.
+            let now = step.saturating_sub(10);
+            bench.at(now);
+            let decision = bench.ask(Operation::Acquire, &charges).await;
+            admitted += u64::from(decision.is_allowed());
+        }
+        assert_eq!(admitted, 10 + (steps - 1) * 3 / 7);
+    });
+}
+
+/// B33: microseconds and costs near 2^52 are exact; products beyond it are refused when built.
+pub fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
+    const LARGEST: u64 = 1 << 52;
+    let us = Duration::from_micros;
+    assert!(Policy::new("p", FixedWindow::new(LARGEST + 1, us(1))).is_err());
+    assert!(Policy::new("p", SlidingCounter::new(LARGEST, us(7))).is_err());
+    assert!(Policy::new("p", TokenBucket::new(1, us(7)).burst(LARGEST)).is_err());
+    let policies = [
+        Policy::new("a", FixedWindow::new(LARGEST, us(7)).anchored()),
+        Policy::new("b", SlidingCounter::new(LARGEST, us(1))),
+        Policy::new("c", TokenBucket::new(LARGEST, us(1))),
+    ];
+    for policy in policies.map(|policy| policy.expect("within the bounds")) {
+        case(fixture, async |bench| {
+            for at in [START, LARGEST - 1_000] {
+                bench.set(at);
+                bench.take(&policy, LARGEST - 1).await;
+                assert_eq!(bench.remaining(&policy).await, 1, "{policy}");
+                let _ = bench.refused(&policy, 2).await;
+                bench.take(&policy, 1).await;
+                let denied = bench.refused(&policy, 1).await;
+                assert!(denied.retry_after().is_some(), "{policy}");
+                assert_eq!(bench.refused(&policy, LARGEST + 1).await.retry_after(), None);
+                bench.does(Operation::Reset, &policy, 0).await;
+            }
+        });
+    }
+}
+
+/// B34: a block of 60 days lasts 60 days, to the microsecond.
+pub fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
+    let days = Duration::from_secs(60 * 86_400);
+    for policy in each() {
+        case(fixture, async |bench| {
+            let block = Operation::Block { span: days };
+            let verdict = bench.does(block, &policy, 1).await;
+            assert_eq!(verdict.retry_after(), Some(days), "{policy}");
+            assert_eq!(verdict.reset_after(), days, "{policy}");
+            bench.advance(days - Duration::from_micros(1));
+            let denied = bench.refused(&policy, 1).await;
+            assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{policy}");
+            bench.advance(Duration::from_micros(1));
+            bench.take(&policy, 1).await;
+        });
+    }
+    case(fixture, async |bench| {
+        let log = policy("p: sliding-log 1/60d");
+        bench.take(&log, 1).await;
+        assert_eq!(bench.refused(&log, 1).await.retry_after(), Some(days));
+    });
+}
+
+/// B35: a limit of 0 denies all; a rate, a burst, a window or a period of 0 is no policy.
+pub fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
+    for text in [
+        "fixed-window 5/0s",
+        "sliding-log 5/0s",
+        "sliding-log 5/1s grain 0s",
+        "sliding-counter 5/0s",
+        "token-bucket 0/1s burst 1",
+        "token-bucket 1/0s",
+        "token-bucket 1/1s burst 0",
+        "gcra 0/1s burst 1",
+        "fixed-window 5/1s block 0s",
+    ] {
+        let error = text.parse::<Policy>().expect_err(text).to_string();
+        assert!(error.contains('0'), "`{text}`: {error}");
+    }
+    for text in ["p: fixed-window 0/1s", "p: sliding-log 0/1s", "p: sliding-counter 0/1s"] {
+        case(fixture, async |bench| {
+            let denied = bench.refused(&policy(text), 1).await;
+            assert_eq!(denied.retry_after(), None, "{text}");
+            assert_eq!(denied.verdicts()[0].remaining(), 0, "{text}");
+        });
+    }
+}
+
+/// B36: rates whose interval is a fraction of a microsecond admit just what they say.
+pub fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F) {
+    // Always hungry, in ten milliseconds: the burst, and what came back.
+    for (text, per_ms, burst) in [
+        ("p: token-bucket 1000000/1s burst 1", 1_000, 1),
+        ("p: token-bucket 300000/1s burst 2", 300, 2),
+        ("p: gcra 300000/1s burst 2", 300, 2),
+        ("p: token-bucket 700/1ms burst 2", 700, 2),
+    ] {
+        case(fixture, async |bench| {
+            let policy = policy(text);
+            let mut admitted = 0;
+            for at in 0..=10_000 {
+                bench.at(at);
+                for _ in 0..2 {
+                    admitted += u64::from(bench.acquire(&policy, 1).await.is_allowed());
+                }
+            }
+            assert_eq!(admitted, burst + 10 * per_ms, "{text}");
+        });
+    }
+}
+
+/// B37: 50,000 a second pass at 50,000 a second.
+pub fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
+    for text in [
+        "p: token-bucket 50000/1s burst 1",
+        "p: gcra 50000/1s burst 1",
+        "p: sliding-log 50000/1s",
+        "p: sliding-counter 50000/1s",
+    ] {
+        case(fixture, async |bench| {
+            let policy = policy(text);
+            for step in 0..5_000 {
+                bench.at(step * 20);
+                bench.take(&policy, 1).await;
+            }
+        });
+    }
+}
+
+/// B38: the seconds of the `Retry-After` header are whole, rounded up, and at least 1.
+pub fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
+    for (window, seconds) in [("1us", 1), ("300ms", 1), ("1s", 1), ("1s1us", 2), ("90s", 90)] {
+        case(fixture, async |bench| {
+            let log = policy(&format!("p: sliding-log 1/{window}"));
+            let allowed = bench.acquire(&log, 1).await;
+            assert_eq!(allowed.retry_after_secs(), None, "{window}");
+            let denied = bench.refused(&log, 1).await;
+            assert_eq!(denied.retry_after_secs(), Some(seconds), "{window}");
+            let never = bench.refused(&log, 2).await;
+            assert_eq!(never.retry_after_secs(), None, "{window}");
+        });
+    }
+}
+
+/// B41: `remaining` stops at 0, however far the limit was lowered below what was used.
+pub fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
+    for (wide, narrow) in [
+        ("p: fixed-window 100/1h", "p: fixed-window 3/1h"),
+        ("p: sliding-log 100/1h", "p: sliding-log 3/1h"),
+        ("p: sliding-counter 100/1h", "p: sliding-counter 3/1h"),
+        ("p: token-bucket 1/1h burst 100", "p: token-bucket 1/1h burst 3"),
+        ("p: token-bucket 1/1h burst 100 by-interval", "p: token-bucket 1/1h burst 3 by-interval"),
+        ("p: gcra 1/1h burst 100", "p: gcra 1/1h burst 3"),
+    ] {
+        case(fixture, async |bench| {
+            bench.take(&policy(wide), 100).await;
+            assert_eq!(bench.remaining(&policy(narrow)).await, 0, "{narrow}");
+            let denied = bench.refused(&policy(narrow), 1).await;
+            assert_eq!(denied.verdicts()[0].remaining(), 0, "{narrow}");
+        });
+    }
+}
+
+/// Rule 6: the first and the last time there is are times like any other.
+pub fn the_ends_of_time_are_times_like_any_other<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        for time in [Timestamp::EPOCH, Timestamp::MAX] {
+            case(fixture, async |bench| {
+                bench.hand.set(time);
+                bench.take(&policy, 5).await;
+                let _ = bench.refused(&policy, 1).await;
+                let mut other = Timestamp::MAX;
+                for _ in 0..2 {
+                    bench.hand.set(other);
+                    let _ = bench.acquire(&policy, 5).await;
+                    let _ = bench.refused(&policy, 1).await;
+                    other = Timestamp::EPOCH;
+                }
+            });
+        }
+    }
+}

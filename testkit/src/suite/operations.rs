@@ -1,0 +1,305 @@
+//! The operations, blocks, shadows, and policies that change.
+
+use std::time::Duration;
+
+use tidegate_core::{Charge, ErrorKind, Operation, Outcome};
+
+use super::bench::{START, case, each, policy};
+use super::fixture::Fixture;
+
+const fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+/// A peek says what an acquire would say, and the verdicts come in the order asked.
+pub fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            for cost in [1, 3, 2, 1, 1, 6] {
+                let peek = bench.does(Operation::Peek, &policy, cost).await;
+                let acquire = bench.does(Operation::Acquire, &policy, cost).await;
+                assert_eq!(peek.outcome(), acquire.outcome(), "{policy}, cost {cost}");
+                assert_eq!(peek.retry_after(), acquire.retry_after(), "{policy}, cost {cost}");
+            }
+        });
+    }
+}
+
+/// A batch of calls is answered as the calls one by one, also where they share a key.
+pub fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
+    use tidegate_core::{Call, Store};
+    for policy in each() {
+        case(fixture, async |bench| {
+            let charge = |subject, cost| [Charge::new(&policy, subject).cost(cost)];
+            let (one, two, six) = (charge("s", 1), charge("s", 2), charge("s", 6));
+            let other = charge("t", 4);
+            let calls = [
+                Call::acquire(&one),
+                Call::acquire(&other),
+                Call::acquire(&six),
+                Call::acquire(&[]),
+                Call::acquire(&two),
+                Call::new(Operation::Peek, &one),
+                Call::acquire(&two),
+                Call::new(Operation::Refund, &two),
+                Call::acquire(&two),
+                Call::acquire(&one),
+            ];
+            let answers = bench.store.decide_many(&calls).await;
+            assert_eq!(bench.store.decide_many(&[]).await.len(), 0);
+            let _ = bench.ask(Operation::Reset, &one).await;
+            let _ = bench.ask(Operation::Reset, &other).await;
+            assert_eq!(answers.len(), calls.len());
+            for (place, (call, in_batch)) in calls.iter().zip(answers).enumerate() {
+                let alone = bench.store.decide(*call).await;
+                match (in_batch, alone) {
+                    (Ok(in_batch), Ok(alone)) => {
+                        assert_eq!(in_batch, alone, "{policy}: call {place}");
+                    }
+                    (Err(in_batch), Err(alone)) => assert_eq!(in_batch.kind(), alone.kind()),
+                    (in_batch, alone) => panic!("{policy}: call {place}: {in_batch:?} {alone:?}"),
+                }
+            }
+        });
+    }
+}
+
+/// Reservations are served first come, first served, at most `max_wait` ahead; a refused one books
+/// nothing.
+pub fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
+    for text in ["p: token-bucket 1/10us burst 1", "p: gcra 1/10us burst 1"] {
+        case(fixture, async |bench| {
+            let bucket = policy(text);
+            let charge = [Charge::new(&bucket, "s")];
+            let reserve = |max_wait| Operation::Reserve { max_wait };
+            for place in 0..4 {
+                let booked = bench.ask(reserve(us(30)), &charge).await;
+                assert!(booked.is_allowed(), "{text}");
+                assert_eq!(booked.wait(), us(10 * place), "{text}");
+                assert_eq!(booked.retry_after(), Some(Duration::ZERO), "{text}");
+            }
+            for _ in 0..3 {
+                let denied = bench.ask(reserve(us(39)), &charge).await;
+                assert!(denied.is_denied(), "{text}");
+                assert_eq!(denied.wait(), Duration::ZERO, "{text}");
+                assert_eq!(denied.retry_after(), Some(us(40)), "{text}");
+            }
+            bench.at(1);
+            assert_eq!(bench.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
+            // Given back, the place is free again.
+            let _ = bench.ask(Operation::Refund, &charge).await;
+            assert_eq!(bench.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
+            let never = bench.ask(reserve(Duration::MAX), &[charge[0].cost(2)]).await;
+            assert_eq!(never.retry_after(), None, "{text}");
+        });
+    }
+}
+
+/// Only buckets can be reserved; the others say so, and write nothing.
+pub fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F) {
+    for policy in each().filter(|policy| !policy.rule().can_reserve()) {
+        case(fixture, async |bench| {
+            let bucket = super::bench::policy("bucket: token-bucket 5/1s");
+            let charges = [Charge::new(&bucket, "s"), Charge::new(&policy, "s")];
+            let before = bench.imprint(&charges).await;
+            let reserve = Operation::Reserve { max_wait: us(9) };
+            let error = bench.try_ask(reserve, &charges).await.expect_err("unsupported");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{policy}");
+            assert_eq!(bench.imprint(&charges).await, before, "{policy}");
+        });
+    }
+}
+
+/// An operator's block replaces the one before; zero lifts it; what was used stays used.
+pub fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            bench.take(&policy, 2).await;
+            let block = |micros| Operation::Block { span: us(micros) };
+            let verdict = bench.does(block(100), &policy, 1).await;
+            assert_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
+            assert_eq!(verdict.remaining(), 0, "{policy}");
+            assert_eq!(verdict.retry_after(), Some(us(100)), "{policy}");
+            let shorter = bench.does(block(3), &policy, 1).await;
+            assert_eq!(shorter.retry_after(), Some(us(3)), "{policy}");
+            let denied = bench.refused(&policy, 1).await;
+            assert_eq!(denied.verdicts()[0].outcome(), Outcome::Blocked, "{policy}");
+            let lifted = bench.does(block(0), &policy, 1).await;
+            assert_eq!(lifted.outcome(), Outcome::Allowed, "{policy}");
+            assert_eq!(lifted.remaining(), 3, "{policy}: what was used stays used");
+            bench.take(&policy, 3).await;
+        });
+    }
+}
+
+/// Rule 9: a refusal shuts out for as long as the policy says; refusals meanwhile do not extend it.
+pub fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let policy = policy.block_for(us(50)).expect("within the bounds");
+            let _ = bench.refused(&policy, 6).await; // Could never pass: no block.
+            bench.take(&policy, 4).await;
+            let denied = bench.refused(&policy, 2).await;
+            let verdict = denied.verdicts()[0];
+            assert_eq!(verdict.outcome(), Outcome::Denied, "{policy}");
+            assert_eq!(verdict.retry_after(), Some(us(50)), "{policy}");
+            assert_eq!(verdict.remaining(), 0, "{policy}");
+            for at in [1, 20, 49] {
+                bench.at(at);
+                let denied = bench.refused(&policy, 1).await;
+                let verdict = denied.verdicts()[0];
+                assert_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
+                assert_eq!(verdict.retry_after(), Some(us(50 - at)), "{policy}");
+            }
+            bench.at(50);
+            bench.take(&policy, 1).await;
+        });
+    }
+}
+
+/// Rule 9: the only write of a denial is the penalty: of the policy that refused, on its own key.
+pub fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let strict = super::bench::policy("strict: sliding-log 1/1h block 50us");
+            bench.take(&strict, 1).await;
+            let charges = [Charge::new(&policy, "s"), Charge::new(&strict, "s")];
+            let denied = bench.ask(Operation::Acquire, &charges).await;
+            assert_eq!(denied.refused_by().collect::<Vec<_>>(), [1], "{policy}");
+            assert_eq!(bench.remaining(&policy).await, 5, "{policy}");
+            let strict = bench.does(Operation::Peek, &strict, 1).await;
+            assert_eq!(strict.outcome(), Outcome::Blocked, "{policy}");
+        });
+    }
+}
+
+/// Rule 9: a shadow counts and reports, and never refuses.
+pub fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let shadow = policy.shadow();
+            let open = super::bench::policy("open: fixed-window 1000/1h");
+            let charges = [Charge::new(&shadow, "s").cost(2), Charge::new(&open, "s")];
+            let mut outcomes = vec![];
+            for _ in 0..4 {
+                let decision = bench.ask(Operation::Acquire, &charges).await;
+                assert!(decision.is_allowed(), "{shadow}");
+                assert!(decision.verdicts()[0].is_shadow(), "{shadow}");
+                assert_eq!(decision.retry_after(), Some(Duration::ZERO), "{shadow}");
+                outcomes.push(decision.verdicts()[0].outcome());
+            }
+            use Outcome::{Allowed, Denied};
+            assert_eq!(outcomes, [Allowed, Allowed, Denied, Denied], "{shadow}");
+            assert_eq!(bench.remaining(&open).await, 996, "{shadow}: the others are charged");
+            assert_eq!(bench.remaining(&shadow).await, 1, "{shadow}: but not the shadow");
+            // Where one in force refuses, the shadow is not charged either.
+            let _ = bench.ask(Operation::Reset, &charges).await;
+            let too_much = [charges[0], charges[1].cost(1_001)];
+            assert!(bench.ask(Operation::Acquire, &too_much).await.is_denied());
+            assert_eq!(bench.remaining(&shadow).await, 5, "{shadow}");
+        });
+    }
+}
+
+/// B53, B54: a changed limit holds from the next decision on, and what was used stays used.
+pub fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
+    for (before, wider, narrower) in [
+        ("fixed-window 5/1h", "fixed-window 8/1h", "fixed-window 3/1h"),
+        ("fixed-window 5/1h phased", "fixed-window 8/1h phased", "fixed-window 3/1h phased"),
+        ("fixed-window 5/1h anchored", "fixed-window 8/1h anchored", "fixed-window 3/1h anchored"),
+        ("sliding-log 5/1h", "sliding-log 8/1h", "sliding-log 3/1h"),
+        ("sliding-log 5/1h grain 1m", "sliding-log 8/1h grain 1m", "sliding-log 3/1h grain 1m"),
+        ("sliding-counter 5/1h", "sliding-counter 8/1h", "sliding-counter 3/1h"),
+        ("token-bucket 1/1h burst 5", "token-bucket 1/7h burst 8", "gcra 2/1h burst 3"),
+        ("gcra 1/1h burst 5", "gcra 1000003/7h burst 8", "token-bucket 3/1h burst 3"),
+        (
+            "token-bucket 1/1h burst 5 by-interval",
+            "token-bucket 2/1h burst 8 by-interval",
+            "token-bucket 1/1h burst 3 by-interval",
+        ),
+    ] {
+        case(fixture, async |bench| {
+            let [before, wider, narrower] =
+                [before, wider, narrower].map(|text| policy(&format!("p: {text}")));
+            bench.take(&before, 4).await;
+            assert_eq!(bench.remaining(&wider).await, 4, "{wider}");
+            assert_eq!(bench.remaining(&narrower).await, 0, "{narrower}");
+            assert_eq!(bench.remaining(&before).await, 1, "{before}: a peek changes nothing");
+            let _ = bench.refused(&narrower, 1).await;
+            bench.take(&wider, 3).await;
+            let _ = bench.refused(&wider, 2).await;
+            let _ = bench.refused(&before, 1).await;
+            bench.does(Operation::Refund, &before, 3).await;
+            assert_eq!(bench.remaining(&before).await, 1, "{before}");
+        });
+    }
+}
+
+/// Rule 8: a changed window or algorithm starts fresh, but a block stays.
+pub fn a_changed_window_or_algorithm_starts_fresh<F: Fixture>(fixture: &F) {
+    let texts = [
+        "p: fixed-window 5/1h",
+        "p: fixed-window 5/2h",
+        "p: fixed-window 5/1h anchored",
+        "p: sliding-log 5/1h",
+        "p: sliding-log 5/1h grain 1m",
+        "p: sliding-log 5/2h",
+        "p: sliding-counter 5/1h",
+        "p: sliding-counter 5/2h",
+        "p: token-bucket 5/1h",
+        "p: token-bucket 5/1h by-interval",
+        "p: token-bucket 5/2h by-interval",
+    ];
+    for from in texts {
+        for to in texts.into_iter().filter(|&to| to != from) {
+            case(fixture, async |bench| {
+                let (from, to) = (policy(from), policy(to));
+                bench.take(&from, 5).await;
+                assert_eq!(bench.remaining(&to).await, 5, "{from} to {to}");
+                bench.take(&to, 2).await;
+                assert_eq!(bench.remaining(&to).await, 3, "{from} to {to}");
+                bench.does(Operation::Block { span: us(60) }, &from, 1).await;
+                let denied = bench.refused(&to, 1).await;
+                assert_eq!(denied.verdicts()[0].outcome(), Outcome::Blocked, "{from} to {to}");
+            });
+        }
+    }
+}
+
+/// A call that is wrong is an error that says so, and never a denial.
+pub fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
+    case(fixture, async |bench| {
+        let log = policy("p: sliding-log 100/1h");
+        let shadow = log.clone().shadow();
+        let charge = Charge::new(&log, "s");
+        for charges in [vec![], vec![charge; 65], vec![charge, Charge::new(&shadow, "s")]] {
+            for operation in [Operation::Acquire, Operation::Peek, Operation::Refund] {
+                let error = bench.try_ask(operation, &charges).await.expect_err("wrong");
+                assert_eq!(error.kind(), ErrorKind::InvalidCall);
+                assert!(error.kind().is_callers_mistake());
+            }
+        }
+        let decision = bench.ask(Operation::Acquire, &[charge; 64]).await;
+        assert!(decision.is_allowed(), "64 charges are not too many");
+        assert_eq!(bench.remaining(&log).await, 36);
+    });
+}
+
+/// Phases are spread: not every subject's window ends at one time.
+pub fn phased_windows_end_at_times_of_their_own<F: Fixture>(fixture: &F) {
+    case(fixture, async |bench| {
+        bench.set(START);
+        let phased = policy("p: fixed-window 5/1h phased");
+        let mut ends = vec![];
+        for subject in 0..20 {
+            let subject = format!("subject {subject}");
+            let decision = bench.ask(Operation::Acquire, &[Charge::new(&phased, &subject)]).await;
+            let end = decision.verdicts()[0].reset_after();
+            assert!(end > Duration::ZERO && end <= Duration::from_secs(3_600));
+            ends.push(end);
+        }
+        ends.sort();
+        ends.dedup();
+        assert!(ends.len() > 15, "the windows of 20 subjects end at {ends:?}");
+    });
+}

@@ -1,0 +1,116 @@
+//! Random traces, each answer held against the oracle.
+
+use proptest::prelude::*;
+use tidegate_core::Policy;
+
+use super::bench::cases;
+use super::fixture::Fixture;
+use crate::follow::{follow, follow_in_batches};
+use crate::generate::{
+    ClockKind, Kind, Scenario, hostile_subject, policy, related_policies, scenario,
+};
+
+fn one(kind: Kind) -> impl Strategy<Value = Vec<Policy>> {
+    policy(kind, "p").prop_map(|policy| vec![policy])
+}
+
+/// Policies of any algorithms, each under a name of its own.
+fn several() -> impl Strategy<Value = Vec<Policy>> {
+    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
+    (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r])
+}
+
+fn play<F: Fixture>(fixture: &F, scenarios: impl Strategy<Value = Scenario>, clock: ClockKind) {
+    cases(fixture, scenarios, async |bench, scenario| {
+        follow(&bench.store, &bench.hand, scenario, clock).await
+    });
+}
+
+macro_rules! kinds {
+    ($($forwards:ident, $jumping:ident: $kind:ident;)+) => {$(
+        #[doc = concat!("Any trace of one ", stringify!($kind), " policy is decided as by the oracle.")]
+        pub fn $forwards<F: Fixture>(fixture: &F) {
+            let traces = scenario(one(Kind::$kind), ClockKind::Forwards, 30, 1);
+            play(fixture, traces, ClockKind::Forwards);
+        }
+
+        #[doc = concat!("The same for ", stringify!($kind), " under a clock that jumps both ways (B31).")]
+        pub fn $jumping<F: Fixture>(fixture: &F) {
+            let traces = scenario(one(Kind::$kind), ClockKind::Jumping, 30, 1);
+            play(fixture, traces, ClockKind::Jumping);
+        }
+    )+};
+}
+
+kinds! {
+    fixed_window_decides_as_the_oracle, fixed_window_under_a_jumping_clock: FixedWindow;
+    sliding_log_decides_as_the_oracle, sliding_log_under_a_jumping_clock: SlidingLog;
+    sliding_counter_decides_as_the_oracle, sliding_counter_under_a_jumping_clock: SlidingCounter;
+    token_bucket_decides_as_the_oracle, token_bucket_under_a_jumping_clock: TokenBucket;
+    interval_bucket_decides_as_the_oracle, interval_bucket_under_a_jumping_clock: IntervalBucket;
+    gcra_decides_as_the_oracle, gcra_under_a_jumping_clock: Gcra;
+}
+
+/// Calls of up to four charges to three policies are decided as by the oracle.
+pub fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+    let traces = scenario(several(), ClockKind::Forwards, 25, 4);
+    play(fixture, traces, ClockKind::Forwards);
+}
+
+/// The same under a clock that jumps both ways.
+pub fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
+    let traces = scenario(several(), ClockKind::Jumping, 25, 4);
+    play(fixture, traces, ClockKind::Jumping);
+}
+
+/// Policies that change under their name keep what was used, or start fresh (B53, B54).
+pub fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+    let policies = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
+    let traces = scenario(policies, ClockKind::Jumping, 30, 1);
+    play(fixture, traces, ClockKind::Jumping);
+}
+
+/// Batches are decided as the oracle decides their calls one after the other.
+pub fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+    let traces = scenario(several(), ClockKind::Jumping, 30, 2);
+    cases(fixture, (traces, 1..9_usize), async |bench, (scenario, size)| {
+        let clock = ClockKind::Jumping;
+        follow_in_batches(&bench.store, &bench.hand, scenario, clock, *size).await
+    });
+}
+
+/// So are traces of subjects that a store might stumble over (B17).
+pub fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+    let subjects = prop::collection::vec((hostile_subject(), hostile_subject()), 1..5);
+    let traces = scenario(several(), ClockKind::Forwards, 12, 2);
+    let traces =
+        (traces, subjects).prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario });
+    play(fixture, traces, ClockKind::Forwards);
+}
+
+/// Rule 1: two stores that are asked the same give the same answers.
+pub fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
+    use super::bench::Bench;
+    use crate::generate::Trace;
+    use tidegate_core::{Call, Store};
+    let traces = scenario(several(), ClockKind::Forwards, 25, 3);
+    cases(fixture, traces, async |bench, scenario| {
+        let other = Bench::open(fixture).await;
+        let mut trace = Trace::new(scenario, ClockKind::Forwards);
+        for step in &scenario.steps {
+            let now = trace.pass(step);
+            bench.hand.set(now);
+            other.hand.set(now);
+            let (operation, charges) = trace.ask(step);
+            let call = Call::new(operation, &charges);
+            let (one, two) = (bench.store.decide(call).await, other.store.decide(call).await);
+            if let (Ok(one), Ok(two)) = (&one, &two) {
+                if one != two {
+                    return Err(format!("{call:?}: {one:?} and {two:?}"));
+                }
+                trace.answered(one);
+            }
+        }
+        Ok(())
+    });
+}

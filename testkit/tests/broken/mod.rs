@@ -1,0 +1,305 @@
+//! Stores with one defect each.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod records;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use records::{Map, OfCall, key, retold, retry, wait_of};
+use tidegate_core::engine::{self, Record};
+use tidegate_core::{
+    Answer, Call, Charge, Clock, Decision, Error, ManualClock, Operation, Outcome, Policy, Store,
+    Timestamp, Verdict, Wait,
+};
+
+/// What is wrong with a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Defect {
+    None,
+    ChargesDenials,
+    ChargesPeeks,
+    CountsCalls,
+    PrunesAtDenials,
+    LeaksPartialCharges,
+    SplitsTwins,
+    RefundsCreate,
+    RemainingUp,
+    WaitsForNever,
+    NeverExpires,
+    ForgetsEarly,
+    SlidesOnHits,
+    JoinsKeys,
+    ReadsText,
+    CutsSubjects,
+    ResetsAll,
+    GetsThenSets,
+    LosesEqualTimes,
+    MintsAtStepBack,
+    NeverStepsBack,
+    Milliseconds,
+    LateByOne,
+    ShortWaits,
+    Blocks32Bit,
+    ExtendsBlocks,
+    ShadowsRefuse,
+    RefillsAtChange,
+    KeepsOldLimit,
+    DeniesErrors,
+    ReversesBatches,
+    Deadlocks,
+}
+
+/// A store with a defect.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    defect: Defect,
+    clock: ManualClock,
+    records: Mutex<Map>,
+    /// The latest time and the first time that were seen.
+    seen: Mutex<(Timestamp, Option<Timestamp>)>,
+    left: Mutex<()>,
+    right: Mutex<()>,
+}
+
+impl Broken {
+    pub(crate) fn new(defect: Defect, clock: ManualClock) -> Self {
+        Self {
+            defect,
+            clock,
+            records: Mutex::default(),
+            seen: Mutex::default(),
+            left: Mutex::default(),
+            right: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
+        format!("{:?}", self.records.lock().unwrap()).into_bytes()
+    }
+
+    /// The time, as the store takes it.
+    fn time(&self) -> Timestamp {
+        let now = self.clock.now();
+        let (latest, first) = &mut *self.seen.lock().unwrap();
+        let before = *latest;
+        *latest = now.max(before);
+        let micros = now.as_micros();
+        match self.defect {
+            Defect::NeverExpires => *first.get_or_insert(now),
+            Defect::NeverStepsBack => *latest,
+            Defect::Milliseconds => Timestamp::from_micros(micros - micros % 1_000),
+            Defect::LateByOne => Timestamp::from_micros(micros.saturating_sub(1)),
+            Defect::MintsAtStepBack => {
+                if now < before {
+                    self.records.lock().unwrap().clear();
+                    *latest = now;
+                }
+                now
+            }
+            _ => now,
+        }
+    }
+
+    /// Carries out a call as the engine does, on the records as they are.
+    fn engine(&self, call: &Call<'_>, map: &mut Map, now: Timestamp) -> Result<Decision, Error> {
+        map.retain(|_, record| match self.defect {
+            Defect::ForgetsEarly => record.recovers_at() > now.as_micros() + 1,
+            _ => true,
+        });
+        let mut records = OfCall { map, call: *call, defect: self.defect };
+        engine::decide(call, now, &mut records)
+    }
+
+    fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
+        let now = self.time();
+        if self.defect == Defect::GetsThenSets {
+            let mut copy = self.records.lock().unwrap().clone();
+            std::thread::yield_now();
+            let decision = self.engine(call, &mut copy, now);
+            let mut map = self.records.lock().unwrap();
+            let keys = call.charges.iter().map(|charge| self.key(&charge));
+            for key in keys.collect::<Vec<_>>() {
+                match copy.remove(&key) {
+                    Some(record) => map.insert(key, record),
+                    None => map.remove(&key),
+                };
+            }
+            return decision;
+        }
+        let mut map = self.records.lock().unwrap();
+        let decision = self.engine(call, &mut map, now)?;
+        self.spoil(call, &mut map, now, decision)
+    }
+
+    fn key(&self, charge: &Charge<'_>) -> Vec<Vec<u8>> {
+        key(self.defect, charge)
+    }
+
+    /// What the defect makes of a decision, and of the records after it.
+    fn spoil(
+        &self,
+        call: &Call<'_>,
+        map: &mut Map,
+        now: Timestamp,
+        decision: Decision,
+    ) -> Result<Decision, Error> {
+        let is_acquire = call.operation == Operation::Acquire;
+        let charges: Vec<Charge<'_>> = call.charges.iter().collect();
+        let verdicts = decision.verdicts().to_vec();
+        match self.defect {
+            Defect::ChargesDenials if is_acquire && decision.is_denied() => {
+                for (charge, verdict) in charges.iter().zip(&verdicts) {
+                    let rest = [charge.cost(verdict.remaining())];
+                    let _ = self.engine(&Call::acquire(&rest), map, now)?;
+                }
+            }
+            Defect::ChargesPeeks if call.operation == Operation::Peek => {
+                let _ = self.engine(&Call::acquire(&charges), map, now)?;
+            }
+            Defect::PrunesAtDenials if is_acquire && decision.is_denied() => {
+                map.retain(|_, record| record.recovers_at() > now.as_micros() + 5);
+            }
+            Defect::LeaksPartialCharges if is_acquire && decision.is_denied() => {
+                for (charge, verdict) in charges.iter().zip(&verdicts) {
+                    if verdict.outcome() == Outcome::Allowed {
+                        let _ = self.engine(&Call::acquire(&[*charge]), map, now)?;
+                    }
+                }
+            }
+            Defect::ResetsAll if call.operation == Operation::Reset => map.clear(),
+            Defect::ExtendsBlocks if is_acquire => {
+                for (charge, verdict) in charges.iter().zip(&verdicts) {
+                    if let (Outcome::Blocked, Some(span)) =
+                        (verdict.outcome(), charge.policy.blocks_for())
+                    {
+                        let block = Operation::Block { span };
+                        let _ = self.engine(&Call::new(block, &[*charge]), map, now)?;
+                    }
+                }
+            }
+            Defect::RemainingUp => return Ok(retold(&verdicts, |v| (v.remaining() + 1, retry(v)))),
+            Defect::ShortWaits => {
+                return Ok(retold(&verdicts, |v| {
+                    let wait = v.retry_after().map(|w| w.saturating_sub(Duration::from_micros(1)));
+                    (v.remaining(), wait_of(wait))
+                }));
+            }
+            Defect::WaitsForNever => {
+                return Ok(retold(&verdicts, |v| match v.retry_after() {
+                    None => (v.remaining(), Wait::until(1_000, 0)),
+                    _ => (v.remaining(), retry(v)),
+                }));
+            }
+            _ => {}
+        }
+        Ok(decision)
+    }
+
+    /// The call as the defect understands it.
+    fn misread(&self, call: Call<'_>) -> Result<Decision, Error> {
+        let mut charges: Vec<Charge<'_>> = call.charges.iter().collect();
+        let mut operation = call.operation;
+        let changed: Vec<Policy> = charges.iter().map(|charge| self.policy(charge)).collect();
+        match self.defect {
+            Defect::CountsCalls => charges.iter_mut().for_each(|c| c.cost = c.cost.min(1)),
+            Defect::ShadowsRefuse | Defect::KeepsOldLimit => {
+                for (charge, policy) in charges.iter_mut().zip(&changed) {
+                    charge.policy = policy;
+                }
+            }
+            Defect::Blocks32Bit => {
+                if let Operation::Block { span } = &mut operation {
+                    let micros = u64::try_from(span.as_micros()).unwrap() % (1 << 32);
+                    *span = Duration::from_micros(micros);
+                }
+            }
+            Defect::SlidesOnHits if operation == Operation::Acquire => {
+                // Gives all back and takes it again, so that a window begins anew.
+                for charge in &charges {
+                    let peek = self.decide_now(&Call::new(Operation::Peek, &[charge.cost(0)]))?;
+                    let used = charge.policy.limit() - peek.verdicts()[0].remaining();
+                    let used = [charge.cost(used)];
+                    let _ = self.decide_now(&Call::new(Operation::Refund, &used))?;
+                    let _ = self.decide_now(&Call::acquire(&used))?;
+                }
+            }
+            Defect::LosesEqualTimes if operation == Operation::Acquire => {
+                let denied = self.decide_now(&Call::new(Operation::Peek, &charges))?.is_denied();
+                let half: Vec<_> = charges.iter().map(|c| c.cost(c.cost * 9 / 10)).collect();
+                return if denied {
+                    self.decide_now(&Call::new(operation, &charges))
+                } else {
+                    self.decide_now(&Call::new(operation, &half))
+                };
+            }
+            Defect::SplitsTwins => {
+                let mut verdicts = vec![];
+                Call::new(operation, &charges).check()?;
+                for charge in &charges {
+                    let one = self.decide_now(&Call::new(operation, &[*charge]))?;
+                    verdicts.extend_from_slice(one.verdicts());
+                }
+                return Ok(Decision::new(verdicts));
+            }
+            Defect::Deadlocks => {
+                let reversed =
+                    charges.first().map(|c| c.subject) > charges.last().map(|c| c.subject);
+                let (one, two) =
+                    if reversed { (&self.left, &self.right) } else { (&self.right, &self.left) };
+                let _one = one.lock().unwrap();
+                std::thread::sleep(Duration::from_micros(50));
+                let _two = two.lock().unwrap();
+                return self.decide_now(&call);
+            }
+            _ => {}
+        }
+        self.decide_now(&Call::new(operation, &charges))
+    }
+
+    fn policy(&self, charge: &Charge<'_>) -> Policy {
+        let text = charge.policy.to_string();
+        match self.defect {
+            Defect::ShadowsRefuse => text.replace(" shadow", "").parse().unwrap(),
+            Defect::KeepsOldLimit => {
+                let map = self.records.lock().unwrap();
+                let record = map.get(&self.key(charge));
+                record.map_or(charge.policy, Record::policy).clone()
+            }
+            _ => charge.policy.clone(),
+        }
+    }
+}
+
+impl Store for Broken {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::ready(match self.misread(call) {
+            Err(_) if self.defect == Defect::DeniesErrors => {
+                let denied = |charge: Charge<'_>| {
+                    let limit = charge.policy.limit();
+                    Verdict::new(Outcome::Denied, limit, 0, Wait::until(1_000, 0), 0)
+                };
+                Ok(Decision::new(call.charges.iter().map(denied)))
+            }
+            answer => answer,
+        })
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        let mut answers = vec![];
+        if self.defect == Defect::ReversesBatches {
+            answers.extend(calls.iter().rev().map(|call| self.misread(*call)));
+            answers.reverse();
+        } else {
+            answers.extend(calls.iter().map(|call| self.misread(*call)));
+        }
+        Answer::ready(answers)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::ready(Ok(self.clock.now()))
+    }
+}

@@ -1,0 +1,126 @@
+//! The suite, tried on stores that are broken on purpose: each must be caught, by the property that
+//! is named for it.
+
+mod broken;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use broken::{Broken, Defect};
+use tidegate_core::ManualClock;
+use tidegate_testkit::Fixture;
+use tidegate_testkit::suite::{check, check_all};
+
+/// Opens stores with a defect.
+struct With(Defect);
+
+impl Fixture for With {
+    type Store = Broken;
+    type Guard = ();
+
+    async fn open(&self, clock: ManualClock) -> (Broken, ()) {
+        (Broken::new(self.0, clock), ())
+    }
+
+    async fn snapshot(&self, store: &Broken) -> Option<Vec<u8>> {
+        Some(store.snapshot())
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+}
+
+/// Whether a property fails on a store with a defect.
+fn catches(property: &str, defect: Defect) -> bool {
+    catch_unwind(AssertUnwindSafe(|| check(&With(defect), property))).is_err()
+}
+
+#[test]
+fn without_a_defect_the_same_store_passes() {
+    check_all(&With(Defect::None));
+}
+
+macro_rules! caught {
+    ($($name:ident: $defect:ident by $($property:ident),+;)+) => {$(
+        #[test]
+        fn $name() {
+            $(assert!(
+                catches(stringify!($property), Defect::$defect),
+                "{} lets it pass",
+                stringify!($property),
+            );)+
+        }
+    )+};
+}
+
+caught! {
+    a_store_that_charges_denials_is_caught: ChargesDenials
+        by b01_a_denial_writes_nothing, b08_what_is_granted_is_what_is_charged,
+           token_bucket_decides_as_the_oracle;
+    a_store_that_charges_peeks_is_caught: ChargesPeeks
+        by a_peek_a_cost_of_zero_and_a_failed_call_write_nothing, fixed_window_decides_as_the_oracle;
+    a_store_that_counts_calls_and_not_costs_is_caught: CountsCalls
+        by b03_the_cost_is_weighed_not_only_counted;
+    a_store_that_prunes_at_denials_is_caught: PrunesAtDenials
+        by b01_a_denial_writes_nothing;
+    a_store_that_leaks_partial_charges_is_caught: LeaksPartialCharges
+        by b04_a_denied_decision_charges_no_member, several_charges_are_decided_as_by_the_oracle,
+           charges_in_opposite_orders_are_exact_and_end;
+    a_store_that_does_not_add_up_twins_is_caught: SplitsTwins
+        by b05_charges_to_one_key_add_up;
+    a_store_whose_refunds_create_keys_is_caught: RefundsCreate
+        by b06_a_refund_stops_at_full_and_creates_nothing;
+    a_store_that_rounds_remaining_up_is_caught: RemainingUp
+        by b10_remaining_is_rounded_down, a_cost_of_remaining_passes_and_one_more_does_not;
+    a_store_that_answers_a_wait_for_never_is_caught: WaitsForNever
+        by b02_a_cost_above_the_limit_is_never_admitted, b35_zero_divides_nothing;
+    a_store_that_never_forgets_is_caught: NeverExpires
+        by b13_a_state_lives_until_it_no_longer_matters, b40_the_end_of_a_window_is_outside_of_it,
+           fresh_recovered_and_reset_keys_decide_alike;
+    a_store_that_forgets_too_early_is_caught: ForgetsEarly
+        by b12_the_second_call_sees_the_first, b13_a_state_lives_until_it_no_longer_matters;
+    a_store_whose_hits_push_the_end_on_is_caught: SlidesOnHits
+        by b14_a_fixed_window_ends_although_hits_go_on;
+    a_store_that_joins_keys_is_caught: JoinsKeys
+        by b17_no_two_subjects_share_a_state, b17_no_two_policies_share_a_state;
+    a_store_that_reads_subjects_as_text_is_caught: ReadsText
+        by b17_no_two_policies_share_a_state;
+    a_store_that_cuts_long_subjects_is_caught: CutsSubjects
+        by b17_subjects_are_as_long_as_they_may_be;
+    a_store_that_resets_all_is_caught: ResetsAll
+        by b19_a_reset_is_of_one_subject;
+    a_store_that_reads_computes_and_writes_is_caught: GetsThenSets
+        by b24_sixty_four_callers_on_one_key_are_counted_exactly, b25_of_a_hundred_callers_five_pass,
+           b26_the_first_calls_after_expiry_do_not_race, callers_on_several_keys_are_counted_exactly,
+           refunds_and_acquires_conserve_the_budget;
+    a_store_that_loses_equal_times_is_caught: LosesEqualTimes
+        by b27_requests_of_one_instant_are_all_counted;
+    a_store_that_mints_at_a_step_back_is_caught: MintsAtStepBack
+        by b31_a_step_back_mints_nothing_and_costs_at_most_the_step,
+           sliding_log_under_a_jumping_clock;
+    a_store_whose_clock_never_steps_back_is_caught: NeverStepsBack
+        by gcra_under_a_jumping_clock;
+    a_store_with_a_millisecond_clock_is_caught: Milliseconds
+        by b36_intervals_below_a_microsecond_do_not_truncate, b37_fifty_thousand_a_second_pass;
+    a_store_that_is_late_by_a_microsecond_is_caught: LateByOne
+        by b40_the_end_of_a_window_is_outside_of_it;
+    a_store_whose_waits_are_short_is_caught: ShortWaits
+        by b39_waiting_retry_after_succeeds_and_less_does_not;
+    a_store_with_32_bit_blocks_is_caught: Blocks32Bit
+        by b34_a_block_of_sixty_days_lasts_sixty_days;
+    a_store_that_extends_blocks_is_caught: ExtendsBlocks
+        by a_refusal_blocks_and_the_block_is_not_extended;
+    a_store_whose_shadows_refuse_is_caught: ShadowsRefuse
+        by a_shadow_reports_and_never_refuses;
+    a_store_that_refills_at_a_change_is_caught: RefillsAtChange
+        by b53_b54_a_changed_limit_keeps_what_was_used, b53_changed_policies_are_decided_as_by_the_oracle;
+    a_store_that_keeps_the_old_limit_is_caught: KeepsOldLimit
+        by b53_b54_a_changed_limit_keeps_what_was_used;
+    a_store_that_denies_errors_is_caught: DeniesErrors
+        by a_wrong_call_is_an_error_and_not_a_denial;
+    a_store_that_reverses_batches_is_caught: ReversesBatches
+        by a_batch_is_answered_as_its_calls_one_by_one, batches_are_decided_as_by_the_oracle;
+    a_store_that_deadlocks_is_caught: Deadlocks
+        by charges_in_opposite_orders_are_exact_and_end;
+}
