@@ -1,0 +1,198 @@
+//! What the subcommands do.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::args;
+use tidegate::replay::{Replay, Suggest};
+use tidegate::report::{self, Report, Source};
+use tidegate::sample;
+use tidegate::trace::{self, Input, Progress, Summary};
+
+/// Why the program ends with another code than 0.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The input is bad, or a file cannot be read or written.
+    Input(String),
+    /// The command line is bad.
+    Usage(String),
+    /// Nobody reads on.
+    BrokenPipe,
+}
+
+impl Failure {
+    /// Says what went wrong, and gives the code.
+    pub(crate) fn report(self) -> ExitCode {
+        let (message, code) = match self {
+            Self::Input(message) => (message, 1),
+            Self::Usage(message) => (message, 2),
+            Self::BrokenPipe => return ExitCode::SUCCESS,
+        };
+        // Nothing is left to tell it to, if this fails too.
+        let _ = writeln!(io::stderr(), "tidegate: {message}");
+        ExitCode::from(code)
+    }
+
+    fn writing(what: &str, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::BrokenPipe,
+            _ => Self::Input(format!("{what} cannot be written: {error}")),
+        }
+    }
+}
+
+pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
+    let policies = args.policies().map_err(Failure::Usage)?;
+    let options = trace::Options {
+        by: args.who(),
+        cost: args.cost.clone(),
+        time: args.time.clone(),
+        time_unit: args.time_unit,
+        format: args.format,
+        strict: args.strict,
+    };
+    let window = u64::try_from(args.window.as_micros()).unwrap_or(u64::MAX);
+    let suggest = args.suggest.map(|share| Suggest { share, window });
+    let bar = progress_bar();
+    let mut replay =
+        Replay::new(&policies, suggest, args.decisions.is_some(), |progress| show(&bar, progress))
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+    let inputs = args.files.iter().map(|path| Input::from_arg(path)).collect();
+    let summary = trace::replay_in_order(inputs, &options, args.order, &mut replay);
+    bar.finish_and_clear();
+    let summary = summary.map_err(|error| Failure::Input(error.to_string()))?;
+
+    tell_malformed(&summary);
+    let report = Report {
+        source: source(args, &summary, replay.cost()),
+        policies: replay.policies(&summary),
+        suggestions: replay.suggestions(),
+    };
+    if let Some(path) = &args.decisions {
+        write_file(path, |out| {
+            for (place, lane) in replay.lanes_mut().iter_mut().enumerate() {
+                if place > 0 {
+                    out.write_all(b"\n")?;
+                }
+                lane.decisions().map_or(Ok(()), |decisions| decisions.write_to(out))?;
+            }
+            Ok(())
+        })?;
+    }
+    if let Some(path) = &args.html {
+        write_file(path, |out| report::html::write(&report, out))?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = if args.json {
+        report::json::write(&report, &mut out)
+    } else {
+        report::table::write(&report, &mut out, table_options())
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::writing("the result", &error))?;
+    if summary.records == 0 && summary.malformed > 0 {
+        return Err(Failure::Input("not one line could be understood".to_owned()));
+    }
+    Ok(())
+}
+
+pub(crate) fn sample(args: &args::Sample) -> Result<(), Failure> {
+    if args.lines > sample::LINES_MAX {
+        return Err(Failure::Usage(format!(
+            "--lines {} is above {}; make several days with different seeds",
+            args.lines,
+            sample::LINES_MAX,
+        )));
+    }
+    let options =
+        sample::Options { seed: args.seed, lines: args.lines, ..sample::Options::default() };
+    let mut out = BufWriter::new(io::stdout().lock());
+    sample::write(&options, &mut out)
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::writing("the sample", &error))
+}
+
+fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
+    let mut formats: Vec<String> = Vec::new();
+    for format in summary.files.iter().filter_map(|file| file.format) {
+        if !formats.contains(&format.to_string()) {
+            formats.push(format.to_string());
+        }
+    }
+    let mut by: Vec<&str> = summary.files.iter().filter_map(|f| f.subject.as_deref()).collect();
+    by.dedup();
+    Source {
+        inputs: args.files.iter().map(|path| path.display().to_string()).collect(),
+        formats,
+        lines: summary.records + summary.malformed,
+        malformed: summary.malformed,
+        requests: summary.records,
+        cost,
+        subjects: summary.subjects.len() as u64,
+        by: if by.is_empty() { "all".to_owned() } else { by.join(", ") },
+        cost_of: args.cost.to_string(),
+        order: args.order.to_string(),
+        first: summary.first,
+        last: summary.last,
+    }
+}
+
+fn tell_malformed(summary: &Summary) {
+    if summary.malformed == 0 {
+        return;
+    }
+    let mut err = io::stderr().lock();
+    let shown = summary.first_malformed.len() as u64;
+    let more =
+        if shown < summary.malformed { format!("; the first {shown}") } else { String::new() };
+    let _ = writeln!(err, "tidegate: {} malformed lines{more}:", summary.malformed);
+    for line in &summary.first_malformed {
+        let _ = writeln!(err, "  {}:{}: {}: {}", line.file, line.line, line.reason, line.excerpt);
+    }
+}
+
+fn table_options() -> report::table::Options {
+    let out = io::stdout();
+    let is_terminal = out.is_terminal();
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let terminal = terminal_size::terminal_size().filter(|_| is_terminal);
+    let terminal = terminal.map(|(terminal_size::Width(width), _)| usize::from(width));
+    let width = terminal.or(columns).unwrap_or(100);
+    let colour = is_terminal && std::env::var_os("NO_COLOR").is_none();
+    report::table::Options { width, colour }
+}
+
+fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let name = path.display().to_string();
+    let file = File::create(path).map_err(|error| Failure::writing(&name, &error))?;
+    let mut out = BufWriter::new(file);
+    write(&mut out).and_then(|()| out.flush()).map_err(|error| Failure::writing(&name, &error))
+}
+
+fn progress_bar() -> ProgressBar {
+    // Hidden where standard error is no terminal.
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:40} {percent}% of {total_bytes}, {eta} left");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    let (position, length) = match progress {
+        Progress::Reading { bytes, total } => (bytes, total),
+        Progress::Replaying { records, total } => (records, Some(total)),
+    };
+    match length {
+        Some(length) => bar.set_length(length),
+        None => bar.unset_length(),
+    }
+    bar.set_position(position);
+}

@@ -1,0 +1,21 @@
+//! The `tidegate` program.
+//!
+//! Exit codes: 0 done, 1 bad input, 2 bad usage. A broken pipe ends it quietly.
+
+mod args;
+mod command;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let result = match args::Cli::parse().command {
+        args::Command::Replay(replay) => command::replay(&replay),
+        args::Command::Sample(sample) => command::sample(&sample),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}

@@ -1,0 +1,57 @@
+use std::{fmt, io};
+
+use crate::{suggest, trace};
+
+/// Why a replay ended before its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The input could not be read.
+    Trace(trace::Error),
+    /// The store gave no decision.
+    Store(tidegate_core::Error),
+    /// A number is too large to measure.
+    Suggest(suggest::Error),
+    /// The decisions could not be kept.
+    Decisions(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Trace(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+            Self::Suggest(error) => error.fmt(f),
+            Self::Decisions(error) => write!(f, "the decisions cannot be kept: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Trace(error) => error.source(),
+            Self::Store(error) => error.source(),
+            Self::Suggest(error) => error.source(),
+            Self::Decisions(error) => Some(error),
+        }
+    }
+}
+
+impl From<trace::Error> for Error {
+    fn from(error: trace::Error) -> Self {
+        Self::Trace(error)
+    }
+}
+
+impl From<tidegate_core::Error> for Error {
+    fn from(error: tidegate_core::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<suggest::Error> for Error {
+    fn from(error: suggest::Error) -> Self {
+        Self::Suggest(error)
+    }
+}

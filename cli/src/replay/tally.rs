@@ -1,0 +1,88 @@
+use std::time::Duration;
+
+use super::timeline::Timeline;
+use crate::report::{Offender, PolicyReport, escape};
+use crate::trace::{Record, Subjects};
+use tidegate_core::{Decision, Policy};
+
+/// The most offenders that are listed.
+const OFFENDERS: usize = 20;
+
+/// What a policy did so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    admitted: u64,
+    denied: u64,
+    cost_admitted: u64,
+    cost_denied: u64,
+    never: u64,
+    longest_wait: Option<Duration>,
+    by_subject: Vec<Counts>,
+    timeline: Timeline,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    requests: u64,
+    denied: u64,
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, record: Record, decision: &Decision) {
+        let admitted = would_admit(decision);
+        let subject = record.subject as usize;
+        if subject >= self.by_subject.len() {
+            self.by_subject.resize(subject + 1, Counts::default());
+        }
+        let counts = &mut self.by_subject[subject];
+        counts.requests += 1;
+        if admitted {
+            self.admitted += 1;
+            self.cost_admitted = self.cost_admitted.saturating_add(record.cost);
+        } else {
+            counts.denied += 1;
+            self.denied += 1;
+            self.cost_denied = self.cost_denied.saturating_add(record.cost);
+            match decision.verdicts().first().and_then(|verdict| verdict.retry_after()) {
+                Some(wait) => self.longest_wait = self.longest_wait.max(Some(wait)),
+                None => self.never += 1,
+            }
+        }
+        self.timeline.count(record.time, admitted);
+    }
+
+    pub(super) fn report(&self, policy: &Policy, subjects: &Subjects) -> PolicyReport {
+        let mut denied: Vec<(usize, Counts)> =
+            self.by_subject.iter().copied().enumerate().filter(|(_, c)| c.denied > 0).collect();
+        let subjects_denied = denied.len() as u64;
+        // Of equals the one that was seen first comes first.
+        denied.sort_by_key(|&(subject, counts)| (std::cmp::Reverse(counts.denied), subject));
+        let offender = |(subject, counts): (usize, Counts)| {
+            let bytes = u32::try_from(subject).ok().and_then(|subject| subjects.get(subject));
+            Offender {
+                subject: escape::printable(bytes.unwrap_or_default()),
+                requests: counts.requests,
+                denied: counts.denied,
+            }
+        };
+        let micros = |wait: Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        PolicyReport {
+            policy: policy.to_string(),
+            algorithm: policy.algorithm().keyword().to_owned(),
+            admitted: self.admitted,
+            denied: self.denied,
+            cost_admitted: self.cost_admitted,
+            cost_denied: self.cost_denied,
+            never: self.never,
+            subjects_denied,
+            longest_wait: self.longest_wait.map(micros),
+            offenders: denied.into_iter().take(OFFENDERS).map(offender).collect(),
+            timeline: self.timeline.report(),
+        }
+    }
+}
+
+/// What the policy would do, whether or not it is a shadow: a replay shows just that.
+pub(super) fn would_admit(decision: &Decision) -> bool {
+    decision.verdicts().iter().all(|v| v.outcome() == tidegate_core::Outcome::Allowed)
+}

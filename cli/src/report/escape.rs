@@ -1,0 +1,111 @@
+//! Text that is safe to show.
+//!
+//! A subject is whatever a client sent. Shown raw, `\u{1b}]0;…` retitles a terminal, `\r` rewrites
+//! the line, and a bidi override (`U+202E`) makes one address read as another.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Bytes as text that can be told apart and read back: invalid UTF-8 becomes `\xNN`, characters
+/// that would not show become `\u{…}`, and a backslash is doubled.
+///
+/// ```
+/// use tidegate::report::escape::printable;
+///
+/// assert_eq!(printable(b"2001:db8::1"), "2001:db8::1");
+/// assert_eq!(printable(b"\x1b[2J\xff\\"), r"\u{1b}[2J\xff\\");
+/// ```
+#[must_use]
+pub fn printable(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\\' {
+                text.push_str("\\\\");
+            } else {
+                push_visible(&mut text, c);
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// Text with the characters that would not show, or would steer what shows them, as `\u{…}`.
+///
+/// Text that is already visible stays as it is, so applying it twice is the same as once.
+///
+/// ```
+/// use tidegate::report::escape::visible;
+///
+/// assert_eq!(visible("alice"), "alice");
+/// assert_eq!(visible("a\u{202e}b\n"), r"a\u{202e}b\u{a}");
+/// ```
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        push_visible(&mut shown, c);
+    }
+    Cow::Owned(shown)
+}
+
+/// Visible text of at most `max` characters: a longer one keeps both its ends around a `…`, as
+/// the parts that tell two subjects apart are often the last.
+///
+/// ```
+/// use tidegate::report::escape::shorten;
+///
+/// assert_eq!(shorten("short", 9), "short");
+/// assert_eq!(shorten("0123456789abcdef", 9), "0123…cdef");
+/// ```
+#[must_use]
+pub fn shorten(text: &str, max: usize) -> String {
+    // An escape is cut as a whole or not at all, so the pieces are counted and not the characters.
+    let pieces: Vec<String> =
+        text.chars().map(|c| visible(c.encode_utf8(&mut [0; 4])).into_owned()).collect();
+    let length =
+        |pieces: &[String]| pieces.iter().map(|piece| piece.chars().count()).sum::<usize>();
+    if length(&pieces) <= max {
+        return pieces.concat();
+    }
+    let kept = max.saturating_sub(1);
+    let tail = pieces.len() - fitting(pieces.iter().rev(), kept / 2);
+    let head = fitting(pieces.iter(), kept - length(&pieces[tail..]));
+    format!("{}…{}", pieces[..head].concat(), pieces[tail..].concat())
+}
+
+/// How many of the pieces fit into `room` characters together.
+fn fitting<'a>(pieces: impl Iterator<Item = &'a String>, room: usize) -> usize {
+    let ends = pieces.scan(0, |end, piece| {
+        *end += piece.chars().count();
+        Some(*end)
+    });
+    ends.take_while(|end| *end <= room).count()
+}
+
+fn push_visible(text: &mut String, c: char) {
+    if is_hidden(c) {
+        let _ = write!(text, "\\u{{{:x}}}", u32::from(c));
+    } else {
+        text.push(c);
+    }
+}
+
+/// Whether a character is invisible or changes how its neighbours are shown.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{fffe}'..='\u{ffff}'
+            | '\u{e0000}'..='\u{e0fff}')
+        // A space that is not the space reads as one.
+        || (c != ' ' && c.is_whitespace())
+}

@@ -1,0 +1,87 @@
+//! All the numbers, as tables.
+
+use std::io;
+
+use super::escape::Html;
+use crate::report::escape::shorten;
+use crate::report::number::{share, thousands};
+use crate::report::time::{micros_text, moment};
+use crate::report::{PolicyReport, Report, Source};
+
+/// Writes the section.
+pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "<section aria-labelledby=\"details\">\n<h2 id=\"details\">All the numbers</h2>"
+    )?;
+    if !report.policies.is_empty() {
+        policies(report, out)?;
+    }
+    source(&report.source, out)?;
+    writeln!(out, "</section>")
+}
+
+/// A column of the table of policies.
+type Column = (&'static str, fn(&PolicyReport) -> String);
+
+const COLUMNS: [Column; 6] = [
+    ("Admitted", |policy| thousands(policy.admitted)),
+    ("Denied", |policy| thousands(policy.denied)),
+    ("Share denied", |policy| share(policy.denied, policy.requests())),
+    ("Can never pass", |policy| thousands(policy.never)),
+    ("Subjects denied", |policy| thousands(policy.subjects_denied)),
+    ("Longest wait", |policy| policy.longest_wait.map_or_else(|| "–".to_owned(), micros_text)),
+];
+
+/// Shown if requests cost something other than one each.
+const COST_COLUMNS: [Column; 3] = [
+    ("Cost admitted", |policy| thousands(policy.cost_admitted)),
+    ("Cost denied", |policy| thousands(policy.cost_denied)),
+    ("Share of cost denied", |policy| share(policy.cost_denied, policy.cost())),
+];
+
+fn policies(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
+    let costs: &[Column] = if report.source.has_costs() { &COST_COLUMNS } else { &[] };
+    let columns = || COLUMNS.iter().chain(costs);
+    writeln!(
+        out,
+        "<div class=\"scroll\" role=\"region\" aria-labelledby=\"details\" tabindex=\"0\">\n\
+         <table><thead><tr><th scope=\"col\">Policy</th>"
+    )?;
+    for (name, _) in columns() {
+        write!(out, "<th scope=\"col\" class=\"number\">{name}</th>")?;
+    }
+    writeln!(out, "</tr></thead>\n<tbody>")?;
+    for policy in &report.policies {
+        write!(out, "<tr><th scope=\"row\" class=\"policy\">{}</th>", Html(&policy.policy))?;
+        for (_, value) in columns() {
+            write!(out, "<td class=\"number\">{}</td>", Html(value(policy)))?;
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</tbody></table></div>")
+}
+
+fn source(source: &Source, out: &mut impl io::Write) -> io::Result<()> {
+    writeln!(out, "<dl class=\"source\">")?;
+    let time = |time: Option<u64>| {
+        time.map_or_else(|| "–".to_owned(), |time| format!("{} UTC", moment(time)))
+    };
+    let list = |items: &[String]| shorten(&items.join(", "), 2_000);
+    let rows = [
+        ("Inputs", list(&source.inputs)),
+        ("Formats", list(&source.formats)),
+        ("Lines", thousands(source.lines)),
+        ("Malformed", thousands(source.malformed)),
+        ("Requests", thousands(source.requests)),
+        ("Subjects", format!("{}, by {}", thousands(source.subjects), source.by)),
+        ("Cost", format!("{} in all, {} each", thousands(source.cost), source.cost_of)),
+        ("Order", source.order.clone()),
+        ("First request", time(source.first)),
+        ("Last request", time(source.last)),
+    ];
+    for (name, value) in rows {
+        writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", Html(value))?;
+    }
+    writeln!(out, "</dl>")
+}

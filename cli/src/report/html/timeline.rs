@@ -1,0 +1,180 @@
+//! Admitted and denied over time: one panel per policy on one axis.
+//!
+//! Admitted requests stand above the baseline and denied ones hang below it. Denied ones are often
+//! a thousandth of the admitted, so each side has a scale of its own, named at its end; all panels
+//! share both, so that policies compare.
+
+use std::io;
+
+use super::bars::{Bar, Lane, bars, length, steps};
+use super::escape::{Html, Percent};
+use super::scale::{Axis, LENGTH, Tick};
+use crate::report::number::{compact, share, thousands};
+use crate::report::time::{micros_text, moment, period};
+use crate::report::{PolicyReport, Report, Timeline};
+
+/// Heights in tenths of a pixel.
+const ADMITTED: u32 = 600;
+const BASELINE: u32 = 610;
+const GAP: u32 = 10;
+const DENIED: u32 = 360;
+const HEIGHT: u32 = BASELINE + GAP + DENIED;
+
+/// A denied request is never less than this high.
+const LEAST: u32 = 25;
+
+/// Most ticks on an axis; a phone shows every other one if they are many or long.
+const TICKS: u64 = 9;
+
+/// What all panels share.
+struct Frame {
+    axis: Axis,
+    ticks: Vec<Tick>,
+    admitted: Lane,
+    denied: Lane,
+}
+
+/// Writes the section, or nothing if no time passed.
+pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
+    let timelines = || report.policies.iter().map(|policy| &policy.timeline);
+    let Some(axis) = axis(timelines()) else {
+        return Ok(());
+    };
+    let panels: Vec<_> = timelines().map(bars).collect();
+    let frame = frame(axis, &panels);
+    let longest = timelines().map(length).max().unwrap_or(0);
+    caption(&frame, longest, out)?;
+    axis_labels(&frame.ticks, out)?;
+    for (policy, bars) in report.policies.iter().zip(&panels) {
+        panel(policy, bars, &frame, out)?;
+    }
+    writeln!(out, "</div>\n</section>")
+}
+
+/// From the first step of any timeline to the end of the last.
+fn axis<'a>(timelines: impl Iterator<Item = &'a Timeline> + Clone) -> Option<Axis> {
+    let real = timelines.filter(|timeline| steps(timeline) > 0);
+    let start = real.clone().map(|timeline| timeline.start).min()?;
+    let end = real.map(|timeline| {
+        let length = timeline.step.saturating_mul(steps(timeline) as u64);
+        timeline.start.saturating_add(length)
+    });
+    Some(Axis::new(start, end.max()?))
+}
+
+fn frame(axis: Axis, panels: &[Vec<Bar>]) -> Frame {
+    let most = |value: fn(&Bar) -> u64| panels.iter().flatten().map(value).max().unwrap_or(0);
+    Frame {
+        ticks: axis.ticks(TICKS),
+        axis,
+        admitted: Lane {
+            most: most(|bar| bar.admitted),
+            baseline: BASELINE,
+            height: ADMITTED,
+            least: LEAST,
+            up: true,
+        },
+        denied: Lane {
+            most: most(|bar| bar.denied),
+            baseline: BASELINE + GAP,
+            height: DENIED,
+            least: LEAST,
+            up: false,
+        },
+    }
+}
+
+fn caption(frame: &Frame, length: u64, out: &mut impl io::Write) -> io::Result<()> {
+    let per = micros_text(length);
+    let peak = |most: u64| match most {
+        0 => "there are none".to_owned(),
+        most => format!("up to {} in {per}", thousands(most)),
+    };
+    writeln!(
+        out,
+        "<section aria-labelledby=\"time\">\n<h2 id=\"time\">Over time</h2>\n\
+         <p class=\"note\"><span class=\"key admitted\"></span><b>Admitted</b> stand above the line: \
+         {}. <span class=\"key denied\"></span><b>Denied</b> hang below it, on a scale of their own: \
+         {}. All panels share the scales. <span class=\"nowrap\">{}.</span></p>\n\
+         <div class=\"panels\">",
+        Html(peak(frame.admitted.most)),
+        Html(peak(frame.denied.most)),
+        Html(period(frame.axis.start(), frame.axis.end())),
+    )
+}
+
+fn panel(
+    policy: &PolicyReport,
+    bars: &[Bar],
+    frame: &Frame,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
+    let (admitted, denied) = (thousands(policy.admitted), thousands(policy.denied));
+    let name = Html(&policy.policy);
+    writeln!(
+        out,
+        "<figure><figcaption><span class=\"policy\">{name}</span> \
+         <span class=\"count\"><b>{denied}</b> denied <small>{}</small></span></figcaption>\n\
+         <div class=\"plot\"><svg viewBox=\"0 0 {LENGTH} {HEIGHT}\" preserveAspectRatio=\"none\" \
+         role=\"img\" aria-label=\"{name} over time: {admitted} admitted, {denied} denied\">",
+        Html(share(policy.denied, policy.requests())),
+    )?;
+    for tick in &frame.ticks {
+        write!(out, "<path class=\"grid\" d=\"M{} 0V{HEIGHT}\"/>", tick.position)?;
+    }
+    let shape = |lane: &Lane, value| lane.path(bars, &frame.axis, value);
+    writeln!(
+        out,
+        "\n<path class=\"admitted\" d=\"{}\"/>\n<path class=\"denied\" d=\"{}\"/>\n\
+         <path class=\"base\" d=\"M0 {2}H{LENGTH}\"/>",
+        shape(&frame.admitted, |bar| bar.admitted),
+        shape(&frame.denied, |bar| bar.denied),
+        BASELINE + GAP / 2,
+    )?;
+    for bar in bars.iter().filter(|bar| bar.admitted > 0 || bar.denied > 0) {
+        hint(bar, &frame.axis, out)?;
+    }
+    writeln!(
+        out,
+        "</svg><div class=\"ends\" aria-hidden=\"true\"><span>{}</span><span class=\"denied\">{}</span>\
+         </div></div></figure>",
+        compact(frame.admitted.most),
+        compact(frame.denied.most),
+    )
+}
+
+/// What a bar stands for, shown when it is pointed at.
+fn hint(bar: &Bar, axis: &Axis, out: &mut impl io::Write) -> io::Result<()> {
+    let (from, to) = (axis.position(bar.from), axis.position(bar.to));
+    writeln!(
+        out,
+        "<rect x=\"{from}\" width=\"{}\" height=\"{HEIGHT}\"><title>{} UTC, {}: {} admitted, {} denied\
+         </title></rect>",
+        to - from,
+        moment(bar.from),
+        micros_text(bar.to - bar.from),
+        thousands(bar.admitted),
+        thousands(bar.denied),
+    )
+}
+
+fn axis_labels(ticks: &[Tick], out: &mut impl io::Write) -> io::Result<()> {
+    write!(out, "<div class=\"axis\" aria-hidden=\"true\"><div>")?;
+    let crowded = ticks.len() > 5 || ticks.iter().any(|tick| tick.label.len() > 6);
+    for (index, tick) in ticks.iter().enumerate() {
+        // Labels at the ends stay within the plot.
+        let side = match tick.position {
+            0..=300 => "first",
+            9_700.. => "last",
+            _ => "inner",
+        };
+        let minor = if crowded && index % 2 == 1 { " minor" } else { "" };
+        write!(
+            out,
+            "<span class=\"{side}{minor}\" style=\"left:{}\">{}</span>",
+            Percent(tick.position / 10),
+            Html(&tick.label),
+        )?;
+    }
+    writeln!(out, "</div>{}</div>", if ticks.is_empty() { "" } else { "<b>UTC</b>" })
+}

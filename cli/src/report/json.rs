@@ -1,0 +1,89 @@
+//! One JSON document, for machines.
+//!
+//! ```json
+//! {
+//!   "version": 1,
+//!   "source": {
+//!     "inputs": ["access.log"], "formats": ["combined"],
+//!     "lines": 10, "malformed": 1, "requests": 9, "cost": 9, "subjects": 2,
+//!     "by": "ip", "cost_of": "1", "order": "time",
+//!     "first_us": 1762128000000000, "last_us": 1762128009000000
+//!   },
+//!   "policies": [{
+//!     "policy": "sliding-log 3/1m", "algorithm": "sliding-log",
+//!     "admitted": 6, "denied": 3, "cost_admitted": 6, "cost_denied": 3,
+//!     "never": 0, "subjects_denied": 1, "longest_wait_us": 59000000,
+//!     "offenders": [{"subject": "2001:db8::1", "requests": 6, "denied": 3}],
+//!     "timeline": {"start_us": 1762128000000000, "step_us": 5000000,
+//!                  "admitted": [4, 2], "denied": [1, 2]}
+//!   }],
+//!   "suggestions": [{
+//!     "algorithm": "sliding-log", "policy": "sliding-log 6/1m", "limit": 6,
+//!     "asked": "99.9", "subjects_content": 2, "subjects": 2
+//!   }]
+//! }
+//! ```
+//!
+//! * What ends in `_us` is in microseconds; a moment counts from 1970-01-01 00:00 UTC. `first_us`,
+//!   `last_us` and `longest_wait_us` are `null` where there is none.
+//! * Numbers are integers of up to 64 bits. None is rounded, and none is written as a float: a
+//!   reader that keeps numbers as doubles loses the low bits of those above 2^53.
+//! * `never` counts the denied requests that no wait would let pass. `offenders` is worst first,
+//!   and complete if it is as long as `subjects_denied`. `asked` is text, as it was given.
+//! * Within a version, fields are added but never renamed, removed, or given another meaning.
+//! * The document is one line of ASCII: other characters are `\u` escapes, so that no subject can
+//!   steer a terminal that the document is printed on.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::ser::Formatter;
+
+use super::Report;
+
+/// The version that documents carry.
+pub const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Writes the report as one line of JSON.
+///
+/// # Errors
+///
+/// The writer's, with its kind kept: a broken pipe is still one.
+pub fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
+    let document = Document { version: VERSION, report };
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Ascii);
+    document.serialize(&mut serializer)?;
+    out.write_all(b"\n")
+}
+
+/// Compact JSON in which all text is printable ASCII.
+struct Ascii;
+
+impl Formatter for Ascii {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut units = [0; 2];
+        let mut plain = 0;
+        for (at, c) in fragment.char_indices() {
+            if matches!(c, ' '..='~') {
+                continue;
+            }
+            out.write_all(&fragment.as_bytes()[plain..at])?;
+            for unit in c.encode_utf16(&mut units) {
+                write!(out, "\\u{unit:04x}")?;
+            }
+            plain = at + c.len_utf8();
+        }
+        out.write_all(&fragment.as_bytes()[plain..])
+    }
+}

@@ -1,0 +1,89 @@
+//! Rows of a name and right-aligned numbers.
+
+use std::io;
+
+use super::paint::{Paint, Tone};
+
+const GAP: usize = 2;
+
+/// A number as text, and what it means.
+#[derive(Debug)]
+pub(super) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl Cell {
+    pub(super) fn new(text: String, tone: Tone) -> Self {
+        Cell { text, tone }
+    }
+
+    pub(super) fn plain(text: String) -> Self {
+        Cell::new(text, Tone::Plain)
+    }
+}
+
+/// A table whose first column is a name.
+#[derive(Debug)]
+pub(super) struct Grid {
+    name: &'static str,
+    head: Vec<&'static str>,
+    rows: Vec<(String, Vec<Cell>)>,
+}
+
+impl Grid {
+    pub(super) fn new(name: &'static str, head: Vec<&'static str>) -> Self {
+        Grid { name, head, rows: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, name: String, cells: Vec<Cell>) {
+        self.rows.push((name, cells));
+    }
+
+    /// Writes the rows in `width` columns. A name too long for what the numbers leave stands whole
+    /// on a line of its own: half a policy says nothing.
+    pub(super) fn write(
+        &self,
+        out: &mut impl io::Write,
+        width: usize,
+        paint: Paint,
+    ) -> io::Result<()> {
+        let widths = self.widths();
+        let numbers: usize = widths.iter().map(|width| width + GAP).sum();
+        let longest = self.rows.iter().map(|(name, _)| length(name)).max().unwrap_or(0);
+        let room = width.saturating_sub(numbers).max(self.name.len());
+        let names = longest.clamp(self.name.len(), room);
+
+        let mut line = format!("{:<names$}", self.name);
+        for (head, width) in self.head.iter().zip(&widths) {
+            line.push_str(&format!("{head:>0$}", width + GAP));
+        }
+        writeln!(out, "{}", paint.text(&line, Tone::Heading))?;
+        for (name, cells) in &self.rows {
+            if length(name) > names {
+                writeln!(out, "{name}")?;
+                write!(out, "{:names$}", "")?;
+            } else {
+                write!(out, "{name:<names$}")?;
+            }
+            for (cell, width) in cells.iter().zip(&widths) {
+                let text = format!("{:>1$}", cell.text, width + GAP);
+                write!(out, "{}", paint.text(&text, cell.tone))?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let widest = |column: usize, head: &str| {
+            let cells = self.rows.iter().filter_map(|(_, cells)| cells.get(column));
+            cells.map(|cell| length(&cell.text)).max().unwrap_or(0).max(length(head))
+        };
+        self.head.iter().enumerate().map(|(column, head)| widest(column, head)).collect()
+    }
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}

@@ -1,0 +1,198 @@
+//! The report as text, for a terminal.
+//!
+//! ```text
+//! Read      access.log (combined), 183,216 lines, 12 malformed
+//! Requests  183,204 from 3,201 subjects (by ip), in order of time
+//! Time      2025-11-03 00:00:04 to 23:59:58 UTC (1d)
+//!
+//! POLICY                  ADMITTED  DENIED   SHARE  SUBJECTS  LONGEST WAIT
+//! sliding-log 60/1m        181,992   1,212   0.7 %        14         59.8s
+//! gcra 1/s burst 20        182,100   1,104   0.6 %        13         998ms
+//! ```
+
+mod grid;
+mod paint;
+
+use std::io;
+
+use self::grid::{Cell, Grid};
+use self::paint::{Paint, Tone};
+use super::escape::{shorten, visible};
+use super::number::{counted, share, thousands};
+use super::time::{micros_text, period};
+use super::{Offender, PolicyReport, Report, Source, Suggestion};
+
+/// Offenders shown per policy; the other formats show them all.
+const OFFENDERS: usize = 3;
+
+/// How to write the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Columns of the terminal. The table is made for 80 and more.
+    pub width: usize,
+    /// Whether to use colour; only for a terminal.
+    pub colour: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { width: 80, colour: false }
+    }
+}
+
+/// Writes the report as a table.
+///
+/// # Errors
+///
+/// The writer's.
+pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io::Result<()> {
+    let paint = Paint::new(options.colour);
+    source(&report.source, out, options.width, paint)?;
+    if !report.policies.is_empty() {
+        writeln!(out)?;
+        policies(report).write(out, options.width, paint)?;
+    }
+    if report.policies.iter().any(|policy| !policy.offenders.is_empty()) {
+        writeln!(out)?;
+        offenders(&report.policies, out, options.width, paint)?;
+    }
+    for group in report.suggestions.chunk_by(|a, b| a.asked == b.asked) {
+        writeln!(out)?;
+        suggestions(group, out, options.width, paint)?;
+    }
+    Ok(())
+}
+
+fn source(source: &Source, out: &mut impl io::Write, width: usize, paint: Paint) -> io::Result<()> {
+    let label = |name: &str| paint.text(&format!("{name:<10}"), Tone::Quiet);
+    let lines = counted(source.lines, "line", "lines");
+    let malformed = match source.malformed {
+        0 => String::new(),
+        some => paint.text(&format!(", {} malformed", thousands(some)), Tone::Warning),
+    };
+    let name = shorten(&source.title(), width / 2);
+    writeln!(out, "{}{name}{}, {lines}{malformed}", label("Read"), formats(source))?;
+    let requests = thousands(source.requests);
+    let subjects = counted(source.subjects, "subject", "subjects");
+    let (by, order) = (visible(&source.by), visible(&source.order));
+    writeln!(
+        out,
+        "{}{requests} from {subjects} (by {by}), in order of {order}",
+        label("Requests")
+    )?;
+    if let (Some(first), Some(last)) = (source.first, source.last) {
+        let length = micros_text(last.saturating_sub(first));
+        writeln!(out, "{}{} ({length})", label("Time"), period(first, last))?;
+    }
+    if source.has_costs() {
+        let (cost, of) = (thousands(source.cost), shorten(&source.cost_of, width / 2));
+        writeln!(out, "{}{cost} in all ({of})", label("Cost"))?;
+    }
+    Ok(())
+}
+
+fn formats(source: &Source) -> String {
+    if source.formats.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", visible(&source.formats.join(", ")))
+    }
+}
+
+fn policies(report: &Report) -> Grid {
+    let costs = report.source.has_costs();
+    let never = report.policies.iter().any(|policy| policy.never > 0);
+    let mut head = vec!["ADMITTED", "DENIED", "SHARE"];
+    if costs {
+        head.push("OF COST");
+    }
+    if never {
+        head.push("NEVER FIT");
+    }
+    head.extend(["SUBJECTS", "LONGEST WAIT"]);
+    let mut grid = Grid::new("POLICY", head);
+    for policy in &report.policies {
+        grid.push(visible(&policy.policy).into_owned(), cells(policy, costs, never));
+    }
+    grid
+}
+
+fn cells(policy: &PolicyReport, costs: bool, never: bool) -> Vec<Cell> {
+    let alarm = if policy.denied > 0 { Tone::Warning } else { Tone::Plain };
+    let mut cells = vec![
+        Cell::plain(thousands(policy.admitted)),
+        Cell::new(thousands(policy.denied), alarm),
+        Cell::new(share(policy.denied, policy.requests()), alarm),
+    ];
+    if costs {
+        cells.push(Cell::new(share(policy.cost_denied, policy.cost()), alarm));
+    }
+    if never {
+        cells.push(Cell::plain(thousands(policy.never)));
+    }
+    cells.push(Cell::plain(thousands(policy.subjects_denied)));
+    cells.push(Cell::plain(policy.longest_wait.map_or_else(|| "–".to_owned(), micros_text)));
+    cells
+}
+
+/// The worst offenders, policy by policy. The numbers stand first, so that they line up whatever
+/// the subjects are made of.
+fn offenders(
+    policies: &[PolicyReport],
+    out: &mut impl io::Write,
+    width: usize,
+    paint: Paint,
+) -> io::Result<()> {
+    let shown = |policy: &PolicyReport| policy.offenders.len().min(OFFENDERS);
+    let all = || policies.iter().flat_map(|policy| &policy.offenders[..shown(policy)]);
+    let widest = |number: fn(&Offender) -> u64| all().map(number).max().map_or(0, digits);
+    let (denied_width, of_width) = (widest(|one| one.denied), widest(|one| one.requests));
+    let numbers_width = 2 + denied_width + 4 + of_width + 2 + 7 + 2;
+    writeln!(out, "{}", paint.text("MOST DENIED SUBJECTS", Tone::Heading))?;
+    for policy in policies.iter().filter(|policy| !policy.offenders.is_empty()) {
+        writeln!(out, "{}", visible(&policy.policy))?;
+        for one in &policy.offenders[..shown(policy)] {
+            let denied = format!("{:>denied_width$}", thousands(one.denied));
+            let numbers = format!(
+                " of {:>of_width$}  {:>7}",
+                thousands(one.requests),
+                share(one.denied, one.requests)
+            );
+            let room = width.saturating_sub(numbers_width).max(16);
+            let subject = shorten(&one.subject, room);
+            writeln!(out, "  {}{numbers}  {subject}", paint.text(&denied, Tone::Warning))?;
+        }
+    }
+    Ok(())
+}
+
+fn digits(number: u64) -> usize {
+    thousands(number).len()
+}
+
+fn suggestions(
+    group: &[Suggestion],
+    out: &mut impl io::Write,
+    width: usize,
+    paint: Paint,
+) -> io::Result<()> {
+    let asked = group.first().map_or("", |one| one.asked.as_str());
+    writeln!(out, "{}", paint.text("SUGGESTED LIMITS", Tone::Heading))?;
+    writeln!(
+        out,
+        "The smallest limit of each kind under which at least {} % of the",
+        visible(asked)
+    )?;
+    writeln!(out, "subjects would never have been denied.")?;
+    let mut grid = Grid::new("POLICY", vec!["LIMIT", "NEVER DENIED", "OF SUBJECTS", "SHARE"]);
+    for one in group {
+        let cells = vec![
+            Cell::new(thousands(one.limit), Tone::Heading),
+            Cell::plain(thousands(one.subjects_content)),
+            Cell::plain(thousands(one.subjects)),
+            Cell::plain(share(one.subjects_content, one.subjects)),
+        ];
+        grid.push(visible(&one.policy).into_owned(), cells);
+    }
+    grid.write(out, width, paint)
+}

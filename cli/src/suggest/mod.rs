@@ -1,0 +1,187 @@
+//! The smallest limits under which a share of the subjects would never have been refused.
+//!
+//! For each subject and algorithm there is a smallest limit under which it is never refused. Under
+//! that limit all its requests are admitted, so its state does not depend on the limit, and the
+//! limit is the largest of what each request asks for. [`Meters`] keep that maximum, in one pass
+//! and in exact whole numbers; [`Meters::smallest`] answers for any share of the subjects.
+//!
+//! ```
+//! use tidegate::suggest::Meters;
+//!
+//! let mut meters = Meters::new(60_000_000)?;
+//! for second in [59, 60, 61] {
+//!     meters.record(second * 1_000_000, 0, 1)?;
+//! }
+//! meters.record(100_000_000, 1, 1)?;
+//!
+//! let limits = meters.smallest("100".parse()?);
+//! assert_eq!((limits.fixed_window, limits.sliding_log), (2, 3));
+//! assert_eq!(meters.smallest("50".parse()?).sliding_log, 1);
+//! # Ok::<(), tidegate::suggest::Error>(())
+//! ```
+
+mod bucket;
+mod log;
+mod share;
+mod windows;
+
+use std::fmt;
+
+use bucket::Bucket;
+use log::Log;
+pub use share::Share;
+use windows::{Counter, Fixed};
+
+/// The longest window, and the latest time, in microseconds; the largest cost.
+pub const MAX: u64 = 1 << 52;
+
+/// The most that the costs of one subject may add up to. Below it no intermediate overflows.
+pub const TOTAL_MAX: u64 = 1 << 62;
+
+/// The smallest limits, one for each algorithm, all with the same window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Fixed window, aligned to the epoch.
+    pub fixed_window: u64,
+    /// Sliding log.
+    pub sliding_log: u64,
+    /// Sliding counter.
+    pub sliding_counter: u64,
+    /// Token bucket and GCRA with this capacity, refilled continuously by as much in each window.
+    pub token_bucket: u64,
+}
+
+/// Measures what each subject asks for. Memory grows with the subjects, and holds besides the
+/// records of one window and, for each subject, the corners of the curve of its costs.
+#[derive(Debug)]
+pub struct Meters {
+    window: u64,
+    /// The largest time so far.
+    now: u64,
+    subjects: Vec<Subject>,
+    log: Log,
+}
+
+#[derive(Debug, Default)]
+struct Subject {
+    total: u64,
+    fixed: Fixed,
+    counter: Counter,
+    bucket: Bucket,
+}
+
+impl Meters {
+    /// Meters for a window in microseconds.
+    ///
+    /// # Errors
+    ///
+    /// When the window is 0 or above [`MAX`].
+    pub fn new(window: u64) -> Result<Self, Error> {
+        if window == 0 || window > MAX {
+            let message = format!("a window of {window} µs is not from 1 µs to {MAX} µs");
+            return Err(Error { message });
+        }
+        Ok(Self { window, now: 0, subjects: Vec::new(), log: Log::default() })
+    }
+
+    /// Takes the next request: its time in microseconds, the subject's number, of numbers that
+    /// count up from 0, and the cost. A cost of 0 raises no limit. A time that steps back counts as
+    /// the largest so far.
+    ///
+    /// # Errors
+    ///
+    /// When the time or the cost is above [`MAX`], the subject's costs add up to more than
+    /// [`TOTAL_MAX`], or there are more subjects than memory can count.
+    pub fn record(&mut self, time: u64, subject: u32, cost: u64) -> Result<(), Error> {
+        let beyond = |what: &str, value: u64, bound: u64| Error {
+            message: format!("{what} {value} is above {bound}, too large for --suggest"),
+        };
+        if time > MAX || cost > MAX {
+            let (what, value) = if time > MAX { ("the time", time) } else { ("the cost", cost) };
+            return Err(beyond(what, value, MAX));
+        }
+        self.now = self.now.max(time);
+        let time = self.now;
+        let Ok(place) = usize::try_from(subject) else {
+            return Err(beyond("the subject's number", subject.into(), usize::MAX as u64));
+        };
+        if place >= self.subjects.len() {
+            self.subjects.resize_with(place + 1, Subject::default);
+        }
+        let Some(state) = self.subjects.get_mut(place).filter(|_| cost > 0) else {
+            return Ok(());
+        };
+        let before = state.total;
+        state.total += cost;
+        if state.total > TOTAL_MAX {
+            return Err(beyond("a subject's cost in all,", state.total, TOTAL_MAX));
+        }
+        state.fixed.record(self.window, time, cost);
+        state.counter.record(self.window, time, cost);
+        state.bucket.record(self.window, time, before, cost);
+        self.log.record(self.window, time, place, cost);
+        Ok(())
+    }
+
+    /// Forgets everything taken.
+    pub fn clear(&mut self) {
+        self.now = 0;
+        self.subjects.clear();
+        self.log = Log::default();
+    }
+
+    /// How many subjects there are.
+    #[must_use]
+    pub fn subjects(&self) -> usize {
+        self.subjects.len()
+    }
+
+    /// For each algorithm, the smallest limit under which at least that share of the subjects is
+    /// never refused; 0 where nobody asks for anything.
+    #[must_use]
+    pub fn smallest(&self, share: Share) -> Limits {
+        let smallest = |limit: &dyn Fn(&Subject) -> u64| {
+            share.smallest(self.subjects.iter().map(limit).collect())
+        };
+        Limits {
+            fixed_window: smallest(&|subject| subject.fixed.limit()),
+            sliding_counter: smallest(&|subject| subject.counter.limit()),
+            token_bucket: smallest(&|subject| subject.bucket.limit()),
+            sliding_log: share.smallest(self.log.limits(self.subjects.len())),
+        }
+    }
+
+    /// For each algorithm, how many subjects are never refused under these limits.
+    #[must_use]
+    pub fn content(&self, limits: &Limits) -> Limits {
+        let content = |limit: u64, of: &dyn Fn(&Subject) -> u64| {
+            self.subjects.iter().filter(|subject| of(subject) <= limit).count() as u64
+        };
+        let log = self.log.limits(self.subjects.len());
+        Limits {
+            fixed_window: content(limits.fixed_window, &|subject| subject.fixed.limit()),
+            sliding_counter: content(limits.sliding_counter, &|subject| subject.counter.limit()),
+            token_bucket: content(limits.token_bucket, &|subject| subject.bucket.limit()),
+            sliding_log: log.into_iter().filter(|&own| own <= limits.sliding_log).count() as u64,
+        }
+    }
+}
+
+/// A number out of bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A sum in units of the divisor, rounded up. Within the bounds of this module it fits.
+fn scaled_up(sum: u128, divisor: u64) -> u64 {
+    u64::try_from(sum.div_ceil(u128::from(divisor))).unwrap_or(u64::MAX)
+}

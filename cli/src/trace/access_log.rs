@@ -1,0 +1,70 @@
+//! Apache's and nginx's access logs: the common and the combined format.
+//!
+//! ```text
+//! 203.0.113.9 - alice [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5120 "-" "curl/8"
+//! ```
+//!
+//! A line counts when address, time, request, status and bytes are whole. What follows them is
+//! read only where the options ask for it, so that further fields, or a last quote that is never
+//! closed, harm nobody. A virtual host may stand in front (`vhost_combined`).
+
+use super::error::Error;
+use super::faults::Fault;
+use super::fields::{ALL, Names, add_cost};
+use super::log_line::{FIELDS, Field, field, take_apart};
+use super::options::Options;
+use super::parse::{Entry, Parse};
+use super::time::Clock;
+
+/// Reads access logs.
+#[derive(Debug)]
+pub(super) struct AccessLog {
+    clock: Clock,
+    subject: Option<Field>,
+    cost: Vec<(Field, String)>,
+}
+
+impl AccessLog {
+    pub(super) fn new(options: &Options) -> Result<(Self, Names), Error> {
+        let find = |name: &str| field(name).map(|_| name.to_owned());
+        let known = || FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let names = Names::settle(options, find, known)?;
+        let costs = names.cost.iter().filter_map(|name| Some((field(name)?, name.clone())));
+        let log = Self {
+            clock: Clock::new(options.time_unit),
+            subject: names.subject.as_deref().and_then(field),
+            cost: costs.collect(),
+        };
+        Ok((log, names))
+    }
+
+    /// Whether a line looks like one of an access log.
+    pub(super) fn recognises(line: &[u8]) -> bool {
+        let mut clock = Clock::new(None);
+        take_apart(line.trim_ascii_end(), &mut clock).is_ok()
+    }
+}
+
+impl Parse for AccessLog {
+    #[inline]
+    fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Fault> {
+        let line = line.trim_ascii_end();
+        if line.is_empty() {
+            return Ok(None);
+        }
+        let parts = take_apart(line, &mut self.clock)?;
+        let subject = match self.subject {
+            None => ALL,
+            Some(Field::Ip) => parts.ip,
+            Some(field) => parts.field(field),
+        };
+        let mut cost = u64::from(self.cost.is_empty());
+        for (field, name) in &self.cost {
+            match parts.field(*field) {
+                b"-" => {}
+                text => cost = add_cost(cost, text, name)?,
+            }
+        }
+        Ok(Some(Entry { time: parts.micros, subject, cost }))
+    }
+}

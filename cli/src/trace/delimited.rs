@@ -1,0 +1,253 @@
+//! CSV and TSV with a header.
+//!
+//! A field may stand in quotes, with delimiters and newlines inside and each quote doubled; other
+//! quotes are text. Lines may end in CRLF. A record must have as many fields as the header.
+
+use std::borrow::Cow;
+
+use memchr::memchr;
+
+use super::error::{Error, ErrorKind};
+use super::faults::{Fault, shown};
+use super::fields::{ALL, Names, add_cost};
+use super::options::Options;
+use super::parse::{Entry, Parse};
+use super::time::Clock;
+
+/// Reads records parted by a delimiter.
+#[derive(Debug)]
+pub(super) struct Delimited {
+    clock: Clock,
+    delimiter: u8,
+    columns: usize,
+    time: usize,
+    subject: Option<usize>,
+    cost: Vec<(usize, String)>,
+    /// Where the fields of the record just read begin and end.
+    fields: Vec<(usize, usize)>,
+    /// The subject of the record just read, where it is not written there as it is.
+    owned: Vec<u8>,
+    /// Whether a quote is open at the end of the line just read.
+    open: bool,
+    header_is_ahead: bool,
+}
+
+impl Delimited {
+    /// Settles the fields from the header, the first line that is not blank.
+    pub(super) fn new(
+        options: &Options,
+        header: &[u8],
+        delimiter: u8,
+    ) -> Result<(Self, Names), Error> {
+        let mut fields = Vec::new();
+        split(header, delimiter, &mut fields);
+        let names: Vec<String> = fields
+            .iter()
+            .map(|&at| String::from_utf8_lossy(unquoted(header, at).trim_ascii()).into())
+            .collect();
+        let place = |name: &str| {
+            let other_case = || names.iter().position(|known| known.eq_ignore_ascii_case(name));
+            names.iter().position(|known| known == name).or_else(other_case)
+        };
+        let find = |name: &str| place(name).and_then(|place| names.get(place).cloned());
+        let settled = Names::settle(options, find, || names.clone())?;
+        let needed = |name: &str| {
+            let message = || format!("the header {} has no `{name}`", shown(header, 120));
+            place(name).ok_or_else(|| Error::new(ErrorKind::UnknownField, message()))
+        };
+        let cost = settled.cost.iter().map(|name| Ok((needed(name)?, name.clone())));
+        let this = Self {
+            clock: Clock::new(options.time_unit),
+            delimiter,
+            columns: names.len(),
+            time: needed(&settled.time)?,
+            subject: settled.subject.as_deref().map(needed).transpose()?,
+            cost: cost.collect::<Result<_, Error>>()?,
+            fields,
+            owned: Vec::new(),
+            open: false,
+            header_is_ahead: true,
+        };
+        Ok((this, settled))
+    }
+
+    /// The delimiter of a header: the one of `,`, `;` and tab that parts it into the most fields.
+    pub(super) fn delimiter(header: &[u8]) -> Option<u8> {
+        let mut fields = Vec::new();
+        let counted = [b',', b'\t', b';'].map(|delimiter| {
+            split(header, delimiter, &mut fields);
+            (fields.len(), delimiter)
+        });
+        counted
+            .into_iter()
+            .rev()
+            .max_by_key(|(count, _)| *count)
+            .and_then(|(count, delimiter)| (count > 1).then_some(delimiter))
+    }
+}
+
+impl Parse for Delimited {
+    #[inline]
+    fn closes(&mut self, is_first: bool, line: &[u8]) -> bool {
+        let open = !is_first && self.open;
+        self.open = leaves_open(open, line, self.delimiter);
+        !self.open
+    }
+
+    fn parse<'a>(&'a mut self, record: &'a [u8]) -> Result<Option<Entry<'a>>, Fault> {
+        let record = record.strip_suffix(b"\r").unwrap_or(record);
+        if record.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        if self.header_is_ahead {
+            self.header_is_ahead = false;
+            return Ok(None);
+        }
+        split(record, self.delimiter, &mut self.fields);
+        let beyond = self.fields.get(self.columns..).unwrap_or_default();
+        // Some programs end each record with a delimiter, though not the header.
+        if self.fields.len() < self.columns || beyond.iter().any(|(from, to)| from < to) {
+            let (found, wanted) = (self.fields.len(), self.columns);
+            return Err(Fault::malformed(format!("{found} fields where the header has {wanted}")));
+        }
+        let text =
+            |column: usize| unquoted(record, self.fields.get(column).copied().unwrap_or_default());
+        let time = self.clock.read(&text(self.time))?;
+        let mut cost = u64::from(self.cost.is_empty());
+        for (column, name) in &self.cost {
+            cost = add_cost(cost, &text(*column), name)?;
+        }
+        let subject = match self.subject.map(text) {
+            None => ALL,
+            Some(Cow::Borrowed(text)) => text,
+            Some(Cow::Owned(text)) => {
+                self.owned = text;
+                &self.owned
+            }
+        };
+        Ok(Some(Entry { time, subject, cost }))
+    }
+}
+
+/// The first record of the input, whose quotes may hold newlines, and what is before it: blank
+/// lines.
+pub(super) fn header(head: &[u8], delimiter: u8) -> &[u8] {
+    let mut begins = 0;
+    let mut at = 0;
+    let mut open = false;
+    for line in head.split_inclusive(|&byte| byte == b'\n') {
+        at += line.len();
+        open = leaves_open(open, line, delimiter);
+        if !open && line.trim_ascii().is_empty() && head.get(begins..at) == Some(line) {
+            begins = at;
+        } else if !open {
+            break;
+        }
+    }
+    let header = head.get(begins..at).unwrap_or_default();
+    let header = header.strip_suffix(b"\n").unwrap_or(header);
+    header.strip_suffix(b"\r").unwrap_or(header)
+}
+
+/// Whether a quote is open at the end of the line, given whether one is open before it.
+#[inline]
+fn leaves_open(open: bool, line: &[u8], delimiter: u8) -> bool {
+    if memchr(b'"', line).is_none() {
+        return open;
+    }
+    let mut rest = line;
+    if open {
+        match behind_quotes(rest).and_then(|behind| rest.get(behind..)) {
+            None => return true,
+            Some(behind) => match memchr(delimiter, behind) {
+                None => return false,
+                Some(at) => rest = behind.get(at + 1..).unwrap_or_default(),
+            },
+        }
+    }
+    loop {
+        match field_end(rest, delimiter) {
+            End::Delimiter(at) => rest = rest.get(at + 1..).unwrap_or_default(),
+            End::Record => return false,
+            End::Open => return true,
+        }
+    }
+}
+
+/// Where the field that the text begins with ends.
+enum End {
+    Delimiter(usize),
+    Record,
+    Open,
+}
+
+#[inline]
+fn field_end(text: &[u8], delimiter: u8) -> End {
+    let quotes = match text {
+        [b'"', inside @ ..] => match behind_quotes(inside) {
+            Some(behind) => behind + 1,
+            None => return End::Open,
+        },
+        _ => 0,
+    };
+    match text.get(quotes..).and_then(|rest| memchr(delimiter, rest)) {
+        Some(at) => End::Delimiter(quotes + at),
+        None => End::Record,
+    }
+}
+
+/// The place behind the quote that closes, for a text that begins inside quotes.
+fn behind_quotes(text: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + memchr(b'"', text.get(from..)?)?;
+        if text.get(at + 1) != Some(&b'"') {
+            return Some(at + 1);
+        }
+        from = at + 2;
+    }
+}
+
+#[inline]
+fn split(record: &[u8], delimiter: u8, fields: &mut Vec<(usize, usize)>) {
+    fields.clear();
+    let mut from = 0;
+    while let Some(rest) = record.get(from..) {
+        if let End::Delimiter(at) = field_end(rest, delimiter) {
+            fields.push((from, from + at));
+            from += at + 1;
+        } else {
+            fields.push((from, record.len()));
+            break;
+        }
+    }
+}
+
+/// A field without its quotes.
+#[inline]
+fn unquoted(record: &[u8], (from, to): (usize, usize)) -> Cow<'_, [u8]> {
+    let text = record.get(from..to).unwrap_or_default();
+    match text {
+        [b'"', inside @ .., b'"'] if memchr(b'"', inside).is_none() => Cow::Borrowed(inside),
+        [b'"', inside @ ..] => Cow::Owned(without_quotes(inside)),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+/// For a text that begins inside quotes: doubled quotes count once, and what stands behind the one
+/// that closes belongs to the field.
+fn without_quotes(inside: &[u8]) -> Vec<u8> {
+    let close = behind_quotes(inside).unwrap_or(inside.len());
+    let (quoted, behind) = inside.split_at_checked(close).unwrap_or((inside, &[]));
+    let quoted = quoted.strip_suffix(b"\"").unwrap_or(quoted);
+    let mut text = Vec::with_capacity(inside.len());
+    let mut rest = quoted.iter();
+    while let Some(&byte) = rest.next() {
+        text.push(byte);
+        if byte == b'"' {
+            rest.next();
+        }
+    }
+    text.extend_from_slice(behind);
+    text
+}

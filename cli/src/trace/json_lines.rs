@@ -1,0 +1,116 @@
+//! JSON lines: one object a line.
+//!
+//! A field is named by its key; a key inside an object is `object.key`, and a key that holds a dot
+//! itself is named as it is. Numbers are taken as they are written, never through a floating-point
+//! number. Fields that nobody asks for are skipped without being built.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::error::Error;
+use super::faults::{Fault, value};
+use super::fields::{ALL, Names, add_cost};
+use super::json_object::{Values, keys, values};
+use super::options::Options;
+use super::parse::{Entry, Parse};
+use super::time::Clock;
+
+/// Reads JSON lines.
+#[derive(Debug)]
+pub(super) struct JsonLines {
+    clock: Clock,
+    /// The time, the subject where there is one, then the costs.
+    wanted: Vec<String>,
+    has_subject: bool,
+    /// The subject of the line just read, where it is not written in the line as it is.
+    subject: String,
+}
+
+impl JsonLines {
+    /// Settles the fields from the first lines of the input.
+    pub(super) fn new(options: &Options, head: &[u8]) -> Result<(Self, Names), Error> {
+        let mut known = BTreeSet::new();
+        for line in head.split(|&byte| byte == b'\n') {
+            keys(line, &mut known);
+        }
+        let find = |name: &str| {
+            let other_case = || known.iter().find(|key| key.eq_ignore_ascii_case(name));
+            known.get(name).or_else(other_case).cloned()
+        };
+        let names = Names::settle(options, find, || known.iter().cloned().collect())?;
+        let mut wanted = vec![names.time.clone()];
+        wanted.extend(names.subject.clone());
+        wanted.extend(names.cost.iter().cloned());
+        let json = Self {
+            clock: Clock::new(options.time_unit),
+            wanted,
+            has_subject: names.subject.is_some(),
+            subject: String::new(),
+        };
+        Ok((json, names))
+    }
+
+    /// Whether a line looks like a JSON object.
+    pub(super) fn recognises(line: &[u8]) -> bool {
+        let inside = line.trim_ascii().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+        matches!(inside, Some([b'"' | b'}', ..]))
+    }
+}
+
+impl Parse for JsonLines {
+    fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Fault> {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return Ok(None);
+        }
+        let mut found: Values<'a> = smallvec![None; self.wanted.len()];
+        values(line, &self.wanted, &mut found)
+            .map_err(|error| Fault::malformed(format!("this is no JSON object: {error}")))?;
+
+        let mut texts: SmallVec<[Cow<'a, str>; 4]> = SmallVec::new();
+        for (name, found) in self.wanted.iter().zip(found) {
+            texts.push(scalar(name, found)?);
+        }
+        let mut named = self.wanted.iter().zip(texts);
+        let time = match named.next() {
+            Some((_, text)) => self.clock.read(text.as_bytes())?,
+            None => return Ok(None),
+        };
+        let subject = if self.has_subject { named.next() } else { None };
+        let mut cost = u64::from(named.len() == 0);
+        for (name, text) in named {
+            cost = add_cost(cost, text.as_bytes(), name)?;
+        }
+        let subject = match subject {
+            None => ALL,
+            Some((_, Cow::Borrowed(text))) => text.as_bytes(),
+            Some((_, Cow::Owned(text))) => {
+                self.subject = text;
+                self.subject.as_bytes()
+            }
+        };
+        Ok(Some(Entry { time, subject, cost }))
+    }
+}
+
+/// A string without its quotes and escapes, or a number or a truth value as it is written.
+fn scalar<'a>(name: &str, found: Option<&'a str>) -> Result<Cow<'a, str>, Fault> {
+    let Some(text) = found else {
+        return Err(Fault::malformed(format!("there is no field `{name}`")));
+    };
+    match text.as_bytes() {
+        [b'"', inside @ .., b'"'] if !inside.contains(&b'\\') => {
+            Ok(Cow::Borrowed(text.get(1..text.len() - 1).unwrap_or_default()))
+        }
+        [b'"', ..] => serde_json::from_str(text)
+            .map(Cow::Owned)
+            .map_err(|error| Fault::malformed(format!("`{name}` is no string: {error}"))),
+        [b'{' | b'[', ..] | b"null" => {
+            let text = value(text.as_bytes());
+            Err(Fault::malformed(format!("`{name}` is {text}, not a string or a number")))
+        }
+        _ => Ok(Cow::Borrowed(text)),
+    }
+}

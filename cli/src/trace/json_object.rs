@@ -1,0 +1,155 @@
+//! Picks a few values out of a JSON object and skips all others.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use smallvec::SmallVec;
+
+/// How many levels of objects are looked into for the names of fields.
+const DEPTH: usize = 8;
+
+/// How many names are collected at most: an input that makes up new ones on each line ends there.
+const NAMES: usize = 10_000;
+
+/// The values wanted, as they are written.
+pub(super) type Values<'a> = SmallVec<[Option<&'a str>; 4]>;
+
+/// Picks the values of the names wanted, each a key or a path `object.key`.
+pub(super) fn values<'a>(
+    line: &'a [u8],
+    wanted: &[String],
+    found: &mut Values<'a>,
+) -> Result<(), serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_slice(line);
+    (&mut json).deserialize_map(Pick { wanted, path: "", found })?;
+    json.end()
+}
+
+/// Adds the names of the fields of an object, as far as it can be read.
+pub(super) fn keys(line: &[u8], known: &mut BTreeSet<String>) {
+    let mut json = serde_json::Deserializer::from_slice(line);
+    // A line that is cut off or broken still has the keys before that place.
+    let _ = json.deserialize_map(Keys { known, path: "", depth: DEPTH });
+}
+
+/// Picks values out of one object; `path` is where it is within the whole line, with a dot at the
+/// end.
+struct Pick<'w, 'f, 'a> {
+    wanted: &'w [String],
+    path: &'w str,
+    found: &'f mut Values<'a>,
+}
+
+/// What a key leads to: the place of the first name wanted that it concerns.
+enum Leads {
+    To(usize),
+    Into(usize),
+    Nowhere,
+}
+
+impl<'a> Visitor<'a> for Pick<'_, '_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
+        let Self { wanted, path, found } = self;
+        while let Some((leads, length)) = map.next_key_seed(Key { wanted, path })? {
+            let (Leads::To(first) | Leads::Into(first)) = leads else {
+                map.next_value::<serde::de::IgnoredAny>()?;
+                continue;
+            };
+            let value: &'a RawValue = map.next_value()?;
+            let Some(name) = wanted.get(first) else {
+                continue;
+            };
+            if matches!(leads, Leads::To(_)) {
+                for (other, place) in wanted.iter().zip(found.iter_mut()) {
+                    if other == name {
+                        *place = Some(value.get());
+                    }
+                }
+            } else if value.get().starts_with('{') {
+                let path = name.get(..path.len() + length + 1).unwrap_or_default();
+                serde_json::Deserializer::from_str(value.get())
+                    .deserialize_map(Pick { wanted, path, found })
+                    .map_err(serde::de::Error::custom)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Compares a key with the names wanted, without keeping it.
+struct Key<'w> {
+    wanted: &'w [String],
+    path: &'w str,
+}
+
+impl<'a> DeserializeSeed<'a> for Key<'_> {
+    type Value = (Leads, usize);
+
+    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = (Leads, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        let mut leads = Leads::Nowhere;
+        for (place, name) in self.wanted.iter().enumerate() {
+            match name.strip_prefix(self.path).and_then(|rest| rest.strip_prefix(key)) {
+                Some("") => {
+                    leads = Leads::To(place);
+                    break;
+                }
+                Some(rest) if rest.starts_with('.') => leads = Leads::Into(place),
+                _ => {}
+            }
+        }
+        Ok((leads, key.len()))
+    }
+}
+
+/// Collects the keys of one object and of those inside it.
+struct Keys<'k, 'p> {
+    known: &'k mut BTreeSet<String>,
+    path: &'p str,
+    depth: usize,
+}
+
+impl<'a> Visitor<'a> for Keys<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            let name = format!("{}{key}", self.path);
+            let value: &'a RawValue = map.next_value()?;
+            if value.get().starts_with('{') && self.depth > 1 {
+                let (known, path) = (&mut *self.known, &format!("{name}.")[..]);
+                let _ = serde_json::Deserializer::from_str(value.get()).deserialize_map(Keys {
+                    known,
+                    path,
+                    depth: self.depth - 1,
+                });
+            } else if self.known.len() < NAMES {
+                self.known.insert(name);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! Cuts an input into lines without copying them.
+
+use memchr::memchr;
+
+use super::error::Error;
+use super::input::Unpacked;
+
+/// The longest line. A longer one is malformed and skipped without being held.
+pub(super) const LINE_MAX: usize = 16 << 20;
+
+/// How far a record may reach over further lines, because a quote is open.
+pub(super) const JOINED_MAX: usize = 1 << 20;
+
+/// How much of a line that is too long is kept to be shown.
+const HEAD_KEPT: usize = 1024;
+
+const FIRST_CAPACITY: usize = 256 << 10;
+
+/// The lines of one input.
+pub(super) struct Lines<'i> {
+    input: Unpacked,
+    name: &'i str,
+    buffer: Vec<u8>,
+    /// What is read and not yet handed out is `buffer[start..end]`.
+    start: usize,
+    end: usize,
+    ended: bool,
+    /// The number of the line that begins at `start`, counted from 1.
+    line: u64,
+    line_max: usize,
+    joined_max: usize,
+    /// The beginning of the line just skipped.
+    head: Vec<u8>,
+}
+
+/// What comes next in the input.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next<'a> {
+    /// A line, or several that belong together, without the newline at the end.
+    Line { number: u64, text: &'a [u8] },
+    /// A line whose open quote never closes, or not within bounds. It ends at its own newline.
+    Unclosed { number: u64, text: &'a [u8] },
+    /// A line longer than may be; its beginning.
+    TooLong { number: u64, text: &'a [u8] },
+    /// All bytes in hand are handed out; [`Lines::fill`] before asking again.
+    Empty,
+    /// Nothing more.
+    End,
+}
+
+/// Where the next record ends, as indices into the buffer.
+enum Found {
+    /// At a newline.
+    At { end: usize, newlines: u64 },
+    /// Not within what is read so far.
+    Beyond,
+    /// A quote stays open too long; the first line ends here.
+    Unclosed { end: usize },
+}
+
+impl<'i> Lines<'i> {
+    pub(super) fn new(input: Unpacked, name: &'i str) -> Self {
+        Self {
+            input,
+            name,
+            buffer: vec![0; FIRST_CAPACITY],
+            start: 0,
+            end: 0,
+            ended: false,
+            line: 1,
+            line_max: LINE_MAX,
+            joined_max: JOINED_MAX,
+            head: Vec::new(),
+        }
+    }
+
+    /// Skips that many bytes, which hold no newline.
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.start = self.end.min(self.start + bytes);
+    }
+
+    /// What is read and not yet handed out.
+    pub(super) fn unread(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Whether nothing is left but white space.
+    pub(super) fn only_blank(&self) -> bool {
+        self.ended && self.unread().trim_ascii().is_empty()
+    }
+
+    /// Reads on until the buffer is full or the input ends, making room first. Filling it each time
+    /// keeps the work on a long line linear: what is searched again at most doubles.
+    pub(super) fn fill(&mut self) -> Result<(), Error> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.end == self.buffer.len() {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        while !self.ended && self.end < self.buffer.len() {
+            let room = self.buffer.get_mut(self.end..).unwrap_or_default();
+            let read = self.input.read(room, self.name)?;
+            self.end += read;
+            self.ended = read == 0;
+        }
+        Ok(())
+    }
+
+    /// The next line of those in hand. `closed` is shown each line of a record in turn and says
+    /// whether the record ends there.
+    #[inline]
+    pub(super) fn next(
+        &mut self,
+        mut closed: impl FnMut(bool, &[u8]) -> bool,
+    ) -> Result<Next<'_>, Error> {
+        let number = self.line;
+        let start = self.start;
+        match self.find(&mut closed) {
+            Found::At { end, newlines } => {
+                self.start = end + 1;
+                self.line += newlines;
+                let text = self.buffer.get(start..end).unwrap_or_default();
+                if text.len() > self.line_max {
+                    return Ok(Next::TooLong { number, text });
+                }
+                Ok(Next::Line { number, text })
+            }
+            Found::Unclosed { end } => {
+                self.start = end + 1;
+                self.line += 1;
+                Ok(Next::Unclosed { number, text: self.buffer.get(start..end).unwrap_or_default() })
+            }
+            Found::Beyond if self.ended => Ok(self.last(&mut closed)),
+            Found::Beyond if self.end - self.start > self.line_max => self.skip_line(),
+            Found::Beyond => Ok(Next::Empty),
+        }
+    }
+
+    fn find(&self, closed: &mut impl FnMut(bool, &[u8]) -> bool) -> Found {
+        let mut from = self.start;
+        let mut first_end = None;
+        let mut newlines = 0;
+        loop {
+            let rest = self.buffer.get(from..self.end).unwrap_or_default();
+            let Some(at) = memchr(b'\n', rest) else { break };
+            newlines += 1;
+            let line = rest.get(..at).unwrap_or_default();
+            if closed(first_end.is_none(), line) {
+                return Found::At { end: from + at, newlines };
+            }
+            let end = *first_end.get_or_insert(from + at);
+            from += at + 1;
+            if from - self.start > self.joined_max {
+                return Found::Unclosed { end };
+            }
+        }
+        match first_end {
+            Some(end) if self.end - self.start > self.joined_max => Found::Unclosed { end },
+            _ => Found::Beyond,
+        }
+    }
+
+    /// What is left at the end of the input, where the last newline may be missing.
+    fn last(&mut self, closed: &mut impl FnMut(bool, &[u8]) -> bool) -> Next<'_> {
+        let number = self.line;
+        let text = self.buffer.get(self.start..self.end).unwrap_or_default();
+        if text.is_empty() {
+            return Next::End;
+        }
+        let mut is_first = true;
+        let mut is_closed = true;
+        for line in text.split(|&byte| byte == b'\n') {
+            is_closed = closed(is_first, line);
+            is_first = false;
+        }
+        self.line += 1;
+        if text.len() > self.line_max {
+            self.start = self.end;
+            return Next::TooLong { number, text };
+        }
+        if is_closed {
+            self.start = self.end;
+            return Next::Line { number, text };
+        }
+        let first = memchr(b'\n', text).unwrap_or(text.len());
+        self.start = self.end.min(self.start + first + 1);
+        Next::Unclosed { number, text: text.get(..first).unwrap_or_default() }
+    }
+
+    /// Skips the rest of a line that is too long, keeping only its beginning.
+    fn skip_line(&mut self) -> Result<Next<'_>, Error> {
+        let number = self.line;
+        let head = self.unread().get(..HEAD_KEPT).unwrap_or_default().to_vec();
+        loop {
+            if let Some(at) = memchr(b'\n', self.unread()) {
+                self.start += at + 1;
+                break;
+            }
+            self.start = self.end;
+            if self.ended {
+                break;
+            }
+            self.fill()?;
+        }
+        self.line += 1;
+        self.head = head;
+        Ok(Next::TooLong { number, text: &self.head })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, repeat};
+    use std::rc::Rc;
+
+    use super::super::input::Input;
+    use super::*;
+
+    fn lines(reader: impl Read + 'static, line_max: usize, joined_max: usize) -> Lines<'static> {
+        let input = Input::once("input", reader).open(&Rc::default()).unwrap();
+        let mut lines = Lines::new(input, "input");
+        lines.buffer = vec![0; 16];
+        (lines.line_max, lines.joined_max) = (line_max, joined_max);
+        lines
+    }
+
+    /// What comes, as `number:text`, with a mark for what is wrong. A record ends with a line that
+    /// ends in `.`.
+    fn read(lines: &mut Lines<'_>) -> Vec<String> {
+        let mut found = Vec::new();
+        loop {
+            let (mark, number, text) = match lines.next(|_, line| line.ends_with(b".")).unwrap() {
+                Next::Line { number, text } => ("", number, text),
+                Next::Unclosed { number, text } => ("open ", number, text),
+                Next::TooLong { number, text } => ("long ", number, text),
+                Next::Empty => {
+                    lines.fill().unwrap();
+                    continue;
+                }
+                Next::End => return found,
+            };
+            found.push(format!("{mark}{number}:{}", String::from_utf8_lossy(text)));
+        }
+    }
+
+    #[test]
+    fn lines_may_belong_together_and_the_last_needs_no_newline() {
+        let text = "one.\n.\ntwo\nand\nthree.\nfour.";
+        let found = read(&mut lines(text.as_bytes(), 100, 100));
+        assert_eq!(found, ["1:one.", "2:.", "3:two\nand\nthree.", "6:four."]);
+    }
+
+    #[test]
+    fn a_record_that_reaches_too_far_ends_at_its_first_line() {
+        let text = "a\nbb\ncc\ndd.\nee.\nff\n";
+        let found = read(&mut lines(text.as_bytes(), 100, 6));
+        assert_eq!(found, ["open 1:a", "2:bb\ncc\ndd.", "5:ee.", "open 6:ff"]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_takes_no_more_room_than_the_bound() {
+        let text = repeat(b'x').take(10_000_000).chain(&b"\nlast."[..]);
+        let mut lines = lines(text, 1_000, 100);
+        let found = read(&mut lines);
+        assert_eq!(found.len(), 2);
+        assert!(found[0].starts_with("long 1:xxx"));
+        assert_eq!(found[1], "2:last.");
+        assert!(lines.buffer.len() <= 2_048, "{} bytes", lines.buffer.len());
+    }
+
+    #[test]
+    fn a_line_of_just_the_bound_is_read() {
+        let text = format!("{}.\n{}..\n", "x".repeat(99), "x".repeat(99));
+        let found = read(&mut lines(std::io::Cursor::new(text), 100, 100));
+        assert!(found[0].starts_with("1:x") && found[1].starts_with("long 2:x"), "{found:?}");
+    }
+}

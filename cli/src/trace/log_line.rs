@@ -1,0 +1,226 @@
+//! One line of an access log.
+
+use memchr::{memchr, memchr2};
+
+use super::faults::Fault;
+use super::time::Clock;
+
+/// The fields of a line, by the names that the options use.
+pub(super) const FIELDS: &[(&str, Field)] = &[
+    ("time", Field::Time),
+    ("ip", Field::Ip),
+    ("ident", Field::Ident),
+    ("user", Field::User),
+    ("vhost", Field::Vhost),
+    ("request", Field::Request),
+    ("method", Field::Method),
+    ("path", Field::Path),
+    ("status", Field::Status),
+    ("bytes", Field::Bytes),
+    ("referer", Field::Referer),
+    ("agent", Field::Agent),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Time,
+    Ip,
+    Ident,
+    User,
+    Vhost,
+    Request,
+    Method,
+    Path,
+    Status,
+    Bytes,
+    Referer,
+    Agent,
+}
+
+/// A line, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'a> {
+    vhost: &'a [u8],
+    pub(super) ip: &'a [u8],
+    ident: &'a [u8],
+    user: &'a [u8],
+    time: &'a [u8],
+    pub(super) micros: u64,
+    request: &'a [u8],
+    status: &'a [u8],
+    bytes: &'a [u8],
+    rest: &'a [u8],
+}
+
+/// The field of that name.
+pub(super) fn field(name: &str) -> Option<Field> {
+    FIELDS.iter().find_map(|&(known, field)| (known == name).then_some(field))
+}
+
+/// Takes a line apart, as far as it must be whole.
+#[inline]
+pub(super) fn take_apart<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Line<'a>, Fault> {
+    let Timed { who, time, micros, after } = find_time(line, clock)?;
+    let Request { request, status, bytes, rest } = find_request(after)?;
+    let (vhost, who) = split_vhost(who);
+    let (ip, who) = word(who);
+    let (ident, user) = word(who);
+    if ip.is_empty() || ident.is_empty() || user.is_empty() {
+        return Err(Fault::malformed("there are not three fields before the time"));
+    }
+    Ok(Line { vhost, ip, ident, user, time, micros, request, status, bytes, rest })
+}
+
+/// A line, parted at its time.
+struct Timed<'a> {
+    who: &'a [u8],
+    time: &'a [u8],
+    micros: u64,
+    after: &'a [u8],
+}
+
+/// Finds ` [`, a digit, a time and `]`. The user's name before it may hold anything, also brackets.
+#[inline]
+fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> {
+    let mut from = 0;
+    let mut first_fault = None;
+    while let Some(found) = line.get(from..).and_then(|rest| memchr(b'[', rest)) {
+        let at = from + found;
+        from = at + 1;
+        let (Some(who), Some(inside)) = (line.get(..at), line.get(from..)) else {
+            break;
+        };
+        let (Some(who), Some(b'0'..=b'9')) = (who.strip_suffix(b" "), inside.first()) else {
+            continue;
+        };
+        let Some(close) = memchr(b']', inside) else {
+            break;
+        };
+        let (Some(time), Some(after)) = (inside.get(..close), inside.get(close + 1..)) else {
+            break;
+        };
+        match clock.read_log(time) {
+            Ok(micros) => {
+                return Ok(Timed { who, time, micros, after });
+            }
+            Err(fault) => {
+                first_fault.get_or_insert(fault);
+            }
+        }
+    }
+    Err(first_fault.unwrap_or_else(|| Fault::malformed("there is no time in brackets")))
+}
+
+/// What stands behind the time.
+struct Request<'a> {
+    request: &'a [u8],
+    status: &'a [u8],
+    bytes: &'a [u8],
+    rest: &'a [u8],
+}
+
+/// Finds the quoted request, which ends at the first quote behind which status and bytes stand:
+/// some servers write quotes inside the request as they came.
+#[inline]
+fn find_request(after: &[u8]) -> Result<Request<'_>, Fault> {
+    let Some(inside) = after.strip_prefix(b" \"") else {
+        return Err(Fault::malformed("there is no quoted request behind the time"));
+    };
+    let mut from = 0;
+    let mut closed = false;
+    while let Some(found) = inside.get(from..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        let at = from + found;
+        if inside.get(at) == Some(&b'\\') {
+            from = at + 2;
+            continue;
+        }
+        from = at + 1;
+        closed = true;
+        if let Some((status, bytes, rest)) = inside.get(from..).and_then(status_and_bytes) {
+            let request = inside.get(..at).unwrap_or_default();
+            return Ok(Request { request, status, bytes, rest });
+        }
+    }
+    Err(Fault::malformed(if closed {
+        "there is no status and number of bytes behind the request"
+    } else {
+        "the quote around the request is never closed"
+    }))
+}
+
+/// ` 200 5120`, at the line's end or before a space.
+#[inline]
+fn status_and_bytes(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let text = text.strip_prefix(b" ")?;
+    let (status, text) = word(text);
+    let (bytes, rest) = word(text);
+    let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let status_is_whole = status == b"-" || (status.len() == 3 && digits(status));
+    let bytes_are_whole = bytes == b"-" || (!bytes.is_empty() && digits(bytes));
+    (status_is_whole && bytes_are_whole).then_some((status, bytes, rest))
+}
+
+/// The text up to the next space, and what is behind the space.
+#[inline]
+fn word(text: &[u8]) -> (&[u8], &[u8]) {
+    match text.iter().position(|&byte| byte == b' ') {
+        Some(at) => (text.get(..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default()),
+        None => (text, &[]),
+    }
+}
+
+/// Parts `www.example.com:443 ` from `203.0.113.9 - -`: four words, the first with a port, the
+/// second not the `-` that nearly always follows an address.
+#[inline]
+fn split_vhost(who: &[u8]) -> (&[u8], &[u8]) {
+    let (first, rest) = word(who);
+    let (second, others) = word(rest);
+    if second == b"-" || !others.contains(&b' ') {
+        return (&[], who);
+    }
+    let port = first.rsplit(|&byte| byte == b':').next().unwrap_or_default();
+    let has_port =
+        port.len() < first.len() && !port.is_empty() && port.iter().all(u8::is_ascii_digit);
+    if has_port { (first, rest) } else { (&[], who) }
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn field(&self, field: Field) -> &'a [u8] {
+        match field {
+            Field::Time => self.time,
+            Field::Ip => self.ip,
+            Field::Ident => self.ident,
+            Field::User => self.user,
+            Field::Vhost => or_dash(self.vhost),
+            Field::Request => self.request,
+            Field::Method => word(self.request).0,
+            Field::Path => or_dash(word(word(self.request).1).0),
+            Field::Status => self.status,
+            Field::Bytes => self.bytes,
+            Field::Referer => or_dash(quoted(self.rest).0),
+            Field::Agent => or_dash(quoted(quoted(self.rest).1).0),
+        }
+    }
+}
+
+fn or_dash(text: &[u8]) -> &[u8] {
+    if text.is_empty() { b"-" } else { text }
+}
+
+/// The inside of the quotes that the text begins with, and what is behind them and a space. A
+/// quote that is never closed reaches to the end.
+fn quoted(text: &[u8]) -> (&[u8], &[u8]) {
+    let Some(inside) = text.strip_prefix(b"\"") else {
+        return (&[], text);
+    };
+    let mut from = 0;
+    while let Some(found) = inside.get(from..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        let at = from + found;
+        if inside.get(at) == Some(&b'"') {
+            let rest = inside.get(at + 1..).unwrap_or_default();
+            return (inside.get(..at).unwrap_or_default(), rest.strip_prefix(b" ").unwrap_or(rest));
+        }
+        from = at + 2;
+    }
+    (inside, &[])
+}

@@ -1,0 +1,78 @@
+//! Reads real traffic: access logs, JSON lines, CSV and TSV, plain or packed.
+//!
+//! [`replay_in_order`] reads [`Input`]s as [`Options`] say and hands each request, as a [`Record`],
+//! to a [`Sink`] in the [`Order`] asked for. What it saw on the way is in the [`Summary`].
+//!
+//! ```
+//! use tidegate::trace::{Error, Input, Options, Order, Record, Sink, Subjects, replay_in_order};
+//!
+//! /// Adds up what each subject costs.
+//! #[derive(Default)]
+//! struct Costs(Vec<u64>);
+//!
+//! impl Sink for Costs {
+//!     type Error = Error;
+//!
+//!     fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Error> {
+//!         self.0.resize(subjects.len(), 0);
+//!         self.0[record.subject as usize] += record.cost;
+//!         Ok(())
+//!     }
+//!
+//!     fn restart(&mut self) {
+//!         self.0.clear();
+//!     }
+//! }
+//!
+//! let csv = "time,ip,tokens\n2023-11-16 18:17:04,192.0.2.7,5\n2023-11-16 18:17:03,192.0.2.7,2\n";
+//! let options = Options { cost: "tokens".parse().unwrap(), ..Options::default() };
+//! let mut costs = Costs::default();
+//! let inputs = vec![Input::once("example", csv.as_bytes())];
+//! let summary = replay_in_order(inputs, &options, Order::Time, &mut costs)?;
+//! assert_eq!(costs.0, [7]);
+//! assert_eq!(summary.subjects.get(0), Some(&b"192.0.2.7"[..]));
+//! assert!(summary.sorted);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # How it reads
+//!
+//! * Packing is recognised by the first bytes (gzip of any number of members, zstd), then the format
+//!   by the first lines, for each input on its own. A packed input that stops in the middle is an
+//!   error; an empty one is not.
+//! * Nothing is allocated for a line and lines need not be UTF-8. A line may be 16 MiB long, and a
+//!   CSV record may reach 1 MiB over further lines; what is longer is malformed and skipped.
+//! * Blank lines are passed over. Any other line that cannot be understood is counted, and the first
+//!   few are kept with their reasons.
+//! * Times are cut to whole microseconds, UTC. Costs are whole numbers of at most 2^52.
+
+mod access_log;
+mod calendar;
+mod decimal;
+mod delimited;
+mod error;
+mod faults;
+mod fields;
+mod input;
+mod json_lines;
+mod json_object;
+mod lines;
+mod log_line;
+mod look;
+mod options;
+mod order;
+mod parse;
+mod read;
+mod record;
+mod runs;
+mod spool;
+mod subjects;
+mod time;
+
+pub use error::{Error, ErrorKind};
+pub use faults::{MalformedLine, shown};
+pub use input::Input;
+pub use options::{BadOption, By, Cost, Format, Options, Order, TimeUnit};
+pub use read::replay_in_order;
+pub use record::{COST_MAX, FileSummary, Progress, Record, Sink, Summary, TIME_MAX};
+pub use subjects::Subjects;

@@ -1,0 +1,148 @@
+//! Brings records into the order of the replay, holding no more of them than that needs.
+//!
+//! In order of time the reader is hopeful: it hands records out as they come, until one steps back
+//! in time. Then the sink forgets what it took, and the records are gathered and sorted. For that,
+//! files are read again from the start; if any input cannot be, the records handed out so far were
+//! kept in a [`Spool`].
+
+use super::error::{Error, ErrorKind};
+use super::options::Order;
+use super::parse::Entry;
+use super::record::{Progress, Record, Sink};
+use super::runs::Runs;
+use super::spool::Spool;
+use super::subjects::Subjects;
+
+/// Records are handed out this many at a time between two reports of progress.
+const REPORT_EVERY: u64 = 1 << 16;
+
+/// How to go on after a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Flow {
+    Continue,
+    /// Read all inputs again from the start.
+    StartOver,
+}
+
+enum Mode {
+    /// Hand out in the order of the input, with a clock that never steps back.
+    InputOrder,
+    /// Hand out while times do not step back; the inputs can be read again.
+    Hopeful,
+    /// The same, and keep what is handed out: some input cannot be read again.
+    Keeping(Spool),
+    /// Gather, to be sorted.
+    Gathering(Runs),
+}
+
+/// Takes records in the order of the input.
+pub(super) struct Replay<'s, S> {
+    pub(super) sink: &'s mut S,
+    pub(super) subjects: Subjects,
+    pub(super) seen: Seen,
+    mode: Mode,
+}
+
+/// What is known of the records seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) records: u64,
+    pub(super) steps_back: u64,
+    pub(super) first: Option<u64>,
+    pub(super) last: Option<u64>,
+    previous: u64,
+}
+
+impl Seen {
+    #[inline]
+    fn add(&mut self, time: u64) {
+        self.records += 1;
+        self.steps_back += u64::from(time < self.previous);
+        self.previous = time;
+        self.first = Some(self.first.map_or(time, |first| first.min(time)));
+        self.last = Some(self.last.map_or(time, |last| last.max(time)));
+    }
+}
+
+impl<'s, S: Sink> Replay<'s, S> {
+    pub(super) fn new(sink: &'s mut S, order: Order, inputs_reopen: bool) -> Self {
+        let mode = match order {
+            Order::File => Mode::InputOrder,
+            Order::Time if inputs_reopen => Mode::Hopeful,
+            Order::Time => Mode::Keeping(Spool::new()),
+        };
+        Self { sink, subjects: Subjects::default(), seen: Seen::default(), mode }
+    }
+
+    /// Whether the records are not in order of time and have to be sorted.
+    pub(super) fn sorts(&self) -> bool {
+        matches!(self.mode, Mode::Gathering(_))
+    }
+
+    /// Takes the next record of the input.
+    #[inline]
+    pub(super) fn take(&mut self, entry: Entry<'_>) -> Result<Flow, S::Error> {
+        let largest = self.seen.last.unwrap_or(0);
+        let Entry { time, cost, .. } = entry;
+        let mut record = Record { time, subject: self.subjects.number(entry.subject)?, cost };
+        self.seen.add(time);
+        match &mut self.mode {
+            Mode::Gathering(runs) => {
+                runs.push(record);
+                return Ok(Flow::Continue);
+            }
+            Mode::InputOrder => record.time = time.max(largest),
+            Mode::Hopeful | Mode::Keeping(_) if time < largest => return self.step_back(record),
+            Mode::Hopeful => {}
+            Mode::Keeping(spool) => spool.push(record).map_err(broken_spool)?,
+        }
+        self.sink.record(record, &self.subjects)?;
+        Ok(Flow::Continue)
+    }
+
+    /// Begins again, to sort: `record` is the first that is before another.
+    #[cold]
+    fn step_back(&mut self, record: Record) -> Result<Flow, S::Error> {
+        self.sink.restart();
+        let mut runs = Runs::default();
+        match std::mem::replace(&mut self.mode, Mode::Hopeful) {
+            Mode::Keeping(spool) => {
+                spool.replay(|record| runs.push(record)).map_err(broken_spool)?;
+                runs.push(record);
+                self.mode = Mode::Gathering(runs);
+                Ok(Flow::Continue)
+            }
+            _ => {
+                self.seen = Seen::default();
+                self.mode = Mode::Gathering(runs);
+                Ok(Flow::StartOver)
+            }
+        }
+    }
+
+    /// Hands out what was gathered, once all inputs are read.
+    pub(super) fn finish(&mut self) -> Result<(), S::Error> {
+        let Mode::Gathering(runs) = &mut self.mode else {
+            return Ok(());
+        };
+        let runs = std::mem::take(runs);
+        let total = runs.len();
+        for (records, record) in (0_u64..).zip(runs.sorted()) {
+            if records.is_multiple_of(REPORT_EVERY) {
+                self.sink.progress(Progress::Replaying { records, total });
+            }
+            self.sink.record(record, &self.subjects)?;
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn broken_spool(error: std::io::Error) -> Error {
+    Error::with_source(
+        ErrorKind::Unreadable,
+        "the temporary file that keeps what standard input said cannot be used",
+        error,
+    )
+}

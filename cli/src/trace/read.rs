@@ -1,0 +1,182 @@
+//! Reads all inputs, line by line, and hands what they say on.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::faults::{Fault, Faults};
+use super::input::Input;
+use super::lines::{JOINED_MAX, LINE_MAX, Lines, Next};
+use super::look::{BYTE_ORDER_MARK, Look, Reader, look};
+use super::options::{Options, Order};
+use super::order::{Flow, Replay};
+use super::parse::Parse;
+use super::record::{FileSummary, Progress, Sink, Summary};
+
+/// Reads the inputs one after another and hands every record to the sink, in the order asked for.
+///
+/// Input that is in order is handed out while it is read, and memory grows with the subjects only.
+/// Input that is not, where the order is that of time, is sorted, at 24 bytes a record; the sink is
+/// told to [`restart`](Sink::restart) when that turns out.
+///
+/// # Errors
+///
+/// When an input cannot be read to its end, has no known format or lacks a field that is needed;
+/// when a line is malformed and the options are strict; and when the sink fails.
+pub fn replay_in_order<S: Sink>(
+    mut inputs: Vec<Input>,
+    options: &Options,
+    order: Order,
+    sink: &mut S,
+) -> Result<Summary, S::Error> {
+    let mut replay = Replay::new(sink, order, inputs.iter().all(Input::reopens));
+    let mut pass = Pass::new(options, &inputs);
+    if pass.read_all(&mut inputs, &mut replay)? == Flow::StartOver {
+        pass = Pass::new(options, &inputs);
+        // Nothing is hopeful any more, so this pass is never ended early.
+        let _ = pass.read_all(&mut inputs, &mut replay)?;
+    }
+    let sorted = replay.sorts();
+    replay.finish()?;
+    let seen = replay.seen;
+    Ok(Summary {
+        files: pass.files,
+        records: seen.records,
+        malformed: pass.faults.count,
+        first_malformed: pass.faults.first,
+        steps_back: seen.steps_back,
+        sorted,
+        first: seen.first,
+        last: seen.last,
+        subjects: replay.subjects,
+    })
+}
+
+/// One reading of all inputs.
+struct Pass<'o> {
+    options: &'o Options,
+    files: Vec<FileSummary>,
+    faults: Faults,
+    bytes: Rc<Cell<u64>>,
+    total: Option<u64>,
+}
+
+impl<'o> Pass<'o> {
+    fn new(options: &'o Options, inputs: &[Input]) -> Self {
+        Self {
+            options,
+            files: Vec::new(),
+            faults: Faults { strict: options.strict, ..Faults::default() },
+            bytes: Rc::default(),
+            total: inputs.iter().map(Input::size).sum(),
+        }
+    }
+
+    fn read_all<S: Sink>(
+        &mut self,
+        inputs: &mut [Input],
+        replay: &mut Replay<'_, S>,
+    ) -> Result<Flow, S::Error> {
+        for input in inputs {
+            if self.read_input(input, replay)? == Flow::StartOver {
+                return Ok(Flow::StartOver);
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    fn read_input<S: Sink>(
+        &mut self,
+        input: &mut Input,
+        replay: &mut Replay<'_, S>,
+    ) -> Result<Flow, S::Error> {
+        let unpacked = input.open(&self.bytes)?;
+        let name = input.name();
+        let mut file = FileSummary {
+            name: name.to_owned(),
+            format: None,
+            subject: None,
+            records: 0,
+            malformed: 0,
+        };
+        let mut lines = Lines::new(unpacked, name);
+        self.fill(&mut lines, replay)?;
+        if lines.unread().starts_with(BYTE_ORDER_MARK) {
+            lines.skip(BYTE_ORDER_MARK.len());
+        }
+        if lines.only_blank() {
+            self.files.push(file);
+            return Ok(Flow::Continue);
+        }
+        let Look { reader, format, names } =
+            look(lines.unread(), self.options).map_err(|error| error.at(name))?;
+        file.format = Some(format);
+        file.subject = names.subject;
+        let before = (replay.seen.records, self.faults.count);
+        let flow = match reader {
+            Reader::AccessLog(parser) => self.read_lines(parser, &mut lines, name, replay),
+            Reader::JsonLines(parser) => self.read_lines(parser, &mut lines, name, replay),
+            Reader::Delimited(parser) => self.read_lines(parser, &mut lines, name, replay),
+        }?;
+        file.records = replay.seen.records.saturating_sub(before.0);
+        file.malformed = self.faults.count.saturating_sub(before.1);
+        self.files.push(file);
+        Ok(flow)
+    }
+
+    /// Reads on, and tells how far that is.
+    fn fill<S: Sink>(
+        &self,
+        lines: &mut Lines<'_>,
+        replay: &mut Replay<'_, S>,
+    ) -> Result<(), S::Error> {
+        lines.fill()?;
+        let (bytes, total) = (self.bytes.get(), self.total);
+        replay.sink.progress(Progress::Reading { bytes, total });
+        Ok(())
+    }
+
+    fn read_lines<P: Parse, S: Sink>(
+        &mut self,
+        mut parser: P,
+        lines: &mut Lines<'_>,
+        name: &str,
+        replay: &mut Replay<'_, S>,
+    ) -> Result<Flow, S::Error> {
+        loop {
+            let (number, text, reason) =
+                match lines.next(|first, line| parser.closes(first, line))? {
+                    Next::Line { number, text } => match parser.parse(text) {
+                        Ok(Some(entry)) => match replay.take(entry)? {
+                            Flow::Continue => continue,
+                            Flow::StartOver => return Ok(Flow::StartOver),
+                        },
+                        Ok(None) => continue,
+                        Err(Fault::Malformed(reason)) => (number, text, reason),
+                        Err(Fault::Fatal(error)) => {
+                            return Err(error.at(format_args!("{name}:{number}")).into());
+                        }
+                    },
+                    Next::Unclosed { number, text } => (number, text, unclosed()),
+                    Next::TooLong { number, text } => (number, text, too_long()),
+                    Next::Empty => {
+                        lines.fill()?;
+                        let (bytes, total) = (self.bytes.get(), self.total);
+                        replay.sink.progress(Progress::Reading { bytes, total });
+                        continue;
+                    }
+                    Next::End => return Ok(Flow::Continue),
+                };
+            self.faults.note(name, number, reason, text)?;
+        }
+    }
+}
+
+#[cold]
+fn unclosed() -> String {
+    format!("a quote opened here is not closed within {} MiB or the input", JOINED_MAX >> 20)
+}
+
+#[cold]
+fn too_long() -> String {
+    format!("the line is longer than {} MiB", LINE_MAX >> 20)
+}

@@ -1,0 +1,102 @@
+//! What the reader hands out, and to whom.
+
+use super::Subjects;
+use super::faults::MalformedLine;
+use super::options::Format;
+
+/// The largest time a record can have, in microseconds since 1970: in the year 2112.
+pub const TIME_MAX: u64 = (1 << 52) - 1;
+
+/// The largest cost a record can have.
+pub const COST_MAX: u64 = 1 << 52;
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Microseconds since 1970, UTC; at most [`TIME_MAX`].
+    pub time: u64,
+    /// The subject's number in [`Subjects`]. The numbers count up from 0 as subjects are first
+    /// seen in the input, so that a list can be indexed by them.
+    pub subject: u32,
+    /// At most [`COST_MAX`].
+    pub cost: u64,
+}
+
+/// Who takes the records.
+pub trait Sink {
+    /// What taking a record can fail with; errors of the reader must convert to it.
+    type Error: From<super::Error>;
+
+    /// Takes the next record. Times never step back from one call to the next.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the replay and is handed back by it.
+    fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Self::Error>;
+
+    /// Forgets every record taken so far: the input turned out not to be in order of time, and all
+    /// records follow again from the first. Subjects keep their numbers. Called at most once.
+    fn restart(&mut self);
+
+    /// Hears how far the reading has come, some hundred times a second at most.
+    fn progress(&mut self, progress: Progress) {
+        let _ = progress;
+    }
+}
+
+/// How far the reading has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Inputs are being read.
+    Reading {
+        /// Bytes read, as they lie on disk (before any decompression).
+        bytes: u64,
+        /// All bytes there are, where that is known: not with standard input or a pipe.
+        total: Option<u64>,
+    },
+    /// All inputs are read, and the sorted records are being handed out.
+    Replaying {
+        /// Records handed out.
+        records: u64,
+        /// All records there are.
+        total: u64,
+    },
+}
+
+/// What was read.
+#[derive(Debug)]
+pub struct Summary {
+    /// Each input, in the order given.
+    pub files: Vec<FileSummary>,
+    /// Records handed out.
+    pub records: u64,
+    /// Lines that could not be understood.
+    pub malformed: u64,
+    /// The first few of them.
+    pub first_malformed: Vec<MalformedLine>,
+    /// Records whose time is before that of the record just before them in the input.
+    pub steps_back: u64,
+    /// Whether the records had to be sorted.
+    pub sorted: bool,
+    /// The smallest time, if there is any record.
+    pub first: Option<u64>,
+    /// The largest time, if there is any record.
+    pub last: Option<u64>,
+    /// Everybody seen.
+    pub subjects: Subjects,
+}
+
+/// What was read from one input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSummary {
+    /// The path as it was given, or `-`.
+    pub name: String,
+    /// The format found; none where the input holds nothing.
+    pub format: Option<Format>,
+    /// The field taken for the subject; none where all requests together are one.
+    pub subject: Option<String>,
+    /// Records read.
+    pub records: u64,
+    /// Lines that could not be understood.
+    pub malformed: u64,
+}

@@ -1,0 +1,109 @@
+//! Holds the replay to results on real traffic that were computed independently: every number, and
+//! through a hash every single decision.
+//!
+//! The traffic is not part of the repository, so `cargo test` leaves this out; `.ci/traces` runs it
+//! where it is at hand: `TIDEGATE_TRACES=… cargo test -p tidegate --test real_traces`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tidegate::replay::Replay;
+use tidegate::report::PolicyReport;
+use tidegate::trace::{Cost, Input, Options, Order, replay_in_order};
+use tidegate_core::Policy;
+
+fn traces() -> PathBuf {
+    std::env::var_os("TIDEGATE_TRACES").expect("TIDEGATE_TRACES names the folder").into()
+}
+
+fn expected() -> Value {
+    let text = std::fs::read(traces().join("expected.json")).expect("expected.json is there");
+    serde_json::from_slice(&text).expect("expected.json is JSON")
+}
+
+/// The policy that a run is about, in our grammar.
+fn policy(run: &Value) -> Policy {
+    let number = |name: &str| run["numbers"][name].as_u64().expect("a number");
+    let window = format!("{}/{}s", number("limit"), number("window_s"));
+    let rate = format!("{}/{}s burst {}", number("refill"), number("per_s"), number("capacity"));
+    let text = match run["algorithm"].as_str().expect("an algorithm") {
+        "fixed" => format!("fixed-window {window}"),
+        "log" => format!("sliding-log {window}"),
+        "counter" => format!("sliding-counter {window}"),
+        "bucket" => format!("token-bucket {rate}"),
+        "gcra" => format!("gcra {rate}"),
+        other => panic!("no such algorithm: {other}"),
+    };
+    text.parse().expect("a policy")
+}
+
+fn cost(run: &Value) -> Cost {
+    match run["cost"].as_str() {
+        Some("tokens") => "ContextTokens+GeneratedTokens".parse().expect("a cost"),
+        _ => Cost::One,
+    }
+}
+
+struct Outcome {
+    report: PolicyReport,
+    requests: u64,
+    malformed: u64,
+    subjects: u64,
+    hash: String,
+}
+
+fn replay(file: &Path, policy: &Policy, cost: Cost, order: Order) -> Outcome {
+    let mut replay = Replay::new(std::slice::from_ref(policy), None, true, |_| {}).unwrap();
+    let options = Options { cost, ..Options::default() };
+    let inputs = vec![Input::from_arg(file)];
+    let summary = replay_in_order(inputs, &options, order, &mut replay).unwrap();
+    let mut decisions = Vec::new();
+    replay.lanes_mut()[0].decisions().unwrap().write_to(&mut decisions).unwrap();
+    let hash = Sha256::digest(&decisions).iter().map(|byte| format!("{byte:02x}")).collect();
+    Outcome {
+        report: replay.policies(&summary).remove(0),
+        requests: summary.records,
+        malformed: summary.malformed,
+        subjects: summary.subjects.len() as u64,
+        hash,
+    }
+}
+
+#[test]
+fn every_decision_on_real_traffic_is_the_expected_one() {
+    let expected = expected();
+    let mut runs_seen = 0;
+    for (file, about) in expected.as_object().expect("files") {
+        for (order, runs) in about["runs"].as_object().expect("orders") {
+            let order: Order = order.parse().expect("an order");
+            for run in runs.as_array().expect("runs") {
+                let (policy, cost) = (policy(run), cost(run));
+                let what = format!("{file}, {policy}, cost {cost}, order {order}");
+                let found = replay(&traces().join(file), &policy, cost, order);
+                assert_eq!(found.requests, about["rows"], "{what}");
+                assert_eq!(found.malformed, about["malformed"], "{what}");
+                assert_eq!(found.subjects, about["subjects"], "{what}");
+                assert_eq!(found.report.admitted, run["admitted"], "{what}");
+                assert_eq!(found.report.denied, run["denied"], "{what}");
+                assert_eq!(found.report.cost_admitted, run["cost_admitted"], "{what}");
+                assert_eq!(found.report.cost_denied, run["cost_denied"], "{what}");
+                assert_eq!(found.report.subjects_denied, run["subjects_denied"], "{what}");
+                assert_eq!(found.hash, run["decisions_sha256"], "{what}");
+                let worst = run["most_denied"].as_array().expect("a list");
+                for (offender, worst) in found.report.offenders.iter().zip(worst) {
+                    assert_eq!(offender.denied, worst[1], "{what}");
+                }
+                runs_seen += 1;
+            }
+        }
+    }
+    assert!(runs_seen >= 100, "only {runs_seen} runs");
+}

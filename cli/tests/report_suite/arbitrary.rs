@@ -1,0 +1,92 @@
+//! Any report at all, whether a replay could make it or not.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tidegate::report::{Offender, PolicyReport, Report, Source, Suggestion, Timeline};
+
+/// Small, large and extreme.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![0_u64..5, 0_u64..100_000, any::<u64>(), Just(u64::MAX)]
+}
+
+/// Text with what steers a terminal or a browser in it.
+fn text() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        any::<char>().prop_map(String::from),
+        "[a-z0-9.:/ ]{0,20}",
+        prop::sample::select(super::fixtures::HOSTILE.to_vec()).prop_map(String::from),
+    ];
+    vec(part, 0..6).prop_map(|parts| parts.concat())
+}
+
+prop_compose! {
+    fn source()(
+        inputs in vec(text(), 0..3),
+        formats in vec(text(), 0..3),
+        numbers in [number(), number(), number(), number(), number()],
+        words in [text(), text(), text()],
+        first in prop::option::of(number()),
+        last in prop::option::of(number()),
+    ) -> Source {
+        let [lines, malformed, requests, cost, subjects] = numbers;
+        let [by, cost_of, order] = words;
+        Source {
+            inputs, formats, lines, malformed, requests, cost, subjects, by, cost_of, order, first, last,
+        }
+    }
+}
+
+prop_compose! {
+    fn offender()(subject in text(), requests in number(), denied in number()) -> Offender {
+        Offender { subject, requests, denied }
+    }
+}
+
+prop_compose! {
+    fn timeline()(
+        start in number(),
+        step in number(),
+        admitted in vec(number(), 0..400),
+        denied in vec(number(), 0..400),
+    ) -> Timeline {
+        Timeline { start, step, admitted, denied }
+    }
+}
+
+prop_compose! {
+    fn policy()(
+        words in [text(), text()],
+        numbers in [number(), number(), number(), number(), number(), number()],
+        longest_wait in prop::option::of(number()),
+        offenders in vec(offender(), 0..5),
+        timeline in timeline(),
+    ) -> PolicyReport {
+        let [policy, algorithm] = words;
+        let [admitted, denied, cost_admitted, cost_denied, never, subjects_denied] = numbers;
+        PolicyReport {
+            policy, algorithm, admitted, denied, cost_admitted, cost_denied, never,
+            subjects_denied, longest_wait, offenders, timeline,
+        }
+    }
+}
+
+prop_compose! {
+    fn suggestion()(
+        words in [text(), text(), text()],
+        numbers in [number(), number(), number()],
+    ) -> Suggestion {
+        let [algorithm, policy, asked] = words;
+        let [limit, subjects_content, subjects] = numbers;
+        Suggestion { algorithm, policy, limit, asked, subjects_content, subjects }
+    }
+}
+
+prop_compose! {
+    pub(crate) fn report()(
+        source in source(),
+        policies in vec(policy(), 0..4),
+        suggestions in vec(suggestion(), 0..3),
+    ) -> Report {
+        Report { source, policies, suggestions }
+    }
+}

@@ -1,0 +1,249 @@
+//! Reports to render: an ordinary day, and everything at its extremes.
+
+use tidegate::report::{Offender, PolicyReport, Report, Source, Suggestion, Timeline};
+
+/// 2025-11-03 00:00:00 UTC.
+pub(crate) const START: u64 = 1_762_128_000_000_000;
+pub(crate) const MINUTE: u64 = 60_000_000;
+
+/// Policy, algorithm, denied per thousand of the crawl and of the burst, longest wait.
+const POLICIES: [(&str, &str, u64, u64, u64); 6] = [
+    ("fixed-window 60/1m", "fixed-window", 310, 820, 59_812_000),
+    ("sliding-log 60/1m", "sliding-log", 345, 861, 58_120_444),
+    ("sliding-counter 60/1m", "sliding-counter", 338, 858, 31_200_000),
+    ("token-bucket 1/s burst 20", "token-bucket", 372, 890, 998_000),
+    ("gcra 1/s burst 20", "gcra", 372, 890, 998_001),
+    ("sliding-log 60/1m grain 1s", "sliding-log", 349, 863, 59_000_000),
+];
+
+const SUBJECTS: [(&str, u64); 14] = [
+    ("2001:db8:85a3:8d3:1319:8a2e:370:7348", 30),
+    ("203.0.113.9", 22),
+    ("2001:db8:0:1::dead:beef", 13),
+    ("198.51.100.77", 9),
+    ("192.0.2.41", 7),
+    ("2001:db8::ff00:42:8329", 5),
+    ("198.51.100.3", 4),
+    ("203.0.113.200", 3),
+    ("192.0.2.9", 2),
+    ("203.0.113.17", 1),
+    ("192.0.2.118", 1),
+    ("2001:db8:2:7::1", 1),
+    ("198.51.100.250", 1),
+    ("192.0.2.55", 1),
+];
+
+/// A day of a site: quiet at night, a crawler all day, a burst in the afternoon.
+pub(crate) fn day() -> Report {
+    let policies: Vec<_> = POLICIES.iter().map(|policy| day_policy(*policy)).collect();
+    let requests = policies[0].requests();
+    Report {
+        source: Source {
+            inputs: vec!["access.log".into()],
+            formats: vec!["combined".into()],
+            lines: requests + 12,
+            malformed: 12,
+            requests,
+            cost: requests,
+            subjects: 3_201,
+            by: "ip".into(),
+            cost_of: "1".into(),
+            order: "time".into(),
+            first: Some(START + 4_210_000),
+            last: Some(START + 1_439 * MINUTE + 58_000_000),
+        },
+        policies,
+        suggestions: vec![],
+    }
+}
+
+fn day_policy(
+    (policy, algorithm, crawl, burst, wait): (&str, &str, u64, u64, u64),
+) -> PolicyReport {
+    let mut timeline = Timeline { start: START, step: 5 * MINUTE, ..Timeline::default() };
+    let mut noise = 88_172_645_463_325_252_u64;
+    for step in 0_u64..288 {
+        noise ^= noise << 13;
+        noise ^= noise >> 7;
+        noise ^= noise << 17;
+        let light = 144 - step.abs_diff(170).min(140);
+        let visitors = 90 + light * 5 + noise % (40 + light);
+        let crawler = if step % 48 < 5 { 60 + noise % 30 } else { 0 };
+        let attack = if (186..192).contains(&step) { 900 + noise % 700 } else { 0 };
+        let denied = crawler * crawl / 3_000 + attack * burst / 1_000;
+        timeline.admitted.push(visitors + crawler + attack - denied);
+        timeline.denied.push(denied);
+    }
+    let admitted = timeline.admitted.iter().sum();
+    let denied: u64 = timeline.denied.iter().sum();
+    let offenders = SUBJECTS.iter().map(|(subject, part)| Offender {
+        subject: (*subject).into(),
+        requests: denied * part / 100 + 900 - crawl,
+        denied: denied * part / 100 + 1,
+    });
+    let offenders: Vec<_> = offenders.take(10 + (crawl % 5) as usize).collect();
+    PolicyReport {
+        policy: policy.into(),
+        algorithm: algorithm.into(),
+        admitted,
+        denied,
+        cost_admitted: admitted,
+        cost_denied: denied,
+        never: 0,
+        subjects_denied: crawl / 10,
+        longest_wait: Some(wait),
+        offenders,
+        timeline,
+    }
+}
+
+/// The day with answers to `--suggest 99.9`.
+pub(crate) fn suggesting() -> Report {
+    let limits = [("fixed-window", 212), ("sliding-log", 187), ("token-bucket", 1_204)];
+    let suggestion = |(algorithm, limit): (&str, u64)| Suggestion {
+        algorithm: algorithm.into(),
+        policy: format!("{algorithm} {limit}/1m"),
+        limit,
+        asked: "99.9".into(),
+        subjects_content: 3_198,
+        subjects: 3_201,
+    };
+    Report { suggestions: limits.map(suggestion).into(), ..day() }
+}
+
+/// Nothing was read.
+pub(crate) fn empty() -> Report {
+    let policy = PolicyReport {
+        policy: "sliding-log 60/1m".into(),
+        algorithm: "sliding-log".into(),
+        ..PolicyReport::default()
+    };
+    Report {
+        source: Source {
+            inputs: vec!["-".into()],
+            by: "ip".into(),
+            cost_of: "1".into(),
+            order: "time".into(),
+            ..Source::default()
+        },
+        policies: vec![policy],
+        suggestions: vec![],
+    }
+}
+
+/// One request, admitted by one policy.
+pub(crate) fn one_request() -> Report {
+    let mut report = empty();
+    let source = &mut report.source;
+    (source.lines, source.requests, source.cost, source.subjects) = (1, 1, 1, 1);
+    (source.first, source.last) = (Some(START), Some(START));
+    report.policies[0].admitted = 1;
+    report.policies[0].timeline =
+        Timeline { start: START, step: 1_000_000, admitted: vec![1], denied: vec![0] };
+    report
+}
+
+/// A day on which nobody was denied.
+pub(crate) fn none_denied() -> Report {
+    let mut report = day();
+    for policy in &mut report.policies {
+        policy.admitted += policy.denied;
+        (policy.denied, policy.cost_denied, policy.subjects_denied) = (0, 0, 0);
+        policy.longest_wait = None;
+        policy.offenders.clear();
+        let timeline = &mut policy.timeline;
+        for (admitted, denied) in timeline.admitted.iter_mut().zip(&mut timeline.denied) {
+            *admitted += std::mem::take(denied);
+        }
+    }
+    report
+}
+
+/// A day on which everything was denied, as every request costs more than the policies grant.
+pub(crate) fn all_denied() -> Report {
+    let mut report = day();
+    report.source.cost_of = "ContextTokens+GeneratedTokens".into();
+    report.source.cost = report.source.requests * 2_311;
+    for policy in &mut report.policies {
+        policy.denied += std::mem::take(&mut policy.admitted);
+        policy.never = policy.denied;
+        (policy.cost_admitted, policy.cost_denied) = (0, policy.denied * 2_311);
+        policy.subjects_denied = 3_201;
+        policy.longest_wait = None;
+        let timeline = &mut policy.timeline;
+        for (admitted, denied) in timeline.admitted.iter_mut().zip(&mut timeline.denied) {
+            *denied += std::mem::take(admitted);
+        }
+    }
+    report
+}
+
+/// Twelve policies, one with a very long text, over 512 steps.
+pub(crate) fn twelve_policies() -> Report {
+    let mut report = day();
+    report.policies.extend(report.policies.clone());
+    report.policies[7].policy =
+        "sliding-log 100000/24h grain 15m block for 15m after a refusal, shadow".into();
+    for policy in &mut report.policies {
+        let timeline = &mut policy.timeline;
+        timeline.step = 60 * MINUTE;
+        timeline.admitted.resize(512, 77);
+        timeline.denied.resize(512, 0);
+        timeline.denied[500] = 1;
+    }
+    report.source.last = Some(START + 512 * 60 * MINUTE);
+    report
+}
+
+/// Text that attacks whatever shows it.
+pub(crate) const HOSTILE: [&str; 6] = [
+    "<script>alert(1)</script>",
+    "\"onmouseover=\"alert(1)\" '><img src=x onerror=alert(1)>",
+    "\u{1b}]0;owned\u{7}\u{1b}[2J\r\nroot\u{9b}31m",
+    "user\u{202e}gnp.exe\u{2066}\u{200b}\u{feff}",
+    "</style></title></svg>&lt;b&gt;&#0;",
+    "\u{0}\u{7f}\u{85}\u{2028}日本語 משתמש 👩‍💻",
+];
+
+/// A day in which every text is hostile, and some are very long.
+pub(crate) fn hostile() -> Report {
+    let mut report = suggesting();
+    report.source.inputs = HOSTILE.map(String::from).into();
+    report.source.formats = HOSTILE.map(String::from).into();
+    (report.source.by, report.source.cost_of) = (HOSTILE[0].into(), HOSTILE[2].into());
+    report.source.order = HOSTILE[3].into();
+    report.policies.truncate(2);
+    for policy in &mut report.policies {
+        policy.policy = HOSTILE.concat();
+        policy.algorithm = HOSTILE[0].into();
+        for (index, one) in policy.offenders.iter_mut().enumerate() {
+            one.subject = match HOSTILE.get(index) {
+                Some(subject) => (*subject).into(),
+                None => format!("{index}{}", "very-long-subject-".repeat(60)),
+            };
+        }
+    }
+    for one in &mut report.suggestions {
+        (one.algorithm, one.policy) = (HOSTILE[0].into(), HOSTILE[1].into());
+        one.asked = HOSTILE[4].into();
+    }
+    report
+}
+
+/// All of them, by name.
+pub(crate) fn all() -> Vec<(&'static str, Report)> {
+    let one_policy = Report { policies: day().policies[..1].to_vec(), ..day() };
+    vec![
+        ("day", day()),
+        ("suggesting", suggesting()),
+        ("empty", empty()),
+        ("no-policy", Report { policies: vec![], ..day() }),
+        ("default", Report::default()),
+        ("one-request", one_request()),
+        ("one-policy", one_policy),
+        ("none-denied", none_denied()),
+        ("all-denied", all_denied()),
+        ("twelve-policies", twelve_policies()),
+        ("hostile", hostile()),
+    ]
+}

@@ -1,0 +1,136 @@
+//! The JSON document: its shape, exact numbers, and ASCII.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tidegate::report::{Offender, PolicyReport, Report, Source, Suggestion, Timeline, json};
+
+use super::{arbitrary, fixtures};
+
+fn document(report: &Report) -> String {
+    let mut document = Vec::new();
+    json::write(report, &mut document).expect("a vector takes everything");
+    String::from_utf8(document).expect("ASCII")
+}
+
+fn small() -> Report {
+    Report {
+        source: Source {
+            inputs: vec!["access.log".into()],
+            formats: vec!["combined".into()],
+            lines: 10,
+            malformed: 1,
+            requests: 9,
+            cost: 9,
+            subjects: 2,
+            by: "ip".into(),
+            cost_of: "1".into(),
+            order: "time".into(),
+            first: Some(fixtures::START),
+            last: None,
+        },
+        policies: vec![PolicyReport {
+            policy: "sliding-log 3/1m".into(),
+            algorithm: "sliding-log".into(),
+            admitted: 6,
+            denied: 3,
+            cost_admitted: 6,
+            cost_denied: u64::MAX,
+            never: 0,
+            subjects_denied: 1,
+            longest_wait: Some(59_000_000),
+            offenders: vec![Offender { subject: "2001:db8::1".into(), requests: 6, denied: 3 }],
+            timeline: Timeline {
+                start: fixtures::START,
+                step: 5_000_000,
+                admitted: vec![4, 2],
+                denied: vec![1, 2],
+            },
+        }],
+        suggestions: vec![Suggestion {
+            algorithm: "sliding-log".into(),
+            policy: "sliding-log 6/1m".into(),
+            limit: 6,
+            asked: "99.9".into(),
+            subjects_content: 2,
+            subjects: 2,
+        }],
+    }
+}
+
+#[test]
+fn the_document_has_the_shape_that_is_promised() {
+    let document: Value = serde_json::from_str(&document(&small())).unwrap();
+    assert_eq!(
+        document,
+        json!({
+            "version": 1,
+            "source": {
+                "inputs": ["access.log"], "formats": ["combined"],
+                "lines": 10, "malformed": 1, "requests": 9, "cost": 9, "subjects": 2,
+                "by": "ip", "cost_of": "1", "order": "time",
+                "first_us": 1_762_128_000_000_000_u64, "last_us": null,
+            },
+            "policies": [{
+                "policy": "sliding-log 3/1m", "algorithm": "sliding-log",
+                "admitted": 6, "denied": 3, "cost_admitted": 6, "cost_denied": u64::MAX,
+                "never": 0, "subjects_denied": 1, "longest_wait_us": 59_000_000,
+                "offenders": [{"subject": "2001:db8::1", "requests": 6, "denied": 3}],
+                "timeline": {
+                    "start_us": 1_762_128_000_000_000_u64, "step_us": 5_000_000,
+                    "admitted": [4, 2], "denied": [1, 2],
+                },
+            }],
+            "suggestions": [{
+                "algorithm": "sliding-log", "policy": "sliding-log 6/1m", "limit": 6,
+                "asked": "99.9", "subjects_content": 2, "subjects": 2,
+            }],
+        })
+    );
+}
+
+#[test]
+fn the_version_comes_first_and_a_line_is_a_document() {
+    let document = document(&small());
+    assert!(document.starts_with("{\"version\":1,\"source\":{"));
+    assert!(document.ends_with("]}\n"));
+    assert_eq!(document.lines().count(), 1);
+}
+
+#[test]
+fn large_numbers_stay_integers() {
+    assert!(document(&small()).contains("\"cost_denied\":18446744073709551615,"));
+}
+
+#[test]
+fn a_broken_pipe_is_told_as_one() {
+    struct Closed;
+    impl std::io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let error = json::write(&small(), &mut Closed).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_report_is_printable_ascii_that_reads_back_as_it_was(report in arbitrary::report()) {
+        let document = document(&report);
+        let line = document.strip_suffix('\n').unwrap();
+        prop_assert!(line.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+        let read: Value = serde_json::from_str(line).unwrap();
+        let inputs: Vec<_> = read["source"]["inputs"].as_array().unwrap().iter().collect();
+        prop_assert_eq!(inputs, report.source.inputs.iter().collect::<Vec<_>>());
+        for (read, policy) in read["policies"].as_array().unwrap().iter().zip(&report.policies) {
+            prop_assert_eq!(&read["policy"], &policy.policy);
+            prop_assert_eq!(&read["denied"], policy.denied);
+            prop_assert_eq!(&read["timeline"]["denied"], &json!(policy.timeline.denied));
+        }
+    }
+}

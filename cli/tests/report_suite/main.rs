@@ -1,0 +1,15 @@
+//! How reports are shown: the table, the JSON document and the page.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what the tests call fails by panicking, too"
+)]
+
+mod arbitrary;
+mod fixtures;
+mod html;
+mod json;
+mod markup;
+mod table;
+mod text;

@@ -1,0 +1,154 @@
+use tidegate::trace::Format;
+
+use super::*;
+
+const MAY_17: u64 = 1_431_857_103_000_000;
+
+const COMBINED: &str = r#"83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 203023 "http://example.com/" "Mozilla/5.0 (X11)""#;
+
+fn one(line: &str, options: &Options) -> (u64, String, u64) {
+    let mut found = records(line, options);
+    assert_eq!(found.len(), 1, "{line}");
+    found.remove(0)
+}
+
+#[test]
+fn a_combined_line_is_read() {
+    assert_eq!(one(COMBINED, &Options::default()), (MAY_17, "83.149.9.216".into(), 1));
+    assert_eq!(one(COMBINED, &costing("bytes")), (MAY_17, "83.149.9.216".into(), 203_023));
+    let (_, summary) = read(COMBINED, &Options::default()).unwrap();
+    assert_eq!(summary.files[0].format, Some(Format::AccessLog));
+    assert_eq!(summary.files[0].subject.as_deref(), Some("ip"));
+}
+
+#[test]
+fn a_common_line_is_read_and_no_bytes_are_none() {
+    let line = r#"2001:db8::1 - frank [17/May/2015:11:05:03 +0100] "GET / HTTP/1.0" 304 -"#;
+    assert_eq!(one(line, &costing("bytes")), (MAY_17, "2001:db8::1".into(), 0));
+}
+
+#[test]
+fn every_field_can_be_the_subject() {
+    let line = format!("{} \"extra\" 0.003", COMBINED.replace(" - - ", " me alice "));
+    for (field, value) in [
+        ("ip", "83.149.9.216"),
+        ("ident", "me"),
+        ("user", "alice"),
+        ("vhost", "-"),
+        ("request", "GET /a HTTP/1.1"),
+        ("method", "GET"),
+        ("path", "/a"),
+        ("status", "200"),
+        ("bytes", "203023"),
+        ("referer", "http://example.com/"),
+        ("agent", "Mozilla/5.0 (X11)"),
+        ("time", "17/May/2015:10:05:03 +0000"),
+        ("all", "all"),
+    ] {
+        assert_eq!(one(&line, &by(field)).1, value, "{field}");
+    }
+}
+
+#[test]
+fn lines_without_a_user_are_one_subject() {
+    assert_eq!(one(COMBINED, &by("user")).1, "-");
+}
+
+#[test]
+fn a_user_may_hold_spaces_and_brackets() {
+    let line = COMBINED.replace(" - - ", " - A [B] [1 C ");
+    assert_eq!(one(&line, &by("user")), (MAY_17, "A [B] [1 C".into(), 1));
+    assert_eq!(one(&line, &by("ip")).1, "83.149.9.216");
+}
+
+#[test]
+fn a_virtual_host_in_front_is_not_the_address() {
+    let line = format!("www.example.com:443 {COMBINED}");
+    assert_eq!(one(&line, &by("ip")).1, "83.149.9.216");
+    assert_eq!(one(&line, &by("vhost")).1, "www.example.com:443");
+    let address = COMBINED.replace("83.149.9.216 - - ", "2001:db8::1 - John Smith ");
+    assert_eq!(one(&address, &by("ip")).1, "2001:db8::1");
+    assert_eq!(one(&address, &by("user")).1, "John Smith");
+}
+
+#[test]
+fn quotes_in_the_request_do_not_end_it() {
+    for request in [
+        r#"GET /\"x\" 1"#,
+        r#"GET /\" 404 5 "#,
+        r#"GET /"x" HTTP/1.1"#,
+        r#"\"\\"#,
+        "",
+        "-",
+        "\\x16\\x03",
+        "[1]",
+    ] {
+        let line = COMBINED.replace("GET /a HTTP/1.1", request);
+        assert_eq!(one(&line, &by("request")).1, request);
+        assert_eq!(one(&line, &costing("bytes")).2, 203_023, "{request}");
+    }
+}
+
+#[test]
+fn a_last_quote_that_is_never_closed_harms_nobody() {
+    let line = COMBINED.strip_suffix('"').unwrap();
+    assert_eq!(one(line, &by("ip")), (MAY_17, "83.149.9.216".into(), 1));
+    assert_eq!(one(line, &by("agent")).1, "Mozilla/5.0 (X11)");
+    let after_bytes = COMBINED.split(" \"http").next().unwrap();
+    assert_eq!(one(&format!("{after_bytes} \""), &by("ip")).0, MAY_17);
+}
+
+#[test]
+fn bytes_that_are_no_utf8_do_not_matter() {
+    let mut line = COMBINED.as_bytes().to_vec();
+    line.splice(52..52, [0xff, 0xfe, 0x00]);
+    assert_eq!(records(&line, &Options::default()).len(), 1);
+}
+
+#[test]
+fn lines_that_are_not_whole_are_malformed_and_say_why() {
+    for (damage, wanted) in [
+        (COMBINED.replace(" - - [", " ["), "there are not three fields before the time"),
+        (COMBINED.replace('[', "("), "there is no time in brackets"),
+        (COMBINED.replace("May", "Mai"), "`17/Mai/2015:10:05:03 +0000` is no time"),
+        (COMBINED.replace("17/May", "31/Jun"), "`31/Jun/2015:10:05:03 +0000` is no time"),
+        (COMBINED.replace(":03 ", ":61 "), "`17/May/2015:10:05:61 +0000` is no time"),
+        (COMBINED.replace("2015", "1969"), "the time `17/May/1969:10:05:03 +0000` is before 1970"),
+        (COMBINED.replace("] \"GET", "] GET"), "there is no quoted request behind the time"),
+        (
+            COMBINED.replace(" 200 ", " 20 "),
+            "there is no status and number of bytes behind the request",
+        ),
+        (
+            COMBINED.replace("203023", "-203"),
+            "there is no status and number of bytes behind the request",
+        ),
+        (COMBINED[..60].to_owned(), "the quote around the request is never closed"),
+    ] {
+        let text = format!("{COMBINED}\n{damage}\n");
+        assert_eq!(reason(text, &Options::default()), wanted, "{damage}");
+    }
+}
+
+#[test]
+fn a_field_that_no_access_log_has_is_an_error() {
+    let message = error(COMBINED, &costing("tokens"));
+    assert!(message.starts_with(
+        "input: there is no field `tokens` for the cost; the fields are `time`, `ip`"
+    ));
+}
+
+#[test]
+fn other_notations_of_time_may_stand_in_the_brackets() {
+    for time in ["2015-05-17T10:05:03+00:00", "1431857103.000", "17/May/2015:10:05:03.0001 +0000"] {
+        let line = COMBINED.replace("17/May/2015:10:05:03 +0000", time);
+        assert_eq!(one(&line, &by("ip")).0 / 1_000_000, MAY_17 / 1_000_000, "{time}");
+    }
+}
+
+#[test]
+fn lines_before_the_first_good_one_do_not_hide_the_format() {
+    let text = format!("Server starting, please wait\n\n{COMBINED}\r\n");
+    let (kept, summary) = read(text, &Options::default()).unwrap();
+    assert_eq!((kept.records.len(), summary.malformed), (1, 1));
+}

@@ -1,0 +1,57 @@
+use tidegate::trace::ErrorKind;
+
+use super::*;
+
+const GOOD: &str = "::1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n";
+
+#[test]
+fn malformed_lines_are_counted_and_the_first_few_kept() {
+    let text = format!("{GOOD}{}{GOOD}", "bad \x1b[31m\n".repeat(7));
+    let (kept, summary) = read(text, &Options::default()).unwrap();
+    assert_eq!((kept.records.len(), summary.records, summary.malformed), (2, 2, 7));
+    assert_eq!((summary.files[0].records, summary.files[0].malformed), (2, 7));
+    let lines: Vec<u64> = summary.first_malformed.iter().map(|line| line.line).collect();
+    assert_eq!(lines, [2, 3, 4, 5, 6]);
+    assert_eq!(summary.first_malformed[0].excerpt, "bad \\u{1b}[31m");
+    assert_eq!(summary.first_malformed[0].file, "input");
+}
+
+#[test]
+fn a_strict_reading_ends_at_the_first() {
+    let options = Options { strict: true, ..Options::default() };
+    let failed = read(format!("{GOOD}\n{GOOD}bad\n"), &options).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Malformed);
+    assert_eq!(failed.to_string(), "input:4: there is no time in brackets: bad");
+}
+
+#[test]
+fn a_line_that_is_too_long_is_skipped_without_being_held() {
+    let long = "x".repeat((16 << 20) + 1);
+    for text in [format!("{GOOD}{long}\n{GOOD}"), format!("{GOOD}{GOOD}{long}")] {
+        let (kept, summary) = read(text, &Options::default()).unwrap();
+        assert_eq!((kept.records.len(), summary.malformed), (2, 1));
+        let line = &summary.first_malformed[0];
+        assert_eq!(line.reason, "the line is longer than 16 MiB");
+        assert_eq!(line.excerpt.chars().count(), 121);
+    }
+}
+
+#[test]
+fn the_longest_line_is_read() {
+    let agent = "x".repeat((16 << 20) - GOOD.len() - 5);
+    let text = format!("{GOOD}{} \"-\" \"{agent}\n{GOOD}", GOOD.trim_end());
+    assert_eq!(records(text, &Options::default()).len(), 3);
+}
+
+#[test]
+fn what_is_in_no_known_format_is_an_error_that_shows_how_it_begins() {
+    for text in ["hello\nworld\n", "a,b,c\n1,2,3\n", "\u{0}\u{1}\u{2}", "\n\n\nhello"] {
+        assert!(read(text, &Options::default()).is_err(), "{text:?}");
+    }
+    let message = error("hello\x07 world\n", &Options::default());
+    assert_eq!(
+        message,
+        "input: this is no access log, no JSON lines, no CSV or TSV with a header; \
+         it begins with `hello\\u{7} world`"
+    );
+}
