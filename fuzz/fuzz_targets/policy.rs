@@ -1,0 +1,16 @@
+//! Any text is a policy that prints and reads back as itself, or an error that points into it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate_core::Policy;
+
+fuzz_target!(|text: &str| {
+    match text.parse::<Policy>() {
+        Ok(policy) => assert_eq!(policy.to_string().parse::<Policy>().as_ref(), Ok(&policy)),
+        Err(error) => {
+            let span = error.span().expect("an error of the parser points somewhere");
+            assert!(text.get(span).is_some());
+            assert_eq!(format!("{error:#}").lines().count(), 3);
+        }
+    }
+});

@@ -1,0 +1,38 @@
+//! Any bytes are read as a trace or refused, in order of time, with nothing counted twice.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate::trace::{Error, Input, Options, Order, Record, Sink, Subjects, replay_in_order};
+
+#[derive(Default)]
+struct Checked {
+    last: u64,
+    records: u64,
+}
+
+impl Sink for Checked {
+    type Error = Error;
+
+    fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Error> {
+        assert!(record.time >= self.last, "time steps back");
+        assert!(subjects.get(record.subject).is_some());
+        self.last = record.time;
+        self.records += 1;
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    for order in [Order::Time, Order::File] {
+        let mut sink = Checked::default();
+        let inputs = vec![Input::once("fuzz", std::io::Cursor::new(data.to_vec()))];
+        if let Ok(summary) = replay_in_order(inputs, &Options::default(), order, &mut sink) {
+            assert_eq!(summary.records, sink.records);
+            assert!(summary.first_malformed.len() as u64 <= summary.malformed);
+        }
+    }
+});
