@@ -153,7 +153,10 @@ fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
         ("gcra 5/1m shadow shadow", "shadow", "twice"),
         (": gcra 5/1m", ":", "no name before the colon"),
         ("a b: gcra 5/1m", "a b", "' '"),
-        ("x: gcra 0/1m", "x: gcra 0/1m", "the rate is 0"),
+        ("x: gcra 0/1m", "0/1m", "the rate is 0"),
+        ("gcra 5/1m shadow burst 0", "0", "the burst is 0"),
+        ("sliding-log 5/1m grain 2m block 1h", "2m", "longer than the window"),
+        ("gcra 1/1d burst 30000", "gcra 1/1d burst 30000", "to fill"),
         ("gcra 5/1m block 0s", "0s", "at least 1us"),
     ] {
         let (message, span) = misread(text);

@@ -25,12 +25,35 @@ pub struct PolicyError(Box<Inner>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Inner {
     message: String,
+    part: Part,
     place: Option<(String, Range<usize>)>,
+}
+
+/// Which part of a policy an error is about, so that the parser can point at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Several together, or none in particular.
+    Whole,
+    Name,
+    /// The limit and the window, or the refill and the period.
+    Rate,
+    Burst,
+    Grain,
 }
 
 impl PolicyError {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { message: message.into(), place: None }))
+        Self(Box::new(Inner { message: message.into(), part: Part::Whole, place: None }))
+    }
+
+    /// The same error, which is about this part.
+    pub(super) fn about(mut self, part: Part) -> Self {
+        self.0.part = part;
+        self
+    }
+
+    pub(super) fn part(&self) -> Part {
+        self.0.part
     }
 
     /// The same error, pointing at a word of `text`.

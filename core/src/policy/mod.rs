@@ -66,7 +66,7 @@ impl Policy {
     /// If the name is not 1 to [`MAX_NAME`] ASCII letters, digits, `_`, `-` or `.`; or if the
     /// algorithm's numbers are outside of the bounds under which every decision is exact.
     pub fn new(name: &str, algorithm: impl Into<Algorithm>) -> Result<Self, PolicyError> {
-        check_name(name)?;
+        check_name(name).map_err(|error| error.about(error::Part::Name))?;
         let algorithm = algorithm.into();
         let rule = Rule::new(&algorithm)?;
         let name_hash = stable_hash([name.as_bytes()]);

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::error::Part;
 use super::spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
 use super::{Policy, PolicyError, span};
 use crate::algorithm::fixed_window::Start;
@@ -27,7 +28,7 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        Parser { text, at: 0 }.policy()
+        Parser { text, at: 0, rate: None, burst: None, grain: None }.policy()
     }
 }
 
@@ -40,6 +41,10 @@ struct Word<'t> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
+    /// Where the values stand that a policy may be refused for.
+    rate: Option<Range<usize>>,
+    burst: Option<Range<usize>>,
+    grain: Option<Range<usize>>,
 }
 
 impl<'t> Parser<'t> {
@@ -56,16 +61,22 @@ impl<'t> Parser<'t> {
             }
             seen.push(word.text);
             match word.text {
-                "block" => block = Some(self.span("block")?),
+                "block" => block = Some(self.block()?),
                 "shadow" => shadow = true,
                 _ => algorithm = self.option(algorithm, &word)?,
             }
         }
-        let whole = Word { text: self.text, span: all };
         let name_or_keyword = name.as_ref().map_or(algorithm.keyword(), |word| word.text);
-        let place = name.as_ref().filter(|word| super::check_name(word.text).is_err());
-        let mut policy = Policy::new(name_or_keyword, algorithm)
-            .map_err(|error| error.at(self.text, place.unwrap_or(&whole).span.clone()))?;
+        let mut policy = Policy::new(name_or_keyword, algorithm).map_err(|error| {
+            let place = match error.part() {
+                Part::Whole => None,
+                Part::Name => name.map(|word| word.span),
+                Part::Rate => self.rate,
+                Part::Burst => self.burst,
+                Part::Grain => self.grain,
+            };
+            error.at(self.text, place.unwrap_or(all))
+        })?;
         if let Some(block) = block {
             policy = policy.block_for(block)?;
         }
@@ -120,10 +131,10 @@ impl<'t> Parser<'t> {
             (Algorithm::FixedWindow(spec), "anchored") if spec.start == Start::Aligned => {
                 spec.anchored().into()
             }
-            (Algorithm::SlidingLog(spec), "grain") => spec.grain(self.span("grain")?).into(),
-            (Algorithm::TokenBucket(spec), "burst") => spec.burst(self.count("burst")?).into(),
+            (Algorithm::SlidingLog(spec), "grain") => spec.grain(self.grain()?).into(),
+            (Algorithm::TokenBucket(spec), "burst") => spec.burst(self.burst()?).into(),
             (Algorithm::TokenBucket(spec), "by-interval") => spec.by_interval().into(),
-            (Algorithm::Gcra(spec), "burst") => spec.burst(self.count("burst")?).into(),
+            (Algorithm::Gcra(spec), "burst") => spec.burst(self.burst()?).into(),
             (algorithm, _) => return Err(self.unknown_option(&algorithm, word)),
         })
     }
@@ -156,6 +167,7 @@ impl<'t> Parser<'t> {
     /// `100/1m`.
     fn rate(&mut self) -> Result<(u64, Duration), PolicyError> {
         let word = self.expect("a rate, such as `100/1m`")?;
+        self.rate = Some(word.span.clone());
         let Some(slash) = word.text.find('/') else {
             return Err(self.error(
                 &word,
@@ -175,13 +187,20 @@ impl<'t> Parser<'t> {
         Ok((self.number(&count_word)?, self.duration(&period_word)?))
     }
 
-    fn count(&mut self, option: &str) -> Result<u64, PolicyError> {
-        let word = self.expect(&format!("a number after `{option}`"))?;
+    fn burst(&mut self) -> Result<u64, PolicyError> {
+        let word = self.expect("a number after `burst`")?;
+        self.burst = Some(word.span.clone());
         self.number(&word)
     }
 
-    fn span(&mut self, option: &str) -> Result<Duration, PolicyError> {
-        let word = self.expect(&format!("a span of time after `{option}`, such as `15m`"))?;
+    fn grain(&mut self) -> Result<Duration, PolicyError> {
+        let word = self.expect("a span of time after `grain`, such as `1s`")?;
+        self.grain = Some(word.span.clone());
+        self.duration(&word)
+    }
+
+    fn block(&mut self) -> Result<Duration, PolicyError> {
+        let word = self.expect("a span of time after `block`, such as `15m`")?;
         self.duration(&word)
     }
 

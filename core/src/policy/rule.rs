@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::error::Part;
 use super::spec::{self, Algorithm};
 use super::{PolicyError, check_exact, show_micros, span};
 use crate::algorithm::fixed_window::{FixedWindow, Start};
@@ -136,13 +137,15 @@ fn fixed_window(spec: &spec::FixedWindow) -> Result<FixedWindow, PolicyError> {
 fn sliding_log(spec: &spec::SlidingLog) -> Result<SlidingLog, PolicyError> {
     let limit = check_exact("limit", spec.limit)?;
     let window = span::check("window", spec.window)?;
-    let grain = spec.grain.map_or(Ok(0), |grain| span::check("grain", grain))?;
+    let grain = spec.grain.map_or(Ok(0), |grain| span::check("grain", grain));
+    let grain = grain.map_err(|error| error.about(Part::Grain))?;
     if grain > window {
         return Err(PolicyError::new(format!(
             "the grain {} is longer than the window {}",
             show_micros(grain),
             show_micros(window),
-        )));
+        ))
+        .about(Part::Grain));
     }
     let rule = SlidingLog { limit, window, grain };
     let (records, most) = (most_records(&rule), spec::SlidingLog::MAX_RECORDS);
@@ -214,16 +217,18 @@ fn interval_bucket(spec: &spec::TokenBucket) -> Result<IntervalBucket, PolicyErr
 
 fn check_refill(count: u64) -> Result<u64, PolicyError> {
     if count == 0 {
-        return Err(PolicyError::new("the rate is 0; a bucket refills with at least 1 per period"));
+        let error = PolicyError::new("the rate is 0; a bucket refills with at least 1 per period");
+        return Err(error.about(Part::Rate));
     }
-    check_exact("rate", count)
+    check_exact("rate", count).map_err(|error| error.about(Part::Rate))
 }
 
 fn check_burst(burst: u64) -> Result<u64, PolicyError> {
     if burst == 0 {
-        return Err(PolicyError::new("the burst is 0; a bucket holds at least 1"));
+        let error = PolicyError::new("the burst is 0; a bucket holds at least 1");
+        return Err(error.about(Part::Burst));
     }
-    check_exact("burst", burst)
+    check_exact("burst", burst).map_err(|error| error.about(Part::Burst))
 }
 
 fn check_recovery(micros: Option<u64>) -> Result<(), PolicyError> {
