@@ -76,6 +76,11 @@ impl<S: Store> FaultyStore<S> {
         self.state().calls
     }
 
+    /// How many calls and answers wait to be delivered.
+    pub fn on_the_way(&self) -> usize {
+        self.state().on_the_way.len()
+    }
+
     /// Delivers the calls and answers that are on the way, in the order in which they were sent.
     pub async fn deliver(&self) {
         let letters = std::mem::take(&mut self.state().on_the_way);
