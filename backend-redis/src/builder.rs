@@ -1,0 +1,236 @@
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode};
+use tidegate_core::{Clock, Error, ErrorKind};
+use tokio::sync::Mutex;
+
+use crate::link::Link;
+use crate::redis_store::{Inner, RedisStore};
+use crate::source::{Source, Target};
+use crate::wire::Keys;
+
+/// How a [`RedisStore`] shall be.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_redis::RedisStore;
+///
+/// let store = RedisStore::builder()
+///     .sentinel(["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"], "limits")
+///     .user("tidegate", "secret")
+///     .database(2)
+///     .prefix("shop")
+///     .response_timeout(Duration::from_millis(50))
+///     .build()?; // connects at the first call
+/// # Ok::<(), tidegate_redis::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct RedisStoreBuilder {
+    url: String,
+    sentinel: Option<(Vec<String>, String)>,
+    user: Option<(String, String)>,
+    database: Option<u16>,
+    prefix: String,
+    connections: usize,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    script_free: bool,
+    clock: Option<Arc<dyn Clock>>,
+    #[cfg(feature = "tls")]
+    root_certificates: Option<Vec<u8>>,
+}
+
+impl RedisStoreBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            url: "redis://127.0.0.1".to_owned(),
+            sentinel: None,
+            user: None,
+            database: None,
+            prefix: "tidegate".to_owned(),
+            connections: 1,
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_millis(500),
+            script_free: false,
+            clock: None,
+            #[cfg(feature = "tls")]
+            root_certificates: None,
+        }
+    }
+
+    /// The server, as in [`RedisStore::connect`]. Default: `redis://127.0.0.1`.
+    ///
+    /// Together with [`sentinel`](Self::sentinel), its scheme, user, password and database are those
+    /// to use with the primary; its host and port are not used.
+    pub fn url(self, url: impl Into<String>) -> Self {
+        Self { url: url.into(), ..self }
+    }
+
+    /// Asks these Sentinels, by their URLs, which server is the primary of the group of that name;
+    /// and asks again whenever the connection was lost, or the server takes no more writes.
+    pub fn sentinel(
+        self,
+        urls: impl IntoIterator<Item = impl Into<String>>,
+        primary: impl Into<String>,
+    ) -> Self {
+        let urls = urls.into_iter().map(Into::into).collect();
+        Self { sentinel: Some((urls, primary.into())), ..self }
+    }
+
+    /// The ACL user and its password, instead of those in the URL.
+    ///
+    /// The user needs the commands EVALSHA, EVAL, TIME, GET, MGET, PSETEX, EXISTS, PTTL, PEXPIRE,
+    /// UNLINK, LINDEX, LSET, LTRIM and RPUSH, all of them, on keys that begin with the prefix.
+    pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: Some((name.into(), password.into())), ..self }
+    }
+
+    /// The database, instead of the one in the URL.
+    pub fn database(self, number: u16) -> Self {
+        Self { database: Some(number), ..self }
+    }
+
+    /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    /// How many connections to use in turn, at least 1. Default: 1, which carries any number of
+    /// calls at once; more help where one core is not enough to read and write them all.
+    pub fn connections(self, connections: usize) -> Self {
+        Self { connections: connections.max(1), ..self }
+    }
+
+    /// How long connecting may take, asking the Sentinels included. Default: 1 s.
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        Self { connect_timeout: timeout, ..self }
+    }
+
+    /// How long to wait for an answer. Default: 500 ms. After that the call fails with
+    /// [`ErrorKind::Timeout`], and whether it was charged is not known.
+    pub fn response_timeout(self, timeout: Duration) -> Self {
+        Self { response_timeout: timeout, ..self }
+    }
+
+    /// Trusts the certificates that these ones sign (PEM), instead of those of the system. Not for the
+    /// servers of a Sentinel group.
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
+        Self { root_certificates: Some(pem.into()), ..self }
+    }
+
+    /// Uses no scripts, for where there are none, as behind some proxies: only fixed windows,
+    /// aligned or phased, by plain commands in MULTI and EXEC. See [the front
+    /// page](crate#without-scripts).
+    pub fn script_free(self) -> Self {
+        Self { script_free: true, ..self }
+    }
+
+    /// The clock that counts instead of the server's, for tests. What is written lives an hour
+    /// longer than the states matter, as real time must not end what virtual time does not.
+    #[cfg(feature = "testing")]
+    pub fn clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Some(Arc::new(clock)), ..self }
+    }
+
+    /// The store. It does not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidCall`] if a URL is none, or there is no Sentinel among no URLs.
+    pub fn build(self) -> Result<RedisStore, Error> {
+        let source = Arc::new(Source {
+            target: self.target()?,
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.response_timeout,
+        });
+        Ok(RedisStore(Arc::new(Inner {
+            keys: Keys::new(&self.prefix),
+            links: (0..self.connections).map(|_| Link::new(Arc::clone(&source))).collect(),
+            next_link: AtomicUsize::new(0),
+            script_free: self.script_free,
+            clock: self.clock,
+        })))
+    }
+
+    fn target(&self) -> Result<Target, Error> {
+        let info = self.connection_info().map_err(|error| invalid("URL", error))?;
+        #[cfg(feature = "tls")]
+        choose_cryptography();
+        let Some((urls, primary)) = &self.sentinel else {
+            let client = self.client(info).map_err(|error| invalid("URL", error))?;
+            return Ok(Target::Server(client));
+        };
+        let group = Sentinel::build(urls.iter().map(String::as_str).collect())
+            .map_err(|error| invalid("Sentinel URLs", error))?;
+        let node = SentinelNodeConnectionInfo::default()
+            .set_redis_connection_info(info.redis_settings().clone());
+        let node = if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+            node.set_tls_mode(TlsMode::Secure)
+        } else {
+            node
+        };
+        Ok(Target::Sentinel { group: Mutex::new(group), primary: primary.clone(), node })
+    }
+
+    #[cfg(feature = "tls")]
+    fn client(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
+        match &self.root_certificates {
+            Some(pem) => Client::build_with_tls(
+                info,
+                redis::TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) },
+            ),
+            None => Client::open(info),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn client(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
+        Client::open(info)
+    }
+
+    fn connection_info(&self) -> Result<ConnectionInfo, RedisError> {
+        let info = self.url.as_str().into_connection_info()?;
+        let mut settings = info.redis_settings().clone();
+        if let Some((name, password)) = &self.user {
+            settings = settings.set_username(name).set_password(password);
+        }
+        if let Some(database) = self.database {
+            settings = settings.set_db(i64::from(database));
+        }
+        Ok(info.set_redis_settings(settings))
+    }
+}
+
+/// Without a choice rustls would panic; what the application has chosen already stays.
+#[cfg(feature = "tls")]
+fn choose_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Somebody else may just have chosen: then there is a choice.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+fn invalid(what: &str, error: RedisError) -> Error {
+    // The URL itself may hold a password.
+    Error::new(ErrorKind::InvalidCall, format!("the {what} cannot be used: {error}"))
+        .with_source(error)
+}
+
+impl std::fmt::Debug for RedisStoreBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the URL and the user: they may hold passwords.
+        f.debug_struct("RedisStoreBuilder")
+            .field("prefix", &self.prefix)
+            .field("database", &self.database)
+            .field("connections", &self.connections)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("script_free", &self.script_free)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,109 @@
+//! From what Redis and the connection say to what the caller can do.
+
+use redis::{ErrorKind as RedisKind, RedisError};
+use tidegate_core::{Error, ErrorKind};
+
+/// The error of a call.
+pub(crate) fn of_call(error: RedisError) -> Error {
+    Error::new(kind_of(&error), format!("Redis: {error}")).with_source(error)
+}
+
+/// The error of an attempt to connect: nothing has been sent.
+pub(crate) fn of_connecting(error: &RedisError) -> Error {
+    let kind = match kind_of(error) {
+        kind @ (ErrorKind::Busy | ErrorKind::UnsupportedServer) => kind,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, format!("cannot connect to Redis: {error}")).with_source(error.clone())
+}
+
+fn kind_of(error: &RedisError) -> ErrorKind {
+    if error.is_timeout() {
+        return ErrorKind::Timeout;
+    }
+    match error.kind() {
+        RedisKind::Io
+        | RedisKind::AuthenticationFailed
+        | RedisKind::MasterNameNotFoundBySentinel
+        | RedisKind::NoValidReplicasFoundBySentinel => ErrorKind::Unavailable,
+        RedisKind::InvalidClientConfig | RedisKind::RESP3NotSupported => {
+            ErrorKind::UnsupportedServer
+        }
+        _ => match (error.code(), error.clone().into_server_errors()) {
+            (Some(code), _) => kind_of_code(code, error.detail().unwrap_or_default()),
+            // Of several commands, the first that failed.
+            (None, Some(errors)) => errors.first().map_or(ErrorKind::Protocol, |(_, error)| {
+                kind_of_code(error.code(), error.details().unwrap_or_default())
+            }),
+            (None, None) => ErrorKind::Protocol,
+        },
+    }
+}
+
+/// By the word that the server's errors begin with.
+fn kind_of_code(code: &str, detail: &str) -> ErrorKind {
+    match code {
+        "READONLY" | "MISCONF" | "NOREPLICAS" | "MASTERDOWN" => ErrorKind::ReadOnly,
+        "BUSY" | "LOADING" | "TRYAGAIN" => ErrorKind::Busy,
+        "OOM" => ErrorKind::OutOfMemory,
+        "WRONGTYPE" => ErrorKind::ForeignValue,
+        "NOAUTH" | "WRONGPASS" | "CLUSTERDOWN" => ErrorKind::Unavailable,
+        "NOPERM" | "MOVED" | "ASK" | "CROSSSLOT" => ErrorKind::UnsupportedServer,
+        "ERR" => kind_of_text(detail),
+        _ => ErrorKind::Protocol,
+    }
+}
+
+fn kind_of_text(detail: &str) -> ErrorKind {
+    // Before version 7, what goes wrong within a script is told within another error.
+    if let Some((_, within)) = detail.split_once(": -") {
+        let (code, rest) = within.split_once(' ').unwrap_or((within, ""));
+        if code != "ERR" && code.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return kind_of_code(code, rest);
+        }
+    }
+    let lacks = [
+        "unknown command",
+        "non deterministic",
+        "nonexistent global variable",
+        "user executing the script can't",
+    ];
+    if lacks.iter().any(|text| detail.contains(text)) {
+        return ErrorKind::UnsupportedServer;
+    }
+    if detail.contains("max number of clients") {
+        return ErrorKind::Unavailable;
+    }
+    ErrorKind::Protocol
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_tells_what_to_do() {
+        for (code, detail, kind) in [
+            ("READONLY", "You can't write against a read only replica.", ErrorKind::ReadOnly),
+            ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Busy),
+            ("OOM", "command not allowed when used memory > 'maxmemory'.", ErrorKind::OutOfMemory),
+            ("ERR", "unknown command 'EVALSHA'", ErrorKind::UnsupportedServer),
+            (
+                "ERR",
+                "Error running script (call to f_1): @user_script:7: @user_script: 7: -OOM command \
+                 not allowed when used memory > 'maxmemory'.",
+                ErrorKind::OutOfMemory,
+            ),
+            (
+                "ERR",
+                "Error running script (call to f_1): @user_script:7: -READONLY You can't write",
+                ErrorKind::ReadOnly,
+            ),
+            ("ERR", "max number of clients reached", ErrorKind::Unavailable),
+            ("ERR", "Error running script: something else", ErrorKind::Protocol),
+            ("NOVEL", "", ErrorKind::Protocol),
+        ] {
+            assert_eq!(kind_of_code(code, detail), kind, "{code} {detail}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The Redis backend of Tidegate: exact rate limits that all processes share, decided on in Lua by the
+//! server's own clock, in one round trip.
+//!
+//! ```no_run
+//! use tidegate_redis::{Limiter, RedisStore};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::connect("redis://127.0.0.1:6379")?; // does not connect yet
+//! let limiter = Limiter::new(
+//!     store,
+//!     ["burst: token-bucket 10/1s burst 20".parse()?, "day: sliding-counter 10000/1d".parse()?],
+//! )?;
+//! let decision = limiter.acquire("alice").await?; // one script call, both or none
+//! if let Some(seconds) = decision.retry_after_secs() {
+//!     println!("429, Retry-After: {seconds}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything of `tidegate-core` is here as well, so that an application names one dependency. The
+//! decisions are those of `tidegate-memory`, to the microsecond.
+//!
+//! | to | look at |
+//! |---|---|
+//! | choose a server, a Sentinel group, a user, timeouts | [`RedisStoreBuilder`] |
+//! | decide on many calls in one round trip | [`Store::decide_many`] |
+//! | know what an error means | [below](#errors) |
+//! | read the keys with `redis-cli` | [below](#keys-and-values) |
+//! | do without scripts | [below](#without-scripts) |
+//! | send the requests oneself | [`wire`] |
+//!
+//! # The server
+//!
+//! Redis from 6.2 on, or Valkey. A call needs a tokio runtime. Its connections are made at the first
+//! call, shared by all callers, and made anew when they were lost; while the server is away, calls
+//! fail at once, but for one attempt now and then. With Sentinel, each new connection asks for the
+//! primary again, and a server that takes no more writes is left.
+//!
+//! A failover of Redis may lose the last writes, as replicas lag behind: what was admitted in that
+//! moment may be admitted again. That is the one bound on exactness that no client can lift.
+//!
+//! # Errors
+//!
+//! An error is never a denial. **A call is sent once.** If its answer is lost, whether it was charged is
+//! not known, and it is not sent again: at most one charge per call. Only a server that does not know
+//! the script (`NOSCRIPT`) gets the call again, with the script: it has done nothing.
+//!
+//! | [`ErrorKind`] | what happened | charged? |
+//! |---|---|---|
+//! | `Timeout` | no answer within [`response_timeout`](RedisStoreBuilder::response_timeout) | not known |
+//! | `Unavailable` | no connection, or it was lost, or the password is wrong | not known |
+//! | `ReadOnly` | READONLY, MISCONF, NOREPLICAS: a replica, or a server that cannot save | no |
+//! | `Busy` | BUSY, LOADING, TRYAGAIN | no |
+//! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
+//! | `ForeignValue` | what lies under the key is not ours; it was left as it is | no |
+//! | `UnsupportedServer` | no scripts, no permission, a cluster | no |
+//! | `Protocol` | an answer that makes no sense | not known |
+//!
+//! A script checks all that can fail before its first write, and writes a state and its expiry in one
+//! step.
+//!
+//! # Keys and values
+//!
+//! All of a state, its block included, lies under one key, named by [`wire::Keys`]:
+//! `prefix:policy:{subject}`, or `prefix:policy:{tenant}:subject`. It lives until the state has
+//! recovered or the block is over, whichever is later, rounded up to a millisecond. (What a penalty
+//! or a block is added to keeps the longer of both lives.) A value is a string of one byte that tells
+//! its kind, and of integers of seven bytes, little-endian; times are microseconds since 1970:
+//!
+//! | kind | of | then |
+//! |---|---|---|
+//! | `90` | nothing but a block | |
+//! | `91`, `92`, `93` | fixed window: aligned, phased, anchored | window, end of the current one, count |
+//! | `94` | sliding log | window, grain, total that is gone, total before the first record, number of sealed chunks (two bytes); then for each record its time and the running total |
+//! | `95` | sliding counter | window, end of the current one, previous count, current count |
+//! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in |
+//! | `97` | bucket by intervals | period, start of the current one, debt |
+//!
+//! With a block the kind is greater by `20`, and the value ends in the time until which it blocks. A log
+//! that may need more than 128 records is a list: its last element is the value, with the newest
+//! records, and those before it are sealed chunks of 128 records, each led by the total before it. So
+//! a decision reads and writes a few kilobytes at most, however long the log.
+//!
+//! # Without scripts
+//!
+//! Behind a proxy that passes no scripts, [`script_free`](RedisStoreBuilder::script_free) does with GET,
+//! INCRBY and PEXPIRE in MULTI and EXEC, in two or three round trips: fixed windows only, aligned or
+//! phased, that do not block; acquire, peek and reset only. Everything else is
+//! [`ErrorKind::Unsupported`], policies already when a [`Limiter`] is built. Never more than the limit is
+//! admitted; of calls that race for the last of it, each may be refused. Each window has a key of its
+//! own, which lives ten seconds longer than the window.
+
+mod builder;
+mod error;
+mod link;
+mod redis_store;
+mod script_free;
+mod source;
+pub mod wire;
+
+pub use builder::RedisStoreBuilder;
+pub use redis_store::RedisStore;
+pub use tidegate_core::*;

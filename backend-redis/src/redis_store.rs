@@ -1,0 +1,171 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redis::Cmd;
+use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+
+use crate::builder::RedisStoreBuilder;
+use crate::error;
+use crate::link::{Link, is_unknown_script};
+use crate::script_free;
+use crate::wire::{Batch, Keys, Request};
+
+/// States on one Redis, or on the primary of a Sentinel group, decided on by scripts in one round
+/// trip. See the [crate's front page](crate).
+///
+/// Cheap to clone: clones share the connections.
+#[derive(Debug, Clone)]
+pub struct RedisStore(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) keys: Keys,
+    pub(crate) links: Box<[Link]>,
+    pub(crate) next_link: AtomicUsize,
+    /// Whether plain commands have to do.
+    pub(crate) script_free: bool,
+    /// Only in tests; else the server's clock counts.
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+}
+
+impl RedisStore {
+    /// A store on the server at `url`: `redis://[user:password@]host[:port][/database]`, `rediss://…`
+    /// for TLS, or `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`.
+    ///
+    /// Does not connect yet: that happens at the first call, and again whenever the connection was
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidCall`] if this is no such URL.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().url(url).build()
+    }
+
+    /// A store with settings of one's own.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::new()
+    }
+
+    async fn decide_one(&self, call: Call<'_>) -> Result<Decision, Error> {
+        if self.0.script_free {
+            return script_free::decide(&self.0, &call).await;
+        }
+        let request = Request::new(&self.0.keys, &call)?;
+        let mut decisions = self.0.send(request).await?;
+        decisions.pop().unwrap_or_else(|| Err(no_answer()))
+    }
+
+    async fn decide_each(&self, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
+        let mut answers = Vec::with_capacity(calls.len());
+        if self.0.script_free {
+            for call in calls {
+                answers.push(self.decide_one(*call).await);
+            }
+            return answers;
+        }
+        let mut rest = calls;
+        while !rest.is_empty() {
+            rest = self.decide_some(rest, &mut answers).await;
+        }
+        answers
+    }
+
+    /// Decides on the first calls, as many as fit in one script call, and gives back the others.
+    async fn decide_some<'c, 'a>(
+        &self,
+        calls: &'c [Call<'a>],
+        answers: &mut Vec<Result<Decision, Error>>,
+    ) -> &'c [Call<'a>] {
+        let mut batch = Batch::new(&self.0.keys);
+        let mut wrong = vec![];
+        for call in calls {
+            if batch.is_full() {
+                break;
+            }
+            wrong.push(batch.add_call(call).err());
+        }
+        let sent = wrong.len();
+        let decided = if batch.is_empty() { Ok(vec![]) } else { self.0.send(batch.finish()).await };
+        let mut decided = decided.map(Vec::into_iter);
+        answers.extend(wrong.into_iter().map(|wrong| match (wrong, &mut decided) {
+            (Some(error), _) => Err(error),
+            (None, Ok(decided)) => decided.next().unwrap_or_else(|| Err(no_answer())),
+            // The error of the whole is that of each.
+            (None, Err(error)) => Err(Error::new(error.kind(), format!("in a batch: {error}"))),
+        }));
+        &calls[sent..]
+    }
+}
+
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Protocol, "the script left out a call")
+}
+
+impl Inner {
+    /// Sends a request once. Only if the server does not know the script, so that nothing has been
+    /// done, it is sent again, with the script.
+    async fn send(&self, request: Request<'_>) -> Result<Vec<Result<Decision, Error>>, Error> {
+        let request = match &self.clock {
+            Some(clock) => request.at(clock.now()),
+            None => request,
+        };
+        let link = self.link();
+        let mut live = link.connection().await?;
+        let mut answer = link.send::<Vec<u8>>(&mut live, &request.by_name()).await;
+        if answer.as_ref().is_err_and(is_unknown_script) {
+            answer = link.send(&mut live, &request.in_full()).await;
+        }
+        request.read(&answer.map_err(error::of_call)?)
+    }
+
+    /// The next of the connections, in turn.
+    pub(crate) fn link(&self) -> &Link {
+        let turn = self.next_link.fetch_add(1, Ordering::Relaxed);
+        &self.links[turn % self.links.len()]
+    }
+
+    pub(crate) async fn now(&self) -> Result<Timestamp, Error> {
+        if let Some(clock) = &self.clock {
+            return Ok(clock.now());
+        }
+        let link = self.link();
+        let mut live = link.connection().await?;
+        let (seconds, micros): (u64, u64) = link
+            .send(&mut live, &Cmd::new().arg("TIME").to_owned())
+            .await
+            .map_err(error::of_call)?;
+        Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
+    }
+}
+
+impl Store for RedisStore {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::later(self.decide_one(call))
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        Answer::later(self.decide_each(calls))
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::later(self.0.now())
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        if self.0.script_free { script_free::supports(policy) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("links", &self.links)
+            .field("script_free", &self.script_free)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}

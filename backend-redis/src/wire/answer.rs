@@ -1,0 +1,124 @@
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::algorithm::{
+    Level, fixed_window, interval_bucket, sliding_counter, token_bucket,
+};
+use tidegate_core::policy::{Rule, Shape};
+use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Verdict, Wait};
+
+use super::asked::Asked;
+use super::bytes::Reader;
+
+/// Reads what a script says to a call; `None` if that makes no sense.
+pub(super) fn read(
+    asked: &Asked<'_>,
+    now: u64,
+    reader: &mut Reader<'_>,
+) -> Option<Result<Decision, Error>> {
+    let foreign = usize::from(reader.byte()?);
+    if foreign > 0 {
+        let (charge, _) = asked.charges.get(foreign - 1)?;
+        return Some(Err(foreign_value(charge)));
+    }
+    let mut booked = 0;
+    let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
+    for (charge, cost) in &asked.charges {
+        let said = Said::read(reader)?;
+        if !charge.policy.is_shadow() {
+            booked = booked.max(said.numbers[2]);
+        }
+        // These answer as a peek of no cost would.
+        let cost = if asked.answers_as_a_peek() { 0 } else { *cost };
+        verdicts.push(said.verdict(charge, cost, now)?);
+    }
+    let decision = asked.answer(&verdicts);
+    let is_booked = matches!(asked.operation, Operation::Reserve { .. }) && decision.is_allowed();
+    let wait = Duration::from_micros(if is_booked { booked } else { 0 });
+    Some(Ok(decision.booked_in(wait)))
+}
+
+fn foreign_value(charge: &Charge<'_>) -> Error {
+    Error::new(
+        ErrorKind::ForeignValue,
+        format!(
+            "under the key of `{}` for this subject lies something that is not Tidegate's; it was \
+             left as it is",
+            charge.policy.name()
+        ),
+    )
+}
+
+/// What a script says to a charge: what is decided, and what is taken now, in the policy's numbers.
+/// All else follows from that, by the same functions that every other store computes with.
+struct Said {
+    outcome: Outcome,
+    blocked_until: u64,
+    numbers: [u64; 3],
+}
+
+impl Said {
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let outcome = match reader.byte()? {
+            0 => Outcome::Allowed,
+            1 => Outcome::Denied,
+            2 => Outcome::Blocked,
+            _ => return None,
+        };
+        let blocked_until = reader.number()?;
+        let numbers = [reader.number()?, reader.number()?, reader.number()?];
+        Some(Self { outcome, blocked_until, numbers })
+    }
+
+    fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {
+        let (wait, Level { remaining, recovers_at }) = self.weigh(charge, cost, now)?;
+        let blocked = Wait::until(self.blocked_until, now);
+        let remaining = if blocked.is_now() { remaining } else { 0 };
+        let retry = if self.outcome == Outcome::Allowed { Wait::NOW } else { wait.max(blocked) };
+        let reset = recovers_at.max(self.blocked_until).saturating_sub(now);
+        let verdict = Verdict::new(self.outcome, charge.policy.limit(), remaining, retry, reset);
+        Some(verdict.in_shadow(charge.policy.is_shadow()))
+    }
+
+    fn weigh(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
+        let [a, b, c] = self.numbers;
+        Some(match charge.policy.rule() {
+            Rule::FixedWindow(rule) => {
+                let state = (a > 0).then_some(fixed_window::State { ends: a, count: b });
+                (rule.wait(state, cost, now), rule.level(state, now))
+            }
+            Rule::SlidingLog(_) => self.weigh_log(charge, cost, now)?,
+            Rule::SlidingCounter(rule) => {
+                let state = sliding_counter::State { ends: a, previous: b, current: c };
+                let state = (a > 0).then_some(state);
+                (rule.wait(state, cost, now), rule.level(state, now))
+            }
+            Rule::TokenBucket(rule) => {
+                let state = (b > 0).then_some(token_bucket::State { time: a, debt: b });
+                (rule.wait(state, cost, now), rule.level(state, now))
+            }
+            Rule::IntervalBucket(rule) => {
+                let state = (b > 0).then_some(interval_bucket::State { anchor: a, debt: b });
+                (rule.wait(state, cost, now), rule.level(state, now))
+            }
+            _ => return None,
+        })
+    }
+
+    /// Of a log not the records come back, but their sum, the newest, and the one that has to go
+    /// before the cost is admitted.
+    fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
+        let [sum, newest, frees] = self.numbers;
+        let Shape::SlidingLog(window, _) = charge.policy.rule().shape() else {
+            return None;
+        };
+        let limit = charge.policy.limit();
+        let wait = match limit.checked_sub(cost) {
+            None => Wait::NEVER,
+            Some(most_before) if sum <= most_before => Wait::NOW,
+            Some(_) => Wait::until(frees.saturating_add(window), now),
+        };
+        let recovers_at = if sum > 0 { newest.saturating_add(window) } else { now };
+        Some((wait, Level { remaining: limit.saturating_sub(sum), recovers_at }))
+    }
+}

@@ -1,0 +1,57 @@
+use smallvec::SmallVec;
+use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
+
+/// A call as a script is asked: with one charge for each key.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) operation: Operation,
+    /// The charges to different keys, with the sums of the costs to each.
+    pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
+    /// For each charge of the call, which of those it belongs to; empty where it is one to one.
+    places: SmallVec<[usize; 1]>,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(call: &Call<'a>) -> Result<Self, Error> {
+        call.check()?;
+        let Call { operation, charges } = *call;
+        if let (1, Some(charge)) = (charges.len(), charges.get(0)) {
+            let charges = SmallVec::from_buf([(charge, charge.cost)]);
+            return Ok(Self { operation, charges, places: SmallVec::new() });
+        }
+        Ok(Self::summed(operation, charges))
+    }
+
+    fn summed(operation: Operation, all: Charges<'a>) -> Self {
+        let mut charges: SmallVec<[(Charge<'a>, u64); 1]> = SmallVec::new();
+        let mut places = SmallVec::new();
+        for charge in all.iter() {
+            match charges.iter().position(|(other, _)| other.same_key(&charge)) {
+                Some(place) => {
+                    charges[place].1 = charges[place].1.saturating_add(charge.cost);
+                    places.push(place);
+                }
+                None => {
+                    places.push(charges.len());
+                    charges.push((charge, charge.cost));
+                }
+            }
+        }
+        Self { operation, charges, places }
+    }
+
+    /// Whether the verdicts are those of a peek of no cost afterwards.
+    pub(super) fn answers_as_a_peek(&self) -> bool {
+        matches!(self.operation, Operation::Refund | Operation::Reset | Operation::Block { .. })
+    }
+
+    /// The decision, of one verdict for each of `charges`.
+    pub(crate) fn answer(&self, verdicts: &[Verdict]) -> Decision {
+        match &self.places[..] {
+            [] => Decision::new(verdicts.iter().copied()),
+            places => {
+                Decision::new(places.iter().filter_map(|&place| verdicts.get(place).copied()))
+            }
+        }
+    }
+}

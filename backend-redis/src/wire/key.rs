@@ -1,0 +1,122 @@
+use tidegate_core::Charge;
+
+/// Names the keys: `prefix:policy:{tag}`, and `:subject` behind it if there is a tenant.
+///
+/// The tag, which decides the slot in a cluster, is the tenant, or else the subject. Whatever is not
+/// a printable ASCII character, and `{`, `}`, `:` and `%`, is written as `%` and two hexadecimal
+/// digits; an empty tag is written as `%`. So no two inputs share a key, and none chooses its slot.
+///
+/// ```
+/// use tidegate_redis::{Charge, Policy};
+/// use tidegate_redis::wire::Keys;
+///
+/// let keys = Keys::new("tidegate");
+/// let api: Policy = "api: fixed-window 10/1s".parse()?;
+/// assert_eq!(keys.of(&Charge::new(&api, "alice")), b"tidegate:api:{alice}");
+/// assert_eq!(keys.of(&Charge::new(&api, "a:b").tenant("acme")), b"tidegate:api:{acme}:a%3Ab");
+/// # Ok::<(), tidegate_redis::PolicyError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Keys {
+    /// The prefix and its colon.
+    prefix: Vec<u8>,
+}
+
+impl Keys {
+    /// Keys that begin with a prefix, which may have colons in it; braces and what is not printable
+    /// are escaped.
+    #[must_use]
+    pub fn new(prefix: &str) -> Self {
+        let mut escaped = vec![];
+        for part in prefix.split_inclusive(':') {
+            let (part, colon) = part.strip_suffix(':').map_or((part, ""), |part| (part, ":"));
+            escape(part.as_bytes(), &mut escaped);
+            escaped.extend_from_slice(colon.as_bytes());
+        }
+        escaped.push(b':');
+        Self { prefix: escaped }
+    }
+
+    /// The key of a charge.
+    #[must_use]
+    pub fn of(&self, charge: &Charge<'_>) -> Vec<u8> {
+        let (name, tag) = (charge.policy.name(), charge.slot_key());
+        let most = self.prefix.len() + name.len() + tag.len() + charge.subject.len() + 5;
+        let mut key = Vec::with_capacity(most);
+        key.extend_from_slice(&self.prefix);
+        key.extend_from_slice(name.as_bytes());
+        key.extend_from_slice(b":{");
+        if tag.is_empty() {
+            key.push(b'%');
+        }
+        escape(tag, &mut key);
+        key.push(b'}');
+        if !charge.tenant.is_empty() {
+            key.push(b':');
+            escape(charge.subject, &mut key);
+        }
+        key
+    }
+}
+
+fn escape(bytes: &[u8], into: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in bytes {
+        if byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}' | b':' | b'%') {
+            into.push(byte);
+        } else {
+            let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+            into.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_core::Policy;
+    use tidegate_testkit::generate::{confusable_pair, hostile_subject};
+
+    use super::*;
+
+    fn key(name: &str, tenant: &[u8], subject: &[u8]) -> Vec<u8> {
+        let policy: Policy = format!("{name}: fixed-window 1/1s").parse().unwrap();
+        Keys::new("tidegate").of(&Charge::new(&policy, subject).tenant(tenant))
+    }
+
+    #[test]
+    fn only_what_is_special_is_escaped() {
+        assert_eq!(key("p", b"", b"alice@x.org"), b"tidegate:p:{alice@x.org}");
+        assert_eq!(key("p", b"", b""), b"tidegate:p:{%}");
+        assert_eq!(key("p", b"", b"%"), b"tidegate:p:{%25}");
+        assert_eq!(key("p", b"t{1}", b""), b"tidegate:p:{t%7B1%7D}:");
+        assert_eq!(key("p", b"", b"\0 \xff"), b"tidegate:p:{%00%20%FF}");
+    }
+
+    #[test]
+    fn a_prefix_keeps_its_colons_and_chooses_no_slot() {
+        let policy: Policy = "p: fixed-window 1/1s".parse().unwrap();
+        let key = Keys::new("app:{x}:").of(&Charge::new(&policy, "s"));
+        assert_eq!(key, b"app:%7Bx%7D::p:{s}");
+    }
+
+    proptest! {
+        #[test]
+        fn b17_no_two_inputs_share_a_key([a, b] in confusable_pair()) {
+            prop_assert_ne!(key("p", &a.0, &a.1), key("p", &b.0, &b.1));
+        }
+
+        #[test]
+        fn b17_no_subject_chooses_its_slot(tenant in hostile_subject(), subject in hostile_subject()) {
+            let key = key("p", &tenant, &subject);
+            let tag = &key[b"tidegate:p:{".len()..];
+            let end = tag.iter().position(|&byte| byte == b'}').unwrap();
+            prop_assert!(end > 0);
+            let opened = tag[..end].contains(&b'{');
+            let closed_again = tag[end + 1..].contains(&b'}');
+            prop_assert!(!opened && !closed_again);
+            let printable = key.iter().all(u8::is_ascii_graphic);
+            prop_assert!(printable);
+        }
+    }
+}

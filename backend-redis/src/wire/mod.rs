@@ -1,0 +1,16 @@
+//! What goes over the wire: keys, scripts, requests and answers.
+//!
+//! Apart from the connection, so that a store that routes its calls itself, as one over Redis
+//! Cluster, sends the same requests. [`RedisStore`](crate::RedisStore) needs none of this.
+
+mod answer;
+mod asked;
+mod bytes;
+mod key;
+mod numbers;
+mod request;
+pub mod scripts;
+
+pub(crate) use asked::Asked;
+pub use key::Keys;
+pub use request::{Batch, Request};

@@ -1,0 +1,63 @@
+use tidegate_core::algorithm::fixed_window::Start;
+use tidegate_core::policy::Shape;
+use tidegate_core::{Algorithm, Charge, Policy};
+
+use super::scripts::Rule;
+
+/// What a script has to know of a charge's policy: its rule and that rule's four numbers.
+pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
+    let policy = charge.policy;
+    let limit = policy.limit();
+    Some(match policy.rule().shape() {
+        Shape::FixedWindow(start, window) => {
+            let (phase, kind) = match start {
+                Start::Aligned => (0, 0x91),
+                Start::Phased => (charge.phase() % window, 0x92),
+                Start::Anchored => (0, 0x93),
+            };
+            (Rule::FixedWindow, [limit, window, phase, kind])
+        }
+        Shape::SlidingLog(window, grain) => {
+            (Rule::SlidingLog, [limit, window, grain, u64::from(is_long(policy))])
+        }
+        Shape::SlidingCounter(window) => {
+            let tick = policy.rule().tick();
+            (Rule::SlidingCounter, [limit, window / tick, tick, 0])
+        }
+        Shape::TokenBucket => {
+            let (refill, period) = rate(policy)?;
+            let tick = policy.rule().tick();
+            let ticks = period / tick;
+            let common = gcd(refill, ticks);
+            (Rule::TokenBucket, [limit, ticks / common, refill / common, tick])
+        }
+        Shape::IntervalBucket(period) => {
+            (Rule::IntervalBucket, [limit, rate(policy)?.0, period, 0])
+        }
+        _ => return None,
+    })
+}
+
+/// Whether a log may need more records than one chunk, and so is kept as a list.
+fn is_long(policy: &Policy) -> bool {
+    const CHUNK: u64 = 128;
+    policy.rule().most_records() > CHUNK
+}
+
+/// How much comes back to a bucket, and in how many microseconds.
+fn rate(policy: &Policy) -> Option<(u64, u64)> {
+    let (refill, period) = match policy.algorithm() {
+        Algorithm::TokenBucket(bucket) => (bucket.refill(), bucket.period()),
+        Algorithm::Gcra(bucket) => (bucket.refill(), bucket.period()),
+        _ => return None,
+    };
+    Some((refill, u64::try_from(period.as_micros()).ok()?))
+}
+
+/// Euclid's algorithm; a policy has no zero here.
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a.max(1)
+}

@@ -1,0 +1,272 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::Cmd;
+use smallvec::SmallVec;
+use tidegate_core::algorithm::fixed_window::Start;
+use tidegate_core::policy::Shape;
+use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Timestamp};
+
+use super::answer;
+use super::asked::Asked;
+use super::bytes::{Reader, put};
+use super::key::Keys;
+use super::numbers::numbers;
+use super::scripts::{self, Rule, Script};
+
+/// One script call: the decisions on one call, or on several.
+#[derive(Debug)]
+pub struct Request<'a> {
+    script: &'static Script,
+    keys: Vec<Vec<u8>>,
+    arguments: Vec<u8>,
+    /// Only in tests: the time to decide at.
+    time: Option<Vec<u8>>,
+    calls: SmallVec<[Asked<'a>; 1]>,
+}
+
+impl<'a> Request<'a> {
+    /// A request for one call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Call::check`].
+    pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
+        let asked = Asked::new(call)?;
+        if let Some(one) = Self::one(keys, &asked) {
+            return one.map(|request| Self { calls: SmallVec::from_buf([asked]), ..request });
+        }
+        let mut request = Batch::new(keys);
+        request.add(asked)?;
+        Ok(request.finish())
+    }
+
+    /// A request for the shortest script, if it suits.
+    fn one(keys: &Keys, asked: &Asked<'a>) -> Option<Result<Self, Error>> {
+        let (does, span) = what(asked.operation);
+        let (ACQUIRE | PEEK, [(charge, cost)]) = (does, &asked.charges[..]) else {
+            return None;
+        };
+        let build = || {
+            let (rule, numbers) = known(charge)?;
+            let mut arguments = Vec::with_capacity(50);
+            arguments.push(does);
+            put(&mut arguments, span);
+            put_charge(&mut arguments, charge, *cost, numbers);
+            Ok(Self {
+                script: scripts::one(rule, start_of(charge)),
+                keys: vec![keys.of(charge)],
+                arguments,
+                time: None,
+                calls: SmallVec::new(),
+            })
+        };
+        Some(build())
+    }
+
+    /// The same request, decided as if the server's clock showed this time. For tests: what is
+    /// written lives an hour longer than the states matter.
+    #[must_use]
+    pub fn at(mut self, time: Timestamp) -> Self {
+        let mut bytes = vec![];
+        put(&mut bytes, time.as_micros());
+        self.time = Some(bytes);
+        self
+    }
+
+    /// The keys, none of them twice.
+    #[must_use]
+    pub fn keys(&self) -> &[Vec<u8>] {
+        &self.keys
+    }
+
+    /// The command that calls the script by its name: what to send first.
+    #[must_use]
+    pub fn by_name(&self) -> Cmd {
+        self.command("EVALSHA", self.script.sha())
+    }
+
+    /// The command that brings the script along: what to send if the server does not know the name.
+    /// Nothing has been charged then.
+    #[must_use]
+    pub fn in_full(&self) -> Cmd {
+        self.command("EVAL", self.script.code())
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = Cmd::with_capacity(
+            5 + self.keys.len(),
+            script.len()
+                + self.arguments.len()
+                + self.keys.iter().map(Vec::len).sum::<usize>()
+                + 48,
+        );
+        command.arg(name).arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(&key[..]);
+        }
+        command.arg(&self.arguments[..]);
+        if let Some(time) = &self.time {
+            command.arg(&time[..]);
+        }
+        command
+    }
+
+    /// What the script's answer says to each call.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Protocol`] if the answer makes no sense; per call,
+    /// [`ErrorKind::ForeignValue`].
+    pub fn read(&self, answer: &[u8]) -> Result<Vec<Result<Decision, Error>>, Error> {
+        let mut reader = Reader(answer);
+        let read = |reader: &mut Reader<'_>| {
+            let now = reader.number()?;
+            let decisions = self.calls.iter().map(|asked| answer::read(asked, now, reader));
+            decisions.collect::<Option<Vec<_>>>().filter(|_| reader.0.is_empty())
+        };
+        read(&mut reader).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Protocol,
+                format!("the script answered {} bytes that make no sense", answer.len()),
+            )
+        })
+    }
+}
+
+/// A request for any number of calls, as it is put together.
+#[derive(Debug)]
+pub struct Batch<'a, 'k> {
+    names: &'k Keys,
+    numbers: HashMap<Vec<u8>, u16>,
+    keys: Vec<Vec<u8>>,
+    key_bytes: usize,
+    arguments: Vec<u8>,
+    calls: SmallVec<[Asked<'a>; 1]>,
+}
+
+impl<'a, 'k> Batch<'a, 'k> {
+    /// The most keys of a request: a script can hold no more than some thousands at once.
+    const MOST_KEYS: usize = 1024;
+    /// The most bytes of keys in a request of several calls.
+    const MOST_BYTES: usize = 1 << 20;
+
+    /// An empty one.
+    #[must_use]
+    pub fn new(names: &'k Keys) -> Self {
+        Self {
+            names,
+            numbers: HashMap::new(),
+            keys: vec![],
+            key_bytes: 0,
+            arguments: vec![],
+            calls: SmallVec::new(),
+        }
+    }
+
+    /// Adds a call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Call::check`]. Nothing was added then.
+    pub fn add_call(&mut self, call: &Call<'a>) -> Result<(), Error> {
+        self.add(Asked::new(call)?)
+    }
+
+    /// Whether another call would make the request too large for one script call.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.keys.len() + tidegate_core::call::MAX_CHARGES > Self::MOST_KEYS
+            || self.key_bytes > Self::MOST_BYTES
+    }
+
+    /// Whether there is no call.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    fn add(&mut self, asked: Asked<'a>) -> Result<(), Error> {
+        let known: SmallVec<[_; 4]> =
+            asked.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
+        let (does, span) = what(asked.operation);
+        // A call has at most 64 charges.
+        let count = u8::try_from(asked.charges.len()).unwrap_or(u8::MAX);
+        self.arguments.extend_from_slice(&[does, count]);
+        put(&mut self.arguments, span);
+        for ((charge, cost), (rule, numbers)) in asked.charges.iter().zip(known) {
+            let number = self.number_of(self.names.of(charge));
+            self.arguments.extend_from_slice(&number.to_le_bytes());
+            self.arguments.extend_from_slice(&[rule as u8, u8::from(charge.policy.is_shadow())]);
+            put_charge(&mut self.arguments, charge, *cost, numbers);
+        }
+        self.calls.push(asked);
+        Ok(())
+    }
+
+    /// The place of a key among the keys, counted from 1 as in Lua.
+    fn number_of(&mut self, key: Vec<u8>) -> u16 {
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        self.key_bytes += key.len();
+        self.keys.push(key.clone());
+        // There are at most `MOST_KEYS`.
+        let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
+        self.numbers.insert(key, number);
+        number
+    }
+
+    /// The request.
+    #[must_use]
+    pub fn finish(self) -> Request<'a> {
+        let Self { keys, arguments, calls, .. } = self;
+        Request { script: scripts::many(), keys, arguments, time: None, calls }
+    }
+}
+
+const ACQUIRE: u8 = 1;
+const PEEK: u8 = 2;
+const REFUND: u8 = 3;
+const RESET: u8 = 4;
+const BLOCK: u8 = 5;
+
+/// What a script calls the operation, and its span: the longest wait, or the length of a block.
+fn what(operation: Operation) -> (u8, u64) {
+    match operation {
+        Operation::Acquire => (ACQUIRE, 0),
+        Operation::Reserve { max_wait } => (ACQUIRE, micros(max_wait, 0)),
+        Operation::Refund => (REFUND, 0),
+        Operation::Reset => (RESET, 0),
+        Operation::Block { span } => (BLOCK, micros(span, 999)),
+        // What is asked only looks.
+        _ => (PEEK, 0),
+    }
+}
+
+fn start_of(charge: &Charge<'_>) -> Start {
+    match charge.policy.rule().shape() {
+        Shape::FixedWindow(start, _) => start,
+        _ => Start::Aligned,
+    }
+}
+
+fn micros(span: Duration, round_up: u128) -> u64 {
+    u64::try_from((span.as_nanos() + round_up) / 1_000).unwrap_or(u64::MAX).min(MAX_SPAN)
+}
+
+fn known(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
+    numbers(charge).ok_or_else(|| {
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("`{}` is of an algorithm that this version has no script for", charge.policy),
+        )
+    })
+}
+
+fn put_charge(bytes: &mut Vec<u8>, charge: &Charge<'_>, cost: u64, numbers: [u64; 4]) {
+    put(bytes, cost);
+    let penalty = charge.policy.blocks_for().unwrap_or_default();
+    put(bytes, micros(penalty, 0));
+    numbers.iter().for_each(|&number| put(bytes, number));
+}

@@ -1,0 +1,40 @@
+//! The server that the tests of one program share, and stores on it.
+#![allow(dead_code, reason = "each test program uses a part of this")]
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tidegate_redis::{ManualClock, Policy, RedisStore, RedisStoreBuilder};
+use tidegate_testkit::servers::{Client, Redis};
+use tokio::sync::OnceCell;
+
+/// The server of this program. It ends with the program.
+pub(crate) async fn server() -> &'static Redis {
+    static SERVER: OnceCell<Redis> = OnceCell::const_new();
+    SERVER.get_or_init(async || Redis::start().await.unwrap()).await
+}
+
+/// A prefix that no other store has.
+pub(crate) fn fresh_prefix() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A store on the shared server, with keys of its own.
+pub(crate) async fn builder() -> RedisStoreBuilder {
+    RedisStore::builder().url(server().await.socket_url()).prefix(fresh_prefix())
+}
+
+/// The same, in virtual time.
+pub(crate) async fn store_at(clock: &ManualClock) -> RedisStore {
+    builder().await.clock(clock.clone()).build().unwrap()
+}
+
+pub(crate) fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+/// A connection past the library under test.
+pub(crate) async fn client() -> Client {
+    server().await.client().await.unwrap()
+}

@@ -1,0 +1,217 @@
+//! Keys by the server's own clock: what lives how long, and what is not ours.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use tidegate_redis::{
+    Call, Charge, ErrorKind, ManualClock, Operation, RedisStore, Store, Timestamp,
+};
+use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, scenario};
+use tidegate_testkit::servers::Redis;
+
+use common::{policy, store_at};
+
+/// B11, B15, B16: after every operation each key has a time to live, within the stated bound.
+#[test]
+fn b11_every_key_has_a_bounded_life_after_every_operation() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let redis = Redis::start().await.unwrap();
+        let store = RedisStore::connect(&redis.socket_url()).unwrap();
+        let mut client = redis.client().await.unwrap();
+        let mut runner = TestRunner::deterministic();
+        let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
+        let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
+        let scenarios = scenario(policies, ClockKind::Forwards, 40, 3);
+        // 71 years: the longest window there is, and the longest block; a reservation that waits as
+        // long again, and the grain or window before it.
+        let bound = 3 * (1_i64 << 51) / 1_000;
+        for _ in 0..100 {
+            let scenario = scenarios.new_tree(&mut runner).unwrap().current();
+            let mut trace = Trace::new(&scenario, ClockKind::Forwards);
+            for step in &scenario.steps {
+                trace.pass(step);
+                let (operation, charges) = trace.ask(step);
+                if let Ok(decision) = store.decide(Call::new(operation, &charges)).await {
+                    trace.answered(&decision);
+                }
+                let lives = "local lives = {} for i, key in ipairs(redis.call('KEYS', '*')) do \
+                             lives[i] = redis.call('PTTL', key) end return lives";
+                for life in client.call(&["EVAL", lives, "0"]).await.unwrap().list() {
+                    let life: i64 = life.text().parse().unwrap();
+                    assert!(life >= 0 && life <= bound, "{operation:?} {charges:?}: {life}");
+                }
+            }
+            client.call(&["FLUSHALL"]).await.unwrap();
+        }
+    });
+}
+
+/// By the server's clock a key is there just as long as its state matters, and then is gone.
+#[tokio::test]
+async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.url()).unwrap();
+    for (text, most) in [
+        ("w: fixed-window 5/1h", 3_600_000),
+        ("a: fixed-window 5/1h anchored", 3_600_000),
+        ("l: sliding-log 5/1h", 3_600_000),
+        ("ll: sliding-log 500/1h", 3_600_000),
+        ("lg: sliding-log 5/1h grain 1m", 3_660_000),
+        ("c: sliding-counter 5/1h", 7_200_000),
+        ("b: token-bucket 5/1h", 720_000),
+        ("i: token-bucket 5/1h by-interval", 3_600_000),
+        ("x: sliding-log 1/10s block 2h", 7_200_000),
+    ] {
+        let policy = policy(text);
+        let charge = [Charge::new(&policy, "s")];
+        let mut reset = Duration::ZERO;
+        for _ in 0..if policy.blocks_for().is_some() { 2 } else { 1 } {
+            let decision = store.decide(Call::acquire(&charge)).await.unwrap();
+            reset = decision.verdicts()[0].reset_after();
+        }
+        let key = format!("tidegate:{}:{{s}}", policy.name());
+        let life = redis.command(&["PTTL", &key]).await.unwrap().text().parse::<u64>().unwrap();
+        assert!(life <= most + 1, "{text}: {life}");
+        let reset = u64::try_from(reset.as_millis()).unwrap();
+        assert!(life + 500 >= reset && life <= reset + 2, "{text}: {life} and {reset}");
+    }
+    // Real time passes: B12, B13.
+    let short = policy("short: sliding-log 1/60ms");
+    let charge = [Charge::new(&short, "s")];
+    assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
+    let denied = store.decide(Call::acquire(&charge)).await.unwrap();
+    assert!(denied.is_denied());
+    tokio::time::sleep(denied.retry_after().unwrap() + Duration::from_millis(2)).await;
+    assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
+    assert!(store.now().await.unwrap() > Timestamp::from_micros(1_700_000_000_000_000));
+}
+
+/// B18: what is not ours, of every type, is a clear error, and stays as it is.
+#[tokio::test]
+async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let foreign: [&[&[u8]]; 12] = [
+        &[b"SET", b"KEY", b"hello"],
+        &[b"SET", b"KEY", b""],
+        &[b"SET", b"KEY", b"5"],
+        &[b"SET", b"KEY", b"\x96too short"],
+        &[b"SET", b"KEY", b"\xb6\0\0"],
+        &[b"SET", b"KEY", b"\x94 a log with half a record"],
+        &[b"RPUSH", b"KEY", b"a", b"b"],
+        &[b"HSET", b"KEY", b"a", b"b"],
+        &[b"SADD", b"KEY", b"a"],
+        &[b"ZADD", b"KEY", b"1", b"a"],
+        &[b"XADD", b"KEY", b"*", b"a", b"b"],
+        &[b"SETBIT", b"KEY", b"100", b"1"],
+    ];
+    for text in [
+        "p: fixed-window 5/1h",
+        "p: sliding-log 5/1h block 1h",
+        "p: sliding-log 5000/1h",
+        "p: sliding-counter 5/1h",
+        "p: gcra 5/1h",
+        "p: token-bucket 5/1h by-interval",
+    ] {
+        let (policy, good) = (policy(text), policy("good: fixed-window 1000/1h"));
+        for command in foreign {
+            redis.command(&["FLUSHALL"]).await.unwrap();
+            let mut command = command.to_vec();
+            command[1] = b"tidegate:p:{s}";
+            redis.command(&command).await.unwrap();
+            let dump = redis.command(&["DUMP", "tidegate:p:{s}"]).await.unwrap();
+            let one = [Charge::new(&policy, "s")];
+            let two = [Charge::new(&good, "s"), one[0]];
+            for charges in [&one[..], &two] {
+                for operation in [
+                    Operation::Acquire,
+                    Operation::Peek,
+                    Operation::Refund,
+                    Operation::Reset,
+                    Operation::Block { span: Duration::from_secs(9) },
+                ] {
+                    let error = store.decide(Call::new(operation, charges)).await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {command:?}");
+                }
+            }
+            // In a batch the others are decided.
+            let batch = [Call::acquire(&two[..1]), Call::acquire(&one), Call::acquire(&two)];
+            let answers = store.decide_many(&batch).await;
+            assert!(answers[0].as_ref().unwrap().is_allowed());
+            for answer in &answers[1..] {
+                assert_eq!(answer.as_ref().unwrap_err().kind(), ErrorKind::ForeignValue);
+            }
+            assert_eq!(redis.command(&["DUMP", "tidegate:p:{s}"]).await.unwrap(), dump);
+            assert_eq!(redis.command(&["DBSIZE"]).await.unwrap().text(), "2");
+        }
+    }
+}
+
+/// Bytes that only look like ours, or a list of ours that somebody else wrote to, are no crash.
+#[tokio::test]
+async fn broken_values_crash_nothing() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    for (kind, size) in [(0x91, 22), (0x94, 45), (0x95, 29), (0x96, 22), (0x97, 22), (0xb0, 8)] {
+        for fill in [0, 1, 0x7f, 0xff] {
+            let mut value = vec![fill; size];
+            value[0] = kind;
+            for text in [
+                "p: fixed-window 5/1h",
+                "p: sliding-log 5/1h",
+                "p: sliding-counter 5/1h",
+                "p: gcra 5/1h",
+                "p: token-bucket 5/1h by-interval",
+            ] {
+                redis.command(&[b"SET", &b"tidegate:p:{s}"[..], &value]).await.unwrap();
+                let policy = policy(text);
+                let charges = [Charge::new(&policy, "s")];
+                for operation in [Operation::Peek, Operation::Acquire, Operation::Refund] {
+                    let _ = store.decide(Call::new(operation, &charges)).await.unwrap();
+                }
+                let _ = store.decide(Call::new(Operation::Reset, &charges)).await.unwrap();
+                assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            }
+        }
+    }
+    let log = policy("l: sliding-log 1000/1h");
+    let charge = [Charge::new(&log, "s")];
+    for _ in 0..600 {
+        assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
+    }
+    redis.command(&["LPUSH", "tidegate:l:{s}", "what is this"]).await.unwrap();
+    for operation in [Operation::Acquire, Operation::Refund] {
+        let error = store.decide(Call::new(operation, &charge)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ForeignValue);
+    }
+}
+
+/// B20: all of a state is under one key, so that whichever key is lost, there is one fresh budget.
+#[tokio::test]
+async fn b20_a_key_that_is_lost_is_one_fresh_budget() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let store = store_at(&clock).await;
+    let redis = common::server().await;
+    for text in ["p: sliding-log 300/1h block 1h", "p: sliding-counter 5/1h", "p: gcra 5/1h"] {
+        let policy = policy(text);
+        let full = [Charge::new(&policy, "lost").cost(policy.limit())];
+        assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
+        assert!(store.decide(Call::acquire(&full)).await.unwrap().is_denied());
+        let keys = redis.command(&["KEYS", "*:p:{lost}"]).await.unwrap();
+        assert_eq!(keys.list().len(), 1, "{text}");
+        redis.command(&["DEL", &keys.list()[0].text()]).await.unwrap();
+        assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
+        assert!(store.decide(Call::acquire(&full)).await.unwrap().is_denied());
+        let _ = store.decide(Call::new(Operation::Reset, &full)).await.unwrap();
+    }
+}

@@ -1,0 +1,151 @@
+//! Logs that are lists, against the core: chunks sealed, searched, dropped and opened again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+mod common;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use std::time::Duration;
+use tidegate_redis::{Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
+use tidegate_testkit::ModelStore;
+
+use common::{client, fresh_prefix, policy, server, store_at};
+
+/// Runs of the same call, so that few steps make logs of many chunks.
+#[derive(Debug, Clone)]
+struct Run {
+    policy: prop::sample::Index,
+    operation: u8,
+    cost: u64,
+    times: usize,
+    /// Microseconds between the calls of the run, and before it.
+    apart: u64,
+    before: i64,
+}
+
+fn run() -> impl Strategy<Value = Run> {
+    let before = prop_oneof![
+        6 => 0..200_i64,
+        3 => 0..3_000_i64,
+        1 => -500..0_i64,
+        1 => 0..20_000_i64,
+    ];
+    (
+        any::<prop::sample::Index>(),
+        prop_oneof![12 => Just(0_u8), 1 => Just(1), 3 => Just(2), 1 => Just(3)],
+        prop_oneof![6 => Just(1_u64), 2 => 1..9_u64, 1 => 100..900_u64],
+        1..250_usize,
+        prop_oneof![Just(0_u64), 1..9_u64],
+        before,
+    )
+        .prop_map(|(policy, operation, cost, times, apart, before)| Run {
+            policy,
+            operation,
+            cost,
+            times,
+            apart,
+            before,
+        })
+}
+
+fn policies() -> impl Strategy<Value = Vec<Policy>> {
+    prop::sample::select(vec![
+        vec!["p: sliding-log 1000/2ms"],
+        vec!["p: sliding-log 1000/2ms grain 3us"],
+        // The limit goes below and above what a string holds; then other shapes of the same name.
+        vec!["p: sliding-log 1000/2ms", "p: sliding-log 100/2ms"],
+        vec![
+            "p: sliding-log 1000/2ms",
+            "p: sliding-log 128/2ms",
+            "p: sliding-log 129/2ms block 1ms",
+        ],
+        vec!["p: sliding-log 1000/2ms", "p: sliding-log 900/3ms", "p: token-bucket 1000/2ms"],
+    ])
+    .prop_map(|texts| texts.into_iter().map(policy).collect())
+}
+
+#[test]
+fn long_logs_decide_as_in_the_core() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = Config { cases: 60, failure_persistence: None, ..Config::default() };
+    let inputs = (policies(), prop::collection::vec(run(), 1..30));
+    let result = TestRunner::new(config).run(&inputs, |(policies, runs)| {
+        runtime.block_on(play(&policies, &runs)).map_err(TestCaseError::fail)
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    for (place, run) in runs.iter().enumerate() {
+        now = now.saturating_add_signed(run.before);
+        let charges = [Charge::new(run.policy.get(policies), "s").cost(run.cost)];
+        let (operation, times) = match run.operation {
+            0 => (Operation::Acquire, run.times),
+            1 => (Operation::Peek, 1),
+            2 => (Operation::Refund, run.times % 5),
+            _ => (Operation::Block { span: Duration::from_micros(run.cost) }, 1),
+        };
+        let call = Call::new(operation, &charges);
+        for time in 0..times {
+            now += run.apart;
+            clock.set(Timestamp::from_micros(now));
+            // Now and then as a batch, in which a call sees what the one before has written.
+            let calls = vec![call; if time % 16 == 7 { 3 } else { 1 }];
+            let (expected, answers) = if calls.len() == 1 {
+                (vec![model.decide(call).await], vec![store.decide(call).await])
+            } else {
+                (model.decide_many(&calls).await, store.decide_many(&calls).await)
+            };
+            for (expected, answer) in expected.iter().zip(&answers) {
+                if expected.as_ref().ok() != answer.as_ref().ok() {
+                    return Err(format!(
+                        "run {place}, call {time}: {call:?}\n expected {expected:?}\n answered {answer:?}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_log_of_ten_thousand_takes_a_seventh_of_a_sorted_set() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let prefix = fresh_prefix();
+    let url = server().await.socket_url();
+    let builder = tidegate_redis::RedisStore::builder().url(url).prefix(&prefix);
+    let store = builder.clock(clock.clone()).build().unwrap();
+    let log = policy("log: sliding-log 10000/1h");
+    let mut client = client().await;
+    for _ in 0..100 {
+        let mut sorted = vec!["ZADD".to_owned(), format!("{prefix}:sorted")];
+        for _ in 0..100 {
+            clock.advance(Duration::from_micros(1_379));
+            let stamp = store.now().await.unwrap().as_micros().to_string();
+            sorted.extend([stamp.clone(), stamp]);
+            assert!(
+                store.decide(Call::acquire(&[Charge::new(&log, "s")])).await.unwrap().is_allowed()
+            );
+        }
+        let sorted: Vec<&str> = sorted.iter().map(String::as_str).collect();
+        client.call(&sorted).await.unwrap();
+    }
+    let mut usage = async |key: String| -> u64 {
+        let reply = client.call(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await.unwrap();
+        reply.text().parse().unwrap()
+    };
+    let ours = usage(format!("{prefix}:log:{{s}}")).await;
+    let theirs = usage(format!("{prefix}:sorted")).await;
+    println!("a log of 10,000: {ours} bytes; as a sorted set: {theirs}");
+    assert!(ours * 100 <= theirs * 15, "{ours} of {theirs}");
+}
