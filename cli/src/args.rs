@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use tidegate::replay::Place;
 use tidegate::suggest::Share;
 use tidegate::trace::{By, Cost, Format, Order, TimeUnit};
 use tidegate_core::Policy;
@@ -74,9 +75,10 @@ pub(crate) struct Replay {
     #[arg(long, default_value = "time")]
     pub(crate) order: Order,
 
-    /// Where states are kept: `memory`.
-    #[arg(long, value_name = "STORE", default_value = "memory", value_parser = ["memory"])]
-    pub(crate) store: String,
+    /// Where states are kept: `memory`, or the URL of a Redis, such as redis://127.0.0.1. There they
+    /// are under a prefix of their own, and taken away at the end.
+    #[arg(long, value_name = "STORE", default_value = "memory")]
+    pub(crate) store: Place,
 
     /// Also find the smallest limit, per algorithm, under which this share of the subjects (in
     /// percent, such as 99.9) would never have been refused.

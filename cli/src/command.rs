@@ -59,12 +59,15 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let suggest = args.suggest.map(|share| Suggest { share, window });
     let bar = progress_bar();
     let mut replay =
-        Replay::new(&policies, suggest, args.decisions.is_some(), |progress| show(&bar, progress))
-            .map_err(|error| Failure::Usage(error.to_string()))?;
+        Replay::new(&policies, args.store.clone(), suggest, args.decisions.is_some(), |progress| {
+            show(&bar, progress);
+        })
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     let inputs = args.files.iter().map(|path| Input::from_arg(path)).collect();
     let summary = trace::replay_in_order(inputs, &options, args.order, &mut replay);
     bar.finish_and_clear();
     let summary = summary.map_err(|error| Failure::Input(error.to_string()))?;
+    replay.clean_up(&summary).map_err(|error| Failure::Input(error.to_string()))?;
 
     tell_malformed(&summary);
     let report = Report {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use tidegate_testkit::servers::{Redis, Reply};
 
 fn tidegate(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -172,7 +173,8 @@ fn bad_usage_ends_with_2_and_points_at_what_is_wrong() {
         (&["replay", "-", "--suggest", "101"], "`101` is no share"),
         (&["replay", "-", "--limit", "x/1m"], "`x` is no whole number"),
         (&["replay", "-", "--order", "random"], "`random` is not an order"),
-        (&["replay", "-", "--store", "redis"], "memory"),
+        (&["replay", "-", "--store", "redis"], "a store is `memory`, or the URL"),
+        (&["replay", "-", "--store", "redis://[::1"], "URL"),
         (&["sample", "--lines", "99999999"], "99999999 is above"),
         (&["replay", "-", "--suggest", "99", "--window", "0s"], "at least 1us"),
     ] {
@@ -190,6 +192,12 @@ fn bad_input_ends_with_1_and_names_the_file() {
         (&["replay", "-"], b"\x1f\x8b\x08\x00", "-"),
         (&["replay", "-", "--cost", "tokens"], b"time,ip\n2020-01-01,a\n", "ip"),
         (&["replay", "-"], b"time,ip\nnever,a\n", "not one line"),
+        // A port that nobody listens on.
+        (
+            &["replay", "-", "--store", "redis://127.0.0.1:1"],
+            b"time,ip\n2020-01-01,a\n",
+            "unavailable",
+        ),
         (&["replay", "-", "--strict"], b"time,ip\n2020-01-01,a\nyesterday,a\n", "-:3"),
     ] {
         let output = tidegate(arguments, input);
@@ -212,6 +220,19 @@ fn malformed_lines_are_counted_shown_and_passed_over() {
     let told = text(&output.stderr);
     assert!(told.contains("7 malformed lines; the first 5"), "{told}");
     assert!(told.contains("-:12: ") && !told.contains('\u{1b}'), "{told}");
+}
+
+#[tokio::test]
+async fn on_redis_the_table_is_the_same_and_nothing_is_left_there() {
+    let server = Redis::start().await.unwrap();
+    // Out of order from the start, so that there is a restart to clean up after.
+    let lines = "time,ip\n12,a\n12,a\n11,a\n13,b\n12,a\n".as_bytes();
+    let arguments = ["replay", "-", "--time-unit", "s", "--limit", "1/2s", "--json", "--store"];
+    let [memory, redis] = ["memory".to_owned(), server.url()]
+        .map(|store| json(&tidegate(&[&arguments[..], &[&*store]].concat(), lines)));
+    assert_eq!(memory, redis);
+    assert_eq!(memory["policies"][0]["denied"], 2);
+    assert_eq!(server.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0));
 }
 
 #[test]

@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tidegate::replay::Replay;
+use tidegate::replay::{Place, Replay};
 use tidegate::report::PolicyReport;
 use tidegate::trace::{Cost, Input, Options, Order, replay_in_order};
 use tidegate_core::Policy;
+use tidegate_testkit::servers::{Redis, Reply};
 
 fn traces() -> PathBuf {
     std::env::var_os("TIDEGATE_TRACES").expect("TIDEGATE_TRACES names the folder").into()
@@ -60,11 +61,13 @@ struct Outcome {
     hash: String,
 }
 
-fn replay(file: &Path, policy: &Policy, cost: Cost, order: Order) -> Outcome {
-    let mut replay = Replay::new(std::slice::from_ref(policy), None, true, |_| {}).unwrap();
+fn replay(file: &Path, policy: &Policy, cost: Cost, order: Order, place: &Place) -> Outcome {
+    let mut replay =
+        Replay::new(std::slice::from_ref(policy), place.clone(), None, true, |_| {}).unwrap();
     let options = Options { cost, ..Options::default() };
     let inputs = vec![Input::from_arg(file)];
     let summary = replay_in_order(inputs, &options, order, &mut replay).unwrap();
+    replay.clean_up(&summary).unwrap();
     let mut decisions = Vec::new();
     replay.lanes_mut()[0].decisions().unwrap().write_to(&mut decisions).unwrap();
     let hash = Sha256::digest(&decisions).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -79,6 +82,19 @@ fn replay(file: &Path, policy: &Policy, cost: Cost, order: Order) -> Outcome {
 
 #[test]
 fn every_decision_on_real_traffic_is_the_expected_one() {
+    check(&Place::Memory);
+}
+
+#[tokio::test]
+async fn every_decision_on_real_traffic_is_the_expected_one_on_redis() {
+    let server = Redis::start().await.unwrap();
+    let place: Place = server.url().parse().unwrap();
+    // The replay has a runtime of its own, and cannot have it within another one.
+    tokio::task::spawn_blocking(move || check(&place)).await.unwrap();
+    assert_eq!(server.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0), "nothing is left");
+}
+
+fn check(place: &Place) {
     let expected = expected();
     let mut runs_seen = 0;
     for (file, about) in expected.as_object().expect("files") {
@@ -87,7 +103,7 @@ fn every_decision_on_real_traffic_is_the_expected_one() {
             for run in runs.as_array().expect("runs") {
                 let (policy, cost) = (policy(run), cost(run));
                 let what = format!("{file}, {policy}, cost {cost}, order {order}");
-                let found = replay(&traces().join(file), &policy, cost, order);
+                let found = replay(&traces().join(file), &policy, cost, order, place);
                 assert_eq!(found.requests, about["rows"], "{what}");
                 assert_eq!(found.malformed, about["malformed"], "{what}");
                 assert_eq!(found.subjects, about["subjects"], "{what}");

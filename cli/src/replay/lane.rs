@@ -1,38 +1,46 @@
+use super::stores::Stores;
 use super::tally::{Tally, would_admit};
 use super::{Decisions, Error};
 use crate::report::PolicyReport;
 use crate::trace::{Record, Subjects};
-use tidegate_core::{Call, Charge, ErrorKind, ManualClock, Policy, Store, Timestamp};
-use tidegate_memory::{MemoryStore, WhenFull};
+use tidegate_core::{Answer, Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
+
+/// How many states are taken away in one call.
+const BATCH: usize = 64;
 
 /// One policy on a store of its own, in the time of the records.
 #[derive(Debug)]
 pub struct Lane {
     policy: Policy,
     clock: ManualClock,
-    store: MemoryStore<ManualClock>,
+    stores: Stores,
+    store: Box<dyn Store>,
+    /// The store of records that came before a restart.
+    stale: Option<Box<dyn Store>>,
     tally: Tally,
     decisions: Option<Decisions>,
 }
 
 impl Lane {
-    pub(super) fn new(policy: &Policy, keep_decisions: bool) -> Result<Self, Error> {
+    pub(super) fn new(
+        policy: &Policy,
+        stores: Stores,
+        keep_decisions: bool,
+    ) -> Result<Self, Error> {
         let clock = ManualClock::default();
-        let store = store(clock.clone());
+        let store = stores.open(clock.clone())?;
         store.supports(policy)?;
         let decisions =
             keep_decisions.then(Decisions::new).transpose().map_err(Error::Decisions)?;
-        Ok(Self { policy: policy.clone(), clock, store, tally: Tally::default(), decisions })
+        let (policy, tally) = (policy.clone(), Tally::default());
+        Ok(Self { policy, clock, stores, store, stale: None, tally, decisions })
     }
 
     #[inline]
     pub(super) fn decide(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
         self.clock.set(Timestamp::from_micros(record.time));
         let charge = [Charge::new(&self.policy, subject).cost(record.cost)];
-        let answer = self.store.decide(Call::acquire(&charge));
-        let decision = answer.into_ready().map_err(|_| {
-            tidegate_core::Error::new(ErrorKind::Timeout, "the store did not answer at once")
-        })??;
+        let decision = self.stores.wait(self.store.decide(Call::acquire(&charge)))?;
         self.tally.count(record, &decision);
         if let Some(decisions) = &mut self.decisions {
             decisions.push(would_admit(&decision)).map_err(Error::Decisions)?;
@@ -41,13 +49,34 @@ impl Lane {
     }
 
     pub(super) fn restart(&mut self) {
-        self.store = store(self.clock.clone());
+        // A store that could be opened once can be opened again: this connects to nothing.
+        if let Ok(fresh) = self.stores.open(self.clock.clone()) {
+            self.stale = Some(std::mem::replace(&mut self.store, fresh));
+        }
         self.tally = Tally::default();
         if let Some(decisions) = &mut self.decisions {
             // A file that cannot be emptied cannot be written either, which is told at the next
             // record.
             let _ = decisions.clear();
         }
+    }
+
+    /// Takes away what the replay wrote, where that would outlive it.
+    pub(super) fn clean_up(&self, subjects: &Subjects) -> Result<(), Error> {
+        if !self.stores.outlive_the_replay() {
+            return Ok(());
+        }
+        let charges: Vec<_> = subjects.iter().map(|s| [Charge::new(&self.policy, s)]).collect();
+        let resets: Vec<_> = charges.iter().map(|c| Call::new(Operation::Reset, c)).collect();
+        for store in std::iter::once(&self.store).chain(&self.stale) {
+            for batch in resets.chunks(BATCH) {
+                let answers = Answer::later(async { Ok(store.decide_many(batch).await) });
+                for answer in self.stores.wait(answers)? {
+                    let _ = answer?;
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn report(&self, subjects: &Subjects) -> PolicyReport {
@@ -58,14 +87,4 @@ impl Lane {
     pub fn decisions(&mut self) -> Option<&mut Decisions> {
         self.decisions.as_mut()
     }
-}
-
-/// A replay is exact or fails: nothing is evicted that still matters.
-fn store(clock: ManualClock) -> MemoryStore<ManualClock> {
-    MemoryStore::builder()
-        .clock(clock)
-        .max_keys(1 << 26)
-        .max_spill_bytes(usize::MAX)
-        .when_full(WhenFull::Refuse)
-        .build()
 }

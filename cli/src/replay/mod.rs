@@ -1,18 +1,22 @@
 //! Replays requests against policies on a store, in the time of the requests.
 //!
 //! A [`Replay`] is the [`Sink`] of a trace: each record is decided by every [`Lane`], which is one
-//! policy on a store of its own, whose clock shows the record's time.
+//! policy on a store of its own, whose clock shows the record's time. Where the states are kept is a
+//! [`Place`].
 
 mod decisions;
 mod error;
 mod lane;
+mod stores;
 mod tally;
 mod timeline;
 
 pub use decisions::Decisions;
 pub use error::Error;
 pub use lane::Lane;
+pub use stores::Place;
 
+use self::stores::Stores;
 use crate::report::{PolicyReport, Suggestion};
 use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Subjects, Summary};
@@ -44,11 +48,14 @@ impl<P: FnMut(Progress)> Replay<P> {
     /// If a store cannot keep one of the policies, or the window to suggest for has no length.
     pub fn new(
         policies: &[Policy],
+        place: Place,
         suggest: Option<Suggest>,
         keep_decisions: bool,
         progress: P,
     ) -> Result<Self, Error> {
-        let lanes = policies.iter().map(|policy| Lane::new(policy, keep_decisions));
+        let stores = Stores::new(place)?;
+        let lane = |policy| Lane::new(policy, stores.clone(), keep_decisions);
+        let lanes = policies.iter().map(lane);
         let suggest = match suggest {
             Some(suggest) => Some((suggest, Meters::new(suggest.window)?)),
             None => None,
@@ -65,6 +72,15 @@ impl<P: FnMut(Progress)> Replay<P> {
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// Takes away what the replay wrote to a store that outlives it.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be reached. What is left then expires by itself.
+    pub fn clean_up(&self, summary: &Summary) -> Result<(), Error> {
+        self.lanes.iter().try_for_each(|lane| lane.clean_up(&summary.subjects))
     }
 
     /// What each policy would have done, in their order.

@@ -1,0 +1,110 @@
+//! Where the states of a replay are kept.
+
+use std::rc::Rc;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::runtime::{Builder, Runtime};
+
+use tidegate_core::{Answer, Error, ErrorKind, ManualClock, Store};
+use tidegate_memory::{MemoryStore, WhenFull};
+use tidegate_redis::RedisStore;
+
+/// What keeps the states of a replay.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Place {
+    /// This process's memory.
+    #[default]
+    Memory,
+    /// The Redis at this URL.
+    Redis(String),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "memory" {
+            return Ok(Self::Memory);
+        }
+        let schemes = ["redis://", "rediss://", "redis+unix://", "unix://", "valkey://"];
+        if !schemes.iter().any(|scheme| text.starts_with(scheme)) {
+            return Err(
+                "a store is `memory`, or the URL of a Redis such as redis://127.0.0.1".into()
+            );
+        }
+        RedisStore::connect(text).map_err(|error| error.to_string())?;
+        Ok(Self::Redis(text.to_owned()))
+    }
+}
+
+/// Makes stores in one place, and waits for their answers.
+#[derive(Debug, Clone)]
+pub(super) struct Stores {
+    place: Place,
+    /// What drives the connections to a server.
+    runtime: Option<Rc<Runtime>>,
+}
+
+impl Stores {
+    pub(super) fn new(place: Place) -> Result<Self, Error> {
+        let runtime = match place {
+            Place::Memory => None,
+            Place::Redis(_) => Some(Rc::new(runtime()?)),
+        };
+        Ok(Self { place, runtime })
+    }
+
+    /// A store that is empty and shows the time of `clock`.
+    pub(super) fn open(&self, clock: ManualClock) -> Result<Box<dyn Store>, Error> {
+        Ok(match &self.place {
+            Place::Memory => Box::new(memory(clock)),
+            Place::Redis(url) => Box::new(
+                RedisStore::builder()
+                    .url(url)
+                    .prefix(unused_prefix())
+                    .response_timeout(Duration::from_secs(10))
+                    .clock(clock)
+                    .build()?,
+            ),
+        })
+    }
+
+    /// Whether what is left in a store outlives it, and so should be taken away.
+    pub(super) fn outlive_the_replay(&self) -> bool {
+        self.place != Place::Memory
+    }
+
+    #[inline]
+    pub(super) fn wait<T>(&self, answer: Answer<'_, Result<T, Error>>) -> Result<T, Error> {
+        match (answer.into_ready(), &self.runtime) {
+            (Ok(answer), _) => answer,
+            (Err(later), Some(runtime)) => runtime.block_on(later),
+            (Err(_), None) => {
+                Err(Error::new(ErrorKind::Timeout, "the store has no answer at hand"))
+            }
+        }
+    }
+}
+
+/// A replay is exact or fails: nothing is evicted that still matters.
+fn memory(clock: ManualClock) -> MemoryStore<ManualClock> {
+    MemoryStore::builder()
+        .clock(clock)
+        .max_keys(1 << 26)
+        .max_spill_bytes(usize::MAX)
+        .when_full(WhenFull::Refuse)
+        .build()
+}
+
+fn runtime() -> Result<Runtime, Error> {
+    Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "no runtime for connections").with_source(error)
+    })
+}
+
+/// Replays share a server with each other, and with whatever else is there.
+fn unused_prefix() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("tidegate-replay-{}-{}", std::process::id(), now.as_nanos())
+}
