@@ -1,0 +1,174 @@
+//! One of those that are measured: what it is asked, and how.
+
+use std::fmt;
+
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+use tidegate_redis::{Call, Charge, Policy, RedisStore, Store};
+
+use super::Outcome;
+use super::past::Past;
+use super::peer::Peer;
+
+/// What is measured. Those of other people keep the same state in another form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Name {
+    Incr,
+    ReturnOne,
+    FixedWindow,
+    SlidingCounter,
+    HashSlidingCounter,
+    TokenBucket,
+    IntervalBucket,
+    HashTokenBucket,
+    Gcra,
+    Log100,
+    SortedSet100,
+    Log10000,
+    SortedSet10000,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Incr => "`INCR`",
+            Self::ReturnOne => "`EVALSHA \"return 1\"`",
+            Self::FixedWindow => "**fixed window**",
+            Self::SlidingCounter => "**sliding counter**",
+            Self::HashSlidingCounter => "sliding counter in a hash",
+            Self::TokenBucket => "**token bucket**, GCRA",
+            Self::IntervalBucket => "**token bucket by intervals**",
+            Self::HashTokenBucket => "token bucket in a hash",
+            Self::Gcra => "widely used GCRA script",
+            Self::Log100 => "**sliding log** of 100",
+            Self::SortedSet100 => "sorted set of 100",
+            Self::Log10000 => "**sliding log** of 10,000",
+            Self::SortedSet10000 => "sorted set of 10,000",
+        })
+    }
+}
+
+/// What mostly comes of its calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Answers {
+    Allowed,
+    Denied,
+}
+
+impl fmt::Display for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+        })
+    }
+}
+
+/// Who is measured, and with what answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Id {
+    pub(crate) name: Name,
+    pub(crate) answers: Answers,
+    pub(crate) is_batch: bool,
+}
+
+/// How it is asked.
+pub(crate) enum Form {
+    /// By a store, one decision in each call.
+    Store(RedisStore),
+    /// By a store, so many decisions in each call.
+    Batch(RedisStore, usize),
+    /// By a command or a script of somebody else.
+    Peer(Peer, MultiplexedConnection),
+}
+
+/// One of those that are measured.
+pub(crate) struct Contender {
+    pub(crate) id: Id,
+    pub(crate) form: Form,
+    /// The policy, whose name tells its keys from those of the others.
+    pub(crate) policy: Policy,
+    /// How many subjects its calls are spread over.
+    pub(crate) subjects: usize,
+    /// What each subject has done before.
+    pub(crate) past: Past,
+}
+
+impl Contender {
+    /// Decisions in each call.
+    pub(crate) fn decisions(&self) -> usize {
+        if let Form::Batch(_, size) = self.form { size } else { 1 }
+    }
+
+    /// Of as many digits each, so that all keys are of one length.
+    pub(crate) fn subject(&self, number: usize) -> String {
+        format!("user-{:06}", number % self.subjects)
+    }
+
+    /// The key, as the store names it (subjects have nothing in them that it would escape).
+    pub(crate) fn key(&self, subject: &str) -> String {
+        format!("tidegate:{}:{{{subject}}}", self.policy.name())
+    }
+
+    /// Makes call `number`, and says how many of its decisions allow.
+    pub(crate) async fn call(&self, number: usize) -> Outcome<usize> {
+        match &self.form {
+            Form::Store(store) => {
+                let subject = self.subject(number);
+                let charges = [Charge::new(&self.policy, &subject)];
+                let decision = store.decide(Call::acquire(&charges)).await?;
+                Ok(usize::from(decision.is_allowed()))
+            }
+            Form::Batch(store, size) => {
+                self.call_batch(store, number * size..(number + 1) * size).await
+            }
+            Form::Peer(peer, connection) => {
+                let key = self.key(&self.subject(number));
+                let answer = peer.command(&key).query_async(&mut connection.clone()).await;
+                Ok(usize::from(self.allows(answer, peer, &key, connection).await?))
+            }
+        }
+    }
+
+    async fn call_batch(
+        &self,
+        store: &RedisStore,
+        numbers: std::ops::Range<usize>,
+    ) -> Outcome<usize> {
+        let subjects: Vec<String> = numbers.map(|number| self.subject(number)).collect();
+        let charges: Vec<[Charge<'_>; 1]> =
+            subjects.iter().map(|subject| [Charge::new(&self.policy, subject)]).collect();
+        let calls: Vec<Call<'_>> = charges.iter().map(|charges| Call::acquire(charges)).collect();
+        let mut allowed = 0;
+        for decision in store.decide_many(&calls).await {
+            allowed += usize::from(decision?.is_allowed());
+        }
+        Ok(allowed)
+    }
+
+    async fn allows(
+        &self,
+        answer: Result<Value, RedisError>,
+        peer: &Peer,
+        key: &str,
+        connection: &MultiplexedConnection,
+    ) -> Outcome<bool> {
+        let is_unknown =
+            |error: &RedisError| error.kind() == redis::ServerErrorKind::NoScript.into();
+        let answer = match answer {
+            Err(error) if is_unknown(&error) => {
+                peer.load(&mut connection.clone()).await?;
+                peer.command(key).query_async(&mut connection.clone()).await?
+            }
+            answer => answer?,
+        };
+        match &answer {
+            Value::Int(_) => Ok(true),
+            Value::Array(parts) => match parts.first() {
+                Some(Value::Int(allowed)) => Ok(*allowed > 0),
+                _ => Err(format!("{}: an answer of no such form: {answer:?}", self.id.name).into()),
+            },
+            _ => Err(format!("{}: an answer of no such form: {answer:?}", self.id.name).into()),
+        }
+    }
+}

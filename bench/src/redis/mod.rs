@@ -1,0 +1,91 @@
+//! The benchmark of `tidegate-redis`: everything in one run, interleaved, on a server of its own.
+
+mod contender;
+mod field;
+mod figures;
+mod load;
+mod past;
+mod peer;
+mod report;
+mod wanted;
+
+use std::error::Error;
+
+use figures::{Results, Sample};
+use load::{Load, Server, sample};
+
+/// What goes wrong ends the benchmark; there is nobody who would tell the kinds apart.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The callers on the one connection; the first are those whose CPU times are compared.
+const CALLERS: [usize; 3] = [64, 1, 512];
+
+/// The decisions in a batch.
+const BATCH: usize = 64;
+
+/// How much to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How often everything is measured; of each figure the median counts.
+    #[arg(long, default_value_t = 7, value_parser = at_least_one)]
+    rounds: usize,
+    /// Calls in each round for each figure.
+    #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
+    calls: usize,
+    /// Subjects that the calls are spread over, in turn; a fiftieth of them for logs of 10,000.
+    #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
+    subjects: usize,
+    /// Fail if a wanted ratio is missed.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+/// Measures and prints; says whether all wanted ratios are met.
+pub(crate) fn run(options: &Options) -> Outcome<bool> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async { compare(options).await })
+}
+
+async fn compare(options: &Options) -> Outcome<bool> {
+    let server = Server::start().await?;
+    let singles = field::singles(&server, options)?;
+    let batches = field::batches(&server, options)?;
+    let mut results = Results::default();
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {}", options.rounds);
+        for callers in CALLERS {
+            // A caller alone waits for each answer: fewer calls say as much about the time that takes.
+            let calls = if callers == 1 { options.calls.div_ceil(4) } else { options.calls };
+            for contender in &singles {
+                let load = Load { callers, calls };
+                results.add(contender.id, callers, sample(&server, contender, load).await?);
+            }
+            if callers == CALLERS[0] {
+                // Next to the single calls that they are compared with.
+                let load = Load { callers: 1, calls: options.calls.div_ceil(BATCH) };
+                for contender in &batches {
+                    results.add(contender.id, 1, sample(&server, contender, load).await?);
+                }
+            }
+        }
+    }
+    print!("{}", report::head(&server, options));
+    for callers in CALLERS {
+        print!("{}", report::singles(&results, &singles, callers)?);
+    }
+    print!("{}", report::batches(&results, &batches)?);
+    print!("{}", report::memory(&results, &singles)?);
+    let verdicts = wanted::judge(&results)?;
+    print!("{}", report::wanted(&verdicts));
+    Ok(verdicts.iter().all(wanted::Verdict::is_met))
+}

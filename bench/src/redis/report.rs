@@ -1,0 +1,124 @@
+//! The tables, in Markdown.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::contender::{Answers, Contender, Id, Name};
+use super::figures::{Results, Thousandths};
+use super::load::Server;
+use super::wanted::{self, PAIRS, Verdict};
+use super::{BATCH, CALLERS, Options, Outcome};
+
+/// What was measured, and how.
+pub(crate) fn head(server: &Server, options: &Options) -> String {
+    let Options { rounds, calls, subjects, .. } = options;
+    format!(
+        "{version}, over TCP on this machine. Medians of {rounds} interleaved rounds of {calls} calls \
+         (of a caller alone a quarter, in batches as many decisions), after a call per subject to warm \
+         up; {subjects} subjects in turn ({few} of the logs of 10,000). **Ours** stand in bold. CPU is \
+         the server's, user and system, per decision; ratios are medians of the rounds' ratios.\n",
+        version = server.redis.version(),
+        few = subjects.div_ceil(50),
+    )
+}
+
+/// A table of all that decide one thing in each call, at so many callers.
+pub(crate) fn singles(
+    results: &Results,
+    contenders: &[Arc<Contender>],
+    callers: usize,
+) -> Outcome<String> {
+    let noun = if callers == 1 { "caller" } else { "callers" };
+    let mut table = format!(
+        "\n## {callers} {noun} on one connection\n\n\
+         | what | answers | calls/s | p50, µs | p99, µs | CPU, µs | × `INCR` | × the other form |\n\
+         |---|---|--:|--:|--:|--:|--:|---|\n"
+    );
+    for contender in contenders {
+        let id = contender.id;
+        let others = others(results, id, callers)?;
+        writeln!(table, "{} {others} |", row(results, id, callers)?)?;
+    }
+    Ok(table)
+}
+
+/// A table of batches.
+pub(crate) fn batches(results: &Results, contenders: &[Arc<Contender>]) -> Outcome<String> {
+    let single = CALLERS[0];
+    let mut table = format!(
+        "\n## Batches of {BATCH}, one caller\n\n\
+         | what | answers | decisions/s | p50 of a batch, µs | p99, µs | CPU, µs | × `INCR` \
+         | × single calls of {single} callers |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|\n"
+    );
+    for contender in contenders {
+        let alone = Id { is_batch: false, ..contender.id };
+        let ratio = results.cpu_ratio((contender.id, 1), (alone, single))?;
+        writeln!(table, "{} {ratio} |", row(results, contender.id, 1)?)?;
+    }
+    Ok(table)
+}
+
+/// A table of the memory that keys take.
+pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcome<String> {
+    let mut table = "\n## Memory\n\n\
+         `MEMORY USAGE` of a key of 26 bytes and its state; logs are full.\n\n\
+         | what | bytes per key | × the other form |\n|---|--:|---|\n"
+        .to_owned();
+    let mut names: Vec<Name> = contenders.iter().map(|contender| contender.id.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    // A script that returns 1 keeps nothing.
+    names.retain(|name| *name != Name::ReturnOne);
+    for name in names {
+        let ratio = |other| wanted::memory_ratio(results, name, other);
+        let others = beside(name, ratio)?;
+        writeln!(table, "| {name} | {} | {others} |", wanted::memory(results, name)?)?;
+    }
+    Ok(table)
+}
+
+/// What was wanted, and whether it is so.
+pub(crate) fn wanted(verdicts: &[Verdict]) -> String {
+    let single = CALLERS[0];
+    let mut text = format!("\n## Wanted\n\nOf the server's CPU time, at {single} callers:\n\n");
+    for verdict in verdicts {
+        let Verdict { what, most, measured } = verdict;
+        let word = if verdict.is_met() { "met" } else { "NOT MET" };
+        // To the digit that decides: 0.704 is not 0.70.
+        let measured = measured.exact();
+        text += &format!("- {word}: {what}: {measured}, wanted ≤ {most}\n");
+    }
+    text
+}
+
+/// All cells but the last.
+fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
+    let median = |figure: fn(&super::Sample) -> u64| results.median(id, callers, figure);
+    let incr = Id { name: Name::Incr, answers: Answers::Allowed, is_batch: false };
+    // A batch is compared with commands as many at once.
+    let incr_callers = if id.is_batch { CALLERS[0] } else { callers };
+    Ok(format!(
+        "| {} | {} | {} | {} | {} | {} | {} |",
+        id.name,
+        id.answers,
+        median(|sample| sample.per_second)?,
+        Thousandths(median(|sample| sample.p50)?),
+        Thousandths(median(|sample| sample.p99)?),
+        Thousandths(median(|sample| sample.cpu)?),
+        results.cpu_ratio((id, callers), (incr, incr_callers))?,
+    ))
+}
+
+/// How ours compares with the other forms, in CPU time.
+fn others(results: &Results, id: Id, callers: usize) -> Outcome<String> {
+    beside(id.name, |other| results.cpu_ratio((id, callers), (Id { name: other, ..id }, callers)))
+}
+
+fn beside(ours: Name, ratio: impl Fn(Name) -> Outcome<Thousandths>) -> Outcome<String> {
+    let mut cells = vec![];
+    for pair in PAIRS.iter().filter(|pair| pair.ours == ours) {
+        cells.push(format!("{} of {}", ratio(pair.other)?, pair.other));
+    }
+    Ok(cells.join("; "))
+}

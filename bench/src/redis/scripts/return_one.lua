@@ -1,0 +1,2 @@
+-- What calling any script costs.
+return 1

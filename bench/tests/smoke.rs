@@ -1,0 +1,31 @@
+//! The benchmark runs, and says all that it is to say. Its figures mean nothing here.
+
+use std::process::Command;
+
+#[test]
+fn the_benchmark_of_redis_measures_everybody_and_judges_every_ratio() {
+    let tiny = ["redis", "--rounds", "1", "--calls", "200", "--subjects", "20"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let (report, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{report}\n{errors}");
+    let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
+    for heading in ["## 1 caller on", "## 64 callers", "## 512 callers", "## Batches", "## Memory"]
+    {
+        assert_eq!(rows(heading), 1, "{heading} in {report}");
+    }
+    // At 1, 64 and 512 callers, each allowed and denied; then once for its memory.
+    for name in ["**sliding log** of 100 ", "sorted set of 10,000 ", "widely used GCRA script "] {
+        assert_eq!(rows(&format!("| {name}|")), 7, "{name} in {report}");
+    }
+    assert_eq!(rows("- met") + rows("- NOT MET"), 13, "{report}");
+}
+
+#[test]
+fn more_calls_than_a_log_holds_are_refused_with_the_most_there_may_be() {
+    let many = ["redis", "--calls", "2000", "--subjects", "20"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(many).output().unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("2000 calls: at most 1800"), "{errors}");
+}
