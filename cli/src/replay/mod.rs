@@ -11,6 +11,8 @@ mod stores;
 mod tally;
 mod timeline;
 
+use std::time::Duration;
+
 pub use decisions::Decisions;
 pub use error::Error;
 pub use lane::Lane;
@@ -20,7 +22,7 @@ use self::stores::Stores;
 use crate::report::{PolicyReport, Suggestion};
 use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Subjects, Summary};
-use tidegate_core::Policy;
+use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
 /// What a `--suggest` asks for: the share of the subjects, as it was written, and the window.
 #[derive(Debug, Clone, Copy)]
@@ -98,24 +100,36 @@ impl<P: FnMut(Progress)> Replay<P> {
         }
         let limits = meters.smallest(*share);
         let content = meters.content(&limits);
-        let rows = [
-            ("fixed-window", limits.fixed_window, content.fixed_window),
-            ("sliding-log", limits.sliding_log, content.sliding_log),
-            ("sliding-counter", limits.sliding_counter, content.sliding_counter),
-            ("token-bucket", limits.token_bucket, content.token_bucket),
+        let window = Duration::from_micros(*window);
+        let rows: [(Algorithm, u64, u64); 4] = [
+            (
+                FixedWindow::new(limits.fixed_window, window).into(),
+                limits.fixed_window,
+                content.fixed_window,
+            ),
+            (
+                SlidingLog::new(limits.sliding_log, window).into(),
+                limits.sliding_log,
+                content.sliding_log,
+            ),
+            (
+                SlidingCounter::new(limits.sliding_counter, window).into(),
+                limits.sliding_counter,
+                content.sliding_counter,
+            ),
+            (
+                TokenBucket::new(limits.token_bucket, window).into(),
+                limits.token_bucket,
+                content.token_bucket,
+            ),
         ];
-        let span = window_text(*window);
-        let suggestion = |(algorithm, limit, content): (&str, u64, u64)| {
-            let burst =
-                if algorithm == "token-bucket" { format!(" burst {limit}") } else { String::new() };
-            Suggestion {
-                algorithm: algorithm.to_owned(),
-                policy: format!("{algorithm} {limit}/{span}{burst}"),
-                limit,
-                asked: share.to_string(),
-                subjects_content: content,
-                subjects: meters.subjects() as u64,
-            }
+        let suggestion = |(algorithm, limit, content): (Algorithm, u64, u64)| Suggestion {
+            algorithm: algorithm.keyword().to_owned(),
+            policy: algorithm.to_string(),
+            limit,
+            asked: share.to_string(),
+            subjects_content: content,
+            subjects: meters.subjects() as u64,
         };
         rows.into_iter().map(suggestion).collect()
     }
@@ -147,15 +161,5 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
 
     fn progress(&mut self, progress: Progress) {
         (self.progress)(progress);
-    }
-}
-
-/// A window as the policy grammar writes it.
-fn window_text(micros: u64) -> String {
-    let units = [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s")];
-    let fits = |(unit, _): &&(u64, &str)| micros.is_multiple_of(*unit);
-    match units.iter().find(fits) {
-        Some((unit, letter)) => format!("{}{letter}", micros / unit),
-        None => format!("{micros}us"),
     }
 }
