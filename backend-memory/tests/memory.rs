@@ -114,6 +114,21 @@ fn when_all_states_matter_the_one_that_recovers_soonest_goes() {
 }
 
 #[test]
+fn a_call_never_makes_room_by_dropping_what_it_is_about() {
+    let (store, _) = store_and_clock(|b| b.max_keys(2));
+    let (soon, late) =
+        (policy("soon: fixed-window 5/1s anchored"), policy("late: fixed-window 5/1h anchored"));
+    assert!(acquire(&store, &soon, b"alice").unwrap().is_allowed());
+    assert!(acquire(&store, &late, b"bob").unwrap().is_allowed());
+    // There is no room for the second charge, and the first one's state would recover soonest.
+    let both = [Charge::new(&soon, b"alice"), Charge::new(&late, b"alice")];
+    let decision = store.decide_now(&Call::acquire(&both)).unwrap();
+    let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
+    assert_eq!(remaining.collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(store.len(), 2);
+}
+
+#[test]
 fn a_store_that_refuses_when_full_says_so_and_writes_nothing() {
     let (store, clock) = store_and_clock(|b| b.max_keys(3).when_full(WhenFull::Refuse));
     let (a, b) = (policy("a: fixed-window 5/1m anchored"), policy("b: fixed-window 5/1m anchored"));
