@@ -101,7 +101,7 @@ mod tests {
             let mut time = start;
             let mut requests = Vec::new();
             for (shift, gap, admitted) in gaps {
-                time = (time + (u64::from(gap) << shift)).min((1 << 52) - 1);
+                time = time.saturating_add(u64::from(gap) << shift).min((1 << 52) - 1);
                 timeline.count(time, admitted);
                 requests.push((time, admitted));
             }
