@@ -101,6 +101,8 @@ pub struct Verdict {
     remaining: u64,
     retry: Wait,
     reset: u64,
+    /// Microseconds; 0 for not blocked.
+    blocked: u64,
     outcome: Outcome,
     shadow: bool,
 }
@@ -121,13 +123,19 @@ impl Verdict {
     /// A verdict, as a store gives it: `reset` is in microseconds.
     #[must_use]
     pub fn new(outcome: Outcome, limit: u64, remaining: u64, retry: Wait, reset: u64) -> Self {
-        Self { limit, remaining, retry, reset, outcome, shadow: false }
+        Self { limit, remaining, retry, reset, blocked: 0, outcome, shadow: false }
     }
 
     /// The same verdict, of a policy that only reports.
     #[must_use]
     pub fn in_shadow(self, shadow: bool) -> Self {
         Self { shadow, ..self }
+    }
+
+    /// The same verdict on a subject that is shut out for so many microseconds from now on.
+    #[must_use]
+    pub fn in_block(self, micros: u64) -> Self {
+        Self { blocked: micros, ..self }
     }
 
     /// What the policy would do: [`Outcome::Allowed`] or a refusal.
@@ -165,6 +173,14 @@ impl Verdict {
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.reset)
+    }
+
+    /// For how much longer the subject is shut out, whatever it has taken: by a refusal under
+    /// [`Policy::block_for`](crate::Policy::block_for), this one included, or by
+    /// [`Operation::Block`](crate::Operation::Block). Zero if it is not.
+    #[must_use]
+    pub fn blocked_for(&self) -> Duration {
+        Duration::from_micros(self.blocked)
     }
 }
 

@@ -508,6 +508,7 @@ fn verdict(charge: &Charge<'_>, w: &Weighed, record: Option<&Record>, now: u64) 
     let retry = if w.admits() { Wait::NOW } else { w.wait.max(blocked) };
     let reset = recovers_at.max(blocked_until).saturating_sub(now);
     Verdict::new(w.outcome, charge.policy.limit(), remaining, retry, reset)
+        .in_block(blocked_until.saturating_sub(now))
         .in_shadow(charge.policy.is_shadow())
 }
 

@@ -47,6 +47,10 @@ pub enum ErrorKind {
     InvalidCall,
     /// The store's answer makes no sense.
     Protocol,
+    /// The store was not asked: it failed too often just now.
+    CircuitOpen,
+    /// As many callers as may wait are waiting already.
+    TooManyWaiters,
 }
 
 impl ErrorKind {
@@ -76,6 +80,8 @@ impl ErrorKind {
             Self::UnsupportedServer => "unsupported-server",
             Self::InvalidCall => "invalid-call",
             Self::Protocol => "protocol",
+            Self::CircuitOpen => "circuit-open",
+            Self::TooManyWaiters => "too-many-waiters",
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | write down a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`], [`Gcra`] |
 //! | decide on requests | [`Limiter`] and its [`Request`](limiter::Request), or a [`Call`] of several [`Charge`]s |
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
+//! | decide while the store is slow or down | [`around`] |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
 //! | control time | [`clock`] |
@@ -26,6 +27,7 @@
 //! Everything is integers, exact to the microsecond; nothing here panics, whatever comes in.
 
 pub mod algorithm;
+pub mod around;
 pub mod call;
 pub mod clock;
 pub mod decision;
@@ -37,6 +39,7 @@ pub mod policy;
 pub mod store;
 mod time;
 
+pub use around::StoreExt;
 pub use call::{Call, Charge, Charges, Operation};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};

@@ -77,6 +77,7 @@ impl Said {
         let retry = if self.outcome == Outcome::Allowed { Wait::NOW } else { wait.max(blocked) };
         let reset = recovers_at.max(self.blocked_until).saturating_sub(now);
         let verdict = Verdict::new(self.outcome, charge.policy.limit(), remaining, retry, reset);
+        let verdict = verdict.in_block(self.blocked_until.saturating_sub(now));
         Some(verdict.in_shadow(charge.policy.is_shadow()))
     }
 

@@ -30,6 +30,7 @@ pub struct ExpectedVerdict {
     pub remaining: u64,
     pub retry_after: Option<Duration>,
     pub reset_after: Duration,
+    pub blocked_for: Duration,
 }
 
 impl Expected {
@@ -67,6 +68,7 @@ impl From<&Verdict> for ExpectedVerdict {
             remaining: verdict.remaining(),
             retry_after: verdict.retry_after(),
             reset_after: verdict.reset_after(),
+            blocked_for: verdict.blocked_for(),
         }
     }
 }

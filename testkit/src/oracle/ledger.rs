@@ -201,6 +201,7 @@ fn report(
             reset_after: Duration::from_micros(
                 rules.recovers_at(&past).saturating_sub(now).max(blocked),
             ),
+            blocked_for: Duration::from_micros(blocked),
         }
     };
     let verdicts: Vec<_> = charges.iter().zip(opinions).map(verdict).collect();

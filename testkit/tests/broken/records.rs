@@ -15,16 +15,20 @@ pub(super) fn retry(verdict: &Verdict) -> Wait {
 }
 
 pub(super) fn wait_of(wait: Option<Duration>) -> Wait {
-    let micros = |wait: Duration| u64::try_from(wait.as_micros()).unwrap();
     wait.map_or(Wait::NEVER, |wait| Wait::until(micros(wait), 0))
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap()
 }
 
 /// The same verdicts with another `remaining` and another wait.
 pub(super) fn retold(verdicts: &[Verdict], tell: impl Fn(&Verdict) -> (u64, Wait)) -> Decision {
     Decision::new(verdicts.iter().map(|v| {
         let (remaining, wait) = tell(v);
-        let reset = u64::try_from(v.reset_after().as_micros()).unwrap();
-        Verdict::new(v.outcome(), v.limit(), remaining, wait, reset).in_shadow(v.is_shadow())
+        Verdict::new(v.outcome(), v.limit(), remaining, wait, micros(v.reset_after()))
+            .in_block(micros(v.blocked_for()))
+            .in_shadow(v.is_shadow())
     }))
 }
 
