@@ -46,7 +46,8 @@ pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};
 pub use error::{Error, ErrorKind};
 pub use limiter::Limiter;
 pub use policy::{
-    Algorithm, FixedWindow, Gcra, Policy, PolicyError, SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, FixedWindow, Gcra, Policy, PolicyError, Share, SlidingCounter, SlidingLog,
+    TokenBucket,
 };
 pub use store::{Answer, Store};
 pub use time::{MAX_EXACT, MAX_SPAN, Timestamp, Wait};
