@@ -39,7 +39,7 @@ pub mod policy;
 pub mod store;
 mod time;
 
-pub use around::StoreExt;
+pub use around::{Breaker, OnFailure, StoreExt};
 pub use call::{Call, Charge, Charges, Operation};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};

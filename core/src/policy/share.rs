@@ -231,9 +231,10 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_an_error_that_says_so() {
-        let years = Duration::from_secs(30 * 31_536_000);
-        let policy = Policy::new("a", spec::TokenBucket::new(1, years).burst(2)).unwrap();
-        let error = policy.scaled_to(Share::new(2, 3).unwrap()).unwrap_err();
+        // Two in five times as long; and an odd number of microseconds cannot be halved.
+        let years = Duration::from_micros(23 * 31_536_000_000_000 + 1);
+        let policy = Policy::new("a", spec::TokenBucket::new(1, years).burst(3)).unwrap();
+        let error = policy.scaled_to(Share::new(2, 5).unwrap()).unwrap_err();
         assert!(error.to_string().contains("2^51 us"), "{error}");
     }
 }
