@@ -19,7 +19,10 @@ use tokio::time::{Instant, timeout};
 
 use common::{fresh_prefix, policy, server};
 
-const LONG: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Nobody in these tests waits so long.
+const LONG: Duration = Duration::from_secs(3600 * 2000);
 
 /// How long what is on its way may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -117,9 +120,9 @@ async fn b51_cancelled_waits_give_back_what_they_booked() {
     assert_eq!([limiters[0].waiters(), limiters[1].waiters()], [0, 0]);
     // The refunds are on their way. Then it is as if only the first had ever asked: an hour, not more.
     let owed = async || limiters[0].subject("s").peek().await.unwrap().retry_after().unwrap();
-    let all_back = async || (owed().await <= LONG).then_some(());
+    let all_back = async || (owed().await <= HOUR).then_some(());
     eventually(PATIENCE, "all places to be back", all_back).await.unwrap();
-    assert!(owed().await > LONG - Duration::from_secs(60), "and no more than that");
+    assert!(owed().await > HOUR - Duration::from_secs(60), "and no more than that");
 }
 
 /// B52: when callers are dropped under load, no task of theirs stays, nor the store.
@@ -145,7 +148,7 @@ async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     let all_ended = async || (alive() <= before).then_some(());
     eventually(PATIENCE, "all tasks to end", all_ended).await.unwrap();
     let retry = limiter.subject("s").peek().await.unwrap().retry_after().unwrap();
-    assert!(retry <= LONG, "{retry:?}");
+    assert!(retry <= HOUR, "{retry:?}");
 }
 
 /// The other process of the test below: books five places, says so, and waits for them.

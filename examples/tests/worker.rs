@@ -6,7 +6,8 @@ use std::process::Command;
 /// on the machine; what is asked for here leaves room for a very slow one.
 #[test]
 fn the_workers_keep_within_the_quota_and_use_it() {
-    let output = Command::new(env!("CARGO_BIN_EXE_worker")).env_remove("REDIS_URL").output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_worker")).env_remove("REDIS_URL").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("3 processes of 8 workers"), "{said}");

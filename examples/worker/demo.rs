@@ -1,12 +1,12 @@
 //! The demonstration: a Redis, a third party, three processes, and what came of it.
 
 use std::error::Error;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_redis::Policy;
 use tidegate_testkit::servers::Redis;
-use tokio::process::Command;
+use tokio::task::spawn_blocking;
 
 use crate::third_party::ThirdParty;
 use crate::work::{POLICY, WORKERS};
@@ -27,12 +27,12 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
         let process = Command::new(std::env::current_exe()?)
             .args(["work", &redis, &prefix, &third_party.address.to_string(), &SECONDS.to_string()])
             .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        processes.push(process);
+            .spawn();
+        processes.push(process?);
     }
     for mut process in processes {
-        if !process.wait().await?.success() {
+        // In a thread of its own, as the third party has to answer meanwhile.
+        if !spawn_blocking(move || process.wait()).await??.success() {
             return Err("a process of workers failed".into());
         }
     }

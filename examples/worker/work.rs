@@ -27,7 +27,9 @@ pub(crate) async fn run(
     let end = Instant::now() + Duration::from_secs(seconds.parse()?);
     let workers = (0..WORKERS).map(|_| {
         let (limiter, api) = (limiter.clone(), api.to_owned());
-        tokio::spawn(async move { work(&limiter, &api, end).await.map_err(|error| error.to_string()) })
+        tokio::spawn(
+            async move { work(&limiter, &api, end).await.map_err(|error| error.to_string()) },
+        )
     });
     for worker in workers.collect::<Vec<_>>() {
         worker.await??;

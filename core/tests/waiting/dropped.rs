@@ -99,8 +99,7 @@ fn without_a_runtime_there_is_an_error() {
     let limiter = limiter(MemoryStore::new(), "gcra 1/1h");
     let mut waiting = Box::pin(limiter.until_ready("s"));
     let waker = std::task::Waker::noop();
-    let poll =
-        Future::poll(waiting.as_mut(), &mut std::task::Context::from_waker(waker));
+    let poll = Future::poll(waiting.as_mut(), &mut std::task::Context::from_waker(waker));
     match poll {
         std::task::Poll::Ready(Err(error)) => assert_eq!(error.kind(), ErrorKind::Unsupported),
         other => panic!("{other:?}"),
