@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use tidegate_redis::Policy;
 use tidegate_testkit::servers::Redis;
@@ -50,11 +50,10 @@ async fn redis() -> Result<(String, Option<Redis>), Box<dyn Error>> {
 
 fn report(third_party: &ThirdParty) -> Result<(), Box<dyn Error>> {
     let books = third_party.books();
-    let Some(first) = books.first else {
+    let (Some(first), Some(last)) = (books.first, books.last) else {
         return Err("no request has come".into());
     };
-    // All began within a moment of each other, and ended so many seconds later.
-    let lasted = Instant::now().saturating_duration_since(first).max(Duration::from_secs(SECONDS));
+    let lasted = last.saturating_duration_since(first);
     let burst = u128::from(POLICY.parse::<Policy>()?.limit());
     let might = burst + 50 * lasted.as_millis() / 1_000;
     println!(

@@ -28,6 +28,7 @@ pub(crate) struct Books {
     pub(crate) served: u128,
     pub(crate) too_many: u128,
     pub(crate) first: Option<Instant>,
+    pub(crate) last: Option<Instant>,
     /// Nanoseconds after the first request until all that was used has come back.
     used_up_to: u128,
 }
@@ -57,6 +58,7 @@ impl Books {
     /// One request more: whether it is within the quota.
     fn admit(&mut self, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
+        self.last = Some(now);
         let now = now.saturating_duration_since(first).as_nanos();
         let used_up_to = self.used_up_to.max(now) + INTERVAL;
         let fits = used_up_to <= now + AT_ONCE * INTERVAL;

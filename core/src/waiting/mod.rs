@@ -57,7 +57,8 @@
 //! # When the store fails
 //!
 //! An error is returned as it is; **the call is not made again**, so that there is at most one charge
-//! per request. A degraded decision passes through: failed open does not wait, failed closed is returned at
+//! per request. If its answer was lost, what it may have booked stays booked, as if the process had
+//! died. A degraded decision passes through: failed open does not wait, failed closed is returned at
 //! once, and fallen back to another store waits for the place that the other has given. Such a place is not
 //! given back when cancelled, as by then the first store may be in charge again, which never gave it.
 
