@@ -55,7 +55,8 @@ impl Generations {
     /// current again, unless somebody else has changed something since they were taken.
     pub(super) fn advance_from(&self, keys: &[u64], counts: &mut [u64]) {
         for (place, key) in keys.iter().enumerate() {
-            let twin = keys[..place].iter().position(|other| self.index(*other) == self.index(*key));
+            let twin =
+                keys[..place].iter().position(|other| self.index(*other) == self.index(*key));
             counts[place] = match twin {
                 Some(twin) => counts[twin],
                 None => match self.count(*key).fetch_add(1, Ordering::AcqRel) {
