@@ -2,8 +2,10 @@
 //!
 //! ```sh
 //! cargo run --release -p tidegate-bench -- redis
+//! cargo run --release -p tidegate-bench -- denied
 //! ```
 
+mod denied;
 mod redis;
 
 use std::process::ExitCode;
@@ -23,12 +25,19 @@ enum What {
     ///
     /// Starts a server of its own: `redis-server` from the PATH, or what TIDEGATE_REDIS_SERVER names.
     Redis(redis::Options),
+    /// A load of which nine tenths are refused, on one Redis, with and without the deny cache.
+    ///
+    /// Starts a server of its own, as `redis` does.
+    Denied(denied::Options),
 }
 
 fn main() -> ExitCode {
-    let What::Redis(options) = Args::parse().what;
-    match redis::run(&options) {
-        Ok(all_met) if all_met || !options.check => ExitCode::SUCCESS,
+    let (outcome, check) = match Args::parse().what {
+        What::Redis(options) => (redis::run(&options), options.check),
+        What::Denied(options) => (denied::run(&options), options.check),
+    };
+    match outcome {
+        Ok(all_met) if all_met || !check => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error}");

@@ -184,6 +184,40 @@ impl Verdict {
     pub fn blocked_for(&self) -> Duration {
         Duration::from_micros(self.blocked)
     }
+
+    /// For how many microseconds the outcome is sure to stay, if nobody takes or gives back
+    /// meanwhile. Time alone admits more and more.
+    pub(crate) fn stays_for(&self) -> u64 {
+        match self.outcome {
+            Outcome::Allowed => u64::MAX,
+            Outcome::Denied => self.retry.as_micros().unwrap_or(u64::MAX),
+            Outcome::Blocked => self.blocked,
+        }
+    }
+
+    /// Microseconds until the subject's state has recovered fully.
+    pub(crate) fn reset_micros(&self) -> u64 {
+        self.reset
+    }
+
+    /// The verdict on the same charge so many microseconds later, while the outcome stays and nobody
+    /// takes or gives back; of `remaining` this is the least that it may have become.
+    pub(crate) fn later(self, micros: u64) -> Self {
+        Self {
+            retry: self.retry.less(micros),
+            reset: self.reset.saturating_sub(micros),
+            blocked: self.blocked.saturating_sub(micros),
+            ..self
+        }
+    }
+
+    /// The verdict on the next charge: a refusal that shut the subject out has shut it out.
+    pub(crate) fn to_the_next(self) -> Self {
+        match self.outcome {
+            Outcome::Denied if self.blocked > 0 => Self { outcome: Outcome::Blocked, ..self },
+            _ => self,
+        }
+    }
 }
 
 /// How a decision was made when the store gave none.

@@ -42,7 +42,7 @@ mod time;
 #[cfg(feature = "tokio")]
 pub mod waiting;
 
-pub use around::{Breaker, OnFailure, StoreExt};
+pub use around::{Breaker, DenyCache, OnFailure, StoreExt};
 pub use call::{Call, Charge, Charges, Operation};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;

@@ -89,6 +89,11 @@ impl Wait {
         self.0 == 0
     }
 
+    /// What is left of the wait after so many microseconds of it.
+    pub(crate) const fn less(self, micros: u64) -> Self {
+        if self.0 == u64::MAX { self } else { Self(self.0.saturating_sub(micros)) }
+    }
+
     /// Microseconds, or `None` for never.
     #[must_use]
     pub const fn as_micros(self) -> Option<u64> {

@@ -27,7 +27,7 @@ pub(crate) struct Server {
     pub(crate) store: RedisStore,
     pub(crate) connection: MultiplexedConnection,
     /// What asking the server for its CPU time costs it.
-    reading: Duration,
+    pub(crate) reading: Duration,
 }
 
 impl Server {

@@ -2,8 +2,8 @@
 
 mod contender;
 mod field;
-mod figures;
-mod load;
+pub(crate) mod figures;
+pub(crate) mod load;
 mod past;
 mod peer;
 mod report;
@@ -15,7 +15,7 @@ use figures::{Results, Sample};
 use load::{Load, Server, sample};
 
 /// What goes wrong ends the benchmark; there is nobody who would tell the kinds apart.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The callers on the one connection; the first are those whose CPU times are compared.
 const CALLERS: [usize; 3] = [64, 1, 512];
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     pub(crate) check: bool,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".to_owned()),
         Ok(number) => Ok(number),

@@ -4,6 +4,7 @@
 //! the first to be asked.
 
 pub mod breaker;
+mod deny_cache;
 pub mod failure;
 #[cfg(feature = "tokio")]
 pub mod timeout;
@@ -12,6 +13,7 @@ pub mod timeout;
 use std::time::Duration;
 
 pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
+pub use deny_cache::{DenyCache, DenyCacheStats, DenyCached};
 pub use failure::{FailureStore, OnFailure};
 #[cfg(feature = "tokio")]
 pub use timeout::TimeoutStore;
@@ -84,6 +86,11 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn breaker<C: Clock>(self, breaker: Breaker<C>) -> BreakerStore<Self, C> {
         BreakerStore::new(self, breaker)
+    }
+
+    /// Answers refusals from memory until they end: see [`DenyCache`].
+    fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCached<Self, C> {
+        cache.around(self)
     }
 
     /// Lets pass what the store does not decide. See [`on_failure`](Self::on_failure).

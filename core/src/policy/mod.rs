@@ -151,6 +151,11 @@ impl Policy {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Bytes that the policy object takes, with the two counts of its clones.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        2 * size_of::<usize>() + size_of::<Inner>() + self.0.name.len()
+    }
+
     pub(crate) fn block_micros(&self) -> u64 {
         self.0.block_for
     }

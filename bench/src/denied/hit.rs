@@ -1,0 +1,58 @@
+//! How long an answer from the cache takes, beside a check on the memory store.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use tidegate_memory::around::DenyCache;
+use tidegate_memory::{Call, Charge, MemoryStore, Policy, Store, StoreExt};
+
+use crate::redis::Outcome;
+use crate::redis::figures::middle;
+
+const CALLS: u32 = 1_000_000;
+
+/// How many subjects are asked for in turn.
+const SUBJECTS: [usize; 2] = [1, 10_000];
+
+/// Measures and prints.
+pub(crate) fn report(rounds: usize) -> Outcome<()> {
+    let policy: Policy = "sliding-counter 1/24h".parse()?;
+    println!(
+        "| refused on the memory store, one thread | ns, the store's own check | ns, from the cache |"
+    );
+    println!("|---|--:|--:|");
+    for count in SUBJECTS {
+        let subjects: Vec<String> = (0..count).map(|n| format!("subject:{n:012}")).collect();
+        let (plain, cached) = (MemoryStore::new(), MemoryStore::new().deny_cache(DenyCache::new()));
+        let (mut without, mut with) = (vec![], vec![]);
+        for _ in 0..rounds {
+            without.push(time(&plain, &policy, &subjects)?);
+            with.push(time(&cached, &policy, &subjects)?);
+        }
+        let noun = if count == 1 { "subject" } else { "subjects in turn" };
+        println!("| {count} {noun} | {} | {} |", middle(without), middle(with));
+    }
+    Ok(())
+}
+
+/// Nanoseconds for each call, of which all but the first few are refused.
+fn time(store: &impl Store, policy: &Policy, subjects: &[String]) -> Outcome<u128> {
+    let ask = |subject: &String| {
+        let charge = [Charge::new(policy, subject)];
+        black_box(store.decide(black_box(Call::acquire(&charge))).into_ready().is_ok())
+    };
+    // The first is admitted, and the second is told until when no other is.
+    for _ in 0..2 {
+        subjects.iter().for_each(|subject| assert!(ask(subject)));
+    }
+    let started = Instant::now();
+    let mut answered = 0;
+    for subject in subjects.iter().cycle().take(CALLS as usize) {
+        answered += u32::from(ask(subject));
+    }
+    let took = started.elapsed();
+    if answered < CALLS {
+        return Err("the memory store does not answer at once".into());
+    }
+    Ok(took.as_nanos() / u128::from(CALLS))
+}

@@ -1,0 +1,135 @@
+//! One load on the server, and what it cost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidegate_redis::around::{DenyCache, DenyCacheStats};
+use tidegate_redis::{
+    Call, Charge, Clock, ManualClock, Policy, RedisStore, Store, StoreExt, SystemClock,
+};
+use tokio::task::JoinSet;
+
+use super::scene::{FEW, Scene};
+use crate::redis::Outcome;
+use crate::redis::load::{Server, TIMEOUT};
+
+/// What was measured; `refused` and `asked` are in thousandths of the requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// The server's CPU time for each request, in nanoseconds.
+    pub(crate) cpu: u64,
+    pub(crate) refused: u64,
+    /// Those that the store was asked.
+    pub(crate) asked: u64,
+}
+
+/// A load, and the store that bears it.
+struct Bearing {
+    store: Box<dyn Store>,
+    clock: ManualClock,
+    /// When it starts, by that clock.
+    start: u64,
+    scene: Scene,
+    policy: Policy,
+    calls: usize,
+    next: AtomicUsize,
+}
+
+/// Measures a scene once, on a fresh part of the server.
+pub(crate) async fn sample(
+    server: &Server,
+    scene: Scene,
+    calls: usize,
+    callers: usize,
+    round: usize,
+    is_cached: bool,
+) -> Outcome<Sample> {
+    let clock = ManualClock::new(SystemClock::new().now());
+    let store = RedisStore::builder()
+        .url(server.redis.url())
+        .prefix(format!("{}{round}", if is_cached { "c" } else { "p" }))
+        .clock(clock.clone())
+        .response_timeout(TIMEOUT)
+        .build()?;
+    let policy = scene.policy()?;
+    prepare(&store, scene, &policy, calls).await?;
+    let start = clock.now().as_micros();
+    let (store, stats): (Box<dyn Store>, Option<DenyCacheStats>) = if is_cached {
+        let store = store.deny_cache(DenyCache::new().clock(clock.clone()));
+        let stats = store.stats();
+        (Box::new(store), Some(stats))
+    } else {
+        (Box::new(store), None)
+    };
+    let next = AtomicUsize::new(0);
+    let bearing = Arc::new(Bearing { store, clock, start, scene, policy, calls, next });
+
+    let before = server.redis.cpu_time().await?;
+    let refused = drive(&bearing, callers).await?;
+    let cpu = server.redis.cpu_time().await?.saturating_sub(before + server.reading);
+    let calls = u64::try_from(calls)?;
+    let asked = stats.map_or(calls, |stats| stats.misses());
+    Ok(Sample {
+        cpu: nanos(cpu)? / calls,
+        refused: refused * 1_000 / calls,
+        asked: asked * 1_000 / calls,
+    })
+}
+
+fn nanos(duration: Duration) -> Outcome<u64> {
+    Ok(u64::try_from(duration.as_nanos())?)
+}
+
+/// Makes the server know the script, and shuts out who is to be.
+async fn prepare(store: &RedisStore, scene: Scene, policy: &Policy, calls: usize) -> Outcome<()> {
+    let few = if scene == Scene::ShutOut { FEW } else { 1 };
+    for number in 1..=few {
+        let who = match scene {
+            Scene::ShutOut => format!("user-{:06}", number - 1),
+            _ => scene.subject(number, calls) + " before",
+        };
+        let all = Charge::new(policy, &who).cost(policy.limit());
+        let taken = store.decide(Call::acquire(&[all])).await?;
+        let more = store.decide(Call::acquire(&[all.cost(1)])).await?;
+        if !taken.is_allowed() || more.is_allowed() {
+            return Err(format!("{who} is not as it should be: {more:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Makes all requests, and says how many were refused.
+async fn drive(bearing: &Arc<Bearing>, callers: usize) -> Outcome<u64> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..callers {
+        let bearing = Arc::clone(bearing);
+        tasks.spawn(async move {
+            let mut refused = 0;
+            loop {
+                let number = bearing.next.fetch_add(1, Ordering::Relaxed);
+                if number >= bearing.calls {
+                    return Outcome::Ok(refused);
+                }
+                refused += u64::from(request(&bearing, number).await?);
+            }
+        });
+    }
+    let mut refused = 0;
+    while let Some(task) = tasks.join_next().await {
+        refused += task??;
+    }
+    Ok(refused)
+}
+
+/// Makes one request, and says whether it was refused.
+async fn request(bearing: &Bearing, number: usize) -> Outcome<bool> {
+    let Bearing { store, clock, start, scene, policy, calls, .. } = bearing;
+    let time = tidegate_redis::Timestamp::from_micros(start + scene.time(number));
+    if clock.now() < time {
+        clock.set(time);
+    }
+    let subject = scene.subject(number, *calls);
+    let charge = [Charge::new(policy, &subject)];
+    Ok(store.decide(Call::acquire(&charge)).await?.is_denied())
+}

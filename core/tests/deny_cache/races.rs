@@ -1,0 +1,82 @@
+//! B45 under threads: nobody is refused from memory after a refund has returned.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tidegate_core::around::DenyCache;
+use tidegate_core::{
+    Answer, Call, Charge, Decision, Error, Operation, Policy, Store, StoreExt, Timestamp,
+};
+use tidegate_memory::MemoryStore;
+use tokio::task::yield_now;
+
+use super::common::policy;
+
+/// Takes its time, on the way there and on the way back, and each time another.
+#[derive(Debug)]
+struct Slow {
+    store: MemoryStore,
+    calls: AtomicUsize,
+}
+
+impl Store for Slow {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        Answer::later(async move {
+            for _ in 0..number % 5 {
+                yield_now().await;
+            }
+            let answer = self.store.decide(call).await;
+            for _ in 0..number % 7 {
+                yield_now().await;
+            }
+            answer
+        })
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.store.now()
+    }
+}
+
+async fn ask(store: &impl Store, operation: Operation, policy: &Policy) -> bool {
+    let charge = [Charge::new(policy, "s")];
+    store.decide(Call::new(operation, &charge)).await.unwrap().is_allowed()
+}
+
+#[test]
+fn b45_after_a_refund_nobody_is_refused_from_memory() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let slow = Slow { store: MemoryStore::new(), calls: AtomicUsize::new(0) };
+    let store = Arc::new(slow.deny_cache(DenyCache::new()));
+    let log = policy("sliding-log 1/24h");
+    let is_over = Arc::new(AtomicBool::new(false));
+    runtime.block_on(async {
+        // They only look, so that whoever takes is the only one who does.
+        let lookers: Vec<_> = (0..6)
+            .map(|_| {
+                let (store, log, is_over) = (Arc::clone(&store), log.clone(), Arc::clone(&is_over));
+                tokio::spawn(async move {
+                    while !is_over.load(Ordering::Relaxed) {
+                        ask(&*store, Operation::Peek, &log).await;
+                        yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for round in 0..3_000 {
+            assert!(ask(&*store, Operation::Acquire, &log).await, "round {round}");
+            assert!(!ask(&*store, Operation::Acquire, &log).await, "round {round}");
+            if round % 2 == 0 {
+                yield_now().await;
+            }
+            ask(&*store, Operation::Refund, &log).await;
+            assert!(ask(&*store, Operation::Peek, &log).await, "round {round}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for looker in lookers {
+            looker.await.unwrap();
+        }
+    });
+    assert!(store.stats().hits() > 1_000, "{:?}", store.stats());
+}
