@@ -2,8 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode};
+#[cfg(feature = "tls")]
+use redis::TlsCertificates;
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode};
 use tidegate_core::{Clock, Error, ErrorKind};
 use tokio::sync::Mutex;
 
@@ -71,7 +73,12 @@ impl RedisStoreBuilder {
     }
 
     /// Asks these Sentinels, by their URLs, which server is the primary of the group of that name;
-    /// and asks again whenever the connection was lost, or the server takes no more writes.
+    /// and asks again whenever the connection was lost, or the server takes no more writes. If they
+    /// want a user or a password, it is the same in all of these URLs.
+    ///
+    /// What a primary admits once a replica has been promoted, because it does not know yet that it is
+    /// none any more, is admitted again. With `min-replicas-to-write 1` on the servers it notices soon
+    /// that its replicas have left, and admits nothing.
     pub fn sentinel(
         self,
         urls: impl IntoIterator<Item = impl Into<String>>,
@@ -116,8 +123,9 @@ impl RedisStoreBuilder {
         Self { response_timeout: timeout, ..self }
     }
 
-    /// Trusts the certificates that these ones sign (PEM), instead of those of the system. Not for the
-    /// servers of a Sentinel group.
+    /// Trusts the certificates that these ones sign (PEM), instead of those that the system trusts: of
+    /// the server, and of Sentinels whose URLs begin with `rediss://`. Sentinels name a primary by its
+    /// address, usually an IP address, which its certificate then has to name too.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         Self { root_certificates: Some(pem.into()), ..self }
@@ -141,7 +149,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if a URL is none, or there is no Sentinel among no URLs.
+    /// [`ErrorKind::InvalidCall`] if a URL is none, if there is no Sentinel among no URLs, or if their
+    /// users or passwords differ.
     pub fn build(self) -> Result<RedisStore, Error> {
         let source = Arc::new(Source {
             target: self.target()?,
@@ -165,27 +174,72 @@ impl RedisStoreBuilder {
             let client = self.client(info).map_err(|error| invalid("URL", error))?;
             return Ok(Target::Server(client));
         };
-        let group = Sentinel::build(urls.iter().map(String::as_str).collect())
+        let group = self
+            .sentinel_client(urls, primary, &info)
             .map_err(|error| invalid("Sentinel URLs", error))?;
-        let node = SentinelNodeConnectionInfo::default()
-            .set_redis_connection_info(info.redis_settings().clone());
-        let node = if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            node.set_tls_mode(TlsMode::Secure)
-        } else {
-            node
+        Ok(Target::Sentinel { group: Mutex::new(group), primary: primary.clone() })
+    }
+
+    /// What asks the Sentinels, with one user and password for all of them, and connects to the primary
+    /// as `node` says.
+    fn sentinel_client(
+        &self,
+        urls: &[String],
+        primary: &str,
+        node: &ConnectionInfo,
+    ) -> Result<SentinelClient, RedisError> {
+        let clients = urls.iter().map(|url| self.client(url.as_str().into_connection_info()?));
+        let clients = clients.collect::<Result<Vec<_>, RedisError>>()?;
+        let sentinels: Vec<_> = clients.iter().map(Client::get_connection_info).collect();
+        let Some(first) = sentinels.first().map(|sentinel| sentinel.redis_settings()) else {
+            return Err(refused("there is none"));
         };
-        Ok(Target::Sentinel { group: Mutex::new(group), primary: primary.clone(), node })
+        let login = (first.username(), first.password());
+        let is_other = |other: &&ConnectionInfo| {
+            (other.redis_settings().username(), other.redis_settings().password()) != login
+        };
+        if sentinels.iter().any(is_other) {
+            return Err(refused("they differ in the user or the password"));
+        }
+        let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
+        let mut builder =
+            SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master)?
+                .set_client_to_redis_db(node.redis_settings().db())
+                .set_client_to_redis_protocol(node.redis_settings().protocol());
+        if let Some(user) = login.0 {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = login.1 {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+        if let Some(user) = node.redis_settings().username() {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = node.redis_settings().password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if is_encrypted(node) {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+            #[cfg(feature = "tls")]
+            if let Some(certificates) = self.certificates() {
+                builder = builder.set_client_to_redis_certificates(certificates);
+            }
+        }
+        builder.build()
     }
 
     #[cfg(feature = "tls")]
     fn client(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
-        match &self.root_certificates {
-            Some(pem) => Client::build_with_tls(
-                info,
-                redis::TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) },
-            ),
+        match self.certificates().filter(|_| self.sentinel.is_none() || is_encrypted(&info)) {
+            Some(certificates) => Client::build_with_tls(info, certificates),
             None => Client::open(info),
         }
+    }
+
+    #[cfg(feature = "tls")]
+    fn certificates(&self) -> Option<TlsCertificates> {
+        let root_cert = self.root_certificates.clone()?;
+        Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) })
     }
 
     #[cfg(not(feature = "tls"))]
@@ -204,6 +258,14 @@ impl RedisStoreBuilder {
         }
         Ok(info.set_redis_settings(settings))
     }
+}
+
+fn is_encrypted(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+fn refused(why: &'static str) -> RedisError {
+    RedisError::from((redis::ErrorKind::InvalidClientConfig, why))
 }
 
 /// Without a choice rustls would panic; what the application has chosen already stays.

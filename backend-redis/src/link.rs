@@ -47,8 +47,8 @@ const MOST_SILENT: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A server that takes no writes is left for another connection (and so, with Sentinel or behind a
-/// name, for another server), but not at every call.
+/// A server that takes no writes, as it is a replica or has lost its replicas, is left for another
+/// connection (and so, with Sentinel or behind a name, for another server), but not at every call.
 const LEAST_LIFE: Duration = Duration::from_millis(200);
 
 impl Link {
@@ -121,7 +121,7 @@ impl Link {
         let is_dead = if error.is_timeout() {
             live.silent.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_SILENT
         } else {
-            let is_read_only = error.kind() == ServerErrorKind::ReadOnly.into();
+            let is_read_only = matches!(error.code(), Some("READONLY" | "NOREPLICAS"));
             error.is_unrecoverable_error()
                 || error.is_connection_dropped()
                 || is_read_only && live.since.elapsed() > LEAST_LIFE

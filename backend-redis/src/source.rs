@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
+use redis::sentinel::SentinelClient;
 use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ pub(crate) struct Source {
 
 pub(crate) enum Target {
     Server(Client),
-    Sentinel { group: Mutex<Sentinel>, primary: String, node: SentinelNodeConnectionInfo },
+    Sentinel { group: Mutex<SentinelClient>, primary: String },
 }
 
 impl Source {
@@ -44,9 +44,7 @@ impl Source {
     async fn client(&self) -> RedisResult<Client> {
         match &self.target {
             Target::Server(client) => Ok(client.clone()),
-            Target::Sentinel { group, primary, node } => {
-                group.lock().await.async_master_for(primary, Some(node)).await
-            }
+            Target::Sentinel { group, .. } => group.lock().await.async_get_client().await,
         }
     }
 }

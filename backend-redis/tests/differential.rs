@@ -6,7 +6,7 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
-mod common;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -16,8 +16,8 @@ use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{
     ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario,
 };
-
-use common::builder;
+use tidegate_testkit::servers::{Client, Redis};
+use tokio::task::JoinSet;
 
 /// How many operations each test makes: the variable `TIDEGATE_OPERATIONS`, or 100,000.
 fn operations() -> usize {
@@ -25,22 +25,31 @@ fn operations() -> usize {
     text.parse().unwrap()
 }
 
-/// A store that can be emptied at once: it has a server's database for itself.
+/// How many scenarios are played at the same time, so that one need not wait for another's answers.
+const AT_ONCE: u16 = 8;
+
+/// A store, in a database of its own.
 struct Lua {
     store: RedisStore,
     clock: ManualClock,
-    model: ModelStore,
+    client: Client,
 }
 
 impl Lua {
-    async fn new() -> Self {
+    async fn new(redis: &Redis, database: u16) -> Self {
         let clock = ManualClock::default();
-        let store = builder().await.clock(clock.clone()).build().unwrap();
-        let model = ModelStore::keeping_all(clock.clone());
-        Self { store, clock, model }
+        let builder = RedisStore::builder().url(redis.socket_url()).database(database);
+        // The machine that runs the tests may be slow; none of them is about a timeout.
+        let builder = builder.response_timeout(Duration::from_secs(30)).clock(clock.clone());
+        let mut client = redis.client().await.unwrap();
+        client.call(&["SELECT", &database.to_string()]).await.unwrap();
+        Self { store: builder.build().unwrap(), clock, client }
     }
 
-    async fn play(&self, scenario: &Scenario, batch: usize) -> Result<usize, String> {
+    /// Plays a scenario on an empty database and tells how many calls it made, or where the stores differ.
+    async fn play(&mut self, scenario: &Scenario, batch: usize) -> Result<usize, String> {
+        assert_eq!(self.client.call(&["FLUSHDB"]).await.unwrap().text(), "OK");
+        let model = ModelStore::keeping_all(self.clock.clone());
         let mut trace = Trace::new(scenario, ClockKind::Jumping);
         let mut made = 0;
         for steps in scenario.steps.chunks(batch) {
@@ -49,7 +58,7 @@ impl Lua {
             let asked: Vec<(Operation, Vec<Charge<'_>>)> =
                 steps.iter().map(|step| trace.ask(step)).collect();
             let calls: Vec<_> = asked.iter().map(|(o, c)| Call::new(*o, c)).collect();
-            let expected = self.model.decide_many(&calls).await;
+            let expected = model.decide_many(&calls).await;
             let answers = match &calls[..] {
                 [call] => vec![self.store.decide(*call).await],
                 calls => self.store.decide_many(calls).await,
@@ -72,44 +81,74 @@ impl Lua {
     }
 }
 
+/// Random, but the same each time: by the variable `TIDEGATE_SEED`, or 1.
+fn seeded() -> TestRng {
+    let seed = std::env::var("TIDEGATE_SEED").map_or(1, |seed| seed.parse::<u64>().unwrap());
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    // Without optimization the other algorithm takes as long as all the rest.
+    TestRng::from_seed(RngAlgorithm::XorShift, &bytes)
+}
+
 /// Plays random scenarios until enough operations are made.
 fn differ(policies: impl Strategy<Value = Vec<Policy>>, charges: usize, batches: bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let seed = std::env::var("TIDEGATE_SEED").map_or(1, |seed| seed.parse::<u64>().unwrap());
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let scenarios = scenario(policies, ClockKind::Jumping, 60, charges);
-    let mut made = 0;
-    while made < operations() {
-        let mut tree = scenarios.new_tree(&mut runner).unwrap();
-        let batch = if batches { 1 + made % 9 } else { 1 };
-        let play = |scenario: &Scenario| {
-            runtime.block_on(async { Lua::new().await.play(scenario, batch).await })
-        };
-        match play(&tree.current()) {
-            Ok(steps) => made += steps,
-            Err(mut error) => {
-                // The smallest scenario that still fails says most.
-                let mut smallest = tree.current();
-                let mut more = tree.simplify();
-                for _ in 0..2_000 {
-                    if !more {
-                        break;
-                    }
-                    more = match play(&tree.current()) {
-                        Ok(_) => tree.complicate(),
-                        Err(smaller) => {
-                            (error, smallest) = (smaller, tree.current());
-                            tree.simplify()
-                        }
-                    };
-                }
-                panic!("batches of {batch}: {smallest:#?}\n{error}");
-            }
+    runtime.block_on(async {
+        let redis = Redis::start().await.unwrap();
+        let mut runner = TestRunner::new_with_rng(Config::default(), seeded());
+        let scenarios = scenario(policies, ClockKind::Jumping, 60, charges);
+        let mut stores = vec![];
+        for database in 0..AT_ONCE {
+            stores.push(Lua::new(&redis, database).await);
         }
+        let (mut made, mut rounds) = (0, 0);
+        while made < operations() {
+            let batch = if batches { 1 + rounds % 9 } else { 1 };
+            let mut trees: Vec<_> =
+                stores.iter().map(|_| scenarios.new_tree(&mut runner).unwrap()).collect();
+            let mut plays = JoinSet::new();
+            for (place, mut store) in stores.drain(..).enumerate() {
+                let scenario = trees[place].current();
+                plays.spawn(async move { (store.play(&scenario, batch).await, place, store) });
+            }
+            for (played, place, mut store) in plays.join_all().await {
+                match played {
+                    Ok(calls) => made += calls,
+                    Err(error) => {
+                        let tree = &mut trees[place];
+                        let (smallest, error) = smallest(&mut store, tree, batch, error).await;
+                        panic!("batches of {batch}: {smallest:#?}\n{error}");
+                    }
+                }
+                stores.push(store);
+            }
+            rounds += 1;
+        }
+    });
+}
+
+/// The smallest scenario like that of the tree that still fails, as it says most, and its error.
+async fn smallest(
+    store: &mut Lua,
+    tree: &mut impl ValueTree<Value = Scenario>,
+    batch: usize,
+    mut error: String,
+) -> (Scenario, String) {
+    let mut smallest = tree.current();
+    let mut more = tree.simplify();
+    for _ in 0..2_000 {
+        if !more {
+            break;
+        }
+        more = match store.play(&tree.current(), batch).await {
+            Ok(_) => tree.complicate(),
+            Err(smaller) => {
+                (error, smallest) = (smaller, tree.current());
+                tree.simplify()
+            }
+        };
     }
+    (smallest, error)
 }
 
 fn one(kind: Kind) -> impl Strategy<Value = Vec<Policy>> {

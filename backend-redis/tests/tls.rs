@@ -1,54 +1,119 @@
-//! Encrypted connections, to a server with a certificate of its own.
-#![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
+//! Encrypted connections, to servers whose certificate a root of their own has signed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
 
 mod common;
 
 use std::process::Command;
+use std::time::Duration;
 
-use tidegate_redis::{Call, Charge, ErrorKind, RedisStore, Store};
-use tidegate_testkit::servers::Redis;
+use tempfile::TempDir;
+use tidegate_redis::{Call, Charge, Error, ErrorKind, RedisStore, RedisStoreBuilder, Store};
+use tidegate_testkit::servers::{Redis, RedisBuilder, Sentinel, eventually};
 
 use common::policy;
 
-#[tokio::test]
-async fn a_server_is_trusted_by_the_certificate_that_is_given() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-        ])
-        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", &path("key.pem"), "-out", &path("cert.pem")])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let _redis = Redis::builder()
-        .config("tls-port", &free.to_string())
-        .config("tls-cert-file", &path("cert.pem"))
-        .config("tls-key-file", &path("key.pem"))
-        .config("tls-ca-cert-file", &path("cert.pem"))
-        .config("tls-auth-clients", "no")
-        .start()
-        .await
-        .unwrap();
-    let url = format!("rediss://localhost:{free}");
-    let (policy, pem) = (policy("p: gcra 5/1h"), std::fs::read(path("cert.pem")).unwrap());
+/// A root, and a certificate for this machine that it has signed.
+struct Certificates(TempDir);
+
+impl Certificates {
+    fn new() -> Self {
+        let made = Self(tempfile::tempdir().unwrap());
+        let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n";
+        std::fs::write(made.path("names"), names).unwrap();
+        let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+        made.openssl(&format!(
+            "req -x509 {new_key} -days 2 -subj /CN=root -keyout root.key -out root"
+        ));
+        made.openssl(&format!("req {new_key} -subj /CN=localhost -keyout key -out request"));
+        made.openssl(
+            "x509 -req -in request -CA root -CAkey root.key -CAcreateserial -days 2 -extfile names \
+             -out certificate",
+        );
+        made
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let run = Command::new("openssl").args(arguments.split(' ')).current_dir(&self.0).output();
+        let run = run.unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn server(&self) -> RedisBuilder {
+        Redis::builder().tls(self.path("certificate"), self.path("key"), self.path("root"))
+    }
+
+    fn root(&self) -> Vec<u8> {
+        std::fs::read(self.path("root")).unwrap()
+    }
+}
+
+async fn acquire(store: &RedisStore) -> Result<bool, Error> {
+    let policy = policy("p: gcra 500/1h");
     let charge = [Charge::new(&policy, "s")];
-    let store = RedisStore::builder().url(&url).root_certificates(pem).build().unwrap();
-    assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
-    // The system does not trust it.
-    let error =
-        RedisStore::connect(&url).unwrap().decide(Call::acquire(&charge)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    store.decide(Call::acquire(&charge)).await.map(|decision| decision.is_allowed())
+}
+
+/// A store whose timeouts are not what is tried here, on a machine that may be slow.
+fn build(builder: RedisStoreBuilder) -> RedisStore {
+    let patience = Duration::from_secs(10);
+    builder.connect_timeout(patience).response_timeout(patience).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_server_is_trusted_by_the_root_that_is_given_and_only_by_it() {
+    let certificates = Certificates::new();
+    let redis = certificates.server().password("sesame").start().await.unwrap();
+    for url in [redis.url(), redis.url().replace("127.0.0.1", "localhost")] {
+        let store = RedisStore::builder().url(&url).root_certificates(certificates.root());
+        assert!(acquire(&build(store)).await.unwrap());
+        for untrusting in [
+            // The system does not trust it, and a root of the same name is another root.
+            RedisStore::builder().url(&url),
+            RedisStore::builder().url(&url).root_certificates(Certificates::new().root()),
+        ] {
+            let error = acquire(&build(untrusting)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_group_is_trusted_by_the_root_that_is_given_through_a_failover() {
+    let certificates = Certificates::new();
+    let group = Sentinel::builder().node(certificates.server()).start().await.unwrap();
+    assert!(group.sentinel_urls().iter().all(|url| url.starts_with("rediss://")));
+    let builder = || {
+        let builder = RedisStore::builder().url("rediss://the-primary");
+        builder.sentinel(group.sentinel_urls(), group.master_name())
+    };
+    let store = build(builder().root_certificates(certificates.root()));
+    assert!(acquire(&store).await.unwrap());
+    for untrusting in [builder(), builder().root_certificates(Certificates::new().root())] {
+        let error = acquire(&build(untrusting)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    let old = group.kill_primary().await.unwrap();
+    group.primary_after(old).await.unwrap();
+    let is_back = async || acquire(&store).await.ok();
+    assert!(eventually(Duration::from_secs(20), "the new primary", is_back).await.unwrap());
+}
+
+#[test]
+fn roots_that_are_none_are_refused_when_the_store_is_built() {
+    let pem = "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n";
+    for builder in [
+        RedisStore::builder().url("rediss://127.0.0.1"),
+        RedisStore::builder().url("rediss://a").sentinel(["rediss://127.0.0.1"], "name"),
+    ] {
+        let error = builder.root_certificates(pem).build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+    }
 }

@@ -76,7 +76,8 @@ pub(crate) struct Replay {
     pub(crate) order: Order,
 
     /// Where states are kept: `memory`, or the URL of a Redis, such as redis://127.0.0.1. There they
-    /// are under a prefix of their own, and taken away at the end.
+    /// are under a prefix of their own, and taken away at the end; if that fails, the result stands,
+    /// a warning names the prefix, and what is left expires by itself.
     #[arg(long, value_name = "STORE", default_value = "memory")]
     pub(crate) store: Place,
 

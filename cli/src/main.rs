@@ -1,6 +1,8 @@
 //! The `tidegate` program.
 //!
-//! Exit codes: 0 done, 1 bad input, 2 bad usage. A broken pipe ends it quietly.
+//! Exit codes: 0 done, 1 bad input or a store that fails, 2 bad usage. A broken pipe ends it quietly.
+//! What malformed lines there were, or what a replay could not take away again from a server, is told
+//! on standard error and changes no code.
 
 mod args;
 mod command;

@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use tidegate_testkit::servers::{Redis, Reply};
 
 fn tidegate(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -220,19 +219,6 @@ fn malformed_lines_are_counted_shown_and_passed_over() {
     let told = text(&output.stderr);
     assert!(told.contains("7 malformed lines; the first 5"), "{told}");
     assert!(told.contains("-:12: ") && !told.contains('\u{1b}'), "{told}");
-}
-
-#[tokio::test]
-async fn on_redis_the_table_is_the_same_and_nothing_is_left_there() {
-    let server = Redis::start().await.unwrap();
-    // Out of order from the start, so that there is a restart to clean up after.
-    let lines = "time,ip\n12,a\n12,a\n11,a\n13,b\n12,a\n".as_bytes();
-    let arguments = ["replay", "-", "--time-unit", "s", "--limit", "1/2s", "--json", "--store"];
-    let [memory, redis] = ["memory".to_owned(), server.url()]
-        .map(|store| json(&tidegate(&[&arguments[..], &[&*store]].concat(), lines)));
-    assert_eq!(memory, redis);
-    assert_eq!(memory["policies"][0]["denied"], 2);
-    assert_eq!(server.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0));
 }
 
 #[test]

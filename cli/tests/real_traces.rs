@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tidegate::replay::{Place, Replay};
+use tidegate::replay::{Lane, Place, Replay};
 use tidegate::report::PolicyReport;
 use tidegate::trace::{Cost, Input, Options, Order, replay_in_order};
 use tidegate_core::Policy;
@@ -53,6 +53,7 @@ fn cost(run: &Value) -> Cost {
     }
 }
 
+/// What was found under one policy.
 struct Outcome {
     report: PolicyReport,
     requests: u64,
@@ -61,23 +62,33 @@ struct Outcome {
     hash: String,
 }
 
-fn replay(file: &Path, policy: &Policy, cost: Cost, order: Order, place: &Place) -> Outcome {
-    let mut replay =
-        Replay::new(std::slice::from_ref(policy), place.clone(), None, true, |_| {}).unwrap();
+/// Replays a file under several policies at once.
+fn replay(
+    file: &Path,
+    policies: &[Policy],
+    cost: Cost,
+    order: Order,
+    place: &Place,
+) -> Vec<Outcome> {
+    let mut replay = Replay::new(policies, place.clone(), None, true, |_| {}).unwrap();
     let options = Options { cost, ..Options::default() };
     let inputs = vec![Input::from_arg(file)];
     let summary = replay_in_order(inputs, &options, order, &mut replay).unwrap();
-    replay.clean_up(&summary).unwrap();
-    let mut decisions = Vec::new();
-    replay.lanes_mut()[0].decisions().unwrap().write_to(&mut decisions).unwrap();
-    let hash = Sha256::digest(&decisions).iter().map(|byte| format!("{byte:02x}")).collect();
-    Outcome {
-        report: replay.policies(&summary).remove(0),
-        requests: summary.records,
-        malformed: summary.malformed,
-        subjects: summary.subjects.len() as u64,
-        hash,
-    }
+    replay.clean_up().unwrap();
+    let reports = replay.policies(&summary).into_iter();
+    let outcome = |(report, lane): (PolicyReport, &mut Lane)| {
+        let mut decisions = Vec::new();
+        lane.decisions().unwrap().write_to(&mut decisions).unwrap();
+        let hash = Sha256::digest(&decisions).iter().map(|byte| format!("{byte:02x}")).collect();
+        Outcome {
+            report,
+            requests: summary.records,
+            malformed: summary.malformed,
+            subjects: summary.subjects.len() as u64,
+            hash,
+        }
+    };
+    reports.zip(replay.lanes_mut()).map(outcome).collect()
 }
 
 #[test]
@@ -94,32 +105,53 @@ async fn every_decision_on_real_traffic_is_the_expected_one_on_redis() {
     assert_eq!(server.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0), "nothing is left");
 }
 
+/// Makes all runs, those on different files at the same time.
 fn check(place: &Place) {
     let expected = expected();
+    let files = expected.as_object().expect("files");
+    let runs_seen: usize = std::thread::scope(|scope| {
+        let mut threads = vec![];
+        for (file, about) in files {
+            threads.push(scope.spawn(move || check_file(file, about, place)));
+        }
+        threads.into_iter().map(|thread| thread.join().expect("all as expected")).sum()
+    });
+    assert!(runs_seen >= 100, "only {runs_seen} runs");
+}
+
+/// Makes the runs on a file, and returns how many there were.
+fn check_file(file: &str, about: &Value, place: &Place) -> usize {
     let mut runs_seen = 0;
-    for (file, about) in expected.as_object().expect("files") {
-        for (order, runs) in about["runs"].as_object().expect("orders") {
-            let order: Order = order.parse().expect("an order");
-            for run in runs.as_array().expect("runs") {
-                let (policy, cost) = (policy(run), cost(run));
-                let what = format!("{file}, {policy}, cost {cost}, order {order}");
-                let found = replay(&traces().join(file), &policy, cost, order, place);
-                assert_eq!(found.requests, about["rows"], "{what}");
-                assert_eq!(found.malformed, about["malformed"], "{what}");
-                assert_eq!(found.subjects, about["subjects"], "{what}");
-                assert_eq!(found.report.admitted, run["admitted"], "{what}");
-                assert_eq!(found.report.denied, run["denied"], "{what}");
-                assert_eq!(found.report.cost_admitted, run["cost_admitted"], "{what}");
-                assert_eq!(found.report.cost_denied, run["cost_denied"], "{what}");
-                assert_eq!(found.report.subjects_denied, run["subjects_denied"], "{what}");
-                assert_eq!(found.hash, run["decisions_sha256"], "{what}");
-                let worst = run["most_denied"].as_array().expect("a list");
-                for (offender, worst) in found.report.offenders.iter().zip(worst) {
-                    assert_eq!(offender.denied, worst[1], "{what}");
-                }
+    for (order, runs) in about["runs"].as_object().expect("orders") {
+        let order: Order = order.parse().expect("an order");
+        let runs = runs.as_array().expect("runs");
+        // Runs with the same cost next to each other are made in one go.
+        for runs in runs.chunk_by(|one, next| one["cost"] == next["cost"]) {
+            let policies: Vec<Policy> = runs.iter().map(policy).collect();
+            let found = replay(&traces().join(file), &policies, cost(&runs[0]), order, place);
+            assert_eq!(found.len(), runs.len());
+            for ((run, policy), found) in runs.iter().zip(&policies).zip(&found) {
+                let what = format!("{file}, {policy}, cost {}, order {order}", cost(run));
+                compare(found, run, about, &what);
                 runs_seen += 1;
             }
         }
     }
-    assert!(runs_seen >= 100, "only {runs_seen} runs");
+    runs_seen
+}
+
+fn compare(found: &Outcome, run: &Value, about: &Value, what: &str) {
+    assert_eq!(found.requests, about["rows"], "{what}");
+    assert_eq!(found.malformed, about["malformed"], "{what}");
+    assert_eq!(found.subjects, about["subjects"], "{what}");
+    assert_eq!(found.report.admitted, run["admitted"], "{what}");
+    assert_eq!(found.report.denied, run["denied"], "{what}");
+    assert_eq!(found.report.cost_admitted, run["cost_admitted"], "{what}");
+    assert_eq!(found.report.cost_denied, run["cost_denied"], "{what}");
+    assert_eq!(found.report.subjects_denied, run["subjects_denied"], "{what}");
+    assert_eq!(found.hash, run["decisions_sha256"], "{what}");
+    let worst = run["most_denied"].as_array().expect("a list");
+    for (offender, worst) in found.report.offenders.iter().zip(worst) {
+        assert_eq!(offender.denied, worst[1], "{what}");
+    }
 }

@@ -1,9 +1,12 @@
 use super::stores::Stores;
 use super::tally::{Tally, would_admit};
+use super::written::Written;
 use super::{Decisions, Error};
 use crate::report::PolicyReport;
 use crate::trace::{Record, Subjects};
-use tidegate_core::{Answer, Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
+use tidegate_core::{
+    Answer, Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp,
+};
 
 /// How many states are taken away in one call.
 const BATCH: usize = 64;
@@ -36,14 +39,37 @@ impl Lane {
         Ok(Self { policy, clock, stores, store, stale: None, tally, decisions })
     }
 
+    /// Decides on a record.
     #[inline]
     pub(super) fn decide(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
+        let charge = [self.charge(record, subject)];
+        let decision = self.stores.wait(self.ask(record, &charge))?;
+        self.count(record, &decision)
+    }
+
+    /// What a record asks for.
+    #[inline]
+    pub(super) fn charge<'a>(&'a self, record: Record, subject: &'a [u8]) -> Charge<'a> {
+        Charge::new(&self.policy, subject).cost(record.cost)
+    }
+
+    /// Asks the store to decide on a record.
+    #[inline]
+    pub(super) fn ask<'a>(
+        &'a self,
+        record: Record,
+        charge: &'a [Charge<'a>; 1],
+    ) -> Answer<'a, Result<Decision, tidegate_core::Error>> {
         self.clock.set(Timestamp::from_micros(record.time));
-        let charge = [Charge::new(&self.policy, subject).cost(record.cost)];
-        let decision = self.stores.wait(self.store.decide(Call::acquire(&charge)))?;
-        self.tally.count(record, &decision);
+        self.store.decide(Call::acquire(charge))
+    }
+
+    /// Counts what was decided on a record.
+    #[inline]
+    pub(super) fn count(&mut self, record: Record, decision: &Decision) -> Result<(), Error> {
+        self.tally.count(record, decision);
         if let Some(decisions) = &mut self.decisions {
-            decisions.push(would_admit(&decision)).map_err(Error::Decisions)?;
+            decisions.push(would_admit(decision)).map_err(Error::Decisions)?;
         }
         Ok(())
     }
@@ -61,12 +87,9 @@ impl Lane {
         }
     }
 
-    /// Takes away what the replay wrote, where that would outlive it.
-    pub(super) fn clean_up(&self, subjects: &Subjects) -> Result<(), Error> {
-        if !self.stores.outlive_the_replay() {
-            return Ok(());
-        }
-        let charges: Vec<_> = subjects.iter().map(|s| [Charge::new(&self.policy, s)]).collect();
+    /// Takes away what the replay wrote.
+    pub(super) fn clean_up(&self, written: &Written) -> Result<(), Error> {
+        let charges: Vec<_> = written.subjects().map(|s| [Charge::new(&self.policy, s)]).collect();
         let resets: Vec<_> = charges.iter().map(|c| Call::new(Operation::Reset, c)).collect();
         for store in std::iter::once(&self.store).chain(&self.stale) {
             for batch in resets.chunks(BATCH) {

@@ -10,6 +10,7 @@ mod lane;
 mod stores;
 mod tally;
 mod timeline;
+mod written;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub use lane::Lane;
 pub use stores::Place;
 
 use self::stores::Stores;
+use self::written::Written;
 use crate::report::{PolicyReport, Suggestion};
 use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Subjects, Summary};
@@ -37,6 +39,9 @@ pub struct Suggest {
 #[derive(Debug)]
 pub struct Replay<P> {
     lanes: Vec<Lane>,
+    stores: Stores,
+    /// Whose states to take away, where they would outlive the replay.
+    written: Option<Written>,
     suggest: Option<(Suggest, Meters)>,
     cost: u64,
     progress: P,
@@ -62,7 +67,20 @@ impl<P: FnMut(Progress)> Replay<P> {
             Some(suggest) => Some((suggest, Meters::new(suggest.window)?)),
             None => None,
         };
-        Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, suggest, cost: 0, progress })
+        let lanes = lanes.collect::<Result<_, _>>()?;
+        let written = stores.outlive_the_replay().then(Written::default);
+        Ok(Self { lanes, stores, written, suggest, cost: 0, progress })
+    }
+
+    /// Has all lanes decide on a record, each of them on a server: together they wait but once.
+    fn decide_together(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
+        let charges: Vec<_> =
+            self.lanes.iter().map(|lane| [lane.charge(record, subject)]).collect();
+        let lanes = self.lanes.iter().zip(&charges);
+        let answers = lanes.map(|(lane, charge)| lane.ask(record, charge)).collect();
+        let decisions = self.stores.wait_for_all(answers)?;
+        let mut lanes = self.lanes.iter_mut().zip(&decisions);
+        lanes.try_for_each(|(lane, decision)| lane.count(record, decision))
     }
 
     /// The lanes, in the order of the policies.
@@ -76,13 +94,22 @@ impl<P: FnMut(Progress)> Replay<P> {
         self.cost
     }
 
-    /// Takes away what the replay wrote to a store that outlives it.
+    /// Takes away what the replay wrote so far to a store that outlives it: to be called at its end,
+    /// and when it has failed. One reset for each subject, policy by policy, and nobody else's keys are
+    /// looked at.
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached. What is left then expires by itself.
-    pub fn clean_up(&self, summary: &Summary) -> Result<(), Error> {
-        self.lanes.iter().try_for_each(|lane| lane.clean_up(&summary.subjects))
+    /// The first that the store has; then no more is tried. What is left expires by itself.
+    pub fn clean_up(&self) -> Result<(), Error> {
+        let Some(written) = &self.written else { return Ok(()) };
+        self.lanes.iter().try_for_each(|lane| lane.clean_up(written))
+    }
+
+    /// What all keys begin with that the replay writes, where its states are on a server.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        self.stores.prefix()
     }
 
     /// What each policy would have done, in their order.
@@ -142,8 +169,12 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
     fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Error> {
         let subject = subjects.get(record.subject).unwrap_or_default();
         self.cost = self.cost.saturating_add(record.cost);
-        for lane in &mut self.lanes {
-            lane.decide(record, subject)?;
+        match &mut self.written {
+            None => self.lanes.iter_mut().try_for_each(|lane| lane.decide(record, subject))?,
+            Some(written) => {
+                written.note(record, subject);
+                self.decide_together(record, subject)?;
+            }
         }
         if let Some((_, meters)) = &mut self.suggest {
             meters.record(record.time, record.subject, record.cost)?;

@@ -1,7 +1,11 @@
 //! Where the states of a replay are kept.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::str::FromStr;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
@@ -44,6 +48,9 @@ pub(super) struct Stores {
     place: Place,
     /// What drives the connections to a server.
     runtime: Option<Rc<Runtime>>,
+    /// What the keys of all these stores begin with, and how many there are.
+    prefix: Rc<str>,
+    opened: Rc<Cell<u32>>,
 }
 
 impl Stores {
@@ -52,22 +59,29 @@ impl Stores {
             Place::Memory => None,
             Place::Redis(_) => Some(Rc::new(runtime()?)),
         };
-        Ok(Self { place, runtime })
+        Ok(Self { place, runtime, prefix: unused_prefix().into(), opened: Rc::default() })
     }
 
     /// A store that is empty and shows the time of `clock`.
     pub(super) fn open(&self, clock: ManualClock) -> Result<Box<dyn Store>, Error> {
+        let number = self.opened.get();
+        self.opened.set(number + 1);
         Ok(match &self.place {
             Place::Memory => Box::new(memory(clock)),
             Place::Redis(url) => Box::new(
                 RedisStore::builder()
                     .url(url)
-                    .prefix(unused_prefix())
+                    .prefix(format!("{}{number}", self.prefix))
                     .response_timeout(Duration::from_secs(10))
                     .clock(clock)
                     .build()?,
             ),
         })
+    }
+
+    /// What the keys of all these stores begin with, where they are on a server.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Whether what is left in a store outlives it, and so should be taken away.
@@ -80,11 +94,35 @@ impl Stores {
         match (answer.into_ready(), &self.runtime) {
             (Ok(answer), _) => answer,
             (Err(later), Some(runtime)) => runtime.block_on(later),
-            (Err(_), None) => {
-                Err(Error::new(ErrorKind::Timeout, "the store has no answer at hand"))
-            }
+            (Err(_), None) => Err(none_at_hand()),
         }
     }
+
+    /// Waits for all the answers at once; the first error is that of all.
+    pub(super) fn wait_for_all<T>(
+        &self,
+        answers: Vec<Answer<'_, Result<T, Error>>>,
+    ) -> Result<Vec<T>, Error> {
+        let runtime = self.runtime.as_ref().ok_or_else(none_at_hand)?;
+        runtime.block_on(all(answers)).into_iter().collect()
+    }
+}
+
+/// The answers to all, each asked for before any is waited for.
+async fn all<T>(mut answers: Vec<Answer<'_, T>>) -> Vec<T> {
+    let mut there: Vec<Option<T>> = answers.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut pending = false;
+        for (answer, there) in answers.iter_mut().zip(&mut there).filter(|(_, it)| it.is_none()) {
+            match Pin::new(answer).poll(context) {
+                Poll::Ready(answer) => *there = Some(answer),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    there.into_iter().flatten().collect()
 }
 
 /// A replay is exact or fails: nothing is evicted that still matters.
@@ -103,8 +141,12 @@ fn runtime() -> Result<Runtime, Error> {
     })
 }
 
+fn none_at_hand() -> Error {
+    Error::new(ErrorKind::Timeout, "the store has no answer at hand")
+}
+
 /// Replays share a server with each other, and with whatever else is there.
 fn unused_prefix() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("tidegate-replay-{}-{}", std::process::id(), now.as_nanos())
+    format!("tidegate-replay-{}-{}-", std::process::id(), now.as_nanos())
 }

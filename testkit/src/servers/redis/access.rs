@@ -3,22 +3,28 @@
 use std::fmt::Write;
 use std::path::Path;
 
-/// The password of the default user, if it has one.
+/// The password of the default user, if it has one, and whether connections by TCP are encrypted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Access {
     pub(super) password: Option<String>,
+    pub(super) encrypted: bool,
 }
 
 impl Access {
     pub(super) fn url(&self, port: u16) -> String {
         match &self.password {
-            Some(password) => Self::url_for("", password, port),
-            None => format!("redis://127.0.0.1:{port}"),
+            Some(password) => self.url_for("", password, port),
+            None => format!("{}://127.0.0.1:{port}", self.scheme()),
         }
     }
 
-    pub(super) fn url_for(user: &str, password: &str, port: u16) -> String {
-        format!("redis://{}:{}@127.0.0.1:{port}", escape(user), escape(password))
+    pub(super) fn url_for(&self, user: &str, password: &str, port: u16) -> String {
+        let scheme = self.scheme();
+        format!("{scheme}://{}:{}@127.0.0.1:{port}", escape(user), escape(password))
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.encrypted { "rediss" } else { "redis" }
     }
 
     pub(super) fn socket_url(&self, path: &Path) -> String {

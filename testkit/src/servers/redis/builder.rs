@@ -24,7 +24,16 @@ pub struct RedisBuilder {
     port: Option<u16>,
     sentinel: bool,
     access: Access,
+    tls: Option<Tls>,
     lines: Vec<(String, String)>,
+}
+
+/// The files of a server's certificate.
+#[derive(Debug, Clone)]
+struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+    root: PathBuf,
 }
 
 impl RedisBuilder {
@@ -58,9 +67,25 @@ impl RedisBuilder {
         self.config("user", &format!("{name} on >{password} {rules}"))
     }
 
+    /// Listens for encrypted connections only (but for the unix socket), with a certificate, its key and
+    /// the root that signed it, all in PEM files. The servers of a Sentinel group, and the Sentinels, then
+    /// talk to each other like that too. Clients need no certificate of their own.
+    pub fn tls(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+        root: impl Into<PathBuf>,
+    ) -> Self {
+        let (certificate, key, root) = (certificate.into(), key.into(), root.into());
+        self.tls = Some(Tls { certificate, key, root });
+        self.access.encrypted = true;
+        self
+    }
+
     /// The same program as a sentinel, which watches other servers; the rest is as by default.
     pub(in crate::servers) fn into_sentinel(self) -> Self {
-        Self { binary: self.binary, sentinel: true, ..Self::default() }
+        let access = Access { password: None, ..self.access };
+        Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
     }
 
     pub(in crate::servers) fn password_of_default(&self) -> Option<&str> {
@@ -98,9 +123,20 @@ impl RedisBuilder {
 
     fn text(&self, dir: &Path, port: u16, version: &Version) -> Result<String, Error> {
         let dir = dir.display();
-        let mut text = format!(
-            "bind 127.0.0.1\nport {port}\nunixsocket {dir}/redis.sock\ndir {dir}\ndaemonize no\n"
-        );
+        let mut text =
+            format!("bind 127.0.0.1\nunixsocket {dir}/redis.sock\ndir {dir}\ndaemonize no\n");
+        // Writing to a string cannot fail.
+        let _ = match &self.tls {
+            None => writeln!(text, "port {port}"),
+            Some(Tls { certificate, key, root }) => writeln!(
+                text,
+                "port 0\ntls-port {port}\ntls-replication yes\ntls-auth-clients no\n\
+                 tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}",
+                certificate.display(),
+                key.display(),
+                root.display(),
+            ),
+        };
         if !self.sentinel {
             // By way of the disk, a replica is served at once: otherwise others are waited for for 5 s,
             // and an acknowledgement for 1 s.
@@ -115,7 +151,6 @@ impl RedisBuilder {
                     "a line break in the setting {name:?} = {value:?}"
                 )));
             }
-            // Writing to a string cannot fail.
             let _ = writeln!(text, "{name} {}", if value.is_empty() { "\"\"" } else { value });
         }
         Ok(text)

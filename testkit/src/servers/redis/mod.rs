@@ -72,7 +72,7 @@ impl Redis {
 
     /// Where it listens, for this user.
     pub fn url_for(&self, user: &str, password: &str) -> String {
-        Access::url_for(user, password, self.port)
+        self.access.url_for(user, password, self.port)
     }
 
     /// The URL of the unix socket, with the password of the default user if there is one.

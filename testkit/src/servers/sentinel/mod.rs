@@ -54,7 +54,7 @@ impl Sentinel {
 
     /// Where the sentinels listen.
     pub fn sentinel_urls(&self) -> Vec<String> {
-        self.sentinels.iter().map(|it| format!("redis://127.0.0.1:{}", it.port())).collect()
+        self.sentinels.iter().map(Redis::url).collect()
     }
 
     /// The sentinels.

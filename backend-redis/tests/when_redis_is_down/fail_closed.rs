@@ -1,0 +1,33 @@
+use std::time::Duration;
+
+use tidegate_redis::{DegradedAnswer, ErrorKind, OnFailure, StoreExt};
+use tidegate_testkit::servers::Data;
+
+use crate::scene::{acquire, dead_redis, policy, store, until_it_decides};
+
+#[tokio::test]
+pub(crate) async fn a_request_is_refused_and_says_why() {
+    let redis = dead_redis().await;
+    let store = store(&redis).or_fail_closed();
+    let decision = acquire(&store, &policy("fixed-window 5/1h")).await.unwrap();
+    assert!(decision.is_denied());
+    let degraded = decision.degraded().unwrap();
+    assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
+    assert_eq!(degraded.reason, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+pub(crate) async fn its_retry_after_is_a_hint() {
+    let redis = dead_redis().await;
+    let policy = policy("fixed-window 5/1h");
+    let usual = store(&redis).or_fail_closed();
+    let decision = acquire(&usual, &policy).await.unwrap();
+    assert_eq!(decision.retry_after(), Some(Duration::from_secs(1)));
+    let hint = Duration::from_secs(30);
+    let set = store(&redis).on_failure(OnFailure::closed().retry_hint(hint));
+    assert_eq!(acquire(&set, &policy).await.unwrap().retry_after(), Some(hint));
+    // No promise: Redis may be back sooner.
+    redis.restart(Data::Lost).await.unwrap();
+    let _ = until_it_decides(&set, &policy).await;
+    assert!(acquire(&set, &policy).await.unwrap().is_allowed());
+}

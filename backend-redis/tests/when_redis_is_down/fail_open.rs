@@ -1,0 +1,69 @@
+use std::time::Duration;
+
+use tidegate_redis::{
+    Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt,
+};
+use tidegate_testkit::servers::Data;
+
+use crate::scene::{acquire, dead_redis, does, policy, redis, store, taken, until_it_decides};
+
+#[tokio::test]
+pub(crate) async fn a_request_passes_and_says_why() {
+    let redis = dead_redis().await;
+    let store = store(&redis).or_fail_open();
+    for _ in 0..20 {
+        let decision = acquire(&store, &policy("fixed-window 5/1h")).await.unwrap();
+        assert!(decision.is_allowed());
+        let degraded = decision.degraded().unwrap();
+        assert_eq!(degraded.answer, DegradedAnswer::FailedOpen);
+        assert_eq!(degraded.reason, ErrorKind::Unavailable);
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn a_cost_above_the_limit_is_refused() {
+    let redis = dead_redis().await;
+    let (store, policy) = (store(&redis).or_fail_open(), policy("fixed-window 5/1h"));
+    let charges = [Charge::new(&policy, "s").cost(6)];
+    let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+    assert!(decision.is_denied());
+    assert_eq!(decision.retry_after(), None);
+}
+
+#[tokio::test]
+pub(crate) async fn what_passed_meanwhile_is_not_charged() {
+    let redis = redis().await;
+    let (plain, policy) = (store(&redis), policy("fixed-window 1000/1d"));
+    let store = store(&redis).or_fail_open();
+    redis.kill().await.unwrap();
+    for _ in 0..20 {
+        assert!(acquire(&store, &policy).await.unwrap().is_allowed());
+    }
+    redis.restart(Data::Kept).await.unwrap();
+    let _ = until_it_decides(&store, &policy).await;
+    let decision = acquire(&store, &policy).await.unwrap();
+    assert!(decision.is_allowed() && decision.degraded().is_none());
+    assert_eq!(taken(&plain, &policy).await, 1);
+}
+
+#[tokio::test]
+pub(crate) async fn what_only_writes_is_an_error() {
+    let redis = dead_redis().await;
+    let (store, policy) = (store(&redis).or_fail_open(), policy("fixed-window 5/1h"));
+    let block = Operation::Block { span: Duration::from_secs(1) };
+    for operation in [Operation::Refund, Operation::Reset, block] {
+        let error = does(&store, operation, &policy).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn a_wrong_call_is_an_error() {
+    let redis = dead_redis().await;
+    let (store, window) = (store(&redis).or_fail_open(), policy("fixed-window 5/1h"));
+    let error = store.decide(Call::acquire(&[])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidCall);
+    let reserve = Operation::Reserve { max_wait: Duration::from_secs(1) };
+    let error = does(&store, reserve, &window).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}

@@ -1,0 +1,94 @@
+use tidegate_memory::MemoryStore;
+use tidegate_redis::{
+    DegradedAnswer, Limiter, OnFailure, Policy, Share, Store, StoreExt,
+};
+use tidegate_testkit::servers::{Data, Redis};
+
+use crate::scene::{acquire, dead_redis, policy, redis, store, until_it_decides};
+
+fn node(redis: &Redis) -> impl Store {
+    store(redis).or_fall_back_to(MemoryStore::new(), Share::new(1, 3).unwrap())
+}
+
+/// How many of so many requests pass, and whether all were decided elsewhere than by Redis.
+async fn passes(node: &impl Store, policy: &Policy, requests: u32) -> (u64, bool) {
+    let (mut passed, mut fell_back) = (0, true);
+    for _ in 0..requests {
+        let decision = acquire(node, policy).await.unwrap();
+        passed += u64::from(decision.is_allowed());
+        let answer = decision.degraded().map(|degraded| degraded.answer);
+        fell_back &= answer == Some(DegradedAnswer::FellBack);
+    }
+    (passed, fell_back)
+}
+
+#[tokio::test]
+pub(crate) async fn each_node_admits_its_share() {
+    let redis = dead_redis().await;
+    let policy = policy("sliding-log 20/1h");
+    let mut together = 0;
+    for _ in 0..3 {
+        let (passed, fell_back) = passes(&node(&redis), &policy, 30).await;
+        assert_eq!((passed, fell_back), (6, true));
+        together += passed;
+    }
+    assert!(together <= 20);
+}
+
+#[tokio::test]
+pub(crate) async fn a_share_of_nothing_is_refused() {
+    let redis = dead_redis().await;
+    let decision = acquire(&node(&redis), &policy("sliding-log 2/1h")).await.unwrap();
+    assert!(decision.is_denied());
+    assert_eq!(decision.degraded().unwrap().answer, DegradedAnswer::FailedClosed);
+}
+
+#[tokio::test]
+pub(crate) async fn at_most_twice_the_limit_passes() {
+    let redis = redis().await;
+    let policy = policy("fixed-window 30/1d anchored");
+    let nodes = [node(&redis), node(&redis), node(&redis)];
+    let mut passed = 0;
+    for node in &nodes {
+        passed += passes(node, &policy, 5).await.0;
+    }
+    assert_eq!(passed, 15, "by Redis");
+    redis.command(&["SAVE"]).await.unwrap();
+    redis.kill().await.unwrap();
+    for node in &nodes {
+        passed += passes(node, &policy, 50).await.0;
+    }
+    assert_eq!(passed, 15 + 30, "and by the nodes, 10 each");
+    redis.restart(Data::Kept).await.unwrap();
+    for node in &nodes {
+        let _ = until_it_decides(node, &policy).await;
+        passed += passes(node, &policy, 50).await.0;
+    }
+    assert_eq!(passed, 2 * 30, "and by Redis again");
+}
+
+#[tokio::test]
+pub(crate) async fn each_policy_has_its_own_answer() {
+    let redis = dead_redis().await;
+    let answers = || {
+        OnFailure::open()
+            .closed_for("otp")
+            .with_fallback(MemoryStore::new())
+            .fall_back_for("uploads", Share::new(1, 3).unwrap())
+    };
+    let [pages, otp, uploads] =
+        ["pages: fixed-window 3/1h", "otp: fixed-window 3/1h", "uploads: fixed-window 3/1h"]
+            .map(policy);
+    for (policies, passes) in [
+        (vec![pages.clone()], [true, true, true]),
+        (vec![uploads.clone()], [true, false, false]),
+        (vec![otp.clone()], [false, false, false]),
+        (vec![pages.clone(), uploads], [true, false, false]),
+        (vec![pages, otp], [false, false, false]),
+    ] {
+        let limiter = Limiter::new(store(&redis).on_failure(answers()), policies).unwrap();
+        for passes in passes {
+            assert_eq!(limiter.acquire("s").await.unwrap().is_allowed(), passes, "{limiter:?}");
+        }
+    }
+}

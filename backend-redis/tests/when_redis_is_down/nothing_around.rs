@@ -1,0 +1,78 @@
+use std::time::{Duration, Instant};
+
+use tidegate_redis::{ErrorKind, Limiter, RedisStore};
+use tidegate_testkit::servers::Data;
+
+use crate::scene::{SOON, acquire, dead_redis, error_of, policy, redis, store, taken, until_it_decides};
+
+#[tokio::test]
+pub(crate) async fn a_limiter_is_built_at_once() {
+    let redis = dead_redis().await;
+    let start = Instant::now();
+    assert!(Limiter::new(store(&redis), [policy("fixed-window 5/1h")]).is_ok());
+    assert!(start.elapsed() < SOON);
+}
+
+#[tokio::test]
+pub(crate) async fn a_call_fails_with_an_error() {
+    let redis = redis().await;
+    let (store, policy) = (store(&redis), policy("fixed-window 0/1h"));
+    assert!(acquire(&store, &policy).await.unwrap().is_denied());
+    redis.pause().await.unwrap();
+    assert_eq!(error_of(&store, &policy).await, ErrorKind::Timeout);
+    // Another connection is tried in the end, and cannot be made.
+    let mut errors = vec![];
+    while errors.last() != Some(&ErrorKind::Unavailable) {
+        errors.push(error_of(&store, &policy).await);
+        assert!(errors.len() < 10, "{errors:?}");
+    }
+    errors.pop();
+    assert!(errors.iter().all(|&kind| kind == ErrorKind::Timeout), "{errors:?}");
+    redis.resume().await.unwrap();
+    redis.kill().await.unwrap();
+    assert_eq!(error_of(&store, &policy).await, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+pub(crate) async fn a_call_is_given_up_in_time() {
+    let redis = redis().await;
+    let policy = policy("fixed-window 5/1h");
+    let usual = store(&redis);
+    let longer = Duration::from_millis(1_500);
+    let longer = RedisStore::builder().url(redis.url()).response_timeout(longer).build().unwrap();
+    for store in [&usual, &longer] {
+        assert!(acquire(store, &policy).await.unwrap().is_allowed());
+    }
+    redis.pause().await.unwrap();
+    let start = Instant::now();
+    let (usual, longer) = tokio::join!(
+        async { (error_of(&usual, &policy).await, start.elapsed()) },
+        async { (error_of(&longer, &policy).await, start.elapsed()) },
+    );
+    assert_eq!((usual.0, longer.0), (ErrorKind::Timeout, ErrorKind::Timeout));
+    assert!(usual.1 >= Duration::from_millis(500) && usual.1 < longer.1, "{usual:?} {longer:?}");
+    assert!(longer.1 >= Duration::from_millis(1_500) && longer.1 < SOON, "{longer:?}");
+}
+
+#[tokio::test]
+pub(crate) async fn a_call_that_timed_out_is_charged_at_most_once() {
+    let redis = redis().await;
+    let (store, policy) = (store(&redis), policy("fixed-window 1000/1d"));
+    assert!(acquire(&store, &policy).await.unwrap().is_allowed());
+    redis.pause().await.unwrap();
+    assert_eq!(error_of(&store, &policy).await, ErrorKind::Timeout);
+    redis.resume().await.unwrap();
+    let _ = until_it_decides(&store, &policy).await;
+    let taken = taken(&store, &policy).await;
+    assert!((1..=2).contains(&taken), "{taken}");
+}
+
+#[tokio::test]
+pub(crate) async fn redis_is_found_again() {
+    let redis = dead_redis().await;
+    let (store, policy) = (store(&redis), policy("fixed-window 5/1h"));
+    assert_eq!(error_of(&store, &policy).await, ErrorKind::Unavailable);
+    redis.restart(Data::Lost).await.unwrap();
+    let _ = until_it_decides(&store, &policy).await;
+    assert!(acquire(&store, &policy).await.unwrap().is_allowed());
+}

@@ -1,0 +1,76 @@
+//! A server that goes away, and who asks it.
+
+use std::time::Duration;
+
+use tidegate_redis::{
+    Call, Charge, Decision, Error, ErrorKind, Operation, Policy, RedisStore, Store,
+};
+use tidegate_testkit::servers::{Redis, eventually};
+
+/// Longer than anything here takes, also on a busy machine; and shorter than a call that waits for
+/// the store's own timeout, where it has [`PATIENCE`].
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// A timeout that a test cannot mistake for a shorter one.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn redis() -> Redis {
+    Redis::start().await.unwrap()
+}
+
+/// A server that is not there any more.
+pub(crate) async fn dead_redis() -> Redis {
+    let redis = redis().await;
+    redis.kill().await.unwrap();
+    redis
+}
+
+pub(crate) fn store(redis: &Redis) -> RedisStore {
+    RedisStore::builder().url(redis.url()).build().unwrap()
+}
+
+/// A store that would wait for ever.
+pub(crate) fn patient_store(redis: &Redis) -> RedisStore {
+    RedisStore::builder().url(redis.url()).response_timeout(PATIENCE).build().unwrap()
+}
+
+pub(crate) fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+pub(crate) async fn does(
+    store: &impl Store,
+    operation: Operation,
+    policy: &Policy,
+) -> Result<Decision, Error> {
+    store.decide(Call::new(operation, &[Charge::new(policy, "s")])).await
+}
+
+pub(crate) async fn acquire(store: &impl Store, policy: &Policy) -> Result<Decision, Error> {
+    does(store, Operation::Acquire, policy).await
+}
+
+pub(crate) async fn error_of(store: &impl Store, policy: &Policy) -> ErrorKind {
+    acquire(store, policy).await.unwrap_err().kind()
+}
+
+/// How much is taken, by what the server itself says.
+pub(crate) async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
+    let peek = does(store, Operation::Peek, policy).await.unwrap();
+    policy.limit() - peek.verdicts()[0].remaining()
+}
+
+/// Waits until the server decides again.
+pub(crate) async fn until_it_decides(store: &impl Store, policy: &Policy) -> Decision {
+    let decides = async || does(store, Operation::Peek, policy).await.ok();
+    let decides = async || decides().await.filter(|decision| decision.degraded().is_none());
+    eventually(Duration::from_secs(20), "the store decides", decides).await.unwrap()
+}
+
+/// How many scripts the server has run.
+pub(crate) async fn scripts_run(redis: &Redis) -> u64 {
+    let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
+    let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    let calls = calls.filter_map(|line| line.split_once("calls=")?.1.split(',').next());
+    calls.map(|calls| calls.parse::<u64>().unwrap()).sum()
+}

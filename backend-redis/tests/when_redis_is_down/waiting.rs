@@ -1,0 +1,35 @@
+use std::time::{Duration, Instant};
+
+use tidegate_redis::{ErrorKind, Limiter, StoreExt};
+
+use crate::scene::{PATIENCE, SOON, dead_redis, policy, redis, store};
+
+#[tokio::test]
+pub(crate) async fn until_ready_does_not_wait_for_redis() {
+    let redis = dead_redis().await;
+    let policies = || [policy("gcra 1/1h")];
+    let start = Instant::now();
+    let limiter = Limiter::new(store(&redis), policies()).unwrap().longest_wait(PATIENCE);
+    assert_eq!(limiter.until_ready("s").await.unwrap_err().kind(), ErrorKind::Unavailable);
+    for (store, passes) in
+        [(store(&redis).or_fail_open(), true), (store(&redis).or_fail_closed(), false)]
+    {
+        let limiter = Limiter::new(store, policies()).unwrap().longest_wait(PATIENCE);
+        let decision = limiter.until_ready("s").await.unwrap();
+        assert!(decision.is_allowed() == passes && decision.degraded().is_some());
+    }
+    assert!(start.elapsed() < SOON);
+}
+
+#[tokio::test]
+pub(crate) async fn who_has_booked_a_place_passes() {
+    let redis = redis().await;
+    let limiter = Limiter::new(store(&redis), [policy("gcra 2/1s burst 1")]).unwrap();
+    assert!(limiter.until_ready("s").await.unwrap().wait().is_zero());
+    let mut booked = Box::pin(limiter.until_ready("s"));
+    // Asked, and sleeping by the time that another is told to wait for longer.
+    let waits = tokio::time::timeout(Duration::from_millis(100), &mut booked).await;
+    assert!(waits.is_err());
+    redis.kill().await.unwrap();
+    assert!(booked.await.unwrap().is_allowed());
+}
