@@ -90,8 +90,9 @@ impl RedisStoreBuilder {
 
     /// The ACL user and its password, instead of those in the URL.
     ///
-    /// The user needs the commands EVALSHA, EVAL, TIME, GET, MGET, PSETEX, EXISTS, PTTL, PEXPIRE,
-    /// UNLINK, LINDEX, LSET, LTRIM and RPUSH, all of them, on keys that begin with the prefix.
+    /// The user needs the commands EVALSHA, EVAL, TIME, GET, MGET, SET, PSETEX, GETRANGE, SETRANGE,
+    /// EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, all of them, on keys that
+    /// begin with the prefix.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: Some((name.into(), password.into())), ..self }
     }

@@ -63,24 +63,28 @@
 //! # Keys and values
 //!
 //! All of a state, its block included, lies under one key, named by [`wire::Keys`]:
-//! `prefix:policy:{subject}`, or `prefix:policy:{tenant}:subject`. It lives until the state has
-//! recovered or the block is over, whichever is later, rounded up to a millisecond. (What a penalty
-//! or a block is added to keeps the longer of both lives.) A value is a string of one byte that tells
+//! `prefix:policy:{subject}`, or `prefix:policy:{tenant}:subject`. It lives at least until the state has
+//! recovered and the block is over, rounded up to a millisecond: a window, a counter, and what is
+//! written for the first time just so long. A bucket or a log that is taken from again is given some
+//! time more, so that the next takes need not set its expiry again, which is what costs most of a write:
+//! a bucket up to half, a log up to an eighth of what it still has to live. (What a penalty or a
+//! block is added to keeps the longer of both lives.) A value is a string of one byte that tells
 //! its kind, and of integers of seven bytes, little-endian; times are microseconds since 1970:
 //!
 //! | kind | of | then |
 //! |---|---|---|
 //! | `90` | nothing but a block | |
 //! | `91`, `92`, `93` | fixed window: aligned, phased, anchored | window, end of the current one, count |
-//! | `94` | sliding log | window, grain, total that is gone, total before the first record, number of sealed chunks (two bytes); then for each record its time and the running total |
+//! | `94` | sliding log | total before the first record; for each record its time and the running total; then window, grain, total before the oldest record that counted at the last write, its place (two bytes), time and total of the newest, number of elements before this one (four bytes), of records here (two), lives until, and the kind again |
 //! | `95` | sliding counter | window, end of the current one, previous count, current count |
-//! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in |
-//! | `97` | bucket by intervals | period, start of the current one, debt |
+//! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in, lives until |
+//! | `97` | bucket by intervals | period, start of the current one, debt, lives until |
 //!
 //! With a block the kind is greater by `20`, and the value ends in the time until which it blocks. A log
-//! that may need more than 128 records is a list: its last element is the value, with the newest
-//! records, and those before it are sealed chunks of 128 records, each led by the total before it. So
-//! a decision reads and writes a few kilobytes at most, however long the log.
+//! that may need more than 128 records is a list: its last element is such a value with at most 14
+//! records, and those before it hold just 14 each, led by the total before them. So a decision reads and
+//! writes a few hundred bytes, however long the log. In a string, records that are over stay until they
+//! are half of it, so that a write at its end is enough in between.
 //!
 //! # Without scripts
 //!

@@ -239,8 +239,8 @@ async fn a_server_that_loads_its_data_says_so() {
 
 #[tokio::test]
 async fn users_passwords_databases_and_sockets_are_as_asked_for() {
-    let rules = "~tidegate:* +evalsha +eval +time +get +mget +psetex +exists +pttl +pexpire +unlink \
-                 +lindex +lset +ltrim +rpush +select";
+    let rules = "~tidegate:* +evalsha +eval +time +get +mget +set +psetex +getrange +setrange +exists \
+                 +pttl +pexpire +unlink +llen +lindex +lset +ltrim +rpush +select";
     let redis = Redis::builder().user("limiter", "secret", rules).start().await.unwrap();
     let builder = RedisStore::builder().url(redis.socket_url()).user("limiter", "secret");
     let store = builder.database(3).build().unwrap();

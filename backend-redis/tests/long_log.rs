@@ -1,4 +1,5 @@
-//! Logs that are lists, against the core: chunks sealed, searched, dropped and opened again.
+//! Logs of many records, against the core: strings that are shortened, lists whose elements are filled,
+//! searched, dropped and opened again, and those that turn from one into the other.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -10,7 +11,9 @@ mod common;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::time::Duration;
-use tidegate_redis::{Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
+use tidegate_redis::{
+    Call, Charge, ErrorKind, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
+};
 use tidegate_testkit::ModelStore;
 
 use common::{client, fresh_prefix, policy, server, store_at};
@@ -56,6 +59,9 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     prop::sample::select(vec![
         vec!["p: sliding-log 1000/2ms"],
         vec!["p: sliding-log 1000/2ms grain 3us"],
+        // Strings, of which records expire by the dozen.
+        vec!["p: sliding-log 100/200us"],
+        vec!["p: sliding-log 100/300us grain 2us", "p: sliding-log 60/300us grain 2us"],
         // The limit goes below and above what a string holds; then other shapes of the same name.
         vec!["p: sliding-log 1000/2ms", "p: sliding-log 100/2ms"],
         vec![
@@ -123,7 +129,7 @@ async fn a_log_of_ten_thousand_takes_a_seventh_of_a_sorted_set() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
     let prefix = fresh_prefix();
     let url = server().await.socket_url();
-    let builder = tidegate_redis::RedisStore::builder().url(url).prefix(&prefix);
+    let builder = RedisStore::builder().url(url).prefix(&prefix);
     let store = builder.clock(clock.clone()).build().unwrap();
     let log = policy("log: sliding-log 10000/1h");
     let mut client = client().await;
@@ -148,4 +154,39 @@ async fn a_log_of_ten_thousand_takes_a_seventh_of_a_sorted_set() {
     let theirs = usage(format!("{prefix}:sorted")).await;
     println!("a log of 10,000: {ours} bytes; as a sorted set: {theirs}");
     assert!(ours * 100 <= theirs * 15, "{ours} of {theirs}");
+}
+
+/// What looks like a log of ours at its end only, is not taken for one, and is left as it is.
+#[tokio::test]
+async fn a_log_that_somebody_has_cut_is_an_error_and_is_left_alone() {
+    for (text, records) in [("p: sliding-log 100/1ms", 50), ("p: sliding-log 500/1ms", 300)] {
+        let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+        let prefix = fresh_prefix();
+        let url = server().await.socket_url();
+        let builder = RedisStore::builder().url(url).prefix(&prefix);
+        let store = builder.clock(clock.clone()).build().unwrap();
+        let (policy, key) = (policy(text), format!("{prefix}:p:{{s}}"));
+        let charges = [Charge::new(&policy, "s")];
+        for _ in 0..records {
+            clock.advance(Duration::from_micros(2));
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        }
+        let mut client = client().await;
+        let cut = "local key, last = KEYS[1], nil \
+                   if redis.call('TYPE', key).ok == 'list' then \
+                     redis.call('LTRIM', key, 3, -1) \
+                   else \
+                     last = redis.call('GETRANGE', key, -200, -1) \
+                     redis.call('SET', key, '\\148' .. last) \
+                   end";
+        client.call(&["EVAL", cut, "1", &key]).await.unwrap();
+        let before = client.call(&["DUMP", &key]).await.unwrap();
+        // The first has expired, so that what comes after it is looked for.
+        clock.advance(Duration::from_micros(1_000 - 2 * records + 2));
+        for operation in [Operation::Acquire, Operation::Refund, Operation::Peek] {
+            let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {operation:?}");
+        }
+        assert_eq!(client.call(&["DUMP", &key]).await.unwrap(), before, "{text}");
+    }
 }

@@ -8,29 +8,26 @@ local function understand(value, is_list)
     blocked_until = parse('<I7', value, size + 1)
     value = string.char(kind) .. value:sub(2, size)
   end
-  if size == 22 and (kind == BUCKET or kind == INTERVAL or kind > NONE and kind < LOG)
-    or size == 29 and kind == COUNTER
-    or size == 1 and kind == NONE
-    or size > VALUE_HEAD and kind == LOG and size % RECORD == VALUE_HEAD % RECORD then
-    -- No other value of ours is a list.
-    if not is_list or kind == LOG then return value, kind, blocked_until end
+  local is_ours
+  if kind == LOG then
+    is_ours = size >= LOG_HEAD + LOG_END and (size - LOG_HEAD - LOG_END) % RECORD == 0
+      and value:byte(size) == LOG
+  elseif not is_list then -- No other value of ours is a list.
+    is_ours = size == WINDOW_SIZE and kind > NONE and kind < LOG
+      or size == COUNTER_SIZE and kind == COUNTER
+      or size == BUCKET_SIZE and (kind == BUCKET or kind == INTERVAL)
+      or size == 1 and kind == NONE
   end
+  if is_ours then return value, kind, blocked_until end
   return nil, FOREIGN, 0
 end
 
--- What `understand` says of a key, and whether it is a list, where reading it has brought `value`. If
--- the key is not of the type that was expected, the other is tried: the policy may have changed.
-local function read_on(key, value, is_list)
-  if type(value) == 'table' then
-    is_list = not is_list
-    if is_list then
-      value = redis.pcall('LINDEX', key, -1)
-    else
-      value = redis.pcall('GET', key)
-    end
-    if type(value) == 'table' then return nil, FOREIGN, 0, false end
-  end
+-- What `understand` says of a key, and whether it is a list.
+local function read(key)
+  local value, is_list = redis.pcall('GET', key), false
+  if type(value) == 'table' then value, is_list = redis.pcall('LINDEX', key, '-1'), true end
+  if type(value) == 'table' then return nil, FOREIGN, 0, false end
   local kind, blocked_until
   value, kind, blocked_until = understand(value, is_list)
-  return value, kind, blocked_until, value and is_list
+  return value, kind, blocked_until, is_list and value ~= nil
 end

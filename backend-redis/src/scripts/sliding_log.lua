@@ -1,178 +1,135 @@
 -- Sliding log: admits iff the costs of the records with time > t - W, + c, are at most L. Twin of
 -- core/src/algorithm/sliding_log.rs.
 --
--- Value: kind, window, grain, gone, before, sealed; then records of a stamp and a running total, oldest
--- first. Only differences of totals have a meaning: `before` is the total before the first record,
--- `gone` that before the first which still counted at the last write.
+-- Value: kind, total before the first record; records of a stamp and a running total, oldest first;
+-- then what a decision needs: window, grain; of the oldest record that counted at the last write the
+-- total before it, its place (two bytes), its stamp and its total; how many elements are before this
+-- one (four bytes); how many records are in this one (two); until when the key lives at least; kind.
+-- Only differences of totals have a meaning.
 --
--- A log that may grow beyond a chunk is a list: `sealed` chunks of just 128 records, each led by its
--- own `before`, and last the value as above with the newest records. So a decision reads and writes
--- at most a few chunks, however long the log is.
--- The place of the first record, from `low` on, whose stamp (field 1) or total (field 8), counted from
--- an origin, is above a bound; the count of records if none is. Both rise. Looks near `low` first,
--- where it mostly is.
-local function place_above(element, head, low, field, origin, bound)
-  local high, step = (#element - head) / RECORD, 1
-  while low < high do
-    local half = (high - low + (high - low) % 2) / 2
-    if step < half then half = step end
-    local probe = low + half - 1
-    local number = parse('<I7', element, head + probe * RECORD + field) - origin
-    if number < 0 and field == 8 then number = number + MODULUS end
-    if number > bound then high = probe else low = probe + 1 end
-    step = step * 2
-  end
-  return low
+-- A log that may grow long is a list: its last element is such a value, with at most CHUNK records; the
+-- elements before have just CHUNK, and nothing behind them.
+--
+-- So a decision reads and writes the end of the string, or the last element of the list; if something
+-- has expired, it reads the next record, or the first element. What has expired stays where it is: in a
+-- string until it is half of it, in a list until a whole element has.
+local limit, window, grain, long = p1, p2, p3, p4
+local newest, total, gone, first_place, first_stamp, first_total = 0, 0, 0, 0, 0, 0
+local sealed, count, lived_until, is_there = 0, 0, 0, false
+if kind == LOG then
+  local its_window, its_grain
+  newest, total, its_window, its_grain, gone, first_place, first_stamp, first_total, sealed, count,
+    lived_until = parse('<I7I7I7I7I7I2I7I7I4I2I7', value, #value - LOG_END + 1)
+  is_there = its_window == window and its_grain == grain
 end
 
--- A sealed chunk of a list; `nil` if it is none.
-local function chunk_at(key, number)
-  local chunk = call('LINDEX', key, number)
-  if chunk and #chunk == CHUNK_HEAD + CHUNK * RECORD then return chunk end
-end
-
--- As `place_above`, in a whole log from a place in the element `number` on: also the number of the
--- element, itself, and where its records start; `nil` if an element is broken.
-local function find(key, value, sealed, number, low, field, origin, bound)
-  local from, last, step = number, sealed, 1
-  local element, head = value, VALUE_HEAD
-  while number < last do
-    local half = (last - number + (last - number) % 2) / 2
-    if step < half then half = step end
-    local probe = number + half - 1
-    local chunk = chunk_at(key, probe)
-    if not chunk then return nil end
-    local newest = parse('<I7', chunk, #chunk - RECORD + field) - origin
-    if newest < 0 and field == 8 then newest = newest + MODULUS end
-    if newest > bound then
-      last, element, head = probe, chunk, CHUNK_HEAD
-    else
-      number = probe + 1
-    end
-    step = step * 2
-  end
-  if number > from then low = 0 end
-  return number, place_above(element, head, low, field, origin, bound), element, head
-end
-
--- Besides what every rule answers: for a list, what is to be done to it.
-local function sliding_log(value, kind, cost, does, _, limit, window, grain, long, key)
-  local gone, before, sealed, newest, total = 0, 0, 0, 0, 0
-  local is_there = false
-  if kind == LOG then
-    local its_window, its_grain
-    its_window, its_grain, gone, before, sealed = parse('<I7I7I7I7I2', value, 2)
-    is_there = its_window == window and its_grain == grain
-    if is_there then
-      newest, total = parse('<I7I7', value, #value - RECORD + 1)
-    else
-      -- Of another shape: only how much of a list has to go is still of interest.
-      gone, before = 0, 0
-    end
-  end
-
-  -- The records that count, from `first` on (in the element `number`), and their sum.
-  local at, sum = now, 0
-  local number, first, before_first = sealed, 0, before
-  if is_there then
-    -- A clock behind the newest record (or its grain) stands there.
-    at = math.max(now, newest - grain)
-    if newest > at - window then
-      local element, head
-      number, first, element, head = find(key, value, sealed, 0, 0, 1, 0, at - window)
-      if not number then return nil end
-      if first > 0 then
-        before_first = parse('<I7', element, head + first * RECORD - 6)
-      elseif number < sealed then
-        before_first = parse('<I7', element)
+-- The records that count: from the first one, in the element `number`, which is `nil` if the log is
+-- broken.
+local at, sum, number = now, 0, 0
+if is_there then
+  -- A clock behind the newest record (or its grain) stands there.
+  if newest - grain > at then at = newest - grain end
+  local horizon = at - window
+  if newest <= horizon then
+    is_there = false
+  elseif first_stamp <= horizon then
+    local field, origin, bound, place, element = 1, 0, horizon, first_place + 1, nil
+    if #value == LOG_END then -- Mostly it is just a few that have expired.
+      local start = LOG_HEAD + place * RECORD - 7
+      local some = call('GETRANGE', key, string.format('%d', start), string.format('%d', start + 62))
+      -- Before the first record of an element stands a total as well.
+      for byte = 1, #some - 20, RECORD do
+        gone, first_stamp, first_total = parse('<I7I7I7', some, byte)
+        if first_stamp > horizon then break end
+        place = place + 1
       end
-      sum = total - before_first
-      if sum < 0 then sum = sum + MODULUS end
-      local most = total - gone
-      if most < 0 then most = most + MODULUS end
-      if sum > most then
-        -- What had gone at the last write is gone, although the clock may have stepped back.
-        number, first = find(key, value, sealed, number, first, 8, before_first, sum - most)
-        if not number then return nil end
-        before_first, sum = gone, most
+    end
+    if first_stamp <= horizon then
+      --> log_search.lua
+      if number then
+        gone, first_stamp, first_total = parse('<I7I7I7', element, LOG_HEAD + place * RECORD - 6)
       end
-    else
-      is_there, before_first = false, total
     end
+    first_place = place
   end
-
-  -- wait
-  local admits = cost <= limit and sum + cost <= limit
-
-  if does == REFUND then -- give_back
-    local keep = sum - cost
-    if keep <= 0 then return admits, 0, 0, 0, false end
-    local last, place, element, head =
-      find(key, value, sealed, number, first, 8, before_first, keep - 1)
-    if not last then return nil end
-    local stamp = parse('<I7', element, head + place * RECORD + 1)
-    if last > number then
-      first, before = 0, head == CHUNK_HEAD and parse('<I7', element) or before
-    else
-      before = before_first
-    end
-    local records = element:sub(head + first * RECORD + 1, head + place * RECORD)
-    local left = last - number
-    local after = before_first - (MODULUS - keep)
-    if after < 0 then after = before_first + keep end
-    gone = before_first
-    return admits, keep, stamp, 0,
-      pack('<BI7I7I7I7I2', LOG, window, grain, gone, before, left)
-        .. records .. pack('<I7I7', stamp, after),
-      stamp + window, (long == 1 or left > 0) and { from = number, to = last, replaces = true }
-  end
-
-  if does == ACQUIRE and admits then -- take
-    local stamp = grain > 0 and at - at % grain + grain or at
-    local records, left, chunk = '', sealed - number, nil
-    local after = total - (MODULUS - cost)
-    if after < 0 then after = total + cost end
-    gone = before_first
-    if is_there then
-      -- Records before `first` go, if they are in this element; else whole chunks do.
-      if left == 0 then before = before_first else first = 0 end
-      records = value:sub(VALUE_HEAD + first * RECORD + 1, newest == stamp and -RECORD - 1 or -1)
-    else
-      before = total
-    end
-    if long == 1 and #records >= CHUNK * RECORD then
-      chunk = pack('<I7', before) .. records
-      records, before, left = '', total, left + 1
-    end
-    return admits, sum + cost, stamp, 0,
-      pack('<BI7I7I7I7I2', LOG, window, grain, gone, before, left)
-        .. records .. pack('<I7I7', stamp, after),
-      stamp + window, (long == 1 or left > 0) and {
-        from = number, to = -1, chunk = chunk, replaces = value ~= nil,
-      }
-  end
-
-  local frees = 0
-  if not admits and cost <= limit then
-    local found, place, element, head =
-      find(key, value, sealed, number, first, 8, before_first, sum - limit + cost - 1)
-    if not found then return nil end
-    frees = parse('<I7', element, head + place * RECORD + 1)
-  end
-  return admits, sum, is_there and newest or 0, frees
+  sum = total - gone
+  if sum < 0 then sum = sum + MODULUS end
 end
+if not is_there then newest, total, gone, sum, number = 0, 0, 0, 0, sealed end
+-- Somebody else may have written to the list.
+if is_list and call('LLEN', key) ~= sealed + 1 then number = nil end
 
--- Writes a log that is a list: see the end of `sliding_log`.
-local function write_list(key, value, plan, is_list, life)
-  if not is_list then
-    -- Nothing is unlinked without need: after a first write, a lack of memory would go unnoticed.
-    if plan.replaces then call('UNLINK', key) end
-    if plan.chunk then call('RPUSH', key, plan.chunk) end
-    call('RPUSH', key, value)
+-- wait
+admits = cost <= limit and sum + cost <= limit
+
+local frees, records, offset, as_list = 0, nil, nil, is_list
+local from, to, chunk, chunks = number, -1, nil, nil
+if not number then
+  admits = nil
+elseif does == ACQUIRE and admits then -- take
+  local stamp = grain > 0 and at - at % grain + grain or at
+  local before = total
+  total = total - (MODULUS - cost)
+  if total < 0 then total = before + cost end
+  sum, sealed = sum + cost, sealed - number
+  if not is_there then
+    records, as_list = pack('<BI7', LOG, before), long == 1
+    first_place, first_stamp, count = 0, stamp, 1
   else
-    if plan.from > 0 or plan.to >= 0 then call('LTRIM', key, plan.from, plan.to) end
-    call('LSET', key, -1, plan.chunk or value)
-    if plan.chunk then call('RPUSH', key, value) end
+    if long == 1 and not is_list then
+      --> log_lengthen.lua
+    elseif not is_list and first_place >= FEW and first_place * 2 > count then
+      --> log_shorten.lua
+    end
+    if newest == stamp then
+      count = count - 1
+    elseif as_list and count >= CHUNK then
+      chunk, sealed = value:sub(1, -LOG_FOOT - 1), sealed + 1
+      value, count = pack('<BI7', LOG, before), 0
+    end
+    if number and #value == LOG_END then
+      records, offset = '', LOG_HEAD + count * RECORD
+    elseif number then
+      records = value:sub(1, LOG_HEAD + count * RECORD)
+    end
+    count = count + 1
   end
-  call('PEXPIRE', key, life)
+  if first_stamp == stamp then first_total = total end
+  newest = stamp
+elseif does == REFUND and cost >= sum then -- give_back
+  sum, newest, after = 0, 0, false
+elseif does == REFUND then
+  sum = sum - cost
+  local field, origin, bound, place, element = 8, gone, sum - 1, first_place, nil
+  --> log_search.lua
+  if number then
+    to, sealed, count = number, number - from, place + 1
+    records = element:sub(1, LOG_HEAD + place * RECORD)
+    newest = parse('<I7', element, #records + 1)
+    total = gone - (MODULUS - sum)
+    if total < 0 then total = gone + sum end
+    if first_stamp == newest then first_total = total end
+  end
+elseif not admits and cost <= limit then
+  -- What has to go before there is room: mostly the first.
+  local too_much = sum + cost - limit
+  local of_first = first_total - gone
+  if of_first < 0 then of_first = of_first + MODULUS end
+  frees = first_stamp
+  if of_first < too_much then
+    local field, origin, bound, place, element = 8, gone, too_much - 1, first_place, nil
+    --> log_search.lua
+    frees = number and parse('<I7', element, LOG_HEAD + place * RECORD + 1)
+  end
 end
+if not number then
+  admits = nil
+elseif records then
+  lives_until = newest + window
+  local was_there, share = is_there, 8
+  --> outlive.lua
+  after = pack('<I7I7I7I7I7I2I7I7I4I2I7B', newest, total, window, grain, gone, first_place,
+    first_stamp, first_total, sealed, count, lives_until, LOG)
+  if not offset then after = records .. after end
+end
+a, b, c = sum, newest, frees

@@ -1,6 +1,9 @@
 -- Words for numbers, which are put in their place when a script is put together: a local would have to
 -- be loaded at each call, and again by each function that knows it.
 
+-- The place of the log among the rules.
+SLIDING_LOG = 2
+
 -- What to do.
 ACQUIRE = 1
 PEEK = 2
@@ -28,11 +31,22 @@ FOREIGN = 0
 BLOCK_FLAG = 0x20
 BLOCK_SIZE = 7
 
--- Bytes of a log: the records of a chunk, what stands before them there and in the value, a record.
-CHUNK = 128
-CHUNK_HEAD = 7
-VALUE_HEAD = 31
+-- Bytes of a value that is no log.
+WINDOW_SIZE = 22
+COUNTER_SIZE = 29
+BUCKET_SIZE = 29
+
+-- Bytes of a log, or of an element of a long one: what stands before the records, a record, how many
+-- records an element has, its size, what stands behind the newest record, and that with this record.
+LOG_HEAD = 8
 RECORD = 14
+CHUNK = 14
+CHUNK_SIZE = 204
+LOG_FOOT = 51
+LOG_END = 65
+
+-- Records that have expired in a log that is a string before it is worth writing anew.
+FEW = 16
 
 -- No number is larger than 2^52 but sums of two; running totals wrap around at 2^53.
 MAX_EXACT = 0x10000000000000
@@ -41,6 +55,12 @@ MODULUS = 0x20000000000000
 -- Milliseconds that a key lives at least where a test gives the time.
 LIFE_IN_TESTS = 3600000
 
--- Bytes of a request: what stands before the charges of a call, and a charge.
+-- Bytes of a request for one charge, unless it says more than usual.
+USUAL_SIZE = 35
+
+-- Bytes of a request for many: what stands before the charges of a call, and a charge.
 CALL_HEAD = 9
 CHARGE_SIZE = 46
+
+-- The first byte of an answer that is not a value.
+VERDICTS = 0

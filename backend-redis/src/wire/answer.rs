@@ -10,21 +10,56 @@ use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Verd
 use super::asked::Asked;
 use super::bytes::Reader;
 
-/// Reads what a script says to a call; `None` if that makes no sense.
-pub(super) fn read(
+/// What a script says to each call; `None` if that makes no sense.
+pub(super) fn read(calls: &[Asked<'_>], answer: &[u8]) -> Option<Vec<Result<Decision, Error>>> {
+    let mut reader = Reader(answer);
+    let decisions = if answer.first()? == &VERDICTS {
+        reader.byte()?;
+        let now = reader.number()?;
+        let decisions = calls.iter().map(|asked| read_call(asked, now, &mut reader));
+        decisions.collect::<Option<_>>()?
+    } else {
+        // One bucket's value, which is of now.
+        let [asked] = calls else { return None };
+        let said = Said::of_value(&mut reader)?;
+        let now = said.numbers[0];
+        vec![Ok(decide(asked, &[said], now)?)]
+    };
+    reader.0.is_empty().then_some(decisions)
+}
+
+/// The first byte of an answer that is not a value.
+const VERDICTS: u8 = 0;
+
+/// What stands for the first of all kinds of values; no call has so many charges.
+const LEAST_KIND: u8 = 0x90;
+
+fn read_call(
     asked: &Asked<'_>,
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<Decision, Error>> {
+    if *reader.0.first()? >= LEAST_KIND {
+        let said = Said::of_value(reader)?;
+        return Some(Ok(decide(asked, &[said], now)?));
+    }
     let foreign = usize::from(reader.byte()?);
     if foreign > 0 {
         let (charge, _) = asked.charges.get(foreign - 1)?;
         return Some(Err(foreign_value(charge)));
     }
+    let said = asked.charges.iter().map(|_| Said::read(reader));
+    let said: SmallVec<[Said; 1]> = said.collect::<Option<_>>()?;
+    Some(Ok(decide(asked, &said, now)?))
+}
+
+fn decide(asked: &Asked<'_>, said: &[Said], now: u64) -> Option<Decision> {
+    if said.len() != asked.charges.len() {
+        return None;
+    }
     let mut booked = 0;
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
-    for (charge, cost) in &asked.charges {
-        let said = Said::read(reader)?;
+    for ((charge, cost), said) in asked.charges.iter().zip(said) {
         if !charge.policy.is_shadow() {
             booked = booked.max(said.numbers[2]);
         }
@@ -35,7 +70,7 @@ pub(super) fn read(
     let decision = asked.answer(&verdicts);
     let is_booked = matches!(asked.operation, Operation::Reserve { .. }) && decision.is_allowed();
     let wait = Duration::from_micros(if is_booked { booked } else { 0 });
-    Some(Ok(decision.booked_in(wait)))
+    Some(decision.booked_in(wait))
 }
 
 fn foreign_value(charge: &Charge<'_>) -> Error {
@@ -68,6 +103,34 @@ impl Said {
         let blocked_until = reader.number()?;
         let numbers = [reader.number()?, reader.number()?, reader.number()?];
         Some(Self { outcome, blocked_until, numbers })
+    }
+
+    /// What the value says that was written to admit: its numbers are those of the rule.
+    fn of_value(reader: &mut Reader<'_>) -> Option<Self> {
+        let kind = reader.byte()?;
+        let mut number = || reader.number();
+        let numbers = match kind {
+            0x91..=0x93 => {
+                let (_window, ends, count) = (number()?, number()?, number()?);
+                [ends, count, 0]
+            }
+            0x95 => {
+                let _window = number()?;
+                [number()?, number()?, number()?]
+            }
+            0x96 => {
+                let (time, debt, _unit, _lives_until) =
+                    (number()?, number()?, number()?, number()?);
+                [time, debt, 0]
+            }
+            0x97 => {
+                let (_period, anchor, debt, _lives_until) =
+                    (number()?, number()?, number()?, number()?);
+                [anchor, debt, 0]
+            }
+            _ => return None,
+        };
+        Some(Self { outcome: Outcome::Allowed, blocked_until: 0, numbers })
     }
 
     fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {

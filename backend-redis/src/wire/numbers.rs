@@ -38,10 +38,10 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
     })
 }
 
-/// Whether a log may need more records than one chunk, and so is kept as a list.
+/// Whether a log may need so many records that it is to be kept as a list.
 fn is_long(policy: &Policy) -> bool {
-    const CHUNK: u64 = 128;
-    policy.rule().most_records() > CHUNK
+    const LONG: u64 = 128;
+    policy.rule().most_records() > LONG
 }
 
 /// How much comes back to a bucket, and in how many microseconds.

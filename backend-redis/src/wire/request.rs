@@ -9,7 +9,7 @@ use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operatio
 
 use super::answer;
 use super::asked::Asked;
-use super::bytes::{Reader, put};
+use super::bytes::put;
 use super::key::Keys;
 use super::numbers::numbers;
 use super::scripts::{self, Rule, Script};
@@ -50,11 +50,16 @@ impl<'a> Request<'a> {
         let build = || {
             let (rule, numbers) = known(charge)?;
             let mut arguments = Vec::with_capacity(50);
-            arguments.push(does);
-            put(&mut arguments, span);
-            put_charge(&mut arguments, charge, *cost, numbers);
+            put(&mut arguments, *cost);
+            numbers.iter().for_each(|&number| put(&mut arguments, number));
+            let penalty = penalty(charge);
+            if (does, span, penalty) != (ACQUIRE, 0, 0) {
+                arguments.push(does);
+                put(&mut arguments, span);
+                put(&mut arguments, penalty);
+            }
             Ok(Self {
-                script: scripts::one(rule, start_of(charge)),
+                script: scripts::one(rule, start_of(charge), numbers[3] == 1),
                 keys: vec![keys.of(charge)],
                 arguments,
                 time: None,
@@ -119,13 +124,7 @@ impl<'a> Request<'a> {
     /// [`ErrorKind::Protocol`] if the answer makes no sense; per call,
     /// [`ErrorKind::ForeignValue`].
     pub fn read(&self, answer: &[u8]) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let mut reader = Reader(answer);
-        let read = |reader: &mut Reader<'_>| {
-            let now = reader.number()?;
-            let decisions = self.calls.iter().map(|asked| answer::read(asked, now, reader));
-            decisions.collect::<Option<Vec<_>>>().filter(|_| reader.0.is_empty())
-        };
-        read(&mut reader).ok_or_else(|| {
+        answer::read(&self.calls, answer).ok_or_else(|| {
             Error::new(
                 ErrorKind::Protocol,
                 format!("the script answered {} bytes that make no sense", answer.len()),
@@ -198,7 +197,9 @@ impl<'a, 'k> Batch<'a, 'k> {
             let number = self.number_of(self.names.of(charge));
             self.arguments.extend_from_slice(&number.to_le_bytes());
             self.arguments.extend_from_slice(&[rule as u8, u8::from(charge.policy.is_shadow())]);
-            put_charge(&mut self.arguments, charge, *cost, numbers);
+            put(&mut self.arguments, *cost);
+            put(&mut self.arguments, penalty(charge));
+            numbers.iter().for_each(|&number| put(&mut self.arguments, number));
         }
         self.calls.push(asked);
         Ok(())
@@ -264,9 +265,7 @@ fn known(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
     })
 }
 
-fn put_charge(bytes: &mut Vec<u8>, charge: &Charge<'_>, cost: u64, numbers: [u64; 4]) {
-    put(bytes, cost);
-    let penalty = charge.policy.blocks_for().unwrap_or_default();
-    put(bytes, micros(penalty, 0));
-    numbers.iter().for_each(|&number| put(bytes, number));
+/// For how long a refusal blocks.
+fn penalty(charge: &Charge<'_>) -> u64 {
+    micros(charge.policy.blocks_for().unwrap_or_default(), 0)
 }

@@ -12,13 +12,13 @@ pub struct Script {
 }
 
 impl Script {
-    /// Puts parts together; `words` are put in their place besides those of `words.lua`.
-    fn new(parts: &[&str], words: &[(&str, &str)]) -> Self {
-        let code = parts.join("\n").replace("--> read.lua", READ);
-        let code = with_words(&code, |word| {
-            let own = words.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
-            own.or_else(|| common_word(word))
-        });
+    /// The head and a body, with parts and words put in their place: first those of `own`, then those
+    /// of all scripts.
+    fn new(body: &str, own: &[(&str, &str)]) -> Self {
+        let find = |word: &str| own.iter().find(|(name, _)| *name == word).map(|(_, text)| *text);
+        let whole =
+            with_parts(&format!("{HEAD}\n{body}"), &|name| find(name).or_else(|| part(name)));
+        let code = with_words(&with_words(&whole, find), common_word);
         let sha = redis::Script::new(&code).get_hash().to_owned();
         Self { code, sha }
     }
@@ -52,26 +52,65 @@ pub enum Rule {
 }
 
 const HEAD: &str = include_str!("../scripts/head.lua");
-const FIXED_WINDOW: &str = include_str!("../scripts/fixed_window.lua");
-const SLIDING_LOG: &str = include_str!("../scripts/sliding_log.lua");
-const SLIDING_COUNTER: &str = include_str!("../scripts/sliding_counter.lua");
-const TOKEN_BUCKET: &str = include_str!("../scripts/token_bucket.lua");
-const INTERVAL_BUCKET: &str = include_str!("../scripts/interval_bucket.lua");
-const READ: &str = include_str!("../scripts/read.lua");
-const WORDS: &str = include_str!("../scripts/words.lua");
 const ONE: &str = include_str!("../scripts/one.lua");
 const MANY: &str = include_str!("../scripts/many.lua");
+const WORDS: &str = include_str!("../scripts/words.lua");
 
-/// The script for a single charge by a rule, to be acquired or peeked at: the shortest way.
+/// What a line `--> name` in a script stands for.
+fn part(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "fixed_window.lua" => include_str!("../scripts/fixed_window.lua"),
+        "sliding_log.lua" => include_str!("../scripts/sliding_log.lua"),
+        "sliding_counter.lua" => include_str!("../scripts/sliding_counter.lua"),
+        "token_bucket.lua" => include_str!("../scripts/token_bucket.lua"),
+        "interval_bucket.lua" => include_str!("../scripts/interval_bucket.lua"),
+        "rules.lua" => include_str!("../scripts/rules.lua"),
+        "log_lengthen.lua" => include_str!("../scripts/log_lengthen.lua"),
+        "log_shorten.lua" => include_str!("../scripts/log_shorten.lua"),
+        "log_whole.lua" => include_str!("../scripts/log_whole.lua"),
+        "log_search.lua" => include_str!("../scripts/log_search.lua"),
+        "outlive.lua" => include_str!("../scripts/outlive.lua"),
+        "life.lua" => include_str!("../scripts/life.lua"),
+        "read.lua" => include_str!("../scripts/read.lua"),
+        "write_string.lua" => include_str!("../scripts/write_string.lua"),
+        "write_log.lua" => include_str!("../scripts/write_log.lua"),
+        "write_list.lua" => include_str!("../scripts/write_list.lua"),
+        _ => return None,
+    })
+}
+
+/// The script for a single charge by a rule, to be acquired or peeked at: the shortest way. A log that
+/// may grow long has one of its own.
 #[must_use]
-pub fn one(rule: Rule, start: Start) -> &'static Script {
+pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
+    /// What its values look like, whether they are lists, and what of them is but an end.
+    macro_rules! log {
+        ($read:literal, $form:literal, $list:literal, $end:literal) => {
+            one!("LOG", "sliding_log.lua", "nil", $read, $form, $list, $end, "write_log.lua")
+        };
+    }
+    macro_rules! string {
+        ($kind:literal, $size:literal, $rule:literal, $time:literal) => {{
+            const FORM: &str = concat!("#value == ", $size, " and value:byte() == ", $kind);
+            one!($kind, $rule, $time, "'GET', key", FORM, "false", "false", "write_string.lua")
+        }};
+    }
     macro_rules! one {
-        ($source:ident, $name:literal, $write_list:literal, $kind:literal, $size:literal) => {{
-            const NAMES: &str = concat!("local rule, write_list = ", $name, ", ", $write_list);
+        ($kind:literal, $rule:literal, $time:literal, $read:literal, $form:expr, $list:literal,
+         $end:literal, $write:literal) => {{
             static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
                 Script::new(
-                    &[HEAD, $source, NAMES, ONE],
-                    &[("ITS_KIND", $kind), ("ITS_SIZE", $size)],
+                    ONE,
+                    &[
+                        ("ITS_KIND", $kind),
+                        ("ITS_READ", $read),
+                        ("ITS_FORM", $form),
+                        ("ITS_LIST", $list),
+                        ("ITS_END", $end),
+                        ("ITS_TIME", $time),
+                        ("ITS_RULE", concat!("--> ", $rule)),
+                        ("ITS_WRITE", concat!("--> ", $write)),
+                    ],
                 )
             });
             &SCRIPT
@@ -79,21 +118,33 @@ pub fn one(rule: Rule, start: Start) -> &'static Script {
     }
     match (rule, start) {
         (Rule::FixedWindow, Start::Aligned) => {
-            one!(FIXED_WINDOW, "fixed_window", "nil", "FIXED_ALIGNED", "22")
+            string!("FIXED_ALIGNED", "WINDOW_SIZE", "fixed_window.lua", "nil")
         }
         (Rule::FixedWindow, Start::Phased) => {
-            one!(FIXED_WINDOW, "fixed_window", "nil", "FIXED_PHASED", "22")
+            string!("FIXED_PHASED", "WINDOW_SIZE", "fixed_window.lua", "nil")
         }
         (Rule::FixedWindow, Start::Anchored) => {
-            one!(FIXED_WINDOW, "fixed_window", "nil", "FIXED_ANCHORED", "22")
+            string!("FIXED_ANCHORED", "WINDOW_SIZE", "fixed_window.lua", "nil")
         }
-        (Rule::SlidingLog, _) => one!(SLIDING_LOG, "sliding_log", "write_list", "LOG", "45"),
+        (Rule::SlidingLog, _) if is_long => log!(
+            "'LINDEX', key, '-1'",
+            "#value > LOG_END and (#value - LOG_HEAD - LOG_END) % RECORD == 0 \
+             and value:byte() == LOG and value:byte(-1) == LOG",
+            "true",
+            "false"
+        ),
+        (Rule::SlidingLog, _) => log!(
+            "'GETRANGE', key, '-LOG_END', '-1'",
+            "#value == LOG_END and value:byte(-1) == LOG",
+            "false",
+            "value and #value == LOG_END"
+        ),
         (Rule::SlidingCounter, _) => {
-            one!(SLIDING_COUNTER, "sliding_counter", "nil", "COUNTER", "29")
+            string!("COUNTER", "COUNTER_SIZE", "sliding_counter.lua", "nil")
         }
-        (Rule::TokenBucket, _) => one!(TOKEN_BUCKET, "token_bucket", "nil", "BUCKET", "22"),
+        (Rule::TokenBucket, _) => string!("BUCKET", "BUCKET_SIZE", "token_bucket.lua", "time"),
         (Rule::IntervalBucket, _) => {
-            one!(INTERVAL_BUCKET, "interval_bucket", "nil", "INTERVAL", "22")
+            string!("INTERVAL", "BUCKET_SIZE", "interval_bucket.lua", "nil")
         }
     }
 }
@@ -101,12 +152,26 @@ pub fn one(rule: Rule, start: Start) -> &'static Script {
 /// The script for everything.
 #[must_use]
 pub fn many() -> &'static Script {
-    static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-        let parts =
-            [HEAD, FIXED_WINDOW, SLIDING_LOG, SLIDING_COUNTER, TOKEN_BUCKET, INTERVAL_BUCKET, MANY];
-        Script::new(&parts, &[])
-    });
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(MANY, &[]));
     &SCRIPT
+}
+
+/// The text with the parts in the place of the lines that name them, as far in as those.
+fn with_parts<'p>(text: &str, meaning: &impl Fn(&str) -> Option<&'p str>) -> String {
+    let mut whole = String::with_capacity(text.len() * 2);
+    for line in text.lines() {
+        let code = line.trim_start();
+        match code.strip_prefix("--> ").and_then(|name| meaning(name.trim_end())) {
+            Some(part) => {
+                let indent = &line[..line.len() - code.len()];
+                for line in with_parts(part, meaning).lines() {
+                    whole.extend([if line.is_empty() { "" } else { indent }, line, "\n"]);
+                }
+            }
+            None => whole.extend([line, "\n"]),
+        }
+    }
+    whole
 }
 
 /// What a word of `words.lua` stands for: a number, or another word.
@@ -140,16 +205,35 @@ mod tests {
 
     #[test]
     fn words_are_put_in_their_place_and_other_names_are_left() {
-        let script =
-            Script::new(&["if KIND == BUCKET then BUCKET_SIZE = RECORD end"], &[("KIND", "LOG")]);
-        assert_eq!(script.code(), "if 0x94 == 0x96 then BUCKET_SIZE = 14 end");
+        let own = [("KIND", "LOG"), ("FORM", "#value == BUCKET_SIZE")];
+        let script = Script::new("if FORM and KIND == BUCKET then BUCKETS = RECORD end", &own);
+        let last = script.code().lines().last();
+        assert_eq!(last, Some("if #value == 29 and 0x94 == 0x96 then BUCKETS = 14 end"));
     }
 
     #[test]
-    fn no_word_is_left_in_any_script() {
-        let all = [Start::Aligned, Start::Phased, Start::Anchored]
-            .map(|start| one(Rule::FixedWindow, start));
-        for script in all.into_iter().chain([many(), one(Rule::SlidingLog, Start::Aligned)]) {
+    fn parts_are_put_in_their_place_as_deep_as_they_are_named() {
+        let meaning = |name: &str| match name {
+            "outer" => Some("first\n  --> inner\n"),
+            "inner" => Some("last"),
+            _ => None,
+        };
+        assert_eq!(with_parts("do\n  --> outer\nend", &meaning), "do\n  first\n    last\nend\n");
+    }
+
+    #[test]
+    fn no_word_and_no_part_is_left_in_any_script() {
+        let windows = [Start::Aligned, Start::Phased, Start::Anchored]
+            .map(|start| one(Rule::FixedWindow, start, false));
+        let others =
+            [Rule::SlidingLog, Rule::SlidingCounter, Rule::TokenBucket, Rule::IntervalBucket]
+                .map(|rule| one(rule, Start::Aligned, false));
+        for script in windows
+            .into_iter()
+            .chain(others)
+            .chain([one(Rule::SlidingLog, Start::Aligned, true), many()])
+        {
+            assert!(!script.code().contains("-->"), "{}", script.code());
             for line in script.code().lines().filter(|line| !line.trim_start().starts_with("--")) {
                 let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
                 for word in words.filter(|word| word.len() > 1 && word.contains('_')) {

@@ -69,7 +69,8 @@ pub(crate) async fn the_answer_of_that_call_decides() {
         clock.advance(SECOND);
         acquire(&store, &policy).await.ok()
     };
-    let is_back = tidegate_testkit::servers::eventually(Duration::from_secs(20), "an answer", is_back);
+    let is_back =
+        tidegate_testkit::servers::eventually(Duration::from_secs(20), "an answer", is_back);
     assert!(is_back.await.unwrap().is_allowed());
     for _ in 0..4 {
         assert!(acquire(&store, &policy).await.unwrap().is_allowed());

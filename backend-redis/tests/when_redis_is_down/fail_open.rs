@@ -1,8 +1,6 @@
 use std::time::Duration;
 
-use tidegate_redis::{
-    Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt,
-};
+use tidegate_redis::{Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt};
 use tidegate_testkit::servers::Data;
 
 use crate::scene::{acquire, dead_redis, does, policy, redis, store, taken, until_it_decides};

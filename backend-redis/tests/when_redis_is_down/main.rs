@@ -77,10 +77,7 @@ const LINES: &[(&str, fn())] = &[
         "A refund, a reset or a block that fails is an error.",
         fail_open::what_only_writes_is_an_error,
     ),
-    (
-        "A call that is wrong is an error, and does not pass.",
-        fail_open::a_wrong_call_is_an_error,
-    ),
+    ("A call that is wrong is an error, and does not pass.", fail_open::a_wrong_call_is_an_error),
     (
         "A request is refused, and its decision says `degraded`: failed closed, and why.",
         fail_closed::a_request_is_refused_and_says_why,
@@ -116,10 +113,7 @@ const LINES: &[(&str, fn())] = &[
          once.",
         waiting::until_ready_does_not_wait_for_redis,
     ),
-    (
-        "Who has booked a place passes when its time comes.",
-        waiting::who_has_booked_a_place_passes,
-    ),
+    ("Who has booked a place passes when its time comes.", waiting::who_has_booked_a_place_passes),
     (
         "A Redis that kept its data keeps what was taken, and one that lost its data starts \
          everybody fresh.",

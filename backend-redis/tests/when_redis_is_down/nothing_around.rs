@@ -3,7 +3,9 @@ use std::time::{Duration, Instant};
 use tidegate_redis::{ErrorKind, Limiter, RedisStore};
 use tidegate_testkit::servers::Data;
 
-use crate::scene::{SOON, acquire, dead_redis, error_of, policy, redis, store, taken, until_it_decides};
+use crate::scene::{
+    SOON, acquire, dead_redis, error_of, policy, redis, store, taken, until_it_decides,
+};
 
 #[tokio::test]
 pub(crate) async fn a_limiter_is_built_at_once() {
@@ -45,10 +47,10 @@ pub(crate) async fn a_call_is_given_up_in_time() {
     }
     redis.pause().await.unwrap();
     let start = Instant::now();
-    let (usual, longer) = tokio::join!(
-        async { (error_of(&usual, &policy).await, start.elapsed()) },
-        async { (error_of(&longer, &policy).await, start.elapsed()) },
-    );
+    let (usual, longer) =
+        tokio::join!(async { (error_of(&usual, &policy).await, start.elapsed()) }, async {
+            (error_of(&longer, &policy).await, start.elapsed())
+        },);
     assert_eq!((usual.0, longer.0), (ErrorKind::Timeout, ErrorKind::Timeout));
     assert!(usual.1 >= Duration::from_millis(500) && usual.1 < longer.1, "{usual:?} {longer:?}");
     assert!(longer.1 >= Duration::from_millis(1_500) && longer.1 < SOON, "{longer:?}");

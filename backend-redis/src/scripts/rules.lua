@@ -1,0 +1,41 @@
+-- All rules. A rule is asked about what lies under a key, a cost, and what to do (acquire, peek,
+-- refund), with its four numbers. It says whether it admits (`nil`: what lies there is broken), three
+-- numbers of the state as it is then, what is to be written (`nil`: nothing; `false`: the state is
+-- gone), until when that is to live, what has to be done to a list, and whether a key lives long
+-- enough already.
+local function write_list(key, value, is_list, after, lives_until, plan)
+  local from, to, chunk, chunks = plan.from, plan.to, plan.chunk, plan.chunks
+  local kept, blocked_until = false, 0
+  --> write_list.lua
+end
+
+local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }
+local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, BUCKET_SIZE }
+local RULES = {
+  function(value, kind, cost, does, max_wait, p1, p2, p3, p4)
+    local admits, a, b, c, after, lives_until, kept
+    --> fixed_window.lua
+    return admits, a, b, c, after, lives_until, nil, kept
+  end,
+  function(value, kind, cost, does, max_wait, p1, p2, p3, p4, key, is_list)
+    local admits, a, b, c, after, lives_until, kept
+    --> sliding_log.lua
+    local plan = after and as_list and { from = from, to = to, chunk = chunk, chunks = chunks }
+    return admits, a, b, c, after, lives_until, plan
+  end,
+  function(value, kind, cost, does, max_wait, p1, p2, p3, p4)
+    local admits, a, b, c, after, lives_until, kept
+    --> sliding_counter.lua
+    return admits, a, b, c, after, lives_until, nil, kept
+  end,
+  function(value, kind, cost, does, max_wait, p1, p2, p3, p4)
+    local admits, a, b, c, after, lives_until, kept
+    --> token_bucket.lua
+    return admits, a, b, c, after, lives_until, nil, kept
+  end,
+  function(value, kind, cost, does, max_wait, p1, p2, p3, p4)
+    local admits, a, b, c, after, lives_until, kept
+    --> interval_bucket.lua
+    return admits, a, b, c, after, lives_until, nil, kept
+  end,
+}
