@@ -7,20 +7,37 @@ use tidegate_core::algorithm::fixed_window::Start;
 /// A script and its name on the server.
 #[derive(Debug)]
 pub struct Script {
+    name: &'static str,
     code: String,
     sha: String,
 }
 
 impl Script {
     /// Puts parts together; `words` are put in their place besides those of `words.lua`.
-    fn new(parts: &[&str], words: &[(&str, &str)]) -> Self {
+    fn new(name: &'static str, parts: &[&str], words: &[(&str, &str)]) -> Self {
         let code = parts.join("\n").replace("--> read.lua", READ);
         let code = with_words(&code, |word| {
             let own = words.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
             own.or_else(|| common_word(word))
         });
         let sha = redis::Script::new(&code).get_hash().to_owned();
-        Self { code, sha }
+        Self { name, code, sha }
+    }
+
+    /// All names that there are.
+    pub const NAMES: [&'static str; 6] = [
+        "fixed_window",
+        "sliding_log",
+        "sliding_counter",
+        "token_bucket",
+        "interval_bucket",
+        "many",
+    ];
+
+    /// What it is for: the rule that it decides by, or `many`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The source.
@@ -70,6 +87,7 @@ pub fn one(rule: Rule, start: Start) -> &'static Script {
             const NAMES: &str = concat!("local rule, write_list = ", $name, ", ", $write_list);
             static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
                 Script::new(
+                    $name,
                     &[HEAD, $source, NAMES, ONE],
                     &[("ITS_KIND", $kind), ("ITS_SIZE", $size)],
                 )
@@ -104,7 +122,7 @@ pub fn many() -> &'static Script {
     static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         let parts =
             [HEAD, FIXED_WINDOW, SLIDING_LOG, SLIDING_COUNTER, TOKEN_BUCKET, INTERVAL_BUCKET, MANY];
-        Script::new(&parts, &[])
+        Script::new("many", &parts, &[])
     });
     &SCRIPT
 }
@@ -140,8 +158,11 @@ mod tests {
 
     #[test]
     fn words_are_put_in_their_place_and_other_names_are_left() {
-        let script =
-            Script::new(&["if KIND == BUCKET then BUCKET_SIZE = RECORD end"], &[("KIND", "LOG")]);
+        let script = Script::new(
+            "test",
+            &["if KIND == BUCKET then BUCKET_SIZE = RECORD end"],
+            &[("KIND", "LOG")],
+        );
         assert_eq!(script.code(), "if 0x94 == 0x96 then BUCKET_SIZE = 14 end");
     }
 
