@@ -2,13 +2,22 @@
 //!
 //! ```sh
 //! cargo run --release -p tidegate-bench -- redis
+//! cargo run --release -p tidegate-bench -- http
+//! cargo run --release -p tidegate-bench -- observed
 //! ```
 
+mod figures;
+mod http;
+mod observed;
 mod redis;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// What goes wrong ends the benchmark; there is nobody who would tell the kinds apart.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What a decision costs, beside what others do.
 #[derive(Debug, Parser)]
@@ -23,13 +32,27 @@ enum What {
     ///
     /// Starts a server of its own: `redis-server` from the PATH, or what TIDEGATE_REDIS_SERVER names.
     Redis(redis::Options),
+    /// A web server that says hello, without a limiter, with one in memory, and with one on Redis.
+    ///
+    /// Needs `wrk` (apt-get install wrk), and starts a Redis of its own as `redis` does.
+    Http(http::Options),
+    /// One of these servers.
+    #[command(hide = true)]
+    HttpServer(http::ServerOptions),
+    /// What `.observed()` adds to a check in memory.
+    Observed(observed::Options),
 }
 
 fn main() -> ExitCode {
-    let What::Redis(options) = Args::parse().what;
-    match redis::run(&options) {
-        Ok(all_met) if all_met || !options.check => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+    let outcome = match Args::parse().what {
+        What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
+        What::Http(options) => http::run(&options).map(|()| true),
+        What::HttpServer(options) => http::serve(&options).map(|()| true),
+        What::Observed(options) => observed::run(&options).map(|()| true),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE

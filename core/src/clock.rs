@@ -103,3 +103,54 @@ impl Clock for ManualClock {
         Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
 }
+
+/// The clock of Tokio's timers, set by the wall clock when it was made.
+///
+/// For tests of what waits: with Tokio's time paused, a store with this clock and the waits on it
+/// move together, and no test sleeps.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Limiter, TokioClock};
+/// use tidegate_memory::MemoryStore;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
+/// let store = MemoryStore::builder().clock(TokioClock::new()).build();
+/// let limiter = Limiter::new(store, ["gcra 1/1h".parse()?])?.longest_wait(Duration::from_secs(3600));
+/// for _ in 0..2 {
+///     assert!(limiter.until_ready("alice").await?.is_allowed()); // no hour goes by
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "tokio")]
+#[derive(Debug, Clone)]
+pub struct TokioClock {
+    started: tokio::time::Instant,
+    started_at: u64,
+}
+
+#[cfg(feature = "tokio")]
+impl TokioClock {
+    /// A clock that is set by the wall clock now.
+    #[must_use]
+    pub fn new() -> Self {
+        let started_at = SystemClock::new().started_at;
+        Self { started: tokio::time::Instant::now(), started_at }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.started_at.saturating_add(micros_of(self.started.elapsed())))
+    }
+}

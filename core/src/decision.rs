@@ -81,7 +81,9 @@ impl Decision {
         self.verdicts.iter().enumerate().filter(move |(_, v)| refuses(v)).map(|(place, _)| place)
     }
 
-    /// How long to wait for the place that was booked; zero for everything but a reservation.
+    /// How long to wait for the place that was booked, by [`reserve`](crate::limiter::Request::reserve);
+    /// how long the call has waited, if it was `acquire_within` or
+    /// `until_ready`. Zero for everything else.
     #[must_use]
     pub fn wait(&self) -> Duration {
         self.booked

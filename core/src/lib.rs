@@ -9,6 +9,7 @@
 //! | write down a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`], [`Gcra`] |
 //! | decide on requests | [`Limiter`] and its [`Request`](limiter::Request), or a [`Call`] of several [`Charge`]s |
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
+//! | wait instead of being refused | [`Limiter::until_ready`], [`waiting`] (feature `tokio`) |
 //! | decide while the store is slow or down | [`around`] |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
@@ -38,15 +39,20 @@ pub mod limiter;
 pub mod policy;
 pub mod store;
 mod time;
+#[cfg(feature = "tokio")]
+pub mod waiting;
 
-pub use around::StoreExt;
+pub use around::{Breaker, OnFailure, StoreExt};
 pub use call::{Call, Charge, Charges, Operation};
+#[cfg(feature = "tokio")]
+pub use clock::TokioClock;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};
 pub use error::{Error, ErrorKind};
 pub use limiter::Limiter;
 pub use policy::{
-    Algorithm, FixedWindow, Gcra, Policy, PolicyError, SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, FixedWindow, Gcra, Policy, PolicyError, Share, SlidingCounter, SlidingLog,
+    TokenBucket,
 };
 pub use store::{Answer, Store};
 pub use time::{MAX_EXACT, MAX_SPAN, Timestamp, Wait};

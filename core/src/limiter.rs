@@ -1,10 +1,14 @@
 //! Policies in force on a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tokio")]
+use crate::waiting::{Bounds, Waiters};
 use crate::{Answer, Call, Charges, Decision, Error, ErrorKind, Operation, Policy, Store};
 
-/// One or several policies in force on a store, all on the same subject.
+/// One or several policies in force on a store, all on the same subject. Cheap to clone: clones share
+/// one store.
 ///
 /// ```
 /// # tokio_test(async {
@@ -24,10 +28,30 @@ use crate::{Answer, Call, Charges, Decision, Error, ErrorKind, Operation, Policy
 /// #     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f).unwrap();
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Limiter<S> {
+    shared: Arc<Shared<S>>,
+    #[cfg(feature = "tokio")]
+    pub(crate) bounds: Bounds,
+}
+
+#[derive(Debug)]
+struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
+    #[cfg(feature = "tokio")]
+    waiters: Waiters,
+}
+
+// Not derived, as that would ask for a store that can be cloned.
+impl<S> Clone for Limiter<S> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            #[cfg(feature = "tokio")]
+            bounds: self.bounds,
+        }
+    }
 }
 
 impl<S: Store> Limiter<S> {
@@ -56,7 +80,17 @@ impl<S: Store> Limiter<S> {
                 ));
             }
         }
-        Ok(Self { store, policies })
+        let shared = Shared {
+            store,
+            policies,
+            #[cfg(feature = "tokio")]
+            waiters: Waiters::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            #[cfg(feature = "tokio")]
+            bounds: Bounds::default(),
+        })
     }
 
     /// Decides on a request of cost 1, and takes it if it is admitted.
@@ -75,13 +109,18 @@ impl<S: Store> Limiter<S> {
     /// The policies, in the order of a decision's verdicts.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
-        &self.policies
+        &self.shared.policies
     }
 
     /// The store.
     #[must_use]
     pub fn store(&self) -> &S {
-        &self.store
+        &self.shared.store
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn waiting(&self) -> &Waiters {
+        &self.shared.waiters
     }
 }
 
@@ -89,10 +128,10 @@ impl<S: Store> Limiter<S> {
 #[must_use = "a request does nothing until its operation is named"]
 #[derive(Debug)]
 pub struct Request<'a, S> {
-    limiter: &'a Limiter<S>,
-    tenant: &'a [u8],
-    subject: &'a [u8],
-    cost: u64,
+    pub(crate) limiter: &'a Limiter<S>,
+    pub(crate) tenant: &'a [u8],
+    pub(crate) subject: &'a [u8],
+    pub(crate) cost: u64,
 }
 
 impl<'a, S: Store> Request<'a, S> {
@@ -137,13 +176,13 @@ impl<'a, S: Store> Request<'a, S> {
         self.send(Operation::Block { span })
     }
 
-    fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
+    pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let charges = Charges::Alike {
-            policies: &self.limiter.policies,
+            policies: self.limiter.policies(),
             tenant: self.tenant,
             subject: self.subject,
             cost: self.cost,
         };
-        self.limiter.store.decide(Call { operation, charges })
+        self.limiter.shared.store.decide(Call { operation, charges })
     }
 }

@@ -28,7 +28,7 @@ fn recorded<F: Future>(run: impl FnOnce() -> F) -> (Recorder, F::Output) {
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 fn policies(texts: &[&str]) -> Vec<Policy> {
@@ -259,6 +259,87 @@ fn every_metric_is_described_and_has_the_labels_that_are_listed() {
         let listed: BTreeSet<_> = metric.labels.iter().map(|&label| label.to_owned()).collect();
         assert_eq!(labels, listed, "{name}");
     }
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn every_metric_that_is_listed_is_told_by_somebody() {
+    use tidegate_core::Breaker;
+
+    let (recorder, ()) = recorded(|| async {
+        let store = memory().breaker(Breaker::new().failures(1)).or_fail_open().observed();
+        let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m"])).unwrap();
+        let wait = Duration::from_secs(1);
+        assert!(limiter.subject("alice").acquire_within(wait).await.unwrap().is_allowed());
+    });
+    let told = recorder.labels();
+    let listed = names::ALL.iter().map(|metric| metric.name);
+    let silent: Vec<_> = listed.filter(|&name| !told.contains_key(name)).collect();
+    // No deny cache is in use here.
+    assert_eq!(silent, [names::DENY_CACHE.name]);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn what_a_breaker_does_is_told_with_each_step() {
+    use tidegate_core::Breaker;
+
+    let clock = ManualClock::default();
+    let down = vec![Fault::Before(ErrorKind::Unavailable); 3];
+    let store = FaultyStore::new(memory(), down);
+    let breaker = Breaker::new().failures(2).open_for(Duration::from_secs(1)).clock(clock.clone());
+    let recorder = Recorder::new();
+    let states = || {
+        let state = |state| recorder.gauge(&format!("tidegate_breaker_state{{state={state:?}}}"));
+        ["closed", "half-open", "open"].map(|name| state(name).unwrap())
+    };
+    let opened = || recorder.counter("tidegate_breaker_opened_total").unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        let limiter = Limiter::new(store.breaker(breaker), policies(&["p: fixed-window 5/1m"]));
+        let limiter = limiter.unwrap();
+        let ask = || block_on(limiter.acquire("alice").into_future()).is_ok();
+        assert!(!ask());
+        assert_eq!((states(), opened()), ([1.0, 0.0, 0.0], 0));
+        // The second failure in a row opens it, and then nobody is asked.
+        assert!(!ask() && !ask());
+        assert_eq!((states(), opened()), ([0.0, 0.0, 1.0], 1));
+        // A probe fails, and opens it again.
+        clock.advance(Duration::from_secs(1));
+        assert!(!ask());
+        assert_eq!((states(), opened()), ([0.0, 0.0, 1.0], 2));
+        // While one is on its way, it is half open; and then closed.
+        clock.advance(Duration::from_secs(1));
+        assert!(ask());
+        assert_eq!((states(), opened()), ([1.0, 0.0, 0.0], 2));
+        drop(limiter);
+        assert_eq!(states(), [0.0, 0.0, 0.0]);
+    });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn who_waits_is_told_while_it_waits_and_no_longer() {
+    let recorder = Recorder::new();
+    let gauges =
+        || ["tidegate_waiters", "tidegate_waiters_limit"].map(|name| recorder.gauge(name).unwrap());
+    metrics::with_local_recorder(&recorder, || {
+        block_on(async {
+            let all = policies(&["p: token-bucket 1/1h"]);
+            let limiter = Limiter::new(memory(), all).unwrap().max_waiters(7);
+            assert!(limiter.acquire("alice").await.unwrap().is_allowed());
+            let wait = Duration::from_secs(7_200);
+            let mut wait = Box::pin(limiter.subject("alice").acquire_within(wait));
+            std::future::poll_fn(|context| {
+                assert!(wait.as_mut().poll(context).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            assert_eq!(gauges(), [1.0, 7.0]);
+            drop(wait);
+            assert_eq!(gauges(), [0.0, 7.0]);
+        });
+    });
+    assert_eq!(gauges(), [0.0, 0.0]);
 }
 
 #[test]

@@ -3,15 +3,148 @@
 //! Each is a [`Store`] itself, so they compose, by the methods of [`StoreExt`]. The last one named is
 //! the first to be asked.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "told by the stores that are yet to come"))]
+pub mod breaker;
+pub mod failure;
 pub(crate) mod meters;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub mod observed;
+#[cfg(feature = "tokio")]
+pub mod timeout;
 
-use crate::Store;
+#[cfg(feature = "tokio")]
+use std::time::Duration;
+
+pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
+pub use failure::{FailureStore, OnFailure};
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+pub use observed::Observed;
+#[cfg(feature = "tokio")]
+pub use timeout::TimeoutStore;
+
+use crate::{Clock, Share, Store};
 
 /// Puts stores around a store.
 pub trait StoreExt: Store + Sized {
+    /// Bounds every call: one that has no answer after `bound` fails with
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). A batch is one call. An answer that is
+    /// there at once sets no timer; for others, the timers of the Tokio runtime must be enabled.
+    ///
+    /// The call is given up, not undone: whether it was or will still be carried out, and so whether
+    /// the charge was made, is not known. It is made at most once.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::{Limiter, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new().timeout(Duration::from_millis(50));
+    /// let limiter = Limiter::new(store, ["fixed-window 2/1h".parse()?])?;
+    /// assert!(limiter.acquire("alice").await?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[cfg(feature = "tokio")]
+    fn timeout(self, bound: Duration) -> TimeoutStore<Self> {
+        TimeoutStore::new(self, bound)
+    }
+
+    /// Asks the store no more once it failed several times in a row: for a while every call fails at
+    /// once with [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen); then a few calls at a
+    /// time go through, as probes, until one has an answer (and all go through again) or fails (and
+    /// none does for another while).
+    ///
+    /// Failures are errors of the store as a whole: `Timeout`, `Unavailable`, `ReadOnly`, `Busy`,
+    /// `OutOfMemory`, `UnsupportedServer` and `Protocol`. An error about one key or one call says
+    /// nothing against the store, so no subject can open the circuit for all. A batch is one call,
+    /// failed if none of its calls was answered. Nor does a call count whose caller went away; so put
+    /// a timeout within the breaker, not around it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::around::CircuitState;
+    /// use tidegate_core::{Breaker, Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
+    /// use tidegate_testkit::ModelStore;
+    /// use tidegate_testkit::faults::{Fault, FaultyStore};
+    ///
+    /// let clock = ManualClock::default();
+    /// let down = vec![Fault::Before(ErrorKind::Unavailable); 2];
+    /// let store = FaultyStore::new(ModelStore::new(clock.clone()), down).breaker(
+    ///     Breaker::new().failures(2).open_for(Duration::from_secs(1)).clock(clock.clone()),
+    /// );
+    /// let policy = "sliding-log 5/1m".parse()?;
+    /// let charges = [Charge::new(&policy, "alice")];
+    ///
+    /// for expected in [ErrorKind::Unavailable, ErrorKind::Unavailable, ErrorKind::CircuitOpen] {
+    ///     let error = store.decide(Call::acquire(&charges)).await.unwrap_err();
+    ///     assert_eq!(error.kind(), expected);
+    /// }
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(store.state(), CircuitState::HalfOpen);
+    /// assert!(store.decide(Call::acquire(&charges)).await?.is_allowed());
+    /// assert_eq!(store.state(), CircuitState::Closed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    fn breaker<C: Clock>(self, breaker: Breaker<C>) -> BreakerStore<Self, C> {
+        BreakerStore::new(self, breaker)
+    }
+
+    /// Lets pass what the store does not decide. See [`on_failure`](Self::on_failure).
+    fn or_fail_open(self) -> FailureStore<Self> {
+        self.on_failure(OnFailure::open())
+    }
+
+    /// Refuses what the store does not decide. See [`on_failure`](Self::on_failure).
+    fn or_fail_closed(self) -> FailureStore<Self> {
+        self.on_failure(OnFailure::closed())
+    }
+
+    /// Asks `other` about what the store does not decide, each policy with its share of the budget.
+    /// See [`on_failure`](Self::on_failure).
+    fn or_fall_back_to(self, other: impl Store + 'static, share: Share) -> FailureStore<Self> {
+        self.on_failure(OnFailure::fall_back_to(other, share))
+    }
+
+    /// Decides in any case, policy by policy, when the store gives no decision but an error.
+    ///
+    /// Each such decision says so: [`Decision::degraded`](crate::Decision::degraded) tells who
+    /// decided instead, and why the store did not. A caller's mistake
+    /// ([`ErrorKind::is_callers_mistake`](crate::ErrorKind::is_callers_mistake)) stays an error, even
+    /// where the store was not asked and so could not find it.
+    ///
+    /// The module [`failure`] says what each setting does to each operation, and what it costs.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use tidegate_core::{DegradedAnswer, ErrorKind, Limiter, Share, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    /// use tidegate_testkit::faults::{Fault, FaultyStore};
+    ///
+    /// let down = vec![Fault::Before(ErrorKind::Unavailable); 3];
+    /// let store = FaultyStore::new(MemoryStore::new(), down);
+    /// // One of three nodes: each falls back to a third of the budget.
+    /// let store = store.or_fall_back_to(MemoryStore::new(), Share::new(1, 3)?);
+    /// let limiter = Limiter::new(store, ["sliding-log 6/1h".parse()?])?;
+    ///
+    /// for passes in [true, true, false] {
+    ///     let decision = limiter.acquire("alice").await?;
+    ///     assert_eq!(decision.is_allowed(), passes);
+    ///     let degraded = decision.degraded().unwrap();
+    ///     assert_eq!(degraded.answer, DegradedAnswer::FellBack);
+    ///     assert_eq!(degraded.reason, ErrorKind::Unavailable);
+    /// }
+    /// // The store is back.
+    /// let decision = limiter.acquire("alice").await?;
+    /// assert!(decision.is_allowed() && decision.degraded().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    fn on_failure<F>(self, on_failure: OnFailure<F>) -> FailureStore<Self> {
+        FailureStore::new(self, on_failure)
+    }
+
     /// Tells what the store decides, and how long that takes: by the feature `metrics` to the recorder
     /// that the application has installed, by the feature `tracing` to its subscriber, by both to
     /// both. `docs/metrics.md` has all names.
@@ -37,8 +170,8 @@ pub trait StoreExt: Store + Sized {
     /// # }).unwrap();
     /// ```
     #[cfg(any(feature = "metrics", feature = "tracing"))]
-    fn observed(self) -> observed::Observed<Self> {
-        observed::Observed::new(self)
+    fn observed(self) -> Observed<Self> {
+        Observed::new(self)
     }
 }
 

@@ -7,6 +7,7 @@ mod error;
 mod parse;
 mod print;
 mod rule;
+mod share;
 mod span;
 mod spec;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub use error::PolicyError;
 pub use rule::{Rule, Shape};
+pub use share::Share;
 pub use spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
 
 use crate::hash::stable_hash;

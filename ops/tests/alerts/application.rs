@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tidegate_redis::around::observed::names::SECONDS_BUCKETS;
-use tidegate_redis::{Limiter, RedisStore, Store, StoreExt};
+use tidegate_redis::{Breaker, Limiter, RedisStore, Store, StoreExt};
 use tidegate_testkit::servers::eventually;
 use tokio::task::JoinSet;
 
@@ -74,7 +74,8 @@ impl Application {
 
 /// What an application puts around its store.
 fn around(store: RedisStore) -> impl Store + 'static {
-    crate::fail_open::FailOpen(store).observed()
+    let breaker = Breaker::new().failures(5).open_for(Duration::from_millis(500));
+    store.timeout(Duration::from_millis(50)).breaker(breaker).or_fail_open().observed()
 }
 
 /// A hundred requests a second, or fewer where they take long.

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod application;
-mod fail_open;
 mod http;
 mod prometheus;
 
@@ -30,10 +29,16 @@ async fn b44_when_redis_is_stopped_the_alert_fires_and_when_it_is_back_it_resolv
     // Nobody was refused for that, and nobody got an error.
     let (passed, others) = application.answers();
     assert!(passed > 0 && others == 0, "{others} requests did not pass");
-    assert!(application.page().contains(r#"reason="unavailable""#));
+    for said in [r#"reason="unavailable""#, r#"reason="circuit-open""#] {
+        assert!(application.page().contains(said), "{said}");
+    }
+    let not_closed = r#"sum(tidegate_breaker_state{state=~"open|half-open"}) == 1"#;
+    prometheus.wait_until(Duration::from_secs(5), not_closed).await;
 
     redis.restart(Data::Lost).await.unwrap();
     prometheus.wait_for_alert(Duration::from_secs(20), ALERT, "inactive").await;
+    let closed = r#"tidegate_breaker_state{state="closed"} == 1"#;
+    prometheus.wait_until(Duration::from_secs(10), closed).await;
     let healthy = "sum(irate(tidegate_degraded_total[10s])) == 0";
     prometheus.wait_until(Duration::from_secs(10), healthy).await;
 }

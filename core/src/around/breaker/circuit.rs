@@ -1,0 +1,292 @@
+//! The state of a circuit: one word, changed by compare and swap.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Settings;
+use crate::Timestamp;
+use crate::around::meters::BreakerMeter;
+
+/// What a circuit is in, all of it in one word, so that no two callers see different halves of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Calls go through.
+    Closed {
+        /// Tells apart the times at which it was closed: answers to calls of an earlier one are old
+        /// news.
+        round: u64,
+        /// How many calls have failed since the last that did not.
+        failures: u64,
+    },
+    /// It is open until a time, and half open from then on.
+    Tripped {
+        /// Microseconds since 1970. Also tells apart the probes of one opening from those of another.
+        until: u64,
+        /// How many probes are on their way.
+        probes: u64,
+        /// How many times in a row the probes have failed.
+        reopened: u64,
+    },
+}
+
+const TRIPPED: u64 = 1 << 63;
+const UNTIL: Field = Field { shift: 0, bits: 52 };
+const PROBES: Field = Field { shift: 52, bits: 6 };
+const REOPENED: Field = Field { shift: 58, bits: 5 };
+const FAILURES: Field = Field { shift: 0, bits: 32 };
+const ROUND: Field = Field { shift: 32, bits: 31 };
+
+/// The most probes at a time that fit.
+pub(super) const MOST_PROBES: u32 = 63;
+
+struct Field {
+    shift: u32,
+    bits: u32,
+}
+
+impl Field {
+    const fn most(&self) -> u64 {
+        (1 << self.bits) - 1
+    }
+
+    const fn get(&self, word: u64) -> u64 {
+        (word >> self.shift) & self.most()
+    }
+
+    /// A value that is too large becomes the largest.
+    fn put(&self, value: u64) -> u64 {
+        value.min(self.most()) << self.shift
+    }
+}
+
+impl State {
+    fn of(word: u64) -> Self {
+        if word & TRIPPED == 0 {
+            Self::Closed { round: ROUND.get(word), failures: FAILURES.get(word) }
+        } else {
+            Self::Tripped {
+                until: UNTIL.get(word),
+                probes: PROBES.get(word),
+                reopened: REOPENED.get(word),
+            }
+        }
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Closed { round, failures } => ROUND.put(round) | FAILURES.put(failures),
+            Self::Tripped { until, probes, reopened } => {
+                TRIPPED | UNTIL.put(until) | PROBES.put(probes) | REOPENED.put(reopened)
+            }
+        }
+    }
+}
+
+/// How a circuit is right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CircuitState {
+    /// Calls go through.
+    Closed,
+    /// Calls fail at once.
+    Open,
+    /// A few calls go through to see whether the store is back; the others fail at once.
+    HalfOpen,
+}
+
+/// The leave to make a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Through a closed circuit.
+    Closed { round: u64 },
+    /// Through a half open one.
+    Probe { until: u64 },
+}
+
+/// Why there is no leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// For so many microseconds more.
+    Open(u64),
+    /// As many probes as may be are on their way.
+    Probing,
+}
+
+/// A circuit.
+///
+/// Nothing but the word itself is handed from one thread to another, so its order among other
+/// memory does not matter, and all accesses are relaxed.
+#[derive(Debug)]
+pub(super) struct Circuit {
+    word: AtomicU64,
+    opened: AtomicU64,
+    settings: Settings,
+    meter: BreakerMeter,
+}
+
+impl Circuit {
+    pub(super) fn new(settings: Settings) -> Self {
+        let closed = State::Closed { round: 0, failures: 0 };
+        let (word, opened) = (AtomicU64::new(closed.word()), AtomicU64::new(0));
+        Self { word, opened, settings, meter: BreakerMeter::default() }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn state(&self, now: impl FnOnce() -> Timestamp) -> CircuitState {
+        match self.load() {
+            State::Closed { .. } => CircuitState::Closed,
+            State::Tripped { until, .. } if now().as_micros() < until => CircuitState::Open,
+            State::Tripped { .. } => CircuitState::HalfOpen,
+        }
+    }
+
+    pub(super) fn times_opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Leave for one more call. The clock is only read if the circuit is not closed.
+    pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Pass, Refused> {
+        self.meter.begin(|| self.told());
+        if let State::Closed { round, .. } = self.load() {
+            return Ok(Pass::Closed { round });
+        }
+        let now = now().as_micros();
+        let mut entered = Err(Refused::Probing);
+        self.change(|state| match state {
+            State::Closed { round, .. } => {
+                entered = Ok(Pass::Closed { round });
+                None
+            }
+            State::Tripped { until, .. } if now < until => {
+                entered = Err(Refused::Open(until - now));
+                None
+            }
+            State::Tripped { probes, .. } if probes >= self.settings.probes => {
+                entered = Err(Refused::Probing);
+                None
+            }
+            State::Tripped { until, probes, reopened } => {
+                entered = Ok(Pass::Probe { until });
+                Some(State::Tripped { until, probes: probes + 1, reopened })
+            }
+        });
+        if matches!(entered, Ok(Pass::Probe { .. })) {
+            self.meter.changed(|| self.told());
+        }
+        entered
+    }
+
+    /// The store has answered.
+    pub(super) fn answered(&self, pass: Pass) {
+        let changed = self.change(|state| match (pass, state) {
+            (Pass::Closed { round }, State::Closed { round: current, failures })
+                if round == current && failures > 0 =>
+            {
+                Some(State::Closed { round, failures: 0 })
+            }
+            (Pass::Probe { until }, State::Tripped { until: current, .. }) if until == current => {
+                Some(State::Closed { round: until & ROUND.most(), failures: 0 })
+            }
+            _ => None,
+        });
+        if matches!(pass, Pass::Probe { .. }) && changed.is_some() {
+            self.meter.changed(|| self.told());
+        }
+    }
+
+    /// The store has failed.
+    pub(super) fn failed(&self, pass: Pass, now: Timestamp) {
+        let open = |reopened| {
+            let until = now.as_micros().saturating_add(self.settings.open_micros(reopened));
+            State::Tripped { until, probes: 0, reopened }
+        };
+        let changed = self.change(|state| match (pass, state) {
+            (Pass::Closed { round }, State::Closed { round: current, failures })
+                if round == current =>
+            {
+                let failures = failures + 1;
+                let closed = failures < self.settings.failures;
+                Some(if closed { State::Closed { round, failures } } else { open(0) })
+            }
+            (Pass::Probe { until }, State::Tripped { until: current, reopened, .. })
+                if until == current =>
+            {
+                Some(open(reopened + 1))
+            }
+            _ => None,
+        });
+        if matches!(changed, Some(State::Tripped { .. })) {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            self.meter.opened();
+            self.meter.changed(|| self.told());
+        }
+    }
+
+    /// It was not found out how the store is: a probe's place is free again.
+    pub(super) fn left(&self, pass: Pass) {
+        let Pass::Probe { until } = pass else {
+            return;
+        };
+        self.change(|state| match state {
+            State::Tripped { until: current, probes, reopened } if until == current => {
+                Some(State::Tripped { until, probes: probes.saturating_sub(1), reopened })
+            }
+            _ => None,
+        });
+    }
+
+    /// The state to tell an operator, for which no clock is read: half open from the first probe on.
+    fn told(&self) -> CircuitState {
+        match self.load() {
+            State::Closed { .. } => CircuitState::Closed,
+            State::Tripped { probes: 0, .. } => CircuitState::Open,
+            State::Tripped { .. } => CircuitState::HalfOpen,
+        }
+    }
+
+    fn load(&self) -> State {
+        State::of(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Changes the state, however often others come in between; returns what it was changed to.
+    fn change(&self, mut change: impl FnMut(State) -> Option<State>) -> Option<State> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let changed = change(State::of(word))?;
+            let swap = self.word.compare_exchange_weak(
+                word,
+                changed.word(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match swap {
+                Ok(_) => return Some(changed),
+                Err(current) => word = current,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_survives_being_a_word() {
+        for state in [
+            State::Closed { round: 0, failures: 0 },
+            State::Closed { round: ROUND.most(), failures: FAILURES.most() },
+            State::Tripped { until: 0, probes: 0, reopened: 0 },
+            State::Tripped { until: UNTIL.most(), probes: 63, reopened: 31 },
+            State::Tripped { until: 1_790_000_000_000_123, probes: 1, reopened: 2 },
+        ] {
+            assert_eq!(State::of(state.word()), state);
+        }
+        assert_eq!(u64::from(MOST_PROBES), PROBES.most());
+        assert_eq!(Timestamp::MAX.as_micros(), UNTIL.most());
+        let reopened = |n| State::Tripped { until: 7, probes: 0, reopened: n };
+        assert_eq!(State::of(reopened(32).word()), reopened(31), "it stops there");
+    }
+}

@@ -1,0 +1,318 @@
+//! A circuit breaker: a store that fails all the time is not asked for a while.
+//!
+//! Written here, as no crate looked at fits: failsafe 1.3 (a lock per call) and recloser 1.4 let
+//! everybody through once half open, reliakit-circuit 1.1 needs a lock around it and does the same;
+//! tower-circuitbreaker 0.2 is tied to tower; and of none can a cancelled probe give its place back.
+
+mod circuit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use circuit::CircuitState;
+use circuit::{Circuit, MOST_PROBES, Pass, Refused};
+
+use crate::time::micros_of;
+use crate::{
+    Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
+};
+
+/// When a circuit opens, and for how long.
+///
+/// It opens after so many failures **in a row**, and not at a rate of failures: a store that is down
+/// fails every call, so this finds it after the fewest; and a store that still answers some of its
+/// calls answers them exactly, which no substitute does.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::Breaker;
+///
+/// let breaker = Breaker::new()
+///     .failures(5)
+///     .open_for(Duration::from_secs(1))
+///     .open_for_at_most(Duration::from_secs(30))
+///     .probes(2);
+/// # let _ = breaker;
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Breaker<C = SystemClock> {
+    settings: Settings,
+    clock: C,
+}
+
+#[derive(Debug, Clone)]
+struct Settings {
+    /// At least 1.
+    failures: u64,
+    /// Microseconds, at least 1.
+    open_for: u64,
+    longest: Option<u64>,
+    /// 1 to [`MOST_PROBES`].
+    probes: u64,
+}
+
+impl Settings {
+    /// How long the circuit is open when its probes have failed so many times in a row.
+    fn open_micros(&self, reopened: u64) -> u64 {
+        let Some(longest) = self.longest else {
+            return self.open_for;
+        };
+        let times = u32::try_from(reopened).ok().and_then(|by| 1_u64.checked_shl(by));
+        let grown = self.open_for.saturating_mul(times.unwrap_or(u64::MAX));
+        grown.min(longest).max(self.open_for)
+    }
+}
+
+impl Breaker {
+    /// A breaker that opens for a second after 5 failures, and then tries one call at a time.
+    pub fn new() -> Self {
+        let settings = Settings { failures: 5, open_for: 1_000_000, longest: None, probes: 1 };
+        Self { settings, clock: SystemClock::new() }
+    }
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C> Breaker<C> {
+    /// After how many failures in a row the circuit opens, at least 1. Default: 5.
+    pub fn failures(mut self, failures: u32) -> Self {
+        self.settings.failures = u64::from(failures.max(1));
+        self
+    }
+
+    /// For how long it is open, at least 1 µs. Default: 1 s.
+    pub fn open_for(mut self, span: Duration) -> Self {
+        self.settings.open_for = micros_of(span).max(1);
+        self
+    }
+
+    /// Doubles the time for which it is open with each probe that fails, up to this. Without it, the
+    /// time stays the same.
+    pub fn open_for_at_most(mut self, span: Duration) -> Self {
+        self.settings.longest = Some(micros_of(span));
+        self
+    }
+
+    /// How many calls at a time go through while half open, 1 to 63. Default: 1.
+    pub fn probes(mut self, probes: u32) -> Self {
+        self.settings.probes = u64::from(probes.clamp(1, MOST_PROBES));
+        self
+    }
+
+    /// By which clock it is open. Default: [`SystemClock`].
+    pub fn clock<D: Clock>(self, clock: D) -> Breaker<D> {
+        Breaker { settings: self.settings, clock }
+    }
+}
+
+/// A store that is not asked while it fails all the time: see
+/// [`StoreExt::breaker`](crate::StoreExt::breaker).
+#[derive(Debug)]
+pub struct BreakerStore<S, C = SystemClock> {
+    inner: S,
+    watch: BreakerWatch<C>,
+}
+
+/// Looks at a circuit from outside, as for a metric. Clones look at the same circuit.
+#[derive(Debug, Clone)]
+pub struct BreakerWatch<C = SystemClock> {
+    circuit: Arc<Circuit>,
+    clock: C,
+}
+
+impl<C: Clock> BreakerWatch<C> {
+    /// How the circuit is right now.
+    #[must_use]
+    pub fn state(&self) -> CircuitState {
+        self.circuit.state(|| self.clock.now())
+    }
+
+    /// How many times the circuit was opened so far, by probes that failed as well.
+    #[must_use]
+    pub fn times_opened(&self) -> u64 {
+        self.circuit.times_opened()
+    }
+}
+
+impl<S, C: Clock> BreakerStore<S, C> {
+    pub(super) fn new(inner: S, breaker: Breaker<C>) -> Self {
+        let circuit = Arc::new(Circuit::new(breaker.settings));
+        Self { inner, watch: BreakerWatch { circuit, clock: breaker.clock } }
+    }
+
+    /// The store within.
+    #[must_use]
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// How the circuit is right now.
+    #[must_use]
+    pub fn state(&self) -> CircuitState {
+        self.watch.state()
+    }
+
+    /// A way to look at the circuit when the store is wrapped in others.
+    #[must_use]
+    pub fn watch(&self) -> BreakerWatch<C>
+    where
+        C: Clone,
+    {
+        self.watch.clone()
+    }
+
+    /// Leave to ask the store.
+    fn enter(&self) -> Result<Permit<'_, C>, Refused> {
+        let watch = &self.watch;
+        let pass = watch.circuit.enter(|| watch.clock.now())?;
+        Ok(Permit { watch, pass, is_used: false })
+    }
+
+    fn not_asked(&self, refused: Refused) -> Error {
+        let failures = self.watch.circuit.settings().failures;
+        let until = match refused {
+            Refused::Open(micros) => format!("for another {:?}", Duration::from_micros(micros)),
+            Refused::Probing => "until the call that tries it has an answer".to_owned(),
+        };
+        let message =
+            format!("the store failed {failures} times in a row; it is not asked {until}");
+        Error::new(ErrorKind::CircuitOpen, message)
+    }
+
+    /// Passes an answer on, and remembers what it says of the store.
+    fn watched<'a, T: Send + 'a>(
+        permit: Permit<'a, C>,
+        answer: Answer<'a, T>,
+        sign: impl FnOnce(&T) -> Sign + Send + 'a,
+    ) -> Answer<'a, T> {
+        match answer.into_ready() {
+            Ok(answer) => {
+                permit.end(sign(&answer));
+                Answer::ready(answer)
+            }
+            Err(later) => Answer::later(async move {
+                let answer = later.await;
+                permit.end(sign(&answer));
+                answer
+            }),
+        }
+    }
+}
+
+impl<S: Store, C: Clock> Store for BreakerStore<S, C> {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        match self.enter() {
+            Ok(permit) => Self::watched(permit, self.inner.decide(call), Sign::of),
+            Err(refused) => Answer::ready(Err(self.not_asked(refused))),
+        }
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        if calls.is_empty() {
+            return self.inner.decide_many(calls);
+        }
+        match self.enter() {
+            Ok(permit) => Self::watched(permit, self.inner.decide_many(calls), |answers| {
+                Sign::of_many(answers)
+            }),
+            Err(refused) => {
+                Answer::ready(calls.iter().map(|_| Err(self.not_asked(refused))).collect())
+            }
+        }
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        match self.enter() {
+            Ok(permit) => Self::watched(permit, self.inner.now(), Sign::of),
+            Err(refused) => Answer::ready(Err(self.not_asked(refused))),
+        }
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.inner.supports(policy)
+    }
+}
+
+/// The leave for one call. Dropped before its end, as when the caller goes away, it gives its place
+/// back and tells nothing.
+struct Permit<'a, C: Clock> {
+    watch: &'a BreakerWatch<C>,
+    pass: Pass,
+    is_used: bool,
+}
+
+impl<C: Clock> Permit<'_, C> {
+    fn end(mut self, sign: Sign) {
+        let circuit = &self.watch.circuit;
+        match sign {
+            Sign::Alive => circuit.answered(self.pass),
+            Sign::Failing => circuit.failed(self.pass, self.watch.clock.now()),
+            Sign::None => return,
+        }
+        self.is_used = true;
+    }
+}
+
+impl<C: Clock> Drop for Permit<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.watch.circuit.left(self.pass);
+        }
+    }
+}
+
+/// What an answer says of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Alive,
+    Failing,
+    /// Nothing: it may not even have been asked.
+    None,
+}
+
+impl Sign {
+    fn of<T>(answer: &Result<T, Error>) -> Self {
+        match answer {
+            Ok(_) => Self::Alive,
+            Err(error) => Self::of_error(error.kind()),
+        }
+    }
+
+    /// Of a batch, which is one round trip: one answer is a sign of life, and all failures are one.
+    fn of_many<T>(answers: &[Result<T, Error>]) -> Self {
+        let signs = || answers.iter().map(Self::of);
+        if signs().any(|sign| sign == Self::Alive) {
+            Self::Alive
+        } else if signs().any(|sign| sign == Self::Failing) {
+            Self::Failing
+        } else {
+            Self::None
+        }
+    }
+
+    fn of_error(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Timeout
+            | ErrorKind::Unavailable
+            | ErrorKind::ReadOnly
+            | ErrorKind::Busy
+            | ErrorKind::OutOfMemory
+            | ErrorKind::UnsupportedServer
+            | ErrorKind::Protocol => Self::Failing,
+            // The server has answered; what is wrong is one key.
+            ErrorKind::ForeignValue => Self::Alive,
+            ErrorKind::Unsupported
+            | ErrorKind::InvalidCall
+            | ErrorKind::CircuitOpen
+            | ErrorKind::TooManyWaiters => Self::None,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A call that the store did not decide, and what becomes of it.
+
+use smallvec::SmallVec;
+
+use super::fresh;
+use super::settings::Settings;
+use crate::{
+    Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation, Outcome, Policy,
+    Timestamp, Verdict, Wait,
+};
+
+/// What becomes of one charge.
+#[derive(Debug, Clone)]
+pub(super) enum Rescue {
+    /// Decided as if nothing had been taken yet.
+    Open,
+    /// Refused.
+    Closed,
+    /// Decided by the other store, under this policy.
+    FallBack(Policy),
+}
+
+/// A call that the store did not decide.
+#[derive(Debug)]
+pub(super) struct Failed<'a> {
+    call: Call<'a>,
+    error: Error,
+    /// By the places of the charges.
+    rescues: SmallVec<[Rescue; 2]>,
+    retry_hint: Wait,
+    now: Timestamp,
+    /// Whether it is refused whatever the other store would say.
+    is_refused: bool,
+}
+
+impl<'a> Failed<'a> {
+    /// The call, once it is certain that it is right, and that it is the store that is wrong.
+    ///
+    /// # Errors
+    ///
+    /// The mistake, if it is the caller's.
+    pub(super) fn new(
+        call: Call<'a>,
+        error: Error,
+        settings: &Settings,
+        rescue: impl Fn(&Policy) -> Result<Rescue, Error>,
+    ) -> Result<Self, Error> {
+        // Nothing was wrong with the store when too many wait for it.
+        if error.kind().is_callers_mistake() || error.kind() == ErrorKind::TooManyWaiters {
+            return Err(error);
+        }
+        // A store that was not asked, or could not answer, found no mistakes.
+        call.check()?;
+        let rescues = call.charges.iter().map(|charge| rescue(charge.policy));
+        let mut failed = Self {
+            call,
+            error,
+            rescues: rescues.collect::<Result<_, _>>()?,
+            retry_hint: settings.retry_hint,
+            now: settings.clock.now(),
+            is_refused: false,
+        };
+        failed.is_refused = failed.is_closed() || failed.decide_open(call.operation)?.is_denied();
+        Ok(failed)
+    }
+
+    /// The operation for the other store. What is refused anyway must take nothing there.
+    pub(super) fn operation(&self) -> Operation {
+        if self.is_decided() && self.is_refused { Operation::Peek } else { self.call.operation }
+    }
+
+    /// The charges that the other store decides, if any.
+    pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
+        let pairs = self.call.charges.iter().zip(&self.rescues);
+        pairs
+            .filter_map(|(charge, rescue)| match rescue {
+                Rescue::FallBack(policy) => Some(Charge { policy, ..charge }),
+                Rescue::Open | Rescue::Closed => None,
+            })
+            .collect()
+    }
+
+    /// The answer to the call, given that of the other store, if that was asked.
+    pub(super) fn answer(
+        self,
+        fallback: Option<Result<Decision, Error>>,
+    ) -> Result<Decision, Error> {
+        match fallback {
+            Some(Err(second)) => Err(both_failed(&self.error, second)),
+            _ if !self.is_decided() => Err(self.error),
+            Some(Ok(decision)) => self.merge(&decision),
+            None => self.merge(&Decision::new([])),
+        }
+    }
+
+    /// Whether the call asks for a decision, which others can make as well, or for a change to what
+    /// the store keeps, which nobody else can make.
+    fn is_decided(&self) -> bool {
+        match self.call.operation {
+            Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
+            Operation::Refund | Operation::Reset | Operation::Block { .. } => false,
+        }
+    }
+
+    /// Whether a policy that is in force refuses for want of an answer.
+    fn is_closed(&self) -> bool {
+        let mut pairs = self.call.charges.iter().zip(&self.rescues);
+        pairs.any(|(charge, rescue)| matches!(rescue, Rescue::Closed) && !charge.policy.is_shadow())
+    }
+
+    /// The decision on those charges that nobody else decides.
+    fn decide_open(&self, operation: Operation) -> Result<Decision, Error> {
+        let pairs = self.call.charges.iter().zip(&self.rescues);
+        let open: SmallVec<[Charge<'_>; 2]> = pairs
+            .filter(|(_, rescue)| matches!(rescue, Rescue::Open))
+            .map(|(charge, _)| charge)
+            .collect();
+        if open.is_empty() {
+            return Ok(Decision::new([]));
+        }
+        fresh::decide(operation, &open, self.now)
+    }
+
+    /// One decision from three sources, in the order asked.
+    fn merge(&self, fallback: &Decision) -> Result<Decision, Error> {
+        let is_denied = self.is_refused || fallback.is_denied();
+        let open = if is_denied { Operation::Peek } else { self.call.operation };
+        let open = self.decide_open(open)?;
+        let (mut open, mut fell_back) = (open.verdicts().iter(), fallback.verdicts().iter());
+        let pairs = self.call.charges.iter().zip(&self.rescues);
+        let verdicts = pairs.map(|(charge, rescue)| match rescue {
+            Rescue::Open => open.next().copied(),
+            Rescue::Closed => Some(self.refuse(&charge)),
+            Rescue::FallBack(_) => fell_back.next().copied(),
+        });
+        let verdicts: Option<SmallVec<[Verdict; 4]>> = verdicts.collect();
+        let verdicts = verdicts.ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "the fallback store gave fewer verdicts than charges")
+        })?;
+        let degraded = Degraded { answer: self.degraded_answer(), reason: self.error.kind() };
+        let booked = if is_denied { std::time::Duration::ZERO } else { fallback.wait() };
+        Ok(Decision::new(verdicts).booked_in(booked).degraded_by(degraded))
+    }
+
+    /// The verdict where nobody decides. Only a cost that could never pass is told the truth of how
+    /// long to wait; the others get the hint.
+    fn refuse(&self, charge: &Charge<'_>) -> Verdict {
+        let twins = self.call.charges.iter().filter(|other| other.same_key(charge));
+        let cost = twins.fold(0, |sum: u64, twin| sum.saturating_add(twin.cost));
+        let limit = charge.policy.limit();
+        let retry = if cost > limit { Wait::NEVER } else { self.retry_hint };
+        let reset = self.retry_hint.as_micros().unwrap_or_default();
+        Verdict::new(Outcome::Denied, limit, 0, retry, reset).in_shadow(charge.policy.is_shadow())
+    }
+
+    /// Who had the say.
+    fn degraded_answer(&self) -> DegradedAnswer {
+        let any = |is: fn(&Rescue) -> bool| self.rescues.iter().any(is);
+        if self.is_closed() {
+            DegradedAnswer::FailedClosed
+        } else if any(|rescue| matches!(rescue, Rescue::FallBack(_))) {
+            DegradedAnswer::FellBack
+        } else if any(|rescue| matches!(rescue, Rescue::Open)) {
+            DegradedAnswer::FailedOpen
+        } else {
+            DegradedAnswer::FailedClosed
+        }
+    }
+}
+
+fn both_failed(first: &Error, second: Error) -> Error {
+    let message = format!("neither the store ({first}) nor its fallback ({second}) has answered");
+    Error::new(first.kind(), message).with_source(second)
+}

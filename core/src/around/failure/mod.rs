@@ -1,0 +1,181 @@
+//! Decisions when the store gives none: fail open, fail closed, or ask another store for a share.
+//!
+//! # The settings
+//!
+//! | setting | an acquire, a peek, a reservation that failed | a refund, reset or block that failed |
+//! |---|---|---|
+//! | [open](OnFailure::open) | is decided as if the subject had taken nothing yet: it passes, unless its cost is above the limit | stays an error |
+//! | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | stays an error |
+//! | [fall back](OnFailure::fall_back_to) | is decided by the other store, by [the policy's share](crate::Policy::scaled_to); what it books or takes, it books or takes there | is carried out on the other store as well, and stays an error |
+//!
+//! A policy whose share comes to nothing fails closed. A shadow never refuses, here either.
+//!
+//! A failed call of several charges is refused as a whole if one of them fails closed. Those that
+//! fall back are one call to the other store, all or none; it takes nothing if the whole is
+//! refused anyway. In a batch only the calls that failed are treated, in one batch for the other
+//! store. If the other store fails too, that is an error which names both.
+//!
+//! # What it costs
+//!
+//! The next call to which the store has an answer is decided by the store again. What was let
+//! through meanwhile was not charged to it, so on top of what a policy admits there may pass:
+//! failing open, everything; failing closed, nothing; falling back, on each node its share of what
+//! the policy admits in the same time. With shares that add up to 1 this is at most the policy
+//! over again, so twice the limit in a window or, for a bucket, `2 × (burst + rate × time)`.
+//! What the other store holds is not known to the store, nor the other way around: a block or a
+//! reset is in force where it was carried out.
+//!
+//! Give back (by a refund) only what the store has taken: a refund for a decision that was
+//! degraded goes to the store if it is there again, and would give back what someone else took.
+
+mod failed;
+mod fresh;
+mod settings;
+mod shares;
+
+use failed::{Failed, Rescue};
+pub use settings::{HasFallback, NoFallback, OnFailure};
+use settings::{Setting, Settings};
+use shares::Shares;
+
+use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+
+/// A store that decides in any case, and says so when it had to do without the store within: see
+/// [`StoreExt::on_failure`](crate::StoreExt::on_failure).
+#[derive(Debug)]
+pub struct FailureStore<S> {
+    inner: S,
+    settings: Settings,
+    shares: Shares,
+}
+
+impl<S: Store> FailureStore<S> {
+    pub(super) fn new<F>(inner: S, on_failure: OnFailure<F>) -> Self {
+        Self { inner, settings: on_failure.settings, shares: Shares::default() }
+    }
+
+    /// The store within.
+    #[must_use]
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// What would become of a charge of this policy.
+    fn rescue(&self, policy: &Policy) -> Result<Rescue, Error> {
+        self.inner.supports(policy)?;
+        let (share, fallback) = match (self.settings.of(policy), &self.settings.fallback) {
+            (Setting::Open, _) => return Ok(Rescue::Open),
+            (Setting::FallBack(share), Some(fallback)) => (share, fallback),
+            (Setting::Closed | Setting::FallBack(_), _) => return Ok(Rescue::Closed),
+        };
+        match self.shares.scaled(policy, share)? {
+            None => Ok(Rescue::Closed),
+            Some(scaled) => fallback.supports(&scaled).map(|()| Rescue::FallBack(scaled)),
+        }
+    }
+
+    fn failed<'a>(&self, call: Call<'a>, error: Error) -> Result<Failed<'a>, Error> {
+        Failed::new(call, error, &self.settings, |policy| self.rescue(policy))
+    }
+
+    /// Answers a call that the store did not.
+    fn stand_in<'a>(&'a self, call: Call<'a>, error: Error) -> Answer<'a, Result<Decision, Error>> {
+        let failed = match self.failed(call, error) {
+            Ok(failed) => failed,
+            Err(error) => return Answer::ready(Err(error)),
+        };
+        match &self.settings.fallback {
+            Some(fallback) if !failed.charges().is_empty() => Answer::later(async move {
+                let answer = {
+                    let charges = failed.charges();
+                    fallback.decide(Call::new(failed.operation(), &charges)).await
+                };
+                failed.answer(Some(answer))
+            }),
+            _ => Answer::ready(failed.answer(None)),
+        }
+    }
+
+    /// Answers those calls of a batch that the store did not; the other store gets one batch, too.
+    fn complete<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+        answers: Vec<Result<Decision, Error>>,
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        if answers.iter().all(Result::is_ok) {
+            return Answer::ready(answers);
+        }
+        let mut waiting = Vec::new();
+        let mut all = Vec::with_capacity(answers.len());
+        for (place, (call, answer)) in calls.iter().zip(answers).enumerate() {
+            let answer = answer.or_else(|error| match self.failed(*call, error)? {
+                failed if failed.charges().is_empty() => failed.answer(None),
+                failed => {
+                    waiting.push((place, failed));
+                    Err(Error::new(
+                        ErrorKind::Protocol,
+                        "the fallback store gave fewer answers than calls",
+                    ))
+                }
+            });
+            all.push(answer);
+        }
+        match &self.settings.fallback {
+            Some(fallback) if !waiting.is_empty() => Answer::later(async move {
+                let answers = ask_all(fallback, &waiting).await;
+                for ((place, failed), answer) in waiting.into_iter().zip(answers) {
+                    if let Some(slot) = all.get_mut(place) {
+                        *slot = failed.answer(Some(answer));
+                    }
+                }
+                all
+            }),
+            _ => Answer::ready(all),
+        }
+    }
+}
+
+async fn ask_all(
+    fallback: &dyn Store,
+    failed: &[(usize, Failed<'_>)],
+) -> Vec<Result<Decision, Error>> {
+    let charges: Vec<_> = failed.iter().map(|(_, failed)| failed.charges()).collect();
+    let calls = failed.iter().zip(&charges);
+    let calls: Vec<_> =
+        calls.map(|((_, failed), charges)| Call::new(failed.operation(), charges)).collect();
+    fallback.decide_many(&calls).await
+}
+
+impl<S: Store> Store for FailureStore<S> {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        match self.inner.decide(call).into_ready() {
+            Ok(Ok(decision)) => Answer::ready(Ok(decision)),
+            Ok(Err(error)) => self.stand_in(call, error),
+            Err(later) => Answer::later(async move {
+                match later.await {
+                    Ok(decision) => Ok(decision),
+                    Err(error) => self.stand_in(call, error).await,
+                }
+            }),
+        }
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        match self.inner.decide_many(calls).into_ready() {
+            Ok(answers) => self.complete(calls, answers),
+            Err(later) => Answer::later(async move { self.complete(calls, later.await).await }),
+        }
+    }
+
+    /// Nobody stands in for the clock of a store.
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.inner.now()
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.rescue(policy).map(drop)
+    }
+}

@@ -1,0 +1,81 @@
+//! Scaled policies, kept: a store recognises a policy by its object, and need not compare it then.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use crate::{Error, ErrorKind, Policy, Share};
+
+/// The most policies that are kept. With more names than that, all are scaled anew now and then.
+const MOST: usize = 1024;
+
+/// Policies beside what they were scaled to, by name.
+#[derive(Debug, Default)]
+pub(super) struct Shares(RwLock<HashMap<Box<str>, Scaled>>);
+
+#[derive(Debug)]
+struct Scaled {
+    from: Policy,
+    /// `None` if the share comes to nothing.
+    to: Option<Policy>,
+}
+
+impl Shares {
+    /// The policy with its share of the budget, which must be the same each time for one name;
+    /// `None` if that is nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if it cannot be scaled.
+    pub(super) fn scaled(&self, policy: &Policy, share: Share) -> Result<Option<Policy>, Error> {
+        if let Some(scaled) = self.kept(policy) {
+            return Ok(scaled);
+        }
+        let to = policy.scaled_to(share).map_err(|error| {
+            let message = format!("`{policy}` has no share of {share}: {error}");
+            Error::new(ErrorKind::Unsupported, message).with_source(error)
+        })?;
+        let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST {
+            kept.clear();
+        }
+        kept.insert(policy.name().into(), Scaled { from: policy.clone(), to: to.clone() });
+        Ok(to)
+    }
+
+    fn kept(&self, policy: &Policy) -> Option<Option<Policy>> {
+        let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let scaled = kept.get(policy.name())?;
+        let is_it = scaled.from.is_same_object(policy) || scaled.from == *policy;
+        is_it.then(|| scaled.to.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_policy_is_scaled_once_until_it_changes() {
+        let (shares, third) = (Shares::default(), Share::new(1, 3).unwrap());
+        let scaled = |policy: &Policy| shares.scaled(policy, third).unwrap().unwrap();
+        let first = scaled(&policy("a: sliding-log 9/1m"));
+        assert!(first.is_same_object(&scaled(&policy("a: sliding-log 9/1m"))));
+        assert_eq!(scaled(&policy("a: sliding-log 6/1m")).limit(), 2);
+        assert_eq!(shares.scaled(&policy("a: sliding-log 2/1m"), third).unwrap(), None);
+    }
+
+    #[test]
+    fn b46_no_more_are_kept_than_the_bound() {
+        let (shares, half) = (Shares::default(), Share::new(1, 2).unwrap());
+        for n in 0..3 * MOST {
+            let limit = 2 + u64::try_from(n).unwrap();
+            let scaled = shares.scaled(&policy(&format!("p{n}: fixed-window {limit}/1s")), half);
+            assert_eq!(scaled.unwrap().unwrap().limit(), limit / 2);
+            assert!(shares.0.read().unwrap().len() <= MOST);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! An answer in time, or an error.
+
+use std::time::Duration;
+
+use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+
+/// A store that answers within a bound, or with [`ErrorKind::Timeout`]: see
+/// [`StoreExt::timeout`](crate::StoreExt::timeout).
+#[derive(Debug, Clone)]
+pub struct TimeoutStore<S> {
+    inner: S,
+    bound: Duration,
+}
+
+impl<S> TimeoutStore<S> {
+    pub(super) fn new(inner: S, bound: Duration) -> Self {
+        Self { inner, bound }
+    }
+
+    /// The store within.
+    #[must_use]
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// Passes on an answer that is there; for another, sets a timer.
+    fn bounded<'a, T: Send + 'a>(
+        &self,
+        answer: Answer<'a, T>,
+        too_late: impl FnOnce(Duration) -> T + Send + 'a,
+    ) -> Answer<'a, T> {
+        let bound = self.bound;
+        match answer.into_ready() {
+            Ok(answer) => Answer::ready(answer),
+            Err(later) => Answer::later(async move {
+                match tokio::time::timeout(bound, later).await {
+                    Ok(answer) => answer,
+                    Err(_) => too_late(bound),
+                }
+            }),
+        }
+    }
+}
+
+impl<S: Store> Store for TimeoutStore<S> {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.bounded(self.inner.decide(call), |bound| Err(too_late(bound)))
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        self.bounded(self.inner.decide_many(calls), |bound| {
+            calls.iter().map(|_| Err(too_late(bound))).collect()
+        })
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.bounded(self.inner.now(), |bound| Err(too_late(bound)))
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.inner.supports(policy)
+    }
+}
+
+fn too_late(bound: Duration) -> Error {
+    Error::new(ErrorKind::Timeout, format!("no answer within {bound:?}"))
+}

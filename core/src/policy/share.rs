@@ -1,0 +1,240 @@
+//! A part of a budget: what one of several nodes may admit on its own.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Algorithm, Policy, PolicyError, spec};
+use crate::time::micros_of;
+
+/// A part of a budget, such as a third of it.
+///
+/// With `n` nodes a share of `1/n` for each is what all of them together may use without knowing of
+/// one another.
+///
+/// ```
+/// use tidegate_core::Share;
+///
+/// assert_eq!(Share::new(1, 3)?.of(100), 33);
+/// assert!(Share::new(4, 3).is_err());
+/// # Ok::<(), tidegate_core::PolicyError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Share {
+    part: u32,
+    /// At least `part`, and at least 1.
+    of: u32,
+}
+
+impl Share {
+    /// The share `part / of`; 0 of something is nothing.
+    ///
+    /// # Errors
+    ///
+    /// If `of` is 0, or `part` is above `of`.
+    pub fn new(part: u32, of: u32) -> Result<Self, PolicyError> {
+        if of == 0 || part > of {
+            return Err(PolicyError::new(format!(
+                "{part}/{of} is no share: the first number is 0 to the second, which is at least 1"
+            )));
+        }
+        Ok(Self { part, of })
+    }
+
+    /// The share of `whole`, rounded down: so those of several nodes never add up to more than it.
+    #[must_use]
+    pub fn of(self, whole: u64) -> u64 {
+        // No more than the whole, so it fits.
+        u64::try_from(u128::from(whole) * u128::from(self.part) / u128::from(self.of))
+            .unwrap_or(whole)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.part, self.of)
+    }
+}
+
+impl Policy {
+    /// The same policy with a share of its budget; `None` if that rounds down to nothing.
+    ///
+    /// The limit of a window and the capacity of a bucket are rounded down, so nodes whose shares add
+    /// up to 1 together admit at most what this policy does. The rate of a bucket is scaled exactly,
+    /// by a longer period where need be: a third of 10 a second is 10 in three seconds. Only a bucket
+    /// that refills by intervals, and has no room for so many tokens at once, gets fewer of them
+    /// more often, at no more than its share of the rate. The rest stays as it is: name, window,
+    /// grain, block, shadow.
+    ///
+    /// ```
+    /// use tidegate_core::{Policy, Share};
+    ///
+    /// let third = Share::new(1, 3)?;
+    /// let api: Policy = "api: token-bucket 10/1s burst 100 block 1m".parse()?;
+    /// let scaled = api.scaled_to(third)?.unwrap();
+    /// assert_eq!(scaled.to_string(), "api: token-bucket 10/3s burst 33 block 1m");
+    ///
+    /// let login: Policy = "login: sliding-log 2/15m".parse()?;
+    /// assert_eq!(login.scaled_to(third)?, None);
+    /// # Ok::<(), tidegate_core::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the scaled rate is outside of the bounds within which every decision is exact.
+    pub fn scaled_to(&self, share: Share) -> Result<Option<Self>, PolicyError> {
+        let limit = share.of(self.limit());
+        if limit == 0 {
+            return Ok(None);
+        }
+        let named = |algorithm: Algorithm| Self::new(self.name(), algorithm);
+        let scaled = match self.algorithm().clone() {
+            Algorithm::FixedWindow(spec) => named(spec::FixedWindow { limit, ..spec }.into()),
+            Algorithm::SlidingLog(spec) => named(spec::SlidingLog { limit, ..spec }.into()),
+            Algorithm::SlidingCounter(spec) => named(spec::SlidingCounter { limit, ..spec }.into()),
+            Algorithm::TokenBucket(spec) => {
+                let rate = Rate::new(spec.refill, spec.period).scaled_to(share);
+                let rate =
+                    if spec.by_interval { rate.in_lumps_of(limit, spec.period) } else { rate };
+                rate.first_that_fits(|refill, period| {
+                    named(spec::TokenBucket { refill, period, burst: limit, ..spec }.into())
+                })
+            }
+            Algorithm::Gcra(spec) => {
+                Rate::new(spec.refill, spec.period).scaled_to(share).first_that_fits(
+                    |refill, period| named(spec::Gcra { refill, period, burst: limit }.into()),
+                )
+            }
+        }?;
+        let scaled = match self.blocks_for() {
+            Some(span) => scaled.block_for(span)?,
+            None => scaled,
+        };
+        Ok(Some(if self.is_shadow() { scaled.shadow() } else { scaled }))
+    }
+}
+
+/// Tokens per microseconds: a rational number, with room for the products that may come to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rate {
+    refill: u128,
+    period: u128,
+}
+
+impl Rate {
+    fn new(refill: u64, period: Duration) -> Self {
+        Self { refill: refill.into(), period: micros_of(period).into() }
+    }
+
+    /// The share of the rate, exactly. The period becomes a multiple of what it was, so that every
+    /// tick that divided it still does.
+    fn scaled_to(self, Share { part, of }: Share) -> Self {
+        let (part, of) = (u128::from(part), u128::from(of));
+        let common = gcd(of, self.refill * part);
+        Self { refill: self.refill * part / common, period: self.period * (of / common) }
+    }
+
+    /// The rate, or what comes closest from below, with at most `most` tokens at a time, each
+    /// multiple of `every`: what comes at once beyond the capacity would be lost.
+    fn in_lumps_of(self, most: u64, every: Duration) -> Self {
+        let (most, every) = (u128::from(most), u128::from(micros_of(every)));
+        if self.refill <= most {
+            return self;
+        }
+        let periods = (most * (self.period / every)).div_ceil(self.refill);
+        Self { refill: most, period: every * periods }
+    }
+
+    /// What `make` makes of the rate, or of the same rate in lowest terms.
+    fn first_that_fits(
+        self,
+        make: impl Fn(u64, Duration) -> Result<Policy, PolicyError>,
+    ) -> Result<Policy, PolicyError> {
+        let try_make = |rate: Self| match (u64::try_from(rate.refill), u64::try_from(rate.period)) {
+            (Ok(refill), Ok(period)) => make(refill, Duration::from_micros(period)),
+            _ => Err(PolicyError::new(format!(
+                "the scaled rate of {} tokens in {} us is out of bounds",
+                rate.refill, rate.period
+            ))),
+        };
+        try_make(self).or_else(|error| try_make(self.in_lowest_terms()).map_err(|_| error))
+    }
+
+    fn in_lowest_terms(self) -> Self {
+        let common = gcd(self.refill, self.period);
+        Self { refill: self.refill / common, period: self.period / common }
+    }
+}
+
+/// Euclid's algorithm; `a` is above 0.
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scaled(policy: &str, part: u32, of: u32) -> String {
+        let policy: Policy = policy.parse().unwrap();
+        let share = Share::new(part, of).unwrap();
+        policy.scaled_to(share).unwrap().map_or_else(|| "nothing".into(), |p| p.to_string())
+    }
+
+    #[test]
+    fn a_share_is_at_most_the_whole() {
+        assert!(Share::new(0, 0).unwrap_err().to_string().contains("0/0 is no share"));
+        assert!(Share::new(4, 3).unwrap_err().to_string().contains("4/3 is no share"));
+        assert_eq!(Share::new(0, 1).unwrap().of(u64::MAX), 0);
+        assert_eq!(Share::new(7, 7).unwrap().of(u64::MAX), u64::MAX);
+        assert_eq!(
+            Share::new(u32::MAX - 1, u32::MAX).unwrap().of(1 << 52),
+            (1 << 52) - (1 << 20) - 1
+        );
+    }
+
+    #[test]
+    fn limits_round_down_and_the_rest_stays() {
+        assert_eq!(
+            scaled("a: fixed-window 100/1m anchored block 5m shadow", 1, 3),
+            "a: fixed-window 33/1m anchored block 5m shadow"
+        );
+        assert_eq!(scaled("a: sliding-log 9/1m grain 1s", 2, 3), "a: sliding-log 6/1m grain 1s");
+        assert_eq!(scaled("a: sliding-counter 5/1d", 1, 2), "a: sliding-counter 2/1d");
+        assert_eq!(scaled("a: fixed-window 2/1m", 1, 3), "nothing");
+        assert_eq!(scaled("a: fixed-window 9/1m", 0, 3), "nothing");
+        assert_eq!(scaled("a: gcra 10/1s burst 100", 1, 1), "a: gcra 10/1s burst 100");
+    }
+
+    #[test]
+    fn rates_are_exact() {
+        assert_eq!(scaled("a: gcra 10/1s burst 100", 1, 3), "a: gcra 10/3s burst 33");
+        assert_eq!(scaled("a: token-bucket 9/1s burst 7", 2, 3), "a: token-bucket 6/1s burst 4");
+        assert_eq!(
+            scaled("a: token-bucket 1000000/1s burst 10", 1, 3),
+            "a: token-bucket 1000000/3s burst 3"
+        );
+        // 2^52 times 3 is out of bounds, but in lowest terms with the period it is not.
+        assert_eq!(
+            scaled("a: gcra 4503599627370496/6us burst 8", 3, 5),
+            "a: gcra 2251799813685248/5us burst 4"
+        );
+    }
+
+    #[test]
+    fn a_bucket_by_intervals_gets_no_more_at_once_than_it_holds() {
+        let lumps = |rate: &str| format!("a: token-bucket {rate} by-interval");
+        assert_eq!(scaled(&lumps("10/1s burst 100"), 1, 3), lumps("10/3s burst 33"));
+        assert_eq!(scaled(&lumps("10/1s burst 10"), 1, 3), lumps("3/1s burst 3"));
+        assert_eq!(scaled(&lumps("3/1s burst 5"), 1, 4), lumps("1/2s burst 1"));
+        assert_eq!(scaled(&lumps("9/1s burst 9"), 1, 3), lumps("3/1s burst 3"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_that_says_so() {
+        // Two in five times as long; and an odd number of microseconds cannot be halved.
+        let years = Duration::from_micros(23 * 31_536_000_000_000 + 1);
+        let policy = Policy::new("a", spec::TokenBucket::new(1, years).burst(3)).unwrap();
+        let error = policy.scaled_to(Share::new(2, 5).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("2^51 us"), "{error}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Waiting for a place that the store has booked: buckets.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::order::{Order, is_failed_closed, is_in_store};
+use super::{too_many, waiters::Seat};
+use crate::{Decision, Error, Operation, Store};
+
+/// Books a place at most `max_wait` away, and waits for it.
+pub(super) async fn acquire<S: Store + 'static>(
+    order: Order<S>,
+    max_wait: Duration,
+    _seat: Seat,
+) -> Result<Decision, Error> {
+    let (order, answer) = order.ask(Operation::Reserve { max_wait }).await;
+    let decision = answer?;
+    if !decision.wait().is_zero() {
+        let order = is_in_store(&decision).then_some(order);
+        Place { order, booked: Instant::now(), wait: decision.wait() }.come().await;
+    }
+    Ok(decision)
+}
+
+/// Takes what is free at once. Nothing more is booked, as too many wait already.
+pub(super) async fn acquire_without_waiting<S: Store + 'static>(
+    order: Order<S>,
+    max_wait: Duration,
+    max_waiters: usize,
+) -> Result<Decision, Error> {
+    let (_, answer) = order.ask(Operation::Acquire).await;
+    let decision = answer?;
+    let would_wait = decision.is_denied()
+        && !is_failed_closed(&decision)
+        && decision.retry_after().is_some_and(|wait| wait <= max_wait);
+    if would_wait { Err(too_many(max_waiters)) } else { Ok(decision) }
+}
+
+/// A place in the future. Dropped before its time, it is given back.
+struct Place<S: Store + 'static> {
+    /// Whom to give it back to; `None` for a place that is not the store's.
+    order: Option<Order<S>>,
+    /// When the store's answer was here. By the store's clock the wait began a little earlier, so that
+    /// a wait from here on never ends early.
+    booked: Instant,
+    wait: Duration,
+}
+
+impl<S: Store> Place<S> {
+    /// Waits until its time has come.
+    async fn come(self) {
+        while let Some(rest) = self.to_come() {
+            sleep(rest).await;
+        }
+    }
+
+    fn to_come(&self) -> Option<Duration> {
+        self.wait.checked_sub(self.booked.elapsed()).filter(|rest| !rest.is_zero())
+    }
+}
+
+impl<S: Store> Drop for Place<S> {
+    fn drop(&mut self) {
+        if self.to_come().is_some()
+            && let Some(order) = self.order.take()
+        {
+            order.give_back();
+        }
+    }
+}

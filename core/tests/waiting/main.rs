@@ -1,0 +1,16 @@
+//! Waiting, in virtual time: the store's clock and the timers move together, and no test sleeps.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+mod bounds;
+mod buckets;
+mod cancelled;
+mod common;
+mod dropped;
+mod failing;
+mod in_flight;
+mod windows;

@@ -1,0 +1,67 @@
+//! The demonstration: a Redis, a third party, three processes, and what came of it.
+
+use std::error::Error;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use tidegate_redis::Policy;
+use tidegate_testkit::servers::Redis;
+use tokio::task::spawn_blocking;
+
+use crate::third_party::ThirdParty;
+use crate::work::{POLICY, WORKERS};
+
+const PROCESSES: u32 = 3;
+const SECONDS: u64 = 5;
+
+pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
+    let (redis, _own) = redis().await?;
+    let third_party = ThirdParty::start().await?;
+    // Keys of this run alone, on whichever server.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let prefix = format!("worker-{}-{}", std::process::id(), now.as_micros());
+    println!("{PROCESSES} processes of {WORKERS} workers, {SECONDS} s, all under `{POLICY}`");
+
+    let mut processes = vec![];
+    for _ in 0..PROCESSES {
+        let process = Command::new(std::env::current_exe()?)
+            .args(["work", &redis, &prefix, &third_party.address.to_string(), &SECONDS.to_string()])
+            .stdin(Stdio::null())
+            .spawn();
+        processes.push(process?);
+    }
+    for mut process in processes {
+        // In a thread of its own, as the third party has to answer meanwhile.
+        if !spawn_blocking(move || process.wait()).await??.success() {
+            return Err("a process of workers failed".into());
+        }
+    }
+    report(&third_party)
+}
+
+/// The server to use; one of our own ends with the second of the pair.
+async fn redis() -> Result<(String, Option<Redis>), Box<dyn Error>> {
+    if let Ok(url) = std::env::var("REDIS_URL") {
+        return Ok((url, None));
+    }
+    let own = Redis::start().await?;
+    Ok((own.url(), Some(own)))
+}
+
+fn report(third_party: &ThirdParty) -> Result<(), Box<dyn Error>> {
+    let books = third_party.books();
+    let Some(first) = books.first else {
+        return Err("no request has come".into());
+    };
+    // All began within a moment of each other, and ended so many seconds later.
+    let lasted = Instant::now().saturating_duration_since(first).max(Duration::from_secs(SECONDS));
+    let burst = u128::from(POLICY.parse::<Policy>()?.limit());
+    let might = burst + 50 * lasted.as_millis() / 1_000;
+    println!(
+        "{} requests served of the {might} that might have been ({} %), {} answered with 429",
+        books.served,
+        books.served * 100 / might,
+        books.too_many,
+    );
+    if books.too_many > 0 { Err("the quota was overrun".into()) } else { Ok(()) }
+}

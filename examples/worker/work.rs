@@ -1,0 +1,66 @@
+//! A process of workers: what an application would contain.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tidegate_redis::{Limiter, RedisStore};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+/// Workers in a process; each has at most one request under way.
+pub(crate) const WORKERS: u32 = 8;
+
+/// What all processes together keep to: 50 a second, 8 at once after a rest. The third party allows more at
+/// once, as requests that left one after the other may arrive together.
+pub(crate) const POLICY: &str = "partner: gcra 50/1s burst 8";
+
+/// Works until the time is over.
+pub(crate) async fn run(
+    redis: &str,
+    prefix: &str,
+    api: &str,
+    seconds: &str,
+) -> Result<(), Box<dyn Error>> {
+    let store = RedisStore::builder().url(redis).prefix(prefix).build()?;
+    let limiter = Limiter::new(store, [POLICY.parse()?])?.longest_wait(Duration::from_secs(10));
+    let end = Instant::now() + Duration::from_secs(seconds.parse()?);
+    let workers = (0..WORKERS).map(|_| {
+        let (limiter, api) = (limiter.clone(), api.to_owned());
+        tokio::spawn(
+            async move { work(&limiter, &api, end).await.map_err(|error| error.to_string()) },
+        )
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await??;
+    }
+    Ok(())
+}
+
+async fn work(
+    limiter: &Limiter<RedisStore>,
+    api: &str,
+    end: Instant,
+) -> Result<(), Box<dyn Error>> {
+    let mut partner = BufReader::new(TcpStream::connect(api).await?);
+    // A wait that the end cuts short gives its place back, unless the whole program ends with it.
+    while let Ok(decision) = timeout_at(end, limiter.until_ready("partner")).await {
+        if decision?.is_allowed() {
+            call(&mut partner).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A request, and its answer to the end of its head; it has no body.
+async fn call(partner: &mut BufReader<TcpStream>) -> Result<(), Box<dyn Error>> {
+    partner.write_all(b"GET / HTTP/1.1\r\nHost: partner\r\n\r\n").await?;
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        if partner.read_line(&mut line).await? == 0 {
+            return Err("the third party hung up".into());
+        }
+    }
+    Ok(())
+}
