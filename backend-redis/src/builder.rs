@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::link::Link;
 use crate::redis_store::{Inner, RedisStore};
+use crate::script_times::ScriptTimes;
 use crate::source::{Source, Target};
 use crate::wire::Keys;
 
@@ -163,6 +164,7 @@ impl RedisStoreBuilder {
             links: (0..self.connections).map(|_| Link::new(Arc::clone(&source))).collect(),
             next_link: AtomicUsize::new(0),
             script_free: self.script_free,
+            script_times: ScriptTimes::default(),
             clock: self.clock,
         })))
     }

@@ -98,8 +98,11 @@
 mod builder;
 mod error;
 mod link;
+#[cfg(feature = "metrics")]
+pub mod names;
 mod redis_store;
 mod script_free;
+mod script_times;
 mod source;
 pub mod wire;
 

@@ -9,6 +9,7 @@ use crate::builder::RedisStoreBuilder;
 use crate::error;
 use crate::link::{Link, is_unknown_script};
 use crate::script_free;
+use crate::script_times::ScriptTimes;
 use crate::wire::{Batch, Keys, Request};
 
 /// States on one Redis, or on the primary of a Sentinel group, decided on by scripts in one round
@@ -24,6 +25,7 @@ pub(crate) struct Inner {
     pub(crate) next_link: AtomicUsize,
     /// Whether plain commands have to do.
     pub(crate) script_free: bool,
+    pub(crate) script_times: ScriptTimes,
     /// Only in tests; else the server's clock counts.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
@@ -112,9 +114,13 @@ impl Inner {
         };
         let link = self.link();
         let mut live = link.connection().await?;
-        let mut answer = link.send::<Vec<u8>>(&mut live, &request.by_name()).await;
+        let script = request.script();
+        let by_name = request.by_name();
+        let mut answer =
+            self.script_times.of(script, link.send::<Vec<u8>>(&mut live, &by_name)).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
-            answer = link.send(&mut live, &request.in_full()).await;
+            let in_full = request.in_full();
+            answer = self.script_times.of(script, link.send(&mut live, &in_full)).await;
         }
         request.read(&answer.map_err(error::of_call)?)
     }

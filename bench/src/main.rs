@@ -3,14 +3,23 @@
 //! ```sh
 //! cargo run --release -p tidegate-bench -- redis
 //! cargo run --release -p tidegate-bench -- denied
+//! cargo run --release -p tidegate-bench -- http
+//! cargo run --release -p tidegate-bench -- observed
 //! ```
 
 mod denied;
+mod figures;
+mod http;
+mod observed;
 mod redis;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// What goes wrong ends the benchmark; there is nobody who would tell the kinds apart.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What a decision costs, beside what others do.
 #[derive(Debug, Parser)]
@@ -29,16 +38,28 @@ enum What {
     ///
     /// Starts a server of its own, as `redis` does.
     Denied(denied::Options),
+    /// A web server that says hello, without a limiter, with one in memory, and with one on Redis.
+    ///
+    /// Needs `wrk` (apt-get install wrk), and starts a Redis of its own as `redis` does.
+    Http(http::Options),
+    /// One of these servers.
+    #[command(hide = true)]
+    HttpServer(http::ServerOptions),
+    /// What `.observed()` adds to a check in memory.
+    Observed(observed::Options),
 }
 
 fn main() -> ExitCode {
-    let (outcome, check) = match Args::parse().what {
-        What::Redis(options) => (redis::run(&options), options.check),
-        What::Denied(options) => (denied::run(&options), options.check),
+    let outcome = match Args::parse().what {
+        What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
+        What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
+        What::Http(options) => http::run(&options).map(|()| true),
+        What::HttpServer(options) => http::serve(&options).map(|()| true),
+        What::Observed(options) => observed::run(&options).map(|()| true),
     };
     match outcome {
-        Ok(all_met) if all_met || !check => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE

@@ -240,3 +240,20 @@ pub enum DegradedAnswer {
     /// Another store, with a share of the budget.
     FellBack,
 }
+
+impl DegradedAnswer {
+    /// All of them, in the order in which they are declared.
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; 3] = [Self::FailedOpen, Self::FailedClosed, Self::FellBack];
+
+    /// A word for logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        // A new one also goes into `ALL`.
+        match self {
+            Self::FailedOpen => "failed-open",
+            Self::FailedClosed => "failed-closed",
+            Self::FellBack => "fell-back",
+        }
+    }
+}

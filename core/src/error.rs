@@ -54,6 +54,23 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// All kinds, in the order in which they are declared.
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Timeout,
+        Self::Unavailable,
+        Self::ReadOnly,
+        Self::Busy,
+        Self::OutOfMemory,
+        Self::ForeignValue,
+        Self::Unsupported,
+        Self::UnsupportedServer,
+        Self::InvalidCall,
+        Self::Protocol,
+        Self::CircuitOpen,
+        Self::TooManyWaiters,
+    ];
+
     /// Whether the caller is at fault, so that trying again, or failing open, would only hide it.
     #[must_use]
     pub fn is_callers_mistake(self) -> bool {
@@ -69,6 +86,7 @@ impl ErrorKind {
     /// A word for logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
+        // A new kind also goes into `ALL`.
         match self {
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",

@@ -19,6 +19,7 @@
 //! | predict the answer to any call | [`Oracle`] |
 //! | make up policies, subjects, traces | [`generate`] |
 //! | lose answers, deliver them late, fail | [`faults`] |
+//! | look at metrics (feature `metrics`) | `Recorder` |
 //! | see the smallest store there is | [`ModelStore`] |
 //!
 //! `TIDEGATE_CASES` sets how many random cases each property tries (64), and `TIDEGATE_STEPS` how
@@ -29,6 +30,8 @@ mod follow;
 pub mod generate;
 mod model;
 pub mod oracle;
+#[cfg(feature = "metrics")]
+mod recorder;
 #[cfg(all(unix, feature = "servers"))]
 pub mod servers;
 pub mod suite;
@@ -36,4 +39,6 @@ pub mod suite;
 pub use follow::{follow, follow_in_batches};
 pub use model::ModelStore;
 pub use oracle::Oracle;
+#[cfg(feature = "metrics")]
+pub use recorder::Recorder;
 pub use suite::{Fixture, fixture};

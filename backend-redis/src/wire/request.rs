@@ -85,6 +85,12 @@ impl<'a> Request<'a> {
         &self.keys
     }
 
+    /// The script that will be called.
+    #[must_use]
+    pub fn script(&self) -> &'static Script {
+        self.script
+    }
+
     /// The command that calls the script by its name: what to send first.
     #[must_use]
     pub fn by_name(&self) -> Cmd {

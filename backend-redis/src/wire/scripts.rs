@@ -7,6 +7,7 @@ use tidegate_core::algorithm::fixed_window::Start;
 /// A script and its name on the server.
 #[derive(Debug)]
 pub struct Script {
+    name: &'static str,
     code: String,
     sha: String,
 }
@@ -14,13 +15,29 @@ pub struct Script {
 impl Script {
     /// The head and a body, with parts and words put in their place: first those of `own`, then those
     /// of all scripts.
-    fn new(body: &str, own: &[(&str, &str)]) -> Self {
+    fn new(name: &'static str, body: &str, own: &[(&str, &str)]) -> Self {
         let find = |word: &str| own.iter().find(|(name, _)| *name == word).map(|(_, text)| *text);
         let whole =
             with_parts(&format!("{HEAD}\n{body}"), &|name| find(name).or_else(|| part(name)));
         let code = with_words(&with_words(&whole, find), common_word);
         let sha = redis::Script::new(&code).get_hash().to_owned();
-        Self { code, sha }
+        Self { name, code, sha }
+    }
+
+    /// All names that there are.
+    pub const NAMES: [&'static str; 6] = [
+        "fixed_window",
+        "sliding_log",
+        "sliding_counter",
+        "token_bucket",
+        "interval_bucket",
+        "many",
+    ];
+
+    /// What it is for: the rule that it decides by, or `many`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The source.
@@ -100,6 +117,7 @@ pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
          $end:literal, $write:literal) => {{
             static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
                 Script::new(
+                    $rule.trim_end_matches(".lua"),
                     ONE,
                     &[
                         ("ITS_KIND", $kind),
@@ -152,7 +170,7 @@ pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
 /// The script for everything.
 #[must_use]
 pub fn many() -> &'static Script {
-    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(MANY, &[]));
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new("many", MANY, &[]));
     &SCRIPT
 }
 
@@ -206,7 +224,8 @@ mod tests {
     #[test]
     fn words_are_put_in_their_place_and_other_names_are_left() {
         let own = [("KIND", "LOG"), ("FORM", "#value == BUCKET_SIZE")];
-        let script = Script::new("if FORM and KIND == BUCKET then BUCKETS = RECORD end", &own);
+        let script =
+            Script::new("test", "if FORM and KIND == BUCKET then BUCKETS = RECORD end", &own);
         let last = script.code().lines().last();
         assert_eq!(last, Some("if #value == 29 and 0x94 == 0x96 then BUCKETS = 14 end"));
     }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use tidegate_memory::around::DenyCache;
 use tidegate_memory::{Call, Charge, MemoryStore, Policy, Store, StoreExt};
 
-use crate::redis::Outcome;
-use crate::redis::figures::middle;
+use crate::Outcome;
+use crate::figures::middle;
 
 const CALLS: u32 = 1_000_000;
 

@@ -11,7 +11,7 @@ use tidegate_redis::{
 use tokio::task::JoinSet;
 
 use super::scene::{FEW, Scene};
-use crate::redis::Outcome;
+use crate::Outcome;
 use crate::redis::load::{Server, TIMEOUT};
 
 /// What was measured; `refused` and `asked` are in thousandths of the requests.

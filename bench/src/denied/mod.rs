@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use load::Sample;
 use scene::{SCENES, Scene};
 
-use crate::redis::figures::{Thousandths, middle};
+use crate::Outcome;
+use crate::figures::{Thousandths, middle};
+use crate::redis::at_least_one;
 use crate::redis::load::Server;
-use crate::redis::{Outcome, at_least_one};
 
 /// How many times as much CPU time of the server a flood wants without the cache, at least.
 const WANTED: Thousandths = Thousandths(8_000);
@@ -68,7 +69,7 @@ async fn compare(options: &Options) -> Outcome<(BTreeMap<Scene, Pairs>, String)>
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
         for scene in SCENES {
-            let mut sample = async |is_cached| {
+            let sample = async |is_cached| {
                 load::sample(&server, scene, options.calls, options.callers, round, is_cached).await
             };
             // Who is first has no advantage in the long run.

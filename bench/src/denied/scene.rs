@@ -4,7 +4,7 @@ use std::fmt;
 
 use tidegate_redis::Policy;
 
-use crate::redis::Outcome;
+use crate::Outcome;
 
 /// Who asks, how often, and under what policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 
 use super::Outcome;
 use super::contender::{Answers, Contender};
-use super::figures::Sample;
 use super::past;
+use crate::figures::Sample;
 
 /// Long enough that no busy machine ends a benchmark.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

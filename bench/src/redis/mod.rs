@@ -2,20 +2,16 @@
 
 mod contender;
 mod field;
-pub(crate) mod figures;
 pub(crate) mod load;
 mod past;
 mod peer;
 mod report;
 mod wanted;
 
-use std::error::Error;
-
-use figures::{Results, Sample};
+use crate::Outcome;
+use crate::figures::{Results, Sample};
+pub(crate) use contender::Id;
 use load::{Load, Server, sample};
-
-/// What goes wrong ends the benchmark; there is nobody who would tell the kinds apart.
-pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The callers on the one connection; the first are those whose CPU times are compared.
 const CALLERS: [usize; 3] = [64, 1, 512];

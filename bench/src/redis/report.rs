@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::contender::{Answers, Contender, Id, Name};
-use super::figures::{Results, Thousandths};
 use super::load::Server;
 use super::wanted::{self, PAIRS, Verdict};
 use super::{BATCH, CALLERS, Options, Outcome};
+use crate::figures::{Results, Thousandths};
 
 /// What was measured, and how.
 pub(crate) fn head(server: &Server, options: &Options) -> String {

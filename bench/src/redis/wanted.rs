@@ -1,8 +1,8 @@
 //! What is wanted of ours, beside the others.
 
 use super::contender::{Answers, Id, Name};
-use super::figures::{Results, Thousandths};
 use super::{BATCH, CALLERS, Outcome};
+use crate::figures::{Results, Thousandths};
 
 /// Ours, and another that keeps the same state in another form.
 pub(crate) struct Pair {

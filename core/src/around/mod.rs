@@ -6,6 +6,9 @@
 pub mod breaker;
 mod deny_cache;
 pub mod failure;
+pub(crate) mod meters;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+pub mod observed;
 #[cfg(feature = "tokio")]
 pub mod timeout;
 
@@ -15,6 +18,8 @@ use std::time::Duration;
 pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
 pub use deny_cache::{DenyCache, DenyCacheStats, DenyCached};
 pub use failure::{FailureStore, OnFailure};
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+pub use observed::Observed;
 #[cfg(feature = "tokio")]
 pub use timeout::TimeoutStore;
 
@@ -145,6 +150,35 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn on_failure<F>(self, on_failure: OnFailure<F>) -> FailureStore<Self> {
         FailureStore::new(self, on_failure)
+    }
+
+    /// Tells what the store decides, and how long that takes: by the feature `metrics` to the recorder
+    /// that the application has installed, by the feature `tracing` to its subscriber, by both to
+    /// both. `docs/metrics.md` has all names.
+    ///
+    /// Name it last and once: then it sees what the caller sees, degraded answers and errors included.
+    ///
+    /// The metrics are looked up at the first call, so the recorder must be installed by then; what
+    /// comes after costs no look-up, no lock and no allocation. A span, of level debug and target
+    /// `tidegate`, is around each call; it costs nothing while nobody listens. Neither ever holds a
+    /// subject or a tenant.
+    ///
+    /// A caller that goes away before it has its answer is counted too, as `cancelled`.
+    ///
+    /// ```
+    /// use tidegate_core::{Limiter, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let store = MemoryStore::new().observed();
+    /// let limiter = Limiter::new(store, ["api: token-bucket 10/1s".parse()?])?;
+    /// assert!(limiter.acquire("alice").await?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    fn observed(self) -> Observed<Self> {
+        Observed::new(self)
     }
 }
 

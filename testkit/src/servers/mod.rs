@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Redis`] | one server on a free port, which can be stopped, killed, paused and restarted |
 //! | [`Sentinel`] | a primary, its replicas and the sentinels that watch them |
+//! | [`Program`] | any other server program |
 //! | [`Proxy`] | a TCP proxy that delays, cuts, swallows and refuses |
 //!
 //! A test that needs a server fails where there is none: nothing here skips. The program is
@@ -17,6 +18,7 @@
 mod binary;
 mod error;
 mod port;
+mod program;
 mod proxy;
 mod redis;
 mod resp;
@@ -26,6 +28,8 @@ mod watchdog;
 
 pub use binary::Version;
 pub use error::Error;
+pub use port::free_port;
+pub use program::Program;
 pub use proxy::{Counts, End, Mode, Proxy};
 pub use redis::{Data, Redis, RedisBuilder};
 pub use resp::{Client, Reply};

@@ -24,7 +24,10 @@ static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
 /// A port on 127.0.0.1 at which nobody listens now.
 ///
 /// Another process may still be faster to take it: who listens there must be ready to try the next.
-pub(super) fn free_port() -> Result<u16, Error> {
+///
+/// # Errors
+/// If none is free.
+pub fn free_port() -> Result<u16, Error> {
     (0..COUNT)
         .map(|_| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT)
         .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())

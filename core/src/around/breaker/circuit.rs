@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Settings;
 use crate::Timestamp;
+use crate::around::meters::BreakerMeter;
 
 /// What a circuit is in, all of it in one word, so that no two callers see different halves of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,12 +120,14 @@ pub(super) struct Circuit {
     word: AtomicU64,
     opened: AtomicU64,
     settings: Settings,
+    meter: BreakerMeter,
 }
 
 impl Circuit {
     pub(super) fn new(settings: Settings) -> Self {
         let closed = State::Closed { round: 0, failures: 0 };
-        Self { word: AtomicU64::new(closed.word()), opened: AtomicU64::new(0), settings }
+        let (word, opened) = (AtomicU64::new(closed.word()), AtomicU64::new(0));
+        Self { word, opened, settings, meter: BreakerMeter::default() }
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -145,6 +148,7 @@ impl Circuit {
 
     /// Leave for one more call. The clock is only read if the circuit is not closed.
     pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Pass, Refused> {
+        self.meter.begin(|| self.told());
         if let State::Closed { round, .. } = self.load() {
             return Ok(Pass::Closed { round });
         }
@@ -168,12 +172,15 @@ impl Circuit {
                 Some(State::Tripped { until, probes: probes + 1, reopened })
             }
         });
+        if matches!(entered, Ok(Pass::Probe { .. })) {
+            self.meter.changed(|| self.told());
+        }
         entered
     }
 
     /// The store has answered.
     pub(super) fn answered(&self, pass: Pass) {
-        self.change(|state| match (pass, state) {
+        let changed = self.change(|state| match (pass, state) {
             (Pass::Closed { round }, State::Closed { round: current, failures })
                 if round == current && failures > 0 =>
             {
@@ -184,6 +191,9 @@ impl Circuit {
             }
             _ => None,
         });
+        if matches!(pass, Pass::Probe { .. }) && changed.is_some() {
+            self.meter.changed(|| self.told());
+        }
     }
 
     /// The store has failed.
@@ -209,6 +219,8 @@ impl Circuit {
         });
         if matches!(changed, Some(State::Tripped { .. })) {
             self.opened.fetch_add(1, Ordering::Relaxed);
+            self.meter.opened();
+            self.meter.changed(|| self.told());
         }
     }
 
@@ -223,6 +235,15 @@ impl Circuit {
             }
             _ => None,
         });
+    }
+
+    /// The state to tell an operator, for which no clock is read: half open from the first probe on.
+    fn told(&self) -> CircuitState {
+        match self.load() {
+            State::Closed { .. } => CircuitState::Closed,
+            State::Tripped { probes: 0, .. } => CircuitState::Open,
+            State::Tripped { .. } => CircuitState::HalfOpen,
+        }
     }
 
     fn load(&self) -> State {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::Outcome;
-use super::contender::Id;
+use crate::Outcome;
+use crate::redis::Id;
 
 /// One figure in thousandths, such as how many times as much one costs as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,0 +1,52 @@
+//! How long script calls take. Without the feature `metrics` nobody looks at the clock.
+
+#[cfg(feature = "metrics")]
+pub(crate) use told::ScriptTimes;
+
+#[cfg(feature = "metrics")]
+mod told {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    use metrics::{Histogram, histogram};
+
+    use crate::names::SCRIPT_SECONDS;
+    use crate::wire::scripts::Script;
+
+    /// The histograms of one store, looked up at its first script call.
+    #[derive(Debug, Default)]
+    pub(crate) struct ScriptTimes(OnceLock<[Histogram; Script::NAMES.len()]>);
+
+    impl ScriptTimes {
+        /// Takes the time of one round trip, however it ends.
+        pub(crate) async fn of<T>(&self, script: &Script, call: impl Future<Output = T>) -> T {
+            let started = Instant::now();
+            let answer = call.await;
+            let histograms = self.0.get_or_init(|| {
+                SCRIPT_SECONDS.describe();
+                Script::NAMES.map(|name| histogram!(SCRIPT_SECONDS.name, "script" => name))
+            });
+            let place = Script::NAMES.iter().position(|name| *name == script.name());
+            if let Some(histogram) = place.and_then(|place| histograms.get(place)) {
+                histogram.record(started.elapsed());
+            }
+            answer
+        }
+    }
+}
+
+/// Takes no times.
+#[cfg(not(feature = "metrics"))]
+#[derive(Debug, Default)]
+pub(crate) struct ScriptTimes;
+
+#[cfg(not(feature = "metrics"))]
+impl ScriptTimes {
+    pub(crate) async fn of<T>(
+        &self,
+        _: &crate::wire::scripts::Script,
+        call: impl Future<Output = T>,
+    ) -> T {
+        call.await
+    }
+}

@@ -1,0 +1,123 @@
+//! The web server, in a process of its own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use tidegate_memory::MemoryStore;
+use tidegate_redis::{Limiter, RedisStore, Store};
+
+use super::Limits;
+use crate::Outcome;
+
+/// A limit that refuses nobody here, so that all servers do the same work.
+const POLICY: &str = "token-bucket 1000000000/1s";
+
+/// Users that the requests are of, in turn.
+const SUBJECTS: usize = 1_000;
+
+/// What the server is to do.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerOptions {
+    #[arg(value_enum)]
+    limits: Limits,
+    /// The URL of the Redis.
+    redis: String,
+}
+
+/// Serves on a free port, which it prints, until its input ends.
+pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let app = match limiter(options)? {
+            None => Router::new().route("/", get(hello)),
+            Some(limits) => Router::new().route("/", get(hello_within)).with_state(limits),
+        };
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        println!("{}", listener.local_addr()?.port());
+        let (ended, end) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            // Who started this has gone, however it went.
+            let _ = std::io::stdin().read_to_end(&mut vec![]);
+            let _ = ended.send(());
+        });
+        tokio::select! {
+            served = axum::serve(listener, app) => served?,
+            _ = end => {}
+        }
+        Ok(())
+    })
+}
+
+/// The limiter, and the users who come in turn.
+#[derive(Debug)]
+struct Gate {
+    limiter: Limiter<Arc<dyn Store>>,
+    subjects: Vec<String>,
+    next: AtomicUsize,
+}
+
+fn limiter(options: &ServerOptions) -> Outcome<Option<Arc<Gate>>> {
+    let store: Arc<dyn Store> = match options.limits {
+        Limits::Off => return Ok(None),
+        Limits::Memory => Arc::new(MemoryStore::new()),
+        Limits::Redis => Arc::new(RedisStore::connect(&options.redis)?),
+    };
+    let limiter = Limiter::new(store, [POLICY.parse()?])?;
+    let subjects = (0..SUBJECTS).map(|number| format!("user:{number:06}")).collect();
+    Ok(Some(Arc::new(Gate { limiter, subjects, next: AtomicUsize::new(0) })))
+}
+
+async fn hello() -> &'static str {
+    "Hello, world!"
+}
+
+async fn hello_within(State(gate): State<Arc<Gate>>) -> Result<&'static str, StatusCode> {
+    let turn = gate.next.fetch_add(1, Ordering::Relaxed);
+    let decision = gate.limiter.acquire(&gate.subjects[turn % SUBJECTS]).await;
+    match decision {
+        Ok(decision) if decision.is_allowed() => Ok("Hello, world!"),
+        Ok(_) => Err(StatusCode::TOO_MANY_REQUESTS),
+        Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+    }
+}
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    pub(super) fn start(limits: Limits, redis: &str) -> Outcome<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["http-server", &limits.to_string(), redis])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(output) = &mut process.stdout {
+            BufReader::new(output).read_line(&mut line)?;
+        }
+        let port = line.trim().parse();
+        Ok(Self { process, port: port.map_err(|_| format!("the server said {line:?}"))? })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It ends with its input.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}

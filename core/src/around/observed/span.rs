@@ -1,0 +1,107 @@
+//! A span per call. What it says comes from the configuration and the answer, never from the request:
+//! no subject, no tenant, and of an error only its kind, as its message may quote a key.
+
+use std::fmt;
+
+use tracing::field::{Empty, debug};
+use tracing::{Span, debug_span};
+
+use super::Asked;
+use crate::{Call, Decision, Error, Operation};
+
+/// The span of a call or of a batch. Free of cost unless somebody listens.
+pub(super) fn of(asked: Asked<'_>) -> Span {
+    match asked {
+        Asked::One(call) => debug_span!(
+            target: "tidegate",
+            "tidegate.decide",
+            operation = word_of(call.operation),
+            policies = %Names(call),
+            outcome = Empty,
+            retry_after = Empty,
+            wait = Empty,
+            degraded = Empty,
+            reason = Empty,
+            error = Empty,
+        ),
+        Asked::Many(calls) => debug_span!(
+            target: "tidegate",
+            "tidegate.decide_many",
+            calls = calls.len(),
+            allowed = Empty,
+            denied = Empty,
+            failed = Empty,
+            degraded = Empty,
+        ),
+    }
+}
+
+/// Puts down what came of it.
+pub(super) fn record(span: &Span, asked: Asked<'_>, answers: &[Result<Decision, Error>]) {
+    if span.is_disabled() {
+        return;
+    }
+    match (asked, answers) {
+        (Asked::One(_), [answer]) => record_one(span, answer),
+        _ => record_many(span, answers),
+    }
+}
+
+fn record_one(span: &Span, answer: &Result<Decision, Error>) {
+    let decision = match answer {
+        Ok(decision) => decision,
+        Err(error) => {
+            span.record("outcome", "failed");
+            span.record("error", error.kind().as_str());
+            return;
+        }
+    };
+    span.record("outcome", if decision.is_allowed() { "allowed" } else { "denied" });
+    if decision.is_denied() {
+        match decision.retry_after() {
+            Some(wait) => span.record("retry_after", debug(wait)),
+            None => span.record("retry_after", "never"),
+        };
+    }
+    if !decision.wait().is_zero() {
+        span.record("wait", debug(decision.wait()));
+    }
+    if let Some(degraded) = decision.degraded() {
+        span.record("degraded", degraded.answer.as_str());
+        span.record("reason", degraded.reason.as_str());
+    }
+}
+
+fn record_many(span: &Span, answers: &[Result<Decision, Error>]) {
+    let count = |is: fn(&Decision) -> bool| {
+        answers.iter().filter(|answer| answer.as_ref().is_ok_and(is)).count()
+    };
+    span.record("allowed", count(Decision::is_allowed));
+    span.record("denied", count(Decision::is_denied));
+    span.record("failed", answers.iter().filter(|answer| answer.is_err()).count());
+    span.record("degraded", count(|decision| decision.degraded().is_some()));
+}
+
+fn word_of(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Acquire => "acquire",
+        Operation::Peek => "peek",
+        Operation::Refund => "refund",
+        Operation::Reserve { .. } => "reserve",
+        Operation::Reset => "reset",
+        Operation::Block { .. } => "block",
+    }
+}
+
+/// The names of a call's policies.
+struct Names<'a>(Call<'a>);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, charge) in self.0.charges.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            write!(f, "{comma}{}", charge.policy.name())?;
+        }
+        Ok(())
+    }
+}

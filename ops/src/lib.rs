@@ -1,0 +1,114 @@
+//! The files of `ops/` and the pages that go with them, read as far as it takes to hold them to each
+//! other and to the code. What it says is said by its tests.
+
+use std::collections::BTreeSet;
+
+/// The page with the table of all metrics.
+pub const METRICS: &str = include_str!("../../docs/metrics.md");
+
+/// The page on what to do when an alert fires.
+pub const ALERTS: &str = include_str!("../../docs/alerts.md");
+
+/// The alert rules.
+pub const RULES: &str = include_str!("../prometheus/alerts.yml");
+
+/// The tests of the alert rules.
+pub const RULE_TESTS: &str = include_str!("../prometheus/alerts_test.yml");
+
+/// The dashboard.
+pub const DASHBOARD: &str = include_str!("../grafana/tidegate.json");
+
+/// A row of the table of all metrics.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// The metric.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: String,
+    /// The names of its labels.
+    pub labels: Vec<String>,
+    /// What it says.
+    pub help: String,
+}
+
+/// The table of all metrics.
+#[must_use]
+pub fn table() -> Vec<Row> {
+    METRICS.lines().filter_map(row).collect()
+}
+
+fn row(line: &str) -> Option<Row> {
+    let mut cells = line.strip_prefix("| `tidegate_")?.strip_suffix(" |")?.split(" | ");
+    let name = format!("tidegate_{}", cells.next()?.trim_end_matches('`'));
+    let kind = cells.next()?.to_owned();
+    let label = |label: &str| label.trim_matches([' ', '`']).to_owned();
+    let labels = cells.next()?.split(',').map(label).filter(|label| !label.is_empty()).collect();
+    Some(Row { name, kind, labels, help: cells.next()?.to_owned() })
+}
+
+/// The names of the series that Prometheus keeps of these metrics.
+#[must_use]
+pub fn series(table: &[Row]) -> BTreeSet<String> {
+    let suffixes = |row: &Row| match row.kind.as_str() {
+        "histogram" => vec!["_bucket", "_sum", "_count"],
+        _ => vec![""],
+    };
+    let of = |row: &Row| suffixes(row).into_iter().map(|s| format!("{}{s}", row.name)).collect();
+    table.iter().flat_map(|row| -> Vec<String> { of(row) }).collect()
+}
+
+/// What an expression of PromQL asks for: the names of series, each with the labels that it is
+/// selected by.
+#[must_use]
+pub fn asked_for(expression: &str) -> Vec<(String, Vec<String>)> {
+    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let starts = expression.match_indices("tidegate_").map(|(start, _)| &expression[start..]);
+    starts
+        .map(|text| {
+            let end = text.find(|c| !is_of_a_name(c)).unwrap_or(text.len());
+            let (name, rest) = text.split_at(end);
+            let selector = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+            (name.to_owned(), selector.map_or(vec![], |(selector, _)| labels(selector)))
+        })
+        .collect()
+}
+
+/// The labels of a selector, such as `job=~"a|b",le="1"`; no value here has a comma or a brace.
+fn labels(selector: &str) -> Vec<String> {
+    let label = |matcher: &str| {
+        matcher.split(['=', '!']).next().map(|name| name.trim().to_owned()).unwrap_or_default()
+    };
+    selector.split(',').map(label).filter(|label| !label.is_empty()).collect()
+}
+
+/// All expressions of the dashboard, the queries of its variables included.
+///
+/// # Errors
+///
+/// If it is no JSON.
+pub fn dashboard_expressions() -> Result<Vec<String>, serde_json::Error> {
+    let mut expressions = vec![];
+    gather(&serde_json::from_str(DASHBOARD)?, &mut expressions);
+    Ok(expressions)
+}
+
+fn gather(value: &serde_json::Value, into: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(members) => {
+            for (name, value) in members {
+                match (name.as_str(), value.as_str()) {
+                    ("expr" | "definition", Some(expression)) => into.push(expression.to_owned()),
+                    _ => gather(value, into),
+                }
+            }
+        }
+        serde_json::Value::Array(values) => values.iter().for_each(|value| gather(value, into)),
+        _ => {}
+    }
+}
+
+/// The names of all alerts.
+#[must_use]
+pub fn alerts() -> Vec<&'static str> {
+    RULES.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect()
+}

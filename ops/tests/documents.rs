@@ -1,0 +1,107 @@
+//! The code, the table of all metrics, the dashboard, the alerts and what to do about them agree.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+
+use tidegate_ops::{ALERTS, DASHBOARD, RULE_TESTS, RULES, Row};
+use tidegate_redis::around::observed::names::{self, Metric};
+
+/// What the code tells, as the table should say it.
+fn told() -> BTreeSet<Row> {
+    let row = |metric: &Metric| Row {
+        name: metric.name.to_owned(),
+        kind: metric.kind.as_str().to_owned(),
+        labels: metric.labels.iter().map(|&label| label.to_owned()).collect(),
+        help: metric.help.to_owned(),
+    };
+    names::ALL.iter().chain(&tidegate_redis::names::ALL).map(row).collect()
+}
+
+/// Whether everything that is asked for is there, by its name and its labels.
+fn assert_known(place: &str, expression: &str) {
+    let table = tidegate_ops::table();
+    let series = tidegate_ops::series(&table);
+    let asked_for = tidegate_ops::asked_for(expression);
+    assert!(!asked_for.is_empty(), "{place} asks for nothing: {expression}");
+    for (name, labels) in asked_for {
+        assert!(series.contains(&name), "{place} asks for {name}, which nobody tells");
+        let row = table.iter().find(|row| name.starts_with(&row.name)).unwrap();
+        for label in labels {
+            let from_prometheus = ["job", "instance", "le"].contains(&label.as_str());
+            let known = from_prometheus || row.labels.contains(&label);
+            assert!(known, "{place} asks for {name} by {label}, which it does not have");
+        }
+    }
+}
+
+#[test]
+fn the_table_lists_exactly_what_the_code_tells() {
+    let table = tidegate_ops::table();
+    assert_eq!(table.iter().cloned().collect::<BTreeSet<_>>(), told());
+    assert_eq!(table.len(), told().len(), "a metric stands in the table twice");
+}
+
+#[test]
+fn the_suggested_buckets_rise_and_the_number_of_series_is_as_the_page_says() {
+    assert!(names::SECONDS_BUCKETS.is_sorted());
+    let rows = format!("{} for each of\n7 operations", names::SECONDS_BUCKETS.len() + 2);
+    assert!(tidegate_ops::METRICS.contains(&rows), "the page does not say {rows:?}");
+}
+
+#[test]
+fn the_dashboard_asks_only_for_what_is_told() {
+    let expressions = tidegate_ops::dashboard_expressions().unwrap();
+    assert!(expressions.len() > 20);
+    for expression in expressions {
+        assert_known("the dashboard", &expression);
+    }
+}
+
+#[test]
+fn the_dashboard_shows_every_metric() {
+    let expressions = tidegate_ops::dashboard_expressions().unwrap().join(" ");
+    for row in tidegate_ops::table() {
+        assert!(expressions.contains(&row.name), "{} is shown nowhere", row.name);
+    }
+}
+
+#[test]
+fn the_dashboard_works_with_any_data_source_and_no_two_panels_share_a_number() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let numbers: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(numbers.len(), panels.len());
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+        for target in panel["targets"].as_array().unwrap() {
+            assert_eq!(target["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+        }
+    }
+}
+
+#[test]
+fn the_alerts_ask_only_for_what_is_told() {
+    let rules: String =
+        RULES.lines().filter(|line| !line.trim().starts_with('#')).collect::<Vec<_>>().join("\n");
+    let expressions = rules.split("expr: |").skip(1).map(|rule| rule.split("labels:").next());
+    let mut count = 0;
+    for expression in expressions {
+        assert_known("an alert", expression.unwrap());
+        count += 1;
+    }
+    assert_eq!(count, tidegate_ops::alerts().len());
+}
+
+#[test]
+fn every_alert_is_tried_and_has_a_section_on_what_to_do() {
+    for alert in tidegate_ops::alerts() {
+        assert!(ALERTS.contains(&format!("\n## {alert}\n")), "docs/alerts.md lacks {alert}");
+        let link = format!("docs/alerts.md#{}\n", alert.to_lowercase());
+        assert!(RULES.contains(&link), "{alert} does not link to its section");
+        let tests = RULE_TESTS.split("  - name: ").filter(|test| test.contains(alert));
+        let fires = tests.filter(|test| test.contains(&link)).count();
+        assert!(fires >= 1, "{alert} is never seen to fire");
+    }
+    let sections = ALERTS.lines().filter(|line| line.starts_with("## ")).count();
+    assert_eq!(sections, tidegate_ops::alerts().len(), "docs/alerts.md has an alert too many");
+}
