@@ -17,8 +17,7 @@ pub(super) async fn acquire<S: Store + 'static>(
     let (order, answer) = order.ask(Operation::Reserve { max_wait }).await;
     let decision = answer?;
     if !decision.wait().is_zero() {
-        let order = is_in_store(&decision).then_some(order);
-        Place { order, booked: Instant::now(), wait: decision.wait() }.come().await;
+        Place { order: Some(order), decision: &decision, booked: Instant::now() }.come().await;
     }
     Ok(decision)
 }
@@ -38,16 +37,15 @@ pub(super) async fn acquire_without_waiting<S: Store + 'static>(
 }
 
 /// A place in the future. Dropped before its time, it is given back.
-struct Place<S: Store + 'static> {
-    /// Whom to give it back to; `None` for a place that is not the store's.
+struct Place<'a, S: Store + 'static> {
     order: Option<Order<S>>,
+    decision: &'a Decision,
     /// When the store's answer was here. By the store's clock the wait began a little earlier, so that
     /// a wait from here on never ends early.
     booked: Instant,
-    wait: Duration,
 }
 
-impl<S: Store> Place<S> {
+impl<S: Store> Place<'_, S> {
     /// Waits until its time has come.
     async fn come(self) {
         while let Some(rest) = self.to_come() {
@@ -56,16 +54,17 @@ impl<S: Store> Place<S> {
     }
 
     fn to_come(&self) -> Option<Duration> {
-        self.wait.checked_sub(self.booked.elapsed()).filter(|rest| !rest.is_zero())
+        self.decision.wait().checked_sub(self.booked.elapsed()).filter(|rest| !rest.is_zero())
     }
 }
 
-impl<S: Store> Drop for Place<S> {
+impl<S: Store> Drop for Place<'_, S> {
     fn drop(&mut self) {
         if self.to_come().is_some()
+            && is_in_store(self.decision)
             && let Some(order) = self.order.take()
         {
-            order.give_back();
+            order.give_back(self.decision);
         }
     }
 }

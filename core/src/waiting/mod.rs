@@ -48,6 +48,9 @@
 //!   by itself meanwhile cannot be told from it: a burst may be larger by what refills between taking and
 //!   giving back, and by at most the cost. (Of a fixed window that ended meanwhile: by at most the cost.)
 //!
+//! Of several policies, this is exact for the one that makes the caller wait longest; a shorter wait of
+//! another may be over by then, and that one stands as if its call had been on its way.
+//!
 //! Such a task ends when the store has answered, and after ten seconds in any case; there is one per
 //! cancelled wait. If the refund fails, or the runtime ends before it was sent, the place stays
 //! booked, as it does **if the process dies**: its time comes, and nobody passes. Lost is at most the

@@ -10,7 +10,10 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::limiter::Request;
-use crate::{Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Store};
+use crate::{
+    Answer, Call, Charges, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Outcome,
+    Policy, Store,
+};
 
 /// How long a task that cleans up after a cancelled wait may take, if the store never answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -52,12 +55,17 @@ impl<S: Store + 'static> Order<S> {
         Asking { call: Some(call), runtime }
     }
 
-    /// Gives back what was taken: at once if the store answers at once, else in a task.
-    pub(super) fn give_back(self) {
+    /// Gives back what `decision` says was taken: at once if the store answers at once, else in a task.
+    pub(super) fn give_back(self, decision: &Decision) {
+        // A shadow that would have refused was not charged.
+        let verdicts = self.limiter.policies().iter().zip(decision.verdicts());
+        let taken = verdicts.filter(|(_, verdict)| verdict.outcome() == Outcome::Allowed);
+        let taken: SmallVec<[Policy; 4]> = taken.map(|(policy, _)| policy.clone()).collect();
+
         let runtime = self.runtime.clone();
         let _within = runtime.enter();
         let mut refund = Box::pin(async move {
-            if let Err(answer) = self.request().refund().into_ready() {
+            if let Err(answer) = self.refund(&taken).into_ready() {
                 in_a_task().await;
                 // Nobody is left who could be told of a failure: the charge stays, as documented.
                 let _ = timeout(PATIENCE, answer).await;
@@ -66,6 +74,12 @@ impl<S: Store + 'static> Order<S> {
         if refund.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             runtime.spawn(refund);
         }
+    }
+
+    fn refund<'a>(&'a self, policies: &'a [Policy]) -> Answer<'a, Result<Decision, Error>> {
+        let Self { tenant, subject, cost, .. } = self;
+        let charges = Charges::Alike { policies, tenant, subject, cost: *cost };
+        self.limiter.store().decide(Call { operation: Operation::Refund, charges })
     }
 
     fn request(&self) -> Request<'_, S> {
@@ -119,7 +133,7 @@ impl<S: Store> Drop for Asking<S> {
                 if let Ok((order, Ok(decision))) = timeout(PATIENCE, call).await
                     && is_in_store(&decision)
                 {
-                    order.give_back();
+                    order.give_back(&decision);
                 }
             });
         }

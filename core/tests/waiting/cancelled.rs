@@ -116,3 +116,19 @@ fn b51_a_place_is_given_back_up_to_its_time() {
         );
     });
 }
+
+/// B51: a shadow that would have refused was not charged, so there is nothing of it to give back.
+#[test]
+fn b51_only_what_was_taken_is_given_back() {
+    virtually(async {
+        let store = Noted::new();
+        let policies = ["gcra 1/1s".parse().unwrap(), "slow: gcra 1/1h shadow".parse().unwrap()];
+        let limiter = tidegate_core::Limiter::new(store.clone(), policies).unwrap();
+        let _ = limiter.until_ready("s").await.unwrap();
+        assert!(timeout(ms(10), limiter.until_ready("s")).await.is_err());
+        assert_eq!(store.refunds(), 1);
+        let waits = limiter.subject("s").peek().await.unwrap();
+        let waits = waits.verdicts().iter().map(|verdict| verdict.retry_after().unwrap());
+        assert_eq!(waits.collect::<Vec<_>>(), [ms(990), ms(3_599_990)]);
+    });
+}

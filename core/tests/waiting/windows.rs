@@ -135,3 +135,17 @@ fn b51_a_cancelled_wait_for_a_window_leaves_nothing_behind() {
         assert_eq!((limiter.waiters(), store.refunds(), store.calls().len()), (0, 0, 2));
     });
 }
+
+/// A timer that rings late does not make an ask of it: the time is over.
+#[test]
+fn who_wakes_after_the_deadline_asks_no_more() {
+    virtually(async {
+        let store = Noted::new();
+        let limiter = limiter(store.clone(), "fixed-window 1/1s anchored");
+        assert!(limiter.until_ready("s").await.unwrap().is_allowed());
+        // A little after a second; the timer rings a millisecond after it.
+        let wait = ms(1_000) + std::time::Duration::from_micros(300);
+        assert!(limiter.subject("s").acquire_within(wait).await.unwrap().is_denied());
+        assert_eq!(store.calls().len(), 2);
+    });
+}
