@@ -60,7 +60,8 @@ impl Decision {
     }
 
     /// How long to wait until the same charges, alone, are admitted: zero if they are, `None` if they
-    /// never can be. Waiting just that long succeeds; one tick less does not.
+    /// never can be. Waiting just that long succeeds; one tick less does not. (Where a decision
+    /// [failed closed](DegradedAnswer::FailedClosed) it is a hint, as nobody knows.)
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let in_force = self.verdicts.iter().filter(|verdict| !verdict.shadow);
