@@ -1,5 +1,7 @@
 //! The suite over stores around a store: while the store is well, they change nothing.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
 //! B47: nodes that decide without one another, each by its share, together admit what one policy
 //! admits.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -1,5 +1,7 @@
 //! The timeout: an answer in time, or an error that says so.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
 mod stubs;
 
 use std::future::poll_fn;
@@ -8,7 +10,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use stubs::{Mood, Stub, run};
-use tidegate_core::{Call, Charge, ErrorKind, Limiter, ManualClock, Policy, Store, StoreExt};
+use tidegate_core::{
+    Breaker, Call, Charge, ErrorKind, Limiter, ManualClock, Policy, Share, Store, StoreExt,
+};
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, FaultyStore};
 
@@ -93,19 +97,45 @@ fn b42_a_call_that_lands_after_the_timeout_is_charged_once() {
 #[test]
 fn b52_callers_who_go_away_leave_nothing_behind() {
     run(async {
-        let store = Stub::new(&ManualClock::default()).timeout(BOUND);
+        let clock = ManualClock::default();
+        let stub = Stub::new(&clock);
+        let store = stub.clone().timeout(BOUND).breaker(Breaker::new());
+        let store = store.or_fall_back_to(Stub::new(&clock), Share::new(1, 2).unwrap());
         let limiter = Limiter::new(store, [policy()]).unwrap();
-        limiter.store().inner().set(Mood::Silent);
+        stub.set(Mood::Silent);
         {
             let mut answers: Vec<_> = (0..64).map(|_| Box::pin(limiter.acquire("s"))).collect();
             for answer in &mut answers {
                 let once = poll_fn(|context| Poll::Ready(pin!(&mut *answer).poll(context))).await;
                 assert!(once.is_pending());
             }
-            assert_eq!(limiter.store().inner().on_the_way(), 64);
+            assert_eq!(stub.on_the_way(), 64);
         }
-        assert_eq!(limiter.store().inner().on_the_way(), 0);
+        drop(limiter);
+        assert_eq!(stub.on_the_way(), 0);
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         assert_eq!(tasks, 0);
+    });
+}
+
+#[test]
+fn a_store_that_never_answers_costs_a_few_timeouts_and_then_nothing() {
+    run(async {
+        let clock = ManualClock::default();
+        let stub = Stub::new(&clock);
+        let breaker = Breaker::new().failures(3).clock(clock.clone());
+        let store = stub.clone().timeout(BOUND).breaker(breaker).or_fail_open();
+        let limiter = Limiter::new(store, [policy()]).unwrap();
+        stub.set(Mood::Silent);
+        let begun = tokio::time::Instant::now();
+        for call in 1..100_u64 {
+            let decision = limiter.acquire("s").await.unwrap();
+            let reason = if call <= 3 { ErrorKind::Timeout } else { ErrorKind::CircuitOpen };
+            assert_eq!(decision.degraded().unwrap().reason, reason);
+            assert_eq!(begun.elapsed().as_millis(), u128::from(call.min(3)) * BOUND.as_millis());
+        }
+        stub.set(Mood::Up);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(limiter.acquire("s").await.unwrap().degraded(), None, "it is back by itself");
     });
 }
