@@ -29,3 +29,21 @@ fn more_calls_than_a_log_holds_are_refused_with_the_most_there_may_be() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("2000 calls: at most 1800"), "{errors}");
 }
+
+#[test]
+fn the_benchmark_of_observing_measures_every_recorder() {
+    let tiny = ["observed", "--rounds", "1", "--checks", "100"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(report.lines().filter(|line| line.contains("observed")).count(), 4, "{report}");
+}
+
+#[test]
+fn without_wrk_the_benchmark_of_the_web_server_says_how_to_install_it() {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
+    let output = program.arg("http").env("PATH", "").output().unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("apt-get install wrk"), "{errors}");
+}
