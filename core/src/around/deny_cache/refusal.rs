@@ -52,7 +52,8 @@ impl Refusal {
         }
         let mut stays = u64::MAX;
         let mut charges = SmallVec::with_capacity(call.charges.len());
-        let mut names = vec![];
+        let len = call.charges.iter().map(|charge| charge.tenant.len() + charge.subject.len());
+        let mut names = Vec::with_capacity(len.sum());
         for ((charge, verdict), generation) in call.charges.iter().zip(verdicts).zip(counts) {
             let verdict = verdict.to_the_next();
             if leaves_a_penalty_to_write(&charge, &verdict) {
