@@ -22,8 +22,8 @@ pub(crate) struct Options {
     /// How often everything is measured; of each figure the median counts.
     #[arg(long, default_value_t = 7, value_parser = at_least_one)]
     rounds: usize,
-    /// Requests in each round, at least 1000.
-    #[arg(long, default_value_t = 40_000, value_parser = at_least_one)]
+    /// Requests in each round.
+    #[arg(long, default_value_t = 200_000, value_parser = at_least_one)]
     calls: usize,
     /// Callers on the one connection.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
@@ -68,7 +68,7 @@ async fn compare(options: &Options) -> Outcome<(BTreeMap<Scene, Pairs>, String)>
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
         for scene in SCENES {
-            let mut sample = async |is_cached| {
+            let sample = async |is_cached| {
                 load::sample(&server, scene, options.calls, options.callers, round, is_cached).await
             };
             // Who is first has no advantage in the long run.
