@@ -87,8 +87,10 @@ fn policies_made_anew_for_each_call_count_as_well() {
         let store = cached(DenyCache::new().most_bytes(MOST), &clock);
         let name = "n".repeat(50);
         for n in 0..20_000_u64 {
-            let log = policy(&format!("{name}: sliding-log 0/1h"));
-            refuse(&store, &log, &random(n).to_le_bytes(), 1);
+            let policies = [0, 1, 2].map(|p| policy(&format!("{name}{p}: sliding-log 0/1h")));
+            let subject = random(n).to_le_bytes();
+            let charges = policies.each_ref().map(|policy| Charge::new(policy, &subject));
+            assert!(now(store.decide(Call::acquire(&charges))).unwrap().is_denied());
         }
         assert!(store.stats().bytes() <= MOST);
     });
