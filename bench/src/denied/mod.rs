@@ -23,8 +23,8 @@ pub(crate) struct Options {
     /// How often everything is measured; of each figure the median counts.
     #[arg(long, default_value_t = 7, value_parser = at_least_one)]
     rounds: usize,
-    /// Requests in each round, at least 1000.
-    #[arg(long, default_value_t = 40_000, value_parser = at_least_one)]
+    /// Requests in each round.
+    #[arg(long, default_value_t = 200_000, value_parser = at_least_one)]
     calls: usize,
     /// Callers on the one connection.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]

@@ -85,6 +85,22 @@ fn b45_a_call_after_a_refund_in_one_batch_is_not_answered_from_before_it() {
 }
 
 #[test]
+fn a_call_after_one_that_takes_in_one_batch_is_not_answered_from_before_it() {
+    let (store, sizes) = batches(false);
+    let bucket = policy("token-bucket 1/1s burst 4");
+    let costs = [2, 1, 4].map(|cost| [Charge::new(&bucket, "a").cost(cost)]);
+    let [two, one, four] = costs.each_ref().map(|charge| Call::acquire(charge));
+    assert!(now(store.decide(two)).unwrap().is_allowed());
+    let wait = |d: &Decision| d.retry_after().unwrap().as_secs();
+    assert_eq!(wait(&now(store.decide(four)).unwrap()), 2);
+    let decisions = block_on(store.decide_many(&[four, one, four]))
+        .into_iter()
+        .map(|decision| wait(&decision.unwrap()));
+    assert_eq!(decisions.collect::<Vec<_>>(), [2, 0, 3]);
+    assert_eq!(*sizes.lock().unwrap(), [2]);
+}
+
+#[test]
 fn an_answer_that_is_missing_is_an_error_of_its_call_alone() {
     let (store, _) = batches(true);
     let log = policy("sliding-log 1/1h");

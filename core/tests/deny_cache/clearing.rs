@@ -153,10 +153,33 @@ fn a_block_that_a_refusal_has_written_is_seen_by_all_calls_on_its_subject() {
     let strict = policy("strict: sliding-log 2/1h block 1h");
     let wide = policy("wide: sliding-log 1/1h");
     let both = [Charge::new(&wide, "s"), Charge::new(&strict, "s")];
+    let refused_by = |who| bench.acquire_by(who, &both).refused_by().collect::<Vec<_>>();
     assert!(bench.acquire_by(Who::Store, &both).is_allowed());
-    assert_eq!(bench.acquire_by(Who::Store, &both).refused_by().collect::<Vec<_>>(), [0]);
     assert!(bench.acquire(&strict, 1).is_allowed());
+    let more = [Charge::new(&wide, "s"), Charge::new(&strict, "s").cost(0)];
+    let by_more = |who| bench.acquire_by(who, &more).refused_by().collect::<Vec<_>>();
+    assert_eq!(by_more(Who::Store), [0]);
+    assert_eq!(by_more(Who::Cache), [0]);
     assert!(bench.acquire(&strict, 1).is_denied());
-    assert_eq!(bench.acquire_by(Who::Store, &both).refused_by().collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(bench.acquire_by(Who::Cache, &both).refused_by().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(by_more(Who::Store), [0, 1]);
+    assert_eq!(by_more(Who::Cache), [0, 1]);
+    assert_eq!(refused_by(Who::Store), [0, 1]);
+}
+
+#[test]
+fn what_a_lost_acquire_may_have_taken_is_asked_for() {
+    for fault in [Fault::After(ErrorKind::Timeout), Fault::Late] {
+        let bench = Bench::failing(vec![Fault::None, Fault::None, fault]);
+        let bucket = policy("token-bucket 1/1s burst 4");
+        assert!(bench.acquire(&bucket, 2).is_allowed());
+        let large = [Charge::new(&bucket, "s").cost(4)];
+        assert!(bench.acquire_by(Who::Store, &large).is_denied());
+        {
+            let small = [Charge::new(&bucket, "s")];
+            let mut lost = std::pin::pin!(bench.store.decide(Call::acquire(&small)));
+            assert!(!matches!(poll(lost.as_mut()), std::task::Poll::Ready(Ok(_))));
+        }
+        let wait = bench.acquire_by(Who::Store, &large).retry_after();
+        assert_eq!(wait, Some(Duration::from_secs(3)), "{fault:?}");
+    }
 }

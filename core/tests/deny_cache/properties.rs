@@ -8,7 +8,7 @@ use tidegate_core::{
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, plan};
 use tidegate_testkit::generate::{
-    ClockKind, Kind, Scenario, Step, Trace, policy, related_policies, scenario,
+    ClockKind, Kind, Scenario, Step, Trace, policy, related_policies, scenario, traces::Does,
 };
 
 use super::common::{Bench, now};
@@ -26,8 +26,22 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
 
 fn any_scenario() -> impl Strategy<Value = (Scenario, ClockKind)> {
     prop_oneof![Just(ClockKind::Forwards), Just(ClockKind::Jumping)].prop_flat_map(|clock| {
-        scenario(policies(), clock, STEPS, 3).prop_map(move |scenario| (scenario, clock))
+        let again = prop::collection::vec(prop::bool::weighted(0.6), STEPS);
+        (scenario(policies(), clock, STEPS, 3), again)
+            .prop_map(move |(scenario, again)| (insisting(scenario, &again), clock))
     })
+}
+
+/// The scenario with callers who often ask for the same again.
+fn insisting(mut scenario: Scenario, again: &[bool]) -> Scenario {
+    for place in 1..scenario.steps.len() {
+        if again[place] {
+            let charges = scenario.steps[place - 1].charges.clone();
+            scenario.steps[place] =
+                Step { charges, does: Does::Acquire, ..scenario.steps[place].clone() };
+        }
+    }
+    scenario
 }
 
 /// Whether a decision of the cache is what the store would say, but for what may remain.

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
+use super::table::spread;
+
 /// The hashes of the keys of a call's charges, by their places.
 pub(super) type Keys = SmallVec<[u64; 4]>;
 
@@ -24,7 +26,7 @@ pub(super) struct Generations {
 const OUTDATED: u64 = u64::MAX;
 
 impl Generations {
-    /// So many counts, a power of two.
+    /// So many counts.
     pub(super) fn new(counts: usize) -> Self {
         Self { counts: (0..counts).map(|_| AtomicU64::new(0)).collect() }
     }
@@ -72,9 +74,7 @@ impl Generations {
     }
 
     fn index(&self, key: u64) -> usize {
-        let mask = self.counts.len() - 1;
-        // Only the low bits are kept.
-        usize::try_from(key & mask as u64).unwrap_or(0)
+        spread(key, self.counts.len())
     }
 }
 
@@ -82,26 +82,30 @@ impl Generations {
 mod tests {
     use super::*;
 
+    const ONE: u64 = 1 << 61;
+    const TWO: u64 = 2 << 61;
+    /// It shares a count with the first.
+    const LIKE_ONE: u64 = ONE + 7;
+
     #[test]
     fn what_changed_in_between_is_outdated() {
         let generations = Generations::new(8);
-        let taken = generations.of(&[1, 2])[0];
-        assert!(generations.is_current(1, taken));
-        generations.advance(&[1]);
-        assert!(!generations.is_current(1, taken));
-        assert!(generations.is_current(2, taken));
+        let taken = generations.of(&[ONE, TWO])[0];
+        assert!(generations.is_current(ONE, taken));
+        generations.advance(&[ONE]);
+        assert!(!generations.is_current(ONE, taken));
+        assert!(generations.is_current(TWO, taken));
     }
 
     #[test]
     fn who_changes_and_knows_how_stays_current_unless_others_changed_too() {
         let generations = Generations::new(8);
-        // 1 and 9 share a count.
-        let keys = [1, 2, 1, 9];
+        let keys = [ONE, TWO, ONE, LIKE_ONE];
         let mut counts = generations.of(&keys);
         generations.advance_from(&keys, &mut counts);
         assert!((0..4).all(|place| generations.is_current(keys[place], counts[place])));
 
-        generations.advance(&[2]);
+        generations.advance(&[TWO]);
         generations.advance_from(&keys, &mut counts);
         let current: Vec<bool> =
             (0..4).map(|place| generations.is_current(keys[place], counts[place])).collect();

@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_step_back_behind_what_was_sent_is_another_turn() {
         let (clock, moments) = (ManualClock::default(), Moments::default());
-        let mut at = |micros| {
+        let at = |micros| {
             clock.set(Timestamp::from_micros(micros));
             moments.now(&clock)
         };

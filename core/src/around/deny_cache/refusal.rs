@@ -15,7 +15,7 @@ pub(super) struct Refusal {
     /// Microseconds since 1970.
     until: u64,
     /// The tenants and subjects of all charges, one after the other.
-    names: Box<[u8]>,
+    names: SmallVec<[u8; 24]>,
     charges: SmallVec<[Held; 1]>,
 }
 
@@ -52,7 +52,8 @@ impl Refusal {
         }
         let mut stays = u64::MAX;
         let mut charges = SmallVec::with_capacity(call.charges.len());
-        let mut names = vec![];
+        let len = call.charges.iter().map(|charge| charge.tenant.len() + charge.subject.len());
+        let mut names = SmallVec::with_capacity(len.sum());
         for ((charge, verdict), generation) in call.charges.iter().zip(verdicts).zip(counts) {
             let verdict = verdict.to_the_next();
             if leaves_a_penalty_to_write(&charge, &verdict) {
@@ -74,7 +75,7 @@ impl Refusal {
             });
         }
         let until = sent.now.saturating_add(stays);
-        (stays > 0).then(|| Self { sent, until, names: names.into(), charges })
+        (stays > 0).then(|| Self { sent, until, names, charges })
     }
 
     /// Whether this was said to just these charges.
@@ -117,9 +118,10 @@ impl Refusal {
 
     /// Bytes on the heap, those of the policies included: this may be the last to hold them.
     pub(super) fn heap_bytes(&self) -> usize {
+        let names = if self.names.spilled() { self.names.capacity() } else { 0 };
         let spilled = if self.charges.spilled() { self.charges.capacity() } else { 0 };
         let policies = self.charges.iter().map(|held| held.policy.heap_bytes());
-        self.names.len() + spilled * size_of::<Held>() + policies.sum::<usize>()
+        names + spilled * size_of::<Held>() + policies.sum::<usize>()
     }
 }
 

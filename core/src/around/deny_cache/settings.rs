@@ -131,7 +131,7 @@ impl<C: Clock> DenyCache<C> {
     }
 
     pub(in crate::around) fn around<S: Store>(self, inner: S) -> DenyCached<S, C> {
-        let places = places(self.most_bytes);
+        let places = self.most_bytes / ORDINARY_BYTES;
         let counts = places * COUNTS_PER_PLACE;
         let fixed_bytes = 2 * size_of::<usize>()
             + size_of::<Cache>()
@@ -156,8 +156,3 @@ const ORDINARY_BYTES: usize = 400;
 /// The more there are, the less often keys that share a count clear each other's refusals, which costs
 /// a call to the store.
 const COUNTS_PER_PLACE: usize = 2;
-
-/// Places in a table of so many bytes: a power of two.
-fn places(most_bytes: usize) -> usize {
-    1 << (most_bytes / ORDINARY_BYTES).max(1).ilog2()
-}

@@ -6,6 +6,7 @@
 //! of those what is over soonest. (Caches that are to be had count the entries' weights but not their
 //! own tables, and know of no time at which an entry is over.)
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::asked::Asked;
@@ -71,16 +72,17 @@ pub(super) struct Sums {
 }
 
 impl Table {
-    /// A table of so many places (a power of two), whose refusals take at most so many bytes.
+    /// A table of about so many places, whose refusals take at most so many bytes.
     pub(super) fn new(places: usize, most_bytes: usize) -> Self {
         let shards = shards_of(places);
-        let shard = || Shard::new(places / shards, most_bytes / shards);
+        let shard = || Shard::new(places_in_each(places), most_bytes / shards);
         Self { shards: (0..shards).map(|_| Mutex::new(shard())).collect() }
     }
 
     /// Bytes on the heap of an empty table.
     pub(super) fn bytes_of(places: usize) -> usize {
-        places * size_of::<Place>() + shards_of(places) * size_of::<Mutex<Shard>>()
+        let shard = size_of::<Mutex<Shard>>() + places_in_each(places) * size_of::<Place>();
+        shards_of(places) * shard
     }
 
     /// The answer to a call that is known to be refused.
@@ -119,9 +121,13 @@ impl Table {
 
     /// By the high bits of the hash: the low ones choose the places.
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        let scaled = (u128::from(hash) * self.shards.len() as u128) >> 64;
-        lock(&self.shards[usize::try_from(scaled).unwrap_or(0)])
+        lock(&self.shards[spread(hash, self.shards.len())])
     }
+}
+
+/// One of so many, by the high bits of a hash.
+pub(super) fn spread(hash: u64, over: usize) -> usize {
+    usize::try_from((u128::from(hash) * over as u128) >> 64).unwrap_or(0)
 }
 
 /// Nothing is left half done by a caller that panics here: there is nothing that could.
@@ -131,6 +137,11 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 fn shards_of(places: usize) -> usize {
     (places / PLACES_PER_SHARD).clamp(1, MOST_SHARDS)
+}
+
+/// Places of each shard: whole sets of them.
+fn places_in_each(places: usize) -> usize {
+    (places / shards_of(places) / WAYS).max(1) * WAYS
 }
 
 impl Shard {
@@ -216,10 +227,9 @@ impl Shard {
         }
     }
 
-    fn set(&self, hash: u64) -> std::ops::Range<usize> {
-        let sets = (self.places.len() / WAYS).max(1);
-        // Only the low bits are kept.
-        let first = usize::try_from(hash & (sets - 1) as u64).unwrap_or(0) * WAYS;
-        first..(first + WAYS).min(self.places.len())
+    /// The places where the refusal of a call may lie.
+    fn set(&self, hash: u64) -> Range<usize> {
+        let first = spread(hash.rotate_left(32), self.places.len() / WAYS) * WAYS;
+        first..first + WAYS
     }
 }
