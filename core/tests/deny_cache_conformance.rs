@@ -1,11 +1,11 @@
 //! A store behind a deny cache is a store like any other, to the last field, if only exact answers
 //! are remembered.
 
-use tidegate_core::around::{DenyCache, DenyCached};
+use tidegate_core::around::{DenyCache, DenyCacheStore};
 use tidegate_core::{ManualClock, StoreExt};
 use tidegate_testkit::{ModelStore, fixture};
 
-type Store = DenyCached<ModelStore, ManualClock>;
+type Store = DenyCacheStore<ModelStore, ManualClock>;
 
 // The store that forgets at the first moment at which it may, looked at byte for byte.
 tidegate_testkit::conformance!(

@@ -16,7 +16,7 @@ pub mod timeout;
 use std::time::Duration;
 
 pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
-pub use deny_cache::{DenyCache, DenyCacheStats, DenyCached};
+pub use deny_cache::{DenyCache, DenyCacheStats, DenyCacheStore};
 pub use failure::{FailureStore, OnFailure};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub use observed::Observed;
@@ -94,7 +94,7 @@ pub trait StoreExt: Store + Sized {
     }
 
     /// Answers refusals from memory until they end: see [`DenyCache`].
-    fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCached<Self, C> {
+    fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
         cache.around(self)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate_core::around::{DenyCache, DenyCached};
+use tidegate_core::around::{DenyCache, DenyCacheStore};
 use tidegate_core::{
     Answer, Call, Charge, Decision, Error, ManualClock, Operation, Policy, Store, StoreExt,
     Timestamp,
@@ -17,7 +17,7 @@ pub(crate) type Inner = FaultyStore<Arc<ModelStore>>;
 
 /// A cache around a store, and all that one needs to look behind it.
 pub(crate) struct Bench {
-    pub(crate) store: DenyCached<Inner, ManualClock>,
+    pub(crate) store: DenyCacheStore<Inner, ManualClock>,
     pub(crate) model: Arc<ModelStore>,
     pub(crate) hand: ManualClock,
 }

@@ -1,7 +1,7 @@
 //! B46: what the cache takes, by its own account and by the allocator's.
 
 use allocation_counter::measure;
-use tidegate_core::around::{DenyCache, DenyCached};
+use tidegate_core::around::{DenyCache, DenyCacheStore};
 use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ManualClock, Outcome, Policy, Store, StoreExt,
     Timestamp, Verdict, Wait,
@@ -27,7 +27,7 @@ impl Store for Refusing {
     }
 }
 
-type Cached = DenyCached<Refusing, ManualClock>;
+type Cached = DenyCacheStore<Refusing, ManualClock>;
 
 fn cached(cache: DenyCache, clock: &ManualClock) -> Cached {
     Refusing.deny_cache(cache.clock(clock.clone()))

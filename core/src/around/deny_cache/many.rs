@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::asked::Asked;
 use super::refusal::is_asking;
 use super::sent::Sent;
-use super::{Cache, DenyCached};
+use super::{Cache, DenyCacheStore};
 use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Store};
 
 type Answers = Vec<Result<Decision, Error>>;
@@ -17,7 +17,7 @@ struct Sorted<'a> {
     sent: Vec<Sent<'a>>,
 }
 
-impl<S: Store, C: Clock> DenyCached<S, C> {
+impl<S: Store, C: Clock> DenyCacheStore<S, C> {
     pub(super) fn decide_all<'a>(&'a self, calls: &'a [Call<'a>]) -> Answer<'a, Answers> {
         let sorted = sort(&self.cache, &self.clock, calls);
         if sorted.sent.is_empty() {

@@ -22,10 +22,11 @@ use self::moment::{Moment, Moments};
 use self::refusal::is_asking;
 use self::sent::Sent;
 use self::table::Table;
+use super::meters::CacheMeter;
 use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
 /// A store around another that answers refusals from memory until they end: see [`DenyCache`].
-pub struct DenyCached<S, C = SystemClock> {
+pub struct DenyCacheStore<S, C = SystemClock> {
     inner: S,
     clock: C,
     cache: Arc<Cache>,
@@ -42,15 +43,21 @@ struct Cache {
     /// Bytes that it takes while nothing is remembered.
     fixed_bytes: usize,
     most_bytes: usize,
+    meter: CacheMeter,
 }
 
 impl Cache {
     fn find(&self, asked: &Asked<'_>, at: Moment) -> Option<Decision> {
-        self.table.find(asked, at, &self.generations)
+        let known = self.table.find(asked, at, &self.generations);
+        match known {
+            Some(_) => self.meter.hit(),
+            None => self.meter.miss(),
+        }
+        known
     }
 }
 
-impl<S, C> DenyCached<S, C> {
+impl<S, C> DenyCacheStore<S, C> {
     /// The store around which this is.
     #[must_use]
     pub fn inner(&self) -> &S {
@@ -65,7 +72,7 @@ impl<S, C> DenyCached<S, C> {
     }
 }
 
-impl<S: Store, C: Clock> Store for DenyCached<S, C> {
+impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let asked = Asked::new(call, &self.cache.hasher);
         let at = self.cache.moments.now(&self.clock);
@@ -104,9 +111,9 @@ impl<S: Store, C: Clock> Store for DenyCached<S, C> {
     }
 }
 
-impl<S: fmt::Debug, C: fmt::Debug> fmt::Debug for DenyCached<S, C> {
+impl<S: fmt::Debug, C: fmt::Debug> fmt::Debug for DenyCacheStore<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DenyCached")
+        f.debug_struct("DenyCacheStore")
             .field("inner", &self.inner)
             .field("clock", &self.clock)
             .field("stats", &self.stats())

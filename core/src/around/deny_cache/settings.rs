@@ -7,7 +7,8 @@ use foldhash::quality::RandomState;
 use super::generations::Generations;
 use super::moment::Moments;
 use super::table::Table;
-use super::{Cache, DenyCached};
+use super::{Cache, DenyCacheStore};
+use crate::around::meters::CacheMeter;
 use crate::{Clock, Store, SystemClock};
 
 /// Answers refusals from memory until they end, for
@@ -130,7 +131,7 @@ impl<C: Clock> DenyCache<C> {
         DenyCache { clock, most_bytes, only_exact }
     }
 
-    pub(in crate::around) fn around<S: Store>(self, inner: S) -> DenyCached<S, C> {
+    pub(in crate::around) fn around<S: Store>(self, inner: S) -> DenyCacheStore<S, C> {
         let places = self.most_bytes / ORDINARY_BYTES;
         let counts = places * COUNTS_PER_PLACE;
         let fixed_bytes = 2 * size_of::<usize>()
@@ -145,8 +146,9 @@ impl<C: Clock> DenyCache<C> {
             only_exact: self.only_exact,
             fixed_bytes,
             most_bytes: self.most_bytes,
+            meter: CacheMeter::default(),
         };
-        DenyCached { inner, clock: self.clock, cache: Arc::new(cache) }
+        DenyCacheStore { inner, clock: self.clock, cache: Arc::new(cache) }
     }
 }
 
