@@ -22,6 +22,19 @@ fn the_benchmark_of_redis_measures_everybody_and_judges_every_ratio() {
 }
 
 #[test]
+fn the_benchmark_of_the_deny_cache_measures_each_load_with_and_without_it() {
+    let tiny = ["denied", "--rounds", "1", "--calls", "2000", "--callers", "4"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let (report, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{report}\n{errors}");
+    let rows = |text: &str| report.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(rows("tenth within their limits") + rows("tenfold"), 3, "{report}");
+    assert_eq!(rows("| 90.00 % |"), 2, "{report}");
+    assert_eq!(rows("met: ") + rows("NOT MET: "), 1, "{report}");
+}
+
+#[test]
 fn more_calls_than_a_log_holds_are_refused_with_the_most_there_may_be() {
     let many = ["redis", "--calls", "2000", "--subjects", "20"];
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(many).output().unwrap();

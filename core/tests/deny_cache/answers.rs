@@ -183,6 +183,19 @@ fn remaining_is_the_least_it_may_be_or_asked_for_if_it_must_be_exact() {
 }
 
 #[test]
+fn two_charges_to_one_key_are_exact_only_as_their_sum_is() {
+    let bench = Bench::with(DenyCache::new().only_exact(), vec![]);
+    let bucket = policy("token-bucket 1/10us burst 4");
+    let charge = Charge::new(&bucket, "s");
+    bench.set(1_790_000_000_000_000);
+    assert!(bench.acquire_by(Who::Store, &[charge.cost(4)]).is_allowed());
+    assert!(bench.acquire_by(Who::Store, &[charge, charge]).is_denied());
+    bench.advance(10);
+    let decision = bench.acquire_by(Who::Store, &[charge, charge]);
+    assert_eq!((decision.is_denied(), decision.verdicts()[0].remaining()), (true, 1));
+}
+
+#[test]
 fn a_clock_that_steps_back_behind_what_was_sent_forgets_all() {
     let bench = Bench::new();
     let log = policy("sliding-log 1/1h");
