@@ -34,8 +34,8 @@ fn any_scenario() -> impl Strategy<Value = (Scenario, ClockKind)> {
 
 /// The scenario with callers who often ask for the same again.
 fn insisting(mut scenario: Scenario, again: &[bool]) -> Scenario {
-    for place in 1..scenario.steps.len() {
-        if again[place] {
+    for (place, again) in (1..scenario.steps.len()).zip(again) {
+        if *again {
             let charges = scenario.steps[place - 1].charges.clone();
             scenario.steps[place] =
                 Step { charges, does: Does::Acquire, ..scenario.steps[place].clone() };
