@@ -1,7 +1,7 @@
 //! Any calls at any times, beside the same store without a cache.
 
 use proptest::prelude::*;
-use tidegate_core::around::{DenyCache, DenyCacheStore};
+use tidegate_core::around::{DenyCache, DenyCached};
 use tidegate_core::{
     Call, Charges, Decision, ManualClock, Operation, Outcome, Policy, Store, StoreExt, Verdict,
 };
@@ -34,10 +34,12 @@ fn any_scenario() -> impl Strategy<Value = (Scenario, ClockKind)> {
 
 /// The scenario with callers who often ask for the same again.
 fn insisting(mut scenario: Scenario, again: &[bool]) -> Scenario {
-    for place in (1..scenario.steps.len()).filter(|&place| again[place]) {
-        let charges = scenario.steps[place - 1].charges.clone();
-        scenario.steps[place] =
-            Step { charges, does: Does::Acquire, ..scenario.steps[place].clone() };
+    for (place, again) in (1..scenario.steps.len()).zip(again) {
+        if *again {
+            let charges = scenario.steps[place - 1].charges.clone();
+            scenario.steps[place] =
+                Step { charges, does: Does::Acquire, ..scenario.steps[place].clone() };
+        }
     }
     scenario
 }
@@ -77,7 +79,7 @@ fn cost(charges: Charges<'_>, place: usize) -> u64 {
 struct Pair {
     hand: ManualClock,
     plain: ModelStore,
-    cached: DenyCacheStore<ModelStore, ManualClock>,
+    cached: DenyCached<ModelStore, ManualClock>,
 }
 
 fn pair(cache: DenyCache) -> Pair {
