@@ -1,7 +1,7 @@
 //! Any calls at any times, beside the same store without a cache.
 
 use proptest::prelude::*;
-use tidegate_core::around::{DenyCache, DenyCached};
+use tidegate_core::around::{DenyCache, DenyCacheStore};
 use tidegate_core::{
     Call, Charges, Decision, ManualClock, Operation, Outcome, Policy, Store, StoreExt, Verdict,
 };
@@ -79,7 +79,7 @@ fn cost(charges: Charges<'_>, place: usize) -> u64 {
 struct Pair {
     hand: ManualClock,
     plain: ModelStore,
-    cached: DenyCached<ModelStore, ManualClock>,
+    cached: DenyCacheStore<ModelStore, ManualClock>,
 }
 
 fn pair(cache: DenyCache) -> Pair {
