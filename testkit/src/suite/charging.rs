@@ -8,7 +8,7 @@ use super::bench::{case, each, policy};
 use super::fixture::Fixture;
 
 /// B01: a denial leaves the store as it was, byte for byte, and does not push the wait on.
-pub fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
+pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             bench.take(&policy, 4).await;
@@ -34,7 +34,7 @@ pub fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
 }
 
 /// Rule 2: neither does a peek, nor a cost of 0, nor a call that fails.
-pub fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
+pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let twin = super::bench::policy("p: fixed-window 7/1h");
@@ -56,7 +56,7 @@ pub fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture
 }
 
 /// B02: a cost above the limit never passes, and leaves nothing behind.
-pub fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
+pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let charge = Charge::new(&policy, "s");
@@ -72,7 +72,7 @@ pub fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
 }
 
 /// B03: the whole cost has to fit.
-pub fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
+pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             bench.take(&policy, 4).await;
@@ -85,7 +85,7 @@ pub fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
 }
 
 /// B04: when one of several policies denies, none is charged, wherever it stands in the call.
-pub fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
+pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
     for wide in each() {
         case(fixture, async |bench| {
             let narrow = policy("narrow: sliding-log 1/1h");
@@ -110,7 +110,7 @@ pub fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
 }
 
 /// B05: charges of one call to one key add up, and the sum must fit.
-pub fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
+pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let twins =
@@ -133,7 +133,7 @@ pub fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
 }
 
 /// B06: a refund gives back at most what was taken, and makes no key that was not there.
-pub fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
+pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let charge = Charge::new(&policy, "s");
@@ -153,7 +153,7 @@ pub fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
 }
 
 /// B07: who is in debt gets nothing until it is paid.
-pub fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
+pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1ms burst 2", "p: token-bucket 1/1ms burst 2 by-interval"] {
         case(fixture, async |bench| {
             let bucket = policy(text);
@@ -176,7 +176,7 @@ pub fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
 }
 
 /// B08: what is granted is what is charged: a request passes as a whole or not at all.
-pub fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
+pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             bench.take(&policy, 2).await;
@@ -191,7 +191,7 @@ pub fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
 }
 
 /// B09: 9.5 tokens less 9 leave 0.5.
-pub fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
+pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1s burst 10", "p: gcra 1/1s burst 10"] {
         case(fixture, async |bench| {
             let bucket = policy(text);
@@ -206,7 +206,7 @@ pub fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
 }
 
 /// B10: a token counts when it is due and not a tick earlier.
-pub fn b10_remaining_is_rounded_down<F: Fixture>(fixture: &F) {
+pub(super) fn b10_remaining_is_rounded_down<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 3/7s burst 10", "p: gcra 3/7s burst 10"] {
         case(fixture, async |bench| {
             let bucket = policy(text);

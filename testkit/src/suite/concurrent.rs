@@ -81,7 +81,7 @@ fn shared<F: Fixture>(
 }
 
 /// B24: 64 callers on one key all come to an end, and the count is exact.
-pub fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(fixture: &F) {
+pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, async |store, _| {
             let of = policy.clone();
@@ -92,7 +92,7 @@ pub fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(fixture
 }
 
 /// B25: of 100 callers on a limit of 5, just 5 pass.
-pub fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
+pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, async |store, _| {
             for round in 0..20 {
@@ -106,7 +106,7 @@ pub fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
 }
 
 /// B26: so it is on a key that was there and has expired.
-pub fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
+pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
     use tidegate_core::Timestamp;
     for policy in each() {
         shared(fixture, async |store, hand| {
@@ -121,7 +121,7 @@ pub fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
 }
 
 /// Several keys at once: each admits its limit.
-pub fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &F) {
+pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, async |store, _| {
             let of = policy.clone();
@@ -135,7 +135,7 @@ pub fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &F) {
 }
 
 /// All-or-nothing charges over the same keys in opposite orders: exact, and no deadlock.
-pub fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: &F) {
+pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, async |store, _| {
             let narrow = super::bench::policy("narrow: sliding-log 300/1h");
@@ -167,7 +167,7 @@ pub fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: &F) {
 }
 
 /// Acquires and refunds at once: nothing is lost and nothing is minted.
-pub fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) {
+pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, async |store, _| {
             // Each caller takes two and gives one back, far below the limit.
@@ -187,7 +187,7 @@ pub fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) {
 }
 
 /// Reservations made at once get places of their own, one after the other.
-pub fn concurrent_reservations_get_places_of_their_own<F: Fixture>(fixture: &F) {
+pub(super) fn concurrent_reservations_get_places_of_their_own<F: Fixture>(fixture: &F) {
     shared(fixture, async |store, _| {
         let bucket = policy("p: token-bucket 1/1ms burst 1");
         let of = bucket.clone();

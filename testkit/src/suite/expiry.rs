@@ -12,7 +12,7 @@ use crate::generate::{confusable_pair, hostile_subject};
 /// B11, B15: a state tells when it will have recovered, at most as late as the policy says.
 ///
 /// That a store also drops it by then is for the store's own tests.
-pub fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
+pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             for step in 0..30 {
@@ -27,7 +27,7 @@ pub fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F)
 }
 
 /// B12: however short a state lives, the second call sees the first.
-pub fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
+pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 1000000/1s burst 1",
         "p: gcra 1000000/1s burst 1",
@@ -51,7 +51,7 @@ pub fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
 }
 
 /// B13, rule 5: a state lives until it is indistinguishable from a fresh key, and no longer.
-pub fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
+pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {
             case(fixture, async |bench| {
@@ -86,7 +86,7 @@ pub fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
 }
 
 /// Rule 5: fresh, recovered and reset are one and the same, whatever comes next.
-pub fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
+pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
     for policy in each() {
         for at in [40, 43] {
             case(fixture, async |bench| {
@@ -115,7 +115,7 @@ pub fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
 }
 
 /// B14: a fixed window ends when it ends, although hits go on, admitted and denied.
-pub fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &F) {
+pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &F) {
     for text in ["p: fixed-window 5/10us", "p: fixed-window 5/10us anchored"] {
         case(fixture, async |bench| {
             let window = policy(text);
@@ -130,7 +130,7 @@ pub fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &F) {
 }
 
 /// B17: no two keys are one, whatever bytes a tenant and a subject are made of.
-pub fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
+pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     let anything = (hostile_subject(), hostile_subject(), hostile_subject(), hostile_subject())
         .prop_filter_map("the same", |(a, b, c, d)| {
             ((&a, &b) != (&c, &d)).then_some([(a, b), (c, d)])
@@ -155,7 +155,7 @@ pub fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
 }
 
 /// B17: nor are two policies, nor a part of a policy's name and a part of a subject.
-pub fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
+pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
         let keys: [(&str, &[u8], &[u8]); 21] = [
             ("a", b"", b"b.c"),
@@ -192,7 +192,7 @@ pub fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
 }
 
 /// Subjects and tenants of 1 MiB are told apart by their last byte; longer ones are refused.
-pub fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
+pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
         let log = policy("p: sliding-log 1/1h");
         let longest = vec![b'x'; 1 << 20];
@@ -214,7 +214,7 @@ pub fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
 }
 
 /// B19: a reset forgets the subject that was named, its block included, and no other.
-pub fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
+pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let of = |subject| [Charge::new(&policy, subject).cost(5)];

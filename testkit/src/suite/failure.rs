@@ -11,7 +11,7 @@ use super::fixture::Fixture;
 use crate::faults::{Fault, FaultyStore, plan};
 
 /// B42: whatever happens to a call, it is charged at most once, and not at all if the error says so.
-pub fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
+pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
     cases(fixture, plan(1..30), async |bench, plan| {
         let faulty = FaultyStore::new(&bench.store, plan.clone());
         let limiter = Limiter::new(faulty, [policy("p: fixed-window 1000/1h")]);
@@ -58,7 +58,7 @@ async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_
 }
 
 /// B43, B55: every error surfaces as an error, and is never a denial.
-pub fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
+pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let plan =
@@ -78,7 +78,7 @@ pub fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
 }
 
 /// B44: a call without an answer is not admitted; and one with an answer is not degraded.
-pub fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
+pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
         let log = policy("p: sliding-log 1/1h");
         let faulty = FaultyStore::new(&bench.store, vec![Fault::Late]);
@@ -94,7 +94,7 @@ pub fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
 }
 
 /// B48: building a limiter asks the store nothing that it would have to wait for.
-pub fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
+pub(super) fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
         let faulty = FaultyStore::new(&bench.store, vec![Fault::Delayed; 9]);
         let limiter = Limiter::new(faulty, each().take(1));

@@ -79,6 +79,7 @@
 mod bench;
 mod charging;
 mod concurrent;
+mod erased;
 mod expiry;
 mod failure;
 mod fixture;
@@ -87,6 +88,7 @@ mod operations;
 mod time;
 mod traces;
 
+use erased::Erased;
 pub use fixture::{Fixture, FromFn, fixture};
 
 crate::__each_property! { __list }
@@ -236,7 +238,20 @@ macro_rules! __tests {
 #[macro_export]
 macro_rules! __list {
     (() $($file:ident::$name:ident,)+) => {
-        $(pub use $file::$name;)+
+        $(
+            #[doc = concat!("The property `", stringify!($name), "`.")]
+            ///
+            /// # Panics
+            ///
+            /// If the store does not have it.
+            pub fn $name<F: Fixture>(fixture: &F) {
+                // Not generic, and so compiled here.
+                fn erased(fixture: &Erased<'_>) {
+                    $file::$name(fixture);
+                }
+                erased(&Erased::new(fixture));
+            }
+        )+
 
         /// The names of all properties.
         #[must_use]

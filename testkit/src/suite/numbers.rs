@@ -10,7 +10,7 @@ use super::bench::{START, case, each, policy};
 use super::fixture::Fixture;
 
 /// B27: requests of one instant are all counted.
-pub fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &F) {
+pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &F) {
     for text in [
         "p: sliding-log 1000/1h",
         "p: sliding-log 1000/1h grain 1m",
@@ -32,7 +32,7 @@ pub fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &F) {
 }
 
 /// B28: a log of 1,000,000 is exact; one that would be too long is refused when it is built.
-pub fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
+pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     let hour = Duration::from_secs(3_600);
     assert!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());
     let log = Policy::new("p", SlidingLog::new(1_000_000, hour)).expect("within the bounds");
@@ -52,7 +52,7 @@ pub fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
 }
 
 /// B32: a bucket that is asked at every microsecond yields what its rate says, to the token.
-pub fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
+pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
         let bucket = policy("p: token-bucket 3/7us burst 10");
         let steps = u64::from(fixture.steps());
@@ -70,7 +70,7 @@ pub fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
 }
 
 /// B33: microseconds and costs near 2^52 are exact; products beyond it are refused when built.
-pub fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
+pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
     const LARGEST: u64 = 1 << 52;
     let us = Duration::from_micros;
     assert!(Policy::new("p", FixedWindow::new(LARGEST + 1, us(1))).is_err());
@@ -99,7 +99,7 @@ pub fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
 }
 
 /// B34: a block of 60 days lasts 60 days, to the microsecond.
-pub fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
+pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
     let days = Duration::from_secs(60 * 86_400);
     for policy in each() {
         case(fixture, async |bench| {
@@ -122,7 +122,7 @@ pub fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
 }
 
 /// B35: a limit of 0 denies all; a rate, a burst, a window or a period of 0 is no policy.
-pub fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
+pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
     for text in [
         "fixed-window 5/0s",
         "sliding-log 5/0s",
@@ -147,7 +147,7 @@ pub fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
 }
 
 /// B36: rates whose interval is a fraction of a microsecond admit just what they say.
-pub fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F) {
+pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F) {
     // Always hungry, in ten milliseconds: the burst, and what came back.
     for (text, per_ms, burst) in [
         ("p: token-bucket 1000000/1s burst 1", 1_000, 1),
@@ -170,7 +170,7 @@ pub fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F
 }
 
 /// B37: 50,000 a second pass at 50,000 a second.
-pub fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
+pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 50000/1s burst 1",
         "p: gcra 50000/1s burst 1",
@@ -188,7 +188,7 @@ pub fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
 }
 
 /// B38: the seconds of the `Retry-After` header are whole, rounded up, and at least 1.
-pub fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
+pub(super) fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
     for (window, seconds) in [("1us", 1), ("300ms", 1), ("1s", 1), ("1s1us", 2), ("90s", 90)] {
         case(fixture, async |bench| {
             let log = policy(&format!("p: sliding-log 1/{window}"));
@@ -203,7 +203,7 @@ pub fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
 }
 
 /// B41: `remaining` stops at 0, however far the limit was lowered below what was used.
-pub fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
+pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
     for (wide, narrow) in [
         ("p: fixed-window 100/1h", "p: fixed-window 3/1h"),
         ("p: sliding-log 100/1h", "p: sliding-log 3/1h"),
@@ -222,7 +222,7 @@ pub fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
 }
 
 /// Rule 6: the first and the last time there is are times like any other.
-pub fn the_ends_of_time_are_times_like_any_other<F: Fixture>(fixture: &F) {
+pub(super) fn the_ends_of_time_are_times_like_any_other<F: Fixture>(fixture: &F) {
     for policy in each() {
         for time in [Timestamp::EPOCH, Timestamp::MAX] {
             case(fixture, async |bench| {

@@ -12,7 +12,7 @@ const fn us(micros: u64) -> Duration {
 }
 
 /// A peek says what an acquire would say, and the verdicts come in the order asked.
-pub fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
+pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             for cost in [1, 3, 2, 1, 1, 6] {
@@ -26,7 +26,7 @@ pub fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
 }
 
 /// A batch of calls is answered as the calls one by one, also where they share a key.
-pub fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
+pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
     use tidegate_core::{Call, Store};
     for policy in each() {
         case(fixture, async |bench| {
@@ -66,7 +66,7 @@ pub fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
 
 /// Reservations are served first come, first served, at most `max_wait` ahead; a refused one books
 /// nothing.
-pub fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
+pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/10us burst 1", "p: gcra 1/10us burst 1"] {
         case(fixture, async |bench| {
             let bucket = policy(text);
@@ -96,7 +96,7 @@ pub fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
 }
 
 /// Only buckets can be reserved; the others say so, and write nothing.
-pub fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F) {
+pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F) {
     for policy in each().filter(|policy| !policy.rule().can_reserve()) {
         case(fixture, async |bench| {
             let bucket = super::bench::policy("bucket: token-bucket 5/1s");
@@ -111,7 +111,7 @@ pub fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F) {
 }
 
 /// An operator's block replaces the one before; zero lifts it; what was used stays used.
-pub fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
+pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             bench.take(&policy, 2).await;
@@ -133,7 +133,7 @@ pub fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
 }
 
 /// Rule 9: a refusal shuts out for as long as the policy says; refusals meanwhile do not extend it.
-pub fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
+pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let policy = policy.block_for(us(50)).expect("within the bounds");
@@ -158,7 +158,7 @@ pub fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
 }
 
 /// Rule 9: the only write of a denial is the penalty: of the policy that refused, on its own key.
-pub fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
+pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let strict = super::bench::policy("strict: sliding-log 1/1h block 50us");
@@ -174,7 +174,7 @@ pub fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
 }
 
 /// Rule 9: a shadow counts and reports, and never refuses.
-pub fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
+pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
             let shadow = policy.shadow();
@@ -202,7 +202,7 @@ pub fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
 }
 
 /// B53, B54: a changed limit holds from the next decision on, and what was used stays used.
-pub fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
+pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
     for (before, wider, narrower) in [
         ("fixed-window 5/1h", "fixed-window 8/1h", "fixed-window 3/1h"),
         ("fixed-window 5/1h phased", "fixed-window 8/1h phased", "fixed-window 3/1h phased"),
@@ -236,7 +236,7 @@ pub fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
 }
 
 /// Rule 8: a changed window or algorithm starts fresh, but a block stays.
-pub fn a_changed_window_or_algorithm_starts_fresh<F: Fixture>(fixture: &F) {
+pub(super) fn a_changed_window_or_algorithm_starts_fresh<F: Fixture>(fixture: &F) {
     let texts = [
         "p: fixed-window 5/1h",
         "p: fixed-window 5/2h",
@@ -267,7 +267,7 @@ pub fn a_changed_window_or_algorithm_starts_fresh<F: Fixture>(fixture: &F) {
 }
 
 /// A call that is wrong is an error that says so, and never a denial.
-pub fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
+pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
         let log = policy("p: sliding-log 100/1h");
         let shadow = log.clone().shadow();
@@ -286,7 +286,7 @@ pub fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
 }
 
 /// Phases are spread: not every subject's window ends at one time.
-pub fn phased_windows_end_at_times_of_their_own<F: Fixture>(fixture: &F) {
+pub(super) fn phased_windows_end_at_times_of_their_own<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
         bench.set(START);
         let phased = policy("p: fixed-window 5/1h phased");

@@ -10,7 +10,7 @@ use super::fixture::Fixture;
 use crate::generate::{self, Kind};
 
 /// B30: the clock that counts is the store's.
-pub fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
+pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     use tidegate_core::{Clock, Store};
     case(fixture, async |bench| {
         for micros in [START, START + 7, 5, (1 << 52) - 1] {
@@ -29,7 +29,7 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
 }
 
 /// B31: a step back mints nothing, and once the clock is back where it was, nothing is lost either.
-pub fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixture: &F) {
+pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixture: &F) {
     let steps = prop_oneof![1..30_u64, Just(1_000_000), Just(START)];
     cases(fixture, (requests(), steps), async |bench, ((policy, requests), step)| {
         let mut now = START;
@@ -58,7 +58,7 @@ pub fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixt
 }
 
 /// B31: jumps of years in both directions neither mint nor panic.
-pub fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
+pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     const YEAR: u64 = 365 * 86_400_000_000;
     for policy in each() {
         case(fixture, async |bench| {
@@ -103,7 +103,7 @@ async fn use_up<F: Fixture>(bench: &Bench<'_, F>, requests: &[(u64, u64)], polic
 }
 
 /// B39, rule 4: alone, waiting just `retry_after` succeeds, and a microsecond less does not.
-pub fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
+pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, (wild(), 1..4_u64), async |bench, ((policy, requests), cost)| {
         let now = use_up(bench, requests, policy).await;
         let charge = [Charge::new(policy, "s").cost(*cost)];
@@ -133,7 +133,7 @@ pub fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &
 }
 
 /// Rule 4: a cost of `remaining` passes, and one more does not.
-pub fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F) {
+pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, wild(), async |bench, (policy, requests)| {
         use_up(bench, requests, policy).await;
         let remaining = bench.remaining(policy).await;
@@ -150,7 +150,7 @@ pub fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F)
 }
 
 /// B40: at `t + window` a request of time `t` counts no more; a microsecond before it does.
-pub fn b40_the_end_of_a_window_is_outside_of_it<F: Fixture>(fixture: &F) {
+pub(super) fn b40_the_end_of_a_window_is_outside_of_it<F: Fixture>(fixture: &F) {
     let window = 1_000;
     for text in ["p: sliding-log 1/1ms", "p: fixed-window 1/1ms anchored", "p: token-bucket 1/1ms"]
     {
@@ -191,7 +191,7 @@ async fn admitted<F: Fixture>(
 }
 
 /// Rule 3: never more than the policy says, over any window, wherever it begins.
-pub fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
+pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |bench, (policy, requests)| {
         let admitted = admitted(bench, policy, requests).await;
         // Any five in 10 µs: what may pass in a stretch of time, by algorithm.
@@ -218,7 +218,7 @@ pub fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
 }
 
 /// Rule 3: never less either: who always asks gets the long-run rate, however often it is asked.
-pub fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fixture: &F) {
+pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fixture: &F) {
     for policy in each() {
         for every in [1, 3, 7] {
             case(fixture, async |bench| {

@@ -29,13 +29,13 @@ fn play<F: Fixture>(fixture: &F, scenarios: impl Strategy<Value = Scenario>, clo
 macro_rules! kinds {
     ($($forwards:ident, $jumping:ident: $kind:ident;)+) => {$(
         #[doc = concat!("Any trace of one ", stringify!($kind), " policy is decided as by the oracle.")]
-        pub fn $forwards<F: Fixture>(fixture: &F) {
+        pub(super) fn $forwards<F: Fixture>(fixture: &F) {
             let traces = scenario(one(Kind::$kind), ClockKind::Forwards, 30, 1);
             play(fixture, traces, ClockKind::Forwards);
         }
 
         #[doc = concat!("The same for ", stringify!($kind), " under a clock that jumps both ways (B31).")]
-        pub fn $jumping<F: Fixture>(fixture: &F) {
+        pub(super) fn $jumping<F: Fixture>(fixture: &F) {
             let traces = scenario(one(Kind::$kind), ClockKind::Jumping, 30, 1);
             play(fixture, traces, ClockKind::Jumping);
         }
@@ -52,26 +52,26 @@ kinds! {
 }
 
 /// Calls of up to four charges to three policies are decided as by the oracle.
-pub fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let traces = scenario(several(), ClockKind::Forwards, 25, 4);
     play(fixture, traces, ClockKind::Forwards);
 }
 
 /// The same under a clock that jumps both ways.
-pub fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
+pub(super) fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
     let traces = scenario(several(), ClockKind::Jumping, 25, 4);
     play(fixture, traces, ClockKind::Jumping);
 }
 
 /// Policies that change under their name keep what was used, or start fresh (B53, B54).
-pub fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let policies = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
     let traces = scenario(policies, ClockKind::Jumping, 30, 1);
     play(fixture, traces, ClockKind::Jumping);
 }
 
 /// Batches are decided as the oracle decides their calls one after the other.
-pub fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let traces = scenario(several(), ClockKind::Jumping, 30, 2);
     cases(fixture, (traces, 1..9_usize), async |bench, (scenario, size)| {
         let clock = ClockKind::Jumping;
@@ -80,7 +80,7 @@ pub fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
 }
 
 /// So are traces of subjects that a store might stumble over (B17).
-pub fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let subjects = prop::collection::vec((hostile_subject(), hostile_subject()), 1..5);
     let traces = scenario(several(), ClockKind::Forwards, 12, 2);
     let traces =
@@ -89,7 +89,7 @@ pub fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F
 }
 
 /// Rule 1: two stores that are asked the same give the same answers.
-pub fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
+pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
     use super::bench::Bench;
     use crate::generate::Trace;
     use tidegate_core::{Call, Store};

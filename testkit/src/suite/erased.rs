@@ -1,0 +1,131 @@
+//! A fixture of which the type is forgotten, so that the suite is compiled once and not again for each
+//! store: with the types known, a suite takes a compiler minutes.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tidegate_core::{Answer, Call, Decision, Error, ManualClock, Policy, Store, Timestamp};
+
+use super::fixture::Fixture;
+
+/// Any fixture.
+pub(super) struct Erased<'f>(&'f dyn Opens<'f>);
+
+impl<'f> Erased<'f> {
+    pub(super) fn new<F: Fixture>(fixture: &'f F) -> Self {
+        Self(fixture)
+    }
+}
+
+type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// What a fixture does, without its types.
+trait Opens<'f> {
+    fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)>;
+    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>>;
+    fn cases(&self) -> u32;
+    fn patience(&self) -> Duration;
+    fn steps(&self) -> u32;
+}
+
+/// Is dropped at the end of a case, and nothing else.
+pub(super) trait Guard {}
+
+impl<G> Guard for G {}
+
+impl<'f, F: Fixture> Opens<'f> for F {
+    fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)> {
+        Box::pin(async {
+            let (store, guard) = Fixture::open(self, clock).await;
+            (AnyStore(Box::new(store)), Box::new(guard) as Box<dyn Guard + 'f>)
+        })
+    }
+
+    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>> {
+        Box::pin(async {
+            let store: &dyn Any = store.0.as_any();
+            Fixture::snapshot(self, store.downcast_ref()?).await
+        })
+    }
+
+    fn cases(&self) -> u32 {
+        Fixture::cases(self)
+    }
+
+    fn patience(&self) -> Duration {
+        Fixture::patience(self)
+    }
+
+    fn steps(&self) -> u32 {
+        Fixture::steps(self)
+    }
+}
+
+impl<'f> Fixture for Erased<'f> {
+    type Store = AnyStore;
+    type Guard = Box<dyn Guard + 'f>;
+
+    async fn open(&self, clock: ManualClock) -> (AnyStore, Self::Guard) {
+        self.0.open(clock).await
+    }
+
+    async fn snapshot(&self, store: &AnyStore) -> Option<Vec<u8>> {
+        self.0.snapshot(store).await
+    }
+
+    fn cases(&self) -> u32 {
+        self.0.cases()
+    }
+
+    fn patience(&self) -> Duration {
+        self.0.patience()
+    }
+
+    fn steps(&self) -> u32 {
+        self.0.steps()
+    }
+}
+
+/// Any store.
+pub(super) struct AnyStore(Box<dyn Looked>);
+
+/// A store that a fixture can look into again.
+trait Looked: Store + Any {
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<S: Store + Any> Looked for S {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl fmt::Debug for AnyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Store for AnyStore {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.0.decide(call)
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        self.0.decide_many(calls)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.0.now()
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.0.supports(policy)
+    }
+}
