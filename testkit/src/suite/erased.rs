@@ -46,8 +46,11 @@ impl<'f, F: Fixture> Opens<'f> for F {
 
     fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>> {
         Box::pin(async {
-            let store: &dyn Any = store.0.as_any();
-            Fixture::snapshot(self, store.downcast_ref()?).await
+            // Of what is in the box: the box is a store, too.
+            match (*store.0).as_any().downcast_ref() {
+                Some(store) => Fixture::snapshot(self, store).await,
+                None => panic!("a fixture looks only into stores that it has opened"),
+            }
         })
     }
 
