@@ -151,3 +151,50 @@ fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict)
 pub(super) fn is_asking(operation: Operation) -> bool {
     matches!(operation, Operation::Acquire | Operation::Peek)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Wait;
+
+    fn policy(text: &str) -> Policy {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_refusal_is_to_the_very_charges_that_were_refused_and_to_no_others() {
+        let (api, day) = (policy("api: fixed-window 5/1s"), policy("day: fixed-window 9/1d"));
+        let first = Charge::new(&api, "alice").tenant("acme").cost(2);
+        let second = Charge::new(&day, "alice");
+        let refused = [first, second];
+        let verdict = Verdict::new(Outcome::Denied, 5, 0, Wait::until(9, 4), 5);
+        let (sent, counts) = (Moment { now: 4, turn: 0 }, Counts::from_slice(&[0, 0]));
+        let refusal = Refusal::of(
+            &Call::acquire(&refused),
+            &Decision::new([verdict, verdict]),
+            sent,
+            &counts,
+            false,
+        )
+        .unwrap();
+        let is_to = |charges: &[Charge<'_>]| refusal.is_to(Charges::Each(charges));
+
+        assert!(is_to(&refused));
+        let (same, other) = (policy("api: fixed-window 5/1s"), policy("api: fixed-window 6/1s"));
+        assert!(is_to(&[Charge { policy: &same, ..first }, second]));
+        for changed in [
+            Charge { policy: &other, ..first },
+            first.cost(3),
+            first.tenant("acm"),
+            // The same bytes, one after the other.
+            Charge::new(&api, "ealice").tenant("acm").cost(2),
+            Charge::new(&api, "acmealice").cost(2),
+            Charge { subject: b"bob", ..first },
+        ] {
+            assert!(!is_to(&[changed, second]), "{changed:?}");
+        }
+        assert!(!is_to(&[second, first]));
+        assert!(!is_to(&[first]));
+        assert!(!is_to(&[first, second, second]));
+    }
+}
