@@ -75,9 +75,10 @@ pub(crate) struct Replay {
     #[arg(long, default_value = "time")]
     pub(crate) order: Order,
 
-    /// Where states are kept: `memory`, or the URL of a Redis, such as redis://127.0.0.1. There they
-    /// are under a prefix of their own, and taken away at the end; if that fails, the result stands,
-    /// a warning names the prefix, and what is left expires by itself.
+    /// Where states are kept: `memory`, the URL of a Redis, such as redis://127.0.0.1, or that of a
+    /// Redis Cluster, such as redis-cluster://10.0.0.1:7000,10.0.0.2:7000. There they are under a prefix
+    /// of their own, and taken away at the end; if that fails, the result stands, a warning names the
+    /// prefix, and what is left expires by itself.
     #[arg(long, value_name = "STORE", default_value = "memory")]
     pub(crate) store: Place,
 

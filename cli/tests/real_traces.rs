@@ -19,7 +19,7 @@ use tidegate::replay::{Lane, Place, Replay};
 use tidegate::report::PolicyReport;
 use tidegate::trace::{Cost, Input, Options, Order, replay_in_order};
 use tidegate_core::Policy;
-use tidegate_testkit::servers::{Redis, Reply};
+use tidegate_testkit::servers::{Cluster, Redis, Reply};
 
 fn traces() -> PathBuf {
     std::env::var_os("TIDEGATE_TRACES").expect("TIDEGATE_TRACES names the folder").into()
@@ -103,6 +103,18 @@ async fn every_decision_on_real_traffic_is_the_expected_one_on_redis() {
     // The replay has a runtime of its own, and cannot have it within another one.
     tokio::task::spawn_blocking(move || check(&place)).await.unwrap();
     assert_eq!(server.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0), "nothing is left");
+}
+
+#[tokio::test]
+async fn every_decision_on_real_traffic_is_the_expected_one_on_a_cluster() {
+    let cluster = Cluster::start().await.unwrap();
+    let nodes = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port()));
+    let nodes: Vec<String> = nodes.collect();
+    let place: Place = format!("redis-cluster://{}", nodes.join(",")).parse().unwrap();
+    tokio::task::spawn_blocking(move || check(&place)).await.unwrap();
+    for node in cluster.nodes() {
+        assert_eq!(node.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0), "nothing is left");
+    }
 }
 
 /// Makes all runs, those on different files at the same time.

@@ -7,6 +7,7 @@
 mod decisions;
 mod error;
 mod lane;
+mod place;
 mod stores;
 mod tally;
 mod timeline;
@@ -17,7 +18,7 @@ use std::time::Duration;
 pub use decisions::Decisions;
 pub use error::Error;
 pub use lane::Lane;
-pub use stores::Place;
+pub use place::Place;
 
 use self::stores::Stores;
 use self::written::Written;

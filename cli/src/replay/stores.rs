@@ -4,43 +4,20 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::str::FromStr;
 use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
 
+use tidegate_cluster::ClusterStore;
 use tidegate_core::{Answer, Error, ErrorKind, ManualClock, Store};
 use tidegate_memory::{MemoryStore, WhenFull};
 use tidegate_redis::RedisStore;
 
-/// What keeps the states of a replay.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Place {
-    /// This process's memory.
-    #[default]
-    Memory,
-    /// The Redis at this URL.
-    Redis(String),
-}
+use super::place::Place;
 
-impl FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "memory" {
-            return Ok(Self::Memory);
-        }
-        let schemes = ["redis://", "rediss://", "redis+unix://", "unix://", "valkey://"];
-        if !schemes.iter().any(|scheme| text.starts_with(scheme)) {
-            return Err(
-                "a store is `memory`, or the URL of a Redis such as redis://127.0.0.1".into()
-            );
-        }
-        RedisStore::connect(text).map_err(|error| error.to_string())?;
-        Ok(Self::Redis(text.to_owned()))
-    }
-}
+/// How long to wait for an answer: nobody is kept waiting but the replay.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Makes stores in one place, and waits for their answers.
 #[derive(Debug, Clone)]
@@ -57,7 +34,7 @@ impl Stores {
     pub(super) fn new(place: Place) -> Result<Self, Error> {
         let runtime = match place {
             Place::Memory => None,
-            Place::Redis(_) => Some(Rc::new(runtime()?)),
+            Place::Redis(_) | Place::Cluster(_) => Some(Rc::new(runtime()?)),
         };
         Ok(Self { place, runtime, prefix: unused_prefix().into(), opened: Rc::default() })
     }
@@ -66,13 +43,22 @@ impl Stores {
     pub(super) fn open(&self, clock: ManualClock) -> Result<Box<dyn Store>, Error> {
         let number = self.opened.get();
         self.opened.set(number + 1);
+        let prefix = format!("{}{number}", self.prefix);
         Ok(match &self.place {
             Place::Memory => Box::new(memory(clock)),
             Place::Redis(url) => Box::new(
                 RedisStore::builder()
                     .url(url)
-                    .prefix(format!("{}{number}", self.prefix))
-                    .response_timeout(Duration::from_secs(10))
+                    .prefix(prefix)
+                    .response_timeout(PATIENCE)
+                    .clock(clock)
+                    .build()?,
+            ),
+            Place::Cluster(urls) => Box::new(
+                ClusterStore::builder()
+                    .urls(urls)
+                    .prefix(prefix)
+                    .response_timeout(PATIENCE)
                     .clock(clock)
                     .build()?,
             ),

@@ -1,0 +1,117 @@
+//! What is measured: which clusters, which tenants, which policies.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_cluster::{ClusterStore, Policy};
+use tidegate_testkit::servers::Cluster;
+
+use crate::Outcome;
+use crate::random::{random, zipf};
+
+/// Clusters of one, two and three nodes.
+pub(crate) struct Sites(Vec<Site>);
+
+pub(crate) struct Site {
+    pub(crate) cluster: Cluster,
+    pub(crate) store: ClusterStore,
+}
+
+/// Long enough that no busy machine ends a benchmark.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Sites {
+    pub(crate) async fn start() -> Outcome<Self> {
+        let mut sites = vec![];
+        for nodes in 1..=MOST_NODES {
+            let cluster = Cluster::builder().primaries(nodes).start().await?;
+            let builder = ClusterStore::builder().urls(cluster.urls());
+            let store = builder.response_timeout(TIMEOUT).build()?;
+            sites.push(Site { cluster, store });
+        }
+        Ok(Self(sites))
+    }
+
+    /// The one of so many nodes.
+    pub(crate) fn of(&self, nodes: usize) -> Outcome<&Site> {
+        let site = nodes.checked_sub(1).and_then(|place| self.0.get(place));
+        site.ok_or_else(|| format!("there is no cluster of {nodes} nodes").into())
+    }
+}
+
+const MOST_NODES: usize = 3;
+
+/// One row of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scene {
+    /// Many tenants on a cluster of so many nodes.
+    Tenants { nodes: usize, drawn: Drawn, batch: usize },
+    /// One tenant with one limit, in so many shards.
+    Hot { shards: u32 },
+}
+
+/// Which tenant a request is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Drawn {
+    /// Each as often as any other.
+    Even,
+    /// The n-th about n times less often than the first.
+    Zipf,
+}
+
+impl fmt::Display for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Even => "even",
+            Self::Zipf => "Zipf",
+        })
+    }
+}
+
+/// The decisions in a batch.
+pub(crate) const BATCH: usize = 64;
+
+impl Scene {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let kinds = [(Drawn::Even, 1), (Drawn::Zipf, 1), (Drawn::Even, BATCH)];
+        let tenants = kinds.into_iter().flat_map(|(drawn, batch)| {
+            (1..=MOST_NODES).map(move |nodes| Self::Tenants { nodes, drawn, batch })
+        });
+        tenants.chain([1, 4, 16].map(|shards| Self::Hot { shards }))
+    }
+
+    pub(crate) fn nodes(self) -> usize {
+        match self {
+            Self::Tenants { nodes, .. } => nodes,
+            Self::Hot { .. } => MOST_NODES,
+        }
+    }
+
+    /// How many decisions are asked for at once.
+    pub(crate) fn batch(self) -> usize {
+        match self {
+            Self::Tenants { batch, .. } => batch,
+            Self::Hot { .. } => 1,
+        }
+    }
+
+    /// A limit that nobody reaches, so that each decision takes.
+    pub(crate) fn policy(self) -> Outcome<Policy> {
+        let shards = match self {
+            Self::Hot { shards } if shards > 1 => format!(" shards {shards}"),
+            _ => String::new(),
+        };
+        Ok(format!("bench: token-bucket 1000000/1s burst 10000000{shards}").parse()?)
+    }
+
+    /// Whom the decision of this number is about.
+    pub(crate) fn tenant(self, number: usize, tenants: usize) -> Outcome<String> {
+        let (number, tenants) = (u64::try_from(number)?, u64::try_from(tenants)?);
+        let tenant = match self {
+            Self::Tenants { drawn: Drawn::Even, .. } => number % tenants,
+            Self::Tenants { drawn: Drawn::Zipf, .. } => zipf(random(number), tenants),
+            Self::Hot { .. } => 0,
+        };
+        Ok(format!("tenant-{tenant:08}"))
+    }
+}
