@@ -235,11 +235,13 @@ async fn a_test_can_stay_in_the_middle_of_a_move() {
     cluster.begin_moving_slot(slot, to).await.unwrap();
     assert_eq!(client.call(&["GET", "{tag}a"]).await.unwrap().text(), "1");
     assert_eq!(cluster.move_keys(slot, to, 1).await.unwrap(), 1);
-    let both = client.call(&["MGET", "{tag}a", "{tag}b"]).await.unwrap().text();
-    assert!(both.starts_with("TRYAGAIN"), "{both}");
     let ask = client.call(&["GET", "{tag}new"]).await.unwrap().text();
     assert_eq!(ask, format!("ASK {slot} 127.0.0.1:{}", cluster.node(to).port()));
     let mut there = cluster.node(to).client().await.unwrap();
+    // Half of the keys are here, and half there.
+    assert_eq!(there.call(&["ASKING"]).await.unwrap().text(), "OK");
+    let both = there.call(&["MGET", "{tag}a", "{tag}b"]).await.unwrap().text();
+    assert!(both.starts_with("TRYAGAIN"), "{both}");
     assert_eq!(there.call(&["ASKING"]).await.unwrap().text(), "OK");
     assert_eq!(there.call(&["SET", "{tag}new", "3"]).await.unwrap().text(), "OK");
     assert_eq!(cluster.primary_of_slot(slot).await.unwrap(), from);
@@ -307,7 +309,47 @@ async fn nodes_with_a_password_do_all_that_as_well() {
     let new = cluster.add_node().await.unwrap();
     cluster.move_slot(slot, new).await.unwrap();
     assert_eq!(cluster.node(new).command(&["GET", "{tag}a"]).await.unwrap().text(), "1");
+    // Redis 6.0 fails over only where something has been written.
+    let key = key_on(&cluster, 0).await;
+    cluster.node(0).command(&["SET", &key, "1"]).await.unwrap();
     assert_eq!(cluster.fail_over(0).await.unwrap(), 3);
+}
+
+/// A root, and a certificate for this machine that it has signed.
+fn certificates() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    for arguments in [
+        format!("req -x509 {new_key} -days 2 -subj /CN=root -keyout root.key -out root"),
+        format!("req {new_key} -subj /CN=node -keyout key -out request"),
+        "x509 -req -in request -CA root -CAkey root.key -CAcreateserial -days 2 -extfile names -out cert"
+            .to_owned(),
+    ] {
+        let mut openssl = std::process::Command::new("openssl");
+        let run = openssl.args(arguments.split(' ')).current_dir(&dir).output().unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+    dir
+}
+
+#[tokio::test]
+async fn nodes_that_speak_tls_do_all_that_as_well() {
+    let files = certificates();
+    let path = |name| files.path().join(name);
+    let node = Redis::builder().tls(path("cert"), path("key"), path("root"));
+    let mut cluster = Cluster::builder().node(node).replicas(1).start().await.unwrap();
+    assert!(cluster.urls()[0].starts_with("rediss://127.0.0.1:"));
+    let slots = cluster.node(0).command(&["CLUSTER", "SLOTS"]).await.unwrap();
+    let slot = Cluster::slot_of(b"tag");
+    let from = cluster.primary_of_slot(slot).await.unwrap();
+    cluster.node(from).command(&["SET", "{tag}a", "1"]).await.unwrap();
+    let new = cluster.add_node().await.unwrap();
+    cluster.move_slot(slot, new).await.unwrap();
+    assert_eq!(cluster.node(new).command(&["GET", "{tag}a"]).await.unwrap().text(), "1");
+    let ports: Vec<String> = slots.list().iter().map(|it| it.list()[2].list()[1].text()).collect();
+    let expected: Vec<String> = (0..3).map(|node| cluster.node(node).port().to_string()).collect();
+    assert_eq!(ports, expected, "clients are sent to where TLS is spoken");
 }
 
 #[tokio::test]

@@ -155,3 +155,37 @@ pub(super) fn random_id() -> String {
     id.truncate(40);
     id
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::OnceCell;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::servers::cluster::form::Plan;
+
+    async fn start_although_somebody_takes(port: impl Fn(&Place) -> u16) {
+        let launcher = Launcher::new(Redis::builder()).unwrap();
+        let plan = Plan::new(2, 0);
+        let faster = OnceCell::new();
+        let tables = |places: &[Place]| {
+            let taken = port(&places[1]);
+            let _ = faster.get_or_init(|| TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap());
+            plan.tables(places)
+        };
+        let nodes = launcher.launch(tables, 2).await.unwrap();
+        assert_eq!(nodes.len(), 2);
+        let taken = faster.get().unwrap().local_addr().unwrap().port();
+        assert!(nodes.iter().all(|node| node.is_awake() && node.port() != taken));
+    }
+
+    #[tokio::test]
+    async fn a_port_lost_to_somebody_else_is_replaced() {
+        start_although_somebody_takes(|place| place.port).await;
+    }
+
+    #[tokio::test]
+    async fn a_port_of_the_bus_lost_to_somebody_else_is_replaced() {
+        start_although_somebody_takes(|place| place.bus).await;
+    }
+}
