@@ -55,7 +55,8 @@ impl Cluster {
     }
 
     /// Moves all keys of a slot that has begun to move, gives it to its new node, and returns when all
-    /// nodes know it.
+    /// nodes know it. A node that gives away its last slot may become a replica of the one that got it, as
+    /// servers do.
     ///
     /// # Errors
     /// If a node refuses or does not answer.
@@ -65,8 +66,14 @@ impl Cluster {
         let id = id_of(self.node(to)).await?;
         // The new node first: if the old one gave it away before, each would send clients to the other.
         set_slot(self.node(to), slot, &["NODE", &id]).await?;
-        set_slot(from, slot, &["NODE", &id]).await?;
+        let told = set_slot(from, slot, &["NODE", &id]).await;
         let port = self.node(to).port();
+        // It may have heard already, and refuse as it is a replica now.
+        if let Err(error) = told
+            && View::of(from).await?.owner(slot).is_none_or(|owner| owner.port != port)
+        {
+            return Err(error);
+        }
         eventually(PATIENCE, "all nodes to know who has the slot", async || {
             let views = self.views().await;
             let knows = |view: &View| view.owner(slot).is_some_and(|owner| owner.port == port);
