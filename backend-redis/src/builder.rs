@@ -1,18 +1,15 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use redis::TlsCertificates;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode};
-use tidegate_core::{Clock, Error, ErrorKind};
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode};
+#[cfg(feature = "testing")]
+use tidegate_core::Clock;
+use tidegate_core::Error;
 use tokio::sync::Mutex;
 
-use crate::link::Link;
+use crate::net::{ScriptTimes, Settings, Target, is_encrypted, unusable};
 use crate::redis_store::{Inner, RedisStore};
-use crate::script_times::ScriptTimes;
-use crate::source::{Source, Target};
 use crate::wire::Keys;
 
 /// How a [`RedisStore`] shall be.
@@ -35,16 +32,9 @@ use crate::wire::Keys;
 pub struct RedisStoreBuilder {
     url: String,
     sentinel: Option<(Vec<String>, String)>,
-    user: Option<(String, String)>,
     database: Option<u16>,
-    prefix: String,
-    connections: usize,
-    connect_timeout: Duration,
-    response_timeout: Duration,
     script_free: bool,
-    clock: Option<Arc<dyn Clock>>,
-    #[cfg(feature = "tls")]
-    root_certificates: Option<Vec<u8>>,
+    settings: Settings,
 }
 
 impl RedisStoreBuilder {
@@ -52,16 +42,9 @@ impl RedisStoreBuilder {
         Self {
             url: "redis://127.0.0.1".to_owned(),
             sentinel: None,
-            user: None,
             database: None,
-            prefix: "tidegate".to_owned(),
-            connections: 1,
-            connect_timeout: Duration::from_secs(1),
-            response_timeout: Duration::from_millis(500),
             script_free: false,
-            clock: None,
-            #[cfg(feature = "tls")]
-            root_certificates: None,
+            settings: Settings::default(),
         }
     }
 
@@ -95,7 +78,8 @@ impl RedisStoreBuilder {
     /// EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, all of them, on keys that
     /// begin with the prefix.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
-        Self { user: Some((name.into(), password.into())), ..self }
+        let user = Some((name.into(), password.into()));
+        Self { settings: Settings { user, ..self.settings }, ..self }
     }
 
     /// The database, instead of the one in the URL.
@@ -105,24 +89,24 @@ impl RedisStoreBuilder {
 
     /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
-        Self { prefix: prefix.into(), ..self }
+        Self { settings: Settings { prefix: prefix.into(), ..self.settings }, ..self }
     }
 
     /// How many connections to use in turn, at least 1. Default: 1, which carries any number of
     /// calls at once; more help where one core is not enough to read and write them all.
     pub fn connections(self, connections: usize) -> Self {
-        Self { connections: connections.max(1), ..self }
+        Self { settings: Settings { connections, ..self.settings }, ..self }
     }
 
     /// How long connecting may take, asking the Sentinels included. Default: 1 s.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
-        Self { connect_timeout: timeout, ..self }
+        Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
 
     /// How long to wait for an answer. Default: 500 ms. After that the call fails with
     /// [`ErrorKind::Timeout`], and whether it was charged is not known.
     pub fn response_timeout(self, timeout: Duration) -> Self {
-        Self { response_timeout: timeout, ..self }
+        Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
 
     /// Trusts the certificates that these ones sign (PEM), instead of those that the system trusts: of
@@ -130,7 +114,8 @@ impl RedisStoreBuilder {
     /// address, usually an IP address, which its certificate then has to name too.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
-        Self { root_certificates: Some(pem.into()), ..self }
+        let root_certificates = Some(pem.into());
+        Self { settings: Settings { root_certificates, ..self.settings }, ..self }
     }
 
     /// Uses no scripts, for where there are none, as behind some proxies: only fixed windows,
@@ -144,7 +129,8 @@ impl RedisStoreBuilder {
     /// longer than the states matter, as real time must not end what virtual time does not.
     #[cfg(feature = "testing")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
-        Self { clock: Some(Arc::new(clock)), ..self }
+        let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
+        Self { settings: Settings { clock, ..self.settings }, ..self }
     }
 
     /// The store. It does not connect yet.
@@ -154,32 +140,25 @@ impl RedisStoreBuilder {
     /// [`ErrorKind::InvalidCall`] if a URL is none, if there is no Sentinel among no URLs, or if their
     /// users or passwords differ.
     pub fn build(self) -> Result<RedisStore, Error> {
-        let source = Arc::new(Source {
-            target: self.target()?,
-            connect_timeout: self.connect_timeout,
-            response_timeout: self.response_timeout,
-        });
+        let target = self.target()?;
         Ok(RedisStore(Arc::new(Inner {
-            keys: Keys::new(&self.prefix),
-            links: (0..self.connections).map(|_| Link::new(Arc::clone(&source))).collect(),
-            next_link: AtomicUsize::new(0),
+            keys: Keys::new(&self.settings.prefix),
+            links: self.settings.links(target),
             script_free: self.script_free,
             script_times: ScriptTimes::default(),
-            clock: self.clock,
+            clock: self.settings.clock,
         })))
     }
 
     fn target(&self) -> Result<Target, Error> {
-        let info = self.connection_info().map_err(|error| invalid("URL", error))?;
-        #[cfg(feature = "tls")]
-        choose_cryptography();
+        let info = self.connection_info().map_err(|error| unusable("URL", error))?;
         let Some((urls, primary)) = &self.sentinel else {
-            let client = self.client(info).map_err(|error| invalid("URL", error))?;
+            let client = self.settings.client(info).map_err(|error| unusable("URL", error))?;
             return Ok(Target::Server(client));
         };
         let group = self
             .sentinel_client(urls, primary, &info)
-            .map_err(|error| invalid("Sentinel URLs", error))?;
+            .map_err(|error| unusable("Sentinel URLs", error))?;
         Ok(Target::Sentinel { group: Mutex::new(group), primary: primary.clone() })
     }
 
@@ -191,7 +170,7 @@ impl RedisStoreBuilder {
         primary: &str,
         node: &ConnectionInfo,
     ) -> Result<SentinelClient, RedisError> {
-        let clients = urls.iter().map(|url| self.client(url.as_str().into_connection_info()?));
+        let clients = urls.iter().map(|url| self.sentinel_at(url));
         let clients = clients.collect::<Result<Vec<_>, RedisError>>()?;
         let sentinels: Vec<_> = clients.iter().map(Client::get_connection_info).collect();
         let Some(first) = sentinels.first().map(|sentinel| sentinel.redis_settings()) else {
@@ -224,78 +203,38 @@ impl RedisStoreBuilder {
         if is_encrypted(node) {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
             #[cfg(feature = "tls")]
-            if let Some(certificates) = self.certificates() {
+            if let Some(certificates) = self.settings.certificates() {
                 builder = builder.set_client_to_redis_certificates(certificates);
             }
         }
         builder.build()
     }
 
-    #[cfg(feature = "tls")]
-    fn client(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
-        match self.certificates().filter(|_| self.sentinel.is_none() || is_encrypted(&info)) {
-            Some(certificates) => Client::build_with_tls(info, certificates),
-            None => Client::open(info),
-        }
-    }
-
-    #[cfg(feature = "tls")]
-    fn certificates(&self) -> Option<TlsCertificates> {
-        let root_cert = self.root_certificates.clone()?;
-        Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) })
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn client(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
-        Client::open(info)
+    /// A Sentinel may be encrypted or not, whatever the servers are.
+    fn sentinel_at(&self, url: &str) -> Result<Client, RedisError> {
+        let info = url.into_connection_info()?;
+        if is_encrypted(&info) { self.settings.client(info) } else { Client::open(info) }
     }
 
     fn connection_info(&self) -> Result<ConnectionInfo, RedisError> {
-        let info = self.url.as_str().into_connection_info()?;
-        let mut settings = info.redis_settings().clone();
-        if let Some((name, password)) = &self.user {
-            settings = settings.set_username(name).set_password(password);
-        }
-        if let Some(database) = self.database {
-            settings = settings.set_db(i64::from(database));
-        }
+        let info = self.settings.with_user(self.url.as_str().into_connection_info()?);
+        let Some(database) = self.database else { return Ok(info) };
+        let settings = info.redis_settings().clone().set_db(i64::from(database));
         Ok(info.set_redis_settings(settings))
     }
-}
-
-fn is_encrypted(info: &ConnectionInfo) -> bool {
-    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
 fn refused(why: &'static str) -> RedisError {
     RedisError::from((redis::ErrorKind::InvalidClientConfig, why))
 }
 
-/// Without a choice rustls would panic; what the application has chosen already stays.
-#[cfg(feature = "tls")]
-fn choose_cryptography() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may just have chosen: then there is a choice.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-}
-
-fn invalid(what: &str, error: RedisError) -> Error {
-    // The URL itself may hold a password.
-    Error::new(ErrorKind::InvalidCall, format!("the {what} cannot be used: {error}"))
-        .with_source(error)
-}
-
 impl std::fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the URL and the user: they may hold passwords.
+        // Without the URL: it may hold a password.
         f.debug_struct("RedisStoreBuilder")
-            .field("prefix", &self.prefix)
             .field("database", &self.database)
-            .field("connections", &self.connections)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("response_timeout", &self.response_timeout)
             .field("script_free", &self.script_free)
+            .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
 }

@@ -97,14 +97,12 @@
 //! own, which lives ten seconds longer than the window.
 
 mod builder;
-mod error;
-mod link;
 #[cfg(feature = "metrics")]
 pub mod names;
+#[doc(hidden)]
+pub mod net;
 mod redis_store;
 mod script_free;
-mod script_times;
-mod source;
 pub mod wire;
 
 pub use builder::RedisStoreBuilder;

@@ -1,15 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use redis::Cmd;
 use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 use crate::builder::RedisStoreBuilder;
-use crate::error;
-use crate::link::{Link, is_unknown_script};
+use crate::net::{Link, Links, ScriptTimes, error, is_unknown_script};
 use crate::script_free;
-use crate::script_times::ScriptTimes;
 use crate::wire::{Batch, Keys, Request};
 
 /// States on one Redis, or on the primary of a Sentinel group, decided on by scripts in one round
@@ -21,8 +17,7 @@ pub struct RedisStore(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) keys: Keys,
-    pub(crate) links: Box<[Link]>,
-    pub(crate) next_link: AtomicUsize,
+    pub(crate) links: Links,
     /// Whether plain commands have to do.
     pub(crate) script_free: bool,
     pub(crate) script_times: ScriptTimes,
@@ -127,21 +122,14 @@ impl Inner {
 
     /// The next of the connections, in turn.
     pub(crate) fn link(&self) -> &Link {
-        let turn = self.next_link.fetch_add(1, Ordering::Relaxed);
-        &self.links[turn % self.links.len()]
+        self.links.next()
     }
 
     pub(crate) async fn now(&self) -> Result<Timestamp, Error> {
         if let Some(clock) = &self.clock {
             return Ok(clock.now());
         }
-        let link = self.link();
-        let mut live = link.connection().await?;
-        let (seconds, micros): (u64, u64) = link
-            .send(&mut live, &Cmd::new().arg("TIME").to_owned())
-            .await
-            .map_err(error::of_call)?;
-        Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
+        self.link().time().await
     }
 }
 

@@ -14,8 +14,7 @@ use tidegate_core::{
     Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict, Wait,
 };
 
-use crate::error;
-use crate::link::{Link, Live};
+use crate::net::{Link, Live, error};
 use crate::redis_store::Inner;
 use crate::wire::Asked;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::hash::stable_hash;
-use crate::{Error, ErrorKind, Policy};
+use crate::{Error, ErrorKind, Policy, Timestamp};
 
 /// The most charges in one call.
 pub const MAX_CHARGES: usize = 64;
@@ -87,6 +87,24 @@ pub enum Operation {
     Peek,
     /// Give back, at most what is taken. What is not there stays away.
     Refund,
+    /// Give back what an acquire or a reservation of the same charges took at `at`, as if it had not
+    /// been taken; but never so that more is admitted than the policy says.
+    ///
+    /// Followed at once by its undo, a take leaves nothing behind. Later, only what is left of it is
+    /// given back: nothing of a window that is over, and of a bucket no more than what cannot have
+    /// come back since. What others took stays taken, which a refund does not promise: that gives
+    /// back whatever is there. Of a log the record of `at` is looked for among the newest
+    /// [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO); what is not found stays taken, and so
+    /// does, for as long as it counts, what was taken while the clock had stepped back. Blocks stay.
+    ///
+    /// To be undone once, with the policies that the take was asked with, and without the charges of
+    /// shadows that were not admitted. What was refunded or reset since, or has got lost in the store,
+    /// is given back again where it cannot be told from what others took; and between two rates of a
+    /// bucket that changed, what came back since is counted by that of the policy given here.
+    Undo {
+        /// When it was taken, by the store's clock.
+        at: Timestamp,
+    },
     /// Book a place in the future, at most `max_wait` away; buckets only. First come, first served.
     Reserve {
         /// The longest wait to accept.

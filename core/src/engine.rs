@@ -4,6 +4,8 @@
 //! over whatever it keeps them in, holds off other callers meanwhile, and calls [`decide`].
 //! Everything that can fail is checked before the first write.
 
+mod undo;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -145,7 +147,7 @@ impl Record {
     }
 }
 
-/// The five functions of each algorithm, for whichever it is. A state of another algorithm is none.
+/// The functions of each algorithm, for whichever it is. A state of another algorithm is none.
 impl Rule {
     fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         match self {
@@ -312,6 +314,7 @@ pub fn decide(
             Ok(report(call, now, &weighed, records))
         }
         Operation::Refund => refund(call, now, records),
+        Operation::Undo { at } => Ok(undo::undo(call, at.as_micros(), now, records)),
         Operation::Reset => {
             (0..call.charges.len()).for_each(|place| records.remove(place));
             Ok(report_after(call, now, records))

@@ -10,22 +10,25 @@ use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Verd
 use super::asked::Asked;
 use super::bytes::Reader;
 
-/// What a script says to each call; `None` if that makes no sense.
-pub(super) fn read(calls: &[Asked<'_>], answer: &[u8]) -> Option<Vec<Result<Decision, Error>>> {
+/// The time that a script decided at, and what it says to each call.
+pub(super) type Read = (u64, Vec<Result<Decision, Error>>);
+
+/// Reads an answer; `None` if it makes no sense.
+pub(super) fn read(calls: &[Asked<'_>], answer: &[u8]) -> Option<Read> {
     let mut reader = Reader(answer);
-    let decisions = if answer.first()? == &VERDICTS {
+    let read = if answer.first()? == &VERDICTS {
         reader.byte()?;
         let now = reader.number()?;
         let decisions = calls.iter().map(|asked| read_call(asked, now, &mut reader));
-        decisions.collect::<Option<_>>()?
+        (now, decisions.collect::<Option<_>>()?)
     } else {
         // One bucket's value, which is of now.
         let [asked] = calls else { return None };
         let said = Said::of_value(&mut reader)?;
         let now = said.numbers[0];
-        vec![Ok(decide(asked, &[said], now)?)]
+        (now, vec![Ok(decide(asked, &[said], now)?)])
     };
-    reader.0.is_empty().then_some(decisions)
+    reader.0.is_empty().then_some(read)
 }
 
 /// The first byte of an answer that is not a value.

@@ -130,12 +130,25 @@ impl<'a> Request<'a> {
     /// [`ErrorKind::Protocol`] if the answer makes no sense; per call,
     /// [`ErrorKind::ForeignValue`].
     pub fn read(&self, answer: &[u8]) -> Result<Vec<Result<Decision, Error>>, Error> {
-        answer::read(&self.calls, answer).ok_or_else(|| {
+        self.read_timed(answer).map(|(_, decisions)| decisions)
+    }
+
+    /// The same, and the time by the server's clock that it decided at.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn read_timed(
+        &self,
+        answer: &[u8],
+    ) -> Result<(Timestamp, Vec<Result<Decision, Error>>), Error> {
+        let read = answer::read(&self.calls, answer).ok_or_else(|| {
             Error::new(
                 ErrorKind::Protocol,
                 format!("the script answered {} bytes that make no sense", answer.len()),
             )
-        })
+        });
+        read.map(|(now, decisions)| (Timestamp::from_micros(now), decisions))
     }
 }
 

@@ -66,6 +66,17 @@ impl FixedWindow {
         (count > 0).then_some(State { count, ..state })
     }
 
+    /// Takes back what a take of `cost` at `at` has left: all of it, in the window it was made in.
+    /// `false` if that is over, and nothing changes.
+    pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
+        let its_window = |it: &State| at < it.ends && it.ends - at <= self.window;
+        let Some(current) = current(*state, now).filter(its_window) else {
+            return false;
+        };
+        *state = self.give_back(Some(current), cost, now);
+        true
+    }
+
     /// How much is left of the current window, and when it ends.
     #[must_use]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {

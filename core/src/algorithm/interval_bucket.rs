@@ -59,6 +59,28 @@ impl IntervalBucket {
         (debt > 0).then_some(State { debt, ..state })
     }
 
+    /// Takes back what a take of `cost` at `at` has left. `false` if nothing is, and nothing changes.
+    ///
+    /// As with continuous refill, what came back since is taken to be of this cost. Refills are a
+    /// period apart at least, and the last came no later than the current period began.
+    pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
+        let Some(State { anchor, debt }) = self.at(*state, now) else {
+            return false;
+        };
+        // What was taken at `at` left no older period.
+        if at.saturating_sub(anchor) >= self.period {
+            return false;
+        }
+        let refills = anchor.saturating_sub(at).div_ceil(self.period);
+        let left = cost.saturating_sub(refills.saturating_mul(self.refill));
+        if left == 0 {
+            return false;
+        }
+        let debt = debt.saturating_sub(left);
+        *state = (debt > 0).then_some(State { anchor, debt });
+        true
+    }
+
     /// How many tokens there are, and when the bucket is full.
     #[must_use]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {

@@ -8,9 +8,9 @@
 //! | [`token_bucket`] | `debt(t) + c ≤ B`, the debt shrinking continuously (also GCRA) |
 //! | [`interval_bucket`] | `debt(t) + c ≤ B`, the debt shrinking once per period |
 //!
-//! Each has the same five functions: `wait` (zero means admitted, and is the only place that
-//! decides), `take`, `give_back`, `level`, and `recovers_at`, the time from which the state is
-//! indistinguishable from none. Times are microseconds since 1970. None reads a clock, allocates
+//! Each has the same six functions: `wait` (zero means admitted, and is the only place that
+//! decides), `take`, `give_back`, `take_back` (which undoes one take, and nothing else), `level`, and
+//! `recovers_at`, the time from which the state is indistinguishable from none. Times are microseconds since 1970. None reads a clock, allocates
 //! (but for the log, which grows), or panics, whatever the state: a state may come from elsewhere.
 //!
 //! **A clock that steps back.** Each state remembers the latest time (or window) it was written

@@ -73,6 +73,26 @@ impl SlidingCounter {
         (previous > 0 || current > 0).then_some(State { ends, previous, current })
     }
 
+    /// Takes back what a take of `cost` at `at` has left, in whichever of the two windows that lies.
+    /// `false` if it lies in neither, or nothing is taken there, and nothing changes.
+    ///
+    /// A clock behind the current window takes from that one, and what is taken back then is of the
+    /// window before, if anything: it counts for less, and for a shorter time.
+    pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
+        let Some(State { ends, previous, current }) = self.roll(*state, now) else {
+            return false;
+        };
+        let before_the_end = ends.checked_sub(at).filter(|&span| span > 0);
+        let (previous, current) = match before_the_end.map(|span| (span - 1) / self.span()) {
+            Some(0) if current > 0 => (previous, current.saturating_sub(cost)),
+            Some(1) if previous > 0 => (previous.saturating_sub(cost), current),
+            _ => return false,
+        };
+        let is_left = previous > 0 || current > 0;
+        *state = is_left.then_some(State { ends, previous, current });
+        true
+    }
+
     /// How much would be admitted now, and when both windows are past.
     #[must_use]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {

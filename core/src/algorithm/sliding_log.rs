@@ -14,6 +14,10 @@ use std::collections::VecDeque;
 use super::Level;
 use crate::time::Wait;
 
+/// The newest records, among which that of a take is looked for that is to be undone: as the totals of
+/// all behind it change, what that may cost has to be bounded.
+pub const MAX_UNDO: usize = 128;
+
 /// The numbers of a sliding log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
@@ -90,6 +94,33 @@ impl SlidingLog {
             }
             rest -= own;
         }
+    }
+
+    /// Takes back what a take of `cost` at `at` has left: in the record of that time, if it still
+    /// counts and is one of the newest [`MAX_UNDO`]. `false` if it is not, and nothing changes.
+    /// Nothing may be left: see [`State::is_empty`].
+    ///
+    /// A clock behind the newest record takes into that one. If there is a record of `at` as well, what
+    /// is taken back is of that, which counts for a shorter time.
+    pub fn take_back(&self, state: &mut State, cost: u64, at: u64, now: u64) -> bool {
+        let stamp = self.stamp(at);
+        let first = self.first_counted(state, now).max(state.len().saturating_sub(MAX_UNDO));
+        let Some(place) =
+            state.records.binary_search_by_key(&stamp, |r| r.stamp).ok().filter(|&it| it >= first)
+        else {
+            return false;
+        };
+        let all = state.len();
+        self.drop_expired(state, now);
+        let place = place - (all - state.len());
+        let own = state.total_before(place + 1).wrapping_sub(state.total_before(place));
+        for record in state.records.range_mut(place..) {
+            record.total = record.total.wrapping_sub(own.min(cost));
+        }
+        if own <= cost {
+            state.records.remove(place);
+        }
+        true
     }
 
     /// How much would be admitted now, and when the newest record expires.

@@ -67,6 +67,28 @@ impl TokenBucket {
         (debt > 0).then_some(State { debt, ..state })
     }
 
+    /// Takes back what a take of `cost` at `at` has left. `false` if nothing is, and nothing changes.
+    ///
+    /// Without the take the bucket might have been full all the time since, and what came back since
+    /// would have been lost. So that much of the cost is taken to have come back already.
+    pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
+        let Some(State { time, debt }) = self.at(*state, now) else {
+            return false;
+        };
+        // The state's clock, which may be ahead of `now`. What was taken at `at` left no older one.
+        let Some(since) = self.ticks_up(time).checked_sub(self.ticks(at)) else {
+            return false;
+        };
+        let taken = cost.saturating_mul(self.unit);
+        let left = taken.saturating_sub(since.saturating_mul(self.refill));
+        if left == 0 {
+            return false;
+        }
+        let debt = debt.saturating_sub(left);
+        *state = (debt > 0).then_some(State { time, debt });
+        true
+    }
+
     /// How many whole tokens there are, and when the bucket is full.
     #[must_use]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {

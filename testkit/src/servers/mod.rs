@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Redis`] | one server on a free port, which can be stopped, killed, paused and restarted |
 //! | [`Sentinel`] | a primary, its replicas and the sentinels that watch them |
+//! | [`Cluster`] | a Redis Cluster, whose nodes fail over, come and go, and hand each other slots |
 //! | [`Program`] | any other server program |
 //! | [`Proxy`] | a TCP proxy that delays, cuts, swallows and refuses |
 //!
@@ -16,6 +17,7 @@
 //! end of a pipe notices and does it.
 
 mod binary;
+mod cluster;
 mod error;
 mod port;
 mod program;
@@ -27,6 +29,7 @@ mod wait;
 mod watchdog;
 
 pub use binary::Version;
+pub use cluster::{Cluster, ClusterBuilder};
 pub use error::Error;
 pub use port::free_port;
 pub use program::Program;

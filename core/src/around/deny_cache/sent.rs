@@ -76,7 +76,8 @@ impl Drop for Sent<'_> {
 fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
     match (call.operation, answer) {
         (Operation::Peek, _) => Effect::None,
-        (Operation::Refund | Operation::Reset | Operation::Block { .. }, _) => Effect::Changed,
+        (Operation::Refund | Operation::Undo { .. }, _) => Effect::Changed,
+        (Operation::Reset | Operation::Block { .. }, _) => Effect::Changed,
         (_, Err(error)) if error.kind().is_surely_not_charged() => Effect::None,
         (_, Err(_)) => Effect::Changed,
         // The store itself may have done anything.

@@ -98,7 +98,8 @@ impl<'a> Failed<'a> {
     fn is_decided(&self) -> bool {
         match self.call.operation {
             Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
-            Operation::Refund | Operation::Reset | Operation::Block { .. } => false,
+            Operation::Refund | Operation::Undo { .. } => false,
+            Operation::Reset | Operation::Block { .. } => false,
         }
     }
 

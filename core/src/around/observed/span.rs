@@ -87,6 +87,7 @@ fn word_of(operation: Operation) -> &'static str {
         Operation::Acquire => "acquire",
         Operation::Peek => "peek",
         Operation::Refund => "refund",
+        Operation::Undo { .. } => "undo",
         Operation::Reserve { .. } => "reserve",
         Operation::Reset => "reset",
         Operation::Block { .. } => "block",

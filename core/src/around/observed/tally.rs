@@ -12,8 +12,9 @@ use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operatio
 
 /// The words for operations, in the order of [`row_of`]; the last is that of batches, of which only the
 /// time is taken: their calls are counted one by one.
-const OPERATIONS: [&str; 7] = ["acquire", "peek", "refund", "reserve", "reset", "block", "batch"];
-const BATCH: usize = 6;
+const OPERATIONS: [&str; 8] =
+    ["acquire", "peek", "refund", "undo", "reserve", "reset", "block", "batch"];
+const BATCH: usize = 7;
 
 /// The words for what comes of a call.
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
@@ -163,9 +164,10 @@ fn row_of(operation: Operation) -> usize {
         Operation::Acquire => 0,
         Operation::Peek => 1,
         Operation::Refund => 2,
-        Operation::Reserve { .. } => 3,
-        Operation::Reset => 4,
-        Operation::Block { .. } => 5,
+        Operation::Undo { .. } => 3,
+        Operation::Reserve { .. } => 4,
+        Operation::Reset => 5,
+        Operation::Block { .. } => 6,
     }
 }
 

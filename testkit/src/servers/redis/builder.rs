@@ -88,6 +88,20 @@ impl RedisBuilder {
         Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
     }
 
+    pub(in crate::servers) fn binary_asked_for(&self) -> Option<&Path> {
+        self.binary.as_deref()
+    }
+
+    /// The value of a setting, if it was given.
+    pub(in crate::servers) fn setting(&self, wanted: &str) -> Option<&str> {
+        let last = self.lines.iter().rfind(|(name, _)| name == wanted);
+        last.map(|(_, value)| value.as_str())
+    }
+
+    pub(in crate::servers) fn is_encrypted(&self) -> bool {
+        self.access.encrypted
+    }
+
     pub(in crate::servers) fn password_of_default(&self) -> Option<&str> {
         self.access.password.as_deref()
     }

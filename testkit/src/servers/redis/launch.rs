@@ -13,7 +13,7 @@ use crate::servers::{Client, Error, eventually};
 const PORTS: u8 = 10;
 
 /// Why a server did not start.
-enum Refusal {
+pub(in crate::servers) enum Refusal {
     /// Somebody else listens on its port.
     PortTaken(Error),
     Other(Error),
@@ -48,7 +48,10 @@ impl Redis {
     }
 
     /// A server that is ready to start.
-    fn prepare(builder: &RedisBuilder, binary: &Binary) -> Result<Self, Error> {
+    pub(in crate::servers) fn prepare(
+        builder: &RedisBuilder,
+        binary: &Binary,
+    ) -> Result<Self, Error> {
         let dir = tempfile::Builder::new().prefix("tidegate-").tempdir();
         let dir = dir.map_err(|error| Error::io("cannot make a directory for a server", error))?;
         let port = builder.fixed_port().map_or_else(free_port, Ok)?;
@@ -101,7 +104,7 @@ impl Redis {
     }
 
     /// Starts the process, and waits until it answers or ends.
-    async fn run(&self) -> Result<(), Refusal> {
+    pub(in crate::servers) async fn run(&self) -> Result<(), Refusal> {
         let start = self.process.log_len();
         self.process.start().map_err(Refusal::Other)?;
         let outcome =

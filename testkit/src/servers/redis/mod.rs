@@ -4,11 +4,12 @@ mod access;
 mod builder;
 mod launch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use access::Access;
 pub use builder::RedisBuilder;
+pub(super) use launch::Refusal;
 
 use super::watchdog::{State, Watchdog};
 use super::{Client, Error, Reply, Version, eventually};
@@ -85,6 +86,11 @@ impl Redis {
         self.process.dir().join("redis.sock")
     }
 
+    /// The directory that it runs in.
+    pub(in crate::servers) fn dir(&self) -> &Path {
+        self.process.dir()
+    }
+
     /// The program that runs, and its version.
     pub fn version(&self) -> &Version {
         &self.version
@@ -96,6 +102,11 @@ impl Redis {
             State::Running(pid) | State::Paused(pid) => Some(pid),
             State::Idle | State::Exited => None,
         }
+    }
+
+    /// Whether it runs and is not held.
+    pub(in crate::servers) fn is_awake(&self) -> bool {
+        matches!(self.process.state(), State::Running(_))
     }
 
     /// What it has written to its log.

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, ServerErrorKind};
-use tidegate_core::Error;
+use tidegate_core::{Error, Timestamp};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use crate::error;
-use crate::source::Source;
+use super::error;
+use super::source::Source;
 
 /// One multiplexed connection, shared by all callers.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     source: Arc<Source>,
     live: Mutex<Option<Live>>,
     /// Held while connecting: everybody who needs the connection waits for one attempt.
@@ -24,7 +24,7 @@ pub(crate) struct Link {
 
 /// A connection that was good when it was last used.
 #[derive(Debug, Clone)]
-pub(crate) struct Live {
+pub struct Live {
     connection: MultiplexedConnection,
     since: Instant,
     /// How many calls in a row have had no answer in time.
@@ -52,7 +52,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LEAST_LIFE: Duration = Duration::from_millis(200);
 
 impl Link {
-    pub(crate) fn new(source: Arc<Source>) -> Self {
+    /// A connection to be made when it is needed.
+    #[must_use]
+    pub fn new(source: Arc<Source>) -> Self {
         Self { source, live: Mutex::new(None), last_failure: AsyncMutex::new(None) }
     }
 
@@ -61,7 +63,7 @@ impl Link {
     /// # Errors
     ///
     /// If there is none and none could be made just now, or a moment ago. Nothing was sent then.
-    pub(crate) async fn connection(&self) -> Result<Live, Error> {
+    pub async fn connection(&self) -> Result<Live, Error> {
         if let Some(live) = self.live().clone() {
             return Ok(live);
         }
@@ -92,7 +94,11 @@ impl Link {
     }
 
     /// Sends one command on a connection, once, and takes note of what its answer says about it.
-    pub(crate) async fn send<T: FromRedisValue>(
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses it, or does not answer, or not as expected.
+    pub async fn send<T: FromRedisValue>(
         &self,
         live: &mut Live,
         command: &Cmd,
@@ -102,8 +108,12 @@ impl Link {
         answer
     }
 
-    /// Sends several commands on a connection, once.
-    pub(crate) async fn send_all<T: FromRedisValue>(
+    /// Sends several commands on a connection, once, in one write.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub async fn send_all<T: FromRedisValue>(
         &self,
         live: &mut Live,
         commands: &Pipeline,
@@ -111,6 +121,20 @@ impl Link {
         let answer = commands.query_async(&mut live.connection).await;
         self.note(live, answer.as_ref().err());
         answer
+    }
+
+    /// The time by the server's clock.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached, or does not tell.
+    pub async fn time(&self) -> Result<Timestamp, Error> {
+        let mut live = self.connection().await?;
+        let (seconds, micros): (u64, u64) = self
+            .send(&mut live, &Cmd::new().arg("TIME").to_owned())
+            .await
+            .map_err(error::of_call)?;
+        Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
     }
 
     fn note(&self, live: &Live, error: Option<&RedisError>) {
@@ -142,6 +166,7 @@ impl Link {
 }
 
 /// Whether the server does not know the script: then nothing has been done.
-pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
+#[must_use]
+pub fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ServerErrorKind::NoScript.into()
 }

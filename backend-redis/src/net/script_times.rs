@@ -1,7 +1,7 @@
 //! How long script calls take. Without the feature `metrics` nobody looks at the clock.
 
 #[cfg(feature = "metrics")]
-pub(crate) use told::ScriptTimes;
+pub use told::ScriptTimes;
 
 #[cfg(feature = "metrics")]
 mod told {
@@ -15,11 +15,11 @@ mod told {
 
     /// The histograms of one store, looked up at its first script call.
     #[derive(Debug, Default)]
-    pub(crate) struct ScriptTimes(OnceLock<[Histogram; Script::NAMES.len()]>);
+    pub struct ScriptTimes(OnceLock<[Histogram; Script::NAMES.len()]>);
 
     impl ScriptTimes {
         /// Takes the time of one round trip, however it ends.
-        pub(crate) async fn of<T>(&self, script: &Script, call: impl Future<Output = T>) -> T {
+        pub async fn of<T>(&self, script: &Script, call: impl Future<Output = T>) -> T {
             let started = Instant::now();
             let answer = call.await;
             let histograms = self.0.get_or_init(|| {
@@ -37,12 +37,13 @@ mod told {
 
 /// Takes no times.
 #[cfg(not(feature = "metrics"))]
-#[derive(Debug, Default)]
-pub(crate) struct ScriptTimes;
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ScriptTimes;
 
 #[cfg(not(feature = "metrics"))]
 impl ScriptTimes {
-    pub(crate) async fn of<T>(
+    /// The answer of the call.
+    pub async fn of<T>(
         &self,
         _: &crate::wire::scripts::Script,
         call: impl Future<Output = T>,

@@ -4,12 +4,14 @@ use redis::{ErrorKind as RedisKind, RedisError};
 use tidegate_core::{Error, ErrorKind};
 
 /// The error of a call.
-pub(crate) fn of_call(error: RedisError) -> Error {
+#[must_use]
+pub fn of_call(error: RedisError) -> Error {
     Error::new(kind_of(&error), format!("Redis: {error}")).with_source(error)
 }
 
 /// The error of an attempt to connect: nothing has been sent.
-pub(crate) fn of_connecting(error: &RedisError) -> Error {
+#[must_use]
+pub fn of_connecting(error: &RedisError) -> Error {
     let kind = match kind_of(error) {
         kind @ (ErrorKind::Busy | ErrorKind::UnsupportedServer) => kind,
         _ => ErrorKind::Unavailable,
@@ -67,6 +69,7 @@ fn kind_of_text(detail: &str) -> ErrorKind {
         "non deterministic",
         "nonexistent global variable",
         "user executing the script can't",
+        "cluster support disabled",
     ];
     if lacks.iter().any(|text| detail.contains(text)) {
         return ErrorKind::UnsupportedServer;

@@ -11,20 +11,35 @@ use tokio::time::timeout;
 
 /// Where to connect to, and how long that and an answer may take.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) target: Target,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) response_timeout: Duration,
+pub struct Source {
+    /// The server.
+    pub target: Target,
+    /// How long connecting may take, asking the Sentinels included.
+    pub connect_timeout: Duration,
+    /// How long to wait for an answer.
+    pub response_timeout: Duration,
 }
 
-pub(crate) enum Target {
+/// Where to connect to.
+pub enum Target {
+    /// This server.
     Server(Client),
-    Sentinel { group: Mutex<SentinelClient>, primary: String },
+    /// Whichever server the Sentinels say is the primary.
+    Sentinel {
+        /// What asks them.
+        group: Mutex<SentinelClient>,
+        /// The name of the group.
+        primary: String,
+    },
 }
 
 impl Source {
     /// A new connection, to what is the primary now.
-    pub(crate) async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+    ///
+    /// # Errors
+    ///
+    /// If there is none in time.
+    pub async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));

@@ -1,0 +1,72 @@
+//! How a cluster is set up.
+
+use super::Cluster;
+use super::form::{self, Plan};
+use super::launch::Launcher;
+use crate::servers::{Error, Redis, RedisBuilder};
+
+/// The choices for a cluster that is about to start.
+///
+/// ```no_run
+/// use tidegate_testkit::servers::Cluster;
+///
+/// # async fn start() {
+/// let cluster =
+///     Cluster::builder().replicas(1).config("cluster-node-timeout", "500").start().await.unwrap();
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ClusterBuilder {
+    node: RedisBuilder,
+    primaries: u16,
+    replicas: u16,
+}
+
+impl ClusterBuilder {
+    pub(super) fn new() -> Self {
+        Self { node: Redis::builder(), primaries: 3, replicas: 0 }
+    }
+
+    /// How each node is set up.
+    ///
+    /// Unless its settings say otherwise, a node is taken for dead after 1 s (`cluster-node-timeout`), and
+    /// the slots of those that live are served although others are not (`cluster-require-full-coverage`).
+    pub fn node(mut self, node: RedisBuilder) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// Adds a line to the configuration of each node, as [`RedisBuilder::config`] does.
+    pub fn config(mut self, name: &str, value: &str) -> Self {
+        self.node = self.node.config(name, value);
+        self
+    }
+
+    /// How many primaries there are, each with as many slots as the others: at least 1, and 3 by default.
+    /// With fewer than 3, none is replaced when it dies.
+    pub fn primaries(mut self, primaries: u16) -> Self {
+        self.primaries = primaries.max(1);
+        self
+    }
+
+    /// How many replicas each primary has: none by default.
+    pub fn replicas(mut self, replicas: u16) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Starts all of it, and returns when clients may come and a failover would succeed.
+    ///
+    /// # Errors
+    /// If a server does not start, or the cluster does not find itself.
+    pub async fn start(self) -> Result<Cluster, Error> {
+        let launcher = Launcher::new(self.node)?;
+        let plan = Plan::new(self.primaries, self.replicas);
+        let nodes = launcher.launch(|places| plan.tables(places), plan.nodes()).await?;
+        let cluster = Cluster { launcher, nodes };
+        form::promote(&cluster, &plan).await?;
+        cluster.wait_until_ok().await?;
+        Ok(cluster)
+    }
+}

@@ -1,0 +1,78 @@
+//! Nodes that come and go.
+
+use super::form::{self, END, replica, stand_in};
+use super::launch::{Place, random_id};
+use super::moving::id_of;
+use super::view::View;
+use super::{Cluster, PATIENCE};
+use crate::servers::{Error, eventually};
+
+impl Cluster {
+    /// Starts one more node, a primary without slots, and returns its number when it serves and all nodes
+    /// know it.
+    ///
+    /// # Errors
+    /// If it does not start, or the cluster is not well.
+    pub async fn add_node(&mut self) -> Result<usize, Error> {
+        let stand_in = random_id();
+        let table = self.table_without_me().await?;
+        let tables =
+            |places: &[Place]| places.iter().map(|it| joined(&table, it, &stand_in)).collect();
+        let new = self.launcher.launch(tables, 1).await?;
+        // As in the beginning, so that it need not wait for 2 s.
+        for node in &new {
+            form::is_ready(node, &self.nodes).await?;
+            node.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
+            form::forget(node, std::slice::from_ref(&stand_in)).await?;
+            let own = View::of(node).await?;
+            let bus = own.myself().map(|own| own.bus.to_string()).unwrap_or_default();
+            for (_, other) in self.awake() {
+                let port = node.port().to_string();
+                other.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+            }
+        }
+        self.launcher.settle(&new).await?;
+        self.nodes.extend(new);
+        self.wait_until_ok().await?;
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// Has all others forget a node, and kills it. It keeps its number.
+    ///
+    /// # Errors
+    /// If it has slots, or a node refuses.
+    pub async fn remove_node(&self, number: usize) -> Result<(), Error> {
+        let node = self.node(number);
+        if !self.slots_of(number).await?.is_empty() {
+            return Err(Error::new(format!("node {number} still has slots")));
+        }
+        let id = [id_of(node).await?];
+        for (_, other) in self.awake().filter(|&(other, _)| other != number) {
+            form::forget(other, &id).await?;
+        }
+        node.kill().await?;
+        let is_forgotten = async || {
+            let views = self.views().await;
+            views.iter().all(|view| view.member(&id[0]).is_none()).then_some(())
+        };
+        eventually(PATIENCE, "the node to be forgotten", is_forgotten).await
+    }
+
+    /// The list of nodes as a node that is none of them would keep it.
+    async fn table_without_me(&self) -> Result<String, Error> {
+        let (_, node) =
+            self.awake().next().ok_or_else(|| Error::new("no node of the cluster runs"))?;
+        let text = node.command(&["CLUSTER", "NODES"]).await?.text();
+        let line = |line: &str| {
+            // What is in brackets concerns that node alone: slots that it is moving.
+            let words: Vec<_> = line.split(' ').filter(|word| !word.starts_with('[')).collect();
+            words.join(" ").replace("myself,", "") + "\n"
+        };
+        Ok(text.lines().filter(|text| !text.is_empty()).map(line).collect())
+    }
+}
+
+/// The list of nodes with one more, which is to serve at once.
+fn joined(table: &str, place: &Place, primary: &str) -> String {
+    [table, &replica(place, primary, true), &stand_in(primary, ""), END].concat()
+}

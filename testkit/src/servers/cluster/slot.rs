@@ -1,0 +1,27 @@
+//! Which slot a key is in.
+
+/// How many slots a cluster has.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// The slot of a key: of what stands between its first brace and the next closing one, if anything does,
+/// and of the whole key otherwise.
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    crc16(tag(key).unwrap_or(key)) % SLOTS
+}
+
+fn tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|&byte| byte == b'{')?;
+    let rest = key.get(open + 1..)?;
+    let close = rest.iter().position(|&byte| byte == b'}')?;
+    rest.get(..close).filter(|tag| !tag.is_empty())
+}
+
+/// The CRC of XMODEM, bit by bit: the slow and obvious way.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 { shifted } else { shifted ^ 0x1021 }
+        })
+    })
+}

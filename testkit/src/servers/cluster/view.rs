@@ -1,0 +1,139 @@
+//! What one node knows of the cluster.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use crate::servers::{Error, Redis};
+
+/// What a node says that the cluster looks like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct View(Vec<Member>);
+
+/// One node, as seen by a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) id: String,
+    pub(super) port: u16,
+    /// Where its cluster bus listens.
+    pub(super) bus: u16,
+    flags: Vec<String>,
+    /// The primary that it is a replica of.
+    pub(super) primary: Option<String>,
+    /// How recent its claim to its slots is.
+    pub(super) epoch: u64,
+    is_linked: bool,
+    pub(super) slots: Vec<RangeInclusive<u16>>,
+}
+
+impl View {
+    /// Asks a node.
+    pub(super) async fn of(node: &Redis) -> Result<Self, Error> {
+        let text = node.command(&["CLUSTER", "NODES"]).await?.text();
+        Self::parse(&text).ok_or_else(|| Error::new(format!("no list of nodes: {text:?}")))
+    }
+
+    /// Reads lines such as `ID 127.0.0.1:7000@17000 master - 0 0 1 connected 0-99 200 [300->-ID]`.
+    fn parse(text: &str) -> Option<Self> {
+        text.lines()
+            .filter(|line| !line.is_empty())
+            .map(Member::parse)
+            .collect::<Option<_>>()
+            .map(Self)
+    }
+
+    pub(super) fn members(&self) -> &[Member] {
+        &self.0
+    }
+
+    pub(super) fn member(&self, id: &str) -> Option<&Member> {
+        self.0.iter().find(|member| member.id == id)
+    }
+
+    /// The node that gave this view.
+    pub(super) fn myself(&self) -> Option<&Member> {
+        self.0.iter().find(|member| member.is("myself"))
+    }
+
+    pub(super) fn at_port(&self, port: u16) -> Option<&Member> {
+        self.0.iter().find(|member| member.port == port && !member.is("handshake"))
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<&Member> {
+        self.0.iter().find(|member| member.slots.iter().any(|range| range.contains(&slot)))
+    }
+
+    /// Who has which slots, and by which epoch.
+    pub(super) fn claims(&self) -> BTreeMap<&str, (u64, &[RangeInclusive<u16>])> {
+        let owners = self.0.iter().filter(|member| !member.slots.is_empty());
+        owners.map(|owner| (owner.id.as_str(), (owner.epoch, owner.slots.as_slice()))).collect()
+    }
+}
+
+impl Member {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let mut next = || words.next();
+        let (id, address, flags, primary) = (next()?, next()?, next()?, next()?);
+        let (_ping, _pong, epoch, link) = (next()?, next()?, next()?, next()?);
+        // Behind the address may stand a name: `127.0.0.1:7000@17000,name`.
+        let (port, bus) = address.split(',').next()?.rsplit_once(':')?.1.split_once('@')?;
+        Some(Self {
+            id: id.to_owned(),
+            port: port.parse().ok()?,
+            bus: bus.parse().ok()?,
+            flags: flags.split(',').map(str::to_owned).collect(),
+            primary: (primary != "-").then(|| primary.to_owned()),
+            epoch: epoch.parse().ok()?,
+            is_linked: link == "connected",
+            // In brackets stand the slots that are being moved.
+            slots: words.filter(|word| !word.starts_with('[')).map(range).collect::<Option<_>>()?,
+        })
+    }
+
+    pub(super) fn is(&self, flag: &str) -> bool {
+        self.flags.iter().any(|own| own == flag)
+    }
+
+    /// Whether it is thought to be there: connected, and neither dead nor about to be.
+    pub(super) fn is_well(&self) -> bool {
+        let is_doubtful = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| self.is(flag));
+        !is_doubtful && (self.is_linked || self.is("myself"))
+    }
+
+    pub(super) fn is_primary(&self) -> bool {
+        self.is("master")
+    }
+}
+
+/// Reads `5` or `5-9`.
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some(first.parse().ok()?..=last.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_nodes_is_read() {
+        let view = View::parse(
+            "aa 127.0.0.1:7000@17000,name,shard-id=x myself,master - 0 0 3 connected 0-99 200 [300->-bb]\n\
+             bb 127.0.0.1:7001@17001 master,fail? - 0 0 2 disconnected 100-199\n\
+             cc :0@0 slave,noaddr aa 0 0 3 connected\n",
+        )
+        .unwrap();
+        let [aa, bb, cc] = view.members() else { panic!("{view:?}") };
+        assert_eq!((aa.port, aa.bus, aa.epoch, aa.primary.as_deref()), (7000, 17_000, 3, None));
+        assert_eq!(aa.slots, [0..=99, 200..=200]);
+        assert_eq!(cc.primary.as_deref(), Some("aa"));
+        assert_eq!([aa, bb, cc].map(Member::is_well), [true, false, false]);
+        assert_eq!([aa, bb, cc].map(Member::is_primary), [true, true, false]);
+        assert_eq!(view.myself(), Some(aa));
+        assert_eq!(view.owner(150), Some(bb));
+        assert_eq!(view.owner(300), None);
+        assert_eq!(view.at_port(7001), view.member("bb"));
+        assert_eq!(view.claims().into_keys().collect::<Vec<_>>(), ["aa", "bb"]);
+        assert_eq!(View::parse("ERR no"), None);
+    }
+}
