@@ -42,7 +42,8 @@ impl<'a> Asked<'a> {
 
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
-        matches!(self.operation, Operation::Refund | Operation::Reset | Operation::Block { .. })
+        use Operation::{Block, Refund, Reset, Undo};
+        matches!(self.operation, Refund | Undo { .. } | Reset | Block { .. })
     }
 
     /// Of what is told of each of `charges`, what concerns each charge of the call.

@@ -247,13 +247,16 @@ const PEEK: u8 = 2;
 const REFUND: u8 = 3;
 const RESET: u8 = 4;
 const BLOCK: u8 = 5;
+const UNDO: u8 = 6;
 
-/// What a script calls the operation, and its span: the longest wait, or the length of a block.
+/// What a script calls the operation, and its span: the longest wait, the length of a block, or (from
+/// 1970 on) when was taken what is to be undone.
 fn what(operation: Operation) -> (u8, u64) {
     match operation {
         Operation::Acquire => (ACQUIRE, 0),
         Operation::Reserve { max_wait } => (ACQUIRE, micros(max_wait, 0)),
         Operation::Refund => (REFUND, 0),
+        Operation::Undo { at } => (UNDO, at.as_micros()),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
         // What is asked only looks.
