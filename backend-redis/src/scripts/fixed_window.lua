@@ -21,7 +21,8 @@ if writes then -- take
     local into_window = start == FIXED_ANCHORED and 0 or (now + phase) % window
     ends = now + window - into_window
   end
-elseif does == REFUND then -- give_back
+elseif does == REFUND -- give_back
+  or does == UNDO and max_wait < ends and ends - max_wait <= window then -- take_back
   count = count - cost
   writes = count > 0
   if not writes then ends, count, after = 0, 0, false end

@@ -35,6 +35,17 @@ elseif does == REFUND then -- give_back
   debt = debt - cost
   writes = debt > 0
   if not writes then anchor, debt, after = 0, 0, false end
+elseif does == UNDO and was_there then -- take_back
+  local taken_at = max_wait
+  local since = math.max(anchor - taken_at, 0)
+  -- What came back since is taken to be of this cost.
+  local left = cost - (since + -since % period) / period * refill
+  writes = taken_at - anchor < period and left > 0
+  if writes and left >= debt then
+    writes, anchor, debt, after = false, 0, 0, false
+  elseif writes then
+    debt = debt - left
+  end
 end
 if writes then
   lives_until = anchor + (debt + -debt % refill) / refill * period

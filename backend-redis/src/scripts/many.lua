@@ -1,7 +1,7 @@
 -- Any number of calls, each of any number of charges by any rules, one call after the other.
 --
--- KEYS: each key once. ARGV[1], for each call: what to do, number of charges, longest wait or length
--- of a block; then for each charge, no two of one key: number of the key, rule, whether it is a
+-- KEYS: each key once. ARGV[1], for each call: what to do, number of charges, longest wait, length of a
+-- block or time of what is undone; then for each charge, no two of one key: number of the key, rule, whether it is a
 -- shadow, cost, penalty, four numbers of the rule.
 -- Answer: VERDICTS, now; for each call the value that was written, if that says all; else 0 (or the
 -- place of the first charge whose key is not ours), and for each charge: outcome, until when it is
@@ -82,10 +82,10 @@ local function block(k, blocked_until)
   put(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
 end
 
--- Gives back, to what is there.
-local function refund(k, rule, cost, p1, p2, p3, p4)
+-- Refunds, or undoes what was taken at a time.
+local function give_back(does, k, rule, cost, taken_at, p1, p2, p3, p4)
   local _, _, _, _, after, lives_until, plan =
-    RULES[rule](values[k], kinds[k], cost, REFUND, 0, p1, p2, p3, p4, KEYS[k], lists[k])
+    RULES[rule](values[k], kinds[k], cost, does, taken_at, p1, p2, p3, p4, KEYS[k], lists[k])
   local blocked_until = blocks[k] > now and blocks[k] or 0
   if after then
     put(k, after, after:byte(), blocked_until, lives_until, plan)
@@ -143,7 +143,7 @@ local function settle(count, charges, allowed)
   end
 end
 
--- Refunds, resets or blocks; what is left to say is what a peek of no cost says.
+-- Refunds, undoes, resets or blocks; what is left to say is what a peek of no cost says.
 local function maintain(does, count, span, charges)
   for place = 1, count do
     local k, rule, _, cost, _, p1, p2, p3, p4 = charge(charges, place)
@@ -151,8 +151,9 @@ local function maintain(does, count, span, charges)
       if span > 0 or values[k] then block(k, span > 0 and now + span or 0) end
     elseif values[k] and does == RESET then
       remove(k)
-    elseif values[k] and cost > 0 then
-      refund(k, rule, cost, p1, p2, p3, p4)
+    elseif values[k] and cost > 0 and (does == REFUND or cost <= p1) then
+      -- What is above the limit was never taken: there is nothing to undo.
+      give_back(does, k, rule, cost, span, p1, p2, p3, p4)
     end
     local admits
     admits, firsts[place], seconds[place], thirds[place] =

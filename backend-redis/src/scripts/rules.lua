@@ -1,5 +1,5 @@
 -- All rules. A rule is asked about what lies under a key, a cost, and what to do (acquire, peek,
--- refund), with its four numbers. It says whether it admits (`nil`: what lies there is broken), three
+-- refund; undo, which brings the time of the take as `max_wait`), with its four numbers. It says whether it admits (`nil`: what lies there is broken), three
 -- numbers of the state as it is then, what is to be written (`nil`: nothing; `false`: the state is
 -- gone), until when that is to live, what has to be done to a list, and whether a key lives long
 -- enough already.

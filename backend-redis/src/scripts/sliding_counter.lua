@@ -38,6 +38,15 @@ elseif does == REFUND then -- give_back
   current = math.max(current - cost, 0)
   writes = previous > 0 or current > 0
   if not writes then ends, after = 0, false end
+elseif does == UNDO and max_wait < ends then -- take_back
+  local taken_at, before = max_wait, previous + current
+  if taken_at >= ends - span then
+    current = math.max(current - cost, 0)
+  elseif taken_at >= ends - 2 * span then
+    previous = math.max(previous - cost, 0)
+  end
+  writes = previous + current < before
+  if writes and previous + current == 0 then writes, ends, after = false, 0, false end
 end
 if writes then
   after = pack('<BI7I7I7I7', COUNTER, span, ends, previous, current)

@@ -110,6 +110,8 @@ elseif does == REFUND then
     if total < 0 then total = gone + sum end
     if first_stamp == newest then first_total = total end
   end
+elseif does == UNDO then -- take_back
+  --> log_take_back.lua
 elseif not admits and cost <= limit then
   -- What has to go before there is room: mostly the first.
   local too_much = sum + cost - limit

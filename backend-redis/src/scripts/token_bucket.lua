@@ -40,6 +40,17 @@ elseif does == REFUND then -- give_back
   debt = debt - cost * unit
   writes = debt > 0
   if not writes then time, debt, after = 0, 0, false end
+elseif does == UNDO and was_there then -- take_back
+  local taken_at = max_wait - max_wait % tick
+  local since = (time + -time % tick - taken_at) / tick
+  -- What came back since is taken to be of this cost.
+  local left = cost * unit - since * refill
+  writes = since >= 0 and left > 0
+  if writes and left >= debt then
+    writes, time, debt, after = false, 0, 0, false
+  elseif writes then
+    debt = debt - left
+  end
 end
 if writes then
   lives_until = time + -time % tick + (debt + -debt % refill) / refill * tick

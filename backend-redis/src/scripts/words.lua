@@ -10,6 +10,7 @@ PEEK = 2
 REFUND = 3
 RESET = 4
 BLOCK = 5
+UNDO = 6
 
 -- What comes of it.
 ALLOWED = 0
@@ -44,6 +45,11 @@ CHUNK = 14
 CHUNK_SIZE = 204
 LOG_FOOT = 51
 LOG_END = 65
+
+-- The newest records of a log, among which one is looked for that is to be undone; and how many elements
+-- before the last they may be in.
+MAX_UNDO = 128
+MAX_UNDO_SEALED = 10
 
 -- Records that have expired in a log that is a string before it is worth writing anew.
 FEW = 16

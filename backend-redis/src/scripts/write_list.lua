@@ -10,8 +10,9 @@ if not is_list then
   call('RPUSH', key, after)
 else
   if from > 0 or to >= 0 then call('LTRIM', key, from, to) end
-  call('LSET', key, '-1', chunk or after)
-  if chunk then call('RPUSH', key, after) end
+  call('LSET', key, '-1', chunks and chunks[1] or chunk or after)
+  for place = 2, chunks and #chunks or 0 do call('RPUSH', key, chunks[place]) end
+  if chunk or chunks then call('RPUSH', key, after) end
 end
 if not (kept and is_list and blocked_until == 0) then
   local ends, life = lives_until

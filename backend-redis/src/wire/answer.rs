@@ -5,30 +5,38 @@ use tidegate_core::algorithm::{
     Level, fixed_window, interval_bucket, sliding_counter, token_bucket,
 };
 use tidegate_core::policy::{Rule, Shape};
-use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Verdict, Wait};
+use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict, Wait};
 
 use super::asked::Asked;
 use super::bytes::Reader;
 
-/// The time that a script decided at, and what it says to each call.
-pub(super) type Read = (u64, Vec<Result<Decision, Error>>);
+/// What a script says to a call.
+#[derive(Debug)]
+pub struct Told {
+    /// The decision.
+    pub decision: Decision,
+    /// For each charge, when by its state's clock it was taken, if it was: what
+    /// [`Operation::Undo`] has to be told. A state's clock never goes back behind the time that the
+    /// state was last written at, as the server's may.
+    pub taken_at: SmallVec<[Timestamp; 4]>,
+}
 
 /// Reads an answer; `None` if it makes no sense.
-pub(super) fn read(calls: &[Asked<'_>], answer: &[u8]) -> Option<Read> {
+pub(super) fn read(calls: &[Asked<'_>], answer: &[u8]) -> Option<Vec<Result<Told, Error>>> {
     let mut reader = Reader(answer);
-    let read = if answer.first()? == &VERDICTS {
+    let told = if answer.first()? == &VERDICTS {
         reader.byte()?;
         let now = reader.number()?;
-        let decisions = calls.iter().map(|asked| read_call(asked, now, &mut reader));
-        (now, decisions.collect::<Option<_>>()?)
+        let told = calls.iter().map(|asked| read_call(asked, now, &mut reader));
+        told.collect::<Option<_>>()?
     } else {
         // One bucket's value, which is of now.
         let [asked] = calls else { return None };
         let said = Said::of_value(&mut reader)?;
         let now = said.numbers[0];
-        (now, vec![Ok(decide(asked, &[said], now)?)])
+        vec![Ok(decide(asked, &[said], now)?)]
     };
-    reader.0.is_empty().then_some(read)
+    reader.0.is_empty().then_some(told)
 }
 
 /// The first byte of an answer that is not a value.
@@ -41,7 +49,7 @@ fn read_call(
     asked: &Asked<'_>,
     now: u64,
     reader: &mut Reader<'_>,
-) -> Option<Result<Decision, Error>> {
+) -> Option<Result<Told, Error>> {
     if *reader.0.first()? >= LEAST_KIND {
         let said = Said::of_value(reader)?;
         return Some(Ok(decide(asked, &[said], now)?));
@@ -56,12 +64,13 @@ fn read_call(
     Some(Ok(decide(asked, &said, now)?))
 }
 
-fn decide(asked: &Asked<'_>, said: &[Said], now: u64) -> Option<Decision> {
+fn decide(asked: &Asked<'_>, said: &[Said], now: u64) -> Option<Told> {
     if said.len() != asked.charges.len() {
         return None;
     }
     let mut booked = 0;
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
+    let mut taken_at: SmallVec<[Timestamp; 4]> = SmallVec::new();
     for ((charge, cost), said) in asked.charges.iter().zip(said) {
         if !charge.policy.is_shadow() {
             booked = booked.max(said.numbers[2]);
@@ -69,11 +78,13 @@ fn decide(asked: &Asked<'_>, said: &[Said], now: u64) -> Option<Decision> {
         // These answer as a peek of no cost would.
         let cost = if asked.answers_as_a_peek() { 0 } else { *cost };
         verdicts.push(said.verdict(charge, cost, now)?);
+        taken_at.push(Timestamp::from_micros(said.clock_of_the_state(charge, now)));
     }
-    let decision = asked.answer(&verdicts);
+    let decision = Decision::new(asked.each(&verdicts));
+    let taken_at = asked.each(&taken_at).collect();
     let is_booked = matches!(asked.operation, Operation::Reserve { .. }) && decision.is_allowed();
     let wait = Duration::from_micros(if is_booked { booked } else { 0 });
-    Some(decision.booked_in(wait))
+    Some(Told { decision: decision.booked_in(wait), taken_at })
 }
 
 fn foreign_value(charge: &Charge<'_>) -> Error {
@@ -145,6 +156,19 @@ impl Said {
         let verdict = Verdict::new(self.outcome, charge.policy.limit(), remaining, retry, reset);
         let verdict = verdict.in_block(self.blocked_until.saturating_sub(now));
         Some(verdict.in_shadow(charge.policy.is_shadow()))
+    }
+
+    /// The time as the state sees it, which it was written at if it was.
+    fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
+        let [a, b, _] = self.numbers;
+        let written_at = match charge.policy.rule().shape() {
+            Shape::FixedWindow(_, window) | Shape::SlidingCounter(window) => {
+                a.saturating_sub(window)
+            }
+            Shape::SlidingLog(_, grain) => b.saturating_sub(grain),
+            _ => a,
+        };
+        now.max(written_at)
     }
 
     fn weigh(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {

@@ -42,16 +42,18 @@ impl<'a> Asked<'a> {
 
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
-        matches!(self.operation, Operation::Refund | Operation::Reset | Operation::Block { .. })
+        use Operation::{Block, Refund, Reset, Undo};
+        matches!(self.operation, Refund | Undo { .. } | Reset | Block { .. })
+    }
+
+    /// Of what is told of each of `charges`, what concerns each charge of the call.
+    pub(super) fn each<T: Copy>(&self, told: &[T]) -> impl Iterator<Item = T> {
+        let count = if self.places.is_empty() { told.len() } else { self.places.len() };
+        (0..count).filter_map(|n| told.get(self.places.get(n).copied().unwrap_or(n)).copied())
     }
 
     /// The decision, of one verdict for each of `charges`.
     pub(crate) fn answer(&self, verdicts: &[Verdict]) -> Decision {
-        match &self.places[..] {
-            [] => Decision::new(verdicts.iter().copied()),
-            places => {
-                Decision::new(places.iter().filter_map(|&place| verdicts.get(place).copied()))
-            }
-        }
+        Decision::new(self.each(verdicts))
     }
 }

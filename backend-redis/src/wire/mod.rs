@@ -11,6 +11,7 @@ mod numbers;
 mod request;
 pub mod scripts;
 
+pub use answer::Told;
 pub(crate) use asked::Asked;
 pub use key::Keys;
 pub use request::{Batch, Request};

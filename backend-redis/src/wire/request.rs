@@ -7,7 +7,7 @@ use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::policy::Shape;
 use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Timestamp};
 
-use super::answer;
+use super::answer::{self, Told};
 use super::asked::Asked;
 use super::bytes::put;
 use super::key::Keys;
@@ -130,25 +130,22 @@ impl<'a> Request<'a> {
     /// [`ErrorKind::Protocol`] if the answer makes no sense; per call,
     /// [`ErrorKind::ForeignValue`].
     pub fn read(&self, answer: &[u8]) -> Result<Vec<Result<Decision, Error>>, Error> {
-        self.read_timed(answer).map(|(_, decisions)| decisions)
+        let told = self.read_told(answer)?;
+        Ok(told.into_iter().map(|told| told.map(|told| told.decision)).collect())
     }
 
-    /// The same, and the time by the server's clock that it decided at.
+    /// The same, and when each charge was taken.
     ///
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub fn read_timed(
-        &self,
-        answer: &[u8],
-    ) -> Result<(Timestamp, Vec<Result<Decision, Error>>), Error> {
-        let read = answer::read(&self.calls, answer).ok_or_else(|| {
+    pub fn read_told(&self, answer: &[u8]) -> Result<Vec<Result<Told, Error>>, Error> {
+        answer::read(&self.calls, answer).ok_or_else(|| {
             Error::new(
                 ErrorKind::Protocol,
                 format!("the script answered {} bytes that make no sense", answer.len()),
             )
-        });
-        read.map(|(now, decisions)| (Timestamp::from_micros(now), decisions))
+        })
     }
 }
 
@@ -165,9 +162,9 @@ pub struct Batch<'a, 'k> {
 
 impl<'a, 'k> Batch<'a, 'k> {
     /// The most keys of a request: a script can hold no more than some thousands at once.
-    const MOST_KEYS: usize = 1024;
+    pub const MOST_KEYS: usize = 1024;
     /// The most bytes of keys in a request of several calls.
-    const MOST_BYTES: usize = 1 << 20;
+    pub const MOST_BYTES: usize = 1 << 20;
 
     /// An empty one.
     #[must_use]
@@ -250,13 +247,16 @@ const PEEK: u8 = 2;
 const REFUND: u8 = 3;
 const RESET: u8 = 4;
 const BLOCK: u8 = 5;
+const UNDO: u8 = 6;
 
-/// What a script calls the operation, and its span: the longest wait, or the length of a block.
+/// What a script calls the operation, and its span: the longest wait, the length of a block, or (from
+/// 1970 on) when was taken what is to be undone.
 fn what(operation: Operation) -> (u8, u64) {
     match operation {
         Operation::Acquire => (ACQUIRE, 0),
         Operation::Reserve { max_wait } => (ACQUIRE, micros(max_wait, 0)),
         Operation::Refund => (REFUND, 0),
+        Operation::Undo { at } => (UNDO, at.as_micros()),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
         // What is asked only looks.

@@ -85,6 +85,7 @@ fn part(name: &str) -> Option<&'static str> {
         "log_lengthen.lua" => include_str!("../scripts/log_lengthen.lua"),
         "log_shorten.lua" => include_str!("../scripts/log_shorten.lua"),
         "log_whole.lua" => include_str!("../scripts/log_whole.lua"),
+        "log_take_back.lua" => include_str!("../scripts/log_take_back.lua"),
         "log_search.lua" => include_str!("../scripts/log_search.lua"),
         "outlive.lua" => include_str!("../scripts/outlive.lua"),
         "life.lua" => include_str!("../scripts/life.lua"),

@@ -76,6 +76,15 @@ pub enum Does {
     Acquire,
     Peek,
     Refund,
+    /// Of what an earlier step took.
+    Undo {
+        /// How many takes before the last one.
+        ago: usize,
+        /// Its charges, or those of this step.
+        same: bool,
+        /// At its time, or some microseconds beside it.
+        beside: i64,
+    },
     Reset,
     Block(u64),
     Reserve(u64),
@@ -156,11 +165,19 @@ fn does() -> impl Strategy<Value = Does> {
         24 => Just(Does::Acquire),
         3 => Just(Does::Peek),
         4 => Just(Does::Refund),
+        5 => undo(),
         1 => Just(Does::Reset),
         1 => prop_oneof![Just(0), 1..20_u64, Just(60 * 86_400_000_000)].prop_map(Does::Block),
         3 => (0..30_u64).prop_map(Does::Reserve),
         3 => (-1..=1_i64).prop_map(Does::ReserveRetry),
     ]
+}
+
+fn undo() -> impl Strategy<Value = Does> {
+    let ago = prop_oneof![2 => Just(0), 1 => 1..6_usize];
+    let same = prop::bool::weighted(0.7);
+    let beside = prop_oneof![4 => Just(0), 1 => -2..=2_i64, 1 => -30..30_i64];
+    (ago, same, beside).prop_map(|(ago, same, beside)| Does::Undo { ago, same, beside })
 }
 
 /// A scenario on its way: what the clock shows, and what the store last answered.
@@ -170,13 +187,15 @@ pub struct Trace<'s> {
     clock: ClockKind,
     now: u64,
     last: Option<Decision>,
+    /// What was asked to be taken, and when.
+    takes: Vec<(u64, Vec<Charge<'s>>)>,
 }
 
 impl<'s> Trace<'s> {
     /// At the start of a scenario.
     #[must_use]
     pub fn new(scenario: &'s Scenario, clock: ClockKind) -> Self {
-        Self { scenario, clock, now: scenario.start, last: None }
+        Self { scenario, clock, now: scenario.start, last: None, takes: vec![] }
     }
 
     /// The time before the next step.
@@ -221,15 +240,30 @@ impl<'s> Trace<'s> {
     }
 
     /// The operation and the charges of a step.
-    #[must_use]
-    pub fn ask(&self, step: &Step) -> (Operation, Vec<Charge<'s>>) {
-        let charges: Vec<_> = step.charges.iter().map(|asked| self.charge(asked)).collect();
+    pub fn ask(&mut self, step: &Step) -> (Operation, Vec<Charge<'s>>) {
+        let mut charges: Vec<_> = step.charges.iter().map(|asked| self.charge(asked)).collect();
+        let operation = self.operation(step, &mut charges);
+        if matches!(operation, Operation::Acquire | Operation::Reserve { .. }) {
+            self.takes.push((self.now, charges.clone()));
+        }
+        (operation, charges)
+    }
+
+    fn operation(&self, step: &Step, charges: &mut Vec<Charge<'s>>) -> Operation {
         let all_reservable = charges.iter().all(|c| c.policy.rule().can_reserve());
         let micros = Duration::from_micros;
-        let operation = match step.does {
+        match step.does {
             Does::Acquire => Operation::Acquire,
             Does::Peek => Operation::Peek,
             Does::Refund => Operation::Refund,
+            Does::Undo { ago, same, beside } => {
+                let take = self.takes.iter().rev().nth(ago);
+                if let Some((_, taken)) = take.filter(|_| same) {
+                    charges.clone_from(taken);
+                }
+                let at = take.map_or(self.now, |(at, _)| *at).saturating_add_signed(beside);
+                Operation::Undo { at: Timestamp::from_micros(at) }
+            }
             Does::Reset => Operation::Reset,
             Does::Block(span) => Operation::Block { span: micros(span) },
             Does::Reserve(_) | Does::ReserveRetry(_) if !all_reservable => Operation::Acquire,
@@ -239,8 +273,7 @@ impl<'s> Trace<'s> {
                 let wait = wait.map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap_or(0));
                 Operation::Reserve { max_wait: micros(wait.saturating_add_signed(beside)) }
             }
-        };
-        (operation, charges)
+        }
     }
 
     fn charge(&self, asked: &(prop::sample::Index, prop::sample::Index, Cost)) -> Charge<'s> {

@@ -112,6 +112,19 @@ impl Rules for Bucket {
         self.with_debt(past, debt, now)
     }
 
+    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+        let rules::Past::Bucket(Past { time, .. }) = past else {
+            return None;
+        };
+        // A bucket's time goes on in ticks, and never back; what was taken later left a later one.
+        let time = self.on_grid(now).max(time.div_ceil(self.tick) * self.tick);
+        let since = time.checked_sub(self.on_grid(at))?;
+        let came_back = u128::from(since) * u128::from(self.refill);
+        let left = self.tokens(cost).saturating_sub(came_back);
+        let debt = self.debt(past, now);
+        (left > 0 && debt > 0).then(|| self.with_debt(past, debt.saturating_sub(left), now))
+    }
+
     fn recovers_at(&self, past: &rules::Past) -> u64 {
         match past {
             rules::Past::Bucket(inner) => {

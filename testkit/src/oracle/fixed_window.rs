@@ -69,6 +69,13 @@ impl Rules for Window {
         }
     }
 
+    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+        let current = self.current(past, now)?;
+        let its_window = current.ends.saturating_sub(self.window)..current.ends;
+        // What is taken in a window is alike: any of it is as good as that.
+        its_window.contains(&at).then(|| self.give_back(past, cost, now))
+    }
+
     fn recovers_at(&self, past: &rules::Past) -> u64 {
         match past {
             rules::Past::FixedWindow(past) => past.ends,

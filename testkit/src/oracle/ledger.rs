@@ -40,6 +40,13 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Expec
             }
             look(ledger, &charges, now)
         }
+        Operation::Undo { at } => {
+            let before = ledger.clone();
+            for charge in &charges {
+                undo(ledger, &before, &charges, charge, at.as_micros(), now);
+            }
+            look(ledger, &charges, now)
+        }
         Operation::Reset => {
             for charge in &charges {
                 ledger.insert(key_of(charge), None);
@@ -91,6 +98,13 @@ struct Opinion {
     wait: Option<u64>,
 }
 
+/// What all charges to the key of one cost together.
+fn cost_of(charges: &[Charge<'_>], charge: &Charge<'_>) -> u64 {
+    let key = key_of(charge);
+    let twins = charges.iter().filter(|other| key_of(other) == key);
+    twins.fold(0, |sum: u64, twin| sum.saturating_add(twin.cost))
+}
+
 fn opinion(
     ledger: &Ledger,
     charges: &[Charge<'_>],
@@ -98,11 +112,7 @@ fn opinion(
     max_wait: Option<Duration>,
     now: u64,
 ) -> Opinion {
-    let key = key_of(charge);
-    let cost = charges
-        .iter()
-        .filter(|other| key_of(other) == key)
-        .fold(0, |sum: u64, other| sum.saturating_add(other.cost));
+    let cost = cost_of(charges, charge);
     let record = record_of(ledger, charge);
     let (rules, past) = (rules_of(charge), record.past_under(charge));
     let wait = rules::wait(&*rules, &past, charge.policy.limit(), cost, now);
@@ -170,6 +180,26 @@ fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) {
         let record = record_of(ledger, charge);
         let past = record.past_under(charge);
         let past = rules_of(charge).give_back(&past, charge.cost, now);
+        keep(ledger, charge, record.with_past(charge, past));
+    }
+}
+
+/// From the records as they were, so that two charges to one key write the same thing twice.
+fn undo(
+    ledger: &mut Ledger,
+    before: &Ledger,
+    charges: &[Charge<'_>],
+    charge: &Charge<'_>,
+    at: u64,
+    now: u64,
+) {
+    let cost = cost_of(charges, charge);
+    if cost == 0 || cost > charge.policy.limit() {
+        return; // Never taken.
+    }
+    let record = record_of(before, charge);
+    let past = record.past_under(charge);
+    if let Some(past) = rules_of(charge).take_back(&past, cost, at, now) {
         keep(ledger, charge, record.with_past(charge, past));
     }
 }

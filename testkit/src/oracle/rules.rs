@@ -30,6 +30,9 @@ pub(super) trait Rules: fmt::Debug {
     /// The past after `cost` was given back.
     fn give_back(&self, past: &Past, cost: u64, now: u64) -> Past;
 
+    /// The past after what a take of `cost` at `at` has left was taken back; `None` if that is nothing.
+    fn take_back(&self, past: &Past, cost: u64, at: u64, now: u64) -> Option<Past>;
+
     /// From when on the past no longer matters.
     fn recovers_at(&self, past: &Past) -> u64;
 

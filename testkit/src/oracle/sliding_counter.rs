@@ -75,6 +75,24 @@ impl Rules for Counter {
         }
     }
 
+    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+        let before = self.rolled(past, now)?;
+        let start = before.ends - self.window;
+        let mut after = before.clone();
+        if (start..before.ends).contains(&at) {
+            after.current -= cost.min(after.current);
+        } else if (start.saturating_sub(self.window)..start).contains(&at) {
+            after.previous -= cost.min(after.previous);
+        }
+        if after == before {
+            None
+        } else if after.current == 0 && after.previous == 0 {
+            Some(rules::Past::Nothing)
+        } else {
+            Some(rules::Past::SlidingCounter(after))
+        }
+    }
+
     fn recovers_at(&self, past: &rules::Past) -> u64 {
         match past {
             // What is in the current window counts for as long as that is the previous one.

@@ -1,5 +1,7 @@
 //! Sliding log: the costs of the last window are at most the limit.
 
+use std::collections::BTreeSet;
+
 use tidegate_core::SlidingLog;
 
 use super::rules::{self, Rules, micros};
@@ -7,6 +9,9 @@ use super::rules::{self, Rules, micros};
 /// Every request that was taken and not yet pruned: when it counts as made, and its cost. Oldest
 /// first.
 pub(super) type Past = Vec<(u64, u64)>;
+
+/// Among so many times of requests, counted from the newest, one is looked for that is to be undone.
+const MAX_UNDO: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Log {
@@ -35,6 +40,15 @@ impl Log {
         }
     }
 
+    /// When a request made at `time` counts as made.
+    fn stamp(&self, time: u64) -> u64 {
+        match self.grain {
+            0 => time,
+            // The end of the grain.
+            grain => (time / grain + 1) * grain,
+        }
+    }
+
     /// The requests that still count.
     fn counting(&self, past: &rules::Past, now: u64) -> Past {
         let now = self.effective(past, now);
@@ -56,13 +70,7 @@ impl Rules for Log {
 
     fn take(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
         let mut log = self.counting(past, now);
-        let now = self.effective(past, now);
-        let stamp = match self.grain {
-            0 => now,
-            // The end of the grain.
-            grain => (now / grain + 1) * grain,
-        };
-        log.push((stamp, cost));
+        log.push((self.stamp(self.effective(past, now)), cost));
         rules::Past::SlidingLog(log)
     }
 
@@ -77,6 +85,24 @@ impl Rules for Log {
             rest -= cost;
         }
         if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) }
+    }
+
+    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+        let mut log = self.counting(past, now);
+        let wanted = self.stamp(at);
+        let newer: BTreeSet<u64> =
+            log.iter().map(|&(stamp, _)| stamp).filter(|&stamp| stamp > wanted).collect();
+        if newer.len() >= MAX_UNDO || log.iter().all(|&(stamp, _)| stamp != wanted) {
+            return None;
+        }
+        let mut rest = cost;
+        for (_, cost) in log.iter_mut().filter(|(stamp, _)| *stamp == wanted) {
+            let off = rest.min(*cost);
+            *cost -= off;
+            rest -= off;
+        }
+        log.retain(|&(_, cost)| cost > 0);
+        Some(if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) })
     }
 
     fn recovers_at(&self, past: &rules::Past) -> u64 {

@@ -87,6 +87,7 @@ mod numbers;
 mod operations;
 mod time;
 mod traces;
+mod undo;
 
 use erased::Erased;
 pub use fixture::{Fixture, FromFn, fixture};
@@ -190,6 +191,13 @@ macro_rules! __each_property {
             operations::a_changed_window_or_algorithm_starts_fresh,
             operations::a_wrong_call_is_an_error_and_not_a_denial,
             operations::phased_windows_end_at_times_of_their_own,
+            undo::an_undo_at_once_leaves_what_was_there_before,
+            undo::what_is_undone_at_once_is_as_if_never_taken,
+            undo::an_undo_later_takes_nothing_from_others,
+            undo::what_was_not_taken_is_not_undone,
+            undo::an_undo_leaves_blocks_alone,
+            undo::a_log_undoes_what_is_among_its_newest_records,
+            undo::never_more_is_admitted_whatever_is_undone,
             traces::fixed_window_decides_as_the_oracle,
             traces::fixed_window_under_a_jumping_clock,
             traces::sliding_log_decides_as_the_oracle,

@@ -1,0 +1,142 @@
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Store, Timestamp};
+use tidegate_redis::net::ScriptTimes;
+use tidegate_redis::wire::Keys;
+
+use crate::across;
+use crate::batch;
+use crate::builder::ClusterStoreBuilder;
+use crate::errand::{Calls, Decided, Errand};
+use crate::map::Map;
+use crate::node::at_node;
+use crate::place::parts;
+use crate::replicas::Replicas;
+use crate::scout::Scout;
+
+/// States on a Redis Cluster, decided on by scripts in one round trip. See the [crate's front
+/// page](crate).
+///
+/// Cheap to clone: clones share the connections, and what is known of the cluster.
+#[derive(Debug, Clone)]
+pub struct ClusterStore(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) keys: Keys,
+    pub(crate) map: Arc<Map>,
+    pub(crate) scout: Arc<Scout>,
+    pub(crate) replicas: Option<Replicas>,
+    pub(crate) script_times: ScriptTimes,
+    /// Only in tests; else the nodes' clocks count.
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+}
+
+impl ClusterStore {
+    /// A store on the cluster that these nodes belong to, of which any number may be named:
+    /// `redis://[user:password@]host[:port]`, or `rediss://…` for TLS.
+    ///
+    /// Does not connect yet: that happens at the first call, which also asks the nodes who serves what.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidCall`] if there are no URLs, if one is none or names a database, or if they
+    /// differ in more than the address.
+    pub fn connect(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
+        Self::builder().urls(urls).build()
+    }
+
+    /// A store with settings of one's own.
+    pub fn builder() -> ClusterStoreBuilder {
+        ClusterStoreBuilder::new()
+    }
+}
+
+impl Inner {
+    async fn decide_one(self: &Arc<Self>, call: Call<'_>) -> Result<Decision, Error> {
+        call.check()?;
+        if parts(&self.keys, &call).len() > 1 {
+            return across::decide(self, call).await;
+        }
+        let decided = self.decide_in_slot(call).await?;
+        Replicas::check(self.replicas.as_ref(), &call, decided)
+    }
+
+    /// Decides on a call whose charges are kept in one slot.
+    async fn decide_in_slot(&self, call: Call<'_>) -> Result<Decided, Error> {
+        let errand = self.errand(Calls::from_buf([(0, call)]))?;
+        let ended = self.carry(vec![errand]).await;
+        ended.into_iter().next().map_or_else(|| Err(no_answer()), |(_, decided)| decided)
+    }
+
+    /// Decides on calls of which each is kept in one slot, those of one slot in the order asked.
+    pub(crate) async fn decide_in_slots(&self, calls: &[Call<'_>]) -> Vec<Result<Decided, Error>> {
+        let errands: Vec<_> = (0..)
+            .zip(calls)
+            .map(|(place, call)| (place, self.errand(Calls::from_buf([(place, *call)]))))
+            .collect();
+        let mut answers: Vec<_> = calls.iter().map(|_| Err(no_answer())).collect();
+        let mut sent = Vec::with_capacity(errands.len());
+        for (place, errand) in errands {
+            match errand {
+                Ok(errand) => sent.push(errand),
+                Err(error) => answers[place] = Err(error),
+            }
+        }
+        for (place, decided) in self.carry(sent).await {
+            answers[place] = decided;
+        }
+        answers
+    }
+
+    /// A script call, not sent yet.
+    pub(crate) fn errand<'a>(&self, calls: Calls<'a>) -> Result<Errand<'a>, Error> {
+        Errand::new(&self.keys, self.clock.as_ref().map(|clock| clock.now()), calls)
+    }
+
+    /// The time by the clock of any node.
+    async fn now(&self) -> Result<Timestamp, Error> {
+        if let Some(clock) = &self.clock {
+            return Ok(clock.now());
+        }
+        let mut failure = no_answer();
+        for node in self.map.nodes() {
+            match node.links.next().time().await {
+                Ok(time) => return Ok(time),
+                Err(error) => failure = at_node(&node, &error),
+            }
+        }
+        Err(failure)
+    }
+}
+
+pub(crate) fn no_answer() -> Error {
+    Error::new(ErrorKind::Protocol, "the call was left out")
+}
+
+impl Store for ClusterStore {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::later(self.0.decide_one(call))
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        Answer::later(batch::decide(&self.0, calls))
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::later(self.0.now())
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterStore")
+            .field("nodes", &self.map.nodes())
+            .field("replicas", &self.replicas)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! Which node serves which slot, as far as is known.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use redis::cluster::NodeAddress;
+use redis::cluster_routing::Slot;
+use tidegate_core::Error;
+
+use crate::node::{Access, Node};
+use crate::view::Range;
+
+/// The nodes, and the slots that they serve. Looked at by each call, and never held up by a node.
+#[derive(Debug)]
+pub(crate) struct Map {
+    access: Access,
+    /// Those that the application has named: always asked, whatever the others say.
+    seeds: Vec<Arc<Node>>,
+    table: RwLock<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    nodes: HashMap<NodeAddress, Arc<Node>>,
+    primaries: HashMap<Slot, Arc<Node>>,
+}
+
+impl Map {
+    /// A map on which only the addresses of some nodes are known.
+    pub(crate) fn new(access: Access, seeds: Vec<Arc<Node>>) -> Self {
+        let nodes = seeds.iter().map(|seed| (seed.address.clone(), Arc::clone(seed))).collect();
+        Self { access, seeds, table: RwLock::new(Table { nodes, primaries: HashMap::new() }) }
+    }
+
+    /// The node that serves a slot, if one is known.
+    pub(crate) fn primary(&self, slot: Slot) -> Option<Arc<Node>> {
+        self.read().primaries.get(&slot).cloned()
+    }
+
+    /// The node at an address.
+    pub(crate) fn node(&self, address: &NodeAddress) -> Result<Arc<Node>, Error> {
+        if let Some(node) = self.read().nodes.get(address) {
+            return Ok(Arc::clone(node));
+        }
+        self.write().node(&self.access, address)
+    }
+
+    /// All nodes that are known, replicas too.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.read().nodes.values().cloned().collect()
+    }
+
+    /// Takes note of the node that serves a slot now.
+    pub(crate) fn moved(&self, slot: Slot, to: &Arc<Node>) {
+        self.write().primaries.insert(slot, Arc::clone(to));
+    }
+
+    /// Takes note of a node's view of the cluster. Nodes that it does not name are forgotten, and
+    /// their connections end with the calls that are on them.
+    pub(crate) fn learn(&self, view: &[Range]) -> Result<(), Error> {
+        let mut table = self.write();
+        let mut new = Table {
+            nodes: self.seeds.iter().map(|s| (s.address.clone(), Arc::clone(s))).collect(),
+            primaries: HashMap::new(),
+        };
+        for range in view {
+            for address in [&range.primary].into_iter().chain(&range.replicas) {
+                let node = table.node(&self.access, address)?;
+                new.nodes.insert(address.clone(), node);
+            }
+            if let Some(primary) = new.nodes.get(&range.primary) {
+                let slots = (range.first..=range.last).filter_map(Slot::new);
+                new.primaries.extend(slots.map(|slot| (slot, Arc::clone(primary))));
+            }
+        }
+        *table = new;
+        Ok(())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn node(&mut self, access: &Access, address: &NodeAddress) -> Result<Arc<Node>, Error> {
+        if let Some(node) = self.nodes.get(address) {
+            return Ok(Arc::clone(node));
+        }
+        let node = Arc::new(access.node(address.clone())?);
+        self.nodes.insert(address.clone(), Arc::clone(&node));
+        Ok(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::IntoConnectionInfo;
+    use tidegate_redis::net::Settings;
+
+    use super::*;
+
+    fn map() -> Map {
+        let info = "redis://seed:1".into_connection_info().unwrap();
+        let access = Access::new(info, Settings::default());
+        let seed = Arc::new(access.node(NodeAddress::new("seed", 1)).unwrap());
+        Map::new(access, vec![seed])
+    }
+
+    fn slot(number: u16) -> Slot {
+        Slot::new(number).unwrap()
+    }
+
+    fn range(first: u16, last: u16, primary: &str) -> Range {
+        let replicas = vec![NodeAddress::new(format!("replica-of-{primary}"), 1)];
+        Range { first, last, primary: NodeAddress::new(primary, 1), replicas }
+    }
+
+    fn host(map: &Map, slot: u16) -> Option<String> {
+        Some(map.primary(Slot::new(slot)?)?.address.host().to_owned())
+    }
+
+    fn hosts(map: &Map) -> Vec<String> {
+        let mut hosts: Vec<_> =
+            map.nodes().iter().map(|node| node.address.host().to_owned()).collect();
+        hosts.sort();
+        hosts
+    }
+
+    #[test]
+    fn at_first_the_seeds_are_known_and_no_slot() {
+        let map = map();
+        assert_eq!((hosts(&map), host(&map, 0)), (vec!["seed".to_owned()], None));
+    }
+
+    #[test]
+    fn a_view_replaces_the_one_before_and_keeps_the_connections() {
+        let map = map();
+        map.learn(&[range(0, 99, "a"), range(100, 16_383, "b")]).unwrap();
+        let a = map.primary(slot(0)).unwrap();
+        for (slot, expected) in [(0, "a"), (99, "a"), (100, "b"), (16_383, "b")] {
+            assert_eq!(host(&map, slot).as_deref(), Some(expected));
+        }
+        map.learn(&[range(0, 49, "c"), range(50, 98, "a"), range(100, 16_383, "c")]).unwrap();
+        assert_eq!(host(&map, 49).as_deref(), Some("c"));
+        assert!(Arc::ptr_eq(&map.primary(slot(50)).unwrap(), &a), "one node, one set of connections");
+        assert_eq!(host(&map, 99), None, "nobody serves it");
+        assert_eq!(hosts(&map), ["a", "c", "replica-of-a", "replica-of-c", "seed"]);
+    }
+
+    #[test]
+    fn one_slot_moves_at_once() {
+        let map = map();
+        map.learn(&[range(0, 16_383, "a")]).unwrap();
+        let b = map.node(&NodeAddress::new("b", 1)).unwrap();
+        map.moved(slot(7), &b);
+        assert!(Arc::ptr_eq(&map.primary(slot(7)).unwrap(), &b));
+        assert_eq!(host(&map, 8).as_deref(), Some("a"));
+    }
+}

@@ -1,0 +1,100 @@
+//! One server of the cluster.
+
+use std::fmt;
+
+use redis::cluster::NodeAddress;
+use redis::{Client, ConnectionAddr, ConnectionInfo};
+use tidegate_core::{Error, ErrorKind};
+use tidegate_redis::net::{Links, Settings, Target, unusable};
+
+/// A server, and the connections to it. They are its own, so that no other node can hold them up.
+pub(crate) struct Node {
+    pub(crate) address: NodeAddress,
+    pub(crate) links: Links,
+}
+
+/// How to connect to any node of the cluster: what the first URL says, but for its address.
+#[derive(Clone)]
+pub(crate) struct Access {
+    info: ConnectionInfo,
+    settings: Settings,
+}
+
+impl Access {
+    pub(crate) fn new(info: ConnectionInfo, settings: Settings) -> Self {
+        Self { info, settings }
+    }
+
+    /// A node; it is not connected to yet.
+    pub(crate) fn node(&self, address: NodeAddress) -> Result<Node, Error> {
+        let (host, port) = (address.host().to_owned(), address.port());
+        let there = match self.info.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let client: Result<Client, _> = self.settings.client(self.info.clone().set_addr(there));
+        let client = client.map_err(|error| unusable(&format!("node {address}"), error))?;
+        Ok(Node { address, links: self.settings.links(Target::Server(client)) })
+    }
+}
+
+/// An error, told again with the node that it came from.
+pub(crate) fn at_node(node: &Node, error: &Error) -> Error {
+    again(&format!("node {}", node.address), error)
+}
+
+/// An error, told again to another who was waiting for the same.
+pub(crate) fn again(place: &str, error: &Error) -> Error {
+    let kind = error.kind();
+    // The kind stands before the message already.
+    let text = error.to_string();
+    let message = text.strip_prefix(kind.as_str()).map_or(&*text, |rest| rest.trim_start_matches(": "));
+    Error::new(kind, format!("{place}: {message}"))
+}
+
+/// The address that a node names, where an empty host stands for that of the node itself.
+pub(crate) fn address_of(text: &str, named_by: &NodeAddress) -> Result<NodeAddress, Error> {
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = port.parse().map_err(|_| {
+        Error::new(ErrorKind::Protocol, format!("node {named_by} named `{text}`, which is no address"))
+    })?;
+    Ok(NodeAddress::new(if host.is_empty() { named_by.host() } else { host }, port))
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.address)
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the login: this ends up in logs.
+        f.debug_struct("Access").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_names_no_host_means_its_own() {
+        let asked = NodeAddress::new("10.0.0.1", 7000);
+        for (text, host, port) in [
+            (":7001", "10.0.0.1", 7001),
+            ("10.0.0.2:7002", "10.0.0.2", 7002),
+            ("redis-3.example.com:6379", "redis-3.example.com", 6379),
+            ("fd00::3:7003", "fd00::3", 7003),
+            ("[fd00::3]:7003", "fd00::3", 7003),
+        ] {
+            assert_eq!(address_of(text, &asked).unwrap(), NodeAddress::new(host, port));
+        }
+        for text in ["", "host", "host:", "host:70000", "host:port"] {
+            assert_eq!(address_of(text, &asked).unwrap_err().kind(), ErrorKind::Protocol);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Asks the nodes who serves which slot, in the background.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::Value;
+use redis::cluster_routing::Slot;
+use tidegate_core::{Error, ErrorKind};
+use tidegate_redis::net::error;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::map::Map;
+use crate::node::{Node, again, at_node};
+use crate::view::{self, Range};
+
+/// Between two rounds of questions.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long one node is waited for alone before another is asked as well.
+const STAGGER: Duration = Duration::from_millis(50);
+
+/// Keeps the map up to date. At most one round of questions is under way; whoever needs its answer
+/// waits for the same.
+#[derive(Debug)]
+pub(crate) struct Scout {
+    map: Arc<Map>,
+    is_out: AtomicBool,
+    /// Changes at the end of each round.
+    rounds: watch::Sender<u64>,
+    last: Mutex<Option<Round>>,
+}
+
+/// How the last round ended.
+#[derive(Debug)]
+struct Round {
+    ended: Instant,
+    failure: Option<Error>,
+}
+
+impl Scout {
+    pub(crate) fn new(map: Arc<Map>) -> Self {
+        let (rounds, _) = watch::channel(0);
+        Self { map, is_out: AtomicBool::new(false), rounds, last: Mutex::new(None) }
+    }
+
+    /// Has the nodes asked, soon. Returns at once.
+    pub(crate) fn go(self: &Arc<Self>) {
+        if self.is_out.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let turn = Turn(Arc::clone(self));
+        tokio::spawn(async move {
+            let scout = &turn.0;
+            let next = scout.last().as_ref().map(|last| last.ended + PAUSE);
+            if let Some(next) = next {
+                sleep_until(next).await;
+            }
+            let failure = scout.ask_around().await.err();
+            *scout.last() = Some(Round { ended: Instant::now(), failure });
+        });
+    }
+
+    /// The node that serves a slot, after asking for it if need be.
+    ///
+    /// # Errors
+    ///
+    /// If no node could be asked, just now or a moment ago, or the slot is not served.
+    pub(crate) async fn primary(self: &Arc<Self>, slot: Slot) -> Result<Arc<Node>, Error> {
+        if let Some(primary) = self.map.primary(slot) {
+            return Ok(primary);
+        }
+        let mut rounds = self.rounds.subscribe();
+        let recent = self.last().as_ref().filter(|last| last.ended.elapsed() < PAUSE).map(|last| {
+            last.failure.as_ref().map_or_else(|| unserved(slot), |failure| unknown(slot, failure))
+        });
+        self.go();
+        if let Some(failure) = recent {
+            return Err(failure);
+        }
+        // The sender lives as long as this.
+        let _ = rounds.changed().await;
+        self.map.primary(slot).ok_or_else(|| {
+            let last = self.last();
+            let failure = last.as_ref().and_then(|last| last.failure.as_ref());
+            failure.map_or_else(|| unserved(slot), |failure| unknown(slot, failure))
+        })
+    }
+
+    /// Asks one node after the other, not waiting long for any, and learns from the first that answers.
+    async fn ask_around(&self) -> Result<(), Error> {
+        let mut nodes = self.map.nodes();
+        // So that not all clients ask one node.
+        let start = RandomState::new().hash_one(()) % u64::try_from(nodes.len()).unwrap_or(1).max(1);
+        nodes.rotate_left(usize::try_from(start).unwrap_or(0));
+        let mut nodes = nodes.into_iter();
+        let mut asked = JoinSet::new();
+        let mut failure = None;
+        loop {
+            if let Some(node) = nodes.next() {
+                asked.spawn(async move { ask(&node).await });
+            } else if asked.is_empty() {
+                return Err(failure.unwrap_or_else(|| {
+                    Error::new(ErrorKind::Unavailable, "no node of the cluster is known")
+                }));
+            }
+            match timeout(STAGGER, asked.join_next()).await {
+                Ok(Some(Ok(Ok(view)))) => return self.map.learn(&view),
+                Ok(Some(Ok(Err(error)))) => failure = Some(error),
+                // One is slow, or (only if the runtime ends) was cancelled.
+                _ => {}
+            }
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Round>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn ask(node: &Node) -> Result<Vec<Range>, Error> {
+    let link = node.links.next();
+    let mut live = link.connection().await.map_err(|error| at_node(node, &error))?;
+    let answer: Value = link
+        .send(&mut live, &view::question())
+        .await
+        .map_err(|error| at_node(node, &error::of_call(error)))?;
+    view::read(answer, &node.address)
+}
+
+fn unserved(slot: Slot) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("no node of the cluster serves {slot:?}"))
+}
+
+fn unknown(slot: Slot, failure: &Error) -> Error {
+    again(&format!("who serves {slot:?} is not known"), failure)
+}
+
+/// Held during a round; whatever ends it, the next can begin, and those who wait are woken.
+struct Turn(Arc<Scout>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.is_out.store(false, Ordering::Release);
+        self.0.rounds.send_modify(|round| *round = round.wrapping_add(1));
+    }
+}

@@ -1,0 +1,189 @@
+//! A node that says what a test tells it to, and remembers what it was asked.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// What to say to a script call.
+#[derive(Debug, Clone)]
+pub(crate) enum Say {
+    /// A decision: it passes.
+    Admit,
+    /// A decision: it does not.
+    Refuse,
+    /// An error, such as `MOVED 7 127.0.0.1:7000`.
+    Error(String),
+    /// Nothing, and on the same connection never anything again.
+    Nothing,
+    /// Nothing, and the connection ends.
+    Close,
+}
+
+/// A command, and on which connection it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Heard {
+    pub(crate) connection: usize,
+    pub(crate) words: Vec<String>,
+    pub(crate) at: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    heard: Mutex<Vec<Heard>>,
+    /// For the next script calls; then all are admitted.
+    says: Mutex<VecDeque<Say>>,
+    /// First slot, last slot, host, port.
+    view: Mutex<Vec<(u16, u16, String, u16)>>,
+    /// How many replicas are said to have what was written.
+    replicas: Mutex<u64>,
+}
+
+/// Ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) port: u16,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Node {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared::default());
+        let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
+        Self { port, shared, task }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// What it says to CLUSTER SLOTS.
+    pub(crate) fn sees(&self, view: &[(u16, u16, &Node)]) {
+        let view = view.iter().map(|(first, last, node)| (*first, *last, String::new(), node.port));
+        *self.shared.view.lock().unwrap() = view.collect();
+    }
+
+    /// What it says to the next script calls.
+    pub(crate) fn says(&self, says: impl IntoIterator<Item = Say>) {
+        self.shared.says.lock().unwrap().extend(says);
+    }
+
+    pub(crate) fn has_replicas(&self, count: u64) {
+        *self.shared.replicas.lock().unwrap() = count;
+    }
+
+    /// An error that refers to this node.
+    pub(crate) fn referred_to(&self, word: &str, slot: u16) -> Say {
+        Say::Error(format!("{word} {slot} 127.0.0.1:{}", self.port))
+    }
+
+    pub(crate) fn heard(&self) -> Vec<Heard> {
+        self.shared.heard.lock().unwrap().clone()
+    }
+
+    /// The first words of what it was asked, but for what every connection begins with.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let heard = self.heard().into_iter().map(|heard| heard.words[0].clone());
+        heard.filter(|word| word != "CLIENT").collect()
+    }
+
+    /// How many script calls it has got.
+    pub(crate) fn calls(&self) -> usize {
+        self.commands().iter().filter(|word| word.starts_with("EVAL")).count()
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = tokio::task::JoinSet::new();
+    for connection in 0.. {
+        let Ok((stream, _)) = listener.accept().await else { return };
+        connections.spawn(converse(stream, connection, Arc::clone(&shared)));
+    }
+}
+
+async fn converse(stream: TcpStream, connection: usize, shared: Arc<Shared>) -> io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    loop {
+        let words = read(&mut reader).await?;
+        let at = Instant::now();
+        shared.heard.lock().unwrap().push(Heard { connection, words: words.clone(), at });
+        answer(&words, &shared, &mut writer).await?;
+    }
+}
+
+async fn read(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<String>> {
+    let mut words = vec![];
+    for _ in 0..number(reader, '*').await? {
+        let mut word = vec![0; number(reader, '$').await? + 2];
+        reader.read_exact(&mut word).await?;
+        word.truncate(word.len() - 2);
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    Ok(words)
+}
+
+async fn number(reader: &mut BufReader<OwnedReadHalf>, kind: char) -> io::Result<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line).await?;
+    let number = line.trim_end().strip_prefix(kind).and_then(|number| number.parse().ok());
+    number.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+async fn answer(words: &[String], shared: &Shared, writer: &mut OwnedWriteHalf) -> io::Result<()> {
+    let reply = match &*words[0] {
+        "CLUSTER" => view(&shared.view.lock().unwrap()).into_bytes(),
+        "TIME" => b"*2\r\n$2\r\n17\r\n$1\r\n5\r\n".to_vec(),
+        "WAIT" => format!(":{}\r\n", shared.replicas.lock().unwrap()).into_bytes(),
+        "EVAL" | "EVALSHA" => {
+            let say = shared.says.lock().unwrap().pop_front();
+            match say.unwrap_or(Say::Admit) {
+                Say::Admit => verdicts(words, 0),
+                Say::Refuse => verdicts(words, 1),
+                Say::Error(text) => format!("-{text}\r\n").into_bytes(),
+                Say::Nothing => std::future::pending().await,
+                Say::Close => return Err(io::ErrorKind::ConnectionReset.into()),
+            }
+        }
+        _ => b"+OK\r\n".to_vec(),
+    };
+    writer.write_all(&reply).await
+}
+
+fn view(view: &[(u16, u16, String, u16)]) -> String {
+    let mut reply = format!("*{}\r\n", view.len());
+    for (first, last, host, port) in view {
+        reply += &format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${}\r\n{host}\r\n:{port}\r\n", host.len());
+    }
+    reply
+}
+
+/// What the scripts answer, at five microseconds past 1970: one verdict for each key.
+fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
+    let keys: usize = words[2].parse().unwrap();
+    let mut answer = vec![0];
+    answer.extend(&5_u64.to_le_bytes()[..7]);
+    for _ in 0..keys {
+        answer.extend([0, outcome]);
+        answer.extend([0; 28]);
+    }
+    let mut reply = format!("${}\r\n", answer.len()).into_bytes();
+    reply.extend(answer);
+    reply.extend(b"\r\n");
+    reply
+}

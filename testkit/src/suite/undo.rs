@@ -1,0 +1,286 @@
+//! Undoing a take: what an undo gives back, and what it leaves to others.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::algorithm::sliding_log::MAX_UNDO;
+use tidegate_core::{Charge, Operation, Outcome, Policy, Timestamp};
+
+use super::bench::{Bench, EACH, START, case, cases, each, policy};
+use super::fixture::Fixture;
+
+/// The undo of what was taken so much after [`START`].
+fn undo(micros: u64) -> Operation {
+    Operation::Undo { at: Timestamp::from_micros(START + micros) }
+}
+
+/// Followed at once by its undo, a take of several charges leaves nothing behind, byte for byte.
+pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        for before in [0, 2] {
+            case(fixture, async |bench| {
+                let other = super::bench::policy("other: sliding-log 9/1h");
+                let charges = [
+                    Charge::new(&policy, "s").cost(2),
+                    Charge::new(&other, "s").cost(3),
+                    Charge::new(&policy, "s"),
+                ];
+                if before > 0 {
+                    bench.take(&policy, before).await;
+                    bench.take(&other, before).await;
+                }
+                let imprint = bench.imprint(&charges).await;
+                for _ in 0..3 {
+                    assert!(bench.ask(Operation::Acquire, &charges).await.is_allowed(), "{policy}");
+                    let undone = bench.ask(undo(0), &charges).await;
+                    assert!(undone.is_allowed(), "{policy}: answered as a peek of no cost");
+                    let left: Vec<_> = undone.verdicts().iter().map(|v| v.remaining()).collect();
+                    assert_eq!(left, [5 - before, 9 - before, 5 - before], "{policy}");
+                    assert_eq!(bench.imprint(&charges).await, imprint, "{policy}");
+                }
+            });
+        }
+    }
+}
+
+/// A request among others: the time before it, its cost, and what is taken and undone before it. That
+/// is once in a while reserved, and the subject blocked or let in meanwhile.
+type Request = (u64, u64, Option<(u64, bool)>, Option<u64>);
+
+fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
+    let passes = prop_oneof![3 => Just(0), 4 => 0..8_u64, 1 => 0..40_u64];
+    let undone = prop::option::of((1..6_u64, any::<bool>()));
+    let blocked = prop::option::weighted(0.1, prop_oneof![Just(0), 1..9_u64]);
+    let request = (passes, 0..4_u64, undone, blocked);
+    (prop::sample::select(&EACH[..]), prop::collection::vec(request, 1..40))
+        .prop_map(|(text, requests)| (policy(text), requests))
+}
+
+/// Of two stores that are asked the same, one is also asked for what is undone at once: from then on
+/// nothing tells them apart.
+pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &F) {
+    cases(fixture, requests(), async |bench, (policy, requests)| {
+        let without = Bench::open(fixture).await;
+        let mut now = 0;
+        for (passes, cost, undone, blocked) in requests {
+            now += passes;
+            bench.at(now);
+            without.at(now);
+            let extra = undone.map(|(cost, booked)| (Charge::new(policy, "s").cost(cost), booked));
+            let mut taken = None;
+            if let Some((charge, booked)) = extra {
+                let max_wait = Duration::from_micros(20);
+                let take = match booked && policy.rule().can_reserve() {
+                    true => Operation::Reserve { max_wait },
+                    false => Operation::Acquire,
+                };
+                taken = bench.ask(take, &[charge]).await.is_allowed().then_some(charge);
+            }
+            if let Some(micros) = blocked {
+                let block = Operation::Block { span: Duration::from_micros(*micros) };
+                for bench in [bench, &without] {
+                    bench.does(block, policy, 0).await;
+                }
+            }
+            if let Some(charge) = taken {
+                let _ = bench.ask(undo(now), &[charge]).await;
+            }
+            let (one, two) =
+                (bench.acquire(policy, *cost).await, without.acquire(policy, *cost).await);
+            if one != two {
+                return Err(format!("{policy}, {now} after the start: {one:?} and {two:?}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Later on, just what is left of the take is given back, and nothing of what others took since.
+pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
+    // By algorithm: when others take how much, what remains after the undo then, when that is to be seen
+    // how again, and what remains then. Windows end 7 µs after the start, or 10 where they are anchored.
+    for (text, when, cost, remains, later, remains_later) in [
+        ("p: fixed-window 5/10us", 6, 2, 3, 7, 5),
+        ("p: fixed-window 5/10us", 7, 4, 1, 16, 1),
+        ("p: fixed-window 5/10us anchored", 9, 2, 3, 10, 5),
+        ("p: fixed-window 5/10us anchored", 10, 4, 1, 19, 1),
+        ("p: sliding-log 5/10us", 9, 2, 3, 18, 3),
+        ("p: sliding-log 5/10us", 10, 4, 1, 19, 1),
+        ("p: sliding-log 5/10us grain 2us", 9, 2, 3, 19, 3),
+        ("p: sliding-log 5/10us grain 2us", 11, 4, 1, 20, 1),
+        // Of the window before, as much as still counts: at its end all, and at the end of this one none.
+        ("p: sliding-counter 5/10us", 6, 2, 3, 7, 3),
+        ("p: sliding-counter 5/10us", 7, 2, 3, 16, 3),
+        ("p: sliding-counter 5/10us", 17, 4, 1, 26, 1),
+        // A token in 2 µs: what may have come back since is not given back.
+        ("p: token-bucket 5/10us burst 5", 4, 3, 2, 5, 2),
+        ("p: token-bucket 5/10us burst 5", 5, 3, 2, 7, 3),
+        ("p: gcra 5/10us burst 5", 6, 4, 1, 7, 1),
+        ("p: token-bucket 5/10us burst 5 by-interval", 9, 2, 3, 10, 5),
+        ("p: token-bucket 5/10us burst 5 by-interval", 10, 4, 1, 19, 1),
+        ("p: token-bucket 2/10us burst 5 by-interval", 10, 3, 2, 19, 2),
+        ("p: token-bucket 1/10us burst 5 by-interval", 20, 3, 2, 29, 2),
+    ] {
+        case(fixture, async |bench| {
+            let policy = policy(text);
+            bench.take(&policy, 3).await;
+            bench.at(when);
+            bench.take(&policy, cost).await;
+            let undone = bench.does(undo(0), &policy, 3).await;
+            assert_eq!(undone.remaining(), remains, "{text}: undone {when} later");
+            bench.at(later);
+            assert_eq!(bench.remaining(&policy).await, remains_later, "{text}: {later} later");
+        });
+    }
+}
+
+/// What was never taken is not given back: on a fresh subject, at another time, above the limit, or at
+/// a cost of nothing.
+pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let charge = Charge::new(&policy, "s");
+            let fresh = bench.imprint(&[charge]).await;
+            bench.does(undo(0), &policy, 2).await;
+            assert_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: an absent key");
+            bench.take(&policy, 3).await;
+            let taken = bench.imprint(&[charge]).await;
+            let twins = [charge.cost(3), charge.cost(3)];
+            let _ = bench.ask(undo(0), &twins).await;
+            bench.does(undo(0), &policy, 6).await;
+            bench.does(undo(0), &policy, u64::MAX).await;
+            bench.does(undo(0), &policy, 0).await;
+            for micros in [100, 1 << 51] {
+                bench.does(undo(micros), &policy, 2).await;
+            }
+            let long_ago = Operation::Undo { at: Timestamp::EPOCH };
+            bench.does(long_ago, &policy, 2).await;
+            assert_eq!(bench.imprint(&[charge]).await, taken, "{policy}");
+        });
+    }
+}
+
+/// A block is no charge, and stays.
+pub(super) fn an_undo_leaves_blocks_alone<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |bench| {
+            let strict = policy.block_for(Duration::from_micros(50)).expect("within the bounds");
+            bench.take(&strict, 4).await;
+            let _ = bench.refused(&strict, 2).await;
+            let undone = bench.does(undo(0), &strict, 4).await;
+            assert_eq!(undone.outcome(), Outcome::Blocked, "{strict}");
+            assert_eq!(undone.retry_after(), Some(Duration::from_micros(50)), "{strict}");
+            let lifted = bench.does(Operation::Block { span: Duration::ZERO }, &strict, 0).await;
+            assert_eq!(lifted.remaining(), 5, "{strict}");
+        });
+    }
+}
+
+/// A log is searched among its newest records, as far as it says; and what is further back stays.
+pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture: &F) {
+    let behind = u64::try_from(MAX_UNDO).unwrap_or(u64::MAX);
+    for text in ["p: sliding-log 1000/1ms", "p: sliding-log 1000/1ms grain 1us"] {
+        for (records, left) in [(behind, 1_000 - (behind - 1)), (behind + 1, 1_000 - behind - 2)] {
+            case(fixture, async |bench| {
+                let log = policy(text);
+                bench.take(&log, 2).await;
+                for at in 1..records {
+                    bench.at(at);
+                    bench.take(&log, 1).await;
+                }
+                let undone = bench.does(undo(0), &log, 2).await;
+                assert_eq!(undone.remaining(), left, "{text}: {records} records");
+            });
+        }
+    }
+}
+
+/// A take of a cost after some time, or the undo of an earlier one.
+#[derive(Debug, Clone)]
+enum Step {
+    Take(u64, u64),
+    Undo(u64, prop::sample::Index),
+}
+
+fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
+    let passes = || prop_oneof![3 => Just(0), 4 => 0..8_u64, 1 => 0..40_u64];
+    let step = prop_oneof![
+        3 => (passes(), 1..6_u64).prop_map(|(passes, cost)| Step::Take(passes, cost)),
+        2 => (passes(), any::<prop::sample::Index>())
+            .prop_map(|(passes, which)| Step::Undo(passes, which)),
+    ];
+    (prop::sample::select(&EACH[..]), prop::collection::vec(step, 1..80))
+        .prop_map(|(text, steps)| (policy(text), steps))
+}
+
+/// Rule 3: whatever is undone and when, what was admitted and stands is never more than the policy
+/// says.
+pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
+    cases(fixture, steps(), async |bench, (policy, steps)| {
+        let phase = Charge::new(policy, "s").phase();
+        // The takes that stand: when, and how much.
+        let (mut now, mut taken) = (START, vec![]);
+        for step in steps {
+            match step {
+                Step::Take(passes, cost) => {
+                    now += passes;
+                    bench.set(now);
+                    if bench.acquire(policy, *cost).await.is_allowed() {
+                        taken.push((now, *cost));
+                    }
+                }
+                Step::Undo(passes, which) if !taken.is_empty() => {
+                    now += passes;
+                    bench.set(now);
+                    let (at, cost) = taken.remove(which.index(taken.len()));
+                    let at = Timestamp::from_micros(at);
+                    bench.does(Operation::Undo { at }, policy, cost).await;
+                }
+                Step::Undo(..) => {}
+            }
+            if let Some(&(to, _)) = taken.last().filter(|(at, _)| *at == now)
+                && let Some(error) = too_much(policy, phase, &taken, to)
+            {
+                return Err(format!("{policy}: {error}: {taken:?} of {steps:?}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// What of these takes is more than five in 10 µs, as the policy counts them.
+fn too_much(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Option<String> {
+    let sum = |counts: &dyn Fn(u64) -> bool| -> u64 {
+        taken.iter().filter(|(at, _)| counts(*at)).map(|(_, cost)| cost).sum()
+    };
+    let text = policy.to_string();
+    let window = |window: u64, shift: u64| sum(&|at| (at + shift) / 10 == window);
+    match policy.algorithm().keyword() {
+        "fixed-window" if text.contains("anchored") => {
+            // Wherever the two windows begin that a stretch of 10 µs may touch.
+            let stretch = sum(&|at| at + 10 > to);
+            (stretch > 10).then(|| format!("{stretch} in 10 µs"))
+        }
+        "fixed-window" => {
+            let shift = if text.contains("phased") { phase % 10 } else { 0 };
+            let current = window((to + shift) / 10, shift);
+            (current > 5).then(|| format!("{current} in the window of {to}"))
+        }
+        "sliding-log" => {
+            let stretch = sum(&|at| at + 10 > to);
+            (stretch > 5).then(|| format!("{stretch} in 10 µs"))
+        }
+        "sliding-counter" => {
+            let weighted = window(to / 10 - 1, 0) * (10 - to % 10) + window(to / 10, 0) * 10;
+            (weighted > 50).then(|| format!("{weighted} tenths at {to}"))
+        }
+        _ => taken.iter().find_map(|&(from, _)| {
+            let stretch = sum(&|at| at >= from);
+            let came_back = match text.contains("by-interval") {
+                true => 5 * ((to - from) / 10 + 1),
+                false => (to - from) / 2,
+            };
+            (stretch > 5 + came_back).then(|| format!("{stretch} from {from} to {to}"))
+        }),
+    }
+}
