@@ -10,6 +10,7 @@ mod key;
 mod numbers;
 mod request;
 pub mod scripts;
+mod shard_tag;
 
 pub(crate) use asked::Asked;
 pub use key::Keys;
