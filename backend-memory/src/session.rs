@@ -163,7 +163,7 @@ impl Drop for Many<'_> {
 fn bytes_for(record: Option<&Record>, charge: &Charge<'_>) -> usize {
     let key = match record {
         Some(_) => 0,
-        None => Key::heap_bytes_of(charge.tenant, charge.subject),
+        None => Key::heap_bytes_of(charge.tenant, charge.state_subject()),
     };
     key + Record::growth(record, charge.policy)
 }

@@ -25,7 +25,7 @@ impl Entry {
 
     pub(crate) fn is_of(&self, charge: &Charge<'_>) -> bool {
         let policy = self.record.policy();
-        self.key.is(charge.tenant, charge.subject)
+        self.key.is(charge.tenant, charge.state_subject())
             && (policy.is_same_object(charge.policy) || policy.name() == charge.policy.name())
     }
 }
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn hash(&self, charge: &Charge<'_>) -> u64 {
-        self.hash_parts(charge.policy.name_hash(), charge.tenant, charge.subject)
+        self.hash_parts(charge.policy.name_hash(), charge.tenant, charge.state_subject())
     }
 
     fn hash_entry(&self, entry: &Entry) -> u64 {
@@ -118,7 +118,7 @@ impl Shard {
         record: Record,
         shared: &Shared,
     ) {
-        let entry = Entry { key: Key::new(charge.tenant, charge.subject), record };
+        let entry = Entry { key: Key::new(charge.tenant, charge.state_subject()), record };
         shared.spill.moved(0, entry.spilled());
         self.table.insert(slot_hash(hash), entry, |entry| slot_hash(shared.hash_entry(entry)));
     }

@@ -54,17 +54,25 @@ impl<'a> Charge<'a> {
         Self { tenant: tenant.as_ref(), ..self }
     }
 
+    /// Whose the state is that is charged: the subject's; or nobody's in particular, and so empty, if
+    /// the limit is [one of the tenant](Policy::is_of_tenant). A store keeps states under the
+    /// policy's name, the tenant and this.
+    #[must_use]
+    pub fn state_subject(&self) -> &'a [u8] {
+        if self.policy.is_of_tenant() { b"" } else { self.subject }
+    }
+
     /// What decides where in a cluster the state lies: the tenant, or, without one, the subject.
     #[must_use]
     pub fn slot_key(&self) -> &'a [u8] {
-        if self.tenant.is_empty() { self.subject } else { self.tenant }
+        if self.tenant.is_empty() { self.state_subject() } else { self.tenant }
     }
 
     /// Whether both charges are to one state.
     #[must_use]
     pub fn same_key(&self, other: &Self) -> bool {
         self.policy.name() == other.policy.name()
-            && self.subject == other.subject
+            && self.state_subject() == other.state_subject()
             && self.tenant == other.tenant
     }
 
@@ -73,7 +81,7 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub fn phase(&self) -> u64 {
         // 2^51 µs is the longest window there is.
-        stable_hash([self.tenant, self.subject]) >> 13
+        stable_hash([self.tenant, self.state_subject()]) >> 13
     }
 }
 
@@ -202,7 +210,8 @@ impl<'a> Call<'a> {
     ///
     /// [`ErrorKind::InvalidCall`] for no charges or more than [`MAX_CHARGES`], a subject or a tenant
     /// above [`MAX_SUBJECT`], and two policies of one name and subject that differ;
-    /// [`ErrorKind::Unsupported`] for reserving with a policy that is no bucket.
+    /// [`ErrorKind::Unsupported`] for reserving with a policy that is no bucket, or that has
+    /// [shards](crate::Shards::any) of which a request may go to any.
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {
@@ -226,6 +235,16 @@ impl<'a> Call<'a> {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!("`{}` is no bucket: only buckets can be reserved", charge.policy),
+                ));
+            }
+            if matches!(self.operation, Operation::Reserve { .. }) && charge.policy.goes_anywhere()
+            {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "`{}` cannot be reserved: no shard knows who waits at the others; those                          of `by-subject` and `whole` can",
+                        charge.policy
+                    ),
                 ));
             }
             self.check_twins(place, &charge)?;

@@ -41,6 +41,14 @@ impl Decision {
         Self { degraded: Some(Box::new(degraded)), ..self }
     }
 
+    /// The same decision, on limits of which what was asked are parts.
+    pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
+        for (verdict, limit) in self.verdicts.iter_mut().zip(limits) {
+            verdict.limit = limit;
+        }
+        self
+    }
+
     /// Whether the request may pass: no policy that is in force refuses it.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
@@ -184,6 +192,18 @@ impl Verdict {
     #[must_use]
     pub fn blocked_for(&self) -> Duration {
         Duration::from_micros(self.blocked)
+    }
+
+    /// The verdict on a state that is kept in two parts, from those on both, of which the first tells
+    /// the outcome.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            remaining: self.remaining.saturating_add(other.remaining),
+            retry: self.retry.max(other.retry),
+            reset: self.reset.max(other.reset),
+            blocked: self.blocked.max(other.blocked),
+            ..self
+        }
     }
 
     /// For how many microseconds the outcome is sure to stay, if nobody takes or gives back

@@ -10,6 +10,7 @@
 //! | decide on requests | [`Limiter`] and its [`Request`](limiter::Request), or a [`Call`] of several [`Charge`]s |
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
 //! | wait instead of being refused | [`Limiter::until_ready`], [`waiting`] (feature `tokio`) |
+//! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
 //! | decide while the store is slow or down | [`around`] |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
@@ -37,6 +38,7 @@ mod error;
 mod hash;
 pub mod limiter;
 pub mod policy;
+pub mod shards;
 pub mod store;
 mod time;
 #[cfg(feature = "tokio")]
@@ -51,7 +53,7 @@ pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};
 pub use error::{Error, ErrorKind};
 pub use limiter::Limiter;
 pub use policy::{
-    Algorithm, FixedWindow, Gcra, Policy, PolicyError, Share, SlidingCounter, SlidingLog,
+    Algorithm, FixedWindow, Gcra, Policy, PolicyError, Shards, Share, SlidingCounter, SlidingLog,
     TokenBucket,
 };
 pub use store::{Answer, Store};

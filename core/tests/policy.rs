@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Algorithm, FixedWindow, Gcra, MAX_EXACT, Policy, SlidingCounter, SlidingLog, TokenBucket,
+    Algorithm, FixedWindow, Gcra, MAX_EXACT, Policy, Shards, SlidingCounter, SlidingLog,
+    TokenBucket,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -122,6 +123,9 @@ fn what_is_written_short_reads_as_what_is_written_long() {
         ("fixed-window 1/1500ms phased", "fixed-window 1/1500ms phased"),
         ("sliding-log: sliding-log 5/15min", "sliding-log 5/15m"),
         ("token-bucket 5/1m by-interval burst 9", "token-bucket 5/1m burst 9 by-interval"),
+        ("sliding-log 5/1m shadow shards 8", "sliding-log 5/1m shards 8 shadow"),
+        ("gcra 5/1m shards 8 burst 6 by-subject", "gcra 5/1m burst 6 shards 8 by-subject"),
+        ("gcra 5/1m shards 8 whole block 1s", "gcra 5/1m burst 5 block 1s shards 8 whole"),
     ] {
         assert_eq!(short.parse::<Policy>().unwrap().to_string(), long);
     }
@@ -146,7 +150,7 @@ fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
         ("sliding-log 5/99999999999d", "99999999999d", "71 years"),
         ("sliding-log 5/1m grains 1s", "grains", "did you mean `grain`?"),
         ("sliding-log 5/1m grain", "", "a span of time after `grain`"),
-        ("sliding-log 5/1m burst 7", "burst", "it takes grain, block, shadow"),
+        ("sliding-log 5/1m burst 7", "burst", "it takes grain, block, shards, shadow"),
         ("fixed-window 5/1m anchored phased", "phased", "exclude each other"),
         ("gcra 5/1m burst many", "many", "`many` is no whole number"),
         ("gcra 5/1m burst 5 burst 6", "burst", "twice"),
@@ -158,6 +162,15 @@ fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
         ("sliding-log 5/1m grain 2m block 1h", "2m", "longer than the window"),
         ("gcra 1/1d burst 30000", "gcra 1/1d burst 30000", "to fill"),
         ("gcra 5/1m block 0s", "0s", "at least 1us"),
+        ("gcra 5/1m shards", "", "a number after `shards`"),
+        ("gcra 5/1m shards 8 shards 9", "shards", "twice"),
+        ("gcra 5/1m shards 0", "0", "0 shards; a policy has 1 to 256"),
+        ("gcra 5/1m shards 257", "257", "257 shards; a policy has 1 to 256"),
+        ("gcra 5/1m shard 8", "shard", "did you mean `shards`?"),
+        ("gcra 5/1m whole shards 8", "whole", "`shards 8 whole`"),
+        ("gcra 5/1m by-subject", "by-subject", "`shards 8 by-subject`"),
+        ("gcra 5/1m shards 8 whole by-subject", "by-subject", "exclude each other"),
+        ("gcra 5/1m shards 8 block 1m", "8", "exclude each other"),
     ] {
         let (message, span) = misread(text);
         let span = span.unwrap();
@@ -213,6 +226,7 @@ proptest! {
         algorithm in algorithms(),
         block in prop::option::of(1..(1_u64 << 51)),
         shadow in any::<bool>(),
+        shards in prop::option::of((1..=256_u32, 0..3_usize)),
     ) {
         let Ok(mut policy) = Policy::new(&name, algorithm) else { return Ok(()) };
         if let Some(block) = block {
@@ -220,6 +234,11 @@ proptest! {
         }
         if shadow {
             policy = policy.shadow();
+        }
+        if let Some((count, by)) = shards {
+            let shards = [Shards::any(count), Shards::by_subject(count), Shards::whole(count)][by];
+            let Ok(sharded) = policy.sharded(shards) else { return Ok(()) };
+            policy = sharded;
         }
         let text = policy.to_string();
         prop_assert_eq!(text.parse::<Policy>().unwrap(), policy, "{}", text);
@@ -229,7 +248,7 @@ proptest! {
     fn any_text_is_read_or_refused_with_a_place_within_it(
         text in prop_oneof![
             ".*",
-            "([a-z-]{0,14}|fixed-window|gcra|sliding-log|token-bucket| |:|/|burst|block|grain|shadow|1m|5|_|0){0,12}",
+            "([a-z-]{0,14}|fixed-window|gcra|sliding-log|token-bucket| |:|/|burst|block|grain|shadow|shards|whole|1m|5|_|0){0,12}",
         ],
     ) {
         if let Err(error) = text.parse::<Policy>() {

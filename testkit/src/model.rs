@@ -84,7 +84,7 @@ impl<'c> OfCall<'_, 'c> {
     fn charge(&self, place: usize) -> Option<(Key, Charge<'c>)> {
         let charge = self.charges.get(place)?;
         let name = charge.policy.name().to_owned();
-        Some(((name, charge.tenant.to_vec(), charge.subject.to_vec()), charge))
+        Some(((name, charge.tenant.to_vec(), charge.state_subject().to_vec()), charge))
     }
 }
 

@@ -1,10 +1,16 @@
 use tidegate_core::Charge;
 
+use super::shard_tag;
+
 /// Names the keys: `prefix:policy:{tag}`, and `:subject` behind it if there is a tenant.
 ///
 /// The tag, which decides the slot in a cluster, is the tenant, or else the subject. Whatever is not
 /// a printable ASCII character, and `{`, `}`, `:` and `%`, is written as `%` and two hexadecimal
 /// digits; an empty tag is written as `%`. So no two inputs share a key, and none chooses its slot.
+///
+/// A [share](tidegate_core::Policy::shares) of a policy has the policy's keys, but for the tag, which
+/// ends in `%.`, the number of shards, `.`, and two characters that are the shard's own: so each
+/// shard of each number lies elsewhere, and the slots of a tenant's shards are spread evenly over all.
 ///
 /// ```
 /// use tidegate_redis::{Charge, Policy};
@@ -14,6 +20,10 @@ use tidegate_core::Charge;
 /// let api: Policy = "api: fixed-window 10/1s".parse()?;
 /// assert_eq!(keys.of(&Charge::new(&api, "alice")), b"tidegate:api:{alice}");
 /// assert_eq!(keys.of(&Charge::new(&api, "a:b").tenant("acme")), b"tidegate:api:{acme}:a%3Ab");
+///
+/// let hot: Policy = "hot: fixed-window 10/1s shards 4".parse()?;
+/// let share = &hot.shares()[0];
+/// assert_eq!(keys.of(&Charge::new(share, "a").tenant("acme")), b"tidegate:hot:{acme%.4.F9}:a");
 /// # Ok::<(), tidegate_redis::PolicyError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -40,20 +50,25 @@ impl Keys {
     /// The key of a charge.
     #[must_use]
     pub fn of(&self, charge: &Charge<'_>) -> Vec<u8> {
-        let (name, tag) = (charge.policy.name(), charge.slot_key());
-        let most = self.prefix.len() + name.len() + tag.len() + charge.subject.len() + 5;
+        let (name, tag) = (charge.policy.whole_name(), charge.slot_key());
+        let subject = charge.state_subject();
+        let most = self.prefix.len() + name.len() + tag.len() + subject.len() + 13;
         let mut key = Vec::with_capacity(most);
         key.extend_from_slice(&self.prefix);
         key.extend_from_slice(name.as_bytes());
         key.extend_from_slice(b":{");
+        let begins = key.len();
         if tag.is_empty() {
             key.push(b'%');
         }
         escape(tag, &mut key);
+        if let Some(shard) = charge.policy.shard() {
+            shard_tag::end(&mut key, begins, shard);
+        }
         key.push(b'}');
         if !charge.tenant.is_empty() {
             key.push(b':');
-            escape(charge.subject, &mut key);
+            escape(subject, &mut key);
         }
         key
     }
@@ -94,6 +109,44 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_a_tenant_has_one_key_for_all_its_subjects() {
+        let all: Policy = "p: fixed-window 9/1s shards 1 by-subject".parse().unwrap();
+        for subject in ["", "alice", "bob"] {
+            let key = Keys::new("t").of(&Charge::new(&all, subject).tenant("acme"));
+            assert_eq!(key, b"t:p:{acme}:");
+        }
+        assert_eq!(Keys::new("t").of(&Charge::new(&all, "alice")), b"t:p:{%}");
+    }
+
+    #[test]
+    fn shards_of_one_number_meet_in_one_slot_whatever_the_policy() {
+        let policies = ["p: fixed-window 9/1s shards 4", "q: sliding-log 4/1m shards 4 whole"];
+        let tags = policies.map(|policy| {
+            let policy: Policy = policy.parse().unwrap();
+            let tags = policy.shares().iter().map(|share| {
+                tag_of(&Keys::new("t").of(&Charge::new(share, "a").tenant("acme")))
+            });
+            tags.collect::<Vec<_>>()
+        });
+        assert_eq!(tags[0], tags[1]);
+    }
+
+    fn tag_of(key: &[u8]) -> Vec<u8> {
+        let begins = key.iter().position(|&byte| byte == b'{').unwrap() + 1;
+        let ends = key.iter().position(|&byte| byte == b'}').unwrap();
+        key[begins..ends].to_vec()
+    }
+
+    /// Bytes that look like the end of a shard's tag, escaped or not, and others.
+    fn tag_like() -> impl Strategy<Value = Vec<u8>> {
+        let part = prop_oneof![
+            3 => prop::sample::select(vec![&b"%"[..], b".", b"%.", b"%.4.", b"4", b"16", b"\x16"]),
+            2 => prop::sample::select(vec![&b"acme"[..], b"F9", b"BZ", b"Ar", b"As", b"%2", b""]),
+        ];
+        prop::collection::vec(part, 0..6).prop_map(|parts| parts.concat())
+    }
+
+    #[test]
     fn a_prefix_keeps_its_colons_and_chooses_no_slot() {
         let policy: Policy = "p: fixed-window 1/1s".parse().unwrap();
         let key = Keys::new("app:{x}:").of(&Charge::new(&policy, "s"));
@@ -104,6 +157,29 @@ mod tests {
         #[test]
         fn b17_no_two_inputs_share_a_key([a, b] in confusable_pair()) {
             prop_assert_ne!(key("p", &a.0, &a.1), key("p", &b.0, &b.1));
+        }
+
+        #[test]
+        fn b17_no_two_shards_share_a_key_and_nobody_else_has_one(
+            one in (prop_oneof![hostile_subject(), tag_like()], tag_like()),
+            other in (prop_oneof![hostile_subject(), tag_like()], tag_like()),
+            counts in (1..20_u32, 1..20_u32),
+            index in any::<prop::sample::Index>(),
+        ) {
+            let keys = |(tenant, subject): &(Vec<u8>, Vec<u8>), count| {
+                let policy = format!("p: fixed-window 99/1s shards {count}");
+                let policy: Policy = policy.parse().unwrap();
+                let all = if count == 1 { std::slice::from_ref(&policy) } else { policy.shares() };
+                let key = |it| Keys::new("t").of(&Charge::new(it, subject).tenant(tenant));
+                all.iter().map(key).collect::<Vec<_>>()
+            };
+            let (ones, others) = (keys(&one, counts.0), keys(&other, counts.1));
+            let place = index.index(ones.len());
+            let same = others.iter().position(|key| *key == ones[place]);
+            let is_same = one == other && counts.0 == counts.1;
+            prop_assert_eq!(same, is_same.then_some(place));
+            let opened_again = tag_of(&ones[place]).contains(&b'{');
+            prop_assert!(!opened_again);
         }
 
         #[test]

@@ -10,6 +10,7 @@ mod key;
 mod numbers;
 mod request;
 pub mod scripts;
+mod shard_tag;
 
 pub use answer::Told;
 pub(crate) use asked::Asked;

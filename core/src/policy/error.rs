@@ -39,6 +39,7 @@ pub(super) enum Part {
     Rate,
     Burst,
     Grain,
+    Shards,
 }
 
 impl PolicyError {

@@ -7,6 +7,7 @@ mod error;
 mod parse;
 mod print;
 mod rule;
+mod shards;
 mod share;
 mod span;
 mod spec;
@@ -16,6 +17,8 @@ use std::time::Duration;
 
 pub use error::PolicyError;
 pub use rule::{Rule, Shape};
+pub(crate) use shards::By;
+pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
 pub use spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
 
@@ -58,6 +61,9 @@ struct Inner {
     /// Microseconds; 0 for none.
     block_for: u64,
     shadow: bool,
+    split: Option<Box<shards::Split>>,
+    /// Which shard this is the share of, and the length of the name without that.
+    shard: Option<(Shard, usize)>,
 }
 
 impl Policy {
@@ -72,8 +78,16 @@ impl Policy {
         let algorithm = algorithm.into();
         let rule = Rule::new(&algorithm)?;
         let name_hash = stable_hash([name.as_bytes()]);
-        let name = name.into();
-        Ok(Self(Arc::new(Inner { name, algorithm, rule, name_hash, block_for: 0, shadow: false })))
+        Ok(Self(Arc::new(Inner {
+            name: name.into(),
+            algorithm,
+            rule,
+            name_hash,
+            block_for: 0,
+            shadow: false,
+            split: None,
+            shard: None,
+        })))
     }
 
     /// The same policy, but a refusal shuts the subject out for `span`. Refusals while it is shut
@@ -81,18 +95,30 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If `span` is shorter than a microsecond or longer than 2^51 µs (71 years).
+    /// If `span` is shorter than a microsecond or longer than 2^51 µs (71 years); or if the limit is
+    /// split over [shards](Self::sharded).
     pub fn block_for(mut self, span: Duration) -> Result<Self, PolicyError> {
         let micros = span::check("block", span)?;
-        Arc::make_mut(&mut self.0).block_for = micros;
+        if self.shards().is_some_and(|shards| shards.by != By::Whole) {
+            return Err(shards::block_excludes_shards());
+        }
+        self.change(&|inner| inner.block_for = micros);
         Ok(self)
     }
 
     /// The same policy as a shadow: counted and reported as if it were in force, never refusing.
     #[must_use]
     pub fn shadow(mut self) -> Self {
-        Arc::make_mut(&mut self.0).shadow = true;
+        self.change(&|inner| inner.shadow = true);
         self
+    }
+
+    /// Changes the policy and its shares.
+    fn change(&mut self, change: &dyn Fn(&mut Inner)) {
+        let inner = Arc::make_mut(&mut self.0);
+        change(inner);
+        let shares = inner.split.as_deref_mut().map(|split| &mut split.shares);
+        shares.into_iter().flatten().for_each(|share| share.change(change));
     }
 
     /// The name, under which a store keeps the states.
@@ -153,7 +179,10 @@ impl Policy {
 
     /// Bytes that the policy object takes, with the two counts of its clones.
     pub(crate) fn heap_bytes(&self) -> usize {
-        2 * size_of::<usize>() + size_of::<Inner>() + self.0.name.len()
+        let shares: usize =
+            self.shares().iter().map(|it| size_of::<Self>() + it.heap_bytes()).sum();
+        let split = if self.0.split.is_some() { size_of::<shards::Split>() } else { 0 };
+        2 * size_of::<usize>() + size_of::<Inner>() + self.0.name.len() + split + shares
     }
 
     pub(crate) fn block_micros(&self) -> u64 {

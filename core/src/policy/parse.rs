@@ -8,6 +8,8 @@
 //!           | "burst" count                    of token-bucket and gcra
 //!           | "by-interval"                    of token-bucket
 //!           | "block" span | "shadow"          of all
+//!           | "shards" count                   of all, and with it
+//!           | "by-subject" | "whole"           one of these
 //! span      = { number unit }                  such as 1m, 90s, 1h30m, 250ms; `s` alone is 1s
 //! count     = digits, which `_` may group
 //! ```
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 use super::error::Part;
 use super::spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
-use super::{Policy, PolicyError, span};
+use super::{Policy, PolicyError, Shards, span};
 use crate::algorithm::fixed_window::Start;
 
 const ALGORITHMS: [&str; 5] =
@@ -28,7 +30,7 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        Parser { text, at: 0, rate: None, burst: None, grain: None }.policy()
+        Parser { text, at: 0, rate: None, burst: None, grain: None, shards: None }.policy()
     }
 }
 
@@ -45,6 +47,7 @@ struct Parser<'t> {
     rate: Option<Range<usize>>,
     burst: Option<Range<usize>>,
     grain: Option<Range<usize>>,
+    shards: Option<Range<usize>>,
 }
 
 impl<'t> Parser<'t> {
@@ -53,7 +56,7 @@ impl<'t> Parser<'t> {
         let name = self.name()?;
         let keyword = self.expect("an algorithm, such as `sliding-log`")?;
         let mut algorithm = self.algorithm(&keyword)?;
-        let (mut block, mut shadow) = (None, false);
+        let (mut block, mut shards, mut shadow) = (None, None, false);
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = self.next() {
             if seen.contains(&word.text) {
@@ -63,24 +66,33 @@ impl<'t> Parser<'t> {
             match word.text {
                 "block" => block = Some(self.block()?),
                 "shadow" => shadow = true,
+                "shards" => shards = Some(Shards::any(self.shards()?)),
+                "by-subject" | "whole" => shards = Some(self.kind_of_shards(&word, shards)?),
                 _ => algorithm = self.option(algorithm, &word)?,
             }
         }
         let name_or_keyword = name.as_ref().map_or(algorithm.keyword(), |word| word.text);
-        let mut policy = Policy::new(name_or_keyword, algorithm).map_err(|error| {
+        let build = || {
+            let mut policy = Policy::new(name_or_keyword, algorithm)?;
+            if let Some(block) = block {
+                policy = policy.block_for(block)?;
+            }
+            if let Some(shards) = shards {
+                policy = policy.sharded(shards)?;
+            }
+            Ok(if shadow { policy.shadow() } else { policy })
+        };
+        build().map_err(|error: PolicyError| {
             let place = match error.part() {
                 Part::Whole => None,
-                Part::Name => name.map(|word| word.span),
+                Part::Name => name.as_ref().map(|word| word.span.clone()),
                 Part::Rate => self.rate,
                 Part::Burst => self.burst,
                 Part::Grain => self.grain,
+                Part::Shards => self.shards,
             };
             error.at(self.text, place.unwrap_or(all))
-        })?;
-        if let Some(block) = block {
-            policy = policy.block_for(block)?;
-        }
-        Ok(if shadow { policy.shadow() } else { policy })
+        })
     }
 
     /// The name, if the text begins with one: everything before the first colon.
@@ -147,7 +159,7 @@ impl<'t> Parser<'t> {
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
             Algorithm::Gcra(_) => &["burst"],
         };
-        let known: Vec<&str> = own.iter().copied().chain(["block", "shadow"]).collect();
+        let known: Vec<&str> = own.iter().copied().chain(["block", "shards", "shadow"]).collect();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)
             .map_or(String::new(), |known| format!(", did you mean `{known}`?"));
@@ -191,6 +203,34 @@ impl<'t> Parser<'t> {
         let word = self.expect("a number after `burst`")?;
         self.burst = Some(word.span.clone());
         self.number(&word)
+    }
+
+    fn shards(&mut self) -> Result<u32, PolicyError> {
+        let word = self.expect("a number after `shards`")?;
+        self.shards = Some(word.span.clone());
+        // What does not fit is more than there may be.
+        Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))
+    }
+
+    fn kind_of_shards(
+        &self,
+        word: &Word<'_>,
+        shards: Option<Shards>,
+    ) -> Result<Shards, PolicyError> {
+        let kind = match word.text {
+            "whole" => Shards::whole,
+            _ => Shards::by_subject,
+        };
+        match shards {
+            Some(shards) if shards == Shards::any(shards.count()) => Ok(kind(shards.count())),
+            Some(_) => {
+                Err(self.error(word, "`by-subject` and `whole` exclude each other".to_owned()))
+            }
+            None => Err(self.error(
+                word,
+                format!("`{0}` stands after a number of shards: `shards 8 {0}`", word.text),
+            )),
+        }
     }
 
     fn grain(&mut self) -> Result<Duration, PolicyError> {

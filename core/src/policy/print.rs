@@ -17,6 +17,9 @@ impl fmt::Display for Policy {
         if let Some(span) = self.blocks_for() {
             write!(f, " block {}", Micros(micros_of(span)))?;
         }
+        if let Some(shards) = self.shards() {
+            write!(f, " {shards}")?;
+        }
         f.write_str(if self.is_shadow() { " shadow" } else { "" })
     }
 }

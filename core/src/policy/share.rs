@@ -63,7 +63,7 @@ impl Policy {
     /// by a longer period where need be: a third of 10 a second is 10 in three seconds. Only a bucket
     /// that refills by intervals, and has no room for so many tokens at once, gets fewer of them
     /// more often, at no more than its share of the rate. The rest stays as it is: name, window,
-    /// grain, block, shadow.
+    /// grain, block, shards, shadow.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};
@@ -109,25 +109,29 @@ impl Policy {
             Some(span) => scaled.block_for(span)?,
             None => scaled,
         };
+        let scaled = match self.shards() {
+            Some(shards) => scaled.sharded(shards)?,
+            None => scaled,
+        };
         Ok(Some(if self.is_shadow() { scaled.shadow() } else { scaled }))
     }
 }
 
 /// Tokens per microseconds: a rational number, with room for the products that may come to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rate {
+pub(super) struct Rate {
     refill: u128,
     period: u128,
 }
 
 impl Rate {
-    fn new(refill: u64, period: Duration) -> Self {
+    pub(super) fn new(refill: u64, period: Duration) -> Self {
         Self { refill: refill.into(), period: micros_of(period).into() }
     }
 
     /// The share of the rate, exactly. The period becomes a multiple of what it was, so that every
     /// tick that divided it still does.
-    fn scaled_to(self, Share { part, of }: Share) -> Self {
+    pub(super) fn scaled_to(self, Share { part, of }: Share) -> Self {
         let (part, of) = (u128::from(part), u128::from(of));
         let common = gcd(of, self.refill * part);
         Self { refill: self.refill * part / common, period: self.period * (of / common) }
@@ -145,7 +149,7 @@ impl Rate {
     }
 
     /// What `make` makes of the rate, or of the same rate in lowest terms.
-    fn first_that_fits(
+    pub(super) fn first_that_fits(
         self,
         make: impl Fn(u64, Duration) -> Result<Policy, PolicyError>,
     ) -> Result<Policy, PolicyError> {

@@ -16,7 +16,7 @@ pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
 /// Which state a charge is to.
 pub(super) fn key_of(charge: &Charge<'_>) -> Key {
     let name = charge.policy.name().to_owned();
-    (name, charge.tenant.to_vec(), charge.subject.to_vec())
+    (name, charge.tenant.to_vec(), charge.state_subject().to_vec())
 }
 
 /// Carries out a call, and tells the answer.

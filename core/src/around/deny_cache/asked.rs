@@ -35,8 +35,15 @@ impl<'a> Asked<'a> {
             let name = name_hash(&charge, last, hasher);
             last = Some((charge, name));
             let key = key_hash(&charge, name, hasher);
-            keys.push(key);
             of_call.write_u64(key);
+            // Who charges a tenant's limit changes what all its subjects are told; but where that is
+            // kept in shards, what one of them was told is not true of all.
+            keys.push(if charge.policy.is_of_tenant() {
+                let tenant = Charge { subject: charge.state_subject(), ..charge };
+                key_hash(&charge, name_hash(&tenant, None, hasher), hasher)
+            } else {
+                key
+            });
             of_call.write_u64(charge.cost);
         }
         let fits = names <= MOST_NAMES && keys.len() <= MAX_CHARGES;

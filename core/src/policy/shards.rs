@@ -1,0 +1,310 @@
+//! A limit that is kept in several places: what one node of a cluster need not decide alone.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::error::Part;
+use super::share::{Rate, Share};
+use super::{Algorithm, Policy, PolicyError, spec};
+use crate::Charge;
+use crate::hash::stable_hash;
+
+/// The most shards that a policy may have.
+pub const MAX_SHARDS: u32 = 256;
+
+/// Over how many slots of a cluster a policy is spread for one tenant, and how: for
+/// [`Policy::sharded`], where the whole of it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shards {
+    count: u32,
+    pub(crate) by: By,
+}
+
+/// Who goes to which shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum By {
+    /// Any request to any.
+    Any,
+    /// A subject to its own; the limit is the tenant's, and split.
+    Subject,
+    /// A subject to its own; the limit is the subject's, and whole.
+    Whole,
+}
+
+impl Shards {
+    /// Each subject's limit is split over `count` shards, and any request goes to any of them; before
+    /// it is refused, to a second. For a subject with more requests than one node can decide on.
+    #[must_use]
+    pub fn any(count: u32) -> Self {
+        Self { count, by: By::Any }
+    }
+
+    /// The limit is one of the tenant, for all its subjects together. It is split over `count` shards,
+    /// and a subject goes to always the same.
+    #[must_use]
+    pub fn by_subject(count: u32) -> Self {
+        Self { count, by: By::Subject }
+    }
+
+    /// The limit is each subject's own, as without shards, and is not split: the subjects of a tenant
+    /// are spread over `count` shards, each going to always the same. For a tenant with more requests
+    /// than one node can decide on, though none of its subjects has.
+    #[must_use]
+    pub fn whole(count: u32) -> Self {
+        Self { count, by: By::Whole }
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(self) -> u32 {
+        self.count
+    }
+}
+
+/// As in the policy grammar: `shards 8`, `shards 8 by-subject`, `shards 8 whole`.
+impl fmt::Display for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.by {
+            By::Any => "",
+            By::Subject => " by-subject",
+            By::Whole => " whole",
+        };
+        write!(f, "shards {}{how}", self.count)
+    }
+}
+
+/// Which of how many a share is: see [`Policy::shard`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shard {
+    index: u32,
+    of: u32,
+}
+
+impl Shard {
+    /// Which one, from 0.
+    #[must_use]
+    pub fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Of how many: at most [`MAX_SHARDS`].
+    #[must_use]
+    pub fn of(self) -> u32 {
+        self.of
+    }
+}
+
+/// A policy's shards, and its share in each.
+#[derive(Debug, Clone)]
+pub(super) struct Split {
+    pub(super) shards: Shards,
+    /// None if there is but one shard; else as many as there are, or fewer where there is not a
+    /// request for each.
+    pub(super) shares: Box<[Policy]>,
+}
+
+/// The shares follow from the policy.
+impl PartialEq for Split {
+    fn eq(&self, other: &Self) -> bool {
+        self.shards == other.shards
+    }
+}
+
+impl Eq for Split {}
+
+impl Policy {
+    /// The same policy, spread over several slots of a cluster, so that several nodes decide on one
+    /// tenant.
+    ///
+    /// A store that is not spread itself (in memory, on one Redis) keeps the limit whole: shards are a
+    /// matter of where states lie. On a cluster:
+    ///
+    /// | | [`any`](Shards::any) | [`by_subject`](Shards::by_subject) | [`whole`](Shards::whole) |
+    /// |---|---|---|---|
+    /// | the limit is of | tenant and subject | **the tenant**, on every store | tenant and subject |
+    /// | and is | split | split | whole in each shard |
+    /// | a request goes to | any shard; before it is refused, to a second | its subject's | its subject's |
+    /// | refused too early | rarely | where a subject has more than its shard | never |
+    /// | largest cost | the largest share | the subject's share | the limit |
+    ///
+    /// **Never more than the limit is admitted**: the shares are whole numbers whose sum is the limit,
+    /// whatever the limit and the number of shards (11 over 10: one share of 2 and nine of 1), and a
+    /// bucket's rate is split into equal shares that are exact. Where there is less than 1 for each
+    /// shard (limit 3 over 10, or a bucket by intervals with 3 tokens per period), those that would
+    /// have nothing are not used. Anchored windows and buckets by intervals begin in each shard when
+    /// that is first used.
+    ///
+    /// Shards of another number are other places: whoever changes it while requests run admits at
+    /// most what both settings together do, until the states under the older one have recovered.
+    /// The same is true of the change between a policy with and one without shards.
+    ///
+    /// What cannot be told of a limit that is split: `remaining` and `reset_after` are those of the
+    /// shard that was asked last, and so the least that is left; `retry_after` tells when one of
+    /// those that were asked has room again, and is the earlier of two. A cost above the largest
+    /// share is never admitted, though it may be below the limit.
+    ///
+    /// ```
+    /// use tidegate_core::policy::Shards;
+    /// use tidegate_core::Policy;
+    ///
+    /// let all: Policy = "all: sliding-log 11/1m".parse()?;
+    /// let all = all.sharded(Shards::any(10))?;
+    /// let shares: Vec<u64> = all.shares().iter().map(Policy::limit).collect();
+    /// assert_eq!(shares, [2, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    /// assert_eq!(all.to_string(), "all: sliding-log 11/1m shards 10");
+    /// # Ok::<(), tidegate_core::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there are 0 shards or more than [`MAX_SHARDS`]; if the limit is split and the policy
+    /// [blocks](Self::block_for), as one shard's refusal is not the limit's; or if a share of the
+    /// rate is outside of the bounds within which every decision is exact.
+    pub fn sharded(self, shards: Shards) -> Result<Self, PolicyError> {
+        self.split(shards).map_err(|error| error.about(Part::Shards))
+    }
+
+    fn split(mut self, shards: Shards) -> Result<Self, PolicyError> {
+        let Shards { count, by } = shards;
+        if count == 0 || count > MAX_SHARDS {
+            return Err(PolicyError::new(format!(
+                "{count} shards; a policy has 1 to {MAX_SHARDS} of them"
+            )));
+        }
+        if by != By::Whole && self.blocks_for().is_some() {
+            return Err(block_excludes_shards());
+        }
+        let shares = match count {
+            1 => [].into(),
+            _ => self.shares_in(shards)?,
+        };
+        Arc::make_mut(&mut self.0).split = Some(Box::new(Split { shards, shares }));
+        Ok(self)
+    }
+
+    fn shares_in(&self, Shards { count, by }: Shards) -> Result<Box<[Self]>, PolicyError> {
+        if by == By::Whole {
+            return Ok((0..count).map(|index| self.named_as(Shard { index, of: count })).collect());
+        }
+        let used = self.used_of(count);
+        let share = |index| {
+            let share = share(self, index, used)?;
+            let share = if self.is_shadow() { share.shadow() } else { share };
+            Ok(share.named_as(Shard { index, of: count }))
+        };
+        (0..used).map(share).collect()
+    }
+
+    /// How many of the shards have something to give. Of a limit of 0 one does: it says so.
+    fn used_of(&self, count: u32) -> u32 {
+        let mut most = self.limit();
+        if let Algorithm::TokenBucket(spec) = self.algorithm()
+            && spec.by_interval
+        {
+            most = most.min(spec.refill);
+        }
+        count.min(u32::try_from(most).unwrap_or(u32::MAX)).max(1)
+    }
+
+    /// The same policy under a name that no other can have: `%` is in none.
+    fn named_as(&self, shard: Shard) -> Self {
+        let mut inner = (*self.0).clone();
+        let whole_name = inner.name.len();
+        inner.name = format!("{}%{}.{}", inner.name, shard.index, shard.of).into();
+        inner.name_hash = stable_hash([inner.name.as_bytes()]);
+        inner.split = None;
+        inner.shard = Some((shard, whole_name));
+        Self(Arc::new(inner))
+    }
+
+    /// The shards that the policy is spread over, if it is.
+    #[must_use]
+    pub fn shards(&self) -> Option<Shards> {
+        self.0.split.as_deref().map(|split| split.shards)
+    }
+
+    /// The policy's share in each shard, the largest first: policies of their own, under which a
+    /// store keeps what passes there. None of them has nothing to give, so there may be fewer than
+    /// shards. Empty without shards, and with just one.
+    #[must_use]
+    pub fn shares(&self) -> &[Self] {
+        self.0.split.as_deref().map_or(&[], |split| &split.shares)
+    }
+
+    /// Which shard this policy is the share of, if it is one of another's [`shares`](Self::shares).
+    #[must_use]
+    pub fn shard(&self) -> Option<Shard> {
+        self.0.shard.map(|(shard, _)| shard)
+    }
+
+    /// The name of the policy that this one is a share of; else its own name.
+    #[must_use]
+    pub fn whole_name(&self) -> &str {
+        let len = self.0.shard.map_or(usize::MAX, |(_, len)| len);
+        self.0.name.get(..len).unwrap_or(&self.0.name)
+    }
+
+    /// Whether any request may go to any shard.
+    pub(crate) fn goes_anywhere(&self) -> bool {
+        self.shards().is_some_and(|shards| shards.by == By::Any && shards.count > 1)
+    }
+
+    /// Whether the limit is one of a tenant, whatever the subject: see [`Shards::by_subject`].
+    #[must_use]
+    pub fn is_of_tenant(&self) -> bool {
+        self.0.split.as_deref().is_some_and(|split| split.shards.by == By::Subject)
+    }
+}
+
+impl Charge<'_> {
+    /// The share of the policy that all charges to this subject go to, by a hash that is the same on
+    /// every machine; `None` if any may, or if there are no shards.
+    #[must_use]
+    pub fn share_of_subject(&self) -> Option<usize> {
+        let shares = u64::try_from(self.policy.shares().len()).ok().filter(|&shares| shares > 0)?;
+        let Shards { count, .. } = self.policy.shards().filter(|shards| shards.by != By::Any)?;
+        // Not at once by the number of shares, so that the shares of two policies with as many
+        // shards are in one slot.
+        let index = stable_hash([self.tenant, self.subject]) % u64::from(count);
+        usize::try_from(index % shares).ok()
+    }
+}
+
+/// What is left of a policy in one of `of` shards: the whole is the sum of all, and no share is more
+/// than one larger than another.
+fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
+    let part = |whole: u64| {
+        let (index, of) = (u64::from(index), u64::from(of));
+        whole / of + u64::from(index < whole % of)
+    };
+    let limit = part(policy.limit());
+    let rate = |refill, period| Ok(Rate::new(refill, period).scaled_to(Share::new(1, of)?));
+    let named = |algorithm: Algorithm| Policy::new(policy.name(), algorithm);
+    match policy.algorithm().clone() {
+        Algorithm::FixedWindow(spec) => named(spec::FixedWindow { limit, ..spec }.into()),
+        Algorithm::SlidingLog(spec) => named(spec::SlidingLog { limit, ..spec }.into()),
+        Algorithm::SlidingCounter(spec) => named(spec::SlidingCounter { limit, ..spec }.into()),
+        Algorithm::TokenBucket(spec) if spec.by_interval => {
+            let refill = part(spec.refill);
+            named(spec::TokenBucket { refill, burst: limit, ..spec }.into())
+        }
+        Algorithm::TokenBucket(spec) => {
+            rate(spec.refill, spec.period)?.first_that_fits(|refill, period| {
+                named(spec::TokenBucket { refill, period, burst: limit, ..spec }.into())
+            })
+        }
+        Algorithm::Gcra(spec) => {
+            rate(spec.refill, spec.period)?.first_that_fits(|refill, period| {
+                named(spec::Gcra { refill, period, burst: limit }.into())
+            })
+        }
+    }
+}
+
+/// Why a policy whose limit is split cannot block.
+pub(super) fn block_excludes_shards() -> PolicyError {
+    PolicyError::new(
+        "`block` and a limit that is split over shards exclude each other: that one shard refuses is \
+         no reason to shut out; `shards` with `whole` splits nothing",
+    )
+}

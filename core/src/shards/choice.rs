@@ -1,0 +1,69 @@
+//! To which shards a request goes.
+
+/// What there is to choose from: of several limits that are charged together, the least of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Among {
+    shares: u64,
+    limit: u64,
+}
+
+impl Among {
+    /// The first so many shares of a limit, which are the largest.
+    #[must_use]
+    pub fn new(shares: usize, limit: u64) -> Self {
+        Self { shares: u64::try_from(shares).unwrap_or(u64::MAX), limit }
+    }
+
+    /// What is to be had of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { shares: self.shares.min(other.shares), limit: self.limit.min(other.limit) }
+    }
+}
+
+/// The shard to ask, and the one to ask before a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The place of the first among the shares.
+    pub first: usize,
+    /// That of the second, which is another; `None` if there is no other.
+    pub second: Option<usize>,
+}
+
+impl Choice {
+    /// Where the request goes whose turn it is.
+    ///
+    /// Who takes one turn after the other visits all shards in a circle, and those that have one more
+    /// than the others once more often: so a caller alone is never refused too early. What many
+    /// callers do, each beginning anywhere, is as random as their beginnings. Where to go second is
+    /// a matter of chance, but the same for the same turn, so that who peeks sees what will be.
+    ///
+    /// ```
+    /// use tidegate_core::shards::{Among, Choice};
+    ///
+    /// let of_eleven_over_ten = Among::new(10, 11);
+    /// let first = |turn| Choice::of(turn, of_eleven_over_ten).first;
+    /// let visited: Vec<usize> = (0..12).map(first).collect();
+    /// assert_eq!(visited, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, /* and again */ 0]);
+    /// ```
+    #[must_use]
+    pub fn of(turn: u32, Among { shares, limit }: Among) -> Self {
+        // A cost that no share has is refused by the largest.
+        let (shares, limit) = (shares.max(1), limit.max(1));
+        let first = u64::from(turn) % limit % shares;
+        let second = (shares > 1).then(|| {
+            let steps = 1 + scattered(turn) % (shares - 1);
+            (first + steps) % shares
+        });
+        let place = |shard| usize::try_from(shard).unwrap_or_default();
+        Self { first: place(first), second: second.map(place) }
+    }
+}
+
+/// A number that looks like chance: the first round of SplitMix64.
+fn scattered(turn: u32) -> u64 {
+    let mixed = u64::from(turn).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

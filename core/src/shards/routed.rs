@@ -1,0 +1,208 @@
+//! A call, as the charges to shares that it becomes.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::choice::{Among, Choice};
+use super::no_answer;
+use super::turns::Turns;
+use crate::policy::By;
+use crate::{Call, Charge, Charges, Decision, Error, Operation, Outcome, Policy, Verdict};
+
+type List<T> = SmallVec<[T; 4]>;
+
+/// A call to be decided in shards.
+#[derive(Debug)]
+pub(super) struct Routed<'a> {
+    call: Call<'a>,
+    /// For each number of shards in the call what its charges have in common, so that they meet in
+    /// one slot.
+    choices: List<(u32, Choice)>,
+}
+
+impl<'a> Routed<'a> {
+    /// # Errors
+    ///
+    /// As [`Call::check`].
+    pub(super) fn new(call: Call<'a>, turns: &Turns) -> Result<Self, Error> {
+        call.check()?;
+        let anywhere = || call.charges.iter().filter(|charge| charge.policy.goes_anywhere());
+        let Some(_) = anywhere().next() else {
+            return Ok(Self { call, choices: List::new() });
+        };
+        let key = turns.key(anywhere());
+        let turn = match call.operation {
+            Operation::Acquire => turns.take(key),
+            // What was taken last was most likely taken there.
+            Operation::Refund => turns.look(key).wrapping_sub(1),
+            _ => turns.look(key),
+        };
+        let mut among: List<(u32, Among)> = List::new();
+        for charge in anywhere() {
+            let (count, its) = (count_of(charge.policy), among_those_with_room(&call, &charge));
+            match among.iter_mut().find(|(other, _)| *other == count) {
+                Some((_, all)) => *all = all.and(its),
+                None => among.push((count, its)),
+            }
+        }
+        let choice = |(count, among)| (count, Choice::of(turn, among));
+        Ok(Self { call, choices: among.into_iter().map(choice).collect() })
+    }
+
+    /// What is sent first: one call, or, where the operation is for whole states, one for each shard.
+    pub(super) fn first(&self) -> Vec<Part<'a>> {
+        match self.call.operation {
+            Operation::Reset | Operation::Block { .. } => self.everywhere(),
+            _ => vec![self.part(|choice| choice.first)],
+        }
+    }
+
+    /// What is sent second, if that was the answer.
+    pub(super) fn second(&self, first: &Decision) -> Option<Part<'a>> {
+        let asks = matches!(self.call.operation, Operation::Acquire | Operation::Peek);
+        let verdicts = first.verdicts();
+        let counts = |it: &Verdict| refuses(it) && (first.is_allowed() || !it.is_shadow());
+        let refused = self.call.charges.iter().zip(verdicts).filter(|(_, it)| counts(it));
+        let would_help = refused.map(|(charge, _)| charge).all(|it| self.can_go_elsewhere(&it));
+        (asks && took_nothing(first) && would_help)
+            .then(|| self.part(|choice| choice.second.unwrap_or(choice.first)))
+    }
+
+    /// The decision on the call, from those on its parts, with the limits that were asked about.
+    ///
+    /// # Errors
+    ///
+    /// If the store left out a part.
+    pub(super) fn answer(
+        &self,
+        parts: &[Part<'_>],
+        mut decisions: Vec<Decision>,
+    ) -> Result<Decision, Error> {
+        if parts.len() != decisions.len() {
+            return Err(no_answer());
+        }
+        let limits = self.call.charges.iter().map(|charge| charge.policy.limit());
+        if let ([_], Some(decision)) = (parts, decisions.pop_if(|_| parts.len() == 1)) {
+            return Ok(decision.with_limits(limits));
+        }
+        let verdict = |place: usize| {
+            let its = parts.iter().zip(&decisions).filter_map(|(part, decision)| {
+                let at = part.places.iter().position(|&other| other == place)?;
+                decision.verdicts().get(at).copied()
+            });
+            its.reduce(Verdict::and)
+        };
+        let verdicts = (0..self.call.charges.len()).filter_map(verdict);
+        Ok(Decision::new(verdicts).with_limits(limits))
+    }
+
+    pub(super) fn operation(&self) -> Operation {
+        self.call.operation
+    }
+
+    /// The charge, to one of the shares of its policy.
+    fn to_share(&self, charge: Charge<'a>, pick: impl Fn(&Choice) -> usize) -> Charge<'a> {
+        let place = charge.share_of_subject().or_else(|| self.choice(&charge).map(pick));
+        let share = place.and_then(|place| charge.policy.shares().get(place));
+        share.map_or(charge, |share| to(share, charge))
+    }
+
+    fn choice(&self, charge: &Charge<'_>) -> Option<&Choice> {
+        if !charge.policy.goes_anywhere() {
+            return None;
+        }
+        let count = count_of(charge.policy);
+        self.choices.iter().find(|(other, _)| *other == count).map(|(_, choice)| choice)
+    }
+
+    fn can_go_elsewhere(&self, charge: &Charge<'_>) -> bool {
+        let limit = charge.policy.shares().first().map_or(0, Policy::limit);
+        self.choice(charge).is_some_and(|choice| choice.second.is_some())
+            && cost_of(&self.call, charge) <= limit
+    }
+
+    fn part(&self, pick: impl Fn(&Choice) -> usize) -> Part<'a> {
+        let charges = self.call.charges.iter().map(|charge| self.to_share(charge, &pick));
+        Part { charges: charges.collect(), places: (0..self.call.charges.len()).collect() }
+    }
+
+    /// A call for each shard. What is in one place only is in the first.
+    fn everywhere(&self) -> Vec<Part<'a>> {
+        let mut parts = vec![];
+        for (place, charge) in self.call.charges.iter().enumerate() {
+            let split = charge.policy.shards().filter(|shards| shards.by != By::Whole);
+            let shares = split.map_or(&[][..], |_| charge.policy.shares());
+            let everywhere = shares.iter().map(|share| to(share, charge));
+            let here = shares.is_empty().then(|| self.to_share(charge, |choice| choice.first));
+            for (shard, charge) in everywhere.chain(here).enumerate() {
+                if shard == parts.len() {
+                    parts.push(Part::default());
+                }
+                parts[shard].charges.push(charge);
+                parts[shard].places.push(place);
+            }
+        }
+        parts
+    }
+}
+
+/// One of the calls that a call becomes.
+#[derive(Debug, Default)]
+pub(super) struct Part<'a> {
+    charges: List<Charge<'a>>,
+    /// For each of them, which of the call's it is.
+    places: List<usize>,
+}
+
+impl Part<'_> {
+    pub(super) fn call(&self, operation: Operation) -> Call<'_> {
+        Call::new(operation, &self.charges)
+    }
+}
+
+/// Of two answers the one that took something; of two refusals the one that ends earlier.
+pub(super) fn better(first: Decision, second: Decision) -> Decision {
+    let ends = |refusal: &Decision| refusal.retry_after().unwrap_or(Duration::MAX);
+    if took_nothing(&second) && ends(&first) <= ends(&second) { first } else { second }
+}
+
+/// Of shadows alone nothing is taken either, if all would refuse.
+fn took_nothing(decision: &Decision) -> bool {
+    decision.is_denied() || decision.verdicts().iter().all(refuses)
+}
+
+fn refuses(verdict: &Verdict) -> bool {
+    verdict.outcome() != Outcome::Allowed
+}
+
+/// Whether a call is for any policy that is kept in shards.
+pub(super) fn has_shards(call: &Call<'_>) -> bool {
+    let Charges::Alike { policies, .. } = call.charges else {
+        return call.charges.iter().any(|charge| !charge.policy.shares().is_empty());
+    };
+    policies.iter().any(|policy| !policy.shares().is_empty())
+}
+
+fn to<'a>(share: &'a Policy, charge: Charge<'a>) -> Charge<'a> {
+    Charge { policy: share, subject: charge.state_subject(), ..charge }
+}
+
+fn count_of(policy: &Policy) -> u32 {
+    policy.shards().map_or(1, |shards| shards.count())
+}
+
+/// The costs of all charges to the same state.
+fn cost_of(call: &Call<'_>, charge: &Charge<'_>) -> u64 {
+    if call.charges.len() == 1 {
+        return charge.cost;
+    }
+    let twins = call.charges.iter().filter(|other| other.same_key(charge));
+    twins.fold(0, |sum, twin| twin.cost.saturating_add(sum))
+}
+
+fn among_those_with_room(call: &Call<'_>, charge: &Charge<'_>) -> Among {
+    let cost = cost_of(call, charge);
+    let shares = charge.policy.shares();
+    Among::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
+}

@@ -1,0 +1,173 @@
+//! B29: the shares of a policy are the whole of it, whatever its numbers and the number of shards.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::policy::MAX_SHARDS;
+use tidegate_core::{Algorithm, FixedWindow, MAX_EXACT, Policy, Shards};
+use tidegate_testkit::generate::{Kind, policy};
+
+fn shares(policy: &str) -> Vec<String> {
+    let policy: Policy = policy.parse().unwrap();
+    policy.shares().iter().map(|share| share.algorithm().to_string()).collect()
+}
+
+fn limits(limit: u64, count: u32) -> Vec<u64> {
+    let policy = Policy::new("p", FixedWindow::new(limit, Duration::from_secs(1))).unwrap();
+    let policy = policy.sharded(Shards::any(count)).unwrap();
+    policy.shares().iter().map(Policy::limit).collect()
+}
+
+#[test]
+fn b29_eleven_over_ten_is_one_of_two_and_nine_of_one() {
+    assert_eq!(limits(11, 10), [2, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    assert_eq!(limits(3, 10), [1, 1, 1]);
+    assert_eq!(limits(0, 10), [0]);
+}
+
+#[test]
+fn b29_the_shares_sum_to_the_limit_for_every_small_limit_and_number_of_shards() {
+    for limit in 0..=600 {
+        for count in 2..=MAX_SHARDS {
+            adds_up(limit, count);
+        }
+    }
+}
+
+fn adds_up(limit: u64, count: u32) {
+    let shares = limits(limit, count);
+    assert_eq!(shares.iter().sum::<u64>(), limit, "{limit} over {count}");
+    let used = u64::from(count).min(limit).max(1);
+    assert_eq!(u64::try_from(shares.len()).unwrap(), used, "{limit} over {count}");
+    assert!(shares.is_sorted_by(|a, b| a >= b) && shares[0] - shares[shares.len() - 1] <= 1);
+}
+
+/// The refill and the period of a bucket.
+fn rate(policy: &Policy) -> Option<(u128, u128)> {
+    let (refill, period) = match policy.algorithm() {
+        Algorithm::TokenBucket(spec) => (spec.refill(), spec.period()),
+        Algorithm::Gcra(spec) => (spec.refill(), spec.period()),
+        _ => return None,
+    };
+    Some((refill.into(), period.as_micros()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn b29_the_shares_sum_to_the_limit_for_every_limit_and_number_of_shards(
+        bits in 0..53_u32,
+        limit in 0..=MAX_EXACT,
+        count in 2..=MAX_SHARDS,
+    ) {
+        adds_up(limit >> bits, count);
+    }
+
+    #[test]
+    fn limits_and_rates_of_the_shares_are_those_of_the_whole(
+        policy in Kind::any().prop_flat_map(|kind| policy(kind, "p")),
+        count in 2..=40_u32,
+    ) {
+        let whole = Policy::new("p", policy.algorithm().clone()).unwrap();
+        // What has no exact share of the rate is refused when it is built.
+        let Ok(split) = whole.clone().sharded(Shards::any(count)) else {
+            prop_assert!(rate(&whole).is_some());
+            return Ok(());
+        };
+        let sum: u64 = split.shares().iter().map(Policy::limit).sum();
+        prop_assert_eq!(sum, whole.limit());
+        if let Some((refill, period)) = rate(&whole) {
+            // As fractions of one period: every share's is a multiple of the whole's.
+            let shares = split.shares().iter().filter_map(rate);
+            let shares: Vec<_> = shares.collect();
+            let common = shares.iter().map(|share| share.1).max().unwrap();
+            let exact = shares.iter().all(|share| common.is_multiple_of(share.1));
+            prop_assert!(exact);
+            let refills: u128 = shares.iter().map(|share| share.0 * (common / share.1)).sum();
+            prop_assert_eq!(refills * period, refill * common);
+        }
+        for share in split.shares() {
+            prop_assert_eq!(share.is_shadow(), split.is_shadow());
+            prop_assert_eq!(share.whole_name(), "p");
+            let is_of_those = share.shard().is_some_and(|shard| shard.of() == count);
+            prop_assert!(is_of_those);
+        }
+    }
+}
+
+#[test]
+fn buckets_are_split_with_exact_rates() {
+    let greedy = shares("token-bucket 10/1s burst 11 shards 3");
+    assert_eq!(
+        greedy,
+        ["token-bucket 10/3s burst 4", "token-bucket 10/3s burst 4", "token-bucket 10/3s burst 3"]
+    );
+    assert_eq!(shares("gcra 100/1s burst 8 shards 4")[3], "gcra 25/1s burst 2");
+    // A bucket by intervals keeps its period, and uses no more shards than tokens come in one.
+    let lumps = shares("token-bucket 3/1s burst 10 by-interval shards 8");
+    assert_eq!(
+        lumps,
+        [
+            "token-bucket 1/1s burst 4 by-interval",
+            "token-bucket 1/1s burst 3 by-interval",
+            "token-bucket 1/1s burst 3 by-interval"
+        ]
+    );
+}
+
+#[test]
+fn a_whole_limit_is_not_split_and_blocks() {
+    let policy: Policy = "p: sliding-log 5/1m block 1h shards 2 whole shadow".parse().unwrap();
+    assert_eq!(policy.shares().len(), 2);
+    for share in policy.shares() {
+        assert_eq!(share.algorithm(), policy.algorithm());
+        assert_eq!(share.blocks_for(), policy.blocks_for());
+        assert!(share.is_shadow());
+    }
+    // In whichever order it was built.
+    let built: Policy = "p: sliding-log 5/1m".parse().unwrap();
+    let built = built.sharded(Shards::whole(2)).unwrap().shadow();
+    let built = built.block_for(Duration::from_secs(3600)).unwrap();
+    assert_eq!(built, policy);
+    assert_eq!(built.shares(), policy.shares());
+}
+
+#[test]
+fn one_shard_is_no_split() {
+    let policy: Policy = "p: sliding-log 5/1m shards 1 by-subject".parse().unwrap();
+    assert!(policy.shares().is_empty() && policy.is_of_tenant());
+}
+
+#[test]
+fn what_cannot_be_split_is_refused_by_name() {
+    let refused = |text: &str| text.parse::<Policy>().unwrap_err();
+    let error = refused("p: sliding-log 5/1m shards 257");
+    assert_eq!(error.to_string(), "257 shards; a policy has 1 to 256 of them");
+    assert_eq!(error.span(), Some(27..30));
+    assert!(refused("p: sliding-log 5/1m shards 0").to_string().starts_with("0 shards"));
+    let huge = refused("p: sliding-log 5/1m shards 4503599627370496");
+    assert!(huge.to_string().starts_with("4294967295 shards"), "{huge}");
+    for how in ["", " by-subject"] {
+        let error = refused(&format!("p: sliding-log 5/1m block 1m shards 2{how}"));
+        assert!(error.to_string().contains("exclude each other"), "{error}");
+        let built: Policy = format!("p: sliding-log 5/1m shards 2{how}").parse().unwrap();
+        assert!(built.block_for(Duration::from_secs(1)).is_err());
+    }
+    // A period of 71 years cannot be twice as long.
+    let years = Duration::from_micros(1 << 51);
+    let rare = Policy::new("p", tidegate_core::Gcra::new(1, years).burst(1)).unwrap();
+    assert!(rare.clone().sharded(Shards::any(2)).is_ok(), "a burst of 1 has one share");
+    // Two of three, at half of the rate, take longer than three at the whole.
+    let long = Duration::from_micros((1 << 49) + 1);
+    let rare = Policy::new("p", tidegate_core::Gcra::new(1, long).burst(3)).unwrap();
+    let error = rare.sharded(Shards::any(2)).unwrap_err();
+    assert!(error.to_string().contains("2^51 us"), "{error}");
+}
+
+#[test]
+fn a_share_of_the_budget_keeps_the_shards() {
+    let policy: Policy = "p: sliding-log 10/1m shards 4 by-subject".parse().unwrap();
+    let half = policy.scaled_to(tidegate_core::Share::new(1, 2).unwrap()).unwrap().unwrap();
+    assert_eq!(half.to_string(), "p: sliding-log 5/1m shards 4 by-subject");
+}
