@@ -2,15 +2,18 @@
 //!
 //! ```sh
 //! cargo run --release -p tidegate-bench -- redis
+//! cargo run --release -p tidegate-bench -- cluster
 //! cargo run --release -p tidegate-bench -- denied
 //! cargo run --release -p tidegate-bench -- http
 //! cargo run --release -p tidegate-bench -- observed
 //! ```
 
+mod cluster;
 mod denied;
 mod figures;
 mod http;
 mod observed;
+mod random;
 mod redis;
 
 use std::error::Error;
@@ -34,6 +37,10 @@ enum What {
     ///
     /// Starts a server of its own: `redis-server` from the PATH, or what TIDEGATE_REDIS_SERVER names.
     Redis(redis::Options),
+    /// A Redis Cluster: decisions for many tenants on one, two and three nodes, and for a hot one in shards.
+    ///
+    /// Starts its nodes as `redis` does its server.
+    Cluster(cluster::Options),
     /// A load of which nine tenths are refused, on one Redis, with and without the deny cache.
     ///
     /// Starts a server of its own, as `redis` does.
@@ -52,6 +59,7 @@ enum What {
 fn main() -> ExitCode {
     let outcome = match Args::parse().what {
         What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
+        What::Cluster(options) => cluster::run(&options).map(|()| true),
         What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
         What::Http(options) => http::run(&options).map(|()| true),
         What::HttpServer(options) => http::serve(&options).map(|()| true),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::Options;
 use super::load::Sample;
-use super::scene::{Drawn, Scene, Sites};
+use super::scene::{Scene, Sites};
 use crate::Outcome;
 use crate::figures::{Thousandths, middle};
 
@@ -102,6 +102,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::scene::Drawn;
 
     #[test]
     fn the_median_of_each_figure_stands_in_the_table() {

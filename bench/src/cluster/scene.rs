@@ -33,19 +33,19 @@ impl Sites {
     }
 
     /// The one of so many nodes.
-    pub(crate) fn of(&self, nodes: usize) -> Outcome<&Site> {
-        let site = nodes.checked_sub(1).and_then(|place| self.0.get(place));
+    pub(crate) fn of(&self, nodes: u16) -> Outcome<&Site> {
+        let site = nodes.checked_sub(1).and_then(|place| self.0.get(usize::from(place)));
         site.ok_or_else(|| format!("there is no cluster of {nodes} nodes").into())
     }
 }
 
-const MOST_NODES: usize = 3;
+const MOST_NODES: u16 = 3;
 
 /// One row of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scene {
     /// Many tenants on a cluster of so many nodes.
-    Tenants { nodes: usize, drawn: Drawn, batch: usize },
+    Tenants { nodes: u16, drawn: Drawn, batch: usize },
     /// One tenant with one limit, in so many shards.
     Hot { shards: u32 },
 }
@@ -80,7 +80,7 @@ impl Scene {
         tenants.chain([1, 4, 16].map(|shards| Self::Hot { shards }))
     }
 
-    pub(crate) fn nodes(self) -> usize {
+    pub(crate) fn nodes(self) -> u16 {
         match self {
             Self::Tenants { nodes, .. } => nodes,
             Self::Hot { .. } => MOST_NODES,
