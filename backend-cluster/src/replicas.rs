@@ -41,8 +41,7 @@ impl Replicas {
     }
 
     pub(crate) fn missed(&self, decided: &Decided) -> Error {
-        let (have, wanted, patience) =
-            (decided.replicas.unwrap_or(0), self.count, self.patience);
+        let (have, wanted, patience) = (decided.replicas.unwrap_or(0), self.count, self.patience);
         Error::new(
             ErrorKind::Unavailable,
             format!(

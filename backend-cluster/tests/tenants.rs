@@ -51,7 +51,10 @@ async fn the_limits_of_a_tenant_are_decided_together_in_one_script_call() {
     for round in 2..=5 {
         let decision = store.decide(Call::acquire(&charges)).await.unwrap();
         assert_eq!(decision.is_allowed(), round <= 3);
-        assert_eq!(decision.refused_by().collect::<Vec<_>>(), if round <= 3 { vec![] } else { vec![2] });
+        assert_eq!(
+            decision.refused_by().collect::<Vec<_>>(),
+            if round <= 3 { vec![] } else { vec![2] }
+        );
     }
     let after = script_calls(&cluster).await;
     assert_eq!(after.iter().sum::<u64>(), before.iter().sum::<u64>() + 4);
@@ -182,7 +185,8 @@ async fn callers_who_take_of_two_tenants_never_get_more_than_either_has() {
         }
         assert!(admitted.iter().sum::<u64>() >= 60, "{text}: {admitted:?}");
         let reset = subjects.iter().map(|subject| Charge::new(&policy, subject));
-        let _ = store.decide(Call::new(Operation::Reset, &reset.collect::<Vec<_>>())).await.unwrap();
+        let _ =
+            store.decide(Call::new(Operation::Reset, &reset.collect::<Vec<_>>())).await.unwrap();
     }
 }
 

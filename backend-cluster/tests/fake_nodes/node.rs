@@ -166,7 +166,8 @@ async fn answer(words: &[String], shared: &Shared, writer: &mut OwnedWriteHalf) 
 fn view(view: &[(u16, u16, String, u16)]) -> String {
     let mut reply = format!("*{}\r\n", view.len());
     for (first, last, host, port) in view {
-        reply += &format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${}\r\n{host}\r\n:{port}\r\n", host.len());
+        reply +=
+            &format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${}\r\n{host}\r\n:{port}\r\n", host.len());
     }
     reply
 }
