@@ -45,7 +45,7 @@ impl Replicas {
         Error::new(
             ErrorKind::Unavailable,
             format!(
-                "it is written, but of {wanted} replicas that shall have it {have} had it within \
+                "of {wanted} replicas that shall have what was taken {have} had it within \
                  {patience:?}: a failover now would lose it"
             ),
         )

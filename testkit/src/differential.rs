@@ -30,6 +30,13 @@ pub trait Emptied: Send + 'static {
 
     /// Removes all that is stored.
     fn empty(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// How the clock moves: both ways, by default. A store that may drop a state once its clock has
+    /// shown that it matters no more, where the core here keeps all, is asked with a clock that goes
+    /// forwards only.
+    fn moves(_: Run) -> ClockKind {
+        ClockKind::Jumping
+    }
 }
 
 /// How many operations each test makes: the variable `TIDEGATE_OPERATIONS`, or 100,000.
@@ -73,42 +80,43 @@ pub enum Run {
 /// If a store decides otherwise than the core, with the smallest scenario in which it does.
 pub async fn differ(stores: Vec<impl Emptied>, run: Run) {
     let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
-    let several = || (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r]);
-    match run {
-        Run::One(kind) => play_all(stores, policy(kind, "p").prop_map(|p| vec![p]), 1, false).await,
-        Run::Several => play_all(stores, several(), 4, false).await,
-        Run::Batches => play_all(stores, several(), 2, true).await,
-        Run::Changed => {
-            let related = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
-            play_all(stores, related, 1, false).await;
+    let (policies, charges) = match run {
+        Run::One(kind) => (policy(kind, "p").prop_map(|p| vec![p]).boxed(), 1),
+        Run::Several | Run::Batches => {
+            let several = (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r]);
+            (several.boxed(), if matches!(run, Run::Several) { 4 } else { 2 })
         }
-    }
+        Run::Changed => (Kind::any().prop_flat_map(|kind| related_policies(kind, "p")).boxed(), 1),
+    };
+    play_all(stores, policies, charges, run).await;
 }
 
-async fn play_all(
-    mut stores: Vec<impl Emptied>,
+async fn play_all<E: Emptied>(
+    mut stores: Vec<E>,
     policies: impl Strategy<Value = Vec<Policy>>,
     charges: usize,
-    batches: bool,
+    run: Run,
 ) {
     let mut runner = TestRunner::new_with_rng(Config::default(), seeded());
-    let scenarios = scenario(policies, ClockKind::Jumping, 60, charges);
+    let moves = E::moves(run);
+    let scenarios = scenario(policies, moves, 60, charges);
     let (mut made, mut rounds) = (0, 0);
     while made < operations() {
-        let batch = if batches { 1 + rounds % 9 } else { 1 };
+        let batch = if matches!(run, Run::Batches) { 1 + rounds % 9 } else { 1 };
+        let game = Game { moves, batch };
         let new_tree = |_| scenarios.new_tree(&mut runner).expect("a scenario can be made up");
         let mut trees: Vec<_> = stores.iter().map(new_tree).collect();
         let mut plays = JoinSet::new();
         for (place, mut store) in stores.drain(..).enumerate() {
             let scenario = trees[place].current();
-            plays.spawn(async move { (play(&mut store, &scenario, batch).await, place, store) });
+            plays.spawn(async move { (game.play(&mut store, &scenario).await, place, store) });
         }
         for (played, place, mut store) in plays.join_all().await {
             match played {
                 Ok(calls) => made += calls,
                 Err(error) => {
                     let tree = &mut trees[place];
-                    let (smallest, error) = smallest(&mut store, tree, batch, error).await;
+                    let (smallest, error) = game.smallest(&mut store, tree, error).await;
                     panic!("batches of {batch}: {smallest:#?}\n{error}");
                 }
             }
@@ -118,67 +126,73 @@ async fn play_all(
     }
 }
 
-/// Plays a scenario on an empty store and tells how many calls it made, or where the stores differ.
-async fn play(
-    subject: &mut impl Emptied,
-    scenario: &Scenario,
+/// How a scenario is played.
+#[derive(Debug, Clone, Copy)]
+struct Game {
+    moves: ClockKind,
+    /// How many calls are made at once.
     batch: usize,
-) -> Result<usize, String> {
-    subject.empty().await;
-    let (store, clock) = (subject.store(), subject.clock());
-    let model = ModelStore::keeping_all(clock.clone());
-    let mut trace = Trace::new(scenario, ClockKind::Jumping);
-    let mut made = 0;
-    for steps in scenario.steps.chunks(batch) {
-        let now: Timestamp = trace.pass(&steps[0]);
-        clock.set(now);
-        let asked: Vec<(Operation, Vec<Charge<'_>>)> =
-            steps.iter().map(|step| trace.ask(step)).collect();
-        let calls: Vec<_> = asked.iter().map(|(o, c)| Call::new(*o, c)).collect();
-        let expected = model.decide_many(&calls).await;
-        let answers = match &calls[..] {
-            [call] => vec![store.decide(*call).await],
-            calls => store.decide_many(calls).await,
-        };
-        assert_eq!(answers.len(), calls.len());
-        for ((call, expected), answer) in calls.iter().zip(&expected).zip(&answers) {
-            match (expected, answer) {
-                (Ok(expected), Ok(answer)) if expected == answer => trace.answered(answer),
-                (Err(expected), Err(answer)) if expected.kind() == answer.kind() => {}
-                _ => {
-                    return Err(format!(
-                        "at {now:?}: {call:?}\n expected {expected:?}\n answered {answer:?}"
-                    ));
-                }
-            }
-        }
-        made += calls.len();
-    }
-    Ok(made)
 }
 
-/// The smallest scenario like that of the tree that still fails, as it says most, and its error.
-async fn smallest(
-    store: &mut impl Emptied,
-    tree: &mut impl ValueTree<Value = Scenario>,
-    batch: usize,
-    mut error: String,
-) -> (Scenario, String) {
-    let mut smallest = tree.current();
-    let mut more = tree.simplify();
-    for _ in 0..2_000 {
-        if !more {
-            break;
-        }
-        more = match play(store, &tree.current(), batch).await {
-            Ok(_) => tree.complicate(),
-            Err(smaller) => {
-                (error, smallest) = (smaller, tree.current());
-                tree.simplify()
+impl Game {
+    /// Plays a scenario on an empty store and tells how many calls it made, or where the stores differ.
+    async fn play(self, subject: &mut impl Emptied, scenario: &Scenario) -> Result<usize, String> {
+        subject.empty().await;
+        let (store, clock) = (subject.store(), subject.clock());
+        let model = ModelStore::keeping_all(clock.clone());
+        let mut trace = Trace::new(scenario, self.moves);
+        let mut made = 0;
+        for steps in scenario.steps.chunks(self.batch) {
+            let now: Timestamp = trace.pass(&steps[0]);
+            clock.set(now);
+            let asked: Vec<(Operation, Vec<Charge<'_>>)> =
+                steps.iter().map(|step| trace.ask(step)).collect();
+            let calls: Vec<_> = asked.iter().map(|(o, c)| Call::new(*o, c)).collect();
+            let expected = model.decide_many(&calls).await;
+            let answers = match &calls[..] {
+                [call] => vec![store.decide(*call).await],
+                calls => store.decide_many(calls).await,
+            };
+            assert_eq!(answers.len(), calls.len());
+            for ((call, expected), answer) in calls.iter().zip(&expected).zip(&answers) {
+                match (expected, answer) {
+                    (Ok(expected), Ok(answer)) if expected == answer => trace.answered(answer),
+                    (Err(expected), Err(answer)) if expected.kind() == answer.kind() => {}
+                    _ => {
+                        return Err(format!(
+                            "at {now:?}: {call:?}\n expected {expected:?}\n answered {answer:?}"
+                        ));
+                    }
+                }
             }
-        };
+            made += calls.len();
+        }
+        Ok(made)
     }
-    (smallest, error)
+
+    /// The smallest scenario like that of the tree that still fails, as it says most, and its error.
+    async fn smallest(
+        self,
+        store: &mut impl Emptied,
+        tree: &mut impl ValueTree<Value = Scenario>,
+        mut error: String,
+    ) -> (Scenario, String) {
+        let mut smallest = tree.current();
+        let mut more = tree.simplify();
+        for _ in 0..2_000 {
+            if !more {
+                break;
+            }
+            more = match self.play(store, &tree.current()).await {
+                Ok(_) => tree.complicate(),
+                Err(smaller) => {
+                    (error, smallest) = (smaller, tree.current());
+                    tree.simplify()
+                }
+            };
+        }
+        (smallest, error)
+    }
 }
 
 /// Makes a module of tests: one differential run for each algorithm, and for several charges, batches
