@@ -106,7 +106,7 @@ impl<'a> Asked<'a> {
         }
         let told = told.decision.verdicts().iter().zip(&told.taken_at);
         for (place, (charge, (verdict, at))) in self.charges.iter().zip(told).enumerate() {
-            if charge.cost == 0 || verdict.outcome() != Outcome::Allowed {
+            if verdict.outcome() != Outcome::Allowed {
                 continue;
             }
             match taken.iter_mut().find(|taken| taken.at == *at) {
@@ -116,6 +116,8 @@ impl<'a> Asked<'a> {
                 }
             }
         }
+        // A charge of no cost takes nothing; but it may be to a key that another one takes from.
+        taken.retain(|taken| taken.charges.iter().any(|charge| charge.cost > 0));
         taken
     }
 

@@ -107,12 +107,7 @@ fn errands_of<'a>(
     put(store, together, errands, answers);
 }
 
-fn put<'a>(
-    store: &Inner,
-    calls: Calls<'a>,
-    errands: &mut Vec<Errand<'a>>,
-    answers: &mut Answers,
-) {
+fn put<'a>(store: &Inner, calls: Calls<'a>, errands: &mut Vec<Errand<'a>>, answers: &mut Answers) {
     match (store.errand(calls.clone()), &calls[..]) {
         (Ok(errand), _) => errands.push(errand),
         (Err(error), [(place, _)]) => answers[*place] = Err(error),

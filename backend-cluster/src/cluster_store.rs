@@ -54,9 +54,12 @@ impl ClusterStore {
 
 impl Inner {
     async fn decide_one(self: &Arc<Self>, call: Call<'_>) -> Result<Decision, Error> {
-        call.check()?;
-        if parts(&self.keys, &call).len() > 1 {
-            return across::decide(self, call).await;
+        // A single charge lies in one slot, whatever it is.
+        if call.charges.len() > 1 {
+            call.check()?;
+            if parts(&self.keys, &call).len() > 1 {
+                return across::decide(self, call).await;
+            }
         }
         let decided = self.decide_in_slot(call).await?;
         Replicas::check(self.replicas.as_ref(), &call, decided)

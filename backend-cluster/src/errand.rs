@@ -159,7 +159,9 @@ impl<'a> Errand<'a> {
             _ if error.is_cluster_error() && !kind(ServerErrorKind::ClusterDown)
                 || kind(ServerErrorKind::CrossSlot) =>
             {
-                Step::Done(Err(Error::new(ErrorKind::Protocol, error.to_string()).with_source(error)))
+                Step::Done(Err(
+                    Error::new(ErrorKind::Protocol, error.to_string()).with_source(error)
+                ))
             }
             _ => Step::Done(Err(error::of_call(error))),
         }

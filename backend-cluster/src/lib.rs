@@ -1,4 +1,120 @@
-//! The Redis Cluster backend of Tidegate.
+//! The Redis Cluster backend of Tidegate: exact rate limits of many tenants, spread over the nodes of a
+//! cluster, each tenant's decided together by the node that has its slot, in one round trip.
+//!
+//! ```no_run
+//! use tidegate_cluster::{ClusterStore, Limiter};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! // Some of the nodes; all others are learnt from them. Does not connect yet.
+//! let store = ClusterStore::connect(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
+//! let limiter = Limiter::new(
+//!     store,
+//!     ["burst: token-bucket 10/1s burst 20".parse()?, "day: sliding-counter 10000/1d".parse()?],
+//! )?;
+//! let decision = limiter.subject("alice").tenant("acme").acquire().await?; // one script call
+//! if let Some(seconds) = decision.retry_after_secs() {
+//!     println!("429, Retry-After: {seconds}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything of `tidegate-core` is here as well, so that an application names one dependency. The
+//! scripts, keys and values are those of [`tidegate_redis`], and so are the decisions; its front page
+//! says how they look. The servers may be Redis from 6.0 on.
+//!
+//! | to | look at |
+//! |---|---|
+//! | choose nodes, a user, timeouts, replicas to wait for | [`ClusterStoreBuilder`] |
+//! | know what holds in which case | [below](#guarantees) |
+//! | take of several tenants at once | [below](#calls-across-slots) |
+//! | decide on many calls at once | [below](#batches) |
+//! | know what an error means | [below](#errors) |
+//! | know what happens while slots move and nodes fail | [below](#when-the-cluster-changes) |
+//!
+//! # Guarantees
+//!
+//! A key's slot is that of its tag: the [tenant](Charge::tenant), or, without one, the subject. Both are
+//! escaped, so that nobody chooses a slot. Whatever the case, **no more is admitted than a policy says**,
+//! but for what Redis itself forgets in a failover.
+//!
+//! | the call | what holds |
+//! |---|---|
+//! | charges of one tenant, or of one subject without a tenant | one script call on one node: atomic, all or none; a refusal writes nothing. As on one Redis |
+//! | charges of several tenants or subjects | all or none, but not at one instant: [see below](#calls-across-slots) |
+//! | several calls in a batch | each as above; those that share a slot in the order asked |
+//! | while its slot moves | as above. A call is sent to where its keys are, and carried out once; one of several keys of which some have moved and some have not fails with `Busy` if they stay apart |
+//! | after its node failed | what the replica that took over had not got yet is forgotten, and admitted again; [fewer](ClusterStoreBuilder::wait_for_replicas) if replicas are waited for |
+//! | by whose clock | that of the node that has the slot. Different nodes' clocks differ, which changes nothing within a slot; after a failover it is that of the new node, which a state takes as any [step of its clock](Store) |
+//!
+//! # Calls across slots
+//!
+//! No script can touch two slots, so such a call takes two steps. First each slot decides on its own
+//! charges, all at once. If all admit, that is all: one round trip. If one refuses or fails, the
+//! others are told to [undo](Operation::Undo) what they have taken, in a second. The decision then reads as
+//! on one Redis: who refuses, and what remains of each.
+//!
+//! * **Never more than any limit** passes: a call is admitted only if each slot has taken its charges.
+//! * Between the two steps, others may be refused for what is about to be given back.
+//! * Undoing gives back what this call took and nothing else; if others took of the same meanwhile, or a
+//!   window ended, it gives back less rather than more.
+//! * **If the client dies between the steps**, what it had taken stays taken until it recovers by itself,
+//!   as if it had been admitted: at most for the window (a sliding counter: two), or for what a
+//!   bucket needs to refill that cost. A caller that only goes away, as at a
+//!   [timeout](StoreExt::timeout), changes nothing: the call is carried to its end in a task of its own.
+//! * **If a node cannot be told**, the answer is an error that says so, and the same holds for what was taken
+//!   there.
+//! * A refusal by a policy that blocks writes its block at once. A shadow is charged only if the call is
+//!   admitted.
+//! * Reserving waits for the last of the slots, and books of all or of none.
+//! * A peek looks at each slot. A refund, a reset and a block go to each slot: if one fails, the others
+//!   may have been done.
+//!
+//! Who needs several limits decided as one, whatever happens, gives them one tenant.
+//!
+//! # Batches
+//!
+//! [`Store::decide_many`] sends all that goes to one node in one write, to all nodes at once, with one
+//! script call for each slot. An error or a redirection concerns only the calls of its script call; only
+//! those are sent on. Very large batches go to a node in several writes, one after the other.
+//!
+//! # When the cluster changes
+//!
+//! Who serves which slot is asked of any node at the first call, and again, in the background, whenever a
+//! node refers to another, cannot be reached, or says that the cluster is down; at most every 100 ms.
+//! No call waits for that if its own node is known. Each node has connections of its own, so a node that
+//! hangs holds up nobody else's calls.
+//!
+//! * `MOVED`: the call was not carried out, and goes to the node that was named; later calls go there at
+//!   once.
+//! * `ASK`: it goes there too, with ASKING in the same write, so that nothing can come between the two.
+//! * `TRYAGAIN`: it rests for some milliseconds, and goes again. A script call for several of a batch goes
+//!   again as one for each.
+//! * `NOSCRIPT`: it goes to the same node again, with the script.
+//! * After eight such turns, within half a second, it fails with `Busy`.
+//! * Everything else is an error. **What may have been carried out is never sent again.**
+//!
+//! When a primary dies, calls for its slots fail until a replica has taken over; they find it within about
+//! 100 ms after the other nodes know.
+//!
+//! # Errors
+//!
+//! An error is never a denial.
+//!
+//! | [`ErrorKind`] | what happened | charged? |
+//! |---|---|---|
+//! | `Timeout` | no answer within [`response_timeout`](ClusterStoreBuilder::response_timeout) | not known |
+//! | `Unavailable` | no connection to the node, or it was lost; nobody serves the slot; CLUSTERDOWN; a wrong password | not known |
+//! | `Unavailable` | too few replicas have it, where they are [waited for](ClusterStoreBuilder::wait_for_replicas) | yes |
+//! | `Unavailable`, `Timeout` | a call across slots was not admitted, and could not be undone everywhere | in part |
+//! | `Busy` | the slot is on the move, and the nodes kept sending the call away; LOADING; BUSY | no |
+//! | `ReadOnly` | READONLY, MISCONF, NOREPLICAS | no |
+//! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
+//! | `ForeignValue` | what lies under the key is not ours; it was left as it is | no |
+//! | `UnsupportedServer` | no scripts, no permission, a server that is no cluster | no |
+//! | `Protocol` | an answer that makes no sense | not known |
+//!
+//! Of a call across slots that fails in one of them all is given back in the others.
 
 mod across;
 mod batch;
@@ -16,3 +132,6 @@ mod view;
 pub use builder::ClusterStoreBuilder;
 pub use cluster_store::ClusterStore;
 pub use tidegate_core::*;
+/// The metrics of this crate, beside those of [`around::observed::names`].
+#[cfg(feature = "metrics")]
+pub use tidegate_redis::names;

@@ -147,7 +147,10 @@ mod tests {
         }
         map.learn(&[range(0, 49, "c"), range(50, 98, "a"), range(100, 16_383, "c")]).unwrap();
         assert_eq!(host(&map, 49).as_deref(), Some("c"));
-        assert!(Arc::ptr_eq(&map.primary(slot(50)).unwrap(), &a), "one node, one set of connections");
+        assert!(
+            Arc::ptr_eq(&map.primary(slot(50)).unwrap(), &a),
+            "one node, one set of connections"
+        );
         assert_eq!(host(&map, 99), None, "nobody serves it");
         assert_eq!(hosts(&map), ["a", "c", "replica-of-a", "replica-of-c", "seed"]);
     }

@@ -50,7 +50,8 @@ pub(crate) fn again(place: &str, error: &Error) -> Error {
     let kind = error.kind();
     // The kind stands before the message already.
     let text = error.to_string();
-    let message = text.strip_prefix(kind.as_str()).map_or(&*text, |rest| rest.trim_start_matches(": "));
+    let message =
+        text.strip_prefix(kind.as_str()).map_or(&*text, |rest| rest.trim_start_matches(": "));
     Error::new(kind, format!("{place}: {message}"))
 }
 
@@ -59,7 +60,10 @@ pub(crate) fn address_of(text: &str, named_by: &NodeAddress) -> Result<NodeAddre
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = port.parse().map_err(|_| {
-        Error::new(ErrorKind::Protocol, format!("node {named_by} named `{text}`, which is no address"))
+        Error::new(
+            ErrorKind::Protocol,
+            format!("node {named_by} named `{text}`, which is no address"),
+        )
     })?;
     Ok(NodeAddress::new(if host.is_empty() { named_by.host() } else { host }, port))
 }

@@ -40,19 +40,101 @@ pub(crate) struct Part {
 /// The parts of a call, one for each slot, in the order of their first charges.
 pub(crate) fn parts(keys: &Keys, call: &Call<'_>) -> SmallVec<[Part; 1]> {
     let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-    let mut tags: SmallVec<[(&[u8], Slot); 4]> = SmallVec::new();
     for (place, charge) in call.charges.iter().enumerate() {
-        let tag = charge.slot_key();
-        let known = tags.iter().find(|(other, _)| *other == tag).map(|(_, slot)| *slot);
-        let slot = known.unwrap_or_else(|| {
-            let slot = slot_of(keys, &charge);
-            tags.push((tag, slot));
-            slot
-        });
+        let slot = slot_of(keys, &charge);
         match parts.iter_mut().find(|part| part.slot == slot) {
             Some(part) => part.places.push(place),
             None => parts.push(Part { slot, places: SmallVec::from_slice(&[place]) }),
         }
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_core::{Charge, Operation, Policy};
+    use tidegate_testkit::generate::{ClockKind, Kind, Scenario, Trace, hostile_subject};
+    use tidegate_testkit::generate::{policy, scenario};
+    use tidegate_testkit::servers::Cluster;
+
+    use super::*;
+
+    fn any_scenario() -> impl Strategy<Value = Scenario> {
+        let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
+        let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
+        let subject = || prop_oneof![hostile_subject(), "[a-c]?".prop_map(String::into_bytes)];
+        let subjects = prop::collection::vec((subject(), subject()), 1..6);
+        (scenario(policies, ClockKind::Forwards, 5, 5), subjects)
+            .prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario })
+    }
+
+    /// The slots of all keys of a request, as CLUSTER KEYSLOT would tell them.
+    fn slots(keys: &Keys, operation: Operation, charges: &[Charge<'_>]) -> Vec<u16> {
+        let request = Request::new(keys, &Call::new(operation, charges)).unwrap();
+        request.keys().iter().map(|key| Cluster::slot_of(key)).collect()
+    }
+
+    proptest! {
+        // Subjects may be a mebibyte long, and slots are told bit by bit here.
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// B21: whatever is asked, and of whom.
+        #[test]
+        fn b21_the_keys_of_each_script_call_lie_in_one_slot(scenario in any_scenario()) {
+            let keys = Keys::new("tidegate");
+            let mut trace = Trace::new(&scenario, ClockKind::Forwards);
+            for step in &scenario.steps {
+                let (operation, all) = trace.ask(step);
+                let call = Call::new(operation, &all);
+                if call.check().is_err() {
+                    continue;
+                }
+                let mut seen = vec![];
+                let mut places = vec![];
+                for part in parts(&keys, &call) {
+                    let charges: Vec<_> = part.places.iter().map(|place| all[*place]).collect();
+                    let own = slots(&keys, operation, &charges);
+                    prop_assert!(own.iter().all(|slot| *slot == own[0]), "{own:?}");
+                    prop_assert_eq!(Slot::new(own[0]), Some(part.slot));
+                    prop_assert!(!seen.contains(&part.slot), "one part for each slot");
+                    seen.push(part.slot);
+                    places.extend(part.places);
+                }
+                places.sort_unstable();
+                prop_assert_eq!(places, (0..all.len()).collect::<Vec<_>>());
+            }
+        }
+
+        #[test]
+        fn all_of_a_tenant_lies_in_one_slot(
+            tenant in hostile_subject(),
+            subjects in prop::collection::vec(hostile_subject(), 2..5),
+        ) {
+            prop_assume!(!tenant.is_empty());
+            let policy: Policy = "p: gcra 1/1s".parse().unwrap();
+            let charges: Vec<_> =
+                subjects.iter().map(|subject| Charge::new(&policy, subject).tenant(&tenant)).collect();
+            prop_assert_eq!(parts(&Keys::new("t"), &Call::acquire(&charges)).len(), 1);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the keys of one request lie in slots")]
+    #[cfg(debug_assertions)]
+    fn a_script_call_across_slots_is_never_sent() {
+        let policy: Policy = "p: gcra 1/1s".parse().unwrap();
+        let charges = ["a", "b"].map(|subject| Charge::new(&policy, subject));
+        let request = Request::new(&Keys::new("t"), &Call::acquire(&charges)).unwrap();
+        let _ = slot_of_request(&request);
+    }
+
+    #[test]
+    #[cfg(not(debug_assertions))]
+    fn a_script_call_across_slots_is_never_sent() {
+        let policy: Policy = "p: gcra 1/1s".parse().unwrap();
+        let charges = ["a", "b"].map(|subject| Charge::new(&policy, subject));
+        let request = Request::new(&Keys::new("t"), &Call::acquire(&charges)).unwrap();
+        assert_eq!(slot_of_request(&request).unwrap_err().kind(), ErrorKind::Protocol);
+    }
 }

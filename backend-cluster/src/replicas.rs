@@ -41,12 +41,11 @@ impl Replicas {
     }
 
     pub(crate) fn missed(&self, decided: &Decided) -> Error {
-        let (have, wanted, patience) =
-            (decided.replicas.unwrap_or(0), self.count, self.patience);
+        let (have, wanted, patience) = (decided.replicas.unwrap_or(0), self.count, self.patience);
         Error::new(
             ErrorKind::Unavailable,
             format!(
-                "it is written, but of {wanted} replicas that shall have it {have} had it within \
+                "of {wanted} replicas that shall have what was taken {have} had it within \
                  {patience:?}: a failover now would lose it"
             ),
         )

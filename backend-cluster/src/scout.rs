@@ -94,7 +94,8 @@ impl Scout {
     async fn ask_around(&self) -> Result<(), Error> {
         let mut nodes = self.map.nodes();
         // So that not all clients ask one node.
-        let start = RandomState::new().hash_one(()) % u64::try_from(nodes.len()).unwrap_or(1).max(1);
+        let start =
+            RandomState::new().hash_one(()) % u64::try_from(nodes.len()).unwrap_or(1).max(1);
         nodes.rotate_left(usize::try_from(start).unwrap_or(0));
         let mut nodes = nodes.into_iter();
         let mut asked = JoinSet::new();

@@ -43,7 +43,9 @@ pub(crate) fn read(answer: Value, asked: &NodeAddress) -> Result<Vec<Range>, Err
     if ranges.is_empty() {
         return Err(Error::new(
             ErrorKind::Unavailable,
-            format!("node {asked} knows of no slots: it has not joined a cluster, or none is served"),
+            format!(
+                "node {asked} knows of no slots: it has not joined a cluster, or none is served"
+            ),
         ));
     }
     Ok(ranges)
@@ -77,7 +79,8 @@ fn address(node: Value, asked: &NodeAddress) -> Option<Option<NodeAddress>> {
 }
 
 fn number(value: Value) -> Option<u16> {
-    from_redis_value(value).ok()
+    // The client would cut off what does not fit.
+    u16::try_from(from_redis_value::<i64>(value).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -144,7 +147,11 @@ mod tests {
             Value::Array(vec![entry(0, 5, [node(text("a"), 70_000)])]),
             Value::Array(vec![entry(0, 5, [])]),
         ] {
-            assert_eq!(read(wrong.clone(), &asked()).unwrap_err().kind(), ErrorKind::Protocol, "{wrong:?}");
+            assert_eq!(
+                read(wrong.clone(), &asked()).unwrap_err().kind(),
+                ErrorKind::Protocol,
+                "{wrong:?}"
+            );
         }
         let nothing = read(Value::Array(vec![]), &asked()).unwrap_err();
         assert_eq!(nothing.kind(), ErrorKind::Unavailable);

@@ -18,6 +18,7 @@
 //! | check without a macro | [`suite::check_all`] |
 //! | predict the answer to any call | [`Oracle`] |
 //! | make up policies, subjects, traces | [`generate`] |
+//! | hold a store to the core, decision by decision | [`differential!`] |
 //! | lose answers, deliver them late, fail | [`faults`] |
 //! | look at metrics (feature `metrics`) | `Recorder` |
 //! | see the smallest store there is | [`ModelStore`] |
@@ -25,6 +26,7 @@
 //! `TIDEGATE_CASES` sets how many random cases each property tries (64), and `TIDEGATE_STEPS` how
 //! many calls the longest makes (1,000,000).
 
+pub mod differential;
 pub mod faults;
 mod follow;
 pub mod generate;

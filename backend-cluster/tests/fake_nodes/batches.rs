@@ -5,10 +5,7 @@ use tidegate_cluster::{Call, Charge, Decision, Error, ErrorKind, Store};
 use crate::node::Say;
 use crate::{HIGH, LOW, acquire, policy, slot, two_nodes};
 
-async fn acquire_all(
-    store: &impl Store,
-    subjects: &[String],
-) -> Vec<Result<Decision, Error>> {
+async fn acquire_all(store: &impl Store, subjects: &[String]) -> Vec<Result<Decision, Error>> {
     let policy = policy();
     let charges: Vec<_> = subjects.iter().map(|subject| [Charge::new(&policy, subject)]).collect();
     let calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();

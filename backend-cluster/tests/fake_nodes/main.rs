@@ -5,6 +5,7 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
+mod across;
 mod batches;
 mod node;
 mod redirects;

@@ -26,10 +26,9 @@ pub(crate) enum Say {
     Close,
 }
 
-/// A command, and on which connection it came.
+/// A command, and when it came.
 #[derive(Debug, Clone)]
 pub(crate) struct Heard {
-    pub(crate) connection: usize,
     pub(crate) words: Vec<String>,
     pub(crate) at: Instant,
 }
@@ -110,19 +109,18 @@ impl Node {
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
-    for connection in 0.. {
-        let Ok((stream, _)) = listener.accept().await else { return };
-        connections.spawn(converse(stream, connection, Arc::clone(&shared)));
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(converse(stream, Arc::clone(&shared)));
     }
 }
 
-async fn converse(stream: TcpStream, connection: usize, shared: Arc<Shared>) -> io::Result<()> {
+async fn converse(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     loop {
         let words = read(&mut reader).await?;
         let at = Instant::now();
-        shared.heard.lock().unwrap().push(Heard { connection, words: words.clone(), at });
+        shared.heard.lock().unwrap().push(Heard { words: words.clone(), at });
         answer(&words, &shared, &mut writer).await?;
     }
 }
@@ -168,7 +166,8 @@ async fn answer(words: &[String], shared: &Shared, writer: &mut OwnedWriteHalf) 
 fn view(view: &[(u16, u16, String, u16)]) -> String {
     let mut reply = format!("*{}\r\n", view.len());
     for (first, last, host, port) in view {
-        reply += &format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${}\r\n{host}\r\n:{port}\r\n", host.len());
+        reply +=
+            &format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${}\r\n{host}\r\n:{port}\r\n", host.len());
     }
     reply
 }

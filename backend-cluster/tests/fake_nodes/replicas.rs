@@ -31,7 +31,10 @@ async fn an_admission_that_too_few_replicas_have_is_an_error_and_may_be_charged(
     node.has_replicas(1);
     let error = acquire(&store, LOW).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("of 2 replicas that shall have it 1 had it"), "{error}");
+    assert!(
+        error.to_string().contains("of 2 replicas that shall have what was taken 1 had it"),
+        "{error}"
+    );
     let policy = policy();
     let charges = [Charge::new(&policy, LOW)];
     let block = Operation::Block { span: Duration::from_secs(1) };
@@ -52,4 +55,19 @@ async fn a_refusal_and_a_look_need_no_replicas() {
     let before = waits(&node);
     assert!(store.decide(Call::new(Operation::Peek, &charges)).await.unwrap().is_allowed());
     assert_eq!(waits(&node), before);
+}
+
+#[tokio::test]
+async fn what_too_few_replicas_have_of_a_call_across_slots_is_given_back() {
+    let (low, high, _) = crate::two_nodes().await;
+    let builder = ClusterStore::builder().urls([low.url()]);
+    let store = builder.wait_for_replicas(1, Duration::from_millis(20)).build().unwrap();
+    low.has_replicas(1);
+    let policy = policy();
+    let charges = [LOW, crate::HIGH].map(|subject| Charge::new(&policy, subject));
+    let error = store.decide(Call::acquire(&charges)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!((low.calls(), high.calls()), (2, 2), "taken and given back");
+    high.has_replicas(1);
+    assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
 }

@@ -5,7 +5,9 @@ use tidegate_core::algorithm::{
     Level, fixed_window, interval_bucket, sliding_counter, token_bucket,
 };
 use tidegate_core::policy::{Rule, Shape};
-use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict, Wait};
+use tidegate_core::{
+    Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict, Wait,
+};
 
 use super::asked::Asked;
 use super::bytes::Reader;
@@ -45,11 +47,7 @@ const VERDICTS: u8 = 0;
 /// What stands for the first of all kinds of values; no call has so many charges.
 const LEAST_KIND: u8 = 0x90;
 
-fn read_call(
-    asked: &Asked<'_>,
-    now: u64,
-    reader: &mut Reader<'_>,
-) -> Option<Result<Told, Error>> {
+fn read_call(asked: &Asked<'_>, now: u64, reader: &mut Reader<'_>) -> Option<Result<Told, Error>> {
     if *reader.0.first()? >= LEAST_KIND {
         let said = Said::of_value(reader)?;
         return Some(Ok(decide(asked, &[said], now)?));

@@ -1,0 +1,72 @@
+//! The same calls, at the same virtual time, on a real cluster and through the core: identical decisions,
+//! at least 100,000 operations for each algorithm. The subjects lie in two slots, of different nodes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+mod common;
+
+use tidegate_cluster::{ClusterStore, ManualClock};
+use tidegate_testkit::differential::{Emptied, Run};
+use tidegate_testkit::generate::ClockKind;
+use tidegate_testkit::servers::{Client, Cluster};
+
+tidegate_testkit::differential!(cluster_store, stores);
+
+/// How many scenarios are played at the same time, each on keys of its own.
+const AT_ONCE: usize = 8;
+
+/// A store, with a prefix of its own.
+struct OnCluster {
+    store: ClusterStore,
+    clock: ManualClock,
+    prefix: String,
+    nodes: Vec<Client>,
+}
+
+async fn stores() -> (Vec<OnCluster>, Cluster) {
+    // One for each test, as keys are looked for by their prefix: the fewer there are, the faster.
+    let cluster = Cluster::start().await.unwrap();
+    let mut stores = vec![];
+    for _ in 0..AT_ONCE {
+        let (clock, prefix) = (ManualClock::default(), common::fresh_prefix());
+        let builder = common::patient(&cluster).prefix(&prefix).clock(clock.clone());
+        let mut nodes = vec![];
+        for node in cluster.nodes() {
+            nodes.push(node.client().await.unwrap());
+        }
+        stores.push(OnCluster { store: builder.build().unwrap(), clock, prefix, nodes });
+    }
+    (stores, cluster)
+}
+
+impl Emptied for OnCluster {
+    type Store = ClusterStore;
+
+    fn store(&self) -> &ClusterStore {
+        &self.store
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    /// What is taken in one slot and undone, as another refuses, replaces what had recovered there; a
+    /// clock that steps back would find that again in a store that has written nothing.
+    fn moves(run: Run) -> ClockKind {
+        match run {
+            Run::Several | Run::Batches => ClockKind::Forwards,
+            _ => ClockKind::Jumping,
+        }
+    }
+
+    async fn empty(&mut self) {
+        for node in &mut self.nodes {
+            for key in node.call(&["KEYS", &format!("{}:*", self.prefix)]).await.unwrap().list() {
+                assert_eq!(node.call(&["UNLINK", &key.text()]).await.unwrap().text(), "1");
+            }
+        }
+    }
+}
