@@ -6,9 +6,11 @@
 //! cargo run --release -p tidegate-bench -- denied
 //! cargo run --release -p tidegate-bench -- http
 //! cargo run --release -p tidegate-bench -- observed
+//! cargo run --release -p tidegate-bench -- cluster-clients
 //! ```
 
 mod cluster;
+mod cluster_clients;
 mod denied;
 mod figures;
 mod http;
@@ -54,6 +56,10 @@ enum What {
     HttpServer(http::ServerOptions),
     /// What `.observed()` adds to a check in memory.
     Observed(observed::Options),
+    /// How two ways of talking to a Redis Cluster fare while a node is down or a slot moves.
+    ///
+    /// Starts clusters of its own, as `redis` does.
+    ClusterClients(cluster_clients::Options),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +70,7 @@ fn main() -> ExitCode {
         What::Http(options) => http::run(&options).map(|()| true),
         What::HttpServer(options) => http::serve(&options).map(|()| true),
         What::Observed(options) => observed::run(&options).map(|()| true),
+        What::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,0 +1,61 @@
+//! How clients of a Redis Cluster fare while something is wrong with it: the cluster connection of the
+//! `redis` crate, beside one connection per node. Each measurement has a cluster of its own.
+
+mod client;
+mod client_compare;
+mod load;
+
+use std::time::Duration;
+
+use crate::Outcome;
+use client::Kind;
+use client_compare::{Fault, executions, migration, others};
+
+/// How many callers share the client while a slot moves.
+const CALLERS: [usize; 3] = [1, 16, 64];
+
+/// How much to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How many seconds each measurement takes.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+}
+
+/// Measures and prints.
+pub(crate) fn run(options: &Options) -> Outcome<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(compare(Duration::from_secs(options.seconds)))
+}
+
+async fn compare(time: Duration) -> Outcome<()> {
+    println!(
+        "Calls to the two other nodes of three, by 16 callers, while 4 call the one in question:\n"
+    );
+    println!("| fault | client | calls | errors | p50 | p99 | max | no answer for |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for fault in Fault::ALL {
+        for kind in Kind::ALL {
+            println!("| {fault} | {kind} | {} |", others(kind, fault, time).await?);
+        }
+    }
+    println!("\nCalls to a slot that is moving, whose keys are all at its new node:\n");
+    println!(
+        "| callers | client | answers per second | errors | of these timeouts | executed without an answer |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for callers in CALLERS {
+        for kind in Kind::ALL {
+            println!("| {callers} | {kind} | {} |", migration(kind, callers, time).await?);
+        }
+    }
+    println!(
+        "\nOne INCR to a node that is held for 1 s, with a response timeout of 200 ms, while others call other nodes:\n"
+    );
+    println!("| client | the caller gets | executed |");
+    println!("|---|---|---|");
+    for kind in Kind::ALL {
+        println!("| {kind} | {} |", executions(kind).await?);
+    }
+    Ok(())
+}
