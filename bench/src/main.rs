@@ -5,6 +5,7 @@
 //! cargo run --release -p tidegate-bench -- denied
 //! cargo run --release -p tidegate-bench -- http
 //! cargo run --release -p tidegate-bench -- observed
+//! cargo run --release -p tidegate-bench -- shards
 //! ```
 
 mod denied;
@@ -12,6 +13,7 @@ mod figures;
 mod http;
 mod observed;
 mod redis;
+mod shards;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -47,6 +49,8 @@ enum What {
     HttpServer(http::ServerOptions),
     /// What `.observed()` adds to a check in memory.
     Observed(observed::Options),
+    /// How often a limit that is kept in shards refuses too early, when just the limit arrives.
+    Shards(shards::Options),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
         What::Http(options) => http::run(&options).map(|()| true),
         What::HttpServer(options) => http::serve(&options).map(|()| true),
+        What::Shards(options) => shards::run(&options),
         What::Observed(options) => observed::run(&options).map(|()| true),
     };
     match outcome {
