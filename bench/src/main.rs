@@ -7,6 +7,7 @@
 //! cargo run --release -p tidegate-bench -- http
 //! cargo run --release -p tidegate-bench -- observed
 //! cargo run --release -p tidegate-bench -- cluster-clients
+//! cargo run --release -p tidegate-bench -- shards
 //! ```
 
 mod cluster;
@@ -17,6 +18,7 @@ mod http;
 mod observed;
 mod random;
 mod redis;
+mod shards;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -60,6 +62,8 @@ enum What {
     ///
     /// Starts clusters of its own, as `redis` does.
     ClusterClients(cluster_clients::Options),
+    /// How often a limit that is kept in shards refuses too early, when just the limit arrives.
+    Shards(shards::Options),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
         What::Http(options) => http::run(&options).map(|()| true),
         What::HttpServer(options) => http::serve(&options).map(|()| true),
+        What::Shards(options) => shards::run(&options),
         What::Observed(options) => observed::run(&options).map(|()| true),
         What::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
     };

@@ -53,6 +53,19 @@ fn the_benchmark_of_observing_measures_every_recorder() {
 }
 
 #[test]
+fn the_benchmark_of_shards_beats_chance_at_every_limit() {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
+    let output = program.args(["shards", "--requests", "20000"]).output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    for row in ["| 20 | 4 |", "| 100 | 10 |", "| 1000 | 4 |", "| 1000 | 10 |", "| 10000 | 16 |"] {
+        let row = report.lines().find(|line| line.starts_with(row)).expect(row);
+        // A caller alone is never refused too early.
+        assert!(row.contains("| 0.00, **0.00** |"), "{row}");
+    }
+}
+
+#[test]
 fn without_wrk_the_benchmark_of_the_web_server_says_how_to_install_it() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
     let output = program.arg("http").env("PATH", "").output().unwrap();
