@@ -138,14 +138,14 @@ impl ClusterStoreBuilder {
             seeds.push(Arc::new(access.node(address)?));
         }
         let map = Arc::new(Map::new(access, seeds));
-        Ok(ClusterStore(Arc::new(Inner {
+        Ok(ClusterStore::new(Inner {
             keys: Keys::new(&self.settings.prefix),
             scout: Arc::new(Scout::new(Arc::clone(&map))),
             map,
             replicas: self.replicas,
             script_times: ScriptTimes::default(),
             clock: self.settings.clock,
-        })))
+        }))
     }
 
     /// What the URLs say, which differs in the addresses only.

@@ -1,7 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Store, Timestamp};
+use tidegate_core::shards::ShardedStore;
+use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 use tidegate_redis::net::ScriptTimes;
 use tidegate_redis::wire::Keys;
 
@@ -20,7 +21,10 @@ use crate::scout::Scout;
 ///
 /// Cheap to clone: clones share the connections, and what is known of the cluster.
 #[derive(Debug, Clone)]
-pub struct ClusterStore(pub(crate) Arc<Inner>);
+pub struct ClusterStore(Arc<ShardedStore<Slots>>);
+
+/// What decides once it is known which shard of a policy a charge goes to.
+struct Slots(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) keys: Keys,
@@ -49,6 +53,10 @@ impl ClusterStore {
     /// A store with settings of one's own.
     pub fn builder() -> ClusterStoreBuilder {
         ClusterStoreBuilder::new()
+    }
+
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self(Arc::new(ShardedStore::new(Slots(Arc::new(inner)))))
     }
 }
 
@@ -119,6 +127,27 @@ pub(crate) fn no_answer() -> Error {
 
 impl Store for ClusterStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.0.decide(call)
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        self.0.decide_many(calls)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.0.now()
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.0.supports(policy)
+    }
+}
+
+impl Store for Slots {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::later(self.0.decide_one(call))
     }
 
@@ -134,12 +163,12 @@ impl Store for ClusterStore {
     }
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for Slots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterStore")
-            .field("nodes", &self.map.nodes())
-            .field("replicas", &self.replicas)
-            .field("clock", &self.clock)
+        f.debug_struct("Slots")
+            .field("nodes", &self.0.map.nodes())
+            .field("replicas", &self.0.replicas)
+            .field("clock", &self.0.clock)
             .finish_non_exhaustive()
     }
 }

@@ -28,6 +28,7 @@
 //! | choose nodes, a user, timeouts, replicas to wait for | [`ClusterStoreBuilder`] |
 //! | know what holds in which case | [below](#guarantees) |
 //! | take of several tenants at once | [below](#calls-across-slots) |
+//! | spread a tenant that is too hot for one node | [below](#hot-tenants) |
 //! | decide on many calls at once | [below](#batches) |
 //! | know what an error means | [below](#errors) |
 //! | know what happens while slots move and nodes fail | [below](#when-the-cluster-changes) |
@@ -43,6 +44,7 @@
 //! | charges of one tenant, or of one subject without a tenant | one script call on one node: atomic, all or none; a refusal writes nothing. As on one Redis |
 //! | charges of several tenants or subjects | all or none, but not at one instant: [see below](#calls-across-slots) |
 //! | several calls in a batch | each as above; those that share a slot in the order asked |
+//! | charges to a policy [in shards](Policy::sharded) | never more than the limit; a request may be refused although another shard had room: [see below](#hot-tenants) |
 //! | while its slot moves | as above. A call is sent to where its keys are, and carried out once; one of several keys of which some have moved and some have not fails with `Busy` if they stay apart |
 //! | after its node failed | what the replica that took over had not got yet is forgotten, and admitted again; [fewer](ClusterStoreBuilder::wait_for_replicas) if replicas are waited for |
 //! | by whose clock | that of the node that has the slot. Different nodes' clocks differ, which changes nothing within a slot; after a failover it is that of the new node, which a state takes as any [step of its clock](Store) |
@@ -71,6 +73,15 @@
 //!   may have been done.
 //!
 //! Who needs several limits decided as one, whatever happens, gives them one tenant.
+//!
+//! # Hot tenants
+//!
+//! One slot is one node's, and so is a tenant. Who has more requests than that node can decide on splits
+//! the limit: [`Policy::sharded`], or `shards 8` at the end of a policy's text, keeps it as so many
+//! states whose limits add up to it, in slots that lie evenly apart. A request goes to one of them, and
+//! before it is refused to a second; how rarely one is refused too early is measured in `docs/scale.md`.
+//! A call that charges such a policy and others is one across slots, but for policies with as
+//! many shards each, which share theirs.
 //!
 //! # Batches
 //!

@@ -35,7 +35,7 @@ impl<'a> Routed<'a> {
         let turn = match call.operation {
             Operation::Acquire => turns.take(key),
             // What was taken last was most likely taken there.
-            Operation::Refund => turns.look(key).wrapping_sub(1),
+            Operation::Refund | Operation::Undo { .. } => turns.look(key).wrapping_sub(1),
             _ => turns.look(key),
         };
         let mut among: List<(u32, Among)> = List::new();
