@@ -29,3 +29,19 @@ fn more_calls_than_a_log_holds_are_refused_with_the_most_there_may_be() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("2000 calls: at most 1800"), "{errors}");
 }
+
+#[test]
+fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
+    let tiny = ["memory", "--rounds", "1", "--calls", "300", "--subjects", "100"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let (report, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{report}\n{errors}");
+    let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
+    // In each of five workloads, and once for its memory.
+    for name in ["**tidegate**, token bucket", "governor", "governor, foldhash", "limitador"] {
+        assert_eq!(rows(&format!("| {name} |")), 6, "{name} in {report}");
+    }
+    assert_eq!(rows("| ratelimit |"), 1, "{report}");
+    assert_eq!(rows("- met") + rows("- NOT MET"), 13, "{report}");
+}

@@ -107,7 +107,7 @@ impl Results {
 }
 
 /// Of an even number the lower of the two; there is at least one.
-fn middle<T: Ord + Copy>(mut figures: Vec<T>) -> T {
+pub(crate) fn middle<T: Ord + Copy>(mut figures: Vec<T>) -> T {
     figures.sort_unstable();
     figures[(figures.len() - 1) / 2]
 }

@@ -2,20 +2,17 @@
 
 mod contender;
 mod field;
-mod figures;
+pub(crate) mod figures;
 mod load;
 mod past;
 mod peer;
 mod report;
 mod wanted;
 
-use std::error::Error;
-
 use figures::{Results, Sample};
 use load::{Load, Server, sample};
 
-/// What goes wrong ends the benchmark; there is nobody who would tell the kinds apart.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+use crate::{Outcome, at_least_one};
 
 /// The callers on the one connection; the first are those whose CPU times are compared.
 const CALLERS: [usize; 3] = [64, 1, 512];
@@ -38,14 +35,6 @@ pub(crate) struct Options {
     /// Fail if a wanted ratio is missed.
     #[arg(long)]
     pub(crate) check: bool,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".to_owned()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
 }
 
 /// Measures and prints; says whether all wanted ratios are met.
