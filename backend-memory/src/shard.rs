@@ -120,8 +120,7 @@ impl Shard {
 
     /// Decides on one charge the shortest way, and takes it if it is admitted. `None`, and nothing has
     /// changed, where that is not enough.
-    // In line, as a verdict that is handed on in memory costs as much as working it out.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn acquire(
         &mut self,
         hash: u64,

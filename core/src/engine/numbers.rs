@@ -69,8 +69,7 @@ impl Numbers {
     ///
     /// `None`, and nothing has changed, where this takes more than numbers: a log, or the block that
     /// follows on a refusal.
-    // In line, as a verdict that is handed on in memory costs as much as working it out.
-    #[inline(always)]
+    #[inline]
     pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<Verdict> {
         match charge.policy.rule() {
             Rule::TokenBucket(rule) => self.acquire_by(rule, charge, now),
@@ -81,7 +80,7 @@ impl Numbers {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn acquire_by<A: FewNumbers>(
         &mut self,
         rule: &A,
@@ -120,7 +119,7 @@ impl Record {
 }
 
 /// The verdict of a policy on a subject that is not shut out; `None` if it is to be from now on.
-#[inline(always)]
+#[inline]
 fn verdict(charge: &Charge<'_>, wait: Wait, level: Level, now: u64) -> Option<Verdict> {
     let policy = charge.policy;
     let shuts_out = policy.block_micros() > 0 && wait != Wait::NEVER && charge.cost > 0;
