@@ -156,13 +156,13 @@ impl Line {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
         let slope = self.slope.load(Ordering::Relaxed);
         let nanos = self.nanos.load(Ordering::Relaxed);
-        (since < self.length.load(Ordering::Relaxed)).then(|| nanos + (since * slope >> 32))
+        (since < self.length.load(Ordering::Relaxed)).then(|| nanos + ((since * slope) >> 32))
     }
 
     /// The last time that is on the line.
     fn end(&self) -> u64 {
         let slope = self.slope.load(Ordering::Relaxed);
-        self.nanos.load(Ordering::Relaxed) + (self.length.load(Ordering::Relaxed) * slope >> 32)
+        self.nanos.load(Ordering::Relaxed) + ((self.length.load(Ordering::Relaxed) * slope) >> 32)
     }
 
     fn draw(&self, cycles: u64, nanos: u64, slope: u64) {
@@ -170,5 +170,32 @@ impl Line {
         self.nanos.store(nanos, Ordering::Relaxed);
         self.slope.store(slope, Ordering::Relaxed);
         self.length.store((LENGTH << 32) / slope.max(1), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Over many lines, and a pause in which several would have run out.
+    #[test]
+    fn readings_never_step_back_and_stay_by_the_system_s_clock() {
+        let cycles = Cycles::new(Instant::now());
+        let mut last = 0;
+        while cycles.started.elapsed() < Duration::from_millis(300) {
+            let before = cycles.started.elapsed();
+            let nanos = cycles.nanos();
+            let after = cycles.started.elapsed();
+            assert!(nanos >= last, "{nanos} after {last}");
+            let slack = Duration::from_micros(50);
+            let read = Duration::from_nanos(nanos);
+            assert!(before <= read + slack && read <= after + slack, "{read:?} at {before:?}");
+            last = nanos;
+            if (100..120).contains(&before.as_millis()) {
+                std::thread::sleep(Duration::from_millis(35));
+            }
+        }
     }
 }
