@@ -37,8 +37,10 @@
 
 mod key;
 mod memory;
+mod policies;
 mod session;
 mod shard;
+mod slot;
 mod spill;
 mod table;
 

@@ -3,15 +3,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::quality::RandomState;
 use smallvec::SmallVec;
+use tidegate_core::call::MAX_SUBJECT;
 use tidegate_core::engine::{self, Record};
 use tidegate_core::{
-    Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
+    Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Operation, Policy, Store, SystemClock,
+    Timestamp, Verdict,
 };
 
-use crate::session::{Many, One};
-use crate::shard::{Entry, Shard, Shared};
+use crate::session::Session;
+use crate::shard::{Shard, Shared};
 use crate::spill::Spill;
-use crate::table::Table;
 
 /// What happens when a new state does not fit, and all that are there still matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -26,9 +27,13 @@ pub enum WhenFull {
 /// States in this process's memory, in shards that are locked one by one.
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Place]>,
     shared: Shared,
 }
+
+/// A shard on cache lines of its own, so that threads at work in two shards do not disturb each other.
+#[repr(align(128))]
+struct Place(Mutex<Shard>);
 
 impl MemoryStore {
     /// A store with the machine's clock and the usual bounds.
@@ -79,8 +84,9 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         Self { max_keys: keys.max(1), ..self }
     }
 
-    /// The most bytes that are kept outside of the tables, in the logs of `sliding-log` policies and
-    /// in subjects longer than 21 bytes (with their tenants). Default: 256 MiB.
+    /// The most bytes that are kept outside of the tables, in the logs of `sliding-log` policies, for
+    /// subjects that are shut out, and in subjects longer than 20 bytes (19 with a tenant, which counts
+    /// too). Default: 256 MiB.
     pub fn max_spill_bytes(self, bytes: usize) -> Self {
         Self { max_spill: bytes, ..self }
     }
@@ -97,7 +103,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         let most = self.max_keys / count;
         MemoryStore {
             clock: self.clock,
-            shards: (0..count).map(|_| Mutex::new(Shard::new(most))).collect(),
+            shards: (0..count).map(|_| Place(Mutex::new(Shard::new(most)))).collect(),
             shared: Shared {
                 hasher: RandomState::default(),
                 spill: Spill::new(self.max_spill),
@@ -116,6 +122,7 @@ impl<C: Clock> MemoryStore<C> {
     /// # Errors
     ///
     /// As [`Store::decide`] in general; of the store's own, [`ErrorKind::OutOfMemory`].
+    #[inline]
     pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
         self.decide_at(call, self.clock.now())
     }
@@ -123,7 +130,7 @@ impl<C: Clock> MemoryStore<C> {
     /// How many states are kept, the recovered included that have not gone yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.each_table(Table::len).sum()
+        self.each_shard(Shard::len).sum()
     }
 
     /// Whether no state is kept.
@@ -135,15 +142,15 @@ impl<C: Clock> MemoryStore<C> {
     /// Bytes that the store takes now, its tables' free slots included.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.fixed_bytes() + self.each_table(Table::bytes).sum::<usize>() + self.shared.spill.used()
+        self.fixed_bytes() + self.each_shard(Shard::bytes).sum::<usize>() + self.shared.spill.used()
     }
 
     /// Bytes that the store never exceeds. (While a shard grows, its old table is there too for a
     /// moment: at most the shard's part of this, for each thread that is just growing one.)
     #[must_use]
     pub fn most_bytes(&self) -> usize {
-        let tables = self.each_table(|table| Table::<Entry>::most_bytes(table.most()));
-        self.fixed_bytes() + tables.sum::<usize>() + self.shared.spill.most()
+        let shards = self.each_shard(Shard::most_bytes).sum::<usize>();
+        self.fixed_bytes() + shards + self.shared.spill.most()
     }
 
     /// Drops all states that have recovered, in one go. There is no need to call this.
@@ -158,32 +165,43 @@ impl<C: Clock> MemoryStore<C> {
     /// is locked while its states are seen, so `see` must not call the store.
     pub fn for_each(&self, mut see: impl FnMut(&[u8], &[u8], &Record)) {
         for shard in &self.shards {
-            for entry in lock(shard).table().iter() {
-                see(entry.key.tenant(), entry.key.subject(), &entry.record);
+            for (slot, record) in lock(shard).records() {
+                see(slot.tenant(), slot.subject(), &record);
             }
         }
     }
 
+    #[inline]
     fn decide_at(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
-        let now = time.as_micros();
-        let first = call.charges.get(0).filter(|_| call.charges.len() == 1);
-        if let Some(charge) = first {
-            let hash = self.shared.hash(&charge);
-            let number = self.shard_of(hash);
-            let mut shard = lock(&self.shards[number]);
-            shard.sweep_on(now, &self.shared);
-            let visit = shard.visit();
-            let shared = &self.shared;
-            let mut one = One { shard, shared, charge, hash, now, found: None, reserved: 0 };
-            let decision = engine::decide(call, time, &mut one);
-            drop(one);
-            if let Some(away) = visit {
-                self.look_after(number.wrapping_add(away), now);
-            }
-            return decision;
+        let one = (call.charges.get(0)).filter(|charge| is_usual(call, charge));
+        match one.and_then(|charge| self.acquire(&charge, time.as_micros())) {
+            Some(verdict) => Ok(Decision::one(verdict)),
+            None => self.decide_any(call, time),
         }
+    }
+
+    /// What most calls are, the shortest way. `None`, and nothing has changed, where that is not
+    /// enough.
+    #[inline]
+    fn acquire(&self, charge: &Charge<'_>, now: u64) -> Option<Verdict> {
+        let hash = self.shared.hash(charge);
+        let number = self.shard_of(hash);
+        let mut shard = lock(self.shards.get(number)?);
+        let visit = shard.count(now, &self.shared);
+        let verdict = shard.acquire(hash, charge, now, &self.shared);
+        drop(shard);
+        if let Some(away) = visit {
+            self.look_after(number.wrapping_add(away), now);
+        }
+        verdict
+    }
+
+    /// Any call.
+    #[inline(never)]
+    fn decide_any(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
         // A call that is not well formed must not lock or hash anything.
         call.check()?;
+        let now = time.as_micros();
         let hashes: SmallVec<[u64; 4]> =
             call.charges.iter().map(|c| self.shared.hash(&c)).collect();
         // Always in rising order, so that two calls never wait for each other.
@@ -192,46 +210,54 @@ impl<C: Clock> MemoryStore<C> {
         numbers.sort_unstable();
         numbers.dedup();
         let place = |hash| numbers.binary_search(&self.shard_of(hash)).unwrap_or(0);
-        let mut many = Many {
+        let mut session = Session {
             places: hashes.into_iter().map(|hash| (hash, place(hash))).collect(),
             shards: numbers.iter().map(|&number| (number, lock(&self.shards[number]))).collect(),
             shared: &self.shared,
             charges: call.charges,
             now,
+            blocks: matches!(call.operation, Operation::Block { .. }),
+            unpacked: None,
             reserved: 0,
         };
-        for (_, shard) in &mut many.shards {
-            shard.sweep_on(now, &self.shared);
+        let mut visit = None;
+        for (number, shard) in &mut session.shards {
+            let away = shard.count(now, &self.shared);
+            visit = visit.or(away.map(|away| number.wrapping_add(away)));
         }
-        engine::decide(call, time, &mut many)
+        let decision = engine::decide(call, time, &mut session);
+        drop(session);
+        if let Some(number) = visit {
+            self.look_after(number, now);
+        }
+        decision
     }
 
     /// Sweeps a little in a shard, unless somebody is there already.
     fn look_after(&self, number: usize, now: u64) {
-        if let Ok(mut shard) = self.shards[number % self.shards.len()].try_lock() {
+        if let Ok(mut shard) = self.shards[number % self.shards.len()].0.try_lock() {
             shard.sweep_on(now, &self.shared);
         }
     }
 
     /// The high bits of the hash.
+    #[inline]
     fn shard_of(&self, hash: u64) -> usize {
         let scaled = (u128::from(hash) * self.shards.len() as u128) >> 64;
         usize::try_from(scaled).unwrap_or(0)
     }
 
-    fn each_table<'s, T>(
-        &'s self,
-        of: impl Fn(&Table<Entry>) -> T + 's,
-    ) -> impl Iterator<Item = T> + 's {
-        self.shards.iter().map(move |shard| of(lock(shard).table()))
+    fn each_shard<'s, T>(&'s self, of: impl Fn(&Shard) -> T + 's) -> impl Iterator<Item = T> + 's {
+        self.shards.iter().map(move |shard| of(&lock(shard)))
     }
 
     fn fixed_bytes(&self) -> usize {
-        size_of::<Self>() + self.shards.len() * size_of::<Mutex<Shard>>()
+        size_of::<Self>() + self.shards.len() * size_of::<Place>()
     }
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
+    #[inline]
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::ready(self.decide_now(&call))
     }
@@ -272,8 +298,17 @@ impl<C: fmt::Debug> fmt::Debug for MemoryStore<C> {
     }
 }
 
+/// Whether a call is one that may take the shortest way: nothing but lengths could be wrong with it.
+#[inline]
+fn is_usual(call: &Call<'_>, charge: &Charge<'_>) -> bool {
+    matches!(call.operation, Operation::Acquire)
+        && call.charges.len() == 1
+        && charge.subject.len().max(charge.tenant.len()) <= MAX_SUBJECT
+}
+
 /// A thread that panicked while it held the lock had been handed a bug; every change of a shard is
 /// complete before anything that could panic, so what it left is whole.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+#[inline]
+fn lock(shard: &Place) -> MutexGuard<'_, Shard> {
+    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
 }

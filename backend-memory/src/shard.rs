@@ -3,42 +3,14 @@
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::RandomState;
-use tidegate_core::engine::Record;
-use tidegate_core::{Charge, Error, ErrorKind};
+use tidegate_core::engine::{Numbers, Record};
+use tidegate_core::{Charge, Error, ErrorKind, Verdict};
 
 use crate::WhenFull;
-use crate::key::Key;
+use crate::policies::{Id, Policies};
+use crate::slot::{Slot, Whole};
 use crate::spill::Spill;
-use crate::table::{Item, Table, Which};
-
-/// A record and its key.
-pub(crate) struct Entry {
-    pub(crate) key: Key,
-    pub(crate) record: Record,
-}
-
-impl Entry {
-    /// Bytes on the heap.
-    fn spilled(&self) -> usize {
-        self.key.heap_bytes() + self.record.heap_bytes()
-    }
-
-    pub(crate) fn is_of(&self, charge: &Charge<'_>) -> bool {
-        let policy = self.record.policy();
-        self.key.is(charge.tenant, charge.subject)
-            && (policy.is_same_object(charge.policy) || policy.name() == charge.policy.name())
-    }
-}
-
-impl Item for Entry {
-    fn recovers_at(&self) -> u64 {
-        self.record.recovers_at()
-    }
-
-    fn spills(&self) -> bool {
-        self.spilled() > 0
-    }
-}
+use crate::table::{Keeper, Table, Which};
 
 /// What all shards share.
 pub(crate) struct Shared {
@@ -48,15 +20,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    #[inline]
     pub(crate) fn hash(&self, charge: &Charge<'_>) -> u64 {
         self.hash_parts(charge.policy.name_hash(), charge.tenant, charge.subject)
     }
 
-    fn hash_entry(&self, entry: &Entry) -> u64 {
-        let name_hash = entry.record.policy().name_hash();
-        self.hash_parts(name_hash, entry.key.tenant(), entry.key.subject())
-    }
-
+    #[inline]
     fn hash_parts(&self, name_hash: u64, tenant: &[u8], subject: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write_u64(name_hash);
@@ -68,30 +37,133 @@ impl Shared {
     }
 }
 
+/// Knows what the slots of a shard's table mean.
+struct Slots<'s> {
+    policies: &'s mut Policies,
+    shared: &'s Shared,
+}
+
+impl Keeper<Slot> for Slots<'_> {
+    fn hash(&self, slot: &Slot) -> u64 {
+        let name_hash = self.policies.get(slot.policy()).map_or(0, |policy| policy.name_hash());
+        slot_hash(self.shared.hash_parts(name_hash, slot.tenant(), slot.subject()))
+    }
+
+    fn recovers_at(&self, slot: &Slot) -> u64 {
+        slot.recovers_at(self.policies)
+    }
+
+    fn spills(&self, slot: &Slot) -> bool {
+        slot.spilled() > 0
+    }
+
+    fn gone(&mut self, slot: Slot) {
+        self.shared.spill.moved(slot.spilled(), 0);
+        self.policies.release(slot.policy());
+    }
+}
+
 pub(crate) struct Shard {
-    table: Table<Entry>,
+    table: Table<Slot>,
+    policies: Policies,
     /// Calls that came to this shard.
     calls: usize,
 }
 
-/// One call in so many also looks after another shard, in turn: some shards may get no calls.
-const CALLS_PER_VISIT: usize = 8;
+/// One call in so many sweeps a little: here, and in another shard, in turn, as some shards may get
+/// no calls. That is 8 slots a call, far more than the one that it may fill.
+const CALLS_PER_SWEEP: usize = 8;
 
 impl Shard {
     pub(crate) fn new(most: usize) -> Self {
-        Self { table: Table::new(most), calls: 0 }
+        Self { table: Table::new(most), policies: Policies::default(), calls: 0 }
     }
 
-    pub(crate) fn table(&self) -> &Table<Entry> {
-        &self.table
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
     }
 
+    /// Bytes that the shard takes, apart from what its slots keep elsewhere.
+    pub(crate) fn bytes(&self) -> usize {
+        self.table.bytes() + self.policies.heap_bytes()
+    }
+
+    /// Bytes that the shard takes at its bound.
+    pub(crate) fn most_bytes(&self) -> usize {
+        let most = self.table.most();
+        Table::<Slot>::most_bytes(most) + Policies::most_heap_bytes(most)
+    }
+
+    /// The keys and their records.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Slot, Record)> {
+        self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
+    }
+
+    #[inline]
     pub(crate) fn find(&self, hash: u64, charge: &Charge<'_>) -> Option<usize> {
-        self.table.find(slot_hash(hash), |entry| entry.is_of(charge))
+        self.table.find(slot_hash(hash), |slot| slot.is_of(charge, &self.policies))
     }
 
-    pub(crate) fn record(&self, index: usize) -> Option<&Record> {
-        self.table.get(index).map(|entry| &entry.record)
+    pub(crate) fn slot(&self, index: usize) -> Option<&Slot> {
+        self.table.get(index)
+    }
+
+    /// The record of a slot.
+    pub(crate) fn unpack(&self, slot: &Slot) -> Option<Record> {
+        match slot {
+            Slot::Whole(whole) => Some(whole.record.clone()),
+            Slot::Short { numbers, .. } | Slot::Long { numbers, .. } => {
+                self.policies.get(slot.policy()).map(|policy| numbers.record(policy))
+            }
+        }
+    }
+
+    /// Decides on one charge the shortest way, and takes it if it is admitted. `None`, and nothing has
+    /// changed, where that is not enough.
+    #[inline]
+    pub(crate) fn acquire(
+        &mut self,
+        hash: u64,
+        charge: &Charge<'_>,
+        now: u64,
+        shared: &Shared,
+    ) -> Option<Verdict> {
+        let Some(index) = self.find(hash, charge) else {
+            return self.acquire_new(hash, charge, now, shared);
+        };
+        // What was taken makes a record recover later, never earlier: the table need not hear of it.
+        match self.table.get_mut(index)? {
+            Slot::Whole(whole) => acquire_log(whole, charge, now, shared),
+            slot if self.policies.is(slot.policy(), charge.policy) => {
+                slot.numbers_mut()?.acquire(charge, now)
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(never)]
+    fn acquire_new(
+        &mut self,
+        hash: u64,
+        charge: &Charge<'_>,
+        now: u64,
+        shared: &Shared,
+    ) -> Option<Verdict> {
+        if self.table.len() >= self.table.most() {
+            return None;
+        }
+        let mut numbers = Numbers::NONE;
+        let verdict = numbers.acquire(charge, now)?;
+        if numbers != Numbers::NONE {
+            if !shared.spill.reserve(Slot::spilled_by(charge.tenant, charge.subject)) {
+                return None;
+            }
+            let policy = self.policies.intern(charge.policy);
+            let slot = Slot::new(charge.tenant, charge.subject, policy, numbers);
+            let (table, slots) = self.parts(shared);
+            table.insert(slot_hash(hash), slot, &slots);
+        }
+        Some(verdict)
     }
 
     /// Changes the record at `index`.
@@ -101,13 +173,31 @@ impl Shard {
         shared: &Shared,
         change: impl FnOnce(&mut Record),
     ) {
-        let Some(entry) = self.table.get_mut(index) else {
-            return;
-        };
-        let spilled = entry.record.heap_bytes();
-        change(&mut entry.record);
-        shared.spill.moved(spilled, entry.record.heap_bytes());
-        self.table.touched(index);
+        let Self { table, policies, .. } = self;
+        let Some(slot) = table.get_mut(index) else { return };
+        let (before, older) = (slot.spilled(), slot.policy());
+        match slot {
+            Slot::Whole(whole) => {
+                change(&mut whole.record);
+                whole.policy = renamed(policies, older, &whole.record);
+                if let (newer, Some(numbers)) = (whole.policy, Numbers::of(&whole.record)) {
+                    *slot = Slot::new(whole.key.tenant(), whole.key.subject(), newer, numbers);
+                }
+            }
+            Slot::Short { numbers, .. } | Slot::Long { numbers, .. } => {
+                let Some(policy) = policies.get(older) else { return };
+                let mut record = numbers.record(policy);
+                change(&mut record);
+                let newer = renamed(policies, older, &record);
+                match Numbers::of(&record) {
+                    Some(changed) if newer == older => *numbers = changed,
+                    _ => *slot = slot.with(newer, record),
+                }
+            }
+        }
+        shared.spill.moved(before, slot.spilled());
+        let (table, slots) = self.parts(shared);
+        table.touched(index, &slots);
     }
 
     /// Inserts a record for a key that has none. Room was made before.
@@ -118,38 +208,50 @@ impl Shard {
         record: Record,
         shared: &Shared,
     ) {
-        let entry = Entry { key: Key::new(charge.tenant, charge.subject), record };
-        shared.spill.moved(0, entry.spilled());
-        self.table.insert(slot_hash(hash), entry, |entry| slot_hash(shared.hash_entry(entry)));
+        let policy = self.policies.intern(record.policy());
+        let slot = Slot::of(charge.tenant, charge.subject, policy, record);
+        shared.spill.moved(0, slot.spilled());
+        let (table, slots) = self.parts(shared);
+        table.insert(slot_hash(hash), slot, &slots);
     }
 
     pub(crate) fn remove(&mut self, index: usize, shared: &Shared) {
-        let hash_of = |entry: &Entry| slot_hash(shared.hash_entry(entry));
-        if let Some(entry) = self.table.remove(index, hash_of) {
-            shared.spill.moved(entry.spilled(), 0);
+        let (table, mut slots) = self.parts(shared);
+        if let Some(slot) = table.remove(index, &slots) {
+            slots.gone(slot);
         }
     }
 
-    /// How far away the shard is that this call should look after as well, if it should.
-    pub(crate) fn visit(&mut self) -> Option<usize> {
+    /// Counts a call, and now and then drops a few records that have recovered. Says how far away
+    /// the shard is that should be looked after as well, if one should.
+    #[inline]
+    pub(crate) fn count(&mut self, now: u64, shared: &Shared) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
-        self.calls.is_multiple_of(CALLS_PER_VISIT).then_some(self.calls / CALLS_PER_VISIT)
+        if !self.calls.is_multiple_of(CALLS_PER_SWEEP) {
+            return None;
+        }
+        self.sweep_on(now, shared);
+        Some(self.calls / CALLS_PER_SWEEP)
     }
 
     /// Drops a few records that have recovered, if it comes across some.
     pub(crate) fn sweep_on(&mut self, now: u64, shared: &Shared) {
-        let hash_of = |entry: &Entry| slot_hash(shared.hash_entry(entry));
-        self.table.sweep_on(now, hash_of, |entry| shared.spill.moved(entry.spilled(), 0));
+        let (table, mut slots) = self.parts(shared);
+        table.sweep_on(now, &mut slots);
     }
 
     /// Drops everything that has recovered.
     pub(crate) fn sweep_all(&mut self, now: u64, shared: &Shared) {
-        let hash_of = |entry: &Entry| slot_hash(shared.hash_entry(entry));
         let mut before = usize::MAX;
         while self.table.len() < before {
             before = self.table.len();
-            self.table.sweep_any(now, hash_of, |entry| shared.spill.moved(entry.spilled(), 0));
+            let (table, mut slots) = self.parts(shared);
+            table.sweep_any(now, &mut slots);
         }
+    }
+
+    fn parts<'s>(&'s mut self, shared: &'s Shared) -> (&'s mut Table<Slot>, Slots<'s>) {
+        (&mut self.table, Slots { policies: &mut self.policies, shared })
     }
 
     /// Makes room for the records that are `missing`, and sets `bytes` aside for what they keep
@@ -160,7 +262,7 @@ impl Shard {
         bytes: usize,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Entry) -> bool,
+        pinned: impl Fn(&Slot, &Policies) -> bool,
     ) -> Result<(), Error> {
         while self.table.len() + missing(self) > self.table.most() {
             if !self.make_one_go(Which::All, now, shared, &pinned) {
@@ -196,28 +298,60 @@ impl Shard {
         which: Which,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Entry) -> bool,
+        pinned: impl Fn(&Slot, &Policies) -> bool,
     ) -> bool {
         let before = self.table.len();
-        let hash_of = |entry: &Entry| slot_hash(shared.hash_entry(entry));
-        self.table.sweep_any(now, hash_of, |entry| shared.spill.moved(entry.spilled(), 0));
+        let (table, mut slots) = self.parts(shared);
+        table.sweep_any(now, &mut slots);
         if self.table.len() < before {
             return true;
         }
         if shared.when_full == WhenFull::Refuse {
             return false;
         }
-        let Some(index) = self.table.soonest(which, |entry| !pinned(entry)) else {
+        let (table, slots) = self.parts(shared);
+        let may_go = |slot: &Slot| !pinned(slot, slots.policies);
+        let Some(index) = table.soonest(which, may_go, &slots) else {
             return false;
         };
         self.remove(index, shared);
         // Else the next newcomer would look here first, in vain.
-        self.table.look_again(index);
+        let (table, slots) = self.parts(shared);
+        table.look_again(index, &slots);
         true
     }
 }
 
+/// The same for a log, unless it would have to grow.
+#[inline(never)]
+fn acquire_log(
+    whole: &mut Whole,
+    charge: &Charge<'_>,
+    now: u64,
+    shared: &Shared,
+) -> Option<Verdict> {
+    let record = &mut whole.record;
+    if Record::growth(Some(record), charge.policy) > 0 {
+        return None;
+    }
+    let before = record.heap_bytes();
+    let verdict = record.acquire_log(charge, now);
+    shared.spill.moved(before, record.heap_bytes());
+    verdict
+}
+
+/// The place of a record's policy after the record was changed.
+fn renamed(policies: &mut Policies, older: Id, record: &Record) -> Id {
+    if policies.is(older, record.policy()) {
+        return older;
+    }
+    let newer = policies.intern(record.policy());
+    policies.release(older);
+    newer
+}
+
 /// The high bits of a hash choose the shard; this moves fresh ones to their place.
+#[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)
 }

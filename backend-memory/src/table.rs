@@ -11,15 +11,21 @@ use std::ops::Range;
 /// Slots in a block.
 const BLOCK: usize = 32;
 
-/// What the table holds.
-pub(crate) trait Item {
+/// Knows what items mean, which they do not say themselves.
+pub(crate) trait Keeper<T> {
+    /// The hash that the item was inserted with.
+    fn hash(&self, item: &T) -> u64;
+
     /// From when on the item no longer matters. May move on while the item is in the table, and back
     /// only through [`Table::touched`].
-    fn recovers_at(&self) -> u64;
+    fn recovers_at(&self, item: &T) -> u64;
 
     /// Whether the item keeps something outside of the table. Does not change while it is in it,
     /// unless [`Table::touched`] is told.
-    fn spills(&self) -> bool;
+    fn spills(&self, item: &T) -> bool;
+
+    /// The item has recovered, and was removed.
+    fn gone(&mut self, item: T);
 }
 
 /// Which items are meant.
@@ -40,10 +46,10 @@ struct Earliest {
 impl Earliest {
     const NEVER: Self = Self { all: u64::MAX, spilling: u64::MAX };
 
-    fn add(&mut self, item: &impl Item) -> u64 {
-        let recovers_at = item.recovers_at();
+    fn add<T>(&mut self, item: &T, keeper: &impl Keeper<T>) -> u64 {
+        let recovers_at = keeper.recovers_at(item);
         self.all = self.all.min(recovers_at);
-        if item.spills() {
+        if keeper.spills(item) {
             self.spilling = self.spilling.min(recovers_at);
         }
         recovers_at
@@ -73,7 +79,7 @@ pub(crate) struct Table<T> {
     turn: usize,
 }
 
-impl<T: Item> Table<T> {
+impl<T> Table<T> {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             tags: Box::default(),
@@ -113,15 +119,18 @@ impl<T: Item> Table<T> {
         self.slots.iter().flatten()
     }
 
+    #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         self.slots.get(index)?.as_ref()
     }
 
     /// Changes an item. Afterwards call [`touched`](Self::touched) if it may recover earlier now.
+    #[inline]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.slots.get_mut(index)?.as_mut()
     }
 
+    #[inline]
     pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
         if self.len == 0 {
             return None;
@@ -140,25 +149,25 @@ impl<T: Item> Table<T> {
     }
 
     /// Inserts an item that is not there yet. There must be room.
-    pub(crate) fn insert(&mut self, hash: u64, item: T, hash_of: impl Fn(&T) -> u64) -> usize {
+    pub(crate) fn insert(&mut self, hash: u64, item: T, keeper: &impl Keeper<T>) -> usize {
         if (self.len + 1) * 16 > self.slots.len() * LOAD {
-            self.grow(hash_of);
+            self.grow(keeper);
         }
-        self.place(hash, item)
+        self.place(hash, item, keeper)
     }
 
     /// Removes the item at `index`. Others may move.
-    pub(crate) fn remove(&mut self, index: usize, hash_of: impl Fn(&T) -> u64) -> Option<T> {
+    pub(crate) fn remove(&mut self, index: usize, keeper: &impl Keeper<T>) -> Option<T> {
         let removed = self.slots[index].take()?;
         self.len -= 1;
         let (mut hole, mut at) = (index, self.next(index));
         while let Some(item) = &self.slots[at] {
-            let home = self.home(hash_of(item));
+            let home = self.home(keeper.hash(item));
             // The item may fill the hole unless its home lies after the hole, on the way to it.
             if self.way(home, at) >= self.way(hole, at) {
                 self.tags[hole] = self.tags[at];
                 self.slots[hole] = self.slots[at].take();
-                self.touched(hole);
+                self.touched(hole, keeper);
                 hole = at;
             }
             at = self.next(at);
@@ -168,21 +177,22 @@ impl<T: Item> Table<T> {
     }
 
     /// Says that the item at `index` may recover earlier than before.
-    pub(crate) fn touched(&mut self, index: usize) {
+    pub(crate) fn touched(&mut self, index: usize, keeper: &impl Keeper<T>) {
         if let Some(item) = &self.slots[index] {
-            self.earliest[index / BLOCK].add(item);
+            self.earliest[index / BLOCK].add(item, keeper);
         }
     }
 
     /// Learns anew when the first item around `index` recovers, after the one there was removed.
-    pub(crate) fn look_again(&mut self, index: usize) {
-        self.refresh(index / BLOCK);
+    pub(crate) fn look_again(&mut self, index: usize, keeper: &impl Keeper<T>) {
+        self.refresh(index / BLOCK, keeper);
     }
 
     /// Looks at one more block, and removes what has recovered there.
-    pub(crate) fn sweep_on(&mut self, now: u64, hash_of: impl Fn(&T) -> u64, gone: impl FnMut(T)) {
+    #[inline]
+    pub(crate) fn sweep_on(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
         if self.earliest.get(self.hand).is_some_and(|earliest| earliest.all <= now) {
-            self.sweep_block(self.hand, now, hash_of, gone);
+            self.sweep_block(self.hand, now, keeper);
         }
         self.hand += 1;
         if self.hand >= self.earliest.len() {
@@ -191,25 +201,25 @@ impl<T: Item> Table<T> {
     }
 
     /// Removes at least one recovered item, unless there is none in the whole table.
-    pub(crate) fn sweep_any(
-        &mut self,
-        now: u64,
-        hash_of: impl Fn(&T) -> u64,
-        mut gone: impl FnMut(T),
-    ) {
+    pub(crate) fn sweep_any(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
         let before = self.len;
         while self.len == before {
             let Some(block) = self.earliest.iter().position(|earliest| earliest.all <= now) else {
                 return;
             };
             // Finds something, or learns that there is nothing: the bound of the block rises.
-            self.sweep_block(block, now, &hash_of, &mut gone);
+            self.sweep_block(block, now, keeper);
         }
     }
 
     /// The item that recovers first of those that may go.
-    pub(crate) fn soonest(&mut self, which: Which, may_go: impl Fn(&T) -> bool) -> Option<usize> {
-        let may_go = |item: &T| (which == Which::All || item.spills()) && may_go(item);
+    pub(crate) fn soonest(
+        &mut self,
+        which: Which,
+        may_go: impl Fn(&T) -> bool,
+        keeper: &impl Keeper<T>,
+    ) -> Option<usize> {
+        let may_go = |item: &T| (which == Which::All || keeper.spills(item)) && may_go(item);
         let mut best: Option<(u64, usize)> = None;
         let mut done: Option<(u64, usize, usize)> = None;
         loop {
@@ -226,7 +236,7 @@ impl<T: Item> Table<T> {
                 self.turn = index / BLOCK + 1;
                 return Some(index);
             };
-            let (earliest, first) = self.look_at(block, may_go);
+            let (earliest, first) = self.look_at(block, may_go, keeper);
             self.earliest[block] = earliest;
             // A bound that was too low has risen now: the block's turn comes later.
             if earliest.of(which) == bound {
@@ -241,11 +251,12 @@ impl<T: Item> Table<T> {
         &self,
         block: usize,
         may_go: impl Fn(&T) -> bool,
+        keeper: &impl Keeper<T>,
     ) -> (Earliest, Option<(u64, usize)>) {
         let (mut earliest, mut first) = (Earliest::NEVER, None);
         for index in self.block(block) {
             let Some(item) = &self.slots[index] else { continue };
-            let recovers_at = earliest.add(item);
+            let recovers_at = earliest.add(item, keeper);
             let is_first = first.is_none_or(|(best, _)| recovers_at < best);
             if is_first && may_go(item) {
                 first = Some((recovers_at, index));
@@ -254,33 +265,27 @@ impl<T: Item> Table<T> {
         (earliest, first)
     }
 
-    fn sweep_block(
-        &mut self,
-        block: usize,
-        now: u64,
-        hash_of: impl Fn(&T) -> u64,
-        mut gone: impl FnMut(T),
-    ) {
+    fn sweep_block(&mut self, block: usize, now: u64, keeper: &mut impl Keeper<T>) {
         for index in self.block(block) {
             // Removing shifts another item in, which may have recovered too.
-            while self.slots[index].as_ref().is_some_and(|item| item.recovers_at() <= now) {
-                if let Some(item) = self.remove(index, &hash_of) {
-                    gone(item);
+            while self.slots[index].as_ref().is_some_and(|item| keeper.recovers_at(item) <= now) {
+                if let Some(item) = self.remove(index, keeper) {
+                    keeper.gone(item);
                 }
             }
         }
-        self.refresh(block);
+        self.refresh(block, keeper);
     }
 
-    fn refresh(&mut self, block: usize) {
-        self.earliest[block] = self.look_at(block, |_| false).0;
+    fn refresh(&mut self, block: usize, keeper: &impl Keeper<T>) {
+        self.earliest[block] = self.look_at(block, |_| false, keeper).0;
     }
 
     fn block(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
 
-    fn grow(&mut self, hash_of: impl Fn(&T) -> u64) {
+    fn grow(&mut self, keeper: &impl Keeper<T>) {
         let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, slots_for(self.most));
         let old = std::mem::take(&mut self.slots);
         self.tags = vec![0; slots].into();
@@ -288,11 +293,11 @@ impl<T: Item> Table<T> {
         self.earliest = vec![Earliest::NEVER; slots.div_ceil(BLOCK)].into();
         (self.len, self.hand, self.turn) = (0, 0, 0);
         for item in old.into_iter().flatten() {
-            self.place(hash_of(&item), item);
+            self.place(keeper.hash(&item), item, keeper);
         }
     }
 
-    fn place(&mut self, hash: u64, item: T) -> usize {
+    fn place(&mut self, hash: u64, item: T, keeper: &impl Keeper<T>) -> usize {
         let mut index = self.home(hash);
         while self.tags[index] != 0 {
             index = self.next(index);
@@ -300,7 +305,7 @@ impl<T: Item> Table<T> {
         self.tags[index] = tag(hash);
         self.slots[index] = Some(item);
         self.len += 1;
-        self.touched(index);
+        self.touched(index, keeper);
         index
     }
 
@@ -346,23 +351,30 @@ mod tests {
         recovers_at: u64,
     }
 
-    impl Item for Thing {
-        fn recovers_at(&self) -> u64 {
-            self.recovers_at
+    /// Knows by a function how things are hashed, and remembers which are gone.
+    struct Things(fn(u64) -> u64, Vec<Thing>);
+
+    impl Keeper<Thing> for Things {
+        fn hash(&self, thing: &Thing) -> u64 {
+            self.0(thing.key)
         }
 
-        fn spills(&self) -> bool {
-            self.key.is_multiple_of(3)
+        fn recovers_at(&self, thing: &Thing) -> u64 {
+            thing.recovers_at
+        }
+
+        fn spills(&self, thing: &Thing) -> bool {
+            thing.key.is_multiple_of(3)
+        }
+
+        fn gone(&mut self, thing: Thing) {
+            self.1.push(thing);
         }
     }
 
     /// Few different hashes, near both ends of the table, so that runs are long and wrap around.
     fn hash_of_key(key: u64) -> u64 {
         [0, 1 << 60, u64::MAX, u64::MAX - (1 << 61)][usize::try_from(key % 4).unwrap()]
-    }
-
-    fn hash_of(thing: &Thing) -> u64 {
-        hash_of_key(thing.key)
     }
 
     #[derive(Debug, Clone)]
@@ -394,11 +406,12 @@ mod tests {
         fn a_table_holds_what_a_map_holds(steps in prop::collection::vec(step(), 1..120)) {
             let mut table = Table::new(30);
             let mut model: HashMap<u64, u64> = HashMap::new();
+            let mut things = Things(hash_of_key, Vec::new());
             for step in steps {
                 match step {
                     Step::Insert(key, recovers_at) => {
                         if model.len() < table.most() && !model.contains_key(&key) {
-                            table.insert(hash_of_key(key), Thing { key, recovers_at }, hash_of);
+                            table.insert(hash_of_key(key), Thing { key, recovers_at }, &things);
                             model.insert(key, recovers_at);
                         }
                     }
@@ -406,35 +419,37 @@ mod tests {
                         let index = table.find(hash_of_key(key), |thing| thing.key == key);
                         prop_assert_eq!(index.is_some(), model.remove(&key).is_some());
                         if let Some(index) = index {
-                            prop_assert_eq!(table.remove(index, hash_of).unwrap().key, key);
+                            prop_assert_eq!(table.remove(index, &things).unwrap().key, key);
                         }
                     }
                     Step::Move(key, recovers_at) => {
                         if let Some(index) = table.find(hash_of_key(key), |t| t.key == key) {
                             table.get_mut(index).unwrap().recovers_at = recovers_at;
-                            table.touched(index);
+                            table.touched(index, &things);
                             model.insert(key, recovers_at);
                         }
                     }
                     Step::SweepOn(now) => {
-                        table.sweep_on(now, hash_of, |gone| {
+                        table.sweep_on(now, &mut things);
+                        for gone in things.1.drain(..) {
                             assert!(gone.recovers_at <= now);
                             assert!(model.remove(&gone.key).is_some());
-                        });
+                        }
                     }
                     Step::SweepAny(now) => {
                         let some = model.values().any(|&at| at <= now);
                         let before = model.len();
-                        table.sweep_any(now, hash_of, |gone| {
+                        table.sweep_any(now, &mut things);
+                        for gone in things.1.drain(..) {
                             assert!(gone.recovers_at <= now);
                             assert!(model.remove(&gone.key).is_some());
-                        });
+                        }
                         prop_assert_eq!(model.len() < before, some);
                     }
                     Step::Soonest(spilling, pinned) => {
                         let which = if spilling { Which::Spilling } else { Which::All };
                         let may_go = |key: u64| key != pinned && (!spilling || key.is_multiple_of(3));
-                        let soonest = table.soonest(which, |thing| thing.key != pinned);
+                        let soonest = table.soonest(which, |thing| thing.key != pinned, &things);
                         let soonest = soonest.map(|at| table.get(at).unwrap().clone());
                         let left = model.iter().filter(|(key, _)| may_go(**key));
                         prop_assert_eq!(
@@ -462,15 +477,16 @@ mod tests {
     /// most of it.
     #[test]
     fn a_full_table_in_which_all_are_equal_stays_even_while_it_is_churned() {
-        let hash_of = |thing: &Thing| thing.key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash: fn(u64) -> u64 = |key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let things = Things(hash, Vec::new());
         let mut table = Table::new(2_000);
         for key in 0..50_000 {
             if table.len() == table.most() {
-                let index = table.soonest(Which::All, |_| true).unwrap();
-                table.remove(index, hash_of);
+                let index = table.soonest(Which::All, |_| true, &things).unwrap();
+                table.remove(index, &things);
             }
             let thing = Thing { key, recovers_at: 7 };
-            table.insert(hash_of(&thing), thing, hash_of);
+            table.insert(hash(key), thing, &things);
         }
         let longest = table.tags.split(|&tag| tag == 0).map(<[u8]>::len).max().unwrap();
         assert!(longest < 300, "{longest} slots in a row are taken, of {}", table.tags.len());
@@ -478,12 +494,12 @@ mod tests {
 
     #[test]
     fn a_whole_lap_of_sweeping_leaves_nothing_that_has_recovered() {
-        let mut table = Table::new(1_000);
+        let (mut table, mut things) = (Table::new(1_000), Things(hash_of_key, Vec::new()));
         for key in 0..1_000 {
-            table.insert(hash_of_key(key), Thing { key, recovers_at: key % 2 }, hash_of);
+            table.insert(hash_of_key(key), Thing { key, recovers_at: key % 2 }, &things);
         }
         for _ in 0..slots_for(1_000).div_ceil(BLOCK) {
-            table.sweep_on(0, hash_of, |_| {});
+            table.sweep_on(0, &mut things);
         }
         assert_eq!(table.len(), 500);
     }

@@ -1,6 +1,7 @@
 //! What a decision costs, beside what others do. Not published.
 //!
 //! ```sh
+//! cargo run --release -p tidegate-bench -- memory
 //! cargo run --release -p tidegate-bench -- redis
 //! cargo run --release -p tidegate-bench -- denied
 //! cargo run --release -p tidegate-bench -- http
@@ -10,6 +11,7 @@
 mod denied;
 mod figures;
 mod http;
+mod memory;
 mod observed;
 mod redis;
 
@@ -30,6 +32,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// This process's memory: `tidegate-memory` beside other limiters.
+    Memory(memory::Options),
     /// One Redis: the scripts of `tidegate-redis` beside plain commands and the usual scripts.
     ///
     /// Starts a server of its own: `redis-server` from the PATH, or what TIDEGATE_REDIS_SERVER names.
@@ -51,6 +55,7 @@ enum What {
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().what {
+        What::Memory(options) => memory::run(&options).map(|all_met| all_met || !options.check),
         What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
         What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
         What::Http(options) => http::run(&options).map(|()| true),
@@ -64,5 +69,13 @@ fn main() -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
     }
 }

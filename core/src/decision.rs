@@ -9,40 +9,53 @@ use crate::time::Wait;
 
 /// What became of a call: all of its charges were taken, or none.
 ///
-/// Up to four verdicts lie within the decision itself, so that it takes no allocation.
+/// Up to two verdicts lie within the decision itself, so that it takes no allocation; for more there is
+/// one. (A decision is moved about by each layer that it passes, and most are on one charge.)
 #[must_use = "a decision that nobody looks at limits nothing"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    verdicts: SmallVec<[Verdict; 4]>,
+    verdicts: SmallVec<[Verdict; 2]>,
+    /// What few decisions have, out of the way of all others.
+    special: Option<Box<Special>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Special {
     booked: Duration,
-    degraded: Option<Box<Degraded>>,
+    degraded: Option<Degraded>,
 }
 
 impl Decision {
     /// A decision made of one verdict per charge, in the order asked.
     pub fn new(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
-        Self { verdicts: verdicts.into_iter().collect(), booked: Duration::ZERO, degraded: None }
+        Self { verdicts: verdicts.into_iter().collect(), special: None }
     }
 
     /// A decision on a single charge.
+    #[inline]
     pub fn one(verdict: Verdict) -> Self {
         let mut verdicts = SmallVec::new();
         verdicts.push(verdict);
-        Self { verdicts, booked: Duration::ZERO, degraded: None }
+        Self { verdicts, special: None }
     }
 
     /// The same decision, for a place that was booked this far in the future.
-    pub fn booked_in(self, wait: Duration) -> Self {
-        Self { booked: wait, ..self }
+    pub fn booked_in(mut self, wait: Duration) -> Self {
+        if wait != self.wait() {
+            self.special.get_or_insert_default().booked = wait;
+        }
+        self
     }
 
     /// The same decision, made otherwise than by asking the store.
-    pub fn degraded_by(self, degraded: Degraded) -> Self {
-        Self { degraded: Some(Box::new(degraded)), ..self }
+    pub fn degraded_by(mut self, degraded: Degraded) -> Self {
+        self.special.get_or_insert_default().degraded = Some(degraded);
+        self
     }
 
     /// Whether the request may pass: no policy that is in force refuses it.
     #[must_use]
+    #[inline]
     pub fn is_allowed(&self) -> bool {
         self.verdicts.iter().all(|verdict| verdict.shadow || verdict.outcome == Outcome::Allowed)
     }
@@ -87,13 +100,13 @@ impl Decision {
     /// `until_ready`. Zero for everything else.
     #[must_use]
     pub fn wait(&self) -> Duration {
-        self.booked
+        self.special.as_ref().map_or(Duration::ZERO, |special| special.booked)
     }
 
     /// How and why the decision was made otherwise than by asking the store; `None` normally.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
-        self.degraded.as_deref()
+        self.special.as_ref()?.degraded.as_ref()
     }
 }
 
@@ -125,12 +138,14 @@ pub enum Outcome {
 impl Verdict {
     /// A verdict, as a store gives it: `reset` is in microseconds.
     #[must_use]
+    #[inline]
     pub fn new(outcome: Outcome, limit: u64, remaining: u64, retry: Wait, reset: u64) -> Self {
         Self { limit, remaining, retry, reset, blocked: 0, outcome, shadow: false }
     }
 
     /// The same verdict, of a policy that only reports.
     #[must_use]
+    #[inline]
     pub fn in_shadow(self, shadow: bool) -> Self {
         Self { shadow, ..self }
     }

@@ -4,9 +4,12 @@
 //! over whatever it keeps them in, holds off other callers meanwhile, and calls [`decide`].
 //! Everything that can fail is checked before the first write.
 
+mod numbers;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
+pub use numbers::Numbers;
 use smallvec::SmallVec;
 
 use crate::algorithm::{
