@@ -35,6 +35,7 @@
 //! starts with a fresh budget; that is the least of all possible harms, as a subject at its limit is
 //! among the last to recover.
 
+mod bounds;
 mod key;
 mod memory;
 mod policies;

@@ -1,18 +1,18 @@
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hint;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 use tidegate_core::call::MAX_SUBJECT;
 use tidegate_core::engine::{self, Record};
 use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Operation, Policy, Store, SystemClock,
-    Timestamp, Verdict,
+    Timestamp,
 };
 
-use crate::session::Session;
-use crate::shard::{Shard, Shared};
-use crate::spill::Spill;
+use crate::session::{self, Session};
+use crate::shard::{Shard, Shared, Shortly};
+use crate::slot::{AnyKey, ShortKey, Wanted};
 
 /// What happens when a new state does not fit, and all that are there still matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -104,11 +104,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         MemoryStore {
             clock: self.clock,
             shards: (0..count).map(|_| Place(Mutex::new(Shard::new(most)))).collect(),
-            shared: Shared {
-                hasher: RandomState::default(),
-                spill: Spill::new(self.max_spill),
-                when_full: self.when_full,
-            },
+            shared: Shared::new(self.max_spill, self.when_full),
         }
     }
 }
@@ -122,7 +118,7 @@ impl<C: Clock> MemoryStore<C> {
     /// # Errors
     ///
     /// As [`Store::decide`] in general; of the store's own, [`ErrorKind::OutOfMemory`].
-    #[inline]
+    #[inline(never)]
     pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
         self.decide_at(call, self.clock.now())
     }
@@ -166,34 +162,95 @@ impl<C: Clock> MemoryStore<C> {
     pub fn for_each(&self, mut see: impl FnMut(&[u8], &[u8], &Record)) {
         for shard in &self.shards {
             for (slot, record) in lock(shard).records() {
-                see(slot.tenant(), slot.subject(), &record);
+                slot.see_key(|tenant, subject| see(tenant, subject, &record));
             }
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide_at(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
-        let one = (call.charges.get(0)).filter(|charge| is_usual(call, charge));
-        match one.and_then(|charge| self.acquire(&charge, time.as_micros())) {
-            Some(verdict) => Ok(Decision::one(verdict)),
-            None => self.decide_any(call, time),
+        let Some(charge) = usual(call) else { return self.decide_any(call, time) };
+        match ShortKey::new(charge.tenant, charge.subject) {
+            Some(key) => self.acquire(call, charge, key, time),
+            None => self.acquire_long(call, charge, time),
         }
     }
 
-    /// What most calls are, the shortest way. `None`, and nothing has changed, where that is not
-    /// enough.
-    #[inline]
-    fn acquire(&self, charge: &Charge<'_>, now: u64) -> Option<Verdict> {
-        let hash = self.shared.hash(charge);
+    #[inline(never)]
+    fn acquire_long(
+        &self,
+        call: &Call<'_>,
+        charge: Charge<'_>,
+        time: Timestamp,
+    ) -> Result<Decision, Error> {
+        self.acquire(call, charge, AnyKey::new(charge.tenant, charge.subject), time)
+    }
+
+    /// What most calls are, the shortest way, if that is enough.
+    ///
+    /// Everything here is inlined, so that no part of the call or of the decision is ever moved: a
+    /// processor waits for what it reads just after it was written in other pieces.
+    #[inline(always)]
+    fn acquire(
+        &self,
+        call: &Call<'_>,
+        charge: Charge<'_>,
+        key: impl Wanted,
+        time: Timestamp,
+    ) -> Result<Decision, Error> {
+        let now = time.as_micros();
+        let hash = self.shared.hash(charge.policy, key);
         let number = self.shard_of(hash);
-        let mut shard = lock(self.shards.get(number)?);
-        let visit = shard.count(now, &self.shared);
-        let verdict = shard.acquire(hash, charge, now, &self.shared);
-        drop(shard);
-        if let Some(away) = visit {
+        let Some(place) = self.shards.get(number) else { return self.decide_any(call, time) };
+        let mut shard = lock(place);
+        if let Some(away) = shard.count() {
+            shard.sweep_on(now, &self.shared);
+            drop(shard);
             self.look_after(number.wrapping_add(away), now);
+            shard = lock(place);
         }
-        verdict
+        match shard.acquire(hash, key, &charge, now) {
+            // Written before the lock is given back, which waits for all that was written.
+            Shortly::Decided(taken) => Ok(Decision::one(taken.verdict(charge.policy, now))),
+            Shortly::Absent => self.acquire_new(call, (shard, hash), key, time),
+            Shortly::Not => self.acquire_log(call, (shard, hash), key, time),
+        }
+    }
+
+    #[inline(never)]
+    fn acquire_new(
+        &self,
+        call: &Call<'_>,
+        (mut shard, hash): (MutexGuard<'_, Shard>, u64),
+        key: impl Wanted,
+        time: Timestamp,
+    ) -> Result<Decision, Error> {
+        let now = time.as_micros();
+        if let Some(charge) = call.charges.get(0)
+            && let Some(taken) = shard.acquire_new(hash, key, &charge, now, &self.shared)
+        {
+            return Ok(Decision::one(taken.verdict(charge.policy, now)));
+        }
+        drop(shard);
+        self.decide_any(call, time)
+    }
+
+    #[inline(never)]
+    fn acquire_log(
+        &self,
+        call: &Call<'_>,
+        (mut shard, hash): (MutexGuard<'_, Shard>, u64),
+        key: impl Wanted,
+        time: Timestamp,
+    ) -> Result<Decision, Error> {
+        let now = time.as_micros();
+        if let Some(charge) = call.charges.get(0)
+            && let Some(taken) = shard.acquire_log(hash, key, &charge, now, &self.shared)
+        {
+            return Ok(Decision::one(taken.verdict(charge.policy, now)));
+        }
+        drop(shard);
+        self.decide_any(call, time)
     }
 
     /// Any call.
@@ -202,19 +259,24 @@ impl<C: Clock> MemoryStore<C> {
         // A call that is not well formed must not lock or hash anything.
         call.check()?;
         let now = time.as_micros();
-        let hashes: SmallVec<[u64; 4]> =
-            call.charges.iter().map(|c| self.shared.hash(&c)).collect();
+        let mut places: SmallVec<[session::Place<'_>; 4]> = (call.charges.iter())
+            .map(|charge| {
+                let key = AnyKey::new(charge.tenant, charge.subject);
+                let hash = self.shared.hash(charge.policy, key);
+                session::Place { charge, key, hash, shard: self.shard_of(hash) }
+            })
+            .collect();
         // Always in rising order, so that two calls never wait for each other.
-        let mut numbers: SmallVec<[usize; 4]> =
-            hashes.iter().map(|hash| self.shard_of(*hash)).collect();
+        let mut numbers: SmallVec<[usize; 4]> = places.iter().map(|place| place.shard).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let place = |hash| numbers.binary_search(&self.shard_of(hash)).unwrap_or(0);
+        for place in &mut places {
+            place.shard = numbers.binary_search(&place.shard).unwrap_or(0);
+        }
         let mut session = Session {
-            places: hashes.into_iter().map(|hash| (hash, place(hash))).collect(),
+            places,
             shards: numbers.iter().map(|&number| (number, lock(&self.shards[number]))).collect(),
             shared: &self.shared,
-            charges: call.charges,
             now,
             blocks: matches!(call.operation, Operation::Block { .. }),
             unpacked: None,
@@ -222,8 +284,10 @@ impl<C: Clock> MemoryStore<C> {
         };
         let mut visit = None;
         for (number, shard) in &mut session.shards {
-            let away = shard.count(now, &self.shared);
-            visit = visit.or(away.map(|away| number.wrapping_add(away)));
+            if let Some(away) = shard.count() {
+                shard.sweep_on(now, &self.shared);
+                visit = visit.or(Some(number.wrapping_add(away)));
+            }
         }
         let decision = engine::decide(call, time, &mut session);
         drop(session);
@@ -298,17 +362,54 @@ impl<C: fmt::Debug> fmt::Debug for MemoryStore<C> {
     }
 }
 
-/// Whether a call is one that may take the shortest way: nothing but lengths could be wrong with it.
+/// The charge of a call that may take the shortest way: nothing but lengths could be wrong with it.
 #[inline]
-fn is_usual(call: &Call<'_>, charge: &Charge<'_>) -> bool {
-    matches!(call.operation, Operation::Acquire)
-        && call.charges.len() == 1
-        && charge.subject.len().max(charge.tenant.len()) <= MAX_SUBJECT
+fn usual<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
+    if !matches!(call.operation, Operation::Acquire) || call.charges.len() != 1 {
+        return None;
+    }
+    let short_enough = |c: &Charge<'_>| c.subject.len().max(c.tenant.len()) <= MAX_SUBJECT;
+    call.charges.get(0).filter(short_enough)
 }
 
 /// A thread that panicked while it held the lock had been handed a bug; every change of a shard is
 /// complete before anything that could panic, so what it left is whole.
 #[inline]
 fn lock(shard: &Place) -> MutexGuard<'_, Shard> {
+    match shard.0.try_lock() {
+        Ok(shard) => shard,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => lock_later(shard),
+    }
+}
+
+/// A lock is held for less time than it takes to ask the system to be woken. So this looks again a few
+/// times, at longer and longer intervals, in which the other thread may well do several calls without
+/// its processor losing sight of the shard; and only then it waits.
+#[cold]
+fn lock_later(shard: &Place) -> MutexGuard<'_, Shard> {
+    for round in 0..LOOKS {
+        for _ in 0..1 << round {
+            hint::spin_loop();
+        }
+        match shard.0.try_lock() {
+            Ok(shard) => return shard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
     shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// That is a few microseconds in all.
+const LOOKS: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_takes_two_cache_lines_with_its_lock() {
+        assert_eq!(size_of::<Place>(), 128);
+    }
 }

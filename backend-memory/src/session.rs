@@ -4,19 +4,32 @@ use std::sync::MutexGuard;
 
 use smallvec::SmallVec;
 use tidegate_core::engine::{Record, Records};
-use tidegate_core::{Charge, Charges, Error};
+use tidegate_core::{Charge, Error};
 
 use crate::shard::{Shard, Shared};
-use crate::slot::{Slot, Whole};
+use crate::slot::{AnyKey, Slot, Wanted, Whole};
+
+/// A charge, and where its record is.
+pub(crate) struct Place<'s> {
+    pub(crate) charge: Charge<'s>,
+    pub(crate) key: AnyKey<'s>,
+    pub(crate) hash: u64,
+    /// The place of its shard among the locked.
+    pub(crate) shard: usize,
+}
+
+impl Place<'_> {
+    fn find(&self, shard: &Shard) -> Option<usize> {
+        shard.find(self.hash, self.key, self.charge.policy)
+    }
+}
 
 /// A call with its charges' shards, each locked once.
 pub(crate) struct Session<'s> {
     /// The locked shards by their numbers, which rise.
     pub(crate) shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 4]>,
     pub(crate) shared: &'s Shared,
-    pub(crate) charges: Charges<'s>,
-    /// For each charge its hash, and its shard's place among the locked.
-    pub(crate) places: SmallVec<[(u64, usize); 4]>,
+    pub(crate) places: SmallVec<[Place<'s>; 4]>,
     pub(crate) now: u64,
     /// Whether the call shuts its subjects out.
     pub(crate) blocks: bool,
@@ -26,18 +39,17 @@ pub(crate) struct Session<'s> {
 }
 
 impl<'s> Session<'s> {
-    fn parts(&mut self, place: usize) -> Option<(Charge<'s>, u64, &mut Shard, &'s Shared)> {
-        let &(hash, shard) = self.places.get(place)?;
-        let shard = &mut self.shards.get_mut(shard)?.1;
-        Some((self.charges.get(place)?, hash, shard, self.shared))
+    fn parts(&mut self, place: usize) -> Option<(&Place<'s>, &mut Shard, &'s Shared)> {
+        let place = self.places.get(place)?;
+        Some((place, &mut self.shards.get_mut(place.shard)?.1, self.shared))
     }
 }
 
 impl Records for Session<'_> {
     fn get(&mut self, place: usize) -> Option<&Record> {
-        let &(hash, shard) = self.places.get(place)?;
-        let (shard, charge) = (&self.shards.get(shard)?.1, self.charges.get(place)?);
-        match shard.slot(shard.find(hash, &charge)?)? {
+        let place = self.places.get(place)?;
+        let shard = &self.shards.get(place.shard)?.1;
+        match shard.slot(place.find(shard)?)? {
             Slot::Whole(whole) => Some(&whole.record),
             slot => {
                 self.unpacked = shard.unpack(slot);
@@ -47,24 +59,25 @@ impl Records for Session<'_> {
     }
 
     fn make_room(&mut self, writes: &[usize]) -> Result<(), Error> {
-        let (charges, blocks) = (self.charges, self.blocks);
-        for at in 0..self.shards.len() {
-            let here: SmallVec<[(u64, Charge<'_>); 4]> = (writes.iter())
-                .filter(|&&place| self.places[place].1 == at)
-                .filter_map(|&place| Some((self.places[place].0, charges.get(place)?)))
+        let (places, blocks) = (&self.places, self.blocks);
+        for (at, (_, shard)) in self.shards.iter_mut().enumerate() {
+            let here: SmallVec<[&Place<'_>; 4]> = (writes.iter())
+                .filter_map(|&place| places.get(place))
+                .filter(|place| place.shard == at)
                 .collect();
-            let shard = &mut self.shards[at].1;
-            let bytes = here.iter().map(|(hash, charge)| {
-                let slot = shard.find(*hash, charge).and_then(|index| shard.slot(index));
-                bytes_for(slot, charge, blocks)
+            let bytes = here.iter().map(|place| {
+                let slot = place.find(shard).and_then(|index| shard.slot(index));
+                bytes_for(slot, place, blocks)
             });
             let bytes = bytes.sum();
             shard.make_room(
-                |shard| here.iter().filter(|(hash, c)| shard.find(*hash, c).is_none()).count(),
+                |shard| here.iter().filter(|place| place.find(shard).is_none()).count(),
                 bytes,
                 self.now,
                 self.shared,
-                |slot, policies| charges.iter().any(|charge| slot.is_of(&charge, policies)),
+                |slot, policies| {
+                    places.iter().any(|place| slot.is_of(place.key, place.charge.policy, policies))
+                },
             )?;
             self.reserved += bytes;
         }
@@ -72,24 +85,24 @@ impl Records for Session<'_> {
     }
 
     fn update(&mut self, place: usize, change: impl FnOnce(&mut Record)) {
-        let Some((charge, hash, shard, shared)) = self.parts(place) else {
+        let Some((place, shard, shared)) = self.parts(place) else {
             return;
         };
-        match shard.find(hash, &charge) {
+        match place.find(shard) {
             Some(index) => shard.update(index, shared, change),
             None => {
-                let mut record = Record::new(charge.policy);
+                let mut record = Record::new(place.charge.policy);
                 change(&mut record);
-                shard.insert(hash, &charge, record, shared);
+                shard.insert(place.hash, &place.charge, record, shared);
             }
         }
     }
 
     fn remove(&mut self, place: usize) {
-        let Some((charge, hash, shard, shared)) = self.parts(place) else {
+        let Some((place, shard, shared)) = self.parts(place) else {
             return;
         };
-        if let Some(index) = shard.find(hash, &charge) {
+        if let Some(index) = place.find(shard) {
             shard.remove(index, shared);
         }
     }
@@ -102,13 +115,13 @@ impl Drop for Session<'_> {
 }
 
 /// Bytes outside of the table that the next write to a slot may take.
-fn bytes_for(slot: Option<&Slot>, charge: &Charge<'_>, blocks: bool) -> usize {
-    let Charge { policy, tenant, subject, .. } = *charge;
+fn bytes_for(slot: Option<&Slot>, place: &Place<'_>, blocks: bool) -> usize {
+    let Charge { policy, tenant, subject, .. } = place.charge;
     let may_be_whole = blocks || policy.blocks_for().is_some() || policy.rule().most_records() > 0;
     match slot {
         Some(Slot::Whole(whole)) => Record::growth(Some(&whole.record), policy),
         _ if may_be_whole => Whole::heap_bytes_of(tenant, subject) + Record::growth(None, policy),
         Some(_) => 0,
-        None => Slot::spilled_by(tenant, subject),
+        None => place.key.spilled(),
     }
 }

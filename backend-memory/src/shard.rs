@@ -1,39 +1,55 @@
 //! One shard of the store: a table of records, and what happens when it is full.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
-use foldhash::quality::RandomState;
-use tidegate_core::engine::{Numbers, Record};
-use tidegate_core::{Charge, Error, ErrorKind, Verdict};
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
+use tidegate_core::engine::{Numbers, Record, Taken};
+use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
 use crate::WhenFull;
+use crate::bounds::Which;
 use crate::policies::{Id, Policies};
-use crate::slot::{Slot, Whole};
+use crate::slot::{Slot, Wanted};
 use crate::spill::Spill;
-use crate::table::{Keeper, Table, Which};
+use crate::table::{Keeper, Table};
 
 /// What all shards share.
 pub(crate) struct Shared {
-    pub(crate) hasher: RandomState,
+    seeds: Seeds,
     pub(crate) spill: Spill,
     pub(crate) when_full: WhenFull,
 }
 
+/// What makes the hash of a key unpredictable, so that nobody can aim at a shard or a slot.
+struct Seeds {
+    one: u64,
+    others: SharedSeed,
+}
+
+impl Seeds {
+    /// From the randomness that the standard library gives its maps.
+    fn random() -> Self {
+        let random = || RandomState::new().hash_one(());
+        Self { one: random(), others: SharedSeed::from_u64(random()) }
+    }
+}
+
 impl Shared {
-    #[inline]
-    pub(crate) fn hash(&self, charge: &Charge<'_>) -> u64 {
-        self.hash_parts(charge.policy.name_hash(), charge.tenant, charge.subject)
+    pub(crate) fn new(max_spill: usize, when_full: WhenFull) -> Self {
+        Self { seeds: Seeds::random(), spill: Spill::new(max_spill), when_full }
     }
 
     #[inline]
-    fn hash_parts(&self, name_hash: u64, tenant: &[u8], subject: &[u8]) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(name_hash);
-        if !tenant.is_empty() {
-            hasher.write(tenant);
-        }
-        hasher.write(subject);
+    pub(crate) fn hash(&self, policy: &Policy, key: impl Wanted) -> u64 {
+        let mut hasher = self.hasher(policy);
+        key.hash_into(&mut hasher);
         hasher.finish()
+    }
+
+    #[inline]
+    fn hasher(&self, policy: &Policy) -> FoldHasher<'_> {
+        FoldHasher::with_seed(self.seeds.one ^ policy.name_hash(), &self.seeds.others)
     }
 }
 
@@ -45,8 +61,10 @@ struct Slots<'s> {
 
 impl Keeper<Slot> for Slots<'_> {
     fn hash(&self, slot: &Slot) -> u64 {
-        let name_hash = self.policies.get(slot.policy()).map_or(0, |policy| policy.name_hash());
-        slot_hash(self.shared.hash_parts(name_hash, slot.tenant(), slot.subject()))
+        let Some(policy) = self.policies.get(slot.policy()) else { return 0 };
+        let mut hasher = self.shared.hasher(policy);
+        slot.hash_into(&mut hasher);
+        slot_hash(hasher.finish())
     }
 
     fn recovers_at(&self, slot: &Slot) -> u64 {
@@ -63,16 +81,27 @@ impl Keeper<Slot> for Slots<'_> {
     }
 }
 
+/// In two cache lines with its lock: what changes at each call, and what mostly stays.
+#[repr(C)]
 pub(crate) struct Shard {
-    table: Table<Slot>,
-    policies: Policies,
     /// Calls that came to this shard.
     calls: usize,
+    table: Table<Slot>,
+    policies: Policies,
+}
+
+/// What the shortest way came to.
+pub(crate) enum Shortly {
+    Decided(Taken),
+    /// Nothing yet: there is no such record.
+    Absent,
+    /// Nothing: it takes more than this.
+    Not,
 }
 
 /// One call in so many sweeps a little: here, and in another shard, in turn, as some shards may get
-/// no calls. That is 8 slots a call, far more than the one that it may fill.
-const CALLS_PER_SWEEP: usize = 8;
+/// no calls. That is 4 slots a call, more than the one that it may fill.
+const CALLS_PER_SWEEP: usize = 16;
 
 impl Shard {
     pub(crate) fn new(most: usize) -> Self {
@@ -99,9 +128,9 @@ impl Shard {
         self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
     }
 
-    #[inline]
-    pub(crate) fn find(&self, hash: u64, charge: &Charge<'_>) -> Option<usize> {
-        self.table.find(slot_hash(hash), |slot| slot.is_of(charge, &self.policies))
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, key: impl Wanted, policy: &Policy) -> Option<usize> {
+        self.table.find(slot_hash(hash), |slot| slot.is_of(key, policy, &self.policies))
     }
 
     pub(crate) fn slot(&self, index: usize) -> Option<&Slot> {
@@ -118,52 +147,72 @@ impl Shard {
         }
     }
 
-    /// Decides on one charge the shortest way, and takes it if it is admitted. `None`, and nothing has
-    /// changed, where that is not enough.
-    #[inline]
+    /// Decides on one charge to a record that is there the shortest way, and takes it if it is
+    /// admitted.
+    #[inline(always)]
     pub(crate) fn acquire(
         &mut self,
         hash: u64,
+        key: impl Wanted,
         charge: &Charge<'_>,
         now: u64,
-        shared: &Shared,
-    ) -> Option<Verdict> {
-        let Some(index) = self.find(hash, charge) else {
-            return self.acquire_new(hash, charge, now, shared);
-        };
+    ) -> Shortly {
+        let Some(index) = self.find(hash, key, charge.policy) else { return Shortly::Absent };
         // What was taken makes a record recover later, never earlier: the table need not hear of it.
-        match self.table.get_mut(index)? {
-            Slot::Whole(whole) => acquire_log(whole, charge, now, shared),
-            slot if self.policies.is(slot.policy(), charge.policy) => {
-                slot.numbers_mut()?.acquire(charge, now)
+        let taken = match self.table.get_mut(index) {
+            Some(slot) if self.policies.is(slot.policy(), charge.policy) => {
+                slot.numbers_mut().and_then(|numbers| numbers.acquire(charge, now))
             }
             _ => None,
-        }
+        };
+        taken.map_or(Shortly::Not, Shortly::Decided)
     }
 
-    #[inline(never)]
-    fn acquire_new(
+    /// The same of a record that is not there yet. `None`, and nothing has changed, where there is no
+    /// room for it, or more than numbers to it.
+    pub(crate) fn acquire_new(
         &mut self,
         hash: u64,
+        key: impl Wanted,
         charge: &Charge<'_>,
         now: u64,
         shared: &Shared,
-    ) -> Option<Verdict> {
-        if self.table.len() >= self.table.most() {
-            return None;
-        }
+    ) -> Option<Taken> {
         let mut numbers = Numbers::NONE;
-        let verdict = numbers.acquire(charge, now)?;
+        let taken = numbers.acquire(charge, now)?;
         if numbers != Numbers::NONE {
-            if !shared.spill.reserve(Slot::spilled_by(charge.tenant, charge.subject)) {
+            let is_full = self.table.len() >= self.table.most();
+            if is_full && !self.make_one_go(Which::All, now, shared, |_, _| false)
+                || !shared.spill.reserve(key.spilled())
+            {
                 return None;
             }
-            let policy = self.policies.intern(charge.policy);
-            let slot = Slot::new(charge.tenant, charge.subject, policy, numbers);
+            let slot = key.slot(self.policies.intern(charge.policy), numbers);
             let (table, slots) = self.parts(shared);
             table.insert(slot_hash(hash), slot, &slots);
         }
-        Some(verdict)
+        Some(taken)
+    }
+
+    /// The same of a log that need not grow.
+    pub(crate) fn acquire_log(
+        &mut self,
+        hash: u64,
+        key: impl Wanted,
+        charge: &Charge<'_>,
+        now: u64,
+        shared: &Shared,
+    ) -> Option<Taken> {
+        let index = self.find(hash, key, charge.policy)?;
+        let Some(Slot::Whole(whole)) = self.table.get_mut(index) else { return None };
+        let record = &mut whole.record;
+        if Record::growth(Some(record), charge.policy) > 0 {
+            return None;
+        }
+        let before = record.heap_bytes();
+        let taken = record.acquire_log(charge, now);
+        shared.spill.moved(before, record.heap_bytes());
+        taken
     }
 
     /// Changes the record at `index`.
@@ -222,16 +271,12 @@ impl Shard {
         }
     }
 
-    /// Counts a call, and now and then drops a few records that have recovered. Says how far away
-    /// the shard is that should be looked after as well, if one should.
+    /// Counts a call. Now and then it says that it is time to sweep: here, and in the shard that is so
+    /// far away.
     #[inline]
-    pub(crate) fn count(&mut self, now: u64, shared: &Shared) -> Option<usize> {
+    pub(crate) fn count(&mut self) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
-        if !self.calls.is_multiple_of(CALLS_PER_SWEEP) {
-            return None;
-        }
-        self.sweep_on(now, shared);
-        Some(self.calls / CALLS_PER_SWEEP)
+        self.calls.is_multiple_of(CALLS_PER_SWEEP).then_some(self.calls / CALLS_PER_SWEEP)
     }
 
     /// Drops a few records that have recovered, if it comes across some.
@@ -311,33 +356,12 @@ impl Shard {
         }
         let (table, slots) = self.parts(shared);
         let may_go = |slot: &Slot| !pinned(slot, slots.policies);
-        let Some(index) = table.soonest(which, may_go, &slots) else {
-            return false;
-        };
-        self.remove(index, shared);
-        // Else the next newcomer would look here first, in vain.
-        let (table, slots) = self.parts(shared);
-        table.look_again(index, &slots);
-        true
+        let soonest = table.take_soonest(which, may_go, &slots);
+        let (_, mut slots) = self.parts(shared);
+        let is_one = soonest.is_some();
+        soonest.into_iter().for_each(|slot| slots.gone(slot));
+        is_one
     }
-}
-
-/// The same for a log, unless it would have to grow.
-#[inline(never)]
-fn acquire_log(
-    whole: &mut Whole,
-    charge: &Charge<'_>,
-    now: u64,
-    shared: &Shared,
-) -> Option<Verdict> {
-    let record = &mut whole.record;
-    if Record::growth(Some(record), charge.policy) > 0 {
-        return None;
-    }
-    let before = record.heap_bytes();
-    let verdict = record.acquire_log(charge, now);
-    shared.spill.moved(before, record.heap_bytes());
-    verdict
 }
 
 /// The place of a record's policy after the record was changed.

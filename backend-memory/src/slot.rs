@@ -1,16 +1,109 @@
 //! What a slot of the table holds: as small as it can be, for a check that misses the cache pays for
 //! each line.
 
+use std::hash::Hasher;
+
+use tidegate_core::Policy;
 use tidegate_core::engine::{Numbers, Record};
-use tidegate_core::{Charge, Policy};
 
 use crate::key::Key;
 use crate::policies::{Id, Policies};
 
+/// A key that is looked for.
+pub(crate) trait Wanted: Copy {
+    fn hash_into(self, hasher: &mut impl Hasher);
+
+    /// Whether the slot is of this key, whatever its policy.
+    fn is_key_of(self, slot: &Slot) -> bool;
+
+    /// The slot of this key, whose record is nothing but numbers.
+    fn slot(self, policy: Id, numbers: Numbers) -> Slot;
+
+    /// Bytes on the heap that such a slot takes.
+    fn spilled(self) -> usize;
+}
+
+/// Any key that is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AnyKey<'a> {
+    Short(ShortKey),
+    Long { tenant: &'a [u8], subject: &'a [u8] },
+}
+
+impl<'a> AnyKey<'a> {
+    #[inline]
+    pub(crate) fn new(tenant: &'a [u8], subject: &'a [u8]) -> Self {
+        ShortKey::new(tenant, subject).map_or(Self::Long { tenant, subject }, Self::Short)
+    }
+}
+
+impl Wanted for AnyKey<'_> {
+    fn hash_into(self, hasher: &mut impl Hasher) {
+        match self {
+            Self::Short(key) => key.hash_into(hasher),
+            Self::Long { tenant, subject } => {
+                hasher.write(tenant);
+                hasher.write(subject);
+            }
+        }
+    }
+
+    fn is_key_of(self, slot: &Slot) -> bool {
+        match (self, slot) {
+            (Self::Short(key), _) => key.is_key_of(slot),
+            (Self::Long { .. }, Slot::Short { .. }) => false,
+            (Self::Long { tenant, subject }, _) => slot.see_key(|a, b| a == tenant && b == subject),
+        }
+    }
+
+    fn slot(self, policy: Id, numbers: Numbers) -> Slot {
+        match self {
+            Self::Short(key) => key.slot(policy, numbers),
+            Self::Long { tenant, subject } => {
+                Slot::Long { key: LongKey::new(policy, tenant, subject), numbers }
+            }
+        }
+    }
+
+    fn spilled(self) -> usize {
+        match self {
+            Self::Short(_) => 0,
+            Self::Long { tenant, subject } => LongKey::HEADER + tenant.len() + subject.len(),
+        }
+    }
+}
+
+impl Wanted for ShortKey {
+    #[inline(always)]
+    fn hash_into(self, hasher: &mut impl Hasher) {
+        hasher.write_u128(u128::from(self.low) | u128::from(self.middle) << 64);
+        hasher.write_u64(self.rest);
+    }
+
+    #[inline(always)]
+    fn is_key_of(self, slot: &Slot) -> bool {
+        match slot {
+            Slot::Short { key, .. } => key.key() == self,
+            Slot::Long { .. } => false,
+            Slot::Whole(whole) => whole.has_short_key(self),
+        }
+    }
+
+    #[inline(always)]
+    fn slot(self, policy: Id, numbers: Numbers) -> Slot {
+        Slot::Short { key: KeptKey::new(self), policy, numbers }
+    }
+
+    #[inline(always)]
+    fn spilled(self) -> usize {
+        0
+    }
+}
+
 /// A key and its record.
 pub(crate) enum Slot {
     /// A short key and a few numbers: all of it lies in the slot.
-    Short { key: ShortKey, policy: Id, numbers: Numbers },
+    Short { key: KeptKey, policy: Id, numbers: Numbers },
     /// A long key and a few numbers.
     Long { key: LongKey, numbers: Numbers },
     /// A log, or a record that is blocked.
@@ -25,12 +118,9 @@ pub(crate) struct Whole {
 }
 
 impl Slot {
-    /// The slot of a key that has none, and whose record is nothing but numbers.
+    /// The slot of a key whose record is nothing but numbers.
     pub(crate) fn new(tenant: &[u8], subject: &[u8], policy: Id, numbers: Numbers) -> Self {
-        match ShortKey::new(tenant, subject) {
-            Some(key) => Self::Short { key, policy, numbers },
-            None => Self::Long { key: LongKey::new(policy, tenant, subject), numbers },
-        }
+        AnyKey::new(tenant, subject).slot(policy, numbers)
     }
 
     /// The policy that wrote the record.
@@ -43,30 +133,31 @@ impl Slot {
         }
     }
 
-    pub(crate) fn tenant(&self) -> &[u8] {
-        self.key().0
-    }
-
-    pub(crate) fn subject(&self) -> &[u8] {
-        self.key().1
-    }
-
-    #[inline]
-    fn key(&self) -> (&[u8], &[u8]) {
+    /// Shows the tenant and the subject.
+    pub(crate) fn see_key<T>(&self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         match self {
-            Self::Short { key, .. } => key.parts(),
-            Self::Long { key, .. } => key.parts(),
-            Self::Whole(whole) => (whole.key.tenant(), whole.key.subject()),
+            Self::Short { key, .. } => key.key().see(see),
+            Self::Long { key, .. } => {
+                let (tenant, subject) = key.parts();
+                see(tenant, subject)
+            }
+            Self::Whole(whole) => see(whole.key.tenant(), whole.key.subject()),
         }
     }
 
-    /// Whether the slot is the charge's: of its subject, and of a policy of its policy's name.
+    /// Hashes the key, as [`Wanted::hash_into`] did when it was looked for.
+    pub(crate) fn hash_into(&self, hasher: &mut impl Hasher) {
+        match self {
+            Self::Short { key, .. } => key.key().hash_into(hasher),
+            _ => self.see_key(|tenant, subject| AnyKey::new(tenant, subject).hash_into(hasher)),
+        }
+    }
+
+    /// Whether the slot is of a key, and of a policy of this policy's name.
     #[inline]
-    pub(crate) fn is_of(&self, charge: &Charge<'_>, policies: &Policies) -> bool {
-        let (tenant, subject) = self.key();
-        let is_key = subject == charge.subject && tenant == charge.tenant;
-        is_key
-            && policies.get(self.policy()).is_some_and(|policy| has_name_of(policy, charge.policy))
+    pub(crate) fn is_of(&self, key: impl Wanted, policy: &Policy, policies: &Policies) -> bool {
+        key.is_key_of(self)
+            && policies.get(self.policy()).is_some_and(|mine| has_name_of(mine, policy))
     }
 
     /// The numbers, if there is nothing else.
@@ -80,8 +171,7 @@ impl Slot {
 
     /// The same key with another record.
     pub(crate) fn with(&self, policy: Id, record: Record) -> Self {
-        let (tenant, subject) = self.key();
-        Self::of(tenant, subject, policy, record)
+        self.see_key(|tenant, subject| Self::of(tenant, subject, policy, record))
     }
 
     pub(crate) fn of(tenant: &[u8], subject: &[u8], policy: Id, record: Record) -> Self {
@@ -109,22 +199,17 @@ impl Slot {
             Self::Whole(whole) => whole.heap_bytes(),
         }
     }
-
-    /// Bytes on the heap that the slot of such a key would take, if its record is a few numbers.
-    #[inline]
-    pub(crate) fn spilled_by(tenant: &[u8], subject: &[u8]) -> usize {
-        if ShortKey::fits(tenant, subject) {
-            0
-        } else {
-            LongKey::HEADER + tenant.len() + subject.len()
-        }
-    }
 }
 
 impl Whole {
     /// Bytes on the heap, its own included.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
+    }
+
+    #[inline(never)]
+    fn has_short_key(&self, key: ShortKey) -> bool {
+        ShortKey::new(self.key.tenant(), self.key.subject()) == Some(key)
     }
 
     /// The most that such a key takes on the heap, apart from what its record does.
@@ -143,53 +228,115 @@ fn recovers_at(numbers: Numbers, policy: Option<&Policy>) -> u64 {
     policy.map_or(0, |policy| numbers.recovers_at(policy))
 }
 
-/// A key that lies within the slot.
-///
-/// The `bool` comes last, as the compiler keeps what kind a slot is in values that a `bool` never has,
-/// and at the end of the slot the other kinds have room before it.
-#[repr(C)]
+/// A key of at most 20 bytes, in words: these compare and hash without a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortKey {
-    bytes: [u8; INLINE],
-    len: u8,
-    /// Whether the first byte is the length of a tenant, which follows, before the subject.
-    has_tenant: bool,
+    low: u64,
+    middle: u64,
+    /// Four more bytes, the length, and whether the first byte is the length of a tenant, which
+    /// follows, before the subject.
+    rest: u64,
 }
 
 /// What leaves room for three numbers in 48 bytes.
 const INLINE: usize = 20;
 
 impl ShortKey {
-    #[inline]
-    fn fits(tenant: &[u8], subject: &[u8]) -> bool {
-        match tenant.len() {
-            0 => subject.len() <= INLINE,
-            tenant => 1 + tenant + subject.len() <= INLINE,
+    #[inline(always)]
+    pub(crate) fn new(tenant: &[u8], subject: &[u8]) -> Option<Self> {
+        match tenant.is_empty() {
+            true if subject.len() <= INLINE => Some(Self::of(words(subject), subject.len(), false)),
+            true => None,
+            false => Self::with_tenant(tenant, subject),
         }
     }
 
-    fn new(tenant: &[u8], subject: &[u8]) -> Option<Self> {
-        if !Self::fits(tenant, subject) {
-            return None;
-        }
-        let tenant_len = u8::try_from(tenant.len()).ok()?;
-        let has_tenant = tenant_len > 0;
-        let header = if has_tenant { &[tenant_len][..] } else { &[] };
+    #[inline(never)]
+    fn with_tenant(tenant: &[u8], subject: &[u8]) -> Option<Self> {
         let (mut bytes, mut len) = ([0; INLINE], 0);
-        for part in [header, tenant, subject] {
-            bytes[len..len + part.len()].copy_from_slice(part);
+        for part in [&[low_byte(tenant.len())], tenant, subject] {
+            bytes.get_mut(len..len + part.len())?.copy_from_slice(part);
             len += part.len();
         }
-        Some(Self { bytes, len: u8::try_from(len).ok()?, has_tenant })
+        Some(Self::of(words(&bytes), len, true))
     }
 
+    #[inline(always)]
+    fn of([low, middle, high]: [u64; 3], len: usize, has_tenant: bool) -> Self {
+        let about = u64::from(low_byte(len)) | u64::from(has_tenant) << 8;
+        Self { low, middle, rest: high | about << 32 }
+    }
+
+    fn see<T>(self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+        let words = [self.low, self.middle, self.rest].map(u64::to_le_bytes);
+        let [.., len, has_tenant, _, _] = words[2];
+        let bytes = words.as_flattened().get(..usize::from(len)).unwrap_or_default();
+        let (tenant, subject) = match bytes.split_first() {
+            Some((&tenant, bytes)) if has_tenant != 0 => split(bytes, usize::from(tenant)),
+            _ => (&[][..], bytes),
+        };
+        see(tenant, subject)
+    }
+}
+
+/// The same within a slot, in bytes, as words would leave no room for a policy.
+///
+/// The `bool` comes last, as the compiler keeps what kind a slot is in values that a `bool` never has,
+/// and at the end of the slot the other kinds have room before it.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct KeptKey {
+    low: [u8; 8],
+    middle: [u8; 8],
+    high: [u8; 4],
+    len: u8,
+    has_tenant: bool,
+}
+
+impl KeptKey {
     #[inline]
-    fn parts(&self) -> (&[u8], &[u8]) {
-        let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
-        match bytes.split_first() {
-            Some((&tenant, bytes)) if self.has_tenant => split(bytes, usize::from(tenant)),
-            _ => (&[], bytes),
+    fn new(key: ShortKey) -> Self {
+        let [a, b, c, d, len, has_tenant, _, _] = key.rest.to_le_bytes();
+        let (low, middle, high) = (key.low.to_le_bytes(), key.middle.to_le_bytes(), [a, b, c, d]);
+        Self { low, middle, high, len, has_tenant: has_tenant != 0 }
+    }
+
+    #[inline(always)]
+    fn key(&self) -> ShortKey {
+        let about = u64::from(self.len) | u64::from(self.has_tenant) << 8;
+        ShortKey {
+            low: u64::from_le_bytes(self.low),
+            middle: u64::from_le_bytes(self.middle),
+            rest: u64::from(u32::from_le_bytes(self.high)) | about << 32,
         }
     }
+}
+
+/// Up to 24 bytes as little-endian words, padded with zeros. Without a loop: the last load overlaps
+/// the one before, and what they share is shifted out.
+#[inline(always)]
+fn words(bytes: &[u8]) -> [u64; 3] {
+    let last = |missing: usize| {
+        let last = bytes.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
+        u32::try_from(8 * missing).ok().and_then(|bits| last.checked_shr(bits)).unwrap_or(0)
+    };
+    let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+    match bytes.len() {
+        0..8 => [few(bytes), 0, 0],
+        len @ 8..16 => [first(bytes), last(16 - len), 0],
+        len => [first(bytes), bytes.get(8..).map_or(0, first), last(24_usize.saturating_sub(len))],
+    }
+}
+
+/// The same of less than 8 bytes.
+fn few(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+/// Of a length that is known to be small.
+#[inline]
+fn low_byte(len: usize) -> u8 {
+    len.to_le_bytes()[0]
 }
 
 /// A key on the heap, in two words: the policy's id and the tenant's length lie before its bytes.
@@ -255,20 +402,37 @@ mod tests {
         let id = policies.intern(&policy);
         for (i, a) in cases.iter().enumerate() {
             let slot = Slot::new(a.0, a.1, id, Numbers::NONE);
-            assert_eq!((slot.tenant(), slot.subject(), slot.policy()), (a.0, a.1, id));
-            assert_eq!(slot.spilled(), Slot::spilled_by(a.0, a.1));
+            slot.see_key(|tenant, subject| assert_eq!((tenant, subject), *a));
+            assert_eq!(slot.policy(), id);
+            assert_eq!(slot.spilled(), AnyKey::new(a.0, a.1).spilled());
             for (j, b) in cases.iter().enumerate() {
-                let charge = Charge::new(&policy, b.1).tenant(b.0);
-                assert_eq!(slot.is_of(&charge, &policies), i == j, "{a:?} and {b:?}");
+                let key = AnyKey::new(b.0, b.1);
+                assert_eq!(slot.is_of(key, &policy, &policies), i == j, "{a:?} and {b:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_short_key_keeps_every_byte() {
+        for len in 0..=INLINE {
+            let subject: Vec<u8> = (1..=INLINE as u8).take(len).collect();
+            let key = ShortKey::new(b"", &subject).unwrap();
+            key.see(|tenant, seen| assert_eq!((tenant, seen), (&b""[..], &subject[..])));
+            for tenant in 1..(INLINE - len).max(1) {
+                let tenant = vec![9; tenant];
+                let key = ShortKey::new(&tenant, &subject).unwrap();
+                key.see(|seen, rest| assert_eq!((seen, rest), (&tenant[..], &subject[..])));
+            }
+        }
+        assert_eq!(ShortKey::new(b"", &[0; INLINE + 1]), None);
+        assert_eq!(ShortKey::new(&[0; INLINE], b""), None);
     }
 
     #[test]
     fn only_long_keys_take_heap() {
         for (tenant, len, heap) in [(0, 20, 0), (0, 21, 27), (4, 15, 0), (4, 16, 26), (20, 0, 26)] {
             let (tenant, subject) = (vec![7; tenant], vec![7; len]);
-            assert_eq!(Slot::spilled_by(&tenant, &subject), heap);
+            assert_eq!(AnyKey::new(&tenant, &subject).spilled(), heap);
         }
     }
 }

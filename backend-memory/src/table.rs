@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use crate::bounds::{Bounds, Earliest, Which};
+
 /// Slots in a block.
 const BLOCK: usize = 32;
 
@@ -28,55 +30,21 @@ pub(crate) trait Keeper<T> {
     fn gone(&mut self, item: T);
 }
 
-/// Which items are meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
-    All,
-    /// Those that keep something outside of the table.
-    Spilling,
-}
-
-/// When the first item of a block recovers, at the earliest: of all, and of those that spill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Earliest {
-    all: u64,
-    spilling: u64,
-}
-
-impl Earliest {
-    const NEVER: Self = Self { all: u64::MAX, spilling: u64::MAX };
-
-    fn add<T>(&mut self, item: &T, keeper: &impl Keeper<T>) -> u64 {
-        let recovers_at = keeper.recovers_at(item);
-        self.all = self.all.min(recovers_at);
-        if keeper.spills(item) {
-            self.spilling = self.spilling.min(recovers_at);
-        }
-        recovers_at
-    }
-
-    fn of(self, which: Which) -> u64 {
-        match which {
-            Which::All => self.all,
-            Which::Spilling => self.spilling,
-        }
-    }
-}
-
+/// What finding something reads comes first: with the lock before it, that is one cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Table<T> {
     /// 0 for a free slot, else seven bits of the hash and a high one.
     tags: Box<[u8]>,
     slots: Box<[Option<T>]>,
-    /// For each block, bounds that no item of it goes below.
-    earliest: Box<[Earliest]>,
     len: usize,
     /// The most items that there may ever be.
     most: usize,
+    bounds: Bounds,
     /// The block to sweep next.
-    hand: usize,
+    hand: u32,
     /// The block that is the first to give something up, of those that might.
-    turn: usize,
+    turn: u32,
 }
 
 impl<T> Table<T> {
@@ -84,7 +52,7 @@ impl<T> Table<T> {
         Self {
             tags: Box::default(),
             slots: Box::default(),
-            earliest: Box::default(),
+            bounds: Bounds::default(),
             len: 0,
             most,
             hand: 0,
@@ -112,7 +80,7 @@ impl<T> Table<T> {
     }
 
     fn bytes_of(slots: usize) -> usize {
-        slots * (1 + size_of::<Option<T>>()) + slots.div_ceil(BLOCK) * size_of::<Earliest>()
+        slots * (1 + size_of::<Option<T>>()) + Bounds::bytes_of(slots.div_ceil(BLOCK))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -130,7 +98,7 @@ impl<T> Table<T> {
         self.slots.get_mut(index)?.as_mut()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
         if self.len == 0 {
             return None;
@@ -179,90 +147,107 @@ impl<T> Table<T> {
     /// Says that the item at `index` may recover earlier than before.
     pub(crate) fn touched(&mut self, index: usize, keeper: &impl Keeper<T>) {
         if let Some(item) = &self.slots[index] {
-            self.earliest[index / BLOCK].add(item, keeper);
+            self.bounds.lower(index / BLOCK, earliest_of(item, keeper));
         }
-    }
-
-    /// Learns anew when the first item around `index` recovers, after the one there was removed.
-    pub(crate) fn look_again(&mut self, index: usize, keeper: &impl Keeper<T>) {
-        self.refresh(index / BLOCK, keeper);
     }
 
     /// Looks at one more block, and removes what has recovered there.
     #[inline]
     pub(crate) fn sweep_on(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
-        if self.earliest.get(self.hand).is_some_and(|earliest| earliest.all <= now) {
-            self.sweep_block(self.hand, now, keeper);
+        let hand = self.hand as usize;
+        if self.bounds.of(Which::All).get(hand).is_some_and(|bound| *bound <= now) {
+            self.sweep_block(hand, now, keeper);
         }
-        self.hand += 1;
-        if self.hand >= self.earliest.len() {
-            self.hand = 0;
-        }
+        self.hand = if hand + 1 < self.bounds.blocks() { self.hand + 1 } else { 0 };
     }
 
     /// Removes at least one recovered item, unless there is none in the whole table.
     pub(crate) fn sweep_any(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
         let before = self.len;
         while self.len == before {
-            let Some(block) = self.earliest.iter().position(|earliest| earliest.all <= now) else {
-                return;
-            };
+            let bounds = self.bounds.of(Which::All);
+            let Some(block) = bounds.iter().position(|bound| *bound <= now) else { return };
             // Finds something, or learns that there is nothing: the bound of the block rises.
             self.sweep_block(block, now, keeper);
         }
     }
 
-    /// The item that recovers first of those that may go.
-    pub(crate) fn soonest(
+    /// Removes the item that recovers first of those that may go.
+    pub(crate) fn take_soonest(
         &mut self,
         which: Which,
         may_go: impl Fn(&T) -> bool,
         keeper: &impl Keeper<T>,
-    ) -> Option<usize> {
+    ) -> Option<T> {
         let may_go = |item: &T| (which == Which::All || keeper.spills(item)) && may_go(item);
-        let mut best: Option<(u64, usize)> = None;
-        let mut done: Option<(u64, usize, usize)> = None;
-        loop {
-            // Blocks in the order of their bounds, until no other can hold anything earlier. Of equals
-            // the next in turn: if it were always the first, the others would fill up.
-            let bounds = self.earliest.iter().map(|earliest| earliest.of(which));
-            let turn = |block| block + if block < self.turn { self.earliest.len() } else { 0 };
-            let next = (bounds.zip(0..).map(|(bound, block)| (bound, turn(block), block)))
-                .filter(|next| done.is_none_or(|done| *next > done))
-                .min();
-            let next = next.filter(|(bound, ..)| best.is_none_or(|best| best.0 > *bound));
-            let Some((bound, order, block)) = next else {
-                let (_, index) = best?;
-                self.turn = index / BLOCK + 1;
-                return Some(index);
-            };
-            let (earliest, first) = self.look_at(block, may_go, keeper);
-            self.earliest[block] = earliest;
-            // A bound that was too low has risen now: the block's turn comes later.
-            if earliest.of(which) == bound {
-                best = best.into_iter().chain(first).min();
-                done = Some((bound, order, block));
+        match self.soonest_at_once(which, &may_go, keeper) {
+            Some(index) => self.remove(index, keeper),
+            None => {
+                let index = self.soonest_by_and_by(which, &may_go, keeper)?;
+                let item = self.remove(index, keeper);
+                self.refresh(index / BLOCK, keeper);
+                item
             }
         }
     }
 
-    /// The bounds of a block, and its item that recovers first of those that may go.
-    fn look_at(
-        &self,
-        block: usize,
-        may_go: impl Fn(&T) -> bool,
+    /// The first item of the block with the lowest bound, which is out of that bound already. `None`
+    /// where it may not go.
+    fn soonest_at_once(
+        &mut self,
+        which: Which,
+        may_go: &impl Fn(&T) -> bool,
         keeper: &impl Keeper<T>,
-    ) -> (Earliest, Option<(u64, usize)>) {
-        let (mut earliest, mut first) = (Earliest::NEVER, None);
-        for index in self.block(block) {
-            let Some(item) = &self.slots[index] else { continue };
-            let recovers_at = earliest.add(item, keeper);
-            let is_first = first.is_none_or(|(best, _)| recovers_at < best);
-            if is_first && may_go(item) {
-                first = Some((recovers_at, index));
+    ) -> Option<usize> {
+        loop {
+            // Of equals the next in turn: if it were always the first, the others would fill up.
+            let (bound, block) = self.bounds.lowest(which, self.turn as usize)?;
+            let Seen { first, others } = self.look_at(block, may_go, keeper);
+            match first {
+                Some((index, item)) if item.of(which) == bound => {
+                    self.bounds.set(block, others);
+                    self.turn = u32::try_from(block + 1).unwrap_or(0);
+                    return Some(index);
+                }
+                _ => {
+                    // A bound that was too low rises now.
+                    let all = first.map_or(others, |(_, item)| others.and(item));
+                    self.bounds.set(block, all);
+                    if all.of(which) == bound {
+                        return None;
+                    }
+                }
             }
         }
-        (earliest, first)
+    }
+
+    /// The same where the very first may not go.
+    fn soonest_by_and_by(
+        &self,
+        which: Which,
+        may_go: &impl Fn(&T) -> bool,
+        keeper: &impl Keeper<T>,
+    ) -> Option<usize> {
+        let firsts = (0..self.bounds.blocks()).filter_map(|block| {
+            let (index, item) = self.look_at(block, may_go, keeper).first?;
+            Some((item.of(which), index))
+        });
+        firsts.min().map(|(_, index)| index)
+    }
+
+    /// Which item of a block recovers first of those that may go, and when the others do.
+    fn look_at(&self, block: usize, may_go: &impl Fn(&T) -> bool, keeper: &impl Keeper<T>) -> Seen {
+        let (mut first, mut others): (Option<(usize, Earliest)>, _) = (None, Earliest::NEVER);
+        for index in self.block(block) {
+            let Some(item) = &self.slots[index] else { continue };
+            let mut other = earliest_of(item, keeper);
+            if first.is_none_or(|(_, first)| other.all < first.all) && may_go(item) {
+                let before = first.replace((index, other));
+                other = before.map_or(Earliest::NEVER, |(_, before)| before);
+            }
+            others = others.and(other);
+        }
+        Seen { first, others }
     }
 
     fn sweep_block(&mut self, block: usize, now: u64, keeper: &mut impl Keeper<T>) {
@@ -278,7 +263,8 @@ impl<T> Table<T> {
     }
 
     fn refresh(&mut self, block: usize, keeper: &impl Keeper<T>) {
-        self.earliest[block] = self.look_at(block, |_| false, keeper).0;
+        let all = self.look_at(block, &|_| false, keeper).others;
+        self.bounds.set(block, all);
     }
 
     fn block(&self, block: usize) -> Range<usize> {
@@ -290,7 +276,7 @@ impl<T> Table<T> {
         let old = std::mem::take(&mut self.slots);
         self.tags = vec![0; slots].into();
         self.slots = std::iter::repeat_with(|| None).take(slots).collect();
-        self.earliest = vec![Earliest::NEVER; slots.div_ceil(BLOCK)].into();
+        self.bounds = Bounds::new(slots.div_ceil(BLOCK));
         (self.len, self.hand, self.turn) = (0, 0, 0);
         for item in old.into_iter().flatten() {
             self.place(keeper.hash(&item), item, keeper);
@@ -323,6 +309,17 @@ impl<T> Table<T> {
     fn way(&self, from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + self.slots.len() - from }
     }
+}
+
+/// What there is in a block.
+struct Seen {
+    first: Option<(usize, Earliest)>,
+    others: Earliest,
+}
+
+#[inline]
+fn earliest_of<T>(item: &T, keeper: &impl Keeper<T>) -> Earliest {
+    Earliest::one(keeper.recovers_at(item), keeper.spills(item))
 }
 
 /// At most 13 of 16 slots are taken.
@@ -449,23 +446,23 @@ mod tests {
                     Step::Soonest(spilling, pinned) => {
                         let which = if spilling { Which::Spilling } else { Which::All };
                         let may_go = |key: u64| key != pinned && (!spilling || key.is_multiple_of(3));
-                        let soonest = table.soonest(which, |thing| thing.key != pinned, &things);
-                        let soonest = soonest.map(|at| table.get(at).unwrap().clone());
+                        let soonest = table.take_soonest(which, |thing| thing.key != pinned, &things);
                         let left = model.iter().filter(|(key, _)| may_go(**key));
-                        prop_assert_eq!(
-                            soonest.as_ref().map(|thing| thing.recovers_at),
-                            left.map(|(_, &at)| at).min()
-                        );
-                        prop_assert!(soonest.is_none_or(|thing| may_go(thing.key)));
+                        let expected = left.map(|(_, &at)| at).min();
+                        prop_assert_eq!(soonest.as_ref().map(|thing| thing.recovers_at), expected);
+                        if let Some(thing) = soonest {
+                            prop_assert!(may_go(thing.key));
+                            prop_assert_eq!(model.remove(&thing.key), expected);
+                        }
                     }
                 }
                 prop_assert_eq!(table.len(), model.len());
                 for (&key, &recovers_at) in &model {
                     let found = table.find(hash_of_key(key), |thing| thing.key == key).unwrap();
                     prop_assert_eq!(table.get(found), Some(&Thing { key, recovers_at }));
-                    let earliest = table.earliest[found / BLOCK];
-                    prop_assert!(earliest.all <= recovers_at);
-                    prop_assert!(!key.is_multiple_of(3) || earliest.spilling <= recovers_at);
+                    let bound = |which| table.bounds.of(which)[found / BLOCK];
+                    prop_assert!(bound(Which::All) <= recovers_at);
+                    prop_assert!(!key.is_multiple_of(3) || bound(Which::Spilling) <= recovers_at);
                 }
                 prop_assert!(table.bytes() <= Table::<Thing>::most_bytes(30));
             }
@@ -482,8 +479,7 @@ mod tests {
         let mut table = Table::new(2_000);
         for key in 0..50_000 {
             if table.len() == table.most() {
-                let index = table.soonest(Which::All, |_| true, &things).unwrap();
-                table.remove(index, &things);
+                table.take_soonest(Which::All, |_| true, &things).unwrap();
             }
             let thing = Thing { key, recovers_at: 7 };
             table.insert(hash(key), thing, &things);

@@ -9,7 +9,7 @@ mod numbers;
 use std::borrow::Cow;
 use std::time::Duration;
 
-pub use numbers::Numbers;
+pub use numbers::{Numbers, Taken};
 use smallvec::SmallVec;
 
 use crate::algorithm::{

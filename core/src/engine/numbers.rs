@@ -69,8 +69,8 @@ impl Numbers {
     ///
     /// `None`, and nothing has changed, where this takes more than numbers: a log, or the block that
     /// follows on a refusal.
-    #[inline]
-    pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<Verdict> {
+    #[inline(always)]
+    pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<Taken> {
         match charge.policy.rule() {
             Rule::TokenBucket(rule) => self.acquire_by(rule, charge, now),
             Rule::SlidingCounter(rule) => self.acquire_by(rule, charge, now),
@@ -80,20 +80,20 @@ impl Numbers {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn acquire_by<A: FewNumbers>(
         &mut self,
         rule: &A,
         charge: &Charge<'_>,
         now: u64,
-    ) -> Option<Verdict> {
+    ) -> Option<Taken> {
         let mut state = A::unpack(*self);
         let wait = rule.wait(Some(state), charge.cost, now);
         if wait.is_now() && charge.cost > 0 {
             state = rule.take(state, charge, now)?;
             *self = A::pack(state);
         }
-        verdict(charge, wait, rule.level(Some(state), now), now)
+        Taken::unless_it_shuts_out(charge, wait, rule.level(Some(state), now))
     }
 }
 
@@ -104,7 +104,7 @@ impl Record {
     /// `None`, and nothing has changed, where this is not a log of the charge's policy, or is
     /// blocked, or would have to be.
     #[inline]
-    pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<Verdict> {
+    pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<Taken> {
         let Rule::SlidingLog(rule) = charge.policy.rule() else { return None };
         let Some(State::SlidingLog(state)) = &mut self.state else { return None };
         if self.blocked_until > 0 || !self.policy.is_same_object(charge.policy) {
@@ -114,23 +114,35 @@ impl Record {
         if wait.is_now() && charge.cost > 0 {
             rule.take(state, charge.cost, now);
         }
-        verdict(charge, wait, rule.level(Some(&**state), now), now)
+        Taken::unless_it_shuts_out(charge, wait, rule.level(Some(&**state), now))
     }
 }
 
-/// The verdict of a policy on a subject that is not shut out; `None` if it is to be from now on.
-#[inline]
-fn verdict(charge: &Charge<'_>, wait: Wait, level: Level, now: u64) -> Option<Verdict> {
-    let policy = charge.policy;
-    let shuts_out = policy.block_micros() > 0 && wait != Wait::NEVER && charge.cost > 0;
-    let outcome = match wait.is_now() {
-        true => Outcome::Allowed,
-        false if shuts_out => return None,
-        false => Outcome::Denied,
-    };
-    let reset = level.recovers_at.saturating_sub(now);
-    let verdict = Verdict::new(outcome, policy.limit(), level.remaining, wait, reset);
-    Some(verdict.in_shadow(policy.is_shadow()))
+/// What became of a charge to a subject that is not shut out: all that a verdict is made of, in
+/// three words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    wait: Wait,
+    level: Level,
+}
+
+impl Taken {
+    /// `None` if the policy now shuts the subject out.
+    #[inline(always)]
+    fn unless_it_shuts_out(charge: &Charge<'_>, wait: Wait, level: Level) -> Option<Self> {
+        let shuts_out = charge.policy.block_micros() > 0 && wait != Wait::NEVER && charge.cost > 0;
+        (wait.is_now() || !shuts_out).then_some(Self { wait, level })
+    }
+
+    /// What `policy`, the charge's, says to it.
+    #[must_use]
+    #[inline(always)]
+    pub fn verdict(self, policy: &Policy, now: u64) -> Verdict {
+        let outcome = if self.wait.is_now() { Outcome::Allowed } else { Outcome::Denied };
+        let reset = self.level.recovers_at.saturating_sub(now);
+        Verdict::new(outcome, policy.limit(), self.level.remaining, self.wait, reset)
+            .in_shadow(policy.is_shadow())
+    }
 }
 
 /// An algorithm whose state is at most three numbers, not all of them 0 unless nothing is taken: then
@@ -150,28 +162,28 @@ macro_rules! few_numbers {
         impl FewNumbers for $rule {
             type State = $module::State;
 
-            #[inline]
+            #[inline(always)]
             fn pack(state: Self::State) -> Numbers {
                 Numbers([state.$a, state.$b, few_numbers!(@third state $($c)?)])
             }
 
-            #[inline]
+            #[inline(always)]
             fn unpack(Numbers(numbers): Numbers) -> Self::State {
                 let [$a, $b, _third] = numbers;
                 $module::State { $a, $b, $($c: _third)? }
             }
 
-            #[inline]
+            #[inline(always)]
             fn wait(&self, state: Option<Self::State>, cost: u64, now: u64) -> Wait {
                 $rule::wait(self, state, cost, now)
             }
 
-            #[inline]
+            #[inline(always)]
             fn level(&self, state: Option<Self::State>, now: u64) -> Level {
                 $rule::level(self, state, now)
             }
 
-            #[inline]
+            #[inline(always)]
             fn take(
                 &self,
                 state: Self::State,
