@@ -36,10 +36,6 @@ impl Key {
         self.parts().1
     }
 
-    pub(crate) fn is(&self, tenant: &[u8], subject: &[u8]) -> bool {
-        self.parts() == (tenant, subject)
-    }
-
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         match &self.0 {
@@ -90,7 +86,7 @@ mod tests {
             let key = Key::new(a.0, a.1);
             assert_eq!((key.tenant(), key.subject()), *a);
             for (j, b) in cases.iter().enumerate() {
-                assert_eq!(key.is(b.0, b.1), i == j, "{key:?}");
+                assert_eq!((key.tenant(), key.subject()) == *b, i == j, "{key:?}");
             }
         }
     }

@@ -35,10 +35,13 @@
 //! starts with a fresh budget; that is the least of all possible harms, as a subject at its limit is
 //! among the last to recover.
 
+mod bounds;
 mod key;
 mod memory;
+mod policies;
 mod session;
 mod shard;
+mod slot;
 mod spill;
 mod table;
 

@@ -1,17 +1,18 @@
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hint;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use foldhash::quality::RandomState;
 use smallvec::SmallVec;
+use tidegate_core::call::MAX_SUBJECT;
 use tidegate_core::engine::{self, Record};
 use tidegate_core::{
-    Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
+    Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Operation, Policy, Store, SystemClock,
+    Timestamp,
 };
 
-use crate::session::{Many, One};
-use crate::shard::{Entry, Shard, Shared};
-use crate::spill::Spill;
-use crate::table::Table;
+use crate::session::{self, Session};
+use crate::shard::{Shard, Shared, Shortly};
+use crate::slot::{AnyKey, ShortKey, Wanted};
 
 /// What happens when a new state does not fit, and all that are there still matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -26,9 +27,13 @@ pub enum WhenFull {
 /// States in this process's memory, in shards that are locked one by one.
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Place]>,
     shared: Shared,
 }
+
+/// A shard on cache lines of its own, so that threads at work in two shards do not disturb each other.
+#[repr(align(128))]
+struct Place(Mutex<Shard>);
 
 impl MemoryStore {
     /// A store with the machine's clock and the usual bounds.
@@ -79,8 +84,9 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         Self { max_keys: keys.max(1), ..self }
     }
 
-    /// The most bytes that are kept outside of the tables, in the logs of `sliding-log` policies and
-    /// in subjects longer than 21 bytes (with their tenants). Default: 256 MiB.
+    /// The most bytes that are kept outside of the tables, in the logs of `sliding-log` policies, for
+    /// subjects that are shut out, and in subjects longer than 20 bytes (19 with a tenant, which counts
+    /// too). Default: 256 MiB.
     pub fn max_spill_bytes(self, bytes: usize) -> Self {
         Self { max_spill: bytes, ..self }
     }
@@ -97,12 +103,8 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         let most = self.max_keys / count;
         MemoryStore {
             clock: self.clock,
-            shards: (0..count).map(|_| Mutex::new(Shard::new(most))).collect(),
-            shared: Shared {
-                hasher: RandomState::default(),
-                spill: Spill::new(self.max_spill),
-                when_full: self.when_full,
-            },
+            shards: (0..count).map(|_| Place(Mutex::new(Shard::new(most)))).collect(),
+            shared: Shared::new(self.max_spill, self.when_full),
         }
     }
 }
@@ -116,6 +118,7 @@ impl<C: Clock> MemoryStore<C> {
     /// # Errors
     ///
     /// As [`Store::decide`] in general; of the store's own, [`ErrorKind::OutOfMemory`].
+    #[inline(never)]
     pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
         self.decide_at(call, self.clock.now())
     }
@@ -123,7 +126,7 @@ impl<C: Clock> MemoryStore<C> {
     /// How many states are kept, the recovered included that have not gone yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.each_table(Table::len).sum()
+        self.each_shard(Shard::len).sum()
     }
 
     /// Whether no state is kept.
@@ -135,15 +138,15 @@ impl<C: Clock> MemoryStore<C> {
     /// Bytes that the store takes now, its tables' free slots included.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.fixed_bytes() + self.each_table(Table::bytes).sum::<usize>() + self.shared.spill.used()
+        self.fixed_bytes() + self.each_shard(Shard::bytes).sum::<usize>() + self.shared.spill.used()
     }
 
     /// Bytes that the store never exceeds. (While a shard grows, its old table is there too for a
     /// moment: at most the shard's part of this, for each thread that is just growing one.)
     #[must_use]
     pub fn most_bytes(&self) -> usize {
-        let tables = self.each_table(|table| Table::<Entry>::most_bytes(table.most()));
-        self.fixed_bytes() + tables.sum::<usize>() + self.shared.spill.most()
+        let shards = self.each_shard(Shard::most_bytes).sum::<usize>();
+        self.fixed_bytes() + shards + self.shared.spill.most()
     }
 
     /// Drops all states that have recovered, in one go. There is no need to call this.
@@ -158,80 +161,167 @@ impl<C: Clock> MemoryStore<C> {
     /// is locked while its states are seen, so `see` must not call the store.
     pub fn for_each(&self, mut see: impl FnMut(&[u8], &[u8], &Record)) {
         for shard in &self.shards {
-            for entry in lock(shard).table().iter() {
-                see(entry.key.tenant(), entry.key.subject(), &entry.record);
+            for (slot, record) in lock(shard).records() {
+                slot.see_key(|tenant, subject| see(tenant, subject, &record));
             }
         }
     }
 
+    #[inline(always)]
     fn decide_at(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
-        let now = time.as_micros();
-        let first = call.charges.get(0).filter(|_| call.charges.len() == 1);
-        if let Some(charge) = first {
-            let hash = self.shared.hash(&charge);
-            let number = self.shard_of(hash);
-            let mut shard = lock(&self.shards[number]);
-            shard.sweep_on(now, &self.shared);
-            let visit = shard.visit();
-            let shared = &self.shared;
-            let mut one = One { shard, shared, charge, hash, now, found: None, reserved: 0 };
-            let decision = engine::decide(call, time, &mut one);
-            drop(one);
-            if let Some(away) = visit {
-                self.look_after(number.wrapping_add(away), now);
-            }
-            return decision;
+        let Some(charge) = usual(call) else { return self.decide_any(call, time) };
+        match ShortKey::new(charge.tenant, charge.state_subject()) {
+            Some(key) => self.acquire(call, charge, key, time),
+            None => self.acquire_long(call, charge, time),
         }
+    }
+
+    #[inline(never)]
+    fn acquire_long(
+        &self,
+        call: &Call<'_>,
+        charge: Charge<'_>,
+        time: Timestamp,
+    ) -> Result<Decision, Error> {
+        self.acquire(call, charge, AnyKey::new(charge.tenant, charge.state_subject()), time)
+    }
+
+    /// What most calls are, the shortest way, if that is enough.
+    ///
+    /// Everything here is inlined, so that no part of the call or of the decision is ever moved: a
+    /// processor waits for what it reads just after it was written in other pieces.
+    #[inline(always)]
+    fn acquire(
+        &self,
+        call: &Call<'_>,
+        charge: Charge<'_>,
+        key: impl Wanted,
+        time: Timestamp,
+    ) -> Result<Decision, Error> {
+        let now = time.as_micros();
+        let hash = self.shared.hash(charge.policy, key);
+        let number = self.shard_of(hash);
+        let Some(place) = self.shards.get(number) else { return self.decide_any(call, time) };
+        let mut shard = lock(place);
+        if let Some(away) = shard.count() {
+            shard.sweep_on(now, &self.shared);
+            drop(shard);
+            self.look_after(number.wrapping_add(away), now);
+            shard = lock(place);
+        }
+        match shard.acquire(hash, key, &charge, now) {
+            // Written before the lock is given back, which waits for all that was written.
+            Shortly::Decided(taken) => Ok(Decision::one(taken.verdict(charge.policy, now))),
+            Shortly::Absent => self.acquire_new(call, (shard, hash), key, time),
+            Shortly::Not => self.acquire_log(call, (shard, hash), key, time),
+        }
+    }
+
+    #[inline(never)]
+    fn acquire_new(
+        &self,
+        call: &Call<'_>,
+        (mut shard, hash): (MutexGuard<'_, Shard>, u64),
+        key: impl Wanted,
+        time: Timestamp,
+    ) -> Result<Decision, Error> {
+        let now = time.as_micros();
+        if let Some(charge) = call.charges.get(0)
+            && let Some(taken) = shard.acquire_new(hash, key, &charge, now, &self.shared)
+        {
+            return Ok(Decision::one(taken.verdict(charge.policy, now)));
+        }
+        drop(shard);
+        self.decide_any(call, time)
+    }
+
+    #[inline(never)]
+    fn acquire_log(
+        &self,
+        call: &Call<'_>,
+        (mut shard, hash): (MutexGuard<'_, Shard>, u64),
+        key: impl Wanted,
+        time: Timestamp,
+    ) -> Result<Decision, Error> {
+        let now = time.as_micros();
+        if let Some(charge) = call.charges.get(0)
+            && let Some(taken) = shard.acquire_log(hash, key, &charge, now, &self.shared)
+        {
+            return Ok(Decision::one(taken.verdict(charge.policy, now)));
+        }
+        drop(shard);
+        self.decide_any(call, time)
+    }
+
+    /// Any call.
+    #[inline(never)]
+    fn decide_any(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
         // A call that is not well formed must not lock or hash anything.
         call.check()?;
-        let hashes: SmallVec<[u64; 4]> =
-            call.charges.iter().map(|c| self.shared.hash(&c)).collect();
+        let now = time.as_micros();
+        let mut places: SmallVec<[session::Place<'_>; 4]> = (call.charges.iter())
+            .map(|charge| {
+                let key = AnyKey::new(charge.tenant, charge.state_subject());
+                let hash = self.shared.hash(charge.policy, key);
+                session::Place { charge, key, hash, shard: self.shard_of(hash) }
+            })
+            .collect();
         // Always in rising order, so that two calls never wait for each other.
-        let mut numbers: SmallVec<[usize; 4]> =
-            hashes.iter().map(|hash| self.shard_of(*hash)).collect();
+        let mut numbers: SmallVec<[usize; 4]> = places.iter().map(|place| place.shard).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let place = |hash| numbers.binary_search(&self.shard_of(hash)).unwrap_or(0);
-        let mut many = Many {
-            places: hashes.into_iter().map(|hash| (hash, place(hash))).collect(),
+        for place in &mut places {
+            place.shard = numbers.binary_search(&place.shard).unwrap_or(0);
+        }
+        let mut session = Session {
+            places,
             shards: numbers.iter().map(|&number| (number, lock(&self.shards[number]))).collect(),
             shared: &self.shared,
-            charges: call.charges,
             now,
+            blocks: matches!(call.operation, Operation::Block { .. }),
+            unpacked: None,
             reserved: 0,
         };
-        for (_, shard) in &mut many.shards {
-            shard.sweep_on(now, &self.shared);
+        let mut visit = None;
+        for (number, shard) in &mut session.shards {
+            if let Some(away) = shard.count() {
+                shard.sweep_on(now, &self.shared);
+                visit = visit.or(Some(number.wrapping_add(away)));
+            }
         }
-        engine::decide(call, time, &mut many)
+        let decision = engine::decide(call, time, &mut session);
+        drop(session);
+        if let Some(number) = visit {
+            self.look_after(number, now);
+        }
+        decision
     }
 
     /// Sweeps a little in a shard, unless somebody is there already.
     fn look_after(&self, number: usize, now: u64) {
-        if let Ok(mut shard) = self.shards[number % self.shards.len()].try_lock() {
+        if let Ok(mut shard) = self.shards[number % self.shards.len()].0.try_lock() {
             shard.sweep_on(now, &self.shared);
         }
     }
 
     /// The high bits of the hash.
+    #[inline]
     fn shard_of(&self, hash: u64) -> usize {
         let scaled = (u128::from(hash) * self.shards.len() as u128) >> 64;
         usize::try_from(scaled).unwrap_or(0)
     }
 
-    fn each_table<'s, T>(
-        &'s self,
-        of: impl Fn(&Table<Entry>) -> T + 's,
-    ) -> impl Iterator<Item = T> + 's {
-        self.shards.iter().map(move |shard| of(lock(shard).table()))
+    fn each_shard<'s, T>(&'s self, of: impl Fn(&Shard) -> T + 's) -> impl Iterator<Item = T> + 's {
+        self.shards.iter().map(move |shard| of(&lock(shard)))
     }
 
     fn fixed_bytes(&self) -> usize {
-        size_of::<Self>() + self.shards.len() * size_of::<Mutex<Shard>>()
+        size_of::<Self>() + self.shards.len() * size_of::<Place>()
     }
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
+    #[inline]
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::ready(self.decide_now(&call))
     }
@@ -272,8 +362,54 @@ impl<C: fmt::Debug> fmt::Debug for MemoryStore<C> {
     }
 }
 
+/// The charge of a call that may take the shortest way: nothing but lengths could be wrong with it.
+#[inline]
+fn usual<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
+    if !matches!(call.operation, Operation::Acquire) || call.charges.len() != 1 {
+        return None;
+    }
+    let short_enough = |c: &Charge<'_>| c.subject.len().max(c.tenant.len()) <= MAX_SUBJECT;
+    call.charges.get(0).filter(short_enough)
+}
+
 /// A thread that panicked while it held the lock had been handed a bug; every change of a shard is
 /// complete before anything that could panic, so what it left is whole.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+#[inline]
+fn lock(shard: &Place) -> MutexGuard<'_, Shard> {
+    match shard.0.try_lock() {
+        Ok(shard) => shard,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => lock_later(shard),
+    }
+}
+
+/// A lock is held for less time than it takes to ask the system to be woken. So this looks again a few
+/// times, at longer and longer intervals, in which the other thread may well do several calls without
+/// its processor losing sight of the shard; and only then it waits.
+#[cold]
+fn lock_later(shard: &Place) -> MutexGuard<'_, Shard> {
+    for round in 0..LOOKS {
+        for _ in 0..1 << round {
+            hint::spin_loop();
+        }
+        match shard.0.try_lock() {
+            Ok(shard) => return shard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// That is a few microseconds in all.
+const LOOKS: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_takes_two_cache_lines_with_its_lock() {
+        assert_eq!(size_of::<Place>(), 128);
+    }
 }

@@ -1,97 +1,218 @@
 //! One shard of the store: a table of records, and what happens when it is full.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
-use foldhash::quality::RandomState;
-use tidegate_core::engine::Record;
-use tidegate_core::{Charge, Error, ErrorKind};
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
+use tidegate_core::engine::{Numbers, Record, Taken};
+use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
 use crate::WhenFull;
-use crate::key::Key;
+use crate::bounds::Which;
+use crate::policies::{Id, Policies};
+use crate::slot::{Slot, Wanted};
 use crate::spill::Spill;
-use crate::table::{Item, Table, Which};
-
-/// A record and its key.
-pub(crate) struct Entry {
-    pub(crate) key: Key,
-    pub(crate) record: Record,
-}
-
-impl Entry {
-    /// Bytes on the heap.
-    fn spilled(&self) -> usize {
-        self.key.heap_bytes() + self.record.heap_bytes()
-    }
-
-    pub(crate) fn is_of(&self, charge: &Charge<'_>) -> bool {
-        let policy = self.record.policy();
-        self.key.is(charge.tenant, charge.state_subject())
-            && (policy.is_same_object(charge.policy) || policy.name() == charge.policy.name())
-    }
-}
-
-impl Item for Entry {
-    fn recovers_at(&self) -> u64 {
-        self.record.recovers_at()
-    }
-
-    fn spills(&self) -> bool {
-        self.spilled() > 0
-    }
-}
+use crate::table::{Keeper, Table};
 
 /// What all shards share.
 pub(crate) struct Shared {
-    pub(crate) hasher: RandomState,
+    seeds: Seeds,
     pub(crate) spill: Spill,
     pub(crate) when_full: WhenFull,
 }
 
+/// What makes the hash of a key unpredictable, so that nobody can aim at a shard or a slot.
+struct Seeds {
+    one: u64,
+    others: SharedSeed,
+}
+
+impl Seeds {
+    /// From the randomness that the standard library gives its maps.
+    fn random() -> Self {
+        let random = || RandomState::new().hash_one(());
+        Self { one: random(), others: SharedSeed::from_u64(random()) }
+    }
+}
+
 impl Shared {
-    pub(crate) fn hash(&self, charge: &Charge<'_>) -> u64 {
-        self.hash_parts(charge.policy.name_hash(), charge.tenant, charge.state_subject())
+    pub(crate) fn new(max_spill: usize, when_full: WhenFull) -> Self {
+        Self { seeds: Seeds::random(), spill: Spill::new(max_spill), when_full }
     }
 
-    fn hash_entry(&self, entry: &Entry) -> u64 {
-        let name_hash = entry.record.policy().name_hash();
-        self.hash_parts(name_hash, entry.key.tenant(), entry.key.subject())
-    }
-
-    fn hash_parts(&self, name_hash: u64, tenant: &[u8], subject: &[u8]) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(name_hash);
-        if !tenant.is_empty() {
-            hasher.write(tenant);
-        }
-        hasher.write(subject);
+    #[inline]
+    pub(crate) fn hash(&self, policy: &Policy, key: impl Wanted) -> u64 {
+        let mut hasher = self.hasher(policy);
+        key.hash_into(&mut hasher);
         hasher.finish()
     }
+
+    #[inline]
+    fn hasher(&self, policy: &Policy) -> FoldHasher<'_> {
+        FoldHasher::with_seed(self.seeds.one ^ policy.name_hash(), &self.seeds.others)
+    }
 }
 
+/// Knows what the slots of a shard's table mean.
+struct Slots<'s> {
+    policies: &'s mut Policies,
+    shared: &'s Shared,
+}
+
+impl Keeper<Slot> for Slots<'_> {
+    fn hash(&self, slot: &Slot) -> u64 {
+        let Some(policy) = self.policies.get(slot.policy()) else { return 0 };
+        let mut hasher = self.shared.hasher(policy);
+        slot.hash_into(&mut hasher);
+        slot_hash(hasher.finish())
+    }
+
+    fn recovers_at(&self, slot: &Slot) -> u64 {
+        slot.recovers_at(self.policies)
+    }
+
+    fn spills(&self, slot: &Slot) -> bool {
+        slot.spilled() > 0
+    }
+
+    fn gone(&mut self, slot: Slot) {
+        self.shared.spill.moved(slot.spilled(), 0);
+        self.policies.release(slot.policy());
+    }
+}
+
+/// In two cache lines with its lock: what changes at each call, and what mostly stays.
+#[repr(C)]
 pub(crate) struct Shard {
-    table: Table<Entry>,
     /// Calls that came to this shard.
     calls: usize,
+    table: Table<Slot>,
+    policies: Policies,
 }
 
-/// One call in so many also looks after another shard, in turn: some shards may get no calls.
-const CALLS_PER_VISIT: usize = 8;
+/// What the shortest way came to.
+pub(crate) enum Shortly {
+    Decided(Taken),
+    /// Nothing yet: there is no such record.
+    Absent,
+    /// Nothing: it takes more than this.
+    Not,
+}
+
+/// One call in so many sweeps a little: here, and in another shard, in turn, as some shards may get
+/// no calls. That is 4 slots a call, more than the one that it may fill.
+const CALLS_PER_SWEEP: usize = 16;
 
 impl Shard {
     pub(crate) fn new(most: usize) -> Self {
-        Self { table: Table::new(most), calls: 0 }
+        Self { table: Table::new(most), policies: Policies::default(), calls: 0 }
     }
 
-    pub(crate) fn table(&self) -> &Table<Entry> {
-        &self.table
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
     }
 
-    pub(crate) fn find(&self, hash: u64, charge: &Charge<'_>) -> Option<usize> {
-        self.table.find(slot_hash(hash), |entry| entry.is_of(charge))
+    /// Bytes that the shard takes, apart from what its slots keep elsewhere.
+    pub(crate) fn bytes(&self) -> usize {
+        self.table.bytes() + self.policies.heap_bytes()
     }
 
-    pub(crate) fn record(&self, index: usize) -> Option<&Record> {
-        self.table.get(index).map(|entry| &entry.record)
+    /// Bytes that the shard takes at its bound.
+    pub(crate) fn most_bytes(&self) -> usize {
+        let most = self.table.most();
+        Table::<Slot>::most_bytes(most) + Policies::most_heap_bytes(most)
+    }
+
+    /// The keys and their records.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Slot, Record)> {
+        self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, key: impl Wanted, policy: &Policy) -> Option<usize> {
+        self.table.find(slot_hash(hash), |slot| slot.is_of(key, policy, &self.policies))
+    }
+
+    pub(crate) fn slot(&self, index: usize) -> Option<&Slot> {
+        self.table.get(index)
+    }
+
+    /// The record of a slot.
+    pub(crate) fn unpack(&self, slot: &Slot) -> Option<Record> {
+        match slot {
+            Slot::Whole(whole) => Some(whole.record.clone()),
+            Slot::Short { numbers, .. } | Slot::Long { numbers, .. } => {
+                self.policies.get(slot.policy()).map(|policy| numbers.record(policy))
+            }
+        }
+    }
+
+    /// Decides on one charge to a record that is there the shortest way, and takes it if it is
+    /// admitted.
+    #[inline(always)]
+    pub(crate) fn acquire(
+        &mut self,
+        hash: u64,
+        key: impl Wanted,
+        charge: &Charge<'_>,
+        now: u64,
+    ) -> Shortly {
+        let Some(index) = self.find(hash, key, charge.policy) else { return Shortly::Absent };
+        // What was taken makes a record recover later, never earlier: the table need not hear of it.
+        let taken = match self.table.get_mut(index) {
+            Some(slot) if self.policies.is(slot.policy(), charge.policy) => {
+                slot.numbers_mut().and_then(|numbers| numbers.acquire(charge, now))
+            }
+            _ => None,
+        };
+        taken.map_or(Shortly::Not, Shortly::Decided)
+    }
+
+    /// The same of a record that is not there yet. `None`, and nothing has changed, where there is no
+    /// room for it, or more than numbers to it.
+    pub(crate) fn acquire_new(
+        &mut self,
+        hash: u64,
+        key: impl Wanted,
+        charge: &Charge<'_>,
+        now: u64,
+        shared: &Shared,
+    ) -> Option<Taken> {
+        let mut numbers = Numbers::NONE;
+        let taken = numbers.acquire(charge, now)?;
+        if numbers != Numbers::NONE {
+            let is_full = self.table.len() >= self.table.most();
+            if is_full && !self.make_one_go(Which::All, now, shared, |_, _| false)
+                || !shared.spill.reserve(key.spilled())
+            {
+                return None;
+            }
+            let slot = key.slot(self.policies.intern(charge.policy), numbers);
+            let (table, slots) = self.parts(shared);
+            table.insert(slot_hash(hash), slot, &slots);
+        }
+        Some(taken)
+    }
+
+    /// The same of a log that need not grow.
+    pub(crate) fn acquire_log(
+        &mut self,
+        hash: u64,
+        key: impl Wanted,
+        charge: &Charge<'_>,
+        now: u64,
+        shared: &Shared,
+    ) -> Option<Taken> {
+        let index = self.find(hash, key, charge.policy)?;
+        let Some(Slot::Whole(whole)) = self.table.get_mut(index) else { return None };
+        let record = &mut whole.record;
+        if Record::growth(Some(record), charge.policy) > 0 {
+            return None;
+        }
+        let before = record.heap_bytes();
+        let taken = record.acquire_log(charge, now);
+        shared.spill.moved(before, record.heap_bytes());
+        taken
     }
 
     /// Changes the record at `index`.
@@ -101,13 +222,31 @@ impl Shard {
         shared: &Shared,
         change: impl FnOnce(&mut Record),
     ) {
-        let Some(entry) = self.table.get_mut(index) else {
-            return;
-        };
-        let spilled = entry.record.heap_bytes();
-        change(&mut entry.record);
-        shared.spill.moved(spilled, entry.record.heap_bytes());
-        self.table.touched(index);
+        let Self { table, policies, .. } = self;
+        let Some(slot) = table.get_mut(index) else { return };
+        let (before, older) = (slot.spilled(), slot.policy());
+        match slot {
+            Slot::Whole(whole) => {
+                change(&mut whole.record);
+                whole.policy = renamed(policies, older, &whole.record);
+                if let (newer, Some(numbers)) = (whole.policy, Numbers::of(&whole.record)) {
+                    *slot = Slot::new(whole.key.tenant(), whole.key.subject(), newer, numbers);
+                }
+            }
+            Slot::Short { numbers, .. } | Slot::Long { numbers, .. } => {
+                let Some(policy) = policies.get(older) else { return };
+                let mut record = numbers.record(policy);
+                change(&mut record);
+                let newer = renamed(policies, older, &record);
+                match Numbers::of(&record) {
+                    Some(changed) if newer == older => *numbers = changed,
+                    _ => *slot = slot.with(newer, record),
+                }
+            }
+        }
+        shared.spill.moved(before, slot.spilled());
+        let (table, slots) = self.parts(shared);
+        table.touched(index, &slots);
     }
 
     /// Inserts a record for a key that has none. Room was made before.
@@ -118,38 +257,46 @@ impl Shard {
         record: Record,
         shared: &Shared,
     ) {
-        let entry = Entry { key: Key::new(charge.tenant, charge.state_subject()), record };
-        shared.spill.moved(0, entry.spilled());
-        self.table.insert(slot_hash(hash), entry, |entry| slot_hash(shared.hash_entry(entry)));
+        let policy = self.policies.intern(record.policy());
+        let slot = Slot::of(charge.tenant, charge.state_subject(), policy, record);
+        shared.spill.moved(0, slot.spilled());
+        let (table, slots) = self.parts(shared);
+        table.insert(slot_hash(hash), slot, &slots);
     }
 
     pub(crate) fn remove(&mut self, index: usize, shared: &Shared) {
-        let hash_of = |entry: &Entry| slot_hash(shared.hash_entry(entry));
-        if let Some(entry) = self.table.remove(index, hash_of) {
-            shared.spill.moved(entry.spilled(), 0);
+        let (table, mut slots) = self.parts(shared);
+        if let Some(slot) = table.remove(index, &slots) {
+            slots.gone(slot);
         }
     }
 
-    /// How far away the shard is that this call should look after as well, if it should.
-    pub(crate) fn visit(&mut self) -> Option<usize> {
+    /// Counts a call. Now and then it says that it is time to sweep: here, and in the shard that is so
+    /// far away.
+    #[inline]
+    pub(crate) fn count(&mut self) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
-        self.calls.is_multiple_of(CALLS_PER_VISIT).then_some(self.calls / CALLS_PER_VISIT)
+        self.calls.is_multiple_of(CALLS_PER_SWEEP).then_some(self.calls / CALLS_PER_SWEEP)
     }
 
     /// Drops a few records that have recovered, if it comes across some.
     pub(crate) fn sweep_on(&mut self, now: u64, shared: &Shared) {
-        let hash_of = |entry: &Entry| slot_hash(shared.hash_entry(entry));
-        self.table.sweep_on(now, hash_of, |entry| shared.spill.moved(entry.spilled(), 0));
+        let (table, mut slots) = self.parts(shared);
+        table.sweep_on(now, &mut slots);
     }
 
     /// Drops everything that has recovered.
     pub(crate) fn sweep_all(&mut self, now: u64, shared: &Shared) {
-        let hash_of = |entry: &Entry| slot_hash(shared.hash_entry(entry));
         let mut before = usize::MAX;
         while self.table.len() < before {
             before = self.table.len();
-            self.table.sweep_any(now, hash_of, |entry| shared.spill.moved(entry.spilled(), 0));
+            let (table, mut slots) = self.parts(shared);
+            table.sweep_any(now, &mut slots);
         }
+    }
+
+    fn parts<'s>(&'s mut self, shared: &'s Shared) -> (&'s mut Table<Slot>, Slots<'s>) {
+        (&mut self.table, Slots { policies: &mut self.policies, shared })
     }
 
     /// Makes room for the records that are `missing`, and sets `bytes` aside for what they keep
@@ -160,7 +307,7 @@ impl Shard {
         bytes: usize,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Entry) -> bool,
+        pinned: impl Fn(&Slot, &Policies) -> bool,
     ) -> Result<(), Error> {
         while self.table.len() + missing(self) > self.table.most() {
             if !self.make_one_go(Which::All, now, shared, &pinned) {
@@ -196,28 +343,39 @@ impl Shard {
         which: Which,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Entry) -> bool,
+        pinned: impl Fn(&Slot, &Policies) -> bool,
     ) -> bool {
         let before = self.table.len();
-        let hash_of = |entry: &Entry| slot_hash(shared.hash_entry(entry));
-        self.table.sweep_any(now, hash_of, |entry| shared.spill.moved(entry.spilled(), 0));
+        let (table, mut slots) = self.parts(shared);
+        table.sweep_any(now, &mut slots);
         if self.table.len() < before {
             return true;
         }
         if shared.when_full == WhenFull::Refuse {
             return false;
         }
-        let Some(index) = self.table.soonest(which, |entry| !pinned(entry)) else {
-            return false;
-        };
-        self.remove(index, shared);
-        // Else the next newcomer would look here first, in vain.
-        self.table.look_again(index);
-        true
+        let (table, slots) = self.parts(shared);
+        let may_go = |slot: &Slot| !pinned(slot, slots.policies);
+        let soonest = table.take_soonest(which, may_go, &slots);
+        let (_, mut slots) = self.parts(shared);
+        let is_one = soonest.is_some();
+        soonest.into_iter().for_each(|slot| slots.gone(slot));
+        is_one
     }
 }
 
+/// The place of a record's policy after the record was changed.
+fn renamed(policies: &mut Policies, older: Id, record: &Record) -> Id {
+    if policies.is(older, record.policy()) {
+        return older;
+    }
+    let newer = policies.intern(record.policy());
+    policies.release(older);
+    newer
+}
+
 /// The high bits of a hash choose the shard; this moves fresh ones to their place.
+#[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)
 }

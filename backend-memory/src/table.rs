@@ -8,77 +8,51 @@
 
 use std::ops::Range;
 
+use crate::bounds::{Bounds, Earliest, Which};
+
 /// Slots in a block.
 const BLOCK: usize = 32;
 
-/// What the table holds.
-pub(crate) trait Item {
+/// Knows what items mean, which they do not say themselves.
+pub(crate) trait Keeper<T> {
+    /// The hash that the item was inserted with.
+    fn hash(&self, item: &T) -> u64;
+
     /// From when on the item no longer matters. May move on while the item is in the table, and back
     /// only through [`Table::touched`].
-    fn recovers_at(&self) -> u64;
+    fn recovers_at(&self, item: &T) -> u64;
 
     /// Whether the item keeps something outside of the table. Does not change while it is in it,
     /// unless [`Table::touched`] is told.
-    fn spills(&self) -> bool;
+    fn spills(&self, item: &T) -> bool;
+
+    /// The item has recovered, and was removed.
+    fn gone(&mut self, item: T);
 }
 
-/// Which items are meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
-    All,
-    /// Those that keep something outside of the table.
-    Spilling,
-}
-
-/// When the first item of a block recovers, at the earliest: of all, and of those that spill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Earliest {
-    all: u64,
-    spilling: u64,
-}
-
-impl Earliest {
-    const NEVER: Self = Self { all: u64::MAX, spilling: u64::MAX };
-
-    fn add(&mut self, item: &impl Item) -> u64 {
-        let recovers_at = item.recovers_at();
-        self.all = self.all.min(recovers_at);
-        if item.spills() {
-            self.spilling = self.spilling.min(recovers_at);
-        }
-        recovers_at
-    }
-
-    fn of(self, which: Which) -> u64 {
-        match which {
-            Which::All => self.all,
-            Which::Spilling => self.spilling,
-        }
-    }
-}
-
+/// What finding something reads comes first: with the lock before it, that is one cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Table<T> {
     /// 0 for a free slot, else seven bits of the hash and a high one.
     tags: Box<[u8]>,
     slots: Box<[Option<T>]>,
-    /// For each block, bounds that no item of it goes below.
-    earliest: Box<[Earliest]>,
     len: usize,
     /// The most items that there may ever be.
     most: usize,
+    bounds: Bounds,
     /// The block to sweep next.
-    hand: usize,
+    hand: u32,
     /// The block that is the first to give something up, of those that might.
-    turn: usize,
+    turn: u32,
 }
 
-impl<T: Item> Table<T> {
+impl<T> Table<T> {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             tags: Box::default(),
             slots: Box::default(),
-            earliest: Box::default(),
+            bounds: Bounds::default(),
             len: 0,
             most,
             hand: 0,
@@ -106,22 +80,25 @@ impl<T: Item> Table<T> {
     }
 
     fn bytes_of(slots: usize) -> usize {
-        slots * (1 + size_of::<Option<T>>()) + slots.div_ceil(BLOCK) * size_of::<Earliest>()
+        slots * (1 + size_of::<Option<T>>()) + Bounds::bytes_of(slots.div_ceil(BLOCK))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten()
     }
 
+    #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         self.slots.get(index)?.as_ref()
     }
 
     /// Changes an item. Afterwards call [`touched`](Self::touched) if it may recover earlier now.
+    #[inline]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.slots.get_mut(index)?.as_mut()
     }
 
+    #[inline(always)]
     pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
         if self.len == 0 {
             return None;
@@ -140,25 +117,25 @@ impl<T: Item> Table<T> {
     }
 
     /// Inserts an item that is not there yet. There must be room.
-    pub(crate) fn insert(&mut self, hash: u64, item: T, hash_of: impl Fn(&T) -> u64) -> usize {
+    pub(crate) fn insert(&mut self, hash: u64, item: T, keeper: &impl Keeper<T>) -> usize {
         if (self.len + 1) * 16 > self.slots.len() * LOAD {
-            self.grow(hash_of);
+            self.grow(keeper);
         }
-        self.place(hash, item)
+        self.place(hash, item, keeper)
     }
 
     /// Removes the item at `index`. Others may move.
-    pub(crate) fn remove(&mut self, index: usize, hash_of: impl Fn(&T) -> u64) -> Option<T> {
+    pub(crate) fn remove(&mut self, index: usize, keeper: &impl Keeper<T>) -> Option<T> {
         let removed = self.slots[index].take()?;
         self.len -= 1;
         let (mut hole, mut at) = (index, self.next(index));
         while let Some(item) = &self.slots[at] {
-            let home = self.home(hash_of(item));
+            let home = self.home(keeper.hash(item));
             // The item may fill the hole unless its home lies after the hole, on the way to it.
             if self.way(home, at) >= self.way(hole, at) {
                 self.tags[hole] = self.tags[at];
                 self.slots[hole] = self.slots[at].take();
-                self.touched(hole);
+                self.touched(hole, keeper);
                 hole = at;
             }
             at = self.next(at);
@@ -168,131 +145,145 @@ impl<T: Item> Table<T> {
     }
 
     /// Says that the item at `index` may recover earlier than before.
-    pub(crate) fn touched(&mut self, index: usize) {
+    pub(crate) fn touched(&mut self, index: usize, keeper: &impl Keeper<T>) {
         if let Some(item) = &self.slots[index] {
-            self.earliest[index / BLOCK].add(item);
+            self.bounds.lower(index / BLOCK, earliest_of(item, keeper));
         }
-    }
-
-    /// Learns anew when the first item around `index` recovers, after the one there was removed.
-    pub(crate) fn look_again(&mut self, index: usize) {
-        self.refresh(index / BLOCK);
     }
 
     /// Looks at one more block, and removes what has recovered there.
-    pub(crate) fn sweep_on(&mut self, now: u64, hash_of: impl Fn(&T) -> u64, gone: impl FnMut(T)) {
-        if self.earliest.get(self.hand).is_some_and(|earliest| earliest.all <= now) {
-            self.sweep_block(self.hand, now, hash_of, gone);
+    #[inline]
+    pub(crate) fn sweep_on(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
+        let hand = self.hand as usize;
+        if self.bounds.of(Which::All).get(hand).is_some_and(|bound| *bound <= now) {
+            self.sweep_block(hand, now, keeper);
         }
-        self.hand += 1;
-        if self.hand >= self.earliest.len() {
-            self.hand = 0;
-        }
+        self.hand = if hand + 1 < self.bounds.blocks() { self.hand + 1 } else { 0 };
     }
 
     /// Removes at least one recovered item, unless there is none in the whole table.
-    pub(crate) fn sweep_any(
-        &mut self,
-        now: u64,
-        hash_of: impl Fn(&T) -> u64,
-        mut gone: impl FnMut(T),
-    ) {
+    pub(crate) fn sweep_any(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
         let before = self.len;
         while self.len == before {
-            let Some(block) = self.earliest.iter().position(|earliest| earliest.all <= now) else {
-                return;
-            };
+            let bounds = self.bounds.of(Which::All);
+            let Some(block) = bounds.iter().position(|bound| *bound <= now) else { return };
             // Finds something, or learns that there is nothing: the bound of the block rises.
-            self.sweep_block(block, now, &hash_of, &mut gone);
+            self.sweep_block(block, now, keeper);
         }
     }
 
-    /// The item that recovers first of those that may go.
-    pub(crate) fn soonest(&mut self, which: Which, may_go: impl Fn(&T) -> bool) -> Option<usize> {
-        let may_go = |item: &T| (which == Which::All || item.spills()) && may_go(item);
-        let mut best: Option<(u64, usize)> = None;
-        let mut done: Option<(u64, usize, usize)> = None;
-        loop {
-            // Blocks in the order of their bounds, until no other can hold anything earlier. Of equals
-            // the next in turn: if it were always the first, the others would fill up.
-            let bounds = self.earliest.iter().map(|earliest| earliest.of(which));
-            let turn = |block| block + if block < self.turn { self.earliest.len() } else { 0 };
-            let next = (bounds.zip(0..).map(|(bound, block)| (bound, turn(block), block)))
-                .filter(|next| done.is_none_or(|done| *next > done))
-                .min();
-            let next = next.filter(|(bound, ..)| best.is_none_or(|best| best.0 > *bound));
-            let Some((bound, order, block)) = next else {
-                let (_, index) = best?;
-                self.turn = index / BLOCK + 1;
-                return Some(index);
-            };
-            let (earliest, first) = self.look_at(block, may_go);
-            self.earliest[block] = earliest;
-            // A bound that was too low has risen now: the block's turn comes later.
-            if earliest.of(which) == bound {
-                best = best.into_iter().chain(first).min();
-                done = Some((bound, order, block));
-            }
-        }
-    }
-
-    /// The bounds of a block, and its item that recovers first of those that may go.
-    fn look_at(
-        &self,
-        block: usize,
-        may_go: impl Fn(&T) -> bool,
-    ) -> (Earliest, Option<(u64, usize)>) {
-        let (mut earliest, mut first) = (Earliest::NEVER, None);
-        for index in self.block(block) {
-            let Some(item) = &self.slots[index] else { continue };
-            let recovers_at = earliest.add(item);
-            let is_first = first.is_none_or(|(best, _)| recovers_at < best);
-            if is_first && may_go(item) {
-                first = Some((recovers_at, index));
-            }
-        }
-        (earliest, first)
-    }
-
-    fn sweep_block(
+    /// Removes the item that recovers first of those that may go.
+    pub(crate) fn take_soonest(
         &mut self,
-        block: usize,
-        now: u64,
-        hash_of: impl Fn(&T) -> u64,
-        mut gone: impl FnMut(T),
-    ) {
-        for index in self.block(block) {
-            // Removing shifts another item in, which may have recovered too.
-            while self.slots[index].as_ref().is_some_and(|item| item.recovers_at() <= now) {
-                if let Some(item) = self.remove(index, &hash_of) {
-                    gone(item);
+        which: Which,
+        may_go: impl Fn(&T) -> bool,
+        keeper: &impl Keeper<T>,
+    ) -> Option<T> {
+        let may_go = |item: &T| (which == Which::All || keeper.spills(item)) && may_go(item);
+        match self.soonest_at_once(which, &may_go, keeper) {
+            Some(index) => self.remove(index, keeper),
+            None => {
+                let index = self.soonest_by_and_by(which, &may_go, keeper)?;
+                let item = self.remove(index, keeper);
+                self.refresh(index / BLOCK, keeper);
+                item
+            }
+        }
+    }
+
+    /// The first item of the block with the lowest bound, which is out of that bound already. `None`
+    /// where it may not go.
+    fn soonest_at_once(
+        &mut self,
+        which: Which,
+        may_go: &impl Fn(&T) -> bool,
+        keeper: &impl Keeper<T>,
+    ) -> Option<usize> {
+        loop {
+            // Of equals the next in turn: if it were always the first, the others would fill up.
+            let (bound, block) = self.bounds.lowest(which, self.turn as usize)?;
+            let Seen { first, others } = self.look_at(block, may_go, keeper);
+            match first {
+                Some((index, item)) if item.of(which) == bound => {
+                    self.bounds.set(block, others);
+                    self.turn = u32::try_from(block + 1).unwrap_or(0);
+                    return Some(index);
+                }
+                _ => {
+                    // A bound that was too low rises now.
+                    let all = first.map_or(others, |(_, item)| others.and(item));
+                    self.bounds.set(block, all);
+                    if all.of(which) == bound {
+                        return None;
+                    }
                 }
             }
         }
-        self.refresh(block);
     }
 
-    fn refresh(&mut self, block: usize) {
-        self.earliest[block] = self.look_at(block, |_| false).0;
+    /// The same where the very first may not go.
+    fn soonest_by_and_by(
+        &self,
+        which: Which,
+        may_go: &impl Fn(&T) -> bool,
+        keeper: &impl Keeper<T>,
+    ) -> Option<usize> {
+        let firsts = (0..self.bounds.blocks()).filter_map(|block| {
+            let (index, item) = self.look_at(block, may_go, keeper).first?;
+            Some((item.of(which), index))
+        });
+        firsts.min().map(|(_, index)| index)
+    }
+
+    /// Which item of a block recovers first of those that may go, and when the others do.
+    fn look_at(&self, block: usize, may_go: &impl Fn(&T) -> bool, keeper: &impl Keeper<T>) -> Seen {
+        let (mut first, mut others): (Option<(usize, Earliest)>, _) = (None, Earliest::NEVER);
+        for index in self.block(block) {
+            let Some(item) = &self.slots[index] else { continue };
+            let mut other = earliest_of(item, keeper);
+            if first.is_none_or(|(_, first)| other.all < first.all) && may_go(item) {
+                let before = first.replace((index, other));
+                other = before.map_or(Earliest::NEVER, |(_, before)| before);
+            }
+            others = others.and(other);
+        }
+        Seen { first, others }
+    }
+
+    fn sweep_block(&mut self, block: usize, now: u64, keeper: &mut impl Keeper<T>) {
+        for index in self.block(block) {
+            // Removing shifts another item in, which may have recovered too.
+            while self.slots[index].as_ref().is_some_and(|item| keeper.recovers_at(item) <= now) {
+                if let Some(item) = self.remove(index, keeper) {
+                    keeper.gone(item);
+                }
+            }
+        }
+        self.refresh(block, keeper);
+    }
+
+    fn refresh(&mut self, block: usize, keeper: &impl Keeper<T>) {
+        let all = self.look_at(block, &|_| false, keeper).others;
+        self.bounds.set(block, all);
     }
 
     fn block(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
 
-    fn grow(&mut self, hash_of: impl Fn(&T) -> u64) {
+    fn grow(&mut self, keeper: &impl Keeper<T>) {
         let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, slots_for(self.most));
         let old = std::mem::take(&mut self.slots);
         self.tags = vec![0; slots].into();
         self.slots = std::iter::repeat_with(|| None).take(slots).collect();
-        self.earliest = vec![Earliest::NEVER; slots.div_ceil(BLOCK)].into();
+        self.bounds = Bounds::new(slots.div_ceil(BLOCK));
         (self.len, self.hand, self.turn) = (0, 0, 0);
         for item in old.into_iter().flatten() {
-            self.place(hash_of(&item), item);
+            self.place(keeper.hash(&item), item, keeper);
         }
     }
 
-    fn place(&mut self, hash: u64, item: T) -> usize {
+    fn place(&mut self, hash: u64, item: T, keeper: &impl Keeper<T>) -> usize {
         let mut index = self.home(hash);
         while self.tags[index] != 0 {
             index = self.next(index);
@@ -300,7 +291,7 @@ impl<T: Item> Table<T> {
         self.tags[index] = tag(hash);
         self.slots[index] = Some(item);
         self.len += 1;
-        self.touched(index);
+        self.touched(index, keeper);
         index
     }
 
@@ -318,6 +309,17 @@ impl<T: Item> Table<T> {
     fn way(&self, from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + self.slots.len() - from }
     }
+}
+
+/// What there is in a block.
+struct Seen {
+    first: Option<(usize, Earliest)>,
+    others: Earliest,
+}
+
+#[inline]
+fn earliest_of<T>(item: &T, keeper: &impl Keeper<T>) -> Earliest {
+    Earliest::one(keeper.recovers_at(item), keeper.spills(item))
 }
 
 /// At most 13 of 16 slots are taken.
@@ -346,23 +348,30 @@ mod tests {
         recovers_at: u64,
     }
 
-    impl Item for Thing {
-        fn recovers_at(&self) -> u64 {
-            self.recovers_at
+    /// Knows by a function how things are hashed, and remembers which are gone.
+    struct Things(fn(u64) -> u64, Vec<Thing>);
+
+    impl Keeper<Thing> for Things {
+        fn hash(&self, thing: &Thing) -> u64 {
+            self.0(thing.key)
         }
 
-        fn spills(&self) -> bool {
-            self.key.is_multiple_of(3)
+        fn recovers_at(&self, thing: &Thing) -> u64 {
+            thing.recovers_at
+        }
+
+        fn spills(&self, thing: &Thing) -> bool {
+            thing.key.is_multiple_of(3)
+        }
+
+        fn gone(&mut self, thing: Thing) {
+            self.1.push(thing);
         }
     }
 
     /// Few different hashes, near both ends of the table, so that runs are long and wrap around.
     fn hash_of_key(key: u64) -> u64 {
         [0, 1 << 60, u64::MAX, u64::MAX - (1 << 61)][usize::try_from(key % 4).unwrap()]
-    }
-
-    fn hash_of(thing: &Thing) -> u64 {
-        hash_of_key(thing.key)
     }
 
     #[derive(Debug, Clone)]
@@ -394,11 +403,12 @@ mod tests {
         fn a_table_holds_what_a_map_holds(steps in prop::collection::vec(step(), 1..120)) {
             let mut table = Table::new(30);
             let mut model: HashMap<u64, u64> = HashMap::new();
+            let mut things = Things(hash_of_key, Vec::new());
             for step in steps {
                 match step {
                     Step::Insert(key, recovers_at) => {
                         if model.len() < table.most() && !model.contains_key(&key) {
-                            table.insert(hash_of_key(key), Thing { key, recovers_at }, hash_of);
+                            table.insert(hash_of_key(key), Thing { key, recovers_at }, &things);
                             model.insert(key, recovers_at);
                         }
                     }
@@ -406,51 +416,53 @@ mod tests {
                         let index = table.find(hash_of_key(key), |thing| thing.key == key);
                         prop_assert_eq!(index.is_some(), model.remove(&key).is_some());
                         if let Some(index) = index {
-                            prop_assert_eq!(table.remove(index, hash_of).unwrap().key, key);
+                            prop_assert_eq!(table.remove(index, &things).unwrap().key, key);
                         }
                     }
                     Step::Move(key, recovers_at) => {
                         if let Some(index) = table.find(hash_of_key(key), |t| t.key == key) {
                             table.get_mut(index).unwrap().recovers_at = recovers_at;
-                            table.touched(index);
+                            table.touched(index, &things);
                             model.insert(key, recovers_at);
                         }
                     }
                     Step::SweepOn(now) => {
-                        table.sweep_on(now, hash_of, |gone| {
+                        table.sweep_on(now, &mut things);
+                        for gone in things.1.drain(..) {
                             assert!(gone.recovers_at <= now);
                             assert!(model.remove(&gone.key).is_some());
-                        });
+                        }
                     }
                     Step::SweepAny(now) => {
                         let some = model.values().any(|&at| at <= now);
                         let before = model.len();
-                        table.sweep_any(now, hash_of, |gone| {
+                        table.sweep_any(now, &mut things);
+                        for gone in things.1.drain(..) {
                             assert!(gone.recovers_at <= now);
                             assert!(model.remove(&gone.key).is_some());
-                        });
+                        }
                         prop_assert_eq!(model.len() < before, some);
                     }
                     Step::Soonest(spilling, pinned) => {
                         let which = if spilling { Which::Spilling } else { Which::All };
                         let may_go = |key: u64| key != pinned && (!spilling || key.is_multiple_of(3));
-                        let soonest = table.soonest(which, |thing| thing.key != pinned);
-                        let soonest = soonest.map(|at| table.get(at).unwrap().clone());
+                        let soonest = table.take_soonest(which, |thing| thing.key != pinned, &things);
                         let left = model.iter().filter(|(key, _)| may_go(**key));
-                        prop_assert_eq!(
-                            soonest.as_ref().map(|thing| thing.recovers_at),
-                            left.map(|(_, &at)| at).min()
-                        );
-                        prop_assert!(soonest.is_none_or(|thing| may_go(thing.key)));
+                        let expected = left.map(|(_, &at)| at).min();
+                        prop_assert_eq!(soonest.as_ref().map(|thing| thing.recovers_at), expected);
+                        if let Some(thing) = soonest {
+                            prop_assert!(may_go(thing.key));
+                            prop_assert_eq!(model.remove(&thing.key), expected);
+                        }
                     }
                 }
                 prop_assert_eq!(table.len(), model.len());
                 for (&key, &recovers_at) in &model {
                     let found = table.find(hash_of_key(key), |thing| thing.key == key).unwrap();
                     prop_assert_eq!(table.get(found), Some(&Thing { key, recovers_at }));
-                    let earliest = table.earliest[found / BLOCK];
-                    prop_assert!(earliest.all <= recovers_at);
-                    prop_assert!(!key.is_multiple_of(3) || earliest.spilling <= recovers_at);
+                    let bound = |which| table.bounds.of(which)[found / BLOCK];
+                    prop_assert!(bound(Which::All) <= recovers_at);
+                    prop_assert!(!key.is_multiple_of(3) || bound(Which::Spilling) <= recovers_at);
                 }
                 prop_assert!(table.bytes() <= Table::<Thing>::most_bytes(30));
             }
@@ -462,15 +474,15 @@ mod tests {
     /// most of it.
     #[test]
     fn a_full_table_in_which_all_are_equal_stays_even_while_it_is_churned() {
-        let hash_of = |thing: &Thing| thing.key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash: fn(u64) -> u64 = |key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let things = Things(hash, Vec::new());
         let mut table = Table::new(2_000);
         for key in 0..50_000 {
             if table.len() == table.most() {
-                let index = table.soonest(Which::All, |_| true).unwrap();
-                table.remove(index, hash_of);
+                table.take_soonest(Which::All, |_| true, &things).unwrap();
             }
             let thing = Thing { key, recovers_at: 7 };
-            table.insert(hash_of(&thing), thing, hash_of);
+            table.insert(hash(key), thing, &things);
         }
         let longest = table.tags.split(|&tag| tag == 0).map(<[u8]>::len).max().unwrap();
         assert!(longest < 300, "{longest} slots in a row are taken, of {}", table.tags.len());
@@ -478,12 +490,12 @@ mod tests {
 
     #[test]
     fn a_whole_lap_of_sweeping_leaves_nothing_that_has_recovered() {
-        let mut table = Table::new(1_000);
+        let (mut table, mut things) = (Table::new(1_000), Things(hash_of_key, Vec::new()));
         for key in 0..1_000 {
-            table.insert(hash_of_key(key), Thing { key, recovers_at: key % 2 }, hash_of);
+            table.insert(hash_of_key(key), Thing { key, recovers_at: key % 2 }, &things);
         }
         for _ in 0..slots_for(1_000).div_ceil(BLOCK) {
-            table.sweep_on(0, hash_of, |_| {});
+            table.sweep_on(0, &mut things);
         }
         assert_eq!(table.len(), 500);
     }

@@ -162,7 +162,7 @@ fn logs_and_long_subjects_stay_within_their_bound() {
         assert!(store.bytes() <= store.most_bytes());
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    assert!((40..100).contains(&admitted), "{admitted} logs of about 200 bytes in 10,000");
+    assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
     // Short subjects of other policies are not concerned.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
     // Nor is a store that evicts: the newcomer takes the place of the one that recovers soonest.
@@ -217,7 +217,7 @@ fn a_check_on_a_known_key_allocates_nothing() {
     let charges: Vec<Charge<'_>> =
         policies.iter().map(|policy| Charge::new(policy, "2001:db8::1")).collect();
     let mut calls: Vec<Call<'_>> = charges.chunks(1).map(Call::acquire).collect();
-    calls.push(Call::acquire(&charges[..4]));
+    calls.push(Call::acquire(&charges[..2]));
     let run = || calls.iter().for_each(|call| drop(store.decide_now(call).unwrap()));
     run();
     let counted = allocation_counter::measure(|| (0..1_000).for_each(|_| run()));

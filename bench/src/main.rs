@@ -1,6 +1,7 @@
 //! What a decision costs, beside what others do. Not published.
 //!
 //! ```sh
+//! cargo run --release -p tidegate-bench -- memory
 //! cargo run --release -p tidegate-bench -- redis
 //! cargo run --release -p tidegate-bench -- cluster
 //! cargo run --release -p tidegate-bench -- denied
@@ -15,6 +16,7 @@ mod cluster_clients;
 mod denied;
 mod figures;
 mod http;
+mod memory;
 mod observed;
 mod random;
 mod redis;
@@ -37,6 +39,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// This process's memory: `tidegate-memory` beside other limiters.
+    Memory(memory::Options),
     /// One Redis: the scripts of `tidegate-redis` beside plain commands and the usual scripts.
     ///
     /// Starts a server of its own: `redis-server` from the PATH, or what TIDEGATE_REDIS_SERVER names.
@@ -68,6 +72,7 @@ enum What {
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().what {
+        What::Memory(options) => memory::run(&options).map(|all_met| all_met || !options.check),
         What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
         What::Cluster(options) => cluster::run(&options).map(|()| true),
         What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
@@ -84,5 +89,13 @@ fn main() -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
     }
 }

@@ -73,3 +73,19 @@ fn without_wrk_the_benchmark_of_the_web_server_says_how_to_install_it() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("apt-get install wrk"), "{errors}");
 }
+
+#[test]
+fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
+    let tiny = ["memory", "--rounds", "1", "--calls", "300", "--subjects", "100"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let (report, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{report}\n{errors}");
+    let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
+    // In each of five workloads, and once for its memory.
+    for name in ["**tidegate**, token bucket", "governor", "governor, foldhash", "limitador"] {
+        assert_eq!(rows(&format!("| {name} |")), 6, "{name} in {report}");
+    }
+    assert_eq!(rows("| ratelimit |"), 1, "{report}");
+    assert_eq!(rows("- met") + rows("- NOT MET"), 13, "{report}");
+}

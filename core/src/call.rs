@@ -150,6 +150,7 @@ pub enum Charges<'a> {
 impl<'a> Charges<'a> {
     /// How many there are.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             Self::Each(charges) => charges.len(),
@@ -165,6 +166,7 @@ impl<'a> Charges<'a> {
 
     /// The charge at `place`.
     #[must_use]
+    #[inline]
     pub fn get(&self, place: usize) -> Option<Charge<'a>> {
         match *self {
             Self::Each(charges) => charges.get(place).copied(),

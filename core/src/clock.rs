@@ -2,12 +2,17 @@
 //!
 //! The algorithms never read a clock. A store does, once per call, and hands the time in.
 
+mod system;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+pub use system::SystemClock;
 
 use crate::Timestamp;
+#[cfg(feature = "tokio")]
 use crate::time::micros_of;
 
 /// Where a store gets the time from.
@@ -19,45 +24,6 @@ pub trait Clock: fmt::Debug + Send + Sync {
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Timestamp {
         (**self).now()
-    }
-}
-
-/// The machine's clock: the wall clock when it was made, carried on by the monotonic clock.
-///
-/// Within one process it never steps back, whatever happens to the wall clock; the price is that it
-/// does not follow corrections of the wall clock either.
-///
-/// ```
-/// use tidegate_core::clock::{Clock, SystemClock};
-///
-/// let clock = SystemClock::new();
-/// let earlier = clock.now();
-/// assert!(clock.now() >= earlier);
-/// ```
-#[derive(Debug, Clone)]
-pub struct SystemClock {
-    started: Instant,
-    started_at: u64,
-}
-
-impl SystemClock {
-    /// A clock that is set by the wall clock now.
-    #[must_use]
-    pub fn new() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { started: Instant::now(), started_at: micros_of(since_epoch) }
-    }
-}
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.started_at.saturating_add(micros_of(self.started.elapsed())))
     }
 }
 

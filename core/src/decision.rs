@@ -1,44 +1,86 @@
 //! The answer to one or several charges taken together.
 
 use std::time::Duration;
-
-use smallvec::SmallVec;
+use std::{fmt, slice};
 
 use crate::ErrorKind;
 use crate::time::Wait;
 
 /// What became of a call: all of its charges were taken, or none.
 ///
-/// Up to four verdicts lie within the decision itself, so that it takes no allocation.
+/// Up to two verdicts lie within the decision itself, so that it takes no allocation; for more there is
+/// one. (A decision is moved about by each layer that it passes, and most are on one charge.)
 #[must_use = "a decision that nobody looks at limits nothing"]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    verdicts: SmallVec<[Verdict; 4]>,
+#[derive(Clone)]
+pub struct Decision(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    One(Verdict),
+    Two([Verdict; 2]),
+    /// More verdicts, or what few decisions have: out of the way of all others.
+    Rare(Box<Rare>),
+}
+
+#[derive(Clone, Default)]
+struct Rare {
+    verdicts: Vec<Verdict>,
     booked: Duration,
-    degraded: Option<Box<Degraded>>,
+    degraded: Option<Degraded>,
 }
 
 impl Decision {
     /// A decision made of one verdict per charge, in the order asked.
     pub fn new(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
-        Self { verdicts: verdicts.into_iter().collect(), booked: Duration::ZERO, degraded: None }
+        let mut verdicts = verdicts.into_iter().fuse();
+        let first = [verdicts.next(), verdicts.next(), verdicts.next()];
+        Self(match first {
+            [Some(verdict), None, _] => Repr::One(verdict),
+            [Some(one), Some(other), None] => Repr::Two([one, other]),
+            _ => {
+                let verdicts = first.into_iter().flatten().chain(verdicts).collect();
+                Repr::Rare(Box::new(Rare { verdicts, ..Rare::default() }))
+            }
+        })
     }
 
     /// A decision on a single charge.
+    #[inline]
     pub fn one(verdict: Verdict) -> Self {
-        let mut verdicts = SmallVec::new();
-        verdicts.push(verdict);
-        Self { verdicts, booked: Duration::ZERO, degraded: None }
+        Self(Repr::One(verdict))
     }
 
     /// The same decision, for a place that was booked this far in the future.
     pub fn booked_in(self, wait: Duration) -> Self {
-        Self { booked: wait, ..self }
+        if wait == self.wait() {
+            return self;
+        }
+        let mut rare = self.into_rare();
+        rare.booked = wait;
+        Self(Repr::Rare(rare))
     }
 
     /// The same decision, made otherwise than by asking the store.
     pub fn degraded_by(self, degraded: Degraded) -> Self {
-        Self { degraded: Some(Box::new(degraded)), ..self }
+        let mut rare = self.into_rare();
+        rare.degraded = Some(degraded);
+        Self(Repr::Rare(rare))
+    }
+
+    fn into_rare(self) -> Box<Rare> {
+        let verdicts = match self.0 {
+            Repr::Rare(rare) => return rare,
+            Repr::One(verdict) => vec![verdict],
+            Repr::Two(verdicts) => verdicts.into(),
+        };
+        Box::new(Rare { verdicts, ..Rare::default() })
+    }
+
+    fn rare(&self) -> Option<&Rare> {
+        match &self.0 {
+            Repr::Rare(rare) => Some(rare),
+            _ => None,
+        }
     }
 
     /// The same decision, on limits of which what was asked are parts.
@@ -51,20 +93,27 @@ impl Decision {
 
     /// Whether the request may pass: no policy that is in force refuses it.
     #[must_use]
+    #[inline]
     pub fn is_allowed(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.shadow || verdict.outcome == Outcome::Allowed)
+        self.verdicts().iter().all(|verdict| verdict.shadow || verdict.outcome == Outcome::Allowed)
     }
 
     /// Whether the request must not pass.
     #[must_use]
+    #[inline]
     pub fn is_denied(&self) -> bool {
         !self.is_allowed()
     }
 
     /// One verdict per charge, in the order asked.
     #[must_use]
+    #[inline]
     pub fn verdicts(&self) -> &[Verdict] {
-        &self.verdicts
+        match &self.0 {
+            Repr::One(verdict) => slice::from_ref(verdict),
+            Repr::Two(verdicts) => verdicts,
+            Repr::Rare(rare) => &rare.verdicts,
+        }
     }
 
     /// How long to wait until the same charges, alone, are admitted: zero if they are, `None` if they
@@ -72,7 +121,7 @@ impl Decision {
     /// [failed closed](DegradedAnswer::FailedClosed) it is a hint, as nobody knows.)
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        let in_force = self.verdicts.iter().filter(|verdict| !verdict.shadow);
+        let in_force = self.verdicts().iter().filter(|verdict| !verdict.shadow);
         in_force.map(|verdict| verdict.retry).max().unwrap_or(Wait::NOW).as_duration()
     }
 
@@ -87,7 +136,7 @@ impl Decision {
     /// Which charges refuse: their places in the order asked.
     pub fn refused_by(&self) -> impl Iterator<Item = usize> + '_ {
         let refuses = |verdict: &Verdict| !verdict.shadow && verdict.outcome != Outcome::Allowed;
-        self.verdicts.iter().enumerate().filter(move |(_, v)| refuses(v)).map(|(place, _)| place)
+        self.verdicts().iter().enumerate().filter(move |(_, v)| refuses(v)).map(|(place, _)| place)
     }
 
     /// How long to wait for the place that was booked, by [`reserve`](crate::limiter::Request::reserve);
@@ -95,13 +144,33 @@ impl Decision {
     /// `until_ready`. Zero for everything else.
     #[must_use]
     pub fn wait(&self) -> Duration {
-        self.booked
+        self.rare().map_or(Duration::ZERO, |rare| rare.booked)
     }
 
     /// How and why the decision was made otherwise than by asking the store; `None` normally.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
-        self.degraded.as_deref()
+        self.rare()?.degraded.as_ref()
+    }
+}
+
+impl PartialEq for Decision {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |decision: &Self| (decision.wait(), decision.degraded().cloned());
+        self.verdicts() == other.verdicts() && parts(self) == parts(other)
+    }
+}
+
+impl Eq for Decision {}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = f.debug_struct("Decision");
+        all.field("verdicts", &self.verdicts());
+        if let Some(rare) = self.rare() {
+            all.field("booked", &rare.booked).field("degraded", &rare.degraded);
+        }
+        all.finish()
     }
 }
 
@@ -109,13 +178,14 @@ impl Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     limit: u64,
-    remaining: u64,
+    /// What remains; for a subject that is shut out, to whom nothing does, the microseconds until it
+    /// no longer is.
+    remaining_or_block: u64,
     retry: Wait,
     reset: u64,
-    /// Microseconds; 0 for not blocked.
-    blocked: u64,
     outcome: Outcome,
     shadow: bool,
+    is_shut_out: bool,
 }
 
 /// What a policy would do with its charge.
@@ -133,20 +203,33 @@ pub enum Outcome {
 impl Verdict {
     /// A verdict, as a store gives it: `reset` is in microseconds.
     #[must_use]
+    #[inline]
     pub fn new(outcome: Outcome, limit: u64, remaining: u64, retry: Wait, reset: u64) -> Self {
-        Self { limit, remaining, retry, reset, blocked: 0, outcome, shadow: false }
+        Self {
+            limit,
+            remaining_or_block: remaining,
+            retry,
+            reset,
+            outcome,
+            shadow: false,
+            is_shut_out: false,
+        }
     }
 
     /// The same verdict, of a policy that only reports.
     #[must_use]
+    #[inline]
     pub fn in_shadow(self, shadow: bool) -> Self {
         Self { shadow, ..self }
     }
 
-    /// The same verdict on a subject that is shut out for so many microseconds from now on.
+    /// The same verdict on a subject that is shut out for so many microseconds from now on: nothing
+    /// remains to it meanwhile. With 0 it is not shut out.
     #[must_use]
+    #[inline]
     pub fn in_block(self, micros: u64) -> Self {
-        Self { blocked: micros, ..self }
+        let remaining_or_block = if micros > 0 { micros } else { self.remaining() };
+        Self { remaining_or_block, is_shut_out: micros > 0, ..self }
     }
 
     /// What the policy would do: [`Outcome::Allowed`] or a refusal.
@@ -169,8 +252,9 @@ impl Verdict {
 
     /// The largest cost that would still be admitted, rounded down.
     #[must_use]
+    #[inline]
     pub fn remaining(&self) -> u64 {
-        self.remaining
+        if self.is_shut_out { 0 } else { self.remaining_or_block }
     }
 
     /// How long to wait until this charge, alone, is admitted: zero if it is, `None` if it never
@@ -191,7 +275,11 @@ impl Verdict {
     /// [`Operation::Block`](crate::Operation::Block). Zero if it is not.
     #[must_use]
     pub fn blocked_for(&self) -> Duration {
-        Duration::from_micros(self.blocked)
+        Duration::from_micros(self.blocked_micros())
+    }
+
+    fn blocked_micros(&self) -> u64 {
+        if self.is_shut_out { self.remaining_or_block } else { 0 }
     }
 
     /// The verdict on a state that is kept in two parts, from those on both, of which the first tells
@@ -212,7 +300,7 @@ impl Verdict {
         match self.outcome {
             Outcome::Allowed => u64::MAX,
             Outcome::Denied => self.retry.as_micros().unwrap_or(u64::MAX),
-            Outcome::Blocked => self.blocked,
+            Outcome::Blocked => self.blocked_micros(),
         }
     }
 
@@ -227,15 +315,14 @@ impl Verdict {
         Self {
             retry: self.retry.less(micros),
             reset: self.reset.saturating_sub(micros),
-            blocked: self.blocked.saturating_sub(micros),
-            ..self
+            ..self.in_block(self.blocked_micros().saturating_sub(micros))
         }
     }
 
     /// The verdict on the next charge: a refusal that shut the subject out has shut it out.
     pub(crate) fn to_the_next(self) -> Self {
         match self.outcome {
-            Outcome::Denied if self.blocked > 0 => Self { outcome: Outcome::Blocked, ..self },
+            Outcome::Denied if self.is_shut_out => Self { outcome: Outcome::Blocked, ..self },
             _ => self,
         }
     }

@@ -4,11 +4,13 @@
 //! over whatever it keeps them in, holds off other callers meanwhile, and calls [`decide`].
 //! Everything that can fail is checked before the first write.
 
+mod numbers;
 mod undo;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
+pub use numbers::{Numbers, Taken};
 use smallvec::SmallVec;
 
 use crate::algorithm::{

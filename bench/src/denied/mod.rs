@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use load::Sample;
 use scene::{SCENES, Scene};
 
-use crate::Outcome;
 use crate::figures::{Thousandths, middle};
-use crate::redis::at_least_one;
 use crate::redis::load::Server;
+use crate::{Outcome, at_least_one};
 
 /// How many times as much CPU time of the server a flood wants without the cache, at least.
 const WANTED: Thousandths = Thousandths(8_000);

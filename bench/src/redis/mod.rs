@@ -8,8 +8,8 @@ mod peer;
 mod report;
 mod wanted;
 
-use crate::Outcome;
 use crate::figures::{Results, Sample};
+use crate::{Outcome, at_least_one};
 pub(crate) use contender::Id;
 use load::{Load, Server, sample};
 
@@ -34,14 +34,6 @@ pub(crate) struct Options {
     /// Fail if a wanted ratio is missed.
     #[arg(long)]
     pub(crate) check: bool,
-}
-
-pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".to_owned()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
 }
 
 /// Measures and prints; says whether all wanted ratios are met.

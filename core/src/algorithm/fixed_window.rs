@@ -39,6 +39,7 @@ pub struct State {
 impl FixedWindow {
     /// How long until `cost` is admitted.
     #[must_use]
+    #[inline(always)]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
         let Some(most_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
@@ -51,6 +52,7 @@ impl FixedWindow {
 
     /// The state after `cost` was taken. `phase` shifts the windows of a [`Start::Phased`] policy.
     #[must_use]
+    #[inline(always)]
     pub fn take(&self, state: Option<State>, cost: u64, now: u64, phase: u64) -> State {
         match current(state, now) {
             Some(state) => State { count: state.count.saturating_add(cost), ..state },
@@ -79,6 +81,7 @@ impl FixedWindow {
 
     /// How much is left of the current window, and when it ends.
     #[must_use]
+    #[inline(always)]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {
         match current(state, now) {
             Some(State { ends, count }) => {
@@ -90,10 +93,12 @@ impl FixedWindow {
 
     /// When the state stops to matter.
     #[must_use]
+    #[inline(always)]
     pub fn recovers_at(&self, state: State) -> u64 {
         state.ends
     }
 
+    #[inline(always)]
     fn end_of_window_at(&self, now: u64, phase: u64) -> u64 {
         let into_window = match self.start {
             Start::Aligned => now % self.window,
@@ -105,6 +110,7 @@ impl FixedWindow {
 }
 
 /// The state, unless its window has ended. A clock behind the window stays in it.
+#[inline(always)]
 fn current(state: Option<State>, now: u64) -> Option<State> {
     state.filter(|state| now < state.ends)
 }

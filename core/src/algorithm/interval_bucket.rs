@@ -28,6 +28,7 @@ pub struct State {
 impl IntervalBucket {
     /// How long until `cost` is admitted.
     #[must_use]
+    #[inline]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
         let Some(most_before) = self.capacity.checked_sub(cost) else {
             return Wait::NEVER;
@@ -45,6 +46,7 @@ impl IntervalBucket {
     /// The state after `cost` was taken, or `None` if the debt could no longer be told exactly
     /// (as in [`TokenBucket::take`](super::token_bucket::TokenBucket::take)).
     #[must_use]
+    #[inline]
     pub fn take(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
         let state = self.at(state, now).unwrap_or(State { anchor: now, debt: 0 });
         let debt = state.debt.checked_add(cost)?;
@@ -83,6 +85,7 @@ impl IntervalBucket {
 
     /// How many tokens there are, and when the bucket is full.
     #[must_use]
+    #[inline]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {
         match self.at(state, now) {
             Some(state) => Level {
@@ -95,11 +98,13 @@ impl IntervalBucket {
 
     /// When the state stops to matter.
     #[must_use]
+    #[inline]
     pub fn recovers_at(&self, state: State) -> u64 {
         self.later(state.anchor, state.debt)
     }
 
     /// The state at `now`; `None` when the bucket is full. A clock behind the anchor stands at it.
+    #[inline]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
         let periods = now.saturating_sub(state.anchor) / self.period;
@@ -108,6 +113,7 @@ impl IntervalBucket {
     }
 
     /// When `tokens` have come back, counted from `anchor`.
+    #[inline]
     fn later(&self, anchor: u64, tokens: u64) -> u64 {
         anchor.saturating_add(tokens.div_ceil(self.refill).saturating_mul(self.period))
     }

@@ -32,6 +32,7 @@ pub struct State {
 impl SlidingCounter {
     /// How long until `cost` is admitted.
     #[must_use]
+    #[inline(always)]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
         let Some(most_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
@@ -54,6 +55,7 @@ impl SlidingCounter {
 
     /// The state after `cost` was taken.
     #[must_use]
+    #[inline(always)]
     pub fn take(&self, state: Option<State>, cost: u64, now: u64) -> State {
         match self.roll(state, now) {
             Some(state) => State { current: state.current.saturating_add(cost), ..state },
@@ -95,6 +97,7 @@ impl SlidingCounter {
 
     /// How much would be admitted now, and when both windows are past.
     #[must_use]
+    #[inline(always)]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {
         let Some(state) = self.roll(state, now) else {
             return Level { remaining: self.limit, recovers_at: now };
@@ -109,6 +112,7 @@ impl SlidingCounter {
 
     /// When the state stops to matter.
     #[must_use]
+    #[inline(always)]
     pub fn recovers_at(&self, state: State) -> u64 {
         match state {
             State { ends, current: 1.., .. } => ends.saturating_add(self.span()),
@@ -118,6 +122,7 @@ impl SlidingCounter {
     }
 
     /// The state in the window of `now`; `None` when nothing of it counts any more.
+    #[inline(always)]
     fn roll(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
         if now < state.ends {
@@ -132,11 +137,13 @@ impl SlidingCounter {
     }
 
     /// The window in microseconds.
+    #[inline(always)]
     fn span(&self) -> u64 {
         self.window * self.tick
     }
 
     /// `W − e` in ticks, rounded up as `e` rounds down. A clock behind the window is at its start.
+    #[inline(always)]
     fn left(&self, ends: u64, now: u64) -> u64 {
         (ends - now).div_ceil(self.tick).min(self.window)
     }

@@ -34,6 +34,7 @@ pub struct State {
 impl TokenBucket {
     /// How long until `cost` is admitted.
     #[must_use]
+    #[inline(always)]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
         let Some(most_before) = self.capacity.checked_sub(cost) else {
             return Wait::NEVER;
@@ -53,6 +54,7 @@ impl TokenBucket {
     /// With a `cost` that [`wait`](Self::wait) admits this is never `None`. A reservation takes a
     /// cost that is admitted only later: the debt then exceeds the capacity for a while.
     #[must_use]
+    #[inline(always)]
     pub fn take(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
         let state = self.at(state, now).unwrap_or(State { time: self.floor(now), debt: 0 });
         let debt = cost.checked_mul(self.unit)?.checked_add(state.debt)?;
@@ -91,6 +93,7 @@ impl TokenBucket {
 
     /// How many whole tokens there are, and when the bucket is full.
     #[must_use]
+    #[inline(always)]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {
         match self.at(state, now) {
             Some(state) => Level {
@@ -103,6 +106,7 @@ impl TokenBucket {
 
     /// When the state stops to matter.
     #[must_use]
+    #[inline(always)]
     pub fn recovers_at(&self, state: State) -> u64 {
         self.later(state.time, state.debt)
     }
@@ -126,6 +130,7 @@ impl TokenBucket {
     }
 
     /// The state at `now`; `None` when the bucket is full. A clock behind the state stands at it.
+    #[inline(always)]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
         let since = self.ticks(now).saturating_sub(self.ticks_up(state.time));
@@ -134,23 +139,27 @@ impl TokenBucket {
     }
 
     /// The tick that `now` is in, as a time.
+    #[inline(always)]
     fn floor(&self, now: u64) -> u64 {
         self.ticks(now) * self.tick
     }
 
     /// When `units` have come back, counted from `time`.
+    #[inline(always)]
     fn later(&self, time: u64, units: u64) -> u64 {
         let ticks = if self.refill == 1 { units } else { units.div_ceil(self.refill) };
         self.ticks_up(time).saturating_add(ticks).saturating_mul(self.tick)
     }
 
     /// Whole ticks up to a time. Most policies have a tick of 1 µs, and a division is not for free.
+    #[inline(always)]
     fn ticks(&self, micros: u64) -> u64 {
         if self.tick == 1 { micros } else { micros / self.tick }
     }
 
     /// The same for the time of a state, which lies on the grid of ticks, unless it was written by a
     /// policy with finer ones.
+    #[inline(always)]
     fn ticks_up(&self, micros: u64) -> u64 {
         if self.tick == 1 { micros } else { micros.div_ceil(self.tick) }
     }

@@ -123,12 +123,14 @@ impl Policy {
 
     /// The name, under which a store keeps the states.
     #[must_use]
+    #[inline]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
     /// A hash of the name, the same on every machine: worked out once, so that a store need not.
     #[must_use]
+    #[inline]
     pub fn name_hash(&self) -> u64 {
         self.0.name_hash
     }
@@ -141,6 +143,7 @@ impl Policy {
 
     /// The algorithm, worked out into exact integers: what a store computes with.
     #[must_use]
+    #[inline]
     pub fn rule(&self) -> &Rule {
         &self.0.rule
     }
@@ -148,6 +151,7 @@ impl Policy {
     /// The most that is ever admitted at one instant: the limit of a window, the capacity of a
     /// bucket.
     #[must_use]
+    #[inline]
     pub fn limit(&self) -> u64 {
         self.0.rule.limit()
     }
@@ -160,6 +164,7 @@ impl Policy {
 
     /// Whether the policy only reports what it would refuse.
     #[must_use]
+    #[inline]
     pub fn is_shadow(&self) -> bool {
         self.0.shadow
     }
@@ -173,6 +178,7 @@ impl Policy {
 
     /// Whether both are one and the same policy object: a shortcut for `==`.
     #[must_use]
+    #[inline]
     pub fn is_same_object(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -185,6 +191,7 @@ impl Policy {
         2 * size_of::<usize>() + size_of::<Inner>() + self.0.name.len() + split + shares
     }
 
+    #[inline]
     pub(crate) fn block_micros(&self) -> u64 {
         self.0.block_for
     }

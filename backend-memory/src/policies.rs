@@ -1,0 +1,103 @@
+//! The policies of a shard's records, each once, so that a record names its own in two bytes.
+
+use smallvec::SmallVec;
+use tidegate_core::Policy;
+
+/// The place of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Id(u16);
+
+impl Id {
+    pub(crate) fn to_bytes(self) -> [u8; 2] {
+        self.0.to_le_bytes()
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 2]) -> Self {
+        Self(u16::from_le_bytes(bytes))
+    }
+}
+
+/// The policies by their places. One that no record names any more is gone, and its place is free.
+#[derive(Debug, Default)]
+pub(crate) struct Policies(SmallVec<[Option<Interned>; 2]>);
+
+#[derive(Debug)]
+struct Interned {
+    policy: Policy,
+    /// How many records name it.
+    uses: u32,
+}
+
+impl Policies {
+    #[inline]
+    pub(crate) fn get(&self, id: Id) -> Option<&Policy> {
+        self.0.get(usize::from(id.0))?.as_ref().map(|interned| &interned.policy)
+    }
+
+    /// Whether the policy at `id` is `policy`, and not an older one of its name.
+    #[inline]
+    pub(crate) fn is(&self, id: Id, policy: &Policy) -> bool {
+        self.get(id).is_some_and(|other| other.is_same_object(policy) || other == policy)
+    }
+
+    /// The place of `policy`, for one more record. A shard holds fewer records than there are ids.
+    pub(crate) fn intern(&mut self, policy: &Policy) -> Id {
+        let same = |other: &Policy| other.is_same_object(policy) || other == policy;
+        let places = || self.0.iter().zip(0..);
+        let found = places().find(|(one, _)| one.as_ref().is_some_and(|one| same(&one.policy)));
+        let found = found.or_else(|| places().find(|(one, _)| one.is_none()));
+        let id =
+            found.map_or_else(|| u16::try_from(self.0.len()).unwrap_or(u16::MAX), |(_, id)| id);
+        match self.0.get_mut(usize::from(id)) {
+            Some(Some(interned)) => interned.uses += 1,
+            Some(free) => *free = Some(Interned { policy: policy.clone(), uses: 1 }),
+            None => self.0.push(Some(Interned { policy: policy.clone(), uses: 1 })),
+        }
+        Id(id)
+    }
+
+    /// One record less names the policy at `id`.
+    pub(crate) fn release(&mut self, id: Id) {
+        let Some(place) = self.0.get_mut(usize::from(id.0)) else { return };
+        let uses = place.as_ref().map_or(0, |interned| interned.uses);
+        match place {
+            Some(interned) if uses > 1 => interned.uses -= 1,
+            _ => *place = None,
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        if self.0.spilled() { Self::heap_bytes_of(self.0.capacity()) } else { 0 }
+    }
+
+    /// The most that the policies of so many records take on the heap.
+    pub(crate) fn most_heap_bytes(records: usize) -> usize {
+        Self::heap_bytes_of(records.next_power_of_two())
+    }
+
+    fn heap_bytes_of(capacity: usize) -> usize {
+        capacity * size_of::<Option<Interned>>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_there_for_as_long_as_a_record_names_it() {
+        let [one, other]: [Policy; 2] =
+            ["gcra 1/1m", "gcra 2/1m"].map(|text| text.parse().unwrap());
+        let mut policies = Policies::default();
+        let id = policies.intern(&one);
+        assert_eq!(policies.intern(&"gcra 1/1m".parse().unwrap()), id);
+        assert_ne!(policies.intern(&other), id);
+        assert!(policies.is(id, &one) && !policies.is(id, &other));
+        policies.release(id);
+        assert!(policies.is(id, &one));
+        policies.release(id);
+        assert_eq!(policies.get(id), None);
+        assert_eq!(policies.intern(&other.clone().shadow()), id);
+    }
+}

@@ -1,0 +1,438 @@
+//! What a slot of the table holds: as small as it can be, for a check that misses the cache pays for
+//! each line.
+
+use std::hash::Hasher;
+
+use tidegate_core::Policy;
+use tidegate_core::engine::{Numbers, Record};
+
+use crate::key::Key;
+use crate::policies::{Id, Policies};
+
+/// A key that is looked for.
+pub(crate) trait Wanted: Copy {
+    fn hash_into(self, hasher: &mut impl Hasher);
+
+    /// Whether the slot is of this key, whatever its policy.
+    fn is_key_of(self, slot: &Slot) -> bool;
+
+    /// The slot of this key, whose record is nothing but numbers.
+    fn slot(self, policy: Id, numbers: Numbers) -> Slot;
+
+    /// Bytes on the heap that such a slot takes.
+    fn spilled(self) -> usize;
+}
+
+/// Any key that is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AnyKey<'a> {
+    Short(ShortKey),
+    Long { tenant: &'a [u8], subject: &'a [u8] },
+}
+
+impl<'a> AnyKey<'a> {
+    #[inline]
+    pub(crate) fn new(tenant: &'a [u8], subject: &'a [u8]) -> Self {
+        ShortKey::new(tenant, subject).map_or(Self::Long { tenant, subject }, Self::Short)
+    }
+}
+
+impl Wanted for AnyKey<'_> {
+    fn hash_into(self, hasher: &mut impl Hasher) {
+        match self {
+            Self::Short(key) => key.hash_into(hasher),
+            Self::Long { tenant, subject } => {
+                hasher.write(tenant);
+                hasher.write(subject);
+            }
+        }
+    }
+
+    fn is_key_of(self, slot: &Slot) -> bool {
+        match (self, slot) {
+            (Self::Short(key), _) => key.is_key_of(slot),
+            (Self::Long { .. }, Slot::Short { .. }) => false,
+            (Self::Long { tenant, subject }, _) => slot.see_key(|a, b| a == tenant && b == subject),
+        }
+    }
+
+    fn slot(self, policy: Id, numbers: Numbers) -> Slot {
+        match self {
+            Self::Short(key) => key.slot(policy, numbers),
+            Self::Long { tenant, subject } => {
+                Slot::Long { key: LongKey::new(policy, tenant, subject), numbers }
+            }
+        }
+    }
+
+    fn spilled(self) -> usize {
+        match self {
+            Self::Short(_) => 0,
+            Self::Long { tenant, subject } => LongKey::HEADER + tenant.len() + subject.len(),
+        }
+    }
+}
+
+impl Wanted for ShortKey {
+    #[inline(always)]
+    fn hash_into(self, hasher: &mut impl Hasher) {
+        hasher.write_u128(u128::from(self.low) | u128::from(self.middle) << 64);
+        hasher.write_u64(self.rest);
+    }
+
+    #[inline(always)]
+    fn is_key_of(self, slot: &Slot) -> bool {
+        match slot {
+            Slot::Short { key, .. } => key.key() == self,
+            Slot::Long { .. } => false,
+            Slot::Whole(whole) => whole.has_short_key(self),
+        }
+    }
+
+    #[inline(always)]
+    fn slot(self, policy: Id, numbers: Numbers) -> Slot {
+        Slot::Short { key: KeptKey::new(self), policy, numbers }
+    }
+
+    #[inline(always)]
+    fn spilled(self) -> usize {
+        0
+    }
+}
+
+/// A key and its record.
+pub(crate) enum Slot {
+    /// A short key and a few numbers: all of it lies in the slot.
+    Short { key: KeptKey, policy: Id, numbers: Numbers },
+    /// A long key and a few numbers.
+    Long { key: LongKey, numbers: Numbers },
+    /// A log, or a record that is blocked.
+    Whole(Box<Whole>),
+}
+
+/// A record that is more than a few numbers.
+pub(crate) struct Whole {
+    pub(crate) key: Key,
+    pub(crate) policy: Id,
+    pub(crate) record: Record,
+}
+
+impl Slot {
+    /// The slot of a key whose record is nothing but numbers.
+    pub(crate) fn new(tenant: &[u8], subject: &[u8], policy: Id, numbers: Numbers) -> Self {
+        AnyKey::new(tenant, subject).slot(policy, numbers)
+    }
+
+    /// The policy that wrote the record.
+    #[inline]
+    pub(crate) fn policy(&self) -> Id {
+        match self {
+            Self::Short { policy, .. } => *policy,
+            Self::Long { key, .. } => key.policy(),
+            Self::Whole(whole) => whole.policy,
+        }
+    }
+
+    /// Shows the tenant and the subject.
+    pub(crate) fn see_key<T>(&self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+        match self {
+            Self::Short { key, .. } => key.key().see(see),
+            Self::Long { key, .. } => {
+                let (tenant, subject) = key.parts();
+                see(tenant, subject)
+            }
+            Self::Whole(whole) => see(whole.key.tenant(), whole.key.subject()),
+        }
+    }
+
+    /// Hashes the key, as [`Wanted::hash_into`] did when it was looked for.
+    pub(crate) fn hash_into(&self, hasher: &mut impl Hasher) {
+        match self {
+            Self::Short { key, .. } => key.key().hash_into(hasher),
+            _ => self.see_key(|tenant, subject| AnyKey::new(tenant, subject).hash_into(hasher)),
+        }
+    }
+
+    /// Whether the slot is of a key, and of a policy of this policy's name.
+    #[inline]
+    pub(crate) fn is_of(&self, key: impl Wanted, policy: &Policy, policies: &Policies) -> bool {
+        key.is_key_of(self)
+            && policies.get(self.policy()).is_some_and(|mine| has_name_of(mine, policy))
+    }
+
+    /// The numbers, if there is nothing else.
+    #[inline]
+    pub(crate) fn numbers_mut(&mut self) -> Option<&mut Numbers> {
+        match self {
+            Self::Short { numbers, .. } | Self::Long { numbers, .. } => Some(numbers),
+            Self::Whole(_) => None,
+        }
+    }
+
+    /// The same key with another record.
+    pub(crate) fn with(&self, policy: Id, record: Record) -> Self {
+        self.see_key(|tenant, subject| Self::of(tenant, subject, policy, record))
+    }
+
+    pub(crate) fn of(tenant: &[u8], subject: &[u8], policy: Id, record: Record) -> Self {
+        match Numbers::of(&record) {
+            Some(numbers) => Self::new(tenant, subject, policy, numbers),
+            None => Self::Whole(Box::new(Whole { key: Key::new(tenant, subject), policy, record })),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn recovers_at(&self, policies: &Policies) -> u64 {
+        match self {
+            Self::Short { policy, numbers, .. } => recovers_at(*numbers, policies.get(*policy)),
+            Self::Long { key, numbers } => recovers_at(*numbers, policies.get(key.policy())),
+            Self::Whole(whole) => whole.record.recovers_at(),
+        }
+    }
+
+    /// Bytes on the heap.
+    #[inline]
+    pub(crate) fn spilled(&self) -> usize {
+        match self {
+            Self::Short { .. } => 0,
+            Self::Long { key, .. } => key.heap_bytes(),
+            Self::Whole(whole) => whole.heap_bytes(),
+        }
+    }
+}
+
+impl Whole {
+    /// Bytes on the heap, its own included.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
+    }
+
+    #[inline(never)]
+    fn has_short_key(&self, key: ShortKey) -> bool {
+        ShortKey::new(self.key.tenant(), self.key.subject()) == Some(key)
+    }
+
+    /// The most that such a key takes on the heap, apart from what its record does.
+    pub(crate) fn heap_bytes_of(tenant: &[u8], subject: &[u8]) -> usize {
+        size_of::<Self>() + Key::heap_bytes_of(tenant, subject)
+    }
+}
+
+#[inline]
+fn has_name_of(one: &Policy, other: &Policy) -> bool {
+    one.is_same_object(other) || one.name() == other.name()
+}
+
+#[inline]
+fn recovers_at(numbers: Numbers, policy: Option<&Policy>) -> u64 {
+    policy.map_or(0, |policy| numbers.recovers_at(policy))
+}
+
+/// A key of at most 20 bytes, in words: these compare and hash without a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ShortKey {
+    low: u64,
+    middle: u64,
+    /// Four more bytes, the length, and whether the first byte is the length of a tenant, which
+    /// follows, before the subject.
+    rest: u64,
+}
+
+/// What leaves room for three numbers in 48 bytes.
+const INLINE: usize = 20;
+
+impl ShortKey {
+    #[inline(always)]
+    pub(crate) fn new(tenant: &[u8], subject: &[u8]) -> Option<Self> {
+        match tenant.is_empty() {
+            true if subject.len() <= INLINE => Some(Self::of(words(subject), subject.len(), false)),
+            true => None,
+            false => Self::with_tenant(tenant, subject),
+        }
+    }
+
+    #[inline(never)]
+    fn with_tenant(tenant: &[u8], subject: &[u8]) -> Option<Self> {
+        let (mut bytes, mut len) = ([0; INLINE], 0);
+        for part in [&[low_byte(tenant.len())], tenant, subject] {
+            bytes.get_mut(len..len + part.len())?.copy_from_slice(part);
+            len += part.len();
+        }
+        Some(Self::of(words(&bytes), len, true))
+    }
+
+    #[inline(always)]
+    fn of([low, middle, high]: [u64; 3], len: usize, has_tenant: bool) -> Self {
+        let about = u64::from(low_byte(len)) | u64::from(has_tenant) << 8;
+        Self { low, middle, rest: high | about << 32 }
+    }
+
+    fn see<T>(self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+        let words = [self.low, self.middle, self.rest].map(u64::to_le_bytes);
+        let [.., len, has_tenant, _, _] = words[2];
+        let bytes = words.as_flattened().get(..usize::from(len)).unwrap_or_default();
+        let (tenant, subject) = match bytes.split_first() {
+            Some((&tenant, bytes)) if has_tenant != 0 => split(bytes, usize::from(tenant)),
+            _ => (&[][..], bytes),
+        };
+        see(tenant, subject)
+    }
+}
+
+/// The same within a slot, in bytes, as words would leave no room for a policy.
+///
+/// The `bool` comes last, as the compiler keeps what kind a slot is in values that a `bool` never has,
+/// and at the end of the slot the other kinds have room before it.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct KeptKey {
+    low: [u8; 8],
+    middle: [u8; 8],
+    high: [u8; 4],
+    len: u8,
+    has_tenant: bool,
+}
+
+impl KeptKey {
+    #[inline]
+    fn new(key: ShortKey) -> Self {
+        let [a, b, c, d, len, has_tenant, _, _] = key.rest.to_le_bytes();
+        let (low, middle, high) = (key.low.to_le_bytes(), key.middle.to_le_bytes(), [a, b, c, d]);
+        Self { low, middle, high, len, has_tenant: has_tenant != 0 }
+    }
+
+    #[inline(always)]
+    fn key(&self) -> ShortKey {
+        let about = u64::from(self.len) | u64::from(self.has_tenant) << 8;
+        ShortKey {
+            low: u64::from_le_bytes(self.low),
+            middle: u64::from_le_bytes(self.middle),
+            rest: u64::from(u32::from_le_bytes(self.high)) | about << 32,
+        }
+    }
+}
+
+/// Up to 24 bytes as little-endian words, padded with zeros. Without a loop: the last load overlaps
+/// the one before, and what they share is shifted out.
+#[inline(always)]
+fn words(bytes: &[u8]) -> [u64; 3] {
+    let last = |missing: usize| {
+        let last = bytes.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
+        u32::try_from(8 * missing).ok().and_then(|bits| last.checked_shr(bits)).unwrap_or(0)
+    };
+    let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+    match bytes.len() {
+        0..8 => [few(bytes), 0, 0],
+        len @ 8..16 => [first(bytes), last(16 - len), 0],
+        len => [first(bytes), bytes.get(8..).map_or(0, first), last(24_usize.saturating_sub(len))],
+    }
+}
+
+/// The same of less than 8 bytes.
+fn few(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+/// Of a length that is known to be small.
+#[inline]
+fn low_byte(len: usize) -> u8 {
+    len.to_le_bytes()[0]
+}
+
+/// A key on the heap, in two words: the policy's id and the tenant's length lie before its bytes.
+pub(crate) struct LongKey(Box<[u8]>);
+
+impl LongKey {
+    /// Bytes of the id and of the length.
+    const HEADER: usize = 2 + 4;
+
+    fn new(policy: Id, tenant: &[u8], subject: &[u8]) -> Self {
+        // A call is checked to have tenants of at most 1 MiB before it gets here.
+        let tenant_len = u32::try_from(tenant.len()).unwrap_or(u32::MAX);
+        let parts = [&policy.to_bytes()[..], &tenant_len.to_le_bytes(), tenant, subject];
+        Self(parts.concat().into())
+    }
+
+    fn policy(&self) -> Id {
+        self.0.first_chunk().map_or_else(Id::default, |bytes| Id::from_bytes(*bytes))
+    }
+
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let Some((header, bytes)) = self.0.split_first_chunk::<{ Self::HEADER }>() else {
+            return (&[], &[]);
+        };
+        let [_, _, tenant @ ..] = *header;
+        split(bytes, usize::try_from(u32::from_le_bytes(tenant)).unwrap_or(0))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[inline]
+fn split(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
+    bytes.split_at_checked(at).unwrap_or((&[], bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_takes_48_bytes() {
+        assert_eq!(size_of::<Option<Slot>>(), 48);
+    }
+
+    #[test]
+    fn keys_are_equal_only_if_both_parts_are() {
+        let cases: [(&[u8], &[u8]); 9] = [
+            (b"", b""),
+            (b"", b"ab"),
+            (b"a", b"b"),
+            (b"ab", b""),
+            (b"", b"ab\0"),
+            (b"", b"\x01ab"),
+            (b"", &[b'x'; 20]),
+            (b"", &[b'x'; 21]),
+            (b"x", &[b'x'; 20]),
+        ];
+        let policy: Policy = "gcra 1/1m".parse().unwrap();
+        let mut policies = Policies::default();
+        let id = policies.intern(&policy);
+        for (i, a) in cases.iter().enumerate() {
+            let slot = Slot::new(a.0, a.1, id, Numbers::NONE);
+            slot.see_key(|tenant, subject| assert_eq!((tenant, subject), *a));
+            assert_eq!(slot.policy(), id);
+            assert_eq!(slot.spilled(), AnyKey::new(a.0, a.1).spilled());
+            for (j, b) in cases.iter().enumerate() {
+                let key = AnyKey::new(b.0, b.1);
+                assert_eq!(slot.is_of(key, &policy, &policies), i == j, "{a:?} and {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_key_keeps_every_byte() {
+        for len in 0..=INLINE {
+            let subject: Vec<u8> = (1..=INLINE as u8).take(len).collect();
+            let key = ShortKey::new(b"", &subject).unwrap();
+            key.see(|tenant, seen| assert_eq!((tenant, seen), (&b""[..], &subject[..])));
+            for tenant in 1..(INLINE - len).max(1) {
+                let tenant = vec![9; tenant];
+                let key = ShortKey::new(&tenant, &subject).unwrap();
+                key.see(|seen, rest| assert_eq!((seen, rest), (&tenant[..], &subject[..])));
+            }
+        }
+        assert_eq!(ShortKey::new(b"", &[0; INLINE + 1]), None);
+        assert_eq!(ShortKey::new(&[0; INLINE], b""), None);
+    }
+
+    #[test]
+    fn only_long_keys_take_heap() {
+        for (tenant, len, heap) in [(0, 20, 0), (0, 21, 27), (4, 15, 0), (4, 16, 26), (20, 0, 26)] {
+            let (tenant, subject) = (vec![7; tenant], vec![7; len]);
+            assert_eq!(AnyKey::new(&tenant, &subject).spilled(), heap);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Records that are a few numbers, and the shortest way to decide on one.
+//!
+//! A store that keeps millions of records wants them small, and most checks are one charge to a state
+//! that the same policy wrote. Everything else is for [`decide`](super::decide).
+
+use super::{Record, State};
+use crate::algorithm::Level;
+use crate::algorithm::fixed_window::{self, FixedWindow, Start};
+use crate::algorithm::interval_bucket::{self, IntervalBucket};
+use crate::algorithm::sliding_counter::{self, SlidingCounter};
+use crate::algorithm::token_bucket::{self, TokenBucket};
+use crate::policy::Rule;
+use crate::time::Wait;
+use crate::{Charge, Outcome, Policy, Verdict};
+
+/// What a record says beside its policy, in three words. Logs and blocks do not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Numbers([u64; 3]);
+
+impl Numbers {
+    /// Nothing is taken.
+    pub const NONE: Self = Self([0; 3]);
+
+    /// The numbers of a record, unless it is blocked or keeps a log.
+    #[must_use]
+    pub fn of(record: &Record) -> Option<Self> {
+        if record.blocked_until > 0 {
+            return None;
+        }
+        match record.state {
+            None => Some(Self::NONE),
+            Some(State::FixedWindow(state)) => Some(FixedWindow::pack(state)),
+            Some(State::SlidingCounter(state)) => Some(SlidingCounter::pack(state)),
+            Some(State::TokenBucket(state)) => Some(TokenBucket::pack(state)),
+            Some(State::IntervalBucket(state)) => Some(IntervalBucket::pack(state)),
+            Some(State::SlidingLog(_)) => None,
+        }
+    }
+
+    /// The record that these are the numbers of. `policy` is the one that wrote them.
+    #[must_use]
+    pub fn record(self, policy: &Policy) -> Record {
+        let state = match policy.rule() {
+            _ if self == Self::NONE => None,
+            Rule::FixedWindow(_) => Some(State::FixedWindow(FixedWindow::unpack(self))),
+            Rule::SlidingCounter(_) => Some(State::SlidingCounter(SlidingCounter::unpack(self))),
+            Rule::TokenBucket(_) => Some(State::TokenBucket(TokenBucket::unpack(self))),
+            Rule::IntervalBucket(_) => Some(State::IntervalBucket(IntervalBucket::unpack(self))),
+            Rule::SlidingLog(_) => None,
+        };
+        Record { policy: policy.clone(), state, blocked_until: 0 }
+    }
+
+    /// As [`Record::recovers_at`]. `policy` is the one that wrote the numbers.
+    #[must_use]
+    #[inline]
+    pub fn recovers_at(self, policy: &Policy) -> u64 {
+        match policy.rule() {
+            Rule::FixedWindow(rule) => rule.recovers_at(FixedWindow::unpack(self)),
+            Rule::SlidingCounter(rule) => rule.recovers_at(SlidingCounter::unpack(self)),
+            Rule::TokenBucket(rule) => rule.recovers_at(TokenBucket::unpack(self)),
+            Rule::IntervalBucket(rule) => rule.recovers_at(IntervalBucket::unpack(self)),
+            Rule::SlidingLog(_) => 0,
+        }
+    }
+
+    /// Decides on one charge at `now`, and takes it if it is admitted. The numbers were written by
+    /// the charge's policy, or are none.
+    ///
+    /// `None`, and nothing has changed, where this takes more than numbers: a log, or the block that
+    /// follows on a refusal.
+    #[inline(always)]
+    pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<Taken> {
+        match charge.policy.rule() {
+            Rule::TokenBucket(rule) => self.acquire_by(rule, charge, now),
+            Rule::SlidingCounter(rule) => self.acquire_by(rule, charge, now),
+            Rule::FixedWindow(rule) => self.acquire_by(rule, charge, now),
+            Rule::IntervalBucket(rule) => self.acquire_by(rule, charge, now),
+            Rule::SlidingLog(_) => None,
+        }
+    }
+
+    #[inline(always)]
+    fn acquire_by<A: FewNumbers>(
+        &mut self,
+        rule: &A,
+        charge: &Charge<'_>,
+        now: u64,
+    ) -> Option<Taken> {
+        let mut state = A::unpack(*self);
+        let wait = rule.wait(Some(state), charge.cost, now);
+        if wait.is_now() && charge.cost > 0 {
+            state = rule.take(state, charge, now)?;
+            *self = A::pack(state);
+        }
+        Taken::unless_it_shuts_out(charge, wait, rule.level(Some(state), now))
+    }
+}
+
+impl Record {
+    /// Decides on one charge at `now`, and takes it if it is admitted, as [`Numbers::acquire`] does:
+    /// for logs.
+    ///
+    /// `None`, and nothing has changed, where this is not a log of the charge's policy, or is
+    /// blocked, or would have to be.
+    #[inline]
+    pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<Taken> {
+        let Rule::SlidingLog(rule) = charge.policy.rule() else { return None };
+        let Some(State::SlidingLog(state)) = &mut self.state else { return None };
+        if self.blocked_until > 0 || !self.policy.is_same_object(charge.policy) {
+            return None;
+        }
+        let wait = rule.wait(Some(&**state), charge.cost, now);
+        if wait.is_now() && charge.cost > 0 {
+            rule.take(state, charge.cost, now);
+        }
+        Taken::unless_it_shuts_out(charge, wait, rule.level(Some(&**state), now))
+    }
+}
+
+/// What became of a charge to a subject that is not shut out: all that a verdict is made of, in
+/// three words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    wait: Wait,
+    level: Level,
+}
+
+impl Taken {
+    /// `None` if the policy now shuts the subject out.
+    #[inline(always)]
+    fn unless_it_shuts_out(charge: &Charge<'_>, wait: Wait, level: Level) -> Option<Self> {
+        let shuts_out = charge.policy.block_micros() > 0 && wait != Wait::NEVER && charge.cost > 0;
+        (wait.is_now() || !shuts_out).then_some(Self { wait, level })
+    }
+
+    /// What `policy`, the charge's, says to it.
+    #[must_use]
+    #[inline(always)]
+    pub fn verdict(self, policy: &Policy, now: u64) -> Verdict {
+        let outcome = if self.wait.is_now() { Outcome::Allowed } else { Outcome::Denied };
+        let reset = self.level.recovers_at.saturating_sub(now);
+        Verdict::new(outcome, policy.limit(), self.level.remaining, self.wait, reset)
+            .in_shadow(policy.is_shadow())
+    }
+}
+
+/// An algorithm whose state is at most three numbers, not all of them 0 unless nothing is taken: then
+/// it decides as without a state.
+trait FewNumbers {
+    type State: Copy;
+
+    fn pack(state: Self::State) -> Numbers;
+    fn unpack(numbers: Numbers) -> Self::State;
+    fn wait(&self, state: Option<Self::State>, cost: u64, now: u64) -> Wait;
+    fn level(&self, state: Option<Self::State>, now: u64) -> Level;
+    fn take(&self, state: Self::State, charge: &Charge<'_>, now: u64) -> Option<Self::State>;
+}
+
+macro_rules! few_numbers {
+    ($rule:ident, $module:ident, [$a:ident, $b:ident $(, $c:ident)?], $take:expr) => {
+        impl FewNumbers for $rule {
+            type State = $module::State;
+
+            #[inline(always)]
+            fn pack(state: Self::State) -> Numbers {
+                Numbers([state.$a, state.$b, few_numbers!(@third state $($c)?)])
+            }
+
+            #[inline(always)]
+            fn unpack(Numbers(numbers): Numbers) -> Self::State {
+                let [$a, $b, _third] = numbers;
+                $module::State { $a, $b, $($c: _third)? }
+            }
+
+            #[inline(always)]
+            fn wait(&self, state: Option<Self::State>, cost: u64, now: u64) -> Wait {
+                $rule::wait(self, state, cost, now)
+            }
+
+            #[inline(always)]
+            fn level(&self, state: Option<Self::State>, now: u64) -> Level {
+                $rule::level(self, state, now)
+            }
+
+            #[inline(always)]
+            fn take(
+                &self,
+                state: Self::State,
+                charge: &Charge<'_>,
+                now: u64,
+            ) -> Option<Self::State> {
+                $take(self, Some(state), charge, now)
+            }
+        }
+    };
+    (@third $state:ident) => { 0 };
+    (@third $state:ident $c:ident) => { $state.$c };
+}
+
+few_numbers!(
+    TokenBucket,
+    token_bucket,
+    [time, debt],
+    |rule: &Self, state, charge: &Charge<'_>, now| { rule.take(state, charge.cost, now) }
+);
+few_numbers!(
+    IntervalBucket,
+    interval_bucket,
+    [anchor, debt],
+    |rule: &Self, state, charge: &Charge<'_>, now| rule.take(state, charge.cost, now)
+);
+few_numbers!(
+    SlidingCounter,
+    sliding_counter,
+    [ends, previous, current],
+    |rule: &Self, state, charge: &Charge<'_>, now| Some(rule.take(state, charge.cost, now))
+);
+few_numbers!(
+    FixedWindow,
+    fixed_window,
+    [ends, count],
+    |rule: &Self, state, charge: &Charge<'_>, now| {
+        let phase = if rule.start == Start::Phased { charge.phase() } else { 0 };
+        Some(rule.take(state, charge.cost, now, phase))
+    }
+);

@@ -1,0 +1,101 @@
+//! The shortest way decides as the whole way does.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use proptest::prelude::*;
+use tidegate_core::engine::{self, Numbers, Record, Records};
+use tidegate_core::{Call, Charge, Decision, Error, Operation, Policy, Timestamp};
+
+/// The record of one key.
+#[derive(Debug, Clone, Default)]
+struct One(Option<Record>, Option<Policy>);
+
+impl Records for One {
+    fn get(&mut self, _: usize) -> Option<&Record> {
+        self.0.as_ref()
+    }
+
+    fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn update(&mut self, _: usize, change: impl FnOnce(&mut Record)) {
+        let policy = self.1.clone().unwrap();
+        change(self.0.get_or_insert_with(|| Record::new(&policy)));
+    }
+
+    fn remove(&mut self, _: usize) {
+        self.0 = None;
+    }
+}
+
+const POLICIES: [&str; 12] = [
+    "fixed-window 5/10s",
+    "fixed-window 5/10s anchored",
+    "fixed-window 5/10s phased",
+    "sliding-counter 5/10s",
+    "sliding-counter 7/1d",
+    "token-bucket 3/10s burst 5",
+    "token-bucket 3/1d burst 1000",
+    "token-bucket 3/10s burst 5 by-interval",
+    "gcra 3/10s burst 5 shadow",
+    "gcra 3/10s burst 5 block 4s",
+    "sliding-log 5/10s",
+    "sliding-log 5/10s grain 1s block 4s",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn the_shortest_way_decides_as_the_whole_way_does(
+        policy in prop::sample::select(&POLICIES[..]),
+        start in prop::sample::select(vec![0, 1_790_000_000_000_000_u64]),
+        steps in prop::collection::vec((-1_000_000..6_000_000_i64, 0..7_u64, 0..20_u8), 1..60),
+    ) {
+        let policy: Policy = policy.parse().unwrap();
+        let mut one = One(None, Some(policy.clone()));
+        let mut now = start;
+        for (step, cost, what) in steps {
+            now = now.saturating_add_signed(step);
+            let charge = [Charge::new(&policy, "alice").cost(cost)];
+            let operation = match what {
+                0 => Operation::Refund,
+                1 => Operation::Reset,
+                _ => Operation::Acquire,
+            };
+            let before = one.clone();
+            let call = Call::new(operation, &charge);
+            let decision = engine::decide(&call, Timestamp::from_micros(now), &mut one).unwrap();
+            if operation != Operation::Acquire {
+                continue;
+            }
+            let numbers = before.0.as_ref().map_or(Some(Numbers::NONE), Numbers::of);
+            if let Some(mut numbers) = numbers {
+                match numbers.acquire(&charge[0], now) {
+                    Some(shortly) => {
+                        prop_assert_eq!(Decision::one(shortly.verdict(&policy, now)), decision);
+                        let after = one.0.as_ref().map_or(Some(Numbers::NONE), Numbers::of);
+                        prop_assert_eq!(Some(numbers), after);
+                        let record = numbers.record(&policy);
+                        prop_assert_eq!(numbers.recovers_at(&policy), record.recovers_at());
+                        prop_assert_eq!(Numbers::of(&record), Some(numbers));
+                        if let Some(whole) = &one.0 {
+                            prop_assert_eq!(&record, whole);
+                        }
+                    }
+                    // Only what writes more than numbers may take the whole way.
+                    None => prop_assert!(one.0.as_ref().and_then(Numbers::of).is_none()),
+                }
+                // So a store that keeps bounds on these times need not be told.
+                let recovered_at = before.0.map_or(0, |record| record.recovers_at());
+                prop_assert!(numbers.recovers_at(&policy) >= recovered_at);
+            } else if let Some(mut record) = before.0
+                && let Some(shortly) = record.acquire_log(&charge[0], now)
+            {
+                prop_assert_eq!(Decision::one(shortly.verdict(&policy, now)), decision);
+                prop_assert_eq!(Some(&record), one.0.as_ref());
+            }
+        }
+    }
+}
