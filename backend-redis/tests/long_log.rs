@@ -147,7 +147,7 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     let list = policy("list: sliding-log 1000/1ms");
     let string = policy("string: sliding-log 128/1ms");
     for (log, records) in
-        [(&list, 1), (&list, 15), (&list, 29), (&list, 200), (&string, 1), (&string, 60)]
+        [(&list, 1), (&list, 15), (&list, 29), (&list, 197), (&string, 1), (&string, 60)]
     {
         for (newer, cost) in [0, 1, 13, 14, 15, 28, 59, 126, 127, 128]
             .into_iter()
@@ -174,6 +174,40 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
                     both(Call::new(Operation::Peek, &charges), &subject).await;
                 }
             }
+        }
+    }
+}
+
+/// Running totals wrap around at 2^53 in a script: here after every sixteenth take.
+#[tokio::test]
+async fn what_is_undone_where_totals_wrap_is_undone_as_in_the_core() {
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let log = policy("p: sliding-log 4503599627370496/1ms grain 100us");
+    let both = async |call: Call<'_>, what: &str| {
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
+    };
+    // Of 16 takes the total is 0 again; what is undone is that, or what was taken before or after.
+    for (takes, newer) in [(15, 0), (16, 0), (16, 1), (17, 0), (17, 1), (18, 3), (34, 2)] {
+        let subject = format!("{takes} {newer}");
+        let take = [Charge::new(&log, &subject).cost(1 << 49)];
+        let part = [take[0].cost(1 << 47)];
+        for _ in 0..takes {
+            now += 200;
+            clock.set(Timestamp::from_micros(now));
+            both(Call::acquire(&take), &subject).await;
+        }
+        let at = Timestamp::from_micros(now - newer * 200);
+        for charges in [&part, &take] {
+            both(Call::new(Operation::Undo { at }, charges), &subject).await;
+            both(Call::acquire(&part), &subject).await;
+        }
+        for _ in 0..12 {
+            now += 100;
+            clock.set(Timestamp::from_micros(now));
+            both(Call::new(Operation::Peek, &take), &subject).await;
         }
     }
 }
