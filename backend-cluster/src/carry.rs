@@ -28,7 +28,7 @@ enum Leg<'a> {
     /// Nobody knows where.
     Nowhere(Vec<Errand<'a>>),
     /// Resting.
-    Rest(Errand<'a>),
+    Rest(Box<Errand<'a>>),
 }
 
 /// What comes of a leg.
@@ -57,7 +57,7 @@ impl Inner {
         let mut nowhere = vec![];
         for errand in errands {
             if !errand.rest.is_zero() {
-                legs.push(Leg::Rest(errand));
+                legs.push(Leg::Rest(Box::new(errand)));
                 continue;
             }
             let node = match &errand.target {
@@ -88,7 +88,7 @@ impl Inner {
         match leg {
             Leg::Rest(mut errand) => {
                 sleep(std::mem::take(&mut errand.rest)).await;
-                landed.onward.push(errand);
+                landed.onward.push(*errand);
             }
             Leg::Nowhere(errands) => self.look(errands, &mut landed).await,
             Leg::To(node, mut errands) => {

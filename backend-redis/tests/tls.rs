@@ -5,55 +5,16 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
+mod certificates;
 mod common;
 
-use std::process::Command;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tidegate_redis::{Call, Charge, Error, ErrorKind, RedisStore, RedisStoreBuilder, Store};
-use tidegate_testkit::servers::{Redis, RedisBuilder, Sentinel, eventually};
+use tidegate_testkit::servers::{Sentinel, eventually};
 
+use certificates::Certificates;
 use common::policy;
-
-/// A root, and a certificate for this machine that it has signed.
-struct Certificates(TempDir);
-
-impl Certificates {
-    fn new() -> Self {
-        let made = Self(tempfile::tempdir().unwrap());
-        let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n";
-        std::fs::write(made.path("names"), names).unwrap();
-        let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-        made.openssl(&format!(
-            "req -x509 {new_key} -days 2 -subj /CN=root -keyout root.key -out root"
-        ));
-        made.openssl(&format!("req {new_key} -subj /CN=localhost -keyout key -out request"));
-        made.openssl(
-            "x509 -req -in request -CA root -CAkey root.key -CAcreateserial -days 2 -extfile names \
-             -out certificate",
-        );
-        made
-    }
-
-    fn openssl(&self, arguments: &str) {
-        let run = Command::new("openssl").args(arguments.split(' ')).current_dir(&self.0).output();
-        let run = run.unwrap();
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn server(&self) -> RedisBuilder {
-        Redis::builder().tls(self.path("certificate"), self.path("key"), self.path("root"))
-    }
-
-    fn root(&self) -> Vec<u8> {
-        std::fs::read(self.path("root")).unwrap()
-    }
-}
 
 async fn acquire(store: &RedisStore) -> Result<bool, Error> {
     let policy = policy("p: gcra 500/1h");

@@ -88,7 +88,7 @@ async fn keys_on_their_way_are_waited_for_a_little() {
     let error = acquire(&store, LOW).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     assert!(error.kind().is_surely_not_charged());
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(3));
     assert_eq!(low.calls(), 4 + 9);
 }
 
@@ -120,15 +120,17 @@ async fn what_was_lost_is_never_sent_again() {
 async fn a_silent_node_holds_up_nobody_elses_calls() {
     let (low, _high, store) = two_nodes().await;
     low.says([Say::Nothing]);
-    let (silent, others) = tokio::join!(acquire(&store, LOW), async {
-        let start = Instant::now();
-        for _ in 0..50 {
+    let mut silent = std::pin::pin!(acquire(&store, LOW));
+    let others = async {
+        for _ in 0..10 {
             assert!(acquire(&store, HIGH).await.unwrap().is_allowed());
         }
-        start.elapsed()
-    });
-    assert_eq!(silent.unwrap_err().kind(), ErrorKind::Timeout);
-    assert!(others < Duration::from_millis(200), "{others:?}");
+    };
+    tokio::select! {
+        answer = &mut silent => panic!("the others are held up: {answer:?}"),
+        () = others => {}
+    }
+    assert_eq!(silent.await.unwrap_err().kind(), ErrorKind::Timeout);
 }
 
 #[tokio::test]
