@@ -120,9 +120,10 @@ impl<'a> Errand<'a> {
         &self.request
     }
 
-    /// Whether any of the calls may write what must not be lost.
+    /// Whether any of the calls may write what must not be lost. A lost undo lets nothing more pass.
     pub(crate) fn writes(&self) -> bool {
-        self.calls.iter().any(|(_, call)| !matches!(call.operation, Operation::Peek))
+        let no_loss = |operation| matches!(operation, Operation::Peek | Operation::Undo { .. });
+        self.calls.iter().any(|(_, call)| !no_loss(call.operation))
     }
 
     /// The command to send; `is_brought` tells whether one before it brings the script along.

@@ -11,10 +11,14 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use scene::{
-    Event, Load, SOON, acquire, count_of, is_of_a_change, store, taken, tenant_at, tenants_at, wide,
+    Event, Load, SOON, acquire, builder, count_of, is_of_a_change, store, taken, tenant_at,
+    tenants_at, wide,
 };
 use tidegate_cluster::{Call, Charge, ClusterStore, ErrorKind, Store};
 use tidegate_testkit::servers::{Cluster, Data, Redis, eventually};
+
+/// After how long a call to the node in question is given up.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn b22_an_unknown_script_is_cured_on_its_node_while_another_is_dead() {
@@ -41,14 +45,16 @@ async fn b22_an_unknown_script_is_cured_on_its_node_while_another_is_dead() {
 /// 16 callers at two nodes, and 4 at the third; then something happens to the third. Returns what the
 /// 16 see from then on, while the 4 go on.
 async fn others_while(cluster: &Cluster, happens: impl AsyncFnOnce()) -> Vec<Event> {
-    let store = store(cluster);
+    // So long that the machine may be busy, and no longer than a test may take.
+    let builder = builder(cluster).connect_timeout(TIMEOUT).response_timeout(TIMEOUT);
+    let store = builder.build().unwrap();
     let of = |tenants: Vec<String>| tenants.into_iter().map(|tenant| (wide(), tenant)).collect();
     let sick = Load::start(&store, of(tenants_at(cluster, 0, 2).await), 4).await;
     let well = [tenants_at(cluster, 1, 8).await, tenants_at(cluster, 2, 8).await].concat();
     let well = Load::start(&store, of(well), 16).await;
     let from = Instant::now();
     happens().await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::sleep(2 * TIMEOUT).await;
     let sick = sick.stop().await;
     let failures: Vec<_> = sick.iter().filter_map(Event::error).collect();
     assert!(!failures.is_empty() && failures.iter().all(|(kind, _)| is_of_a_change(*kind)));
@@ -68,8 +74,7 @@ fn assert_undisturbed(events: &[Event]) {
         within(99),
         within(100)
     );
-    // Half of the time after which a call to the node in question is given up.
-    assert!(within(99) < Duration::from_millis(250), "{:?}", within(99));
+    assert!(within(99) < TIMEOUT / 4, "{:?}", within(99));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -33,7 +33,7 @@ pub(crate) fn wide() -> Policy {
 /// A store that waits long enough for a busy machine, and not much longer.
 pub(crate) fn builder(cluster: &Cluster) -> ClusterStoreBuilder {
     let builder = ClusterStore::builder().urls(cluster.urls());
-    builder.connect_timeout(Duration::from_millis(500)).response_timeout(Duration::from_millis(500))
+    builder.connect_timeout(Duration::from_millis(500)).response_timeout(Duration::from_secs(1))
 }
 
 pub(crate) fn store(cluster: &Cluster) -> ClusterStore {

@@ -1,8 +1,10 @@
 //! How a server is set up.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use tempfile::TempDir;
 
 use super::{Access, Redis};
 use crate::servers::binary::Binary;
@@ -26,6 +28,7 @@ pub struct RedisBuilder {
     access: Access,
     tls: Option<Tls>,
     lines: Vec<(String, String)>,
+    home: Option<PathBuf>,
 }
 
 /// The files of a server's certificate.
@@ -86,6 +89,19 @@ impl RedisBuilder {
     pub(in crate::servers) fn into_sentinel(self) -> Self {
         let access = Access { password: None, ..self.access };
         Self { binary: self.binary, sentinel: true, access, tls: self.tls, ..Self::default() }
+    }
+
+    /// Has its directory made in this one, instead of where temporary files go.
+    pub(in crate::servers) fn home(mut self, home: Option<PathBuf>) -> Self {
+        self.home = home;
+        self
+    }
+
+    /// Makes the directory of a server.
+    pub(super) fn make_dir(&self) -> io::Result<TempDir> {
+        let mut builder = tempfile::Builder::new();
+        let builder = builder.prefix("tidegate-");
+        self.home.as_ref().map_or_else(|| builder.tempdir(), |home| builder.tempdir_in(home))
     }
 
     pub(in crate::servers) fn binary_asked_for(&self) -> Option<&Path> {

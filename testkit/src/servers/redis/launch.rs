@@ -52,7 +52,7 @@ impl Redis {
         builder: &RedisBuilder,
         binary: &Binary,
     ) -> Result<Self, Error> {
-        let dir = tempfile::Builder::new().prefix("tidegate-").tempdir();
+        let dir = builder.make_dir();
         let dir = dir.map_err(|error| Error::io("cannot make a directory for a server", error))?;
         let port = builder.fixed_port().map_or_else(free_port, Ok)?;
         builder.write(dir.path(), port, &binary.version)?;
