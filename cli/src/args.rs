@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use tidegate::plan::memory::Names;
+use tidegate::plan::{Wanted, units};
 use tidegate::replay::Place;
 use tidegate::suggest::Share;
 use tidegate::trace::{By, Cost, Format, Order, TimeUnit};
@@ -25,6 +27,8 @@ pub(crate) enum Command {
     /// Make up an access log of a day at a small shop: visitors, crawlers, and three kinds of
     /// trouble.
     Sample(Sample),
+    /// Work out what so many subjects take in Redis: memory, nodes, CPU, with the arithmetic.
+    Plan(Plan),
 }
 
 /// Reads access logs (common, combined), JSON lines, CSV and TSV, plain or packed with gzip or zstd.
@@ -121,6 +125,96 @@ pub(crate) struct Sample {
     pub(crate) lines: u64,
 }
 
+/// The figures are measured ones: docs/scale.md says on what, and how far they hold.
+#[derive(Debug, Args)]
+#[command(after_long_help = PLANS)]
+pub(crate) struct Plan {
+    /// Subjects that have a state at one time: those with a request within as long as a key lives,
+    /// which is told for each policy.
+    #[arg(long, value_name = "COUNT", value_parser = subjects)]
+    subjects: u64,
+
+    /// A policy that each request is charged to; any number of times.
+    #[arg(short, long, required = true, value_name = "POLICY", value_parser = policy)]
+    policy: Vec<Policy>,
+
+    /// Requests, of all subjects together: `500k/s`, `20M/m`, `100/h`.
+    #[arg(long, value_name = "COUNT/UNIT", value_parser = units::rate_per_hour)]
+    rate: u64,
+
+    /// The memory of a node.
+    #[arg(long, value_name = "BYTES", default_value = "16GiB", value_parser = node_memory)]
+    node_memory: u64,
+
+    /// Requests per second that a node decides on at most, if you have measured it.
+    #[arg(long, value_name = "COUNT", value_parser = node_decisions)]
+    node_decisions: Option<u64>,
+
+    /// Replicas of each primary.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=9))]
+    replicas: u8,
+
+    /// The length of a subject.
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    subject_bytes: u32,
+
+    /// The length of a tenant; 0 for none.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    tenant_bytes: u32,
+
+    /// The prefix of the keys.
+    #[arg(long, default_value = "tidegate")]
+    prefix: String,
+
+    /// Records in the log of a subject, for sliding logs; else full ones are planned for.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    log_records: Option<u64>,
+}
+
+impl Plan {
+    /// What is to be planned for.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let len = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Wanted {
+            policies: self.policy.clone(),
+            subjects: self.subjects,
+            rate_per_hour: self.rate,
+            node_memory: self.node_memory,
+            node_decisions: self.node_decisions,
+            replicas: self.replicas.into(),
+            names: Names {
+                prefix: self.prefix.clone(),
+                tenant_bytes: len(self.tenant_bytes),
+                subject_bytes: len(self.subject_bytes),
+            },
+            log_records: self.log_records,
+        }
+    }
+}
+
+fn subjects(text: &str) -> Result<u64, String> {
+    at_least(units::count(text)?, 1, "subjects; there is at least 1")
+}
+
+fn node_memory(text: &str) -> Result<u64, String> {
+    at_least(units::bytes(text)?, 64 << 20, "bytes are too few for a Redis; at least 64MiB")
+}
+
+fn node_decisions(text: &str) -> Result<u64, String> {
+    at_least(units::count(text)?, 1, "decisions a second; a node makes at least 1")
+}
+
+fn at_least(number: u64, least: u64, or_else: &str) -> Result<u64, String> {
+    if number < least { Err(format!("{number} {or_else}")) } else { Ok(number) }
+}
+
+const PLANS: &str = "\
+Examples:
+  tidegate plan --subjects 100M --policy 'api: token-bucket 10/1s burst 20' --rate 500k/s
+  tidegate plan --subjects 1B --rate 2M/s --node-memory 64GiB --replicas 2 --tenant-bytes 8 \
+--policy 'second: token-bucket 10/1s' --policy 'day: sliding-counter 10000/1d'
+  tidegate plan --subjects 5M --rate 20k/s --policy 'login: sliding-log 100/1h' --log-records 4";
+
 const POLICIES: &str = "\
 Policies:
   fixed-window 100/1m [anchored | phased]
@@ -129,7 +223,8 @@ Policies:
   token-bucket 10/1s [burst 100] [by-interval]
   gcra 10/1s [burst 100]
 Each may have a name in front (`login: sliding-log 5/15m`) and `block 15m` behind, which shuts a \
-subject out for that long after a refusal. Spans are written 250ms, 90s, 1m, 1h30m, 7d.";
+subject out for that long after a refusal; `shards 8` [by-subject | whole] spreads it over as many \
+slots of a cluster. Spans are written 250ms, 90s, 1m, 1h30m, 7d.";
 
 /// The one-line message of an error does not say where in the text it is; this does.
 fn policy(text: &str) -> Result<Policy, String> {

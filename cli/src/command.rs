@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args;
+use tidegate::plan::{self, Plan};
 use tidegate::replay::{Replay, Suggest};
 use tidegate::report::{self, Report, Source};
 use tidegate::sample;
@@ -136,6 +137,14 @@ pub(crate) fn sample(args: &args::Sample) -> Result<(), Failure> {
     sample::write(&options, &mut out)
         .and_then(|()| out.flush())
         .map_err(|error| Failure::writing("the sample", &error))
+}
+
+pub(crate) fn plan(args: &args::Plan) -> Result<(), Failure> {
+    let plan = Plan::new(args.wanted());
+    let mut out = BufWriter::new(io::stdout().lock());
+    plan::write(&plan, &mut out)
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::writing("the plan", &error))
 }
 
 fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {

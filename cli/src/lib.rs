@@ -1,5 +1,6 @@
-//! Replays real traffic against rate-limit policies.
+//! Replays real traffic against rate-limit policies, and plans what they take.
 
+pub mod plan;
 pub mod replay;
 pub mod report;
 pub mod sample;

@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let result = match args::Cli::parse().command {
         args::Command::Replay(replay) => command::replay(&replay),
         args::Command::Sample(sample) => command::sample(&sample),
+        args::Command::Plan(plan) => command::plan(&plan),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 pub use error::PolicyError;
 pub use rule::{Rule, Shape};
-pub(crate) use shards::By;
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
 pub use spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
@@ -99,7 +98,7 @@ impl Policy {
     /// split over [shards](Self::sharded).
     pub fn block_for(mut self, span: Duration) -> Result<Self, PolicyError> {
         let micros = span::check("block", span)?;
-        if self.shards().is_some_and(|shards| shards.by != By::Whole) {
+        if self.shards().is_some_and(Shards::split) {
             return Err(shards::block_excludes_shards());
         }
         self.change(&|inner| inner.block_for = micros);

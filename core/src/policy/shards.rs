@@ -17,12 +17,12 @@ pub const MAX_SHARDS: u32 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shards {
     count: u32,
-    pub(crate) by: By,
+    by: By,
 }
 
 /// Who goes to which shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum By {
+enum By {
     /// Any request to any.
     Any,
     /// A subject to its own; the limit is the tenant's, and split.
@@ -58,6 +58,12 @@ impl Shards {
     #[must_use]
     pub fn count(self) -> u32 {
         self.count
+    }
+
+    /// Whether a limit is split over them, and not whole in each.
+    #[must_use]
+    pub fn split(self) -> bool {
+        self.by != By::Whole
     }
 }
 
@@ -165,13 +171,13 @@ impl Policy {
     }
 
     fn split(mut self, shards: Shards) -> Result<Self, PolicyError> {
-        let Shards { count, by } = shards;
+        let count = shards.count;
         if count == 0 || count > MAX_SHARDS {
             return Err(PolicyError::new(format!(
                 "{count} shards; a policy has 1 to {MAX_SHARDS} of them"
             )));
         }
-        if by != By::Whole && self.blocks_for().is_some() {
+        if shards.split() && self.blocks_for().is_some() {
             return Err(block_excludes_shards());
         }
         let shares = match count {

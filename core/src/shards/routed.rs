@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use super::choice::{Among, Choice};
 use super::no_answer;
 use super::turns::Turns;
-use crate::policy::By;
 use crate::{Call, Charge, Charges, Decision, Error, Operation, Outcome, Policy, Verdict};
 
 type List<T> = SmallVec<[T; 4]>;
@@ -131,7 +130,7 @@ impl<'a> Routed<'a> {
     fn everywhere(&self) -> Vec<Part<'a>> {
         let mut parts = vec![];
         for (place, charge) in self.call.charges.iter().enumerate() {
-            let split = charge.policy.shards().filter(|shards| shards.by != By::Whole);
+            let split = charge.policy.shards().filter(|shards| shards.split());
             let shares = split.map_or(&[][..], |_| charge.policy.shares());
             let everywhere = shares.iter().map(|share| to(share, charge));
             let here = shares.is_empty().then(|| self.to_share(charge, |choice| choice.first));

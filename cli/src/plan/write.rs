@@ -1,0 +1,201 @@
+//! A plan as text, with the arithmetic.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use crate::report::number::thousands;
+
+use super::{CPU_PERCENT, MEMORY_PERCENT, MOST_NODES, PerPolicy, Plan, SLOTS, memory::Bytes};
+
+/// Writes a plan.
+///
+/// # Errors
+///
+/// As writing.
+pub fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    for policy in &plan.policies {
+        write_policy(policy, plan, out)?;
+    }
+    write_nodes(plan, out)?;
+    write_limits(plan, out)
+}
+
+fn write_policy(of: &PerPolicy, plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    let PerPolicy { policy, bytes, busy, memory, cost, lives } = of;
+    let Bytes { name, key, value, entry, expiry, places } = bytes;
+    writeln!(out, "{policy}")?;
+    writeln!(
+        out,
+        "  a state   key of {name} characters {key} + value {value} + entry {entry} + expiry {expiry} \
+         + places in tables {places} = {} bytes",
+        bytes.total(),
+    )?;
+    let states = memory / u128::from(bytes.total().max(1));
+    writeln!(
+        out,
+        "  memory    {} states × {} bytes = {}",
+        wide(states),
+        bytes.total(),
+        size(*memory),
+    )?;
+    if let Some(busy) = busy {
+        writeln!(
+            out,
+            "  busy      up to {} bytes, where the log stays that full: records that are over stay \
+             until they are half of it",
+            busy.total(),
+        )?;
+    }
+    writeln!(out, "  lives     up to {} after a subject's last request", span(*lives))?;
+    if plan.wanted.node_decisions.is_none() {
+        writeln!(out, "  CPU       {} µs a decision", hundredths(*cost))?;
+    }
+    if policy.is_of_tenant() {
+        writeln!(out, "  (its limit is the tenant's; the states are those of one tenant)")?;
+    }
+    writeln!(out)
+}
+
+fn write_nodes(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    let wanted = &plan.wanted;
+    writeln!(out, "nodes")?;
+    writeln!(
+        out,
+        "  by memory {} / ({} × {MEMORY_PERCENT} %) = {} primaries",
+        size(plan.memory),
+        size(wanted.node_memory.into()),
+        wide(plan.by_memory),
+    )?;
+    if wanted.node_decisions.is_none() {
+        writeln!(
+            out,
+            "  one node  {CPU_PERCENT} % of a core / {} µs = {} requests/s",
+            hundredths(plan.cost),
+            thousands(plan.requests_per_node),
+        )?;
+    }
+    writeln!(
+        out,
+        "  by CPU    {} requests/s / {} = {} primaries",
+        rate(wanted.rate_per_hour),
+        thousands(plan.requests_per_node),
+        wide(plan.by_cpu),
+    )?;
+    writeln!(
+        out,
+        "  in all    {} primaries × (1 + {} replicas) = {} nodes; {} of memory on each would do",
+        wide(plan.primaries()),
+        wanted.replicas,
+        wide(plan.nodes()),
+        size((plan.memory / plan.primaries() * 100).div_ceil(MEMORY_PERCENT.into())),
+    )?;
+    writeln!(out)
+}
+
+fn write_limits(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "to know")?;
+    match plan.primaries() {
+        1 => writeln!(out, "  one Redis will do: `tidegate-redis`; a cluster is not needed")?,
+        nodes => writeln!(
+            out,
+            "  a cluster: about {} slots on each primary; a slot is on one node, and a node decides on \
+             one core",
+            wide(u128::from(SLOTS) / nodes.min(SLOTS.into())),
+        )?,
+    }
+    writeln!(
+        out,
+        "  a tenant (without tenants: a subject) with more than {} requests/s needs `shards`: one node \
+         decides on no more",
+        thousands(plan.requests_per_node),
+    )?;
+    if plan.nodes() > u128::from(MOST_NODES) {
+        writeln!(
+            out,
+            "  {} nodes are more than the {} that a cluster should have: take larger nodes, batches, a \
+             deny cache, or several clusters",
+            wide(plan.nodes()),
+            thousands(MOST_NODES),
+        )?;
+    }
+    if plan.by_memory > plan.by_cpu * 2 {
+        writeln!(
+            out,
+            "  memory decides: shorter subjects, a shorter prefix and larger nodes help; so does an \
+             algorithm that keeps less"
+        )?;
+    }
+    if plan.by_cpu > plan.by_memory * 2 {
+        writeln!(
+            out,
+            "  CPU decides: batches and, where much is refused, a deny cache help; more memory does not"
+        )?;
+    }
+    Ok(())
+}
+
+fn wide(number: u128) -> String {
+    u64::try_from(number).map_or_else(|_| number.to_string(), thousands)
+}
+
+fn hundredths(number: u64) -> String {
+    format!("{}.{:02}", number / 100, number % 100)
+}
+
+/// Requests per second, of which there may be less than one.
+fn rate(per_hour: u64) -> String {
+    if per_hour.is_multiple_of(3_600) || per_hour > 36_000 {
+        return thousands(per_hour / 3_600);
+    }
+    format!("{}/3600", thousands(per_hour))
+}
+
+/// Bytes, in the unit in which they have at most four digits before the point.
+fn size(bytes: u128) -> String {
+    let (mut unit, mut name) = (1, "bytes");
+    for (next, next_name) in [(10, "KiB"), (20, "MiB"), (30, "GiB"), (40, "TiB"), (50, "PiB")] {
+        if bytes >> next == 0 {
+            break;
+        }
+        (unit, name) = (1_u128 << next, next_name);
+    }
+    if unit == 1 {
+        return format!("{bytes} {name}");
+    }
+    let tenths = (bytes * 10 + unit / 2) / unit;
+    format!("{}.{} {name}", wide(tenths / 10), tenths % 10)
+}
+
+/// A span in the largest unit of which there are at least two.
+fn span(span: Duration) -> String {
+    let micros = span.as_micros();
+    let units =
+        [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s")];
+    for (unit, name) in units {
+        if micros >= 2 * unit {
+            let tenths = micros * 10 / unit;
+            let part = if tenths % 10 == 0 { String::new() } else { format!(".{}", tenths % 10) };
+            return format!("{}{part} {name}", tenths / 10);
+        }
+    }
+    format!("{} ms", micros.div_ceil(1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_rates_and_spans_are_read_at_a_glance() {
+        assert_eq!(size(1_023), "1023 bytes");
+        assert_eq!(size(16 << 30), "16.0 GiB");
+        assert_eq!(size(1_500 << 40), "1.5 PiB");
+        assert_eq!(rate(500_000 * 3_600), "500,000");
+        assert_eq!(rate(7), "7/3600");
+        assert_eq!(span(Duration::from_millis(1_500)), "1500 ms");
+        assert_eq!(span(Duration::from_secs(90)), "90 s");
+        assert_eq!(span(Duration::from_secs(150)), "2.5 min");
+        assert_eq!(span(Duration::from_secs(172_800)), "2 d");
+        assert_eq!(hundredths(1_305), "13.05");
+    }
+}

@@ -1,0 +1,167 @@
+//! `tidegate plan`: what it says, and what it says to bad input.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
+
+use std::process::{Command, Output};
+
+fn plan(arguments: &[&str]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    program.arg("plan").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn planned(arguments: &[&str]) -> String {
+    let output = plan(arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+const API: [&str; 6] =
+    ["--subjects", "100M", "--policy", "api: token-bucket 10/1s burst 20", "--rate", "500k/s"];
+
+#[test]
+fn all_of_the_arithmetic_is_shown() {
+    assert_eq!(
+        planned(&API),
+        "\
+api: token-bucket 10/1s burst 20
+  a state   key of 35 characters 48 + value 64 + entry 48 + expiry 32 + places in tables 32 = 224 bytes
+  memory    100,000,000 states × 224 bytes = 20.9 GiB
+  lives     up to 3 s after a subject's last request
+  CPU       14.43 µs a decision
+
+nodes
+  by memory 20.9 GiB / (16.0 GiB × 70 %) = 2 primaries
+  one node  60 % of a core / 14.43 µs = 41,580 requests/s
+  by CPU    500,000 requests/s / 41,580 = 13 primaries
+  in all    13 primaries × (1 + 1 replicas) = 26 nodes; 2.3 GiB of memory on each would do
+
+to know
+  a cluster: about 1,260 slots on each primary; a slot is on one node, and a node decides on one core
+  a tenant (without tenants: a subject) with more than 41,580 requests/s needs `shards`: one node decides on no more
+  CPU decides: batches and, where much is refused, a deny cache help; more memory does not
+"
+    );
+}
+
+#[test]
+fn a_million_subjects_of_a_window_fit_on_one_redis() {
+    let small = ["--subjects", "1M", "--policy", "fixed-window 100/1m", "--rate", "5k/s"];
+    let plan = planned(&small);
+    assert!(plan.contains("1 primaries × (1 + 1 replicas) = 2 nodes"), "{plan}");
+    assert!(plan.contains("one Redis will do"), "{plan}");
+}
+
+#[test]
+fn each_policy_adds_its_memory_and_its_time() {
+    let of = |policies: &[&str]| {
+        let mut arguments = vec!["--subjects", "100M", "--rate", "1M/s", "--replicas", "0"];
+        policies.iter().for_each(|policy| arguments.extend(["--policy", policy]));
+        planned(&arguments)
+    };
+    let primaries = |plan: &str, by: &str| -> u64 {
+        let line = plan.lines().find(|line| line.trim_start().starts_with(by)).unwrap();
+        let number = line.rsplit("= ").next().unwrap().trim_end_matches(" primaries");
+        number.parse().unwrap()
+    };
+    let (a, b) = ("a: sliding-counter 100/1d", "b: token-bucket 10/1s");
+    for by in ["by memory", "by CPU"] {
+        let sum = primaries(&of(&[a]), by) + primaries(&of(&[b]), by);
+        let both = primaries(&of(&[a, b]), by);
+        // Each is rounded up.
+        assert!(both == sum || both + 1 == sum, "{by}: {both} of {sum}");
+    }
+}
+
+#[test]
+fn what_is_measured_by_oneself_counts() {
+    let plan =
+        planned(&[&API[..], &["--node-decisions", "100k", "--node-memory", "64GiB"]].concat());
+    assert!(plan.contains("500,000 requests/s / 100,000 = 5 primaries"), "{plan}");
+    assert!(!plan.contains("µs"), "{plan}");
+}
+
+#[test]
+fn longer_names_and_fuller_logs_take_more() {
+    let log = ["--subjects", "1M", "--rate", "1/s", "--policy", "l: sliding-log 1000/1h"];
+    let memory = |more: &[&str]| -> u64 {
+        let plan = planned(&[&log[..], more].concat());
+        let line = plan.lines().find(|line| line.contains("a state")).unwrap();
+        line.rsplit("= ").next().unwrap().trim_end_matches(" bytes").parse().unwrap()
+    };
+    let full = memory(&[]);
+    assert!(memory(&["--log-records", "4"]) * 10 < full);
+    assert!(memory(&["--subject-bytes", "60"]) >= full + 32);
+    assert!(memory(&["--tenant-bytes", "40"]) >= full + 32);
+    assert!(memory(&["--prefix", "a-prefix-that-is-much-longer-than-others"]) >= full + 32);
+}
+
+#[test]
+fn a_limit_in_shards_has_a_state_in_each() {
+    let of = |policy| {
+        let plan = planned(&["--subjects", "1000", "--rate", "1/s", "--policy", policy]);
+        let line = plan.lines().find(|line| line.contains("memory  ")).unwrap();
+        line.trim_start().trim_start_matches("memory").trim().split(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(of("fixed-window 100/1m shards 8"), "8,000");
+    assert_eq!(of("fixed-window 100/1m shards 8 whole"), "1,000");
+    assert_eq!(of("fixed-window 100/1m shards 8 by-subject"), "8");
+}
+
+#[test]
+fn more_nodes_than_a_cluster_should_have_are_told() {
+    let plan = planned(&[
+        "--subjects",
+        "1B",
+        "--rate",
+        "100M/s",
+        "--policy",
+        "sliding-log 100/1m",
+        "--node-memory",
+        "8GiB",
+    ]);
+    assert!(plan.contains("are more than the 1,000 that a cluster should have"), "{plan}");
+}
+
+#[test]
+fn bad_input_is_named_with_what_would_do() {
+    for (bad, says) in [
+        (["--subjects", "many"], "`many` is no count; write 20000, 20k"),
+        (["--subjects", "0"], "0 subjects; there is at least 1"),
+        (["--rate", "500k"], "`500k` is no rate; write 500k/s"),
+        (["--node-memory", "16"], "`16` is no number of bytes; write 16GiB"),
+        (["--node-memory", "1MiB"], "1048576 bytes are too few for a Redis"),
+        (["--policy", "slidng-log 5/1m"], "did you mean `sliding-log`?"),
+        (["--replicas", "10"], "10 is not in 0..=9"),
+        (["--node-decisions", "0"], "0 decisions a second"),
+        (["--log-records", "0"], "0 is not in 1.."),
+        (["--subject-bytes", "2000000"], "2000000 is not in 0..=1048576"),
+    ] {
+        let mut arguments: Vec<&str> = API.to_vec();
+        match arguments.iter().position(|argument| *argument == bad[0]) {
+            Some(place) => arguments[place + 1] = bad[1],
+            None => arguments.extend(bad),
+        }
+        let output = plan(&arguments);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{bad:?}: {errors}");
+        assert!(errors.contains(says), "{bad:?}: {errors}");
+    }
+    for missing in ["--subjects", "--policy", "--rate"] {
+        let place = API.iter().position(|argument| *argument == missing).unwrap();
+        let arguments = [&API[..place], &API[place + 2..]].concat();
+        let errors = text(&plan(&arguments).stderr);
+        assert!(errors.contains(missing), "{errors}");
+    }
+}
+
+#[test]
+fn the_help_has_examples_that_run() {
+    let help = planned(&["--help"]);
+    assert!(
+        help.contains("Examples:") && help.contains("--node-memory 64GiB --replicas 2"),
+        "{help}"
+    );
+}

@@ -1,0 +1,147 @@
+//! What `tidegate plan` says of memory, beside what a real Redis takes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::time::Duration;
+
+use tidegate::plan::memory::{Names, of_busy_log, of_state};
+use tidegate_core::{Call, Charge, Clock, ManualClock, Policy, Store, SystemClock};
+use tidegate_redis::RedisStore;
+use tidegate_redis::wire::Keys;
+use tidegate_testkit::servers::{Redis, Reply, eventually};
+
+/// For a server on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn number(server: &Redis, command: &[&str]) -> u64 {
+    match server.command(command).await.unwrap() {
+        Reply::Integer(number) => number.try_into().unwrap(),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// Bytes that the server takes for anything but its clients.
+async fn taken(server: &Redis) -> u64 {
+    let of = async |field| server.info(field).await.unwrap().parse::<u64>().unwrap();
+    of("used_memory").await - of("mem_clients_normal").await
+}
+
+fn subject(number: u64) -> String {
+    format!("subject:{number:012}")
+}
+
+fn charge<'a>(policy: &'a Policy, subject: &'a str, names: &Names) -> Charge<'a> {
+    Charge::new(policy, subject).tenant(&"tenant"[..names.tenant_bytes])
+}
+
+/// Charges every subject so many times, a tenth of a second apart, and tells the bytes of a state by
+/// MEMORY USAGE, on average, and by what the server takes more than before.
+async fn measure(server: &Redis, policy: &Policy, names: &Names, times: u64) -> (u64, u64) {
+    // So many that what else there is counts little, and a log in no time.
+    let states = if times > 10 { 1_000 } else { 10_000 };
+    server.command(&["FLUSHALL"]).await.unwrap();
+    let clock = ManualClock::new(SystemClock::new().now());
+    let builder = RedisStore::builder().url(server.url()).prefix(&names.prefix);
+    let store = builder.response_timeout(PATIENCE).clock(clock.clone()).build().unwrap();
+    let subjects: Vec<String> = (0..states).map(subject).collect();
+    // The scripts are there before the states.
+    let first = [charge(policy, "before", names).cost(0)];
+    store.decide_many(&[Call::acquire(&first), Call::acquire(&first)]).await;
+    let before = taken(server).await;
+    for _ in 0..times {
+        let charges: Vec<_> = subjects.iter().map(|it| [charge(policy, it, names)]).collect();
+        let calls: Vec<_> = charges.iter().map(|it| Call::acquire(it)).collect();
+        for decision in store.decide_many(&calls).await {
+            assert!(decision.unwrap().is_allowed());
+        }
+        clock.advance(Duration::from_millis(100));
+    }
+    let after = taken(server).await;
+    let keys = Keys::new(&names.prefix);
+    let mut told = 0;
+    for subject in subjects.iter().take(20) {
+        let key = String::from_utf8(keys.of(&charge(policy, subject, names))).unwrap();
+        told += number(server, &["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await;
+    }
+    assert_eq!(number(server, &["DBSIZE"]).await, states);
+    (told / 20, (after - before) / states)
+}
+
+#[tokio::test]
+async fn a_state_takes_what_is_planned_for_it_within_a_tenth() {
+    let server = Redis::start().await.unwrap();
+    let names = Names { prefix: "tidegate".into(), tenant_bytes: 0, subject_bytes: 20 };
+    let mut wrong = vec![];
+    for (policy, times) in [
+        ("api: fixed-window 100/1d", 3),
+        ("api: sliding-counter 100/1d", 3),
+        ("api: token-bucket 10/1h burst 20", 3),
+        ("api: gcra 10/1h burst 20", 3),
+        ("api: token-bucket 10/1h burst 20 by-interval", 3),
+        ("api: sliding-log 1/1h", 1),
+        ("api: sliding-log 10/1h", 10),
+        ("api: sliding-log 100/1h", 100),
+        ("api: sliding-log 150/1h", 150),
+    ] {
+        let parsed: Policy = policy.parse().unwrap();
+        let planned = of_state(&parsed, &names, None, false);
+        let (told, taken) = measure(&server, &parsed, &names, times).await;
+        println!(
+            "{policy}: {told} told, {} planned; {taken} taken, {} planned",
+            planned.told(),
+            planned.total()
+        );
+        if planned.told().abs_diff(told) * 10 > told || planned.total().abs_diff(taken) * 10 > taken
+        {
+            wrong.push(policy);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// All in one slot, as the store is one for one server.
+#[tokio::test]
+async fn a_state_on_a_node_of_a_cluster_takes_what_is_planned_within_a_tenth() {
+    let server = Redis::builder().config("cluster-enabled", "yes").start().await.unwrap();
+    server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
+    let is_up = async || {
+        let info = server.command(&["CLUSTER", "INFO"]).await.unwrap().text();
+        info.contains("cluster_state:ok").then_some(())
+    };
+    eventually(PATIENCE, "all slots", is_up).await.unwrap();
+    let names = Names { prefix: "tidegate".into(), tenant_bytes: 6, subject_bytes: 20 };
+    for policy in ["api: fixed-window 100/1d", "api: token-bucket 10/1h burst 20"] {
+        let policy: Policy = policy.parse().unwrap();
+        let planned = of_state(&policy, &names, None, true);
+        let (told, taken) = measure(&server, &policy, &names, 3).await;
+        println!(
+            "{policy}: {told} told, {} planned; {taken} taken, {} planned",
+            planned.told(),
+            planned.total()
+        );
+        assert!(planned.told().abs_diff(told) * 10 <= told, "{policy}");
+        assert!(planned.total().abs_diff(taken) * 10 <= taken, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_stays_full_takes_at_most_what_is_said_of_it() {
+    let server = Redis::start().await.unwrap();
+    let names = Names { prefix: "tidegate".into(), tenant_bytes: 0, subject_bytes: 20 };
+    // 50 records count at any time, and are all that there is room for.
+    let policy: Policy = "api: sliding-log 50/5s".parse().unwrap();
+    let (planned, busy) = (
+        of_state(&policy, &names, None, false),
+        of_busy_log(&policy, &names, None, false).unwrap(),
+    );
+    let mut most = 0;
+    for times in [60, 75, 90, 99] {
+        most = measure(&server, &policy, &names, times).await.0.max(most);
+    }
+    println!("{most} told, {} full, {} busy", planned.told(), busy.told());
+    assert!(most > planned.told() && most <= busy.told());
+    assert!(busy.told() - most <= busy.told() / 10);
+}
