@@ -137,6 +137,7 @@ async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
                     Operation::Acquire,
                     Operation::Peek,
                     Operation::Refund,
+                    Operation::Undo { at: Timestamp::EPOCH },
                     Operation::Reset,
                     Operation::Block { span: Duration::from_secs(9) },
                 ] {
@@ -176,7 +177,8 @@ async fn broken_values_crash_nothing() {
                 redis.command(&[b"SET", &b"tidegate:p:{s}"[..], &value]).await.unwrap();
                 let policy = policy(text);
                 let charges = [Charge::new(&policy, "s")];
-                for operation in [Operation::Peek, Operation::Acquire, Operation::Refund] {
+                let undo = Operation::Undo { at: store.now().await.unwrap() };
+                for operation in [Operation::Peek, Operation::Acquire, undo, Operation::Refund] {
                     let _ = store.decide(Call::new(operation, &charges)).await.unwrap();
                 }
                 let _ = store.decide(Call::new(Operation::Reset, &charges)).await.unwrap();
@@ -190,7 +192,8 @@ async fn broken_values_crash_nothing() {
         assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
     }
     redis.command(&["LPUSH", "tidegate:l:{s}", "what is this"]).await.unwrap();
-    for operation in [Operation::Acquire, Operation::Refund] {
+    let undo = Operation::Undo { at: store.now().await.unwrap() };
+    for operation in [Operation::Acquire, undo, Operation::Refund] {
         let error = store.decide(Call::new(operation, &charge)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ForeignValue);
     }

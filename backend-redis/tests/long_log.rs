@@ -25,6 +25,8 @@ struct Run {
     operation: u8,
     cost: u64,
     times: usize,
+    /// How long before each call was taken what it undoes, if it does.
+    ago: u64,
     /// Microseconds between the calls of the run, and before it.
     apart: u64,
     before: i64,
@@ -39,17 +41,19 @@ fn run() -> impl Strategy<Value = Run> {
     ];
     (
         any::<prop::sample::Index>(),
-        prop_oneof![12 => Just(0_u8), 1 => Just(1), 3 => Just(2), 1 => Just(3)],
+        prop_oneof![12 => Just(0_u8), 1 => Just(1), 3 => Just(2), 1 => Just(3), 6 => Just(4)],
         prop_oneof![6 => Just(1_u64), 2 => 1..9_u64, 1 => 100..900_u64],
         1..250_usize,
+        prop_oneof![2 => Just(0_u64), 4 => 0..30_u64, 4 => 0..300_u64, 1 => 0..3_000_u64],
         prop_oneof![Just(0_u64), 1..9_u64],
         before,
     )
-        .prop_map(|(policy, operation, cost, times, apart, before)| Run {
+        .prop_map(|(policy, operation, cost, times, ago, apart, before)| Run {
             policy,
             operation,
             cost,
             times,
+            ago,
             apart,
             before,
         })
@@ -99,11 +103,15 @@ async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
             0 => (Operation::Acquire, run.times),
             1 => (Operation::Peek, 1),
             2 => (Operation::Refund, run.times % 5),
-            _ => (Operation::Block { span: Duration::from_micros(run.cost) }, 1),
+            3 => (Operation::Block { span: Duration::from_micros(run.cost) }, 1),
+            _ => (Operation::Undo { at: Timestamp::EPOCH }, run.times % 30),
         };
-        let call = Call::new(operation, &charges);
+        let mut call = Call::new(operation, &charges);
         for time in 0..times {
             now += run.apart;
+            if let Operation::Undo { at } = &mut call.operation {
+                *at = Timestamp::from_micros(now - run.ago);
+            }
             clock.set(Timestamp::from_micros(now));
             // Now and then as a batch, in which a call sees what the one before has written.
             let calls = vec![call; if time % 16 == 7 { 3 } else { 1 }];
@@ -122,6 +130,52 @@ async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Elements end after each 14 records: what is undone is the first of one, the last, the only one; in the
+/// middle of others, in a string, and behind records that have expired.
+#[tokio::test]
+async fn any_of_the_newest_records_is_undone_as_in_the_core() {
+    const APART: u64 = 7;
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let both = async |call: Call<'_>, what: &str| {
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
+    };
+    let list = policy("list: sliding-log 1000/1ms");
+    let string = policy("string: sliding-log 128/1ms");
+    for (log, records) in
+        [(&list, 1), (&list, 15), (&list, 29), (&list, 200), (&string, 1), (&string, 60)]
+    {
+        for (newer, cost) in [0, 1, 13, 14, 15, 28, 59, 126, 127, 128]
+            .into_iter()
+            .filter(|newer| *newer < records)
+            .flat_map(|newer| [(newer, 1), (newer, 2), (newer, 9)])
+        {
+            let subject = format!("{records} {newer} {cost}");
+            let charges = [Charge::new(log, &subject).cost(2)];
+            for _ in 0..records {
+                now += APART;
+                clock.set(Timestamp::from_micros(now));
+                both(Call::acquire(&charges), &subject).await;
+            }
+            let at = Timestamp::from_micros(now - newer * APART);
+            let undone = [charges[0].cost(cost)];
+            both(Call::new(Operation::Undo { at }, &undone), &subject).await;
+            // What is there now goes on: it is taken from, and record by record it expires.
+            for time in 0..1_000 / APART + 2 {
+                now += APART;
+                clock.set(Timestamp::from_micros(now));
+                if time < 16 {
+                    both(Call::acquire(&charges), &subject).await;
+                } else {
+                    both(Call::new(Operation::Peek, &charges), &subject).await;
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

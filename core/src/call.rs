@@ -102,7 +102,8 @@ pub enum Operation {
     /// is given back again where it cannot be told from what others took; and between two rates of a
     /// bucket that changed, what came back since is counted by that of the policy given here.
     Undo {
-        /// When it was taken, by the store's clock.
+        /// When it was taken, by the store's clock, and exactly: at an earlier time less is given
+        /// back, or nothing, and at a later one it may be too much.
         at: Timestamp,
     },
     /// Book a place in the future, at most `max_wait` away; buckets only. First come, first served.

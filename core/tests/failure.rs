@@ -9,13 +9,14 @@ use std::time::Duration;
 use stubs::{Mood, Stub, run};
 use tidegate_core::around::FailureStore;
 use tidegate_core::{
-    Call, Charge, Decision, DegradedAnswer, Error, ErrorKind, ManualClock, OnFailure, Operation,
-    Outcome, Policy, Share, Store, StoreExt,
+    Call, Charge, Clock, Decision, DegradedAnswer, Error, ErrorKind, ManualClock, OnFailure,
+    Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
 const RESERVE: Operation = Operation::Reserve { max_wait: HOUR };
 const BLOCK: Operation = Operation::Block { span: HOUR };
+const UNDO: Operation = Operation::Undo { at: Timestamp::EPOCH };
 
 /// A store, the one it falls back to, and the time of both.
 struct Bench {
@@ -214,7 +215,7 @@ fn a_change_that_failed_stays_an_error() {
         let log = policy("p: sliding-log 3/1h");
         let charges = [Charge::new(&log, "s")];
         for bench in [open(), closed(), fall_back()] {
-            for operation in [Operation::Refund, Operation::Reset, BLOCK] {
+            for operation in [Operation::Refund, UNDO, Operation::Reset, BLOCK] {
                 let error = bench.ask(operation, &charges).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
                 let answers = bench.store.decide_many(&[Call::new(operation, &charges)]).await;
@@ -223,6 +224,21 @@ fn a_change_that_failed_stays_an_error() {
             }
             assert_eq!(bench.store.now().await.unwrap_err().kind(), ErrorKind::Unavailable);
         }
+    });
+}
+
+/// When something was taken is told by the clock of the store that took it; and the other did not.
+#[test]
+fn an_undo_that_failed_is_not_for_the_other_store() {
+    run(async {
+        let bench = fall_back();
+        let log = policy("p: sliding-log 3/1h");
+        assert!(bench.acquire(&log, 1).await.is_allowed());
+        assert_eq!(bench.spare.asked(), [[Operation::Acquire]]);
+        let at = bench.clock.now();
+        assert!(bench.ask(Operation::Undo { at }, &[Charge::new(&log, "s")]).await.is_err());
+        assert!(bench.spare.asked().is_empty());
+        assert!(bench.acquire(&log, 1).await.is_denied());
     });
 }
 

@@ -53,6 +53,9 @@ fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
         }
         let _ = limiter.subject("alice").peek().await.unwrap();
         let _ = limiter.subject("alice").refund().await.unwrap();
+        let undo = Operation::Undo { at: Timestamp::EPOCH };
+        let charges = [Charge::new(&limiter.policies()[0], "alice")];
+        let _ = limiter.store().decide(Call::new(undo, &charges)).await.unwrap();
     });
     assert_eq!(
         recorder.counted(),
@@ -63,6 +66,7 @@ fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
             (r#"tidegate_calls_total{operation="peek",outcome="denied"}"#, 1),
             // Of what repairs it says how the subject stands now: still shut out.
             (r#"tidegate_calls_total{operation="refund",outcome="denied"}"#, 1),
+            (r#"tidegate_calls_total{operation="undo",outcome="allowed"}"#, 1),
             (r#"tidegate_decisions_total{outcome="allowed",policy="day",shadow="false"}"#, 4),
             (r#"tidegate_decisions_total{outcome="allowed",policy="login",shadow="false"}"#, 2),
             (r#"tidegate_decisions_total{outcome="denied",policy="login",shadow="false"}"#, 1),

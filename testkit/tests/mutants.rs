@@ -71,6 +71,18 @@ caught! {
         by b05_charges_to_one_key_add_up;
     a_store_whose_refunds_create_keys_is_caught: RefundsCreate
         by b06_a_refund_stops_at_full_and_creates_nothing;
+    a_store_that_undoes_nothing_is_caught: UndoesNothing
+        by an_undo_at_once_leaves_what_was_there_before, an_undo_later_takes_nothing_from_others,
+           what_is_undone_at_once_is_as_if_never_taken, an_undo_leaves_blocks_alone,
+           a_log_undoes_what_is_among_its_newest_records, sliding_log_decides_as_the_oracle;
+    a_store_whose_undo_is_a_refund_is_caught: UndoesAsRefund
+        by an_undo_later_takes_nothing_from_others, what_was_not_taken_is_not_undone,
+           never_more_is_admitted_whatever_is_undone, fixed_window_decides_as_the_oracle,
+           token_bucket_decides_as_the_oracle, a_log_undoes_what_is_among_its_newest_records;
+    a_store_that_undoes_twins_one_by_one_is_caught: UndoesTwinsApart
+        by what_was_not_taken_is_not_undone, several_charges_are_decided_as_by_the_oracle;
+    a_store_whose_undo_lifts_a_block_is_caught: UndoesBlocks
+        by an_undo_leaves_blocks_alone;
     a_store_that_rounds_remaining_up_is_caught: RemainingUp
         by b10_remaining_is_rounded_down, a_cost_of_remaining_passes_and_one_more_does_not;
     a_store_that_answers_a_wait_for_never_is_caught: WaitsForNever

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use tidegate_redis::{Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt};
+use tidegate_redis::{
+    Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt, Timestamp,
+};
 use tidegate_testkit::servers::Data;
 
 use crate::scene::{acquire, dead_redis, does, policy, redis, store, taken, until_it_decides};
@@ -49,7 +51,8 @@ pub(crate) async fn what_only_writes_is_an_error() {
     let redis = dead_redis().await;
     let (store, policy) = (store(&redis).or_fail_open(), policy("fixed-window 5/1h"));
     let block = Operation::Block { span: Duration::from_secs(1) };
-    for operation in [Operation::Refund, Operation::Reset, block] {
+    let undo = Operation::Undo { at: Timestamp::EPOCH };
+    for operation in [Operation::Refund, undo, Operation::Reset, block] {
         let error = does(&store, operation, &policy).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }

@@ -74,7 +74,7 @@ const LINES: &[(&str, fn())] = &[
         fail_open::what_passed_meanwhile_is_not_charged,
     ),
     (
-        "A refund, a reset or a block that fails is an error.",
+        "A refund, an undo, a reset or a block that fails is an error.",
         fail_open::what_only_writes_is_an_error,
     ),
     ("A call that is wrong is an error, and does not pass.", fail_open::a_wrong_call_is_an_error),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Call, Charge, Decision, ErrorKind, Operation, Policy, Store};
+use tidegate_core::{Call, Charge, Decision, ErrorKind, Operation, Policy, Store, Timestamp};
 use tidegate_testkit::faults::Fault;
 
 use super::common::{Bench, Who, block_on, now, policy, poll};
@@ -18,8 +18,9 @@ fn refused(bench: &Bench, bucket: &Policy) {
 }
 
 /// All that may change a state, but for acquiring.
-const CHANGES: [Operation; 5] = [
+const CHANGES: [Operation; 6] = [
     Operation::Refund,
+    Operation::Undo { at: Timestamp::EPOCH },
     Operation::Reset,
     Operation::Block { span: Duration::ZERO },
     Operation::Block { span: HOUR },
@@ -44,7 +45,7 @@ fn b45_every_operation_that_may_change_a_state_clears_what_is_known_of_it() {
 fn b45_so_does_one_that_is_for_several_subjects() {
     let bucket = policy("gcra 1/1m burst 1");
     let other = policy("other: sliding-log 9/1h");
-    for change in CHANGES.into_iter().take(4) {
+    for change in CHANGES.into_iter().take(5) {
         let bench = Bench::new();
         refused(&bench, &bucket);
         let charges =

@@ -70,6 +70,7 @@
 //! | 7 several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
 //! | 8 changes | B53, `a_changed_window_or_algorithm_starts_fresh` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
+//! | what is undone is given back, and no more | the seven properties in `undo`: `an_undo_at_once_leaves_what_was_there_before`, …, `never_more_is_admitted_whatever_is_undone` |
 #![expect(
     clippy::panic,
     clippy::expect_used,

@@ -24,6 +24,10 @@ pub(crate) enum Defect {
     LeaksPartialCharges,
     SplitsTwins,
     RefundsCreate,
+    UndoesNothing,
+    UndoesAsRefund,
+    UndoesTwinsApart,
+    UndoesBlocks,
     RemainingUp,
     WaitsForNever,
     NeverExpires,
@@ -214,6 +218,21 @@ impl Broken {
                     *span = Duration::from_micros(micros);
                 }
             }
+            Defect::UndoesNothing if is_undo(operation) => {
+                charges.iter_mut().for_each(|charge| charge.cost = 0);
+            }
+            Defect::UndoesAsRefund if is_undo(operation) => operation = Operation::Refund,
+            Defect::UndoesTwinsApart if is_undo(operation) => {
+                Call::new(operation, &charges).check()?;
+                for charge in &charges {
+                    let _ = self.decide_now(&Call::new(operation, &[*charge]))?;
+                }
+                charges.iter_mut().for_each(|charge| charge.cost = 0);
+            }
+            Defect::UndoesBlocks if is_undo(operation) => {
+                let lift = Operation::Block { span: Duration::ZERO };
+                let _ = self.decide_now(&Call::new(lift, &charges))?;
+            }
             Defect::SlidesOnHits if operation == Operation::Acquire => {
                 // Gives all back and takes it again, so that a window begins anew.
                 for charge in &charges {
@@ -269,6 +288,10 @@ impl Broken {
             _ => charge.policy.clone(),
         }
     }
+}
+
+fn is_undo(operation: Operation) -> bool {
+    matches!(operation, Operation::Undo { .. })
 }
 
 impl Store for Broken {

@@ -78,8 +78,8 @@ use crate::{Clock, Store, SystemClock};
 ///
 /// # When it is cleared
 ///
-/// By each acquire, reserve, refund, reset and block through this cache that may change a state which a
-/// refusal rests on; also one in a batch, one that fails or is never answered. (What a lost one does
+/// By each acquire, reserve, refund, undo, reset and block through this cache that may change a state
+/// which a refusal rests on; also one in a batch, one that fails or is never answered. (What a lost one does
 /// later, when it reaches the store after all, counts as done by others.) A refusal that was on its
 /// way meanwhile is not remembered. A changed policy is another policy, and the store is asked.
 ///

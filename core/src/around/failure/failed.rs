@@ -69,8 +69,12 @@ impl<'a> Failed<'a> {
         if self.is_decided() && self.is_refused { Operation::Peek } else { self.call.operation }
     }
 
-    /// The charges that the other store decides, if any.
+    /// The charges that the other store decides, if any. What is undone was not taken there, nor at
+    /// that time by its clock.
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
+        if matches!(self.call.operation, Operation::Undo { .. }) {
+            return SmallVec::new();
+        }
         let pairs = self.call.charges.iter().zip(&self.rescues);
         pairs
             .filter_map(|(charge, rescue)| match rescue {

@@ -2,11 +2,11 @@
 //!
 //! # The settings
 //!
-//! | setting | an acquire, a peek, a reservation that failed | a refund, reset or block that failed |
+//! | setting | an acquire, a peek, a reservation that failed | a refund, undo, reset or block that failed |
 //! |---|---|---|
 //! | [open](OnFailure::open) | is decided as if the subject had taken nothing yet: it passes, unless its cost is above the limit | stays an error |
 //! | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | stays an error |
-//! | [fall back](OnFailure::fall_back_to) | is decided by the other store, by [the policy's share](crate::Policy::scaled_to); what it books or takes, it books or takes there | is carried out on the other store as well, and stays an error |
+//! | [fall back](OnFailure::fall_back_to) | is decided by the other store, by [the policy's share](crate::Policy::scaled_to); what it books or takes, it books or takes there | is carried out on the other store as well, and stays an error (an undo is not: nothing was taken there) |
 //!
 //! A policy whose share comes to nothing fails closed. A shadow never refuses, here either.
 //!
