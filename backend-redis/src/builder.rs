@@ -104,7 +104,7 @@ impl RedisStoreBuilder {
     }
 
     /// How long to wait for an answer. Default: 500 ms. After that the call fails with
-    /// [`ErrorKind::Timeout`], and whether it was charged is not known.
+    /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and whether it was charged is not known.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
@@ -137,8 +137,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if a URL is none, if there is no Sentinel among no URLs, or if their
-    /// users or passwords differ.
+    /// [`ErrorKind::InvalidCall`](tidegate_core::ErrorKind::InvalidCall) if a URL is none, if there is no
+    /// Sentinel among no URLs, or if their users or passwords differ.
     pub fn build(self) -> Result<RedisStore, Error> {
         let target = self.target()?;
         Ok(RedisStore(Arc::new(Inner {
