@@ -161,6 +161,36 @@ async fn b42_a_batch_to_a_held_node_is_executed_once_at_most_and_its_other_half_
     assert!((1..=2).contains(&taken), "{taken}");
 }
 
+/// What was taken where a node answered is given back as no answer came from the other.
+#[tokio::test]
+async fn a_call_across_tenants_takes_nothing_if_the_node_of_one_is_dead_or_held() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenants = [tenant_at(&cluster, 0).await, tenant_at(&cluster, 1).await];
+    let (dead, held) = (tenants[0].as_str(), tenants[1].as_str());
+    let well = tenant_at(&cluster, 2).await;
+    let wide = wide();
+    let across = async |other: &str| {
+        let charges =
+            [Charge::new(&wide, "s").tenant(&well), Charge::new(&wide, "s").tenant(other)];
+        store.decide(Call::acquire(&charges)).await
+    };
+    for tenant in [dead, held] {
+        assert!(across(tenant).await.unwrap().is_allowed());
+    }
+    assert_eq!(taken(&store, &wide, &well).await, 2);
+    cluster.node(0).kill().await.unwrap();
+    cluster.node(1).pause().await.unwrap();
+    for (tenant, kinds) in [
+        (dead, &[ErrorKind::Unavailable][..]),
+        (held, &[ErrorKind::Timeout, ErrorKind::Unavailable]),
+    ] {
+        let error = across(tenant).await.unwrap_err();
+        assert!(kinds.contains(&error.kind()), "{error}");
+        assert_eq!(taken(&store, &wide, &well).await, 2, "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     let builder = Cluster::builder().config("cluster-require-full-coverage", "yes");

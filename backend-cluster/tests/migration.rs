@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use scene::{Event, Load, Outcome, acquire, policy, store, taken, tenant_at, tenants_at, wide};
 use tidegate_cluster::{Call, Charge, ErrorKind, Policy, Store};
 use tidegate_testkit::servers::Cluster;
+use tokio::task::JoinSet;
 
 /// The limit of each policy that is under load: soon reached, so that denials are tried as well.
 const LIMIT: u64 = 300;
@@ -174,6 +175,46 @@ async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails(
     assert!(decided > 100, "{decided} decisions at the new node");
 }
 
+/// Two tenants are two slots, and two steps: take in both, and give back where only one admitted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_across_tenants_take_all_or_nothing_while_one_of_the_slots_moves() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = scene::builder(&cluster).response_timeout(Duration::from_secs(5)).build().unwrap();
+    let (moving, staying) = (tenant_at(&cluster, 0).await, tenant_at(&cluster, 2).await);
+    let narrow = policy("narrow: fixed-window 200/10d anchored");
+    let mut callers = JoinSet::new();
+    for _ in 0..16 {
+        let (store, narrow) = (store.clone(), narrow.clone());
+        let (moving, staying) = (moving.clone(), staying.clone());
+        callers.spawn(async move {
+            let wide = wide();
+            let charges = [
+                Charge::new(&wide, "s").tenant(&moving),
+                Charge::new(&narrow, "s").tenant(&staying),
+            ];
+            let mut allowed = 0;
+            for _ in 0..30 {
+                let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+                allowed += u64::from(decision.is_allowed());
+            }
+            allowed
+        });
+    }
+    let slot = Cluster::slot_of(moving.as_bytes());
+    let mut allowed = 0;
+    while !callers.is_empty() {
+        for to in [1, 0] {
+            cluster.move_slot(slot, to).await.unwrap();
+        }
+        while let Some(caller) = callers.try_join_next() {
+            allowed += caller.unwrap();
+        }
+    }
+    assert_eq!(allowed, 200, "just what the narrow limit lets pass");
+    assert_eq!(taken(&store, &wide(), &moving).await, 200, "what was refused is given back");
+    assert_eq!(taken(&store, &narrow, &staying).await, 200);
+}
+
 /// The table of slots is corrected by the answer that showed it wrong, and at once.
 #[tokio::test]
 async fn a_slot_that_moved_costs_one_detour() {
@@ -185,6 +226,7 @@ async fn a_slot_that_moved_costs_one_detour() {
     for _ in 0..10 {
         assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
     }
+    // Redis counts them from 6.2 on.
     assert_eq!(scene::errors_of(cluster.node(0), "MOVED").await, 1);
     assert_eq!(taken(&store, &wide(), &tenant).await, 11);
 }
