@@ -36,7 +36,7 @@
 //! | B26 | `b26_the_first_calls_after_expiry_do_not_race`, and B25 on absent keys |
 //! | B27 | `b27_requests_of_one_instant_are_all_counted` |
 //! | B28 | `b28_a_log_of_a_million_is_exact` |
-//! | B29 | where budgets are split: the tests of a sharded tenant |
+//! | B29 | `b29_a_limit_in_shards_is_all_of_the_limit`; that the shares sum to the limit is for the tests of the core |
 //! | B30 | `b30_the_clock_that_counts_is_the_stores` |
 //! | B31 | the two properties that begin with `b31_`, and the seven `…_under_a_jumping_clock` |
 //! | B32 | `b32_fractions_do_not_drift` |
@@ -85,6 +85,7 @@ mod failure;
 mod fixture;
 mod numbers;
 mod operations;
+mod shards;
 mod time;
 mod traces;
 
@@ -190,6 +191,9 @@ macro_rules! __each_property {
             operations::a_changed_window_or_algorithm_starts_fresh,
             operations::a_wrong_call_is_an_error_and_not_a_denial,
             operations::phased_windows_end_at_times_of_their_own,
+            shards::b29_a_limit_in_shards_is_all_of_the_limit,
+            shards::a_limit_of_a_tenant_is_one_for_all_its_subjects,
+            shards::a_whole_limit_is_each_subjects_own,
             traces::fixed_window_decides_as_the_oracle,
             traces::fixed_window_under_a_jumping_clock,
             traces::sliding_log_decides_as_the_oracle,
