@@ -69,6 +69,8 @@ caught! {
            charges_in_opposite_orders_are_exact_and_end;
     a_store_that_does_not_add_up_twins_is_caught: SplitsTwins
         by b05_charges_to_one_key_add_up;
+    a_store_that_keeps_a_tenants_limit_per_subject_is_caught: SplitsTenants
+        by a_limit_of_a_tenant_is_one_for_all_its_subjects;
     a_store_whose_refunds_create_keys_is_caught: RefundsCreate
         by b06_a_refund_stops_at_full_and_creates_nothing;
     a_store_that_undoes_nothing_is_caught: UndoesNothing

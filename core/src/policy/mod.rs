@@ -3,6 +3,7 @@
 //! A policy that exists is a policy that works: whatever could overflow, divide by zero or round
 //! wrongly later is refused when it is built, with the value and the bound that it broke.
 
+mod closest;
 mod error;
 mod parse;
 mod print;
@@ -11,6 +12,7 @@ mod shards;
 mod share;
 mod span;
 mod spec;
+mod split;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +62,7 @@ struct Inner {
     /// Microseconds; 0 for none.
     block_for: u64,
     shadow: bool,
-    split: Option<Box<shards::Split>>,
+    split: Option<Box<split::Split>>,
     /// Which shard this is the share of, and the length of the name without that.
     shard: Option<(Shard, usize)>,
 }
@@ -99,7 +101,7 @@ impl Policy {
     pub fn block_for(mut self, span: Duration) -> Result<Self, PolicyError> {
         let micros = span::check("block", span)?;
         if self.shards().is_some_and(Shards::split) {
-            return Err(shards::block_excludes_shards());
+            return Err(split::block_excludes_shards());
         }
         self.change(&|inner| inner.block_for = micros);
         Ok(self)
@@ -186,7 +188,7 @@ impl Policy {
     pub(crate) fn heap_bytes(&self) -> usize {
         let shares: usize =
             self.shares().iter().map(|it| size_of::<Self>() + it.heap_bytes()).sum();
-        let split = if self.0.split.is_some() { size_of::<shards::Split>() } else { 0 };
+        let split = if self.0.split.is_some() { size_of::<split::Split>() } else { 0 };
         2 * size_of::<usize>() + size_of::<Inner>() + self.0.name.len() + split + shares
     }
 

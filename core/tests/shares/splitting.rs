@@ -137,6 +137,7 @@ fn a_whole_limit_is_not_split_and_blocks() {
 fn one_shard_is_no_split() {
     let policy: Policy = "p: sliding-log 5/1m shards 1 by-subject".parse().unwrap();
     assert!(policy.shares().is_empty() && policy.is_of_tenant());
+    assert!(policy.block_for(Duration::from_secs(1)).is_ok(), "one shard's refusal is the limit's");
 }
 
 #[test]

@@ -36,7 +36,7 @@
 //! | B26 | `b26_the_first_calls_after_expiry_do_not_race`, and B25 on absent keys |
 //! | B27 | `b27_requests_of_one_instant_are_all_counted` |
 //! | B28 | `b28_a_log_of_a_million_is_exact` |
-//! | B29 | where budgets are split: the tests of a sharded tenant |
+//! | B29 | `b29_a_limit_in_shards_is_all_of_the_limit`; that the shares sum to the limit is for the tests of the core |
 //! | B30 | `b30_the_clock_that_counts_is_the_stores` |
 //! | B31 | the two properties that begin with `b31_`, and the seven `…_under_a_jumping_clock` |
 //! | B32 | `b32_fractions_do_not_drift` |
@@ -86,6 +86,7 @@ mod failure;
 mod fixture;
 mod numbers;
 mod operations;
+mod shards;
 mod time;
 mod traces;
 mod undo;
@@ -199,6 +200,9 @@ macro_rules! __each_property {
             undo::an_undo_leaves_blocks_alone,
             undo::a_log_undoes_what_is_among_its_newest_records,
             undo::never_more_is_admitted_whatever_is_undone,
+            shards::b29_a_limit_in_shards_is_all_of_the_limit,
+            shards::a_limit_of_a_tenant_is_one_for_all_its_subjects,
+            shards::a_whole_limit_is_each_subjects_own,
             traces::fixed_window_decides_as_the_oracle,
             traces::fixed_window_under_a_jumping_clock,
             traces::sliding_log_decides_as_the_oracle,

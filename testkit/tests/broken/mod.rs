@@ -23,6 +23,7 @@ pub(crate) enum Defect {
     PrunesAtDenials,
     LeaksPartialCharges,
     SplitsTwins,
+    SplitsTenants,
     RefundsCreate,
     UndoesNothing,
     UndoesAsRefund,

@@ -33,7 +33,11 @@ pub(super) fn retold(verdicts: &[Verdict], tell: impl Fn(&Verdict) -> (u64, Wait
 }
 
 pub(super) fn key(defect: Defect, charge: &Charge<'_>) -> Vec<Vec<u8>> {
-    let (name, tenant, subject) = (charge.policy.name(), charge.tenant, charge.subject);
+    let (name, tenant) = (charge.policy.name(), charge.tenant);
+    let subject = match defect {
+        Defect::SplitsTenants => charge.subject,
+        _ => charge.state_subject(),
+    };
     let key = [name.as_bytes(), tenant, subject];
     match defect {
         Defect::JoinsKeys => vec![key.concat()],

@@ -1,0 +1,121 @@
+//! How a limit is split: into whole numbers, and exact rates.
+
+use std::sync::Arc;
+
+use super::shards::{MAX_SHARDS, Shard, Shards};
+use super::share::{Rate, Share};
+use super::{Algorithm, Policy, PolicyError, spec};
+use crate::hash::stable_hash;
+
+/// A policy's shards, and its share in each.
+#[derive(Debug, Clone)]
+pub(super) struct Split {
+    pub(super) shards: Shards,
+    /// None if there is but one shard; else as many as there are, or fewer where there is not a
+    /// request for each.
+    pub(super) shares: Box<[Policy]>,
+}
+
+/// The shares follow from the policy.
+impl PartialEq for Split {
+    fn eq(&self, other: &Self) -> bool {
+        self.shards == other.shards
+    }
+}
+
+impl Eq for Split {}
+
+impl Policy {
+    pub(super) fn split(mut self, shards: Shards) -> Result<Self, PolicyError> {
+        let count = shards.count();
+        if count == 0 || count > MAX_SHARDS {
+            return Err(PolicyError::new(format!(
+                "{count} shards; a policy has 1 to {MAX_SHARDS} of them"
+            )));
+        }
+        if shards.split() && self.blocks_for().is_some() {
+            return Err(block_excludes_shards());
+        }
+        let shares = match count {
+            1 => [].into(),
+            _ => self.shares_in(shards)?,
+        };
+        Arc::make_mut(&mut self.0).split = Some(Box::new(Split { shards, shares }));
+        Ok(self)
+    }
+
+    fn shares_in(&self, shards: Shards) -> Result<Box<[Self]>, PolicyError> {
+        let count = shards.count();
+        if !shards.split() {
+            return Ok((0..count).map(|index| self.named_as(Shard { index, of: count })).collect());
+        }
+        let used = self.used_of(count);
+        let share = |index| {
+            let share = share(self, index, used)?;
+            let share = if self.is_shadow() { share.shadow() } else { share };
+            Ok(share.named_as(Shard { index, of: count }))
+        };
+        (0..used).map(share).collect()
+    }
+
+    /// How many of the shards have something to give. Of a limit of 0 one does: it says so.
+    fn used_of(&self, count: u32) -> u32 {
+        let mut most = self.limit();
+        if let Algorithm::TokenBucket(spec) = self.algorithm()
+            && spec.by_interval
+        {
+            most = most.min(spec.refill);
+        }
+        count.min(u32::try_from(most).unwrap_or(u32::MAX)).max(1)
+    }
+
+    /// The same policy under a name that no other can have: `%` is in none.
+    fn named_as(&self, shard: Shard) -> Self {
+        let mut inner = (*self.0).clone();
+        let whole_name = inner.name.len();
+        inner.name = format!("{}%{}.{}", inner.name, shard.index, shard.of).into();
+        inner.name_hash = stable_hash([inner.name.as_bytes()]);
+        inner.split = None;
+        inner.shard = Some((shard, whole_name));
+        Self(Arc::new(inner))
+    }
+}
+
+/// What is left of a policy in one of `of` shards: the whole is the sum of all, and no share is more
+/// than one larger than another.
+fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
+    let part = |whole: u64| {
+        let (index, of) = (u64::from(index), u64::from(of));
+        whole / of + u64::from(index < whole % of)
+    };
+    let limit = part(policy.limit());
+    let rate = |refill, period| Ok(Rate::new(refill, period).scaled_to(Share::new(1, of)?));
+    let named = |algorithm: Algorithm| Policy::new(policy.name(), algorithm);
+    match policy.algorithm().clone() {
+        Algorithm::FixedWindow(spec) => named(spec::FixedWindow { limit, ..spec }.into()),
+        Algorithm::SlidingLog(spec) => named(spec::SlidingLog { limit, ..spec }.into()),
+        Algorithm::SlidingCounter(spec) => named(spec::SlidingCounter { limit, ..spec }.into()),
+        Algorithm::TokenBucket(spec) if spec.by_interval => {
+            let refill = part(spec.refill);
+            named(spec::TokenBucket { refill, burst: limit, ..spec }.into())
+        }
+        Algorithm::TokenBucket(spec) => {
+            rate(spec.refill, spec.period)?.first_that_fits(|refill, period| {
+                named(spec::TokenBucket { refill, period, burst: limit, ..spec }.into())
+            })
+        }
+        Algorithm::Gcra(spec) => {
+            rate(spec.refill, spec.period)?.first_that_fits(|refill, period| {
+                named(spec::Gcra { refill, period, burst: limit }.into())
+            })
+        }
+    }
+}
+
+/// Why a policy whose limit is split cannot block.
+pub(super) fn block_excludes_shards() -> PolicyError {
+    PolicyError::new(
+        "`block` and a limit that is split over shards exclude each other: that one shard refuses is \
+         no reason to shut out; `shards` with `whole` splits nothing",
+    )
+}
