@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn a_short_key_keeps_every_byte() {
         for len in 0..=INLINE {
-            let subject: Vec<u8> = (1..=INLINE as u8).take(len).collect();
+            let subject: Vec<u8> = (1..=20).take(len).collect();
             let key = ShortKey::new(b"", &subject).unwrap();
             key.see(|tenant, seen| assert_eq!((tenant, seen), (&b""[..], &subject[..])));
             for tenant in 1..(INLINE - len).max(1) {

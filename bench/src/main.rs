@@ -1,6 +1,7 @@
 //! What a decision costs, beside what others do. Not published.
 //!
 //! ```sh
+//! cargo run --release -p tidegate-bench # all of them, one after another
 //! cargo run --release -p tidegate-bench -- memory
 //! cargo run --release -p tidegate-bench -- redis
 //! cargo run --release -p tidegate-bench -- cluster
@@ -30,11 +31,11 @@ use clap::{Parser, Subcommand};
 /// What goes wrong ends the benchmark; there is nobody who would tell the kinds apart.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a decision costs, beside what others do.
+/// What a decision costs, beside what others do. Measures everything, unless told what.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -71,24 +72,41 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Args::parse().what {
-        What::Memory(options) => memory::run(&options).map(|all_met| all_met || !options.check),
-        What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
-        What::Cluster(options) => cluster::run(&options).map(|()| true),
-        What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
-        What::Http(options) => http::run(&options).map(|()| true),
-        What::HttpServer(options) => http::serve(&options).map(|()| true),
-        What::Shards(options) => shards::run(&options),
-        What::Observed(options) => observed::run(&options).map(|()| true),
-        What::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
-    };
-    match outcome {
+    match Args::parse().what.map_or_else(everything, measure) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Each benchmark as it is by default. Those after one that cannot run are measured as well.
+fn everything() -> Outcome<bool> {
+    let mut failed = vec![];
+    for what in
+        ["memory", "redis", "cluster", "denied", "observed", "shards", "cluster-clients", "http"]
+    {
+        let args = Args::try_parse_from(["tidegate-bench", what])?;
+        if let Some(Err(error)) = args.what.map(measure) {
+            failed.push(format!("{what}: {error}"));
+        }
+    }
+    if failed.is_empty() { Ok(true) } else { Err(failed.join("; ").into()) }
+}
+
+fn measure(what: What) -> Outcome<bool> {
+    match what {
+        What::Memory(options) => memory::run(&options).map(|all_met| all_met || !options.check),
+        What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
+        What::Cluster(options) => cluster::run(&options).map(|()| true),
+        What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
+        What::Http(options) => http::run(&options).map(|()| true),
+        What::HttpServer(options) => http::serve(&options).map(|()| true),
+        What::Observed(options) => observed::run(&options).map(|()| true),
+        What::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
+        What::Shards(options) => shards::run(&options),
     }
 }
 

@@ -76,16 +76,33 @@ fn without_wrk_the_benchmark_of_the_web_server_says_how_to_install_it() {
 
 #[test]
 fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
-    let tiny = ["memory", "--rounds", "1", "--calls", "300", "--subjects", "100"];
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let plot = std::env::temp_dir().join(format!("tidegate-plot-{}.svg", std::process::id()));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
+    let tiny = ["memory", "--rounds", "1", "--calls", "300", "--subjects", "100", "--many", "5000"];
+    let output = program.args(tiny).arg("--plot").arg(&plot).output().unwrap();
     let (report, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{report}\n{errors}");
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
-    // In each of five workloads, and once for its memory.
-    for name in ["**tidegate**, token bucket", "governor", "governor, foldhash", "limitador"] {
-        assert_eq!(rows(&format!("| {name} |")), 6, "{name} in {report}");
+    // In each of six workloads, and once for its memory; some in the workload of numbers too.
+    for (name, times) in [
+        ("**tidegate**, token bucket", 8),
+        ("governor", 8),
+        ("governor, foldhash", 8),
+        ("axum_gcra", 8),
+        ("tidegate, sliding counter", 7),
+        ("limitador", 7),
+    ] {
+        assert_eq!(rows(&format!("| {name} |")), times, "{name} in {report}");
     }
     assert_eq!(rows("| ratelimit |"), 1, "{report}");
-    assert_eq!(rows("- met") + rows("- NOT MET"), 13, "{report}");
+    for what in ["| they come |", "| they are known |", "| they go |"] {
+        assert_eq!(rows(what), 1, "{what} in {report}");
+    }
+    assert_eq!(rows("- met") + rows("- NOT MET"), 18, "{report}");
+    let picture = std::fs::read_to_string(&plot).unwrap();
+    std::fs::remove_file(&plot).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("prefers-color-scheme: dark"));
+    // A title, and the bars of each keyed contender at each workload of texts.
+    assert_eq!(picture.matches("<rect").count(), 6 * 14 + 2, "{picture}");
 }

@@ -31,7 +31,8 @@ fn stderr(output: &Output) -> String {
 
 /// The URL of the whole cluster.
 fn url(nodes: &[Redis]) -> String {
-    let nodes: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let nodes: Vec<String> =
+        nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     format!("redis-cluster://{}", nodes.join(","))
 }
 

@@ -1,7 +1,14 @@
-//! Clocks: the machine's, and one that is moved by hand.
+//! Clocks: the machine's, exact or cheap, and one that is moved by hand.
+//!
+//! | clock | for | what it can do wrong |
+//! |---|---|---|
+//! | [`SystemClock`] | the default | two threads' readings may be a microsecond apart |
+//! | [`CoarseClock`] | where each nanosecond counts, and milliseconds do not | it is behind by its grain, or more |
+//! | [`ManualClock`] | tests, and replaying the past | whatever it is told to |
 //!
 //! The algorithms never read a clock. A store does, once per call, and hands the time in.
 
+mod coarse;
 mod system;
 
 use std::fmt;
@@ -9,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use coarse::CoarseClock;
 pub use system::SystemClock;
 
 use crate::Timestamp;

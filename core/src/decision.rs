@@ -18,7 +18,8 @@ pub struct Decision(Repr);
 enum Repr {
     One(Verdict),
     Two([Verdict; 2]),
-    /// More verdicts, or what few decisions have: out of the way of all others.
+    Many(Vec<Verdict>),
+    /// With what few decisions have, out of the way of all others.
     Rare(Box<Rare>),
 }
 
@@ -38,8 +39,10 @@ impl Decision {
             [Some(verdict), None, _] => Repr::One(verdict),
             [Some(one), Some(other), None] => Repr::Two([one, other]),
             _ => {
-                let verdicts = first.into_iter().flatten().chain(verdicts).collect();
-                Repr::Rare(Box::new(Rare { verdicts, ..Rare::default() }))
+                let mut all = Vec::with_capacity(first.len() + verdicts.size_hint().0);
+                all.extend(first.into_iter().flatten());
+                all.extend(verdicts);
+                Repr::Many(all)
             }
         })
     }
@@ -72,6 +75,7 @@ impl Decision {
             Repr::Rare(rare) => return rare,
             Repr::One(verdict) => vec![verdict],
             Repr::Two(verdicts) => verdicts.into(),
+            Repr::Many(verdicts) => verdicts,
         };
         Box::new(Rare { verdicts, ..Rare::default() })
     }
@@ -112,6 +116,7 @@ impl Decision {
         match &self.0 {
             Repr::One(verdict) => slice::from_ref(verdict),
             Repr::Two(verdicts) => verdicts,
+            Repr::Many(verdicts) => verdicts,
             Repr::Rare(rare) => &rare.verdicts,
         }
     }

@@ -48,7 +48,7 @@ pub use around::{Breaker, DenyCache, OnFailure, StoreExt};
 pub use call::{Call, Charge, Charges, Operation};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};
 pub use error::{Error, ErrorKind};
 pub use limiter::Limiter;

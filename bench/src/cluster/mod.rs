@@ -7,8 +7,7 @@ mod scene;
 
 use std::collections::BTreeMap;
 
-use crate::Outcome;
-use crate::redis::at_least_one;
+use crate::{Outcome, at_least_one};
 use load::{Sample, sample};
 use scene::{Scene, Sites};
 

@@ -1,5 +1,6 @@
 //! Who is measured: each a check of one subject, as its users would write it.
 
+use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -7,28 +8,28 @@ use std::time::{Duration, Instant, SystemTime};
 use governor::Quota;
 use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
-use tidegate_memory::{Call, Charge, Limiter, MemoryStore, Policy, Store};
+use tidegate_memory::{Call, Charge, Clock, CoarseClock, Limiter, MemoryStore, Policy, Store};
 
-use super::subjects::AMPLE;
+use super::subjects::{AMPLE, Setup};
 use crate::Outcome;
 
 /// A limiter that lets a burst pass at once, and one more each minute.
-pub(crate) trait Limits: Sync {
+pub(crate) trait Limits<K>: Sync {
     /// Checks one subject after another; says how many passed.
-    fn pass(&self, subjects: &[String]) -> usize;
+    fn pass(&self, subjects: &[K]) -> usize;
 
     /// The longest time that one check took, by `now`.
-    fn longest(&self, subjects: &[String], now: fn() -> Duration) -> Duration;
+    fn longest(&self, subjects: &[K], now: fn() -> Duration) -> Duration;
 }
 
 struct Each<F>(F);
 
-impl<F: Fn(&String) -> bool + Sync> Limits for Each<F> {
-    fn pass(&self, subjects: &[String]) -> usize {
+impl<K, F: Fn(&K) -> bool + Sync> Limits<K> for Each<F> {
+    fn pass(&self, subjects: &[K]) -> usize {
         subjects.iter().filter(|subject| (self.0)(subject)).count()
     }
 
-    fn longest(&self, subjects: &[String], now: fn() -> Duration) -> Duration {
+    fn longest(&self, subjects: &[K], now: fn() -> Duration) -> Duration {
         let mut longest = Duration::ZERO;
         for subject in subjects {
             let started = now();
@@ -39,36 +40,47 @@ impl<F: Fn(&String) -> bool + Sync> Limits for Each<F> {
     }
 }
 
-pub(crate) struct Contender {
+type Built<K> = Outcome<Box<dyn Limits<K>>>;
+
+pub(crate) struct Contender<K> {
     pub(crate) name: &'static str,
     /// Whether it tells subjects apart.
     pub(crate) keyed: bool,
     /// A fresh one for each measurement.
-    pub(crate) build: fn(burst: u32) -> Outcome<Box<dyn Limits>>,
+    pub(crate) build: fn(Setup) -> Built<K>,
 }
 
 pub(crate) const TIDEGATE: &str = "**tidegate**, token bucket";
+pub(crate) const THROUGH_LIMITER: &str = "tidegate, token bucket, `Limiter`";
+pub(crate) const THROUGH_OBJECT: &str = "tidegate, token bucket, `Limiter<Arc<dyn Store>>`";
+pub(crate) const COUNTER: &str = "tidegate, sliding counter";
+pub(crate) const LOG: &str = "tidegate, sliding log of 100";
 pub(crate) const GOVERNOR: &str = "governor";
+const GOVERNOR_FOLDHASH: &str = "governor, foldhash";
 
-pub(crate) fn contenders() -> Vec<Contender> {
+pub(crate) fn contenders() -> Vec<Contender<String>> {
     let keyed = |name, build| Contender { name, keyed: true, build };
     vec![
         keyed(GOVERNOR, governor),
-        keyed("governor, foldhash", governor_foldhash),
-        keyed(TIDEGATE, |burst| tidegate(&bucket(burst))),
-        keyed("tidegate, token bucket, `Limiter`", |burst| {
-            limiter(MemoryStore::new(), &bucket(burst))
+        keyed(GOVERNOR_FOLDHASH, governor_foldhash),
+        keyed(TIDEGATE, |setup| tidegate(bucket(setup), setup)),
+        keyed("tidegate, token bucket, coarse clock", coarse),
+        keyed(THROUGH_LIMITER, |setup| limiter(store(setup), setup)),
+        keyed(THROUGH_OBJECT, |setup| {
+            let store: Arc<dyn Store> = Arc::new(store(setup));
+            limiter(store, setup)
         }),
-        keyed("tidegate, token bucket, `Limiter<Arc<dyn Store>>`", |burst| {
-            let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-            limiter(store, &bucket(burst))
+        keyed("tidegate, token bucket by intervals", |setup| {
+            tidegate(format!("{} by-interval", bucket(setup)), setup)
         }),
-        keyed("tidegate, fixed window", |burst| tidegate(&format!("fixed-window {burst}/1d"))),
-        keyed("tidegate, sliding counter", |burst| {
-            tidegate(&format!("sliding-counter {burst}/1m"))
+        keyed("tidegate, fixed window", |setup| {
+            tidegate(format!("fixed-window {}/1d", setup.burst), setup)
         }),
-        keyed("tidegate, sliding log of 100", |burst| {
-            tidegate(if burst == AMPLE { "sliding-log 100/20us" } else { "sliding-log 1/1m" })
+        keyed(COUNTER, |setup| tidegate(format!("sliding-counter {}/1m", setup.burst), setup)),
+        keyed(LOG, |setup| {
+            let ample = setup.burst == AMPLE;
+            let policy = if ample { "sliding-log 100/20us" } else { "sliding-log 1/1m" };
+            tidegate(policy.to_owned(), setup)
         }),
         keyed("axum_gcra", axum_gcra),
         keyed("trypema", trypema),
@@ -79,54 +91,94 @@ pub(crate) fn contenders() -> Vec<Contender> {
     ]
 }
 
-fn bucket(burst: u32) -> String {
-    format!("token-bucket 1/1m burst {burst}")
+/// Those of whom a subject may be a number. (Of ours it is always bytes.)
+pub(crate) fn of_numbers() -> Vec<Contender<u64>> {
+    let keyed = |name, build| Contender { name, keyed: true, build };
+    vec![
+        keyed(GOVERNOR, governor),
+        keyed(GOVERNOR_FOLDHASH, governor_foldhash),
+        keyed(TIDEGATE, |setup| {
+            let (policy, store): (Policy, _) = (bucket(setup).parse()?, store(setup));
+            Ok(Box::new(Each(move |subject: &u64| pass(&store, &policy, &subject.to_le_bytes()))))
+        }),
+        keyed("axum_gcra", axum_gcra),
+    ]
 }
 
-fn tidegate(policy: &str) -> Outcome<Box<dyn Limits>> {
-    let (policy, store): (Policy, _) = (policy.parse()?, MemoryStore::new());
-    Ok(Box::new(Each(move |subject: &String| {
-        let charge = [Charge::new(&policy, subject)];
-        store.decide_now(&Call::acquire(&charge)).is_ok_and(|decision| decision.is_allowed())
-    })))
+fn bucket(setup: Setup) -> String {
+    format!("token-bucket 1/1m burst {}", setup.burst)
 }
 
-fn limiter<S: Store + 'static>(store: S, policy: &str) -> Outcome<Box<dyn Limits>> {
-    let limiter = Limiter::new(store, [policy.parse()?])?;
+fn store(setup: Setup) -> MemoryStore {
+    let builder = MemoryStore::builder();
+    match setup.most {
+        Some(most) => builder.max_keys(most).build(),
+        None => builder.build(),
+    }
+}
+
+#[inline]
+fn pass<C: Clock>(store: &MemoryStore<C>, policy: &Policy, subject: &[u8]) -> bool {
+    let charge = [Charge::new(policy, subject)];
+    store.decide_now(&Call::acquire(&charge)).is_ok_and(|decision| decision.is_allowed())
+}
+
+fn tidegate(policy: String, setup: Setup) -> Built<String> {
+    let (policy, store): (Policy, _) = (policy.parse()?, store(setup));
+    Ok(Box::new(Each(move |subject: &String| pass(&store, &policy, subject.as_bytes()))))
+}
+
+fn coarse(setup: Setup) -> Built<String> {
+    let clock = CoarseClock::new(Duration::from_millis(1))?;
+    let policy: Policy = bucket(setup).parse()?;
+    let builder = MemoryStore::builder().clock(clock);
+    let store = match setup.most {
+        Some(most) => builder.max_keys(most).build(),
+        None => builder.build(),
+    };
+    Ok(Box::new(Each(move |subject: &String| pass(&store, &policy, subject.as_bytes()))))
+}
+
+fn limiter<S: Store + 'static>(store: S, setup: Setup) -> Built<String> {
+    let limiter = Limiter::new(store, [bucket(setup).parse()?])?;
     Ok(Box::new(Each(move |subject: &String| {
         let answer = limiter.acquire(subject).into_ready();
         answer.is_ok_and(|decision| decision.is_ok_and(|decision| decision.is_allowed()))
     })))
 }
 
-fn quota(burst: u32) -> Quota {
+fn quota(setup: Setup) -> Quota {
     Quota::per_minute(NonZeroU32::MIN)
-        .allow_burst(NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN))
+        .allow_burst(NonZeroU32::new(setup.burst).unwrap_or(NonZeroU32::MIN))
 }
 
-fn governor(burst: u32) -> Outcome<Box<dyn Limits>> {
-    let limiter = governor::RateLimiter::<String, DashMapStateStore<String>, DefaultClock>::dashmap(
-        quota(burst),
-    );
-    Ok(Box::new(Each(move |subject: &String| limiter.check_key(subject).is_ok())))
+/// What peers that are generic take for a subject.
+trait Subject: Hash + Eq + Ord + Clone + Send + Sync + 'static {}
+impl Subject for String {}
+impl Subject for u64 {}
+
+fn governor<K: Subject>(setup: Setup) -> Built<K> {
+    let quota = quota(setup);
+    let limiter = governor::RateLimiter::<K, DashMapStateStore<K>, DefaultClock>::dashmap(quota);
+    Ok(Box::new(Each(move |subject: &K| limiter.check_key(subject).is_ok())))
 }
 
-fn governor_foldhash(burst: u32) -> Outcome<Box<dyn Limits>> {
+fn governor_foldhash<K: Subject>(setup: Setup) -> Built<K> {
     let hasher = foldhash::fast::RandomState::default();
-    let limiter = governor::RateLimiter::dashmap_with_hasher(quota(burst), hasher);
-    Ok(Box::new(Each(move |subject: &String| limiter.check_key(subject).is_ok())))
+    let limiter = governor::RateLimiter::dashmap_with_hasher(quota(setup), hasher);
+    Ok(Box::new(Each(move |subject: &K| limiter.check_key(subject).is_ok())))
 }
 
-fn axum_gcra(burst: u32) -> Outcome<Box<dyn Limits>> {
-    let burst = u64::from(burst).try_into()?;
+fn axum_gcra<K: Subject>(setup: Setup) -> Built<K> {
+    let burst = u64::from(setup.burst).try_into()?;
     let quota = axum_gcra::gcra::Quota::new(Duration::from_secs(60), burst);
-    let limiter = axum_gcra::gcra::RateLimiter::<String, ahash::RandomState>::default();
-    Ok(Box::new(Each(move |subject: &String| {
+    let limiter = axum_gcra::gcra::RateLimiter::<K, ahash::RandomState>::default();
+    Ok(Box::new(Each(move |subject: &K| {
         limiter.req_sync(subject.clone(), quota, Instant::now()).is_ok()
     })))
 }
 
-fn trypema(burst: u32) -> Outcome<Box<dyn Limits>> {
+fn trypema(Setup { burst, .. }: Setup) -> Built<String> {
     use ::trypema::RateLimiterBuilder as _;
     let provider = ::trypema::local::LocalRateLimiterProvider::builder().build()?;
     // Its windows have a rate and no burst: `burst` in the window, of a minute.
@@ -136,7 +188,7 @@ fn trypema(burst: u32) -> Outcome<Box<dyn Limits>> {
     })))
 }
 
-fn throttlecrab(burst: u32) -> Outcome<Box<dyn Limits>> {
+fn throttlecrab(Setup { burst, .. }: Setup) -> Built<String> {
     let limiter = Mutex::new(throttlecrab::RateLimiter::new(throttlecrab::AdaptiveStore::new()));
     let burst = i64::from(burst);
     Ok(Box::new(Each(move |subject: &String| {
@@ -146,7 +198,7 @@ fn throttlecrab(burst: u32) -> Outcome<Box<dyn Limits>> {
     })))
 }
 
-fn limitador(burst: u32) -> Outcome<Box<dyn Limits>> {
+fn limitador(Setup { burst, .. }: Setup) -> Built<String> {
     use ::limitador::limit::{Context, Limit};
     let limiter = ::limitador::RateLimiter::new(10_000_000);
     let variable = "subject".try_into().map_err(|_| "a variable is a name")?;
@@ -162,7 +214,7 @@ fn limitador(burst: u32) -> Outcome<Box<dyn Limits>> {
     })))
 }
 
-fn ratelimit(burst: u32) -> Outcome<Box<dyn Limits>> {
+fn ratelimit(Setup { burst, .. }: Setup) -> Built<String> {
     let limiter = ::ratelimit::Ratelimiter::builder(1)
         .period(Duration::from_secs(60))
         .max_tokens(u64::from(burst))
@@ -171,7 +223,7 @@ fn ratelimit(burst: u32) -> Outcome<Box<dyn Limits>> {
     Ok(Box::new(Each(move |_: &String| limiter.try_wait().is_ok())))
 }
 
-fn leaky_bucket(burst: u32) -> Outcome<Box<dyn Limits>> {
+fn leaky_bucket(Setup { burst, .. }: Setup) -> Built<String> {
     let burst = usize::try_from(burst)?;
     let limiter = ::leaky_bucket::RateLimiter::builder()
         .initial(burst)

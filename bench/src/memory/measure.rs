@@ -20,8 +20,12 @@ pub(crate) struct Sample {
 ///
 /// One thread alone is timed by what it ran, so that nothing else on the machine counts; several by
 /// the clock on the wall, as waiting for each other is what they are measured for.
-pub(crate) fn time(contender: &Contender, workload: &Workload, threads: usize) -> Outcome<Sample> {
-    let limits = (contender.build)(workload.burst)?;
+pub(crate) fn time<K: Sync>(
+    contender: &Contender<K>,
+    workload: &Workload<K>,
+    threads: usize,
+) -> Outcome<Sample> {
+    let limits = (contender.build)(workload.setup)?;
     limits.pass(&workload.known);
     let calls = workload.calls.len() / threads;
     let took = if threads == 1 {
@@ -35,7 +39,7 @@ pub(crate) fn time(contender: &Contender, workload: &Workload, threads: usize) -
     Ok(Sample { tenths: u64::try_from(tenths)? })
 }
 
-fn time_all(limits: &dyn Limits, calls: &[String], threads: usize) -> Outcome<Duration> {
+fn time_all<K: Sync>(limits: &dyn Limits<K>, calls: &[K], threads: usize) -> Outcome<Duration> {
     let start = Barrier::new(threads);
     std::thread::scope(|scope| {
         let share = calls.chunks(calls.len() / threads);
@@ -64,11 +68,11 @@ pub(crate) struct Footprint {
 }
 
 /// `insert` brings subjects that are new, and then again the same.
-pub(crate) fn footprint(contender: &Contender, insert: &Workload) -> Outcome<Footprint> {
+pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Outcome<Footprint> {
     let subjects = &insert.calls;
     let (mut kept, mut longest) = (Err("it was not built".into()), Duration::ZERO);
     let inserted = allocation_counter::measure(|| {
-        kept = (contender.build)(insert.burst);
+        kept = (contender.build)(insert.setup);
         if let Ok(limits) = &kept {
             longest = limits.longest(subjects, ran);
         }
@@ -87,6 +91,6 @@ pub(crate) fn footprint(contender: &Contender, insert: &Workload) -> Outcome<Foo
 }
 
 /// How long this thread has been running.
-fn ran() -> Duration {
+pub(crate) fn ran() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

@@ -2,14 +2,18 @@
 
 mod contender;
 mod measure;
+mod plot;
 mod report;
+mod scale;
 mod subjects;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 
-use contender::{Contender, contenders};
+use contender::{Contender, contenders, of_numbers};
 use measure::{Footprint, Sample, footprint, time};
-use subjects::{Size, Workload, workloads};
+use subjects::{Size, Workload, numbered, workloads};
 
 use crate::{Outcome, at_least_one};
 
@@ -34,6 +38,12 @@ pub(crate) struct Options {
     /// Leave out what several threads do.
     #[arg(long)]
     single: bool,
+    /// How many subjects are many: kept by our store alone, and seen to go. 0 leaves this out.
+    #[arg(long, default_value_t = 10_000_000)]
+    many: u64,
+    /// A file to draw the plot of the times in, as SVG.
+    #[arg(long)]
+    plot: Option<PathBuf>,
     /// Fail if a wanted ratio is missed.
     #[arg(long)]
     pub(crate) check: bool,
@@ -50,25 +60,28 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     field.retain(|one| {
         options.only.is_empty() || one.name == contender::GOVERNOR || asked(one.name)
     });
+    let mut numbers = of_numbers();
+    numbers.retain(|one| field.iter().any(|other| other.name == one.name));
     let mut workloads = workloads(size);
     let insert = workloads.iter().position(|workload| workload.id == "insert");
     let footprints = match insert.and_then(|at| workloads.get(at)) {
         Some(insert) => footprints(&field, insert)?,
         None => BTreeMap::new(),
     };
-    workloads.retain(|one| {
-        options.workload.is_empty() || options.workload.iter().any(|id| id == one.id)
-    });
+    let is_asked =
+        |id: &str| options.workload.is_empty() || options.workload.iter().any(|one| one == id);
+    workloads.retain(|one| is_asked(one.id));
+    let numbered = Some(numbered(size)).filter(|one| is_asked(one.id));
     let threads = if options.single { vec![1] } else { thread_counts() };
     let mut samples = Samples::new();
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
-        for workload in &workloads {
-            for &threads in &threads {
-                for one in field.iter().filter(|one| one.keyed || workload.id == "hot") {
-                    let sample = time(one, workload, threads)?;
-                    samples.entry((one.name, workload.id, threads)).or_default().push(sample);
-                }
+        for &threads in &threads {
+            for workload in &workloads {
+                measure_all(&mut samples, &field, workload, threads)?;
+            }
+            if let Some(workload) = &numbered {
+                measure_all(&mut samples, &numbers, workload, threads)?;
             }
         }
     }
@@ -76,15 +89,40 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     for workload in &workloads {
         print!("{}", report::table(&samples, &field, workload, &threads));
     }
+    if let Some(workload) = &numbered {
+        print!("{}", report::table(&samples, &numbers, workload, &threads));
+    }
     print!("{}", report::footprints(&footprints));
-    let (text, all_met) = report::wanted(&samples, &footprints);
+    let (text, mut all_met) = report::wanted(&samples, &footprints);
     print!("{text}");
+    if options.many > 0 {
+        let (text, met) = scale::run(options.many, options.many.div_ceil(100), options.rounds)?;
+        print!("{text}");
+        all_met &= met;
+    }
+    if let Some(path) = &options.plot {
+        let titles: Vec<_> = workloads.iter().map(|one| (one.id, one.title.as_str())).collect();
+        fs::write(path, plot::draw(&samples, &field, &titles))?;
+    }
     Ok(all_met)
 }
 
+fn measure_all<K: Sync>(
+    samples: &mut Samples,
+    field: &[Contender<K>],
+    workload: &Workload<K>,
+    threads: usize,
+) -> Outcome<()> {
+    for one in field.iter().filter(|one| one.keyed || workload.id == "hot") {
+        let sample = time(one, workload, threads)?;
+        samples.entry((one.name, workload.id, threads)).or_default().push(sample);
+    }
+    Ok(())
+}
+
 fn footprints(
-    field: &[Contender],
-    insert: &Workload,
+    field: &[Contender<String>],
+    insert: &Workload<String>,
 ) -> Outcome<BTreeMap<&'static str, Footprint>> {
     let keyed = field.iter().filter(|one| one.keyed);
     keyed.map(|one| Ok((one.name, footprint(one, insert)?))).collect()

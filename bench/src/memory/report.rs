@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::contender::{Contender, GOVERNOR, TIDEGATE};
+use super::contender::{
+    COUNTER, Contender, GOVERNOR, LOG, THROUGH_LIMITER, THROUGH_OBJECT, TIDEGATE,
+};
 use super::measure::Footprint;
 use super::subjects::Workload;
 use super::{Options, Samples};
@@ -17,10 +19,10 @@ pub(crate) fn head(options: &Options) -> String {
     )
 }
 
-pub(crate) fn table(
+pub(crate) fn table<K>(
     samples: &Samples,
-    field: &[Contender],
-    workload: &Workload,
+    field: &[Contender<K>],
+    workload: &Workload<K>,
     threads: &[usize],
 ) -> String {
     let mut text = format!("\n## {}\n\n| |", workload.title);
@@ -82,11 +84,16 @@ pub(crate) fn wanted(
         let found = ratio(samples, TIDEGATE, GOVERNOR, id, threads).map(|ratio| ratio.0);
         judge(format!("{id}, threads: {threads}, to governor"), found, most, times);
     }
-    for (name, most) in
-        [("tidegate, sliding counter", 1_200), ("tidegate, sliding log of 100", 3_000)]
-    {
+    for (name, most) in [(COUNTER, 1_200), (LOG, 3_000)] {
         let found = ratio(samples, name, TIDEGATE, "hot", 1).map(|ratio| ratio.0);
         judge(format!("{name}, to the bucket"), found, most, times);
+    }
+    let tenths = |tenths: u64| format!("{}.{}", tenths / 10, tenths % 10);
+    for (name, most) in [(THROUGH_LIMITER, 50), (THROUGH_OBJECT, 100)] {
+        let found = more(samples, name, TIDEGATE, "hot");
+        judge(format!("{name}, more ns than the store's own call"), found, most, tenths);
+        let found = footprints.get(name).map(|footprint| footprint.allocations);
+        judge(format!("{name}, allocations"), found, 0, |n| n.to_string());
     }
     let ours = footprints.get(TIDEGATE);
     judge("bytes per subject".into(), ours.map(|f| f.bytes_per_subject), 80, |n| n.to_string());
@@ -97,13 +104,20 @@ pub(crate) fn wanted(
 }
 
 fn nanos(samples: &Samples, name: &'static str, id: &'static str, threads: usize) -> String {
-    let all = samples.get(&(name, id, threads)).into_iter().flatten();
-    let all: Vec<u64> = all.map(|sample| sample.tenths).collect();
-    if all.is_empty() {
-        return "-".to_owned();
-    }
-    let tenths = middle(all);
-    format!("{}.{}", tenths / 10, tenths % 10)
+    let tenths = median(samples, name, id, threads);
+    tenths.map_or_else(|| "-".to_owned(), |tenths| format!("{}.{}", tenths / 10, tenths % 10))
+}
+
+/// In tenths of a nanosecond.
+pub(super) fn median(
+    samples: &Samples,
+    name: &'static str,
+    id: &'static str,
+    threads: usize,
+) -> Option<u64> {
+    let all: Vec<u64> =
+        samples.get(&(name, id, threads))?.iter().map(|sample| sample.tenths).collect();
+    (!all.is_empty()).then(|| middle(all))
 }
 
 /// The median of the rounds' ratios, as what slows a round slows both.
@@ -118,6 +132,19 @@ fn ratio(
     let ratios: Option<Vec<_>> =
         ones.iter().zip(others).map(|(a, b)| Thousandths::of(a.tenths, b.tenths)).collect();
     ratios.filter(|ratios| !ratios.is_empty()).map(middle)
+}
+
+/// How many tenths of a nanosecond more the one took than the other, on one thread: the median of the
+/// rounds' differences.
+fn more(
+    samples: &Samples,
+    one: &'static str,
+    other: &'static str,
+    id: &'static str,
+) -> Option<u64> {
+    let (ones, others) = (samples.get(&(one, id, 1))?, samples.get(&(other, id, 1))?);
+    let more = ones.iter().zip(others).map(|(a, b)| a.tenths.saturating_sub(b.tenths));
+    Some(middle(more.collect()))
 }
 
 fn show(ratio: Option<Thousandths>) -> String {

@@ -1,15 +1,25 @@
 //! Who is asked about, in which order.
 
+use crate::random::{random, zipf};
+
 /// The subjects of calls, in the order of the calls: a request has its subject at hand, and so do
 /// these. Otherwise all would pay alike for finding it in memory.
-pub(crate) struct Workload {
+pub(crate) struct Workload<K> {
     pub(crate) id: &'static str,
     pub(crate) title: String,
     /// Subjects that are known before the measuring begins.
-    pub(crate) known: Vec<String>,
-    pub(crate) calls: Vec<String>,
+    pub(crate) known: Vec<K>,
+    pub(crate) calls: Vec<K>,
+    pub(crate) setup: Setup,
+}
+
+/// How a limiter shall be for a workload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
     /// What one subject may take at once.
     pub(crate) burst: u32,
+    /// The most subjects to keep, for those that can be bounded.
+    pub(crate) most: Option<usize>,
 }
 
 /// So much that no caller is ever refused; at one a minute, nothing recovers meanwhile either.
@@ -22,45 +32,74 @@ pub(crate) struct Size {
     pub(crate) calls: u64,
 }
 
-pub(crate) fn workloads(size: Size) -> Vec<Workload> {
+/// The workloads whose subjects are texts.
+pub(crate) fn workloads(size: Size) -> Vec<Workload<String>> {
     let Size { subjects, calls } = size;
     let tenth = subjects.div_ceil(10);
-    let workload = |id, title, known, calls, burst| Workload { id, title, known, calls, burst };
-    let all = |count| (0..count).map(subject).collect::<Vec<_>>();
     let drawn = |draw: fn(u64, u64) -> u64, of| {
         (0..calls).map(|n| subject(draw(random(n), of))).collect::<Vec<_>>()
     };
+    let ample = Setup { burst: AMPLE, most: None };
     vec![
-        workload(
-            "hot",
-            "one hot subject".to_owned(),
-            all(1),
-            (0..calls).map(|_| subject(0)).collect(),
-            AMPLE,
-        ),
-        workload(
-            "uniform",
-            format!("{tenth} subjects, uniform"),
-            all(tenth),
-            drawn(|random, of| random % of, tenth),
-            AMPLE,
-        ),
-        workload(
-            "zipf",
-            format!("{subjects} subjects, Zipf"),
-            all(subjects),
-            drawn(zipf, subjects),
-            AMPLE,
-        ),
-        workload("insert", format!("{subjects} new subjects"), Vec::new(), all(subjects), AMPLE),
-        workload(
-            "denied",
-            format!("{tenth} subjects, mostly denied"),
-            all(tenth),
-            drawn(|random, of| random % of, tenth),
-            1,
-        ),
+        Workload {
+            id: "hot",
+            title: "one hot subject".to_owned(),
+            known: all(1),
+            calls: (0..calls).map(|_| subject(0)).collect(),
+            setup: ample,
+        },
+        Workload {
+            id: "uniform",
+            title: format!("{tenth} subjects, uniform"),
+            known: all(tenth),
+            calls: drawn(uniform, tenth),
+            setup: ample,
+        },
+        Workload {
+            id: "zipf",
+            title: format!("{subjects} subjects, Zipf"),
+            known: all(subjects),
+            calls: drawn(zipf, subjects),
+            setup: ample,
+        },
+        Workload {
+            id: "insert",
+            title: format!("{subjects} new subjects"),
+            known: Vec::new(),
+            calls: all(subjects),
+            setup: ample,
+        },
+        Workload {
+            id: "denied",
+            title: format!("{tenth} subjects, mostly denied"),
+            known: all(tenth),
+            calls: drawn(uniform, tenth),
+            setup: Setup { burst: 1, ..ample },
+        },
+        Workload {
+            id: "crowded",
+            title: format!("{} subjects, uniform, where {tenth} are kept", 2 * tenth),
+            known: all(2 * tenth),
+            calls: drawn(uniform, 2 * tenth),
+            setup: Setup { most: usize::try_from(tenth).ok(), ..ample },
+        },
     ]
+}
+
+/// The workload whose subjects are numbers.
+pub(crate) fn numbered(size: Size) -> Workload<u64> {
+    let tenth = size.subjects.div_ceil(10);
+    Workload {
+        id: "numbers",
+        title: format!("{tenth} subjects that are numbers, uniform"),
+        known: (0..tenth).collect(),
+        calls: (0..size.calls).map(|n| random(n) % tenth).collect(),
+        setup: Setup { burst: AMPLE, most: None },
+    }
+}
+
+fn all(count: u64) -> Vec<String> {
+    (0..count).map(subject).collect()
 }
 
 /// 20 bytes, told apart by the last.
@@ -68,19 +107,6 @@ pub(crate) fn subject(number: u64) -> String {
     format!("subject:{number:012}")
 }
 
-/// SplitMix64.
-pub(crate) fn random(n: u64) -> u64 {
-    let n = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ (n >> 31)
-}
-
-/// A rank that is drawn with a probability of about one over itself: each octave of ranks is as
-/// likely as any other. Ranks are spread over the subjects.
-fn zipf(random: u64, of: u64) -> u64 {
-    let octaves = u64::from(of.ilog2()) + 1;
-    let first = 1 << (random % octaves);
-    let rank = first + (random >> 8) % first;
-    rank.wrapping_mul(0x9e37_79b1) % of
+fn uniform(random: u64, of: u64) -> u64 {
+    random % of
 }

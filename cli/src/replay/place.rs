@@ -29,9 +29,9 @@ impl FromStr for Place {
         if text == "memory" {
             return Ok(Self::Memory);
         }
-        let of_cluster = CLUSTER.iter().find_map(|(scheme, its_nodes)| {
-            Some(nodes(text.strip_prefix(scheme)?, its_nodes))
-        });
+        let of_cluster = CLUSTER
+            .iter()
+            .find_map(|(scheme, its_nodes)| Some(nodes(text.strip_prefix(scheme)?, its_nodes)));
         if let Some(urls) = of_cluster {
             ClusterStore::connect(&urls).map_err(|error| error.to_string())?;
             return Ok(Self::Cluster(urls));

@@ -10,8 +10,8 @@ use crate::time::micros_of;
 
 /// The machine's clock: the wall clock when it was made, carried on by the monotonic clock.
 ///
-/// Within one process it never steps back, whatever happens to the wall clock; the price is that it
-/// does not follow corrections of the wall clock either.
+/// Whatever happens to the wall clock, within one process it goes on; the price is that it does not
+/// follow corrections of the wall clock either. What one thread reads never steps back.
 ///
 /// Asking the system for the time costs about as much as the rest of a decision in memory. So this
 /// asks the processor's cycle counter, and the system only once in 10 ms, to set itself by: it is
@@ -19,9 +19,11 @@ use crate::time::micros_of;
 /// a microsecond. Where the counter cannot be trusted (the processor or the kernel says so) each
 /// reading asks the system.
 ///
-/// *What it can do wrong:* on a machine whose processors' counters disagree, although its kernel
-/// relies on them, readings on two processors differ by as much as the counters do. States of this
-/// library allow for that: they never go back behind what they have seen.
+/// *What it can do wrong:* while one thread sets it anew, another may still read it as it was, up to a
+/// microsecond behind. On a machine whose processors' counters disagree, although its kernel relies on
+/// them, readings on two processors differ by as much as the counters do; then even a thread that
+/// moves from one to the other may see it step back. States of this library allow for both: they never
+/// go back behind what they have seen, which costs at most the step.
 ///
 /// ```
 /// use tidegate_core::clock::{Clock, SystemClock};
