@@ -46,7 +46,7 @@ async fn keys(prefix: &str) -> Vec<usize> {
     let mut counts = vec![];
     for node in cluster().await.nodes() {
         let reply = node.command(&["KEYS", &format!("{prefix}:*")]).await.unwrap();
-        let Reply::Array(keys) = reply else { panic!("{reply:?}") };
+        let Reply::List(keys) = reply else { panic!("{reply:?}") };
         counts.push(keys.len());
     }
     counts

@@ -89,7 +89,13 @@ impl Decision {
 
     /// The same decision, on limits of which what was asked are parts.
     pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
-        for (verdict, limit) in self.verdicts.iter_mut().zip(limits) {
+        let verdicts: &mut [Verdict] = match &mut self.0 {
+            Repr::One(verdict) => slice::from_mut(verdict),
+            Repr::Two(verdicts) => verdicts,
+            Repr::Many(verdicts) => verdicts,
+            Repr::Rare(rare) => &mut rare.verdicts,
+        };
+        for (verdict, limit) in verdicts.iter_mut().zip(limits) {
             verdict.limit = limit;
         }
         self
@@ -290,13 +296,14 @@ impl Verdict {
     /// The verdict on a state that is kept in two parts, from those on both, of which the first tells
     /// the outcome.
     pub(crate) fn and(self, other: Self) -> Self {
-        Self {
-            remaining: self.remaining.saturating_add(other.remaining),
+        let both = Self {
+            remaining_or_block: self.remaining().saturating_add(other.remaining()),
             retry: self.retry.max(other.retry),
             reset: self.reset.max(other.reset),
-            blocked: self.blocked.max(other.blocked),
+            is_shut_out: false,
             ..self
-        }
+        };
+        both.in_block(self.blocked_micros().max(other.blocked_micros()))
     }
 
     /// For how many microseconds the outcome is sure to stay, if nobody takes or gives back
