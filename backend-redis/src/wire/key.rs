@@ -123,9 +123,10 @@ mod tests {
         let policies = ["p: fixed-window 9/1s shards 4", "q: sliding-log 4/1m shards 4 whole"];
         let tags = policies.map(|policy| {
             let policy: Policy = policy.parse().unwrap();
-            let tags = policy.shares().iter().map(|share| {
-                tag_of(&Keys::new("t").of(&Charge::new(share, "a").tenant("acme")))
-            });
+            let tags = policy
+                .shares()
+                .iter()
+                .map(|share| tag_of(&Keys::new("t").of(&Charge::new(share, "a").tenant("acme"))));
             tags.collect::<Vec<_>>()
         });
         assert_eq!(tags[0], tags[1]);
