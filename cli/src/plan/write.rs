@@ -174,7 +174,8 @@ fn span(span: Duration) -> String {
     for (unit, name) in units {
         if micros >= 2 * unit {
             let tenths = micros * 10 / unit;
-            let part = if tenths % 10 == 0 { String::new() } else { format!(".{}", tenths % 10) };
+            let part =
+                if tenths.is_multiple_of(10) { String::new() } else { format!(".{}", tenths % 10) };
             return format!("{}{part} {name}", tenths / 10);
         }
     }
