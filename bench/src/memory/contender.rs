@@ -63,7 +63,7 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
     vec![
         keyed(GOVERNOR, governor),
         keyed(GOVERNOR_FOLDHASH, governor_foldhash),
-        keyed(TIDEGATE, |setup| tidegate(bucket(setup), setup)),
+        keyed(TIDEGATE, |setup| tidegate(&bucket(setup), setup)),
         keyed("tidegate, token bucket, coarse clock", coarse),
         keyed(THROUGH_LIMITER, |setup| limiter(store(setup), setup)),
         keyed(THROUGH_OBJECT, |setup| {
@@ -71,16 +71,16 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
             limiter(store, setup)
         }),
         keyed("tidegate, token bucket by intervals", |setup| {
-            tidegate(format!("{} by-interval", bucket(setup)), setup)
+            tidegate(&format!("{} by-interval", bucket(setup)), setup)
         }),
         keyed("tidegate, fixed window", |setup| {
-            tidegate(format!("fixed-window {}/1d", setup.burst), setup)
+            tidegate(&format!("fixed-window {}/1d", setup.burst), setup)
         }),
-        keyed(COUNTER, |setup| tidegate(format!("sliding-counter {}/1m", setup.burst), setup)),
+        keyed(COUNTER, |setup| tidegate(&format!("sliding-counter {}/1m", setup.burst), setup)),
         keyed(LOG, |setup| {
             let ample = setup.burst == AMPLE;
             let policy = if ample { "sliding-log 100/20us" } else { "sliding-log 1/1m" };
-            tidegate(policy.to_owned(), setup)
+            tidegate(policy, setup)
         }),
         keyed("axum_gcra", axum_gcra),
         keyed("trypema", trypema),
@@ -123,7 +123,7 @@ fn pass<C: Clock>(store: &MemoryStore<C>, policy: &Policy, subject: &[u8]) -> bo
     store.decide_now(&Call::acquire(&charge)).is_ok_and(|decision| decision.is_allowed())
 }
 
-fn tidegate(policy: String, setup: Setup) -> Built<String> {
+fn tidegate(policy: &str, setup: Setup) -> Built<String> {
     let (policy, store): (Policy, _) = (policy.parse()?, store(setup));
     Ok(Box::new(Each(move |subject: &String| pass(&store, &policy, subject.as_bytes()))))
 }
@@ -178,6 +178,7 @@ fn axum_gcra<K: Subject>(setup: Setup) -> Built<K> {
     })))
 }
 
+#[expect(clippy::float_arithmetic, reason = "its rates are floating-point numbers")]
 fn trypema(Setup { burst, .. }: Setup) -> Built<String> {
     use ::trypema::RateLimiterBuilder as _;
     let provider = ::trypema::local::LocalRateLimiterProvider::builder().build()?;

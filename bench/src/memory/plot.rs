@@ -84,7 +84,7 @@ fn grid(top: u64, bottom: u64) -> String {
 fn from_the_first(tenths: u64) -> u64 {
     let hundredths = tenths.max(FIRST) * 1_024 / FIRST;
     let doublings = u64::from(hundredths.ilog2());
-    let within = (hundredths * DOUBLING >> doublings) - DOUBLING;
+    let within = ((hundredths * DOUBLING) >> doublings) - DOUBLING;
     (doublings - 10) * DOUBLING + within
 }
 
