@@ -172,7 +172,7 @@ fn bad_usage_ends_with_2_and_points_at_what_is_wrong() {
         (&["replay", "-", "--suggest", "101"], "`101` is no share"),
         (&["replay", "-", "--limit", "x/1m"], "`x` is no whole number"),
         (&["replay", "-", "--order", "random"], "`random` is not an order"),
-        (&["replay", "-", "--store", "redis"], "a store is `memory`, or the URL"),
+        (&["replay", "-", "--store", "redis"], "a store is `memory`, the URL"),
         (&["replay", "-", "--store", "redis://[::1"], "URL"),
         (&["sample", "--lines", "99999999"], "99999999 is above"),
         (&["replay", "-", "--suggest", "99", "--window", "0s"], "at least 1us"),

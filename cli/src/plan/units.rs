@@ -80,7 +80,7 @@ fn whole(text: &str, units: &[(&str, u64)]) -> Option<u64> {
         units.iter().find_map(|(word, unit)| Some((text.strip_suffix(word)?, *unit)))?;
     let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| {
-        let fits = (1..=15).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        let fits = (1..=16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
         fits.then(|| text.parse::<u128>().ok()).flatten()
     };
     let tenths = 10_u128.checked_pow(u32::try_from(part.len()).ok()?)?;
