@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::ModelStore;
 use crate::generate::{ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario};
 
-/// A store in virtual time that can be emptied, for [`differential!`](crate::differential).
+/// A store in virtual time that can be emptied, for [`differential!`](crate::differential!).
 pub trait Emptied: Send + 'static {
     /// The store.
     type Store: Store;
