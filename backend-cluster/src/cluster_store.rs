@@ -82,14 +82,10 @@ impl Inner {
 
     /// Decides on calls of which each is kept in one slot, those of one slot in the order asked.
     pub(crate) async fn decide_in_slots(&self, calls: &[Call<'_>]) -> Vec<Result<Decided, Error>> {
-        let errands: Vec<_> = (0..)
-            .zip(calls)
-            .map(|(place, call)| (place, self.errand(Calls::from_buf([(place, *call)]))))
-            .collect();
         let mut answers: Vec<_> = calls.iter().map(|_| Err(no_answer())).collect();
-        let mut sent = Vec::with_capacity(errands.len());
-        for (place, errand) in errands {
-            match errand {
+        let mut sent = Vec::with_capacity(calls.len());
+        for (place, call) in calls.iter().enumerate() {
+            match self.errand(Calls::from_buf([(place, *call)])) {
                 Ok(errand) => sent.push(errand),
                 Err(error) => answers[place] = Err(error),
             }

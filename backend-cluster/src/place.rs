@@ -40,8 +40,14 @@ pub(crate) struct Part {
 /// The parts of a call, one for each slot, in the order of their first charges.
 pub(crate) fn parts(keys: &Keys, call: &Call<'_>) -> SmallVec<[Part; 1]> {
     let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
+    // Mostly all have one tag, and then the slot is told by one key.
+    let mut last: Option<(Charge<'_>, Slot)> = None;
     for (place, charge) in call.charges.iter().enumerate() {
-        let slot = slot_of(keys, &charge);
+        let slot = match last {
+            Some((last, slot)) if Keys::have_one_tag(&last, &charge) => slot,
+            _ => slot_of(keys, &charge),
+        };
+        last = Some((charge, slot));
         match parts.iter_mut().find(|part| part.slot == slot) {
             Some(part) => part.places.push(place),
             None => parts.push(Part { slot, places: SmallVec::from_slice(&[place]) }),

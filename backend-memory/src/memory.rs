@@ -212,42 +212,32 @@ impl<C: Clock> MemoryStore<C> {
         match shard.acquire(hash, key, &charge, now) {
             // Written before the lock is given back, which waits for all that was written.
             Shortly::Decided(taken) => Ok(Decision::one(taken.verdict(charge.policy, now))),
-            Shortly::Absent => self.acquire_new(call, (shard, hash), key, time),
-            Shortly::Not => self.acquire_log(call, (shard, hash), key, time),
+            Shortly::Absent => self.acquire_otherwise(call, (shard, hash), key, time, true),
+            Shortly::Not => self.acquire_otherwise(call, (shard, hash), key, time, false),
         }
     }
 
+    /// The same of what takes a little more than that.
     #[inline(never)]
-    fn acquire_new(
+    fn acquire_otherwise(
         &self,
         call: &Call<'_>,
         (mut shard, hash): (MutexGuard<'_, Shard>, u64),
         key: impl Wanted,
         time: Timestamp,
+        is_new: bool,
     ) -> Result<Decision, Error> {
         let now = time.as_micros();
-        if let Some(charge) = call.charges.get(0)
-            && let Some(taken) = shard.acquire_new(hash, key, &charge, now, &self.shared)
-        {
-            return Ok(Decision::one(taken.verdict(charge.policy, now)));
-        }
-        drop(shard);
-        self.decide_any(call, time)
-    }
-
-    #[inline(never)]
-    fn acquire_log(
-        &self,
-        call: &Call<'_>,
-        (mut shard, hash): (MutexGuard<'_, Shard>, u64),
-        key: impl Wanted,
-        time: Timestamp,
-    ) -> Result<Decision, Error> {
-        let now = time.as_micros();
-        if let Some(charge) = call.charges.get(0)
-            && let Some(taken) = shard.acquire_log(hash, key, &charge, now, &self.shared)
-        {
-            return Ok(Decision::one(taken.verdict(charge.policy, now)));
+        let verdict = call.charges.get(0).and_then(|charge| {
+            let taken = if is_new {
+                shard.acquire_new(hash, key, &charge, now, &self.shared)
+            } else {
+                shard.acquire_log(hash, key, &charge, now, &self.shared)
+            };
+            Some(taken?.verdict(charge.policy, now))
+        });
+        if let Some(verdict) = verdict {
+            return Ok(Decision::one(verdict));
         }
         drop(shard);
         self.decide_any(call, time)

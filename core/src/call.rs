@@ -148,6 +148,12 @@ pub enum Charges<'a> {
 }
 
 impl<'a> Charges<'a> {
+    /// The costs of all charges to the key of this one, which are decided on together.
+    pub(crate) fn cost_to_the_key_of(&self, charge: &Charge<'_>) -> u64 {
+        let twins = self.iter().filter(|other| other.same_key(charge));
+        twins.fold(0, |sum: u64, twin| sum.saturating_add(twin.cost))
+    }
+
     /// How many there are.
     #[must_use]
     #[inline]

@@ -419,14 +419,7 @@ fn refund(call: &Call<'_>, now: u64, records: &mut impl Records) -> Result<Decis
         if charge.cost == 0 || records.get(place).is_none() {
             continue;
         }
-        let mut is_empty = false;
-        records.update(place, |record| {
-            record.give_back(&charge, now);
-            is_empty = record.is_empty();
-        });
-        if is_empty {
-            records.remove(place);
-        }
+        change(place, records, |record| record.give_back(&charge, now));
     }
     Ok(report_after(call, now, records))
 }
@@ -446,16 +439,22 @@ fn block(
         if span == 0 && records.get(place).is_none() {
             continue;
         }
-        let mut is_empty = false;
-        records.update(place, |record| {
-            record.blocked_until = if span > 0 { now.saturating_add(span) } else { 0 };
-            is_empty = record.is_empty();
-        });
-        if is_empty {
-            records.remove(place);
-        }
+        let until = if span > 0 { now.saturating_add(span) } else { 0 };
+        change(place, records, |record| record.blocked_until = until);
     }
     Ok(report_after(call, now, records))
+}
+
+/// Changes a record, and drops it if that leaves nothing in it.
+fn change(place: usize, records: &mut impl Records, change: impl FnOnce(&mut Record)) {
+    let mut is_empty = false;
+    records.update(place, |record| {
+        change(record);
+        is_empty = record.is_empty();
+    });
+    if is_empty {
+        records.remove(place);
+    }
 }
 
 fn weigh_all(
@@ -468,9 +467,8 @@ fn weigh_all(
     let weigh = |(place, charge): (usize, Charge<'_>)| {
         let (mut first, mut cost) = (place, charge.cost);
         if charges.len() > 1 {
-            let twins = || charges.iter().enumerate().filter(|(_, other)| other.same_key(&charge));
-            first = twins().next().map_or(place, |(first, _)| first);
-            cost = twins().fold(0, |sum, (_, twin)| twin.cost.saturating_add(sum));
+            first = charges.iter().position(|other| other.same_key(&charge)).unwrap_or(place);
+            cost = charges.cost_to_the_key_of(&charge);
         }
         weigh(&charge, first, cost, records.get(place), now, max_wait)
     };

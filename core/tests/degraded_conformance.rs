@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Breaker, Call, Decision, Error, ManualClock, Policy, Share, Store, StoreExt, Timestamp,
+    Answer, Breaker, Call, Decision, Error, ManualClock, Share, Store, StoreExt, Timestamp,
 };
-use tidegate_testkit::ModelStore;
 use tidegate_testkit::suite::Fixture;
+use tidegate_testkit::{ModelStore, StoreWith};
 
 /// A store whose answers are never there at once.
 #[derive(Debug)]
@@ -29,32 +29,7 @@ impl<S: Store> Store for Later<S> {
 }
 
 /// Any stores around a model store: of one type, so that the suite is compiled once.
-#[derive(Debug)]
-struct Around {
-    outermost: Box<dyn Store>,
-    model: Arc<ModelStore>,
-}
-
-impl Store for Around {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.outermost.decide(call)
-    }
-
-    fn decide_many<'a>(
-        &'a self,
-        calls: &'a [Call<'a>],
-    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.outermost.decide_many(calls)
-    }
-
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.outermost.now()
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.outermost.supports(policy)
-    }
-}
+type Around = StoreWith<Box<dyn Store>, Arc<ModelStore>>;
 
 fn waiting(clock: ManualClock) -> Around {
     let model = Arc::new(ModelStore::new(clock.clone()));
@@ -62,13 +37,13 @@ fn waiting(clock: ManualClock) -> Around {
         .timeout(Duration::from_secs(60))
         .breaker(Breaker::new().clock(clock.clone()))
         .or_fall_back_to(ModelStore::new(clock), Share::new(1, 3).unwrap());
-    Around { outermost: Box::new(store), model }
+    StoreWith { store: Box::new(store), with: model }
 }
 
 fn at_once(clock: ManualClock) -> Around {
     let model = Arc::new(ModelStore::new(clock.clone()));
     let store = Arc::clone(&model).breaker(Breaker::new().clock(clock)).or_fail_open();
-    Around { outermost: Box::new(store), model }
+    StoreWith { store: Box::new(store), with: model }
 }
 
 /// The suite in fewer steps: what it says of the model store itself is tried elsewhere.
@@ -83,7 +58,7 @@ impl Fixture for Stack {
     }
 
     async fn snapshot(&self, around: &Around) -> Option<Vec<u8>> {
-        Some(around.model.snapshot())
+        Some(around.with.snapshot())
     }
 
     fn steps(&self) -> u32 {

@@ -15,6 +15,7 @@ use tidegate_core::{Call, Charge, ManualClock, Operation, Policy, Store, Timesta
 use tokio::task::JoinSet;
 
 use crate::ModelStore;
+use crate::env::from_env;
 use crate::generate::{ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario};
 
 /// A store in virtual time that can be emptied, for [`differential!`](crate::differential!).
@@ -51,12 +52,6 @@ fn seeded() -> TestRng {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     // Without optimization the other algorithm takes as long as all the rest.
     TestRng::from_seed(RngAlgorithm::XorShift, &bytes)
-}
-
-fn from_env<T: std::str::FromStr>(name: &str, default: T) -> T {
-    std::env::var(name).map_or(default, |text| {
-        text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`, which is no number"))
-    })
 }
 
 /// What a differential run is about.

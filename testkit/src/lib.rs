@@ -14,7 +14,7 @@
 //! | to | look at |
 //! |---|---|
 //! | know what is checked, by id | [`suite`] |
-//! | check a store that lives on a server | [`Fixture`] |
+//! | check a store that lives on a server | [`Fixture`], [`StoreWith`] |
 //! | check without a macro | [`suite::check_all`] |
 //! | predict the answer to any call | [`Oracle`] |
 //! | make up policies, subjects, traces | [`generate`] |
@@ -27,6 +27,7 @@
 //! many calls the longest makes (1,000,000).
 
 pub mod differential;
+mod env;
 pub mod faults;
 mod follow;
 pub mod generate;
@@ -36,6 +37,7 @@ pub mod oracle;
 mod recorder;
 #[cfg(all(unix, feature = "servers"))]
 pub mod servers;
+mod store_with;
 pub mod suite;
 
 pub use follow::{follow, follow_in_batches};
@@ -43,4 +45,5 @@ pub use model::ModelStore;
 pub use oracle::Oracle;
 #[cfg(feature = "metrics")]
 pub use recorder::Recorder;
+pub use store_with::StoreWith;
 pub use suite::{Fixture, fixture};

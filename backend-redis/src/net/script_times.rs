@@ -38,7 +38,7 @@ mod told {
 /// Takes no times.
 #[cfg(not(feature = "metrics"))]
 #[derive(Debug, Default, Clone, Copy)]
-pub struct ScriptTimes;
+pub struct ScriptTimes(());
 
 #[cfg(not(feature = "metrics"))]
 impl ScriptTimes {

@@ -47,6 +47,12 @@ impl Keys {
         Self { prefix: escaped }
     }
 
+    /// Whether the keys of both have one tag, and so lie in one slot.
+    #[must_use]
+    pub fn have_one_tag(one: &Charge<'_>, other: &Charge<'_>) -> bool {
+        one.slot_key() == other.slot_key() && one.policy.shard() == other.policy.shard()
+    }
+
     /// The key of a charge.
     #[must_use]
     pub fn of(&self, charge: &Charge<'_>) -> Vec<u8> {

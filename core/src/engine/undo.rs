@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Record, Records, State, of, report_after, weigh_all};
+use super::{Record, Records, State, change, of, report_after, weigh_all};
 use crate::policy::Rule;
 use crate::time::Wait;
 use crate::{Call, Charge, Decision};
@@ -17,14 +17,7 @@ pub(super) fn undo(call: &Call<'_>, at: u64, now: u64, records: &mut impl Record
         if w.first != place || !can_be_taken || records.get(place).is_none() {
             continue;
         }
-        let mut is_empty = false;
-        records.update(place, |record| {
-            record.take_back(&charge, w.cost, at, now);
-            is_empty = record.is_empty();
-        });
-        if is_empty {
-            records.remove(place);
-        }
+        change(place, records, |record| record.take_back(&charge, w.cost, at, now));
     }
     report_after(call, now, records)
 }

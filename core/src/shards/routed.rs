@@ -118,7 +118,7 @@ impl<'a> Routed<'a> {
     fn can_go_elsewhere(&self, charge: &Charge<'_>) -> bool {
         let limit = charge.policy.shares().first().map_or(0, Policy::limit);
         self.choice(charge).is_some_and(|choice| choice.second.is_some())
-            && cost_of(&self.call, charge) <= limit
+            && self.call.charges.cost_to_the_key_of(charge) <= limit
     }
 
     fn part(&self, pick: impl Fn(&Choice) -> usize) -> Part<'a> {
@@ -191,17 +191,8 @@ fn count_of(policy: &Policy) -> u32 {
     policy.shards().map_or(1, |shards| shards.count())
 }
 
-/// The costs of all charges to the same state.
-fn cost_of(call: &Call<'_>, charge: &Charge<'_>) -> u64 {
-    if call.charges.len() == 1 {
-        return charge.cost;
-    }
-    let twins = call.charges.iter().filter(|other| other.same_key(charge));
-    twins.fold(0, |sum, twin| twin.cost.saturating_add(sum))
-}
-
 fn among_those_with_room(call: &Call<'_>, charge: &Charge<'_>) -> Among {
-    let cost = cost_of(call, charge);
+    let cost = call.charges.cost_to_the_key_of(charge);
     let shares = charge.policy.shares();
     Among::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tidegate_core::{ManualClock, Store};
 
+use crate::env::from_env;
+
 /// How the suite opens a store, and looks into it.
 ///
 /// For most stores a closure is enough: see [`fixture`]. A store that lives on a server implements
@@ -40,15 +42,6 @@ pub trait Fixture {
     /// How many calls to make where it takes many: the variable `TIDEGATE_STEPS`, or 1,000,000.
     fn steps(&self) -> u32 {
         from_env("TIDEGATE_STEPS", 1_000_000)
-    }
-}
-
-fn from_env(name: &str, default: u32) -> u32 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} is `{text}`, which is no number of cases")),
-        Err(_) => default,
     }
 }
 

@@ -133,8 +133,7 @@ fn leaves_a_penalty_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
 
 /// For how many microseconds `remaining` is sure to stay as it was told.
 fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict) -> u64 {
-    let twins = all.iter().filter(|other| other.same_key(charge));
-    let cost = twins.fold(0, |sum: u64, twin| sum.saturating_add(twin.cost));
+    let cost = all.cost_to_the_key_of(charge);
     match (verdict.outcome(), charge.policy.rule()) {
         (Outcome::Blocked, _) => verdict.stays_for(),
         // Not even 1 is admitted.

@@ -150,9 +150,8 @@ impl<'a> Failed<'a> {
     /// The verdict where nobody decides. Only a cost that could never pass is told the truth of how
     /// long to wait; the others get the hint.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
-        let twins = self.call.charges.iter().filter(|other| other.same_key(charge));
-        let cost = twins.fold(0, |sum: u64, twin| sum.saturating_add(twin.cost));
         let limit = charge.policy.limit();
+        let cost = self.call.charges.cost_to_the_key_of(charge);
         let retry = if cost > limit { Wait::NEVER } else { self.retry_hint };
         let reset = self.retry_hint.as_micros().unwrap_or_default();
         Verdict::new(Outcome::Denied, limit, 0, retry, reset).in_shadow(charge.policy.is_shadow())

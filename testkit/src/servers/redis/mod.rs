@@ -136,6 +136,23 @@ impl Redis {
         succeeded(&name.unwrap_or_default(), reply)
     }
 
+    /// All keys that begin with a prefix and a colon, and what is under them: the same bytes as long as
+    /// nothing changes there.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn dump(&self, prefix: &str) -> Result<Vec<u8>, Error> {
+        const DUMP: &str = "local all = {} \
+             for i, key in ipairs(redis.call('KEYS', ARGV[1])) do \
+               all[i] = #key .. ':' .. key .. redis.call('DUMP', key) \
+             end \
+             table.sort(all) return table.concat(all)";
+        match self.command(&["EVAL", DUMP, "0", &format!("{prefix}:*")]).await? {
+            Reply::Bytes(dump) => Ok(dump),
+            other => Err(Error::new(format!("a dump is bytes, and not {other:?}"))),
+        }
+    }
+
     /// A field of `INFO`, such as `master_link_status`.
     ///
     /// # Errors
