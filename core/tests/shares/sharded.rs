@@ -347,6 +347,22 @@ fn what_is_given_back_can_be_taken_again_and_no_more() {
     assert!(again <= 7, "{again}");
 }
 
+/// In another shard there is nothing that was taken then.
+#[test]
+fn what_is_undone_is_what_the_client_took_last() {
+    for rule in ["sliding-log 2/1m", "token-bucket 2/1m burst 2"] {
+        let (clock, clients) = clients(1);
+        let (store, policy) = (&clients[0], read(&format!("p: {rule} shards 2")));
+        assert!(acquire(store, &policy, "s").unwrap().is_allowed());
+        clock.advance(Duration::from_secs(1));
+        assert!(acquire(store, &policy, "s").unwrap().is_allowed());
+        let undo = Operation::Undo { at: clock.now() };
+        let _ = ask(store, undo, &policy, "s", 1).unwrap();
+        assert!(acquire(store, &policy, "s").unwrap().is_allowed(), "{policy}");
+        assert!(acquire(store, &policy, "s").unwrap().is_denied(), "{policy}");
+    }
+}
+
 #[test]
 fn a_reset_and_a_block_are_of_all_shards() {
     for how in ["", " by-subject"] {
