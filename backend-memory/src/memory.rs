@@ -1,23 +1,27 @@
 use std::fmt;
 use std::hint;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::Duration;
 
 use smallvec::SmallVec;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 use tidegate_core::call::MAX_SUBJECT;
-use tidegate_core::engine::{self, Record};
+use tidegate_core::engine::{self, FewNumbers, Record, Taken};
+use tidegate_core::policy::Rule;
 use tidegate_core::{
-    Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Operation, Policy, Store, SystemClock,
-    Timestamp,
+    Answer, Call, Charge, Charges, Clock, Decision, Error, ErrorKind, Operation, Policy, Store,
+    SystemClock, Timestamp,
 };
 
 use crate::session::{self, Session};
-use crate::shard::{Shard, Shared, Shortly};
-use crate::slot::{AnyKey, ShortKey, Wanted};
+use crate::shard::{Missed, Shard, Shared};
+use crate::slot::{AnyKey, ShortKey};
 
 /// What happens when a new state does not fit, and all that are there still matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WhenFull {
-    /// The state goes that would have recovered soonest.
+    /// The state goes that would have recovered soonest, of the hundred or so that are kept closest to
+    /// the new one. Newcomers recover soon, and so a flood of them pushes out each other.
     #[default]
     EvictSoonest,
     /// The new state is refused with [`ErrorKind::OutOfMemory`]; the caller decides.
@@ -31,9 +35,39 @@ pub struct MemoryStore<C = SystemClock> {
     shared: Shared,
 }
 
+/// What came of a call.
+enum Shortly {
+    /// It was a single charge, and this became of it.
+    Taken(Taken),
+    Otherwise(Result<Decision, Error>),
+}
+
+impl Shortly {
+    #[inline(always)]
+    fn decision(self, call: &Call<'_>) -> Result<Decision, Error> {
+        match (self, call.charges.get(0)) {
+            (Self::Taken(taken), Some(charge)) => Ok(Decision::one(taken.verdict(charge.policy))),
+            (Self::Otherwise(decision), _) => decision,
+            (Self::Taken(_), None) => Ok(Decision::new([])),
+        }
+    }
+}
+
+/// One time for several calls.
+#[derive(Debug)]
+struct Given(Timestamp);
+
+impl Clock for Given {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
 /// A shard on cache lines of its own, so that threads at work in two shards do not disturb each other.
 #[repr(align(128))]
-struct Place(Mutex<Shard>);
+struct Place(SpinMutex<Shard>);
+
+pub(crate) type Guard<'a> = SpinMutexGuard<'a, Shard>;
 
 impl MemoryStore {
     /// A store with the machine's clock and the usual bounds.
@@ -103,7 +137,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         let most = self.max_keys / count;
         MemoryStore {
             clock: self.clock,
-            shards: (0..count).map(|_| Place(Mutex::new(Shard::new(most)))).collect(),
+            shards: (0..count).map(|_| Place(SpinMutex::new(Shard::new(most)))).collect(),
             shared: Shared::new(self.max_spill, self.when_full),
         }
     }
@@ -118,9 +152,9 @@ impl<C: Clock> MemoryStore<C> {
     /// # Errors
     ///
     /// As [`Store::decide`] in general; of the store's own, [`ErrorKind::OutOfMemory`].
-    #[inline(never)]
+    #[inline(always)]
     pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
-        self.decide_at(call, self.clock.now())
+        self.take(call, &self.clock).decision(call)
     }
 
     /// How many states are kept, the recovered included that have not gone yet.
@@ -167,80 +201,121 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
+    /// Most calls acquire one charge, and take the shortest way: nothing but lengths could be wrong
+    /// with them.
+    ///
+    /// This becomes a part of the caller, and so do the layers in between, down to what decides: then
+    /// nothing is made of a decision but what the caller looks at.
     #[inline(always)]
-    fn decide_at(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
-        let Some(charge) = usual(call) else { return self.decide_any(call, time) };
-        match ShortKey::new(charge.tenant, charge.state_subject()) {
-            Some(key) => self.acquire(call, charge, key, time),
-            None => self.acquire_long(call, charge, time),
+    fn take(&self, call: &Call<'_>, clock: &impl Clock) -> Shortly {
+        match (call.operation, call.charges) {
+            // By reference, as a charge that was just written is slow to be moved.
+            (Operation::Acquire, Charges::Each([charge])) => self.take_one(call, charge, clock),
+            (Operation::Acquire, Charges::Alike { policies: [policy], tenant, subject, cost }) => {
+                self.take_one(call, &Charge { policy, tenant, subject, cost }, clock)
+            }
+            _ => self.otherwise(call, clock.now()),
+        }
+    }
+
+    /// For each algorithm whose states are few numbers there is a function of its own, as short as can
+    /// be.
+    #[inline(always)]
+    fn take_one(&self, call: &Call<'_>, charge: &Charge<'_>, clock: &impl Clock) -> Shortly {
+        match charge.policy.rule() {
+            Rule::TokenBucket(rule) => self.acquire(call, charge, rule, clock),
+            Rule::SlidingCounter(rule) => self.acquire(call, charge, rule, clock),
+            Rule::FixedWindow(rule) => self.acquire(call, charge, rule, clock),
+            Rule::IntervalBucket(rule) => self.acquire(call, charge, rule, clock),
+            _ => self.acquire_any(call, charge, clock.now()),
         }
     }
 
     #[inline(never)]
-    fn acquire_long(
-        &self,
-        call: &Call<'_>,
-        charge: Charge<'_>,
-        time: Timestamp,
-    ) -> Result<Decision, Error> {
-        self.acquire(call, charge, AnyKey::new(charge.tenant, charge.state_subject()), time)
+    fn otherwise(&self, call: &Call<'_>, time: Timestamp) -> Shortly {
+        Shortly::Otherwise(self.decide_any(call, time))
     }
 
-    /// What most calls are, the shortest way, if that is enough.
-    ///
-    /// Everything here is inlined, so that no part of the call or of the decision is ever moved: a
-    /// processor waits for what it reads just after it was written in other pieces.
-    #[inline(always)]
-    fn acquire(
+    #[inline(never)]
+    fn acquire<A: FewNumbers>(
         &self,
         call: &Call<'_>,
-        charge: Charge<'_>,
-        key: impl Wanted,
-        time: Timestamp,
-    ) -> Result<Decision, Error> {
-        let now = time.as_micros();
+        charge: &Charge<'_>,
+        rule: &A,
+        clock: &impl Clock,
+    ) -> Shortly {
+        let Some(key) = ShortKey::new(charge.tenant, charge.state_subject()) else {
+            return self.acquire_any(call, charge, clock.now());
+        };
         let hash = self.shared.hash(charge.policy, key);
-        let number = self.shard_of(hash);
-        let Some(place) = self.shards.get(number) else { return self.decide_any(call, time) };
-        let mut shard = lock(place);
-        if let Some(away) = shard.count() {
-            shard.sweep_on(now, &self.shared);
-            drop(shard);
-            self.look_after(number.wrapping_add(away), now);
-            shard = lock(place);
-        }
-        match shard.acquire(hash, key, &charge, now) {
-            // Written before the lock is given back, which waits for all that was written.
-            Shortly::Decided(taken) => Ok(Decision::one(taken.verdict(charge.policy, now))),
-            Shortly::Absent => self.acquire_otherwise(call, (shard, hash), key, time, true),
-            Shortly::Not => self.acquire_otherwise(call, (shard, hash), key, time, false),
+        let time = clock.now();
+        let now = time.as_micros();
+        let Some(mut shard) = self.enter(hash, now) else { return self.otherwise(call, time) };
+        match shard.acquire(hash, key, charge, rule, now) {
+            Ok(taken) => Shortly::Taken(taken),
+            Err(missed) => self.acquire_otherwise(call, charge, time, (shard, hash), missed),
         }
     }
 
-    /// The same of what takes a little more than that.
+    /// The same of any key, and of any algorithm.
+    #[inline(never)]
+    fn acquire_any(&self, call: &Call<'_>, charge: &Charge<'_>, time: Timestamp) -> Shortly {
+        if charge.subject.len().max(charge.tenant.len()) > MAX_SUBJECT {
+            return self.otherwise(call, time);
+        }
+        let key = AnyKey::new(charge.tenant, charge.state_subject());
+        let hash = self.shared.hash(charge.policy, key);
+        match self.enter(hash, time.as_micros()) {
+            Some(shard) => {
+                self.acquire_otherwise(call, charge, time, (shard, hash), Missed::Unknown)
+            }
+            None => self.otherwise(call, time),
+        }
+    }
+
+    /// The same of any state, there or not, in its shard.
     #[inline(never)]
     fn acquire_otherwise(
         &self,
         call: &Call<'_>,
-        (mut shard, hash): (MutexGuard<'_, Shard>, u64),
-        key: impl Wanted,
+        charge: &Charge<'_>,
         time: Timestamp,
-        is_new: bool,
-    ) -> Result<Decision, Error> {
-        let now = time.as_micros();
-        let verdict = call.charges.get(0).and_then(|charge| {
-            let taken = if is_new {
-                shard.acquire_new(hash, key, &charge, now, &self.shared)
-            } else {
-                shard.acquire_log(hash, key, &charge, now, &self.shared)
-            };
-            Some(taken?.verdict(charge.policy, now))
-        });
-        if let Some(verdict) = verdict {
-            return Ok(Decision::one(verdict));
-        }
+        (mut shard, hash): (Guard<'_>, u64),
+        missed: Missed,
+    ) -> Shortly {
+        let key = AnyKey::new(charge.tenant, charge.state_subject());
+        let taken = shard.acquire_any(hash, key, charge, time.as_micros(), &self.shared, missed);
         drop(shard);
-        self.decide_any(call, time)
+        match taken {
+            Some(taken) => Shortly::Taken(taken),
+            None => self.otherwise(call, time),
+        }
+    }
+
+    /// Locks the shard of a hash, and sweeps a little if it is time to.
+    #[inline(always)]
+    fn enter(&self, hash: u64, now: u64) -> Option<Guard<'_>> {
+        let number = self.shard_of(hash);
+        let place = self.shards.get(number)?;
+        let mut shard = lock(place);
+        match shard.count() {
+            None => Some(shard),
+            Some(away) => Some(self.sweep_by_the_way(place, shard, number.wrapping_add(away), now)),
+        }
+    }
+
+    #[inline(never)]
+    fn sweep_by_the_way<'s>(
+        &'s self,
+        place: &'s Place,
+        mut shard: Guard<'s>,
+        other: usize,
+        now: u64,
+    ) -> Guard<'s> {
+        shard.sweep_on(now, &self.shared);
+        drop(shard);
+        self.look_after(other, now);
+        lock(place)
     }
 
     /// Any call.
@@ -289,7 +364,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Sweeps a little in a shard, unless somebody is there already.
     fn look_after(&self, number: usize, now: u64) {
-        if let Ok(mut shard) = self.shards[number % self.shards.len()].0.try_lock() {
+        if let Some(mut shard) = self.shards[number % self.shards.len()].0.try_lock() {
             shard.sweep_on(now, &self.shared);
         }
     }
@@ -311,7 +386,7 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    #[inline]
+    #[inline(always)]
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::ready(self.decide_now(&call))
     }
@@ -320,8 +395,8 @@ impl<C: Clock> Store for MemoryStore<C> {
         &'a self,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        let now = self.clock.now();
-        Answer::ready(calls.iter().map(|call| self.decide_at(call, now)).collect())
+        let now = Given(self.clock.now());
+        Answer::ready(calls.iter().map(|call| self.take(call, &now).decision(call)).collect())
     }
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
@@ -352,47 +427,42 @@ impl<C: fmt::Debug> fmt::Debug for MemoryStore<C> {
     }
 }
 
-/// The charge of a call that may take the shortest way: nothing but lengths could be wrong with it.
-#[inline]
-fn usual<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
-    if !matches!(call.operation, Operation::Acquire) || call.charges.len() != 1 {
-        return None;
-    }
-    let short_enough = |c: &Charge<'_>| c.subject.len().max(c.tenant.len()) <= MAX_SUBJECT;
-    call.charges.get(0).filter(short_enough)
-}
-
-/// A thread that panicked while it held the lock had been handed a bug; every change of a shard is
-/// complete before anything that could panic, so what it left is whole.
-#[inline]
-fn lock(shard: &Place) -> MutexGuard<'_, Shard> {
+/// Every change of a shard is complete before anything that could panic: so what a thread leaves that
+/// panics is whole.
+#[inline(always)]
+fn lock(shard: &Place) -> Guard<'_> {
     match shard.0.try_lock() {
-        Ok(shard) => shard,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => lock_later(shard),
+        Some(shard) => shard,
+        None => lock_later(shard),
     }
 }
 
-/// A lock is held for less time than it takes to ask the system to be woken. So this looks again a few
-/// times, at longer and longer intervals, in which the other thread may well do several calls without
-/// its processor losing sight of the shard; and only then it waits.
+/// Looks again at longer and longer intervals, in which the other thread may well do several calls
+/// without its processor losing sight of the shard. A thread that holds the lock for longer than that
+/// was interrupted: then this lets others run, and at last sleeps, whoever they are.
 #[cold]
-fn lock_later(shard: &Place) -> MutexGuard<'_, Shard> {
-    for round in 0..LOOKS {
-        for _ in 0..1 << round {
-            hint::spin_loop();
+#[inline(never)]
+fn lock_later(shard: &Place) -> Guard<'_> {
+    for look in 0_u32.. {
+        match look {
+            0..LOOKS => (0..FIRST << look).for_each(|_| hint::spin_loop()),
+            LOOKS..YIELDS => thread::yield_now(),
+            _ => thread::sleep(NAP),
         }
-        match shard.0.try_lock() {
-            Ok(shard) => return shard,
-            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {}
+        if let Some(shard) = shard.0.try_lock() {
+            return shard;
         }
     }
-    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+    shard.0.lock()
 }
 
+const FIRST: u32 = 4;
 /// That is a few microseconds in all.
-const LOOKS: u32 = 8;
+const LOOKS: u32 = 7;
+
+const YIELDS: u32 = LOOKS + 8;
+
+const NAP: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests {

@@ -34,10 +34,25 @@ impl Policies {
         self.0.get(usize::from(id.0))?.as_ref().map(|interned| &interned.policy)
     }
 
+    /// The place of this very object.
+    #[inline(always)]
+    pub(crate) fn place_of(&self, policy: &Policy) -> Option<Id> {
+        let is_it = |one: &Option<Interned>| {
+            one.as_ref().is_some_and(|one| one.policy.is_same_object(policy))
+        };
+        self.0.iter().zip(0..).find(|(one, _)| is_it(one)).map(|(_, place)| Id(place))
+    }
+
+    /// Whether there is but one.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.0.len() == 1
+    }
+
     /// Whether the policy at `id` is `policy`, and not an older one of its name.
     #[inline]
     pub(crate) fn is(&self, id: Id, policy: &Policy) -> bool {
-        self.get(id).is_some_and(|other| other.is_same_object(policy) || other == policy)
+        self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
     }
 
     /// The place of `policy`, for one more record. A shard holds fewer records than there are ids.
@@ -79,6 +94,13 @@ impl Policies {
     fn heap_bytes_of(capacity: usize) -> usize {
         capacity * size_of::<Option<Interned>>()
     }
+}
+
+/// Out of the way of those that are one object, as most are.
+#[cold]
+#[inline(never)]
+fn is_equal(one: &Policy, other: &Policy) -> bool {
+    one == other
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! The records of one call, while their shards are locked.
 
-use std::sync::MutexGuard;
-
 use smallvec::SmallVec;
 use tidegate_core::engine::{Record, Records};
 use tidegate_core::{Charge, Error};
 
+use crate::memory::Guard;
 use crate::shard::{Shard, Shared};
 use crate::slot::{AnyKey, Slot, Wanted, Whole};
 
@@ -27,7 +26,7 @@ impl Place<'_> {
 /// A call with its charges' shards, each locked once.
 pub(crate) struct Session<'s> {
     /// The locked shards by their numbers, which rise.
-    pub(crate) shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 4]>,
+    pub(crate) shards: SmallVec<[(usize, Guard<'s>); 4]>,
     pub(crate) shared: &'s Shared,
     pub(crate) places: SmallVec<[Place<'s>; 4]>,
     pub(crate) now: u64,

@@ -4,13 +4,13 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
-use tidegate_core::engine::{Numbers, Record, Taken};
+use tidegate_core::engine::{FewNumbers, Numbers, Record, Taken};
 use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
 use crate::WhenFull;
 use crate::bounds::Which;
 use crate::policies::{Id, Policies};
-use crate::slot::{Slot, Wanted};
+use crate::slot::{AnyKey, ShortKey, Slot, Wanted};
 use crate::spill::Spill;
 use crate::table::{Keeper, Table};
 
@@ -60,17 +60,12 @@ struct Slots<'s> {
 }
 
 impl Keeper<Slot> for Slots<'_> {
-    fn hash(&self, slot: &Slot) -> u64 {
-        let Some(policy) = self.policies.get(slot.policy()) else { return 0 };
-        let mut hasher = self.shared.hasher(policy);
-        slot.hash_into(&mut hasher);
-        slot_hash(hasher.finish())
-    }
-
+    #[inline]
     fn recovers_at(&self, slot: &Slot) -> u64 {
         slot.recovers_at(self.policies)
     }
 
+    #[inline]
     fn spills(&self, slot: &Slot) -> bool {
         slot.spilled() > 0
     }
@@ -85,23 +80,22 @@ impl Keeper<Slot> for Slots<'_> {
 #[repr(C)]
 pub(crate) struct Shard {
     /// Calls that came to this shard.
-    calls: usize,
+    calls: u32,
     table: Table<Slot>,
     policies: Policies,
 }
 
-/// What the shortest way came to.
-pub(crate) enum Shortly {
-    Decided(Taken),
-    /// Nothing yet: there is no such record.
+/// Why the shortest way did not do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Missed {
+    /// There is no such record.
     Absent,
-    /// Nothing: it takes more than this.
-    Not,
+    Unknown,
 }
 
 /// One call in so many sweeps a little: here, and in another shard, in turn, as some shards may get
 /// no calls. That is 4 slots a call, more than the one that it may fill.
-const CALLS_PER_SWEEP: usize = 16;
+const CALLS_PER_SWEEP: u32 = 64;
 
 impl Shard {
     pub(crate) fn new(most: usize) -> Self {
@@ -147,33 +141,65 @@ impl Shard {
         }
     }
 
-    /// Decides on one charge to a record that is there the shortest way, and takes it if it is
-    /// admitted.
+    /// Decides on one charge to a record of few numbers, and takes it if it is admitted. If not so,
+    /// nothing has changed.
     #[inline(always)]
-    pub(crate) fn acquire(
+    pub(crate) fn acquire<A: FewNumbers>(
         &mut self,
         hash: u64,
-        key: impl Wanted,
+        key: ShortKey,
         charge: &Charge<'_>,
+        rule: &A,
         now: u64,
-    ) -> Shortly {
-        let Some(index) = self.find(hash, key, charge.policy) else { return Shortly::Absent };
-        // What was taken makes a record recover later, never earlier: the table need not hear of it.
-        let taken = match self.table.get_mut(index) {
-            Some(slot) if self.policies.is(slot.policy(), charge.policy) => {
-                slot.numbers_mut().and_then(|numbers| numbers.acquire(charge, now))
+    ) -> Result<Taken, Missed> {
+        let place = self.policies.place_of(charge.policy).ok_or(Missed::Unknown)?;
+        match self.table.find(slot_hash(hash), |slot| slot.is_short_of(key, place)) {
+            // What was taken makes a record recover later, never earlier: the table need not hear.
+            Some(index) => {
+                let slot = self.table.get_mut(index).and_then(Slot::numbers_mut);
+                let taken = slot.and_then(|numbers| numbers.acquire_by(rule, charge, now));
+                taken.ok_or(Missed::Unknown)
             }
-            _ => None,
-        };
-        taken.map_or(Shortly::Not, Shortly::Decided)
+            // With another policy, of the same name, it could be there.
+            None if self.policies.is_alone() => Err(Missed::Absent),
+            None => Err(Missed::Unknown),
+        }
     }
 
-    /// The same of a record that is not there yet. `None`, and nothing has changed, where there is no
-    /// room for it, or more than numbers to it.
-    pub(crate) fn acquire_new(
+    /// Decides on one charge to any record, there or not, and takes it if it is admitted. `None`, and
+    /// nothing has changed, where there is no room for it, or where it has to be blocked.
+    pub(crate) fn acquire_any(
         &mut self,
         hash: u64,
-        key: impl Wanted,
+        key: AnyKey<'_>,
+        charge: &Charge<'_>,
+        now: u64,
+        shared: &Shared,
+        missed: Missed,
+    ) -> Option<Taken> {
+        let found = match missed {
+            Missed::Absent => None,
+            Missed::Unknown => self.find(hash, key, charge.policy),
+        };
+        let Some(index) = found else {
+            return self.acquire_new(hash, key, charge, now, shared);
+        };
+        let slot = self.table.get_mut(index)?;
+        if !self.policies.is(slot.policy(), charge.policy) {
+            return None;
+        }
+        match slot {
+            Slot::Short { numbers, .. } | Slot::Long { numbers, .. } => {
+                numbers.acquire(charge, now)
+            }
+            Slot::Whole(whole) => whole.acquire_log(charge, now, shared),
+        }
+    }
+
+    fn acquire_new(
+        &mut self,
+        hash: u64,
+        key: AnyKey<'_>,
         charge: &Charge<'_>,
         now: u64,
         shared: &Shared,
@@ -182,7 +208,7 @@ impl Shard {
         let taken = numbers.acquire(charge, now)?;
         if numbers != Numbers::NONE {
             let is_full = self.table.len() >= self.table.most();
-            if is_full && !self.make_one_go(Which::All, now, shared, |_, _| false)
+            if is_full && !self.make_one_go_near(hash, now, shared)
                 || !shared.spill.reserve(key.spilled())
             {
                 return None;
@@ -192,27 +218,6 @@ impl Shard {
             table.insert(slot_hash(hash), slot, &slots);
         }
         Some(taken)
-    }
-
-    /// The same of a log that need not grow.
-    pub(crate) fn acquire_log(
-        &mut self,
-        hash: u64,
-        key: impl Wanted,
-        charge: &Charge<'_>,
-        now: u64,
-        shared: &Shared,
-    ) -> Option<Taken> {
-        let index = self.find(hash, key, charge.policy)?;
-        let Some(Slot::Whole(whole)) = self.table.get_mut(index) else { return None };
-        let record = &mut whole.record;
-        if Record::growth(Some(record), charge.policy) > 0 {
-            return None;
-        }
-        let before = record.heap_bytes();
-        let taken = record.acquire_log(charge, now);
-        shared.spill.moved(before, record.heap_bytes());
-        taken
     }
 
     /// Changes the record at `index`.
@@ -266,7 +271,7 @@ impl Shard {
 
     pub(crate) fn remove(&mut self, index: usize, shared: &Shared) {
         let (table, mut slots) = self.parts(shared);
-        if let Some(slot) = table.remove(index, &slots) {
+        if let Some(slot) = table.remove(index) {
             slots.gone(slot);
         }
     }
@@ -276,7 +281,8 @@ impl Shard {
     #[inline]
     pub(crate) fn count(&mut self) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
-        self.calls.is_multiple_of(CALLS_PER_SWEEP).then_some(self.calls / CALLS_PER_SWEEP)
+        let sweeps = self.calls / CALLS_PER_SWEEP;
+        self.calls.is_multiple_of(CALLS_PER_SWEEP).then_some(sweeps as usize)
     }
 
     /// Drops a few records that have recovered, if it comes across some.
@@ -345,21 +351,37 @@ impl Shard {
         shared: &Shared,
         pinned: impl Fn(&Slot, &Policies) -> bool,
     ) -> bool {
+        self.make_go(now, shared, |table, slots| {
+            table.take_soonest(which, |slot| !pinned(slot, slots.policies), slots)
+        })
+    }
+
+    /// The same, but that it is the first of those that lie about a hash.
+    fn make_one_go_near(&mut self, hash: u64, now: u64, shared: &Shared) -> bool {
+        self.make_go(now, shared, |table, slots| {
+            let near = table.take_soonest_near(slot_hash(hash), slots);
+            near.or_else(|| table.take_soonest(Which::All, |_| true, slots))
+        })
+    }
+
+    fn make_go(
+        &mut self,
+        now: u64,
+        shared: &Shared,
+        take: impl FnOnce(&mut Table<Slot>, &Slots<'_>) -> Option<Slot>,
+    ) -> bool {
         let before = self.table.len();
         let (table, mut slots) = self.parts(shared);
         table.sweep_any(now, &mut slots);
-        if self.table.len() < before {
+        if table.len() < before {
             return true;
         }
         if shared.when_full == WhenFull::Refuse {
             return false;
         }
-        let (table, slots) = self.parts(shared);
-        let may_go = |slot: &Slot| !pinned(slot, slots.policies);
-        let soonest = table.take_soonest(which, may_go, &slots);
-        let (_, mut slots) = self.parts(shared);
-        let is_one = soonest.is_some();
-        soonest.into_iter().for_each(|slot| slots.gone(slot));
+        let taken = take(table, &slots);
+        let is_one = taken.is_some();
+        taken.into_iter().for_each(|slot| slots.gone(slot));
         is_one
     }
 }

@@ -3,11 +3,12 @@
 
 use std::hash::Hasher;
 
-use tidegate_core::Policy;
-use tidegate_core::engine::{Numbers, Record};
+use tidegate_core::engine::{Numbers, Record, Taken};
+use tidegate_core::{Charge, Policy};
 
 use crate::key::Key;
 use crate::policies::{Id, Policies};
+use crate::shard::Shared;
 
 /// A key that is looked for.
 pub(crate) trait Wanted: Copy {
@@ -85,7 +86,7 @@ impl Wanted for ShortKey {
         match slot {
             Slot::Short { key, .. } => key.key() == self,
             Slot::Long { .. } => false,
-            Slot::Whole(whole) => whole.has_short_key(self),
+            Slot::Whole(whole) => whole.has_short_key(self.low, self.middle, self.rest),
         }
     }
 
@@ -145,14 +146,6 @@ impl Slot {
         }
     }
 
-    /// Hashes the key, as [`Wanted::hash_into`] did when it was looked for.
-    pub(crate) fn hash_into(&self, hasher: &mut impl Hasher) {
-        match self {
-            Self::Short { key, .. } => key.key().hash_into(hasher),
-            _ => self.see_key(|tenant, subject| AnyKey::new(tenant, subject).hash_into(hasher)),
-        }
-    }
-
     /// Whether the slot is of a key, and of a policy of this policy's name.
     #[inline]
     pub(crate) fn is_of(&self, key: impl Wanted, policy: &Policy, policies: &Policies) -> bool {
@@ -160,8 +153,20 @@ impl Slot {
             && policies.get(self.policy()).is_some_and(|mine| has_name_of(mine, policy))
     }
 
+    /// Whether the slot is of a short key, and of the policy in this place.
+    #[inline(always)]
+    pub(crate) fn is_short_of(&self, wanted: ShortKey, place: Id) -> bool {
+        match self {
+            Self::Short { key, policy, .. } => key.key() == wanted && *policy == place,
+            Self::Long { .. } => false,
+            Self::Whole(whole) => {
+                whole.has_short_key(wanted.low, wanted.middle, wanted.rest) && whole.policy == place
+            }
+        }
+    }
+
     /// The numbers, if there is nothing else.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn numbers_mut(&mut self) -> Option<&mut Numbers> {
         match self {
             Self::Short { numbers, .. } | Self::Long { numbers, .. } => Some(numbers),
@@ -207,9 +212,27 @@ impl Whole {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
 
+    /// Told in words, as a key that is handed over whole has to be in memory.
     #[inline(never)]
-    fn has_short_key(&self, key: ShortKey) -> bool {
+    fn has_short_key(&self, low: u64, middle: u64, rest: u64) -> bool {
+        let key = ShortKey { low, middle, rest };
         ShortKey::new(self.key.tenant(), self.key.subject()) == Some(key)
+    }
+
+    /// Decides on one charge to a log that need not grow.
+    pub(crate) fn acquire_log(
+        &mut self,
+        charge: &Charge<'_>,
+        now: u64,
+        shared: &Shared,
+    ) -> Option<Taken> {
+        if Record::growth(Some(&self.record), charge.policy) > 0 {
+            return None;
+        }
+        let before = self.record.heap_bytes();
+        let taken = self.record.acquire_log(charge, now);
+        shared.spill.moved(before, self.record.heap_bytes());
+        taken
     }
 
     /// The most that such a key takes on the heap, apart from what its record does.
@@ -218,9 +241,16 @@ impl Whole {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn has_name_of(one: &Policy, other: &Policy) -> bool {
-    one.is_same_object(other) || one.name() == other.name()
+    one.is_same_object(other) || is_called_as(one, other)
+}
+
+/// Out of the way of those that are one object, as most are.
+#[cold]
+#[inline(never)]
+fn is_called_as(one: &Policy, other: &Policy) -> bool {
+    one.name() == other.name()
 }
 
 #[inline]

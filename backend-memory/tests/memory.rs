@@ -114,6 +114,27 @@ fn when_all_states_matter_the_one_that_recovers_soonest_goes() {
     assert!(acquire(&store, &window, &[0]).unwrap().is_allowed());
 }
 
+/// Newcomers recover soon, and so push out each other.
+#[test]
+fn a_flood_of_new_subjects_costs_few_of_those_who_were_there() {
+    let (store, _) = store_and_clock(|b| b.max_keys(8_192));
+    let bucket = policy("token-bucket 1/1m burst 9");
+    let regular = |n: u32| [b'r', n.to_le_bytes()[0], n.to_le_bytes()[1]];
+    for n in 0..7_000 {
+        let subject = regular(n);
+        let charge = [Charge::new(&bucket, &subject).cost(5)];
+        assert!(store.decide_now(&Call::acquire(&charge)).unwrap().is_allowed());
+    }
+    for n in 0..200_000_u32 {
+        assert!(acquire(&store, &bucket, &n.to_le_bytes()).unwrap().is_allowed());
+    }
+    assert!((8_000..=8_192).contains(&store.len()), "{}", store.len());
+    let mut left = 0;
+    store.for_each(|_, subject, _| left += usize::from(subject[0] == b'r' && subject.len() == 3));
+    // Not more than two in each group of 128 slots, of which there are 86.
+    assert!(left >= 7_000 - 2 * 86, "{left} of 7,000 are left");
+}
+
 #[test]
 fn a_call_never_makes_room_by_dropping_what_it_is_about() {
     let (store, _) = store_and_clock(|b| b.max_keys(2));

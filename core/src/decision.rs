@@ -105,7 +105,7 @@ impl Decision {
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        self.verdicts().iter().all(|verdict| verdict.shadow || verdict.outcome == Outcome::Allowed)
+        !self.verdicts().iter().any(|verdict| verdict.flags.refuses())
     }
 
     /// Whether the request must not pass.
@@ -132,7 +132,7 @@ impl Decision {
     /// [failed closed](DegradedAnswer::FailedClosed) it is a hint, as nobody knows.)
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        let in_force = self.verdicts().iter().filter(|verdict| !verdict.shadow);
+        let in_force = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
         in_force.map(|verdict| verdict.retry).max().unwrap_or(Wait::NOW).as_duration()
     }
 
@@ -146,8 +146,8 @@ impl Decision {
 
     /// Which charges refuse: their places in the order asked.
     pub fn refused_by(&self) -> impl Iterator<Item = usize> + '_ {
-        let refuses = |verdict: &Verdict| !verdict.shadow && verdict.outcome != Outcome::Allowed;
-        self.verdicts().iter().enumerate().filter(move |(_, v)| refuses(v)).map(|(place, _)| place)
+        let verdicts = self.verdicts().iter().enumerate();
+        verdicts.filter(|(_, verdict)| verdict.flags.refuses()).map(|(place, _)| place)
     }
 
     /// How long to wait for the place that was booked, by [`reserve`](crate::limiter::Request::reserve);
@@ -186,7 +186,9 @@ impl fmt::Debug for Decision {
 }
 
 /// What one policy says to its charge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// (Five whole words: what has no bits to spare for an enum around it is moved in one piece.)
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     limit: u64,
     /// What remains; for a subject that is shut out, to whom nothing does, the microseconds until it
@@ -194,9 +196,52 @@ pub struct Verdict {
     remaining_or_block: u64,
     retry: Wait,
     reset: u64,
-    outcome: Outcome,
-    shadow: bool,
-    is_shut_out: bool,
+    flags: Flags,
+}
+
+/// The outcome of a verdict, and what else there is to say in a bit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Flags(u64);
+
+impl Flags {
+    const DENIED: u64 = 1;
+    const BLOCKED: u64 = 2;
+    const SHADOW: u64 = 4;
+    const SHUT_OUT: u64 = 8;
+
+    #[inline]
+    const fn of(outcome: Outcome) -> Self {
+        Self(match outcome {
+            Outcome::Allowed => 0,
+            Outcome::Denied => Self::DENIED,
+            Outcome::Blocked => Self::BLOCKED,
+        })
+    }
+
+    #[inline]
+    const fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    #[inline]
+    const fn with(self, flag: u64, is_set: bool) -> Self {
+        Self(if is_set { self.0 | flag } else { self.0 & !flag })
+    }
+
+    #[inline]
+    const fn outcome(self) -> Outcome {
+        match (self.has(Self::BLOCKED), self.has(Self::DENIED)) {
+            (true, _) => Outcome::Blocked,
+            (_, true) => Outcome::Denied,
+            _ => Outcome::Allowed,
+        }
+    }
+
+    /// Whether the request must not pass: a shadow lets everything pass.
+    #[inline]
+    const fn refuses(self) -> bool {
+        self.has(Self::DENIED | Self::BLOCKED) && !self.has(Self::SHADOW)
+    }
 }
 
 /// What a policy would do with its charge.
@@ -216,22 +261,14 @@ impl Verdict {
     #[must_use]
     #[inline]
     pub fn new(outcome: Outcome, limit: u64, remaining: u64, retry: Wait, reset: u64) -> Self {
-        Self {
-            limit,
-            remaining_or_block: remaining,
-            retry,
-            reset,
-            outcome,
-            shadow: false,
-            is_shut_out: false,
-        }
+        Self { limit, remaining_or_block: remaining, retry, reset, flags: Flags::of(outcome) }
     }
 
     /// The same verdict, of a policy that only reports.
     #[must_use]
     #[inline]
     pub fn in_shadow(self, shadow: bool) -> Self {
-        Self { shadow, ..self }
+        Self { flags: self.flags.with(Flags::SHADOW, shadow), ..self }
     }
 
     /// The same verdict on a subject that is shut out for so many microseconds from now on: nothing
@@ -240,19 +277,20 @@ impl Verdict {
     #[inline]
     pub fn in_block(self, micros: u64) -> Self {
         let remaining_or_block = if micros > 0 { micros } else { self.remaining() };
-        Self { remaining_or_block, is_shut_out: micros > 0, ..self }
+        let flags = self.flags.with(Flags::SHUT_OUT, micros > 0);
+        Self { remaining_or_block, flags, ..self }
     }
 
     /// What the policy would do: [`Outcome::Allowed`] or a refusal.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        self.outcome
+        self.flags.outcome()
     }
 
     /// Whether the policy is a shadow: its outcome is reported, and never refuses.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
-        self.shadow
+        self.flags.has(Flags::SHADOW)
     }
 
     /// The most that the policy ever admits at one instant.
@@ -265,7 +303,7 @@ impl Verdict {
     #[must_use]
     #[inline]
     pub fn remaining(&self) -> u64 {
-        if self.is_shut_out { 0 } else { self.remaining_or_block }
+        if self.is_shut_out() { 0 } else { self.remaining_or_block }
     }
 
     /// How long to wait until this charge, alone, is admitted: zero if it is, `None` if it never
@@ -289,8 +327,13 @@ impl Verdict {
         Duration::from_micros(self.blocked_micros())
     }
 
+    #[inline]
+    fn is_shut_out(&self) -> bool {
+        self.flags.has(Flags::SHUT_OUT)
+    }
+
     fn blocked_micros(&self) -> u64 {
-        if self.is_shut_out { self.remaining_or_block } else { 0 }
+        if self.is_shut_out() { self.remaining_or_block } else { 0 }
     }
 
     /// The verdict on a state that is kept in two parts, from those on both, of which the first tells
@@ -300,7 +343,7 @@ impl Verdict {
             remaining_or_block: self.remaining().saturating_add(other.remaining()),
             retry: self.retry.max(other.retry),
             reset: self.reset.max(other.reset),
-            is_shut_out: false,
+            flags: self.flags.with(Flags::SHUT_OUT, false),
             ..self
         };
         both.in_block(self.blocked_micros().max(other.blocked_micros()))
@@ -309,7 +352,7 @@ impl Verdict {
     /// For how many microseconds the outcome is sure to stay, if nobody takes or gives back
     /// meanwhile. Time alone admits more and more.
     pub(crate) fn stays_for(&self) -> u64 {
-        match self.outcome {
+        match self.outcome() {
             Outcome::Allowed => u64::MAX,
             Outcome::Denied => self.retry.as_micros().unwrap_or(u64::MAX),
             Outcome::Blocked => self.blocked_micros(),
@@ -333,10 +376,25 @@ impl Verdict {
 
     /// The verdict on the next charge: a refusal that shut the subject out has shut it out.
     pub(crate) fn to_the_next(self) -> Self {
-        match self.outcome {
-            Outcome::Denied if self.is_shut_out => Self { outcome: Outcome::Blocked, ..self },
-            _ => self,
+        if self.outcome() != Outcome::Denied || !self.is_shut_out() {
+            return self;
         }
+        let flags = self.flags.with(Flags::DENIED, false).with(Flags::BLOCKED, true);
+        Self { flags, ..self }
+    }
+}
+
+impl fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verdict")
+            .field("outcome", &self.outcome())
+            .field("limit", &self.limit)
+            .field("remaining", &self.remaining())
+            .field("retry", &self.retry)
+            .field("reset", &self.reset)
+            .field("blocked", &self.blocked_micros())
+            .field("shadow", &self.is_shadow())
+            .finish()
     }
 }
 

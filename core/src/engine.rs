@@ -10,7 +10,7 @@ mod undo;
 use std::borrow::Cow;
 use std::time::Duration;
 
-pub use numbers::{Numbers, Taken};
+pub use numbers::{FewNumbers, Numbers, Taken};
 use smallvec::SmallVec;
 
 use crate::algorithm::{

@@ -94,6 +94,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Decides on a request of cost 1, and takes it if it is admitted.
+    #[inline]
     pub fn acquire<'a>(
         &'a self,
         subject: &'a (impl AsRef<[u8]> + ?Sized),
@@ -102,6 +103,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// The subject of an operation; cost 1 and no tenant unless said otherwise.
+    #[inline]
     pub fn subject<'a>(&'a self, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Request<'a, S> {
         Request { limiter: self, tenant: b"", subject: subject.as_ref(), cost: 1 }
     }
@@ -146,6 +148,7 @@ impl<'a, S: Store> Request<'a, S> {
     }
 
     /// Decides, and takes the cost if all policies admit it.
+    #[inline]
     pub fn acquire(self) -> Answer<'a, Result<Decision, Error>> {
         self.send(Operation::Acquire)
     }
@@ -176,6 +179,7 @@ impl<'a, S: Store> Request<'a, S> {
         self.send(Operation::Block { span })
     }
 
+    #[inline]
     pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let charges = Charges::Alike {
             policies: self.limiter.policies(),

@@ -134,6 +134,7 @@ enum Inner<'a, T> {
 
 impl<'a, T> Answer<'a, T> {
     /// An answer that is there.
+    #[inline]
     pub fn ready(answer: T) -> Self {
         Self(Inner::Ready(Some(answer)))
     }
@@ -148,6 +149,7 @@ impl<'a, T> Answer<'a, T> {
     /// # Errors
     ///
     /// Gives itself back, if it has to be waited for (or was already taken by polling).
+    #[inline]
     pub fn into_ready(self) -> Result<T, Self> {
         match self.0 {
             Inner::Ready(Some(answer)) => Ok(answer),

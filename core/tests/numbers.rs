@@ -74,7 +74,7 @@ proptest! {
             if let Some(mut numbers) = numbers {
                 match numbers.acquire(&charge[0], now) {
                     Some(shortly) => {
-                        prop_assert_eq!(Decision::one(shortly.verdict(&policy, now)), decision);
+                        prop_assert_eq!(Decision::one(shortly.verdict(&policy)), decision);
                         let after = one.0.as_ref().map_or(Some(Numbers::NONE), Numbers::of);
                         prop_assert_eq!(Some(numbers), after);
                         let record = numbers.record(&policy);
@@ -93,7 +93,7 @@ proptest! {
             } else if let Some(mut record) = before.0
                 && let Some(shortly) = record.acquire_log(&charge[0], now)
             {
-                prop_assert_eq!(Decision::one(shortly.verdict(&policy, now)), decision);
+                prop_assert_eq!(Decision::one(shortly.verdict(&policy)), decision);
                 prop_assert_eq!(Some(&record), one.0.as_ref());
             }
         }

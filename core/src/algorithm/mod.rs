@@ -21,6 +21,9 @@ pub mod interval_bucket;
 pub mod sliding_counter;
 pub mod sliding_log;
 pub mod token_bucket;
+mod unit;
+
+pub use unit::Unit;
 
 /// How full a state is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 //! J. Turner, "New directions in communications" (1986); ITU-T I.371, annex A, for GCRA, whose
 //! emission interval is `P/R` and whose burst tolerance is `(B − 1)·P/R`.
 
-use super::Level;
+use super::{Level, Unit};
 use crate::time::{MAX_EXACT, Wait};
 
 /// The numbers of a bucket.
@@ -15,7 +15,7 @@ pub struct TokenBucket {
     /// Tokens in a full bucket; `capacity · unit ≤ 2^52`.
     pub(crate) capacity: u64,
     /// Units in a token.
-    pub(crate) unit: u64,
+    pub(crate) unit: Unit,
     /// Units that come back in a tick.
     pub(crate) refill: u64,
     /// Microseconds in a tick.
@@ -36,17 +36,7 @@ impl TokenBucket {
     #[must_use]
     #[inline(always)]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
-        let Some(most_before) = self.capacity.checked_sub(cost) else {
-            return Wait::NEVER;
-        };
-        let Some(State { time, debt }) = self.at(state, now) else {
-            return Wait::NOW;
-        };
-        let too_much = debt.saturating_sub(most_before * self.unit);
-        if too_much == 0 {
-            return Wait::NOW;
-        }
-        Wait::until(self.later(time, too_much), now)
+        self.wait_at(self.at(state, now), cost, now)
     }
 
     /// The state after `cost` was taken, or `None` if the debt could no longer be told exactly.
@@ -56,16 +46,14 @@ impl TokenBucket {
     #[must_use]
     #[inline(always)]
     pub fn take(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
-        let state = self.at(state, now).unwrap_or(State { time: self.floor(now), debt: 0 });
-        let debt = cost.checked_mul(self.unit)?.checked_add(state.debt)?;
-        (debt <= MAX_EXACT).then_some(State { debt, ..state })
+        self.take_at(self.at(state, now), cost, now)
     }
 
     /// The state after `cost` was given back; `None` when the bucket is full.
     #[must_use]
     pub fn give_back(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
         let state = self.at(state, now)?;
-        let debt = state.debt.saturating_sub(cost.saturating_mul(self.unit));
+        let debt = state.debt.saturating_sub(cost.saturating_mul(self.unit.get()));
         (debt > 0).then_some(State { debt, ..state })
     }
 
@@ -81,7 +69,7 @@ impl TokenBucket {
         let Some(since) = self.ticks_up(time).checked_sub(self.ticks(at)) else {
             return false;
         };
-        let taken = cost.saturating_mul(self.unit);
+        let taken = cost.saturating_mul(self.unit.get());
         let left = taken.saturating_sub(since.saturating_mul(self.refill));
         if left == 0 {
             return false;
@@ -95,13 +83,7 @@ impl TokenBucket {
     #[must_use]
     #[inline(always)]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {
-        match self.at(state, now) {
-            Some(state) => Level {
-                remaining: (self.capacity * self.unit).saturating_sub(state.debt) / self.unit,
-                recovers_at: self.recovers_at(state),
-            },
-            None => Level { remaining: self.capacity, recovers_at: now },
-        }
+        self.level_at(self.at(state, now), now)
     }
 
     /// When the state stops to matter.
@@ -120,22 +102,57 @@ impl TokenBucket {
         if self.unit == older.unit {
             return state;
         }
-        let (tokens, fraction) = (state.debt / older.unit, state.debt % older.unit);
-        let fraction = match fraction.checked_mul(self.unit) {
-            Some(product) if product <= MAX_EXACT => product.div_ceil(older.unit),
-            _ => self.unit,
+        let (older, unit) = (older.unit.get(), self.unit.get());
+        let (tokens, fraction) = (state.debt / older, state.debt % older);
+        let fraction = match fraction.checked_mul(unit) {
+            Some(product) if product <= MAX_EXACT => product.div_ceil(older),
+            _ => unit,
         };
-        let debt = tokens.saturating_mul(self.unit).saturating_add(fraction).min(MAX_EXACT);
+        let debt = tokens.saturating_mul(unit).saturating_add(fraction).min(MAX_EXACT);
         State { debt, ..state }
     }
 
     /// The state at `now`; `None` when the bucket is full. A clock behind the state stands at it.
     #[inline(always)]
-    fn at(&self, state: Option<State>, now: u64) -> Option<State> {
+    pub(crate) fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
         let since = self.ticks(now).saturating_sub(self.ticks_up(state.time));
         let debt = state.debt.saturating_sub(since.saturating_mul(self.refill));
         (debt > 0).then_some(State { time: self.floor(now).max(state.time), debt })
+    }
+
+    /// [`wait`](Self::wait) of a state that is at `now`, and so are these.
+    #[inline(always)]
+    pub(crate) fn wait_at(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
+        let Some(most_before) = self.capacity.checked_sub(cost) else {
+            return Wait::NEVER;
+        };
+        let Some(State { time, debt }) = state else {
+            return Wait::NOW;
+        };
+        let too_much = debt.saturating_sub(most_before * self.unit.get());
+        if too_much == 0 {
+            return Wait::NOW;
+        }
+        Wait::until(self.later(time, too_much), now)
+    }
+
+    #[inline(always)]
+    pub(crate) fn take_at(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
+        let state = state.unwrap_or(State { time: self.floor(now), debt: 0 });
+        let debt = cost.checked_mul(self.unit.get())?.checked_add(state.debt)?;
+        (debt <= MAX_EXACT).then_some(State { debt, ..state })
+    }
+
+    #[inline(always)]
+    pub(crate) fn level_at(&self, state: Option<State>, now: u64) -> Level {
+        match state {
+            Some(state) => {
+                let left = (self.capacity * self.unit.get()).saturating_sub(state.debt);
+                Level { remaining: self.unit.whole_in(left), recovers_at: self.recovers_at(state) }
+            }
+            None => Level { remaining: self.capacity, recovers_at: now },
+        }
     }
 
     /// The tick that `now` is in, as a time.

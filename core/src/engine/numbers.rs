@@ -80,20 +80,19 @@ impl Numbers {
         }
     }
 
+    /// The same by the charge's rule, where it is known already.
     #[inline(always)]
-    fn acquire_by<A: FewNumbers>(
+    pub fn acquire_by<A: FewNumbers>(
         &mut self,
         rule: &A,
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<Taken> {
-        let mut state = A::unpack(*self);
-        let wait = rule.wait(Some(state), charge.cost, now);
-        if wait.is_now() && charge.cost > 0 {
-            state = rule.take(state, charge, now)?;
+        let (taken, wait, level) = rule.acquire(A::unpack(*self), charge, now)?;
+        if let Some(state) = taken {
             *self = A::pack(state);
         }
-        Taken::unless_it_shuts_out(charge, wait, rule.level(Some(state), now))
+        Taken::unless_it_shuts_out(charge, wait, level, now)
     }
 }
 
@@ -114,7 +113,7 @@ impl Record {
         if wait.is_now() && charge.cost > 0 {
             rule.take(state, charge.cost, now);
         }
-        Taken::unless_it_shuts_out(charge, wait, rule.level(Some(&**state), now))
+        Taken::unless_it_shuts_out(charge, wait, rule.level(Some(&**state), now), now)
     }
 }
 
@@ -123,43 +122,62 @@ impl Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     wait: Wait,
-    level: Level,
+    remaining: u64,
+    /// Microseconds until all has recovered.
+    reset: u64,
 }
 
 impl Taken {
     /// `None` if the policy now shuts the subject out.
     #[inline(always)]
-    fn unless_it_shuts_out(charge: &Charge<'_>, wait: Wait, level: Level) -> Option<Self> {
+    fn unless_it_shuts_out(
+        charge: &Charge<'_>,
+        wait: Wait,
+        level: Level,
+        now: u64,
+    ) -> Option<Self> {
         let shuts_out = charge.policy.block_micros() > 0 && wait != Wait::NEVER && charge.cost > 0;
-        (wait.is_now() || !shuts_out).then_some(Self { wait, level })
+        let Level { remaining, recovers_at } = level;
+        let reset = recovers_at.saturating_sub(now);
+        (wait.is_now() || !shuts_out).then_some(Self { wait, remaining, reset })
     }
 
     /// What `policy`, the charge's, says to it.
     #[must_use]
     #[inline(always)]
-    pub fn verdict(self, policy: &Policy, now: u64) -> Verdict {
+    pub fn verdict(self, policy: &Policy) -> Verdict {
         let outcome = if self.wait.is_now() { Outcome::Allowed } else { Outcome::Denied };
-        let reset = self.level.recovers_at.saturating_sub(now);
-        Verdict::new(outcome, policy.limit(), self.level.remaining, self.wait, reset)
+        Verdict::new(outcome, policy.limit(), self.remaining, self.wait, self.reset)
             .in_shadow(policy.is_shadow())
     }
 }
 
 /// An algorithm whose state is at most three numbers, not all of them 0 unless nothing is taken: then
 /// it decides as without a state.
-trait FewNumbers {
+pub trait FewNumbers: Sealed {}
+
+/// What [`FewNumbers`] is made of, which nobody else can be.
+pub trait Sealed {
     type State: Copy;
 
     fn pack(state: Self::State) -> Numbers;
     fn unpack(numbers: Numbers) -> Self::State;
-    fn wait(&self, state: Option<Self::State>, cost: u64, now: u64) -> Wait;
-    fn level(&self, state: Option<Self::State>, now: u64) -> Level;
-    fn take(&self, state: Self::State, charge: &Charge<'_>, now: u64) -> Option<Self::State>;
+
+    /// Decides, and says which state there is if it was admitted.
+    fn acquire(
+        &self,
+        state: Self::State,
+        charge: &Charge<'_>,
+        now: u64,
+    ) -> Option<(Option<Self::State>, Wait, Level)>;
 }
 
 macro_rules! few_numbers {
-    ($rule:ident, $module:ident, [$a:ident, $b:ident $(, $c:ident)?], $take:expr) => {
-        impl FewNumbers for $rule {
+    ($rule:ident, $module:ident, [$a:ident, $b:ident $(, $c:ident)?],
+     |$self:ident, $state:ident, $charge:ident, $now:ident| $acquire:block) => {
+        impl FewNumbers for $rule {}
+
+        impl Sealed for $rule {
             type State = $module::State;
 
             #[inline(always)]
@@ -174,23 +192,14 @@ macro_rules! few_numbers {
             }
 
             #[inline(always)]
-            fn wait(&self, state: Option<Self::State>, cost: u64, now: u64) -> Wait {
-                $rule::wait(self, state, cost, now)
-            }
-
-            #[inline(always)]
-            fn level(&self, state: Option<Self::State>, now: u64) -> Level {
-                $rule::level(self, state, now)
-            }
-
-            #[inline(always)]
-            fn take(
+            fn acquire(
                 &self,
-                state: Self::State,
-                charge: &Charge<'_>,
-                now: u64,
-            ) -> Option<Self::State> {
-                $take(self, Some(state), charge, now)
+                $state: Self::State,
+                $charge: &Charge<'_>,
+                $now: u64,
+            ) -> Option<(Option<Self::State>, Wait, Level)> {
+                let $self = self;
+                $acquire
             }
         }
     };
@@ -198,30 +207,42 @@ macro_rules! few_numbers {
     (@third $state:ident $c:ident) => { $state.$c };
 }
 
-few_numbers!(
-    TokenBucket,
-    token_bucket,
-    [time, debt],
-    |rule: &Self, state, charge: &Charge<'_>, now| { rule.take(state, charge.cost, now) }
-);
-few_numbers!(
-    IntervalBucket,
-    interval_bucket,
-    [anchor, debt],
-    |rule: &Self, state, charge: &Charge<'_>, now| rule.take(state, charge.cost, now)
-);
+few_numbers!(TokenBucket, token_bucket, [time, debt], |rule, state, charge, now| {
+    let state = rule.at(Some(state), now);
+    let wait = rule.wait_at(state, charge.cost, now);
+    if wait.is_now() && charge.cost > 0 {
+        let taken = Some(rule.take_at(state, charge.cost, now)?);
+        return Some((taken, wait, rule.level_at(taken, now)));
+    }
+    Some((None, wait, rule.level_at(state, now)))
+});
+few_numbers!(IntervalBucket, interval_bucket, [anchor, debt], |rule, state, charge, now| {
+    let wait = rule.wait(Some(state), charge.cost, now);
+    if wait.is_now() && charge.cost > 0 {
+        let taken = Some(rule.take(Some(state), charge.cost, now)?);
+        return Some((taken, wait, rule.level(taken, now)));
+    }
+    Some((None, wait, rule.level(Some(state), now)))
+});
 few_numbers!(
     SlidingCounter,
     sliding_counter,
     [ends, previous, current],
-    |rule: &Self, state, charge: &Charge<'_>, now| Some(rule.take(state, charge.cost, now))
-);
-few_numbers!(
-    FixedWindow,
-    fixed_window,
-    [ends, count],
-    |rule: &Self, state, charge: &Charge<'_>, now| {
-        let phase = if rule.start == Start::Phased { charge.phase() } else { 0 };
-        Some(rule.take(state, charge.cost, now, phase))
+    |rule, state, charge, now| {
+        let wait = rule.wait(Some(state), charge.cost, now);
+        if wait.is_now() && charge.cost > 0 {
+            let taken = Some(rule.take(Some(state), charge.cost, now));
+            return Some((taken, wait, rule.level(taken, now)));
+        }
+        Some((None, wait, rule.level(Some(state), now)))
     }
 );
+few_numbers!(FixedWindow, fixed_window, [ends, count], |rule, state, charge, now| {
+    let wait = rule.wait(Some(state), charge.cost, now);
+    if wait.is_now() && charge.cost > 0 {
+        let phase = if rule.start == Start::Phased { charge.phase() } else { 0 };
+        let taken = Some(rule.take(Some(state), charge.cost, now, phase));
+        return Some((taken, wait, rule.level(taken, now)));
+    }
+    Some((None, wait, rule.level(Some(state), now)))
+});

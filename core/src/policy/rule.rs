@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::error::Part;
 use super::spec::{self, Algorithm};
 use super::{PolicyError, check_exact, show_micros, span};
+use crate::algorithm::Unit;
 use crate::algorithm::fixed_window::{FixedWindow, Start};
 use crate::algorithm::interval_bucket::IntervalBucket;
 use crate::algorithm::sliding_counter::SlidingCounter;
@@ -121,7 +122,7 @@ impl Rule {
             Self::SlidingLog(rule) => rule.window + rule.grain,
             Self::SlidingCounter(rule) => 2 * rule.window * rule.tick,
             Self::TokenBucket(rule) => {
-                (rule.capacity * rule.unit).div_ceil(rule.refill) * rule.tick
+                (rule.capacity * rule.unit.get()).div_ceil(rule.refill) * rule.tick
             }
             Self::IntervalBucket(rule) => rule.capacity.div_ceil(rule.refill) * rule.period,
         }
@@ -200,11 +201,11 @@ fn token_bucket(count: u64, period: Duration, burst: u64) -> Result<TokenBucket,
     })?;
     let bucket = TokenBucket {
         capacity: burst,
-        unit: unit(period),
+        unit: Unit::new(unit(period)),
         refill: count / gcd(count, period),
         tick,
     };
-    check_recovery((burst * bucket.unit).div_ceil(bucket.refill).checked_mul(tick))?;
+    check_recovery((burst * bucket.unit.get()).div_ceil(bucket.refill).checked_mul(tick))?;
     Ok(bucket)
 }
 

@@ -1,0 +1,82 @@
+//! Units in a token, and how many tokens there are in units: without a division, which takes a processor
+//! longer than most of a decision.
+
+use crate::time::MAX_EXACT;
+
+/// How many units a token has, at least 1 and at most [`MAX_EXACT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Unit {
+    units: u64,
+    /// 2^(63 + `shift`) divided by `units`, rounded up.
+    reciprocal: u64,
+    /// The place of the highest bit of `units`.
+    shift: u32,
+}
+
+impl Unit {
+    /// So many units, which are taken to be at least 1 and at most [`MAX_EXACT`].
+    #[must_use]
+    pub fn new(units: u64) -> Self {
+        let units = units.clamp(1, MAX_EXACT);
+        let shift = units.ilog2();
+        // At most 2^63, as `units` are at least 2^`shift`.
+        let reciprocal = (1_u128 << (63 + shift)).div_ceil(u128::from(units));
+        Self { units, reciprocal: low_half(reciprocal), shift }
+    }
+
+    /// Units in a token.
+    #[must_use]
+    #[inline(always)]
+    pub const fn get(self) -> u64 {
+        self.units
+    }
+
+    /// How many whole tokens there are in so many units, of which there are at most [`MAX_EXACT`].
+    ///
+    /// T. Granlund, P. Montgomery, "Division by invariant integers using multiplication" (1994),
+    /// theorem 4.2: with `N` bits in what is divided, a reciprocal of `S` bits rounded up is exact if it
+    /// is too large by at most 2^(S - N) / `units`. Here that is 2^(10 + `shift`), and `units` are less
+    /// than 2^(1 + `shift`).
+    #[must_use]
+    #[inline(always)]
+    pub fn whole_in(self, units: u64) -> u64 {
+        let product = u128::from(units << 1) * u128::from(self.reciprocal);
+        low_half(product >> 64) >> self.shift
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
+const fn low_half(number: u128) -> u64 {
+    number as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn number() -> impl Strategy<Value = u64> {
+        let near_a_power = (0..=52_u32, -2..=2_i64)
+            .prop_map(|(bits, more)| (1_u64 << bits).saturating_add_signed(more).min(MAX_EXACT));
+        prop_oneof![0..=MAX_EXACT, near_a_power, 0..1_000_u64]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn it_divides(units in number(), of in number(), times in number()) {
+            let of = of.max(1);
+            let unit = Unit::new(of);
+            prop_assert_eq!(unit.get(), of);
+            prop_assert_eq!(unit.whole_in(units), units / of);
+            // Where the result changes.
+            let multiple = (times % (MAX_EXACT / of + 1)) * of;
+            for near in [multiple.saturating_sub(1), multiple, (multiple + 1).min(MAX_EXACT)] {
+                prop_assert_eq!(unit.whole_in(near), near / of);
+            }
+        }
+    }
+}
