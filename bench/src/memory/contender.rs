@@ -189,8 +189,10 @@ fn trypema(Setup { burst, .. }: Setup) -> Built<String> {
     })))
 }
 
+/// With the store that looks for what has expired once in a while: its `AdaptiveStore` looks through all
+/// that it keeps every few thousand calls, and so takes many minutes for a million subjects.
 fn throttlecrab(Setup { burst, .. }: Setup) -> Built<String> {
-    let limiter = Mutex::new(throttlecrab::RateLimiter::new(throttlecrab::AdaptiveStore::new()));
+    let limiter = Mutex::new(throttlecrab::RateLimiter::new(throttlecrab::PeriodicStore::new()));
     let burst = i64::from(burst);
     Ok(Box::new(Each(move |subject: &String| {
         let Ok(mut limiter) = limiter.lock() else { return false };

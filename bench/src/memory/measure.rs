@@ -1,7 +1,7 @@
 //! One measurement: one contender at one workload.
 
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -16,46 +16,64 @@ pub(crate) struct Sample {
     pub(crate) tenths: u64,
 }
 
+/// A run ends here, however many calls there were to be: some peers take a hundred times as long as
+/// others, and there are many runs.
+const LONGEST_RUN: Duration = Duration::from_secs(1);
+
+/// Calls between two looks at the time.
+const STRETCH: usize = 10_000;
+
 /// The time of checks in `threads` threads at once, each with its share of the calls.
 ///
 /// One thread alone is timed by what it ran, so that nothing else on the machine counts; several by
 /// the clock on the wall, as waiting for each other is what they are measured for.
 pub(crate) fn time<K: Sync>(
-    contender: &Contender<K>,
-    workload: &Workload<K>,
+    limits: &dyn Limits<K>,
+    calls: &[K],
     threads: usize,
 ) -> Outcome<Sample> {
-    let limits = (contender.build)(workload.setup)?;
-    limits.pass(&workload.known);
-    let calls = workload.calls.len() / threads;
-    let took = if threads == 1 {
-        let started = ran();
-        limits.pass(&workload.calls);
-        ran().saturating_sub(started)
-    } else {
-        time_all(&*limits, &workload.calls[..calls * threads], threads)?
-    };
-    let tenths = took.as_nanos().saturating_mul(10) / (calls as u128).max(1);
-    Ok(Sample { tenths: u64::try_from(tenths)? })
+    let runs =
+        if threads == 1 { vec![run(limits, calls, ran)] } else { run_all(limits, calls, threads) };
+    let (mut took, mut done) = (0, 0);
+    for (time, calls) in runs {
+        took += time.as_nanos();
+        done += calls as u128;
+    }
+    Ok(Sample { tenths: u64::try_from(took.saturating_mul(10) / done.max(1))? })
 }
 
-fn time_all<K: Sync>(limits: &dyn Limits<K>, calls: &[K], threads: usize) -> Outcome<Duration> {
-    let start = Barrier::new(threads);
+/// How long it took, by `now`, and how many calls there were.
+fn run<K>(limits: &dyn Limits<K>, calls: &[K], now: fn() -> Duration) -> (Duration, usize) {
+    let (started, mut took, mut done) = (now(), Duration::ZERO, 0);
+    for calls in calls.chunks(STRETCH) {
+        limits.pass(calls);
+        done += calls.len();
+        took = now().saturating_sub(started);
+        if took > LONGEST_RUN {
+            break;
+        }
+    }
+    (took, done)
+}
+
+fn run_all<K: Sync>(limits: &dyn Limits<K>, calls: &[K], threads: usize) -> Vec<(Duration, usize)> {
+    let shares: Vec<_> = calls.chunks(calls.len().div_ceil(threads).max(1)).collect();
+    let start = Barrier::new(shares.len());
     std::thread::scope(|scope| {
-        let share = calls.chunks(calls.len() / threads);
-        let runs: Vec<_> = share
+        let runs: Vec<_> = (shares.into_iter())
             .map(|calls| {
                 scope.spawn(|| {
                     start.wait();
-                    let started = Instant::now();
-                    limits.pass(calls);
-                    started.elapsed()
+                    run(limits, calls, on_the_wall)
                 })
             })
             .collect();
-        let took: Vec<_> = runs.into_iter().filter_map(|run| run.join().ok()).collect();
-        took.into_iter().max().ok_or_else(|| "no thread came back".into())
+        runs.into_iter().filter_map(|run| run.join().ok()).collect()
     })
+}
+
+fn on_the_wall() -> Duration {
+    clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
 }
 
 /// What subjects take, and the longest that one check makes its caller wait.

@@ -74,22 +74,13 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let numbered = Some(numbered(size)).filter(|one| is_asked(one.id));
     let threads = if options.single { vec![1] } else { thread_counts() };
     let mut samples = Samples::new();
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
-        for &threads in &threads {
-            for workload in &workloads {
-                measure_all(&mut samples, &field, workload, threads)?;
-            }
-            if let Some(workload) = &numbered {
-                measure_all(&mut samples, &numbers, workload, threads)?;
-            }
-        }
-    }
     print!("{}", report::head(options));
     for workload in &workloads {
+        measure_all(&mut samples, &field, workload, options.rounds, &threads)?;
         print!("{}", report::table(&samples, &field, workload, &threads));
     }
     if let Some(workload) = &numbered {
+        measure_all(&mut samples, &numbers, workload, options.rounds, &threads)?;
         print!("{}", report::table(&samples, &numbers, workload, &threads));
     }
     print!("{}", report::footprints(&footprints));
@@ -107,15 +98,34 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     Ok(all_met)
 }
 
+/// In each round one after another, so that what slows a round slows all.
 fn measure_all<K: Sync>(
     samples: &mut Samples,
     field: &[Contender<K>],
     workload: &Workload<K>,
-    threads: usize,
+    rounds: usize,
+    threads: &[usize],
 ) -> Outcome<()> {
-    for one in field.iter().filter(|one| one.keyed || workload.id == "hot") {
-        let sample = time(one, workload, threads)?;
-        samples.entry((one.name, workload.id, threads)).or_default().push(sample);
+    eprintln!("{}", workload.title);
+    let field = || field.iter().filter(|one| one.keyed || workload.id == "hot");
+    let build = |one: &Contender<K>| {
+        let limits = (one.build)(workload.setup)?;
+        limits.pass(&workload.known);
+        Outcome::Ok(limits)
+    };
+    // Where subjects are to be new, each round begins with none.
+    let are_new = workload.known.is_empty();
+    let built = if are_new { vec![] } else { field().map(build).collect::<Outcome<Vec<_>>>()? };
+    let rounds = threads.iter().flat_map(|&threads| std::iter::repeat_n(threads, rounds));
+    for threads in rounds {
+        for (place, one) in field().enumerate() {
+            let fresh = if are_new { Some(build(one)?) } else { None };
+            let limits = fresh.as_ref().or_else(|| built.get(place));
+            if let Some(limits) = limits {
+                let sample = time(&**limits, &workload.calls, threads)?;
+                samples.entry((one.name, workload.id, threads)).or_default().push(sample);
+            }
+        }
     }
     Ok(())
 }

@@ -104,18 +104,20 @@ fn grown(subjects: u64) -> Outcome<String> {
 /// Known subjects on a store that is full, and then only subjects that it has never seen.
 fn flood(subjects: u64, rounds: usize) -> Outcome<(String, bool)> {
     let policy: Policy = "token-bucket 1/1m burst 10".parse()?;
-    let store = MemoryStore::builder().max_keys(usize::try_from(subjects)?).build();
-    let come = |first| Stretch::run(&store, &policy, subjects, false, |n| first + n);
-    come(0)?;
-    come(subjects)?;
-    let (mut figures, mut next) = (Vec::new(), 2 * subjects);
+    let most = usize::try_from(subjects)?;
+    let (mut figures, mut bytes) = (Vec::new(), (0, 0));
     for _ in 0..rounds {
+        // A fresh one: who has been asked about twice stays, and would push out the newcomers.
+        let store = MemoryStore::builder().max_keys(most).build();
+        let run =
+            |number: &dyn Fn(u64) -> u64| Stretch::run(&store, &policy, subjects, false, number);
+        run(&|n| n)?;
+        run(&|n| subjects + n)?;
         // Whoever came last is still there.
-        let known = |n| next - 1 - random(n) % (subjects / 2).max(1);
-        let calm = Stretch::run(&store, &policy, subjects, false, known)?;
-        let flooded = come(next)?;
-        next += subjects;
+        let calm = run(&|n| 2 * subjects - 1 - random(n) % (subjects / 2).max(1))?;
+        let flooded = run(&|n| 2 * subjects + n)?;
         figures.push((calm.nanos(), flooded.nanos()));
+        bytes = (store.bytes(), store.most_bytes());
     }
     figures.sort_unstable_by_key(|(calm, flooded)| flooded * 1_000 / calm.max(&1));
     let (calm, flooded) = figures[(figures.len() - 1) / 2];
@@ -126,8 +128,8 @@ fn flood(subjects: u64, rounds: usize) -> Outcome<(String, bool)> {
         "\n## A flood\n\nA store that keeps {subjects} subjects and is full: {calm} ns a check of those \
          that are known, {flooded} ns a check of ever new ones; {} of {} bytes at most.\n\n- {verdict}: \
          a check while it floods, to a calm one: {ratio} of at most {}\n",
-        store.bytes(),
-        store.most_bytes(),
+        bytes.0,
+        bytes.1,
         Thousandths(WANTED_FLOOD),
     );
     Ok((text, met))
