@@ -168,14 +168,6 @@ impl Bounds {
             .or_else(|| first(own.start..turn))
     }
 
-    /// The lowest bound of a block in the group of this one, and which it is.
-    pub(crate) fn lowest_about(&self, block: usize) -> Option<(u64, usize)> {
-        let group = self.blocks_of_group(block / GROUP);
-        let times = self.of_blocks(Which::All).get(group.clone())?;
-        let (place, lowest) = times.iter().enumerate().min_by_key(|(_, time)| **time)?;
-        Some((*lowest, group.start + place))
-    }
-
     /// Whether the bound of a group is not after `now`.
     pub(crate) fn is_until(&self, group: usize, now: u64) -> bool {
         self.of_groups(Which::All).get(group).is_some_and(|bound| *bound <= now)

@@ -20,8 +20,8 @@ use crate::slot::{AnyKey, ShortKey};
 /// What happens when a new state does not fit, and all that are there still matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WhenFull {
-    /// The state goes that would have recovered soonest, of the hundred or so that are kept closest to
-    /// the new one. Newcomers recover soon, and so a flood of them pushes out each other.
+    /// The state goes that would have recovered soonest, of those in the new one's shard. Newcomers
+    /// recover soon, and so a flood of them pushes out each other.
     #[default]
     EvictSoonest,
     /// The new state is refused with [`ErrorKind::OutOfMemory`]; the caller decides.
@@ -443,7 +443,7 @@ fn lock(shard: &Place) -> Guard<'_> {
 #[cold]
 #[inline(never)]
 fn lock_later(shard: &Place) -> Guard<'_> {
-    for look in 0_u32.. {
+    for look in 0..u32::MAX {
         match look {
             0..LOOKS => (0..FIRST << look).for_each(|_| hint::spin_loop()),
             LOOKS..YIELDS => thread::yield_now(),

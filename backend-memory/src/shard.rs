@@ -208,7 +208,7 @@ impl Shard {
         let taken = numbers.acquire(charge, now)?;
         if numbers != Numbers::NONE {
             let is_full = self.table.len() >= self.table.most();
-            if is_full && !self.make_one_go_near(hash, now, shared)
+            if is_full && !self.make_one_go(Which::All, now, shared, |_, _| false)
                 || !shared.spill.reserve(key.spilled())
             {
                 return None;
@@ -351,25 +351,6 @@ impl Shard {
         shared: &Shared,
         pinned: impl Fn(&Slot, &Policies) -> bool,
     ) -> bool {
-        self.make_go(now, shared, |table, slots| {
-            table.take_soonest(which, |slot| !pinned(slot, slots.policies), slots)
-        })
-    }
-
-    /// The same, but that it is the first of those that lie about a hash.
-    fn make_one_go_near(&mut self, hash: u64, now: u64, shared: &Shared) -> bool {
-        self.make_go(now, shared, |table, slots| {
-            let near = table.take_soonest_near(slot_hash(hash), slots);
-            near.or_else(|| table.take_soonest(Which::All, |_| true, slots))
-        })
-    }
-
-    fn make_go(
-        &mut self,
-        now: u64,
-        shared: &Shared,
-        take: impl FnOnce(&mut Table<Slot>, &Slots<'_>) -> Option<Slot>,
-    ) -> bool {
         let before = self.table.len();
         let (table, mut slots) = self.parts(shared);
         table.sweep_any(now, &mut slots);
@@ -379,9 +360,9 @@ impl Shard {
         if shared.when_full == WhenFull::Refuse {
             return false;
         }
-        let taken = take(table, &slots);
-        let is_one = taken.is_some();
-        taken.into_iter().for_each(|slot| slots.gone(slot));
+        let soonest = table.take_soonest(which, |slot| !pinned(slot, slots.policies), &slots);
+        let is_one = soonest.is_some();
+        soonest.into_iter().for_each(|slot| slots.gone(slot));
         is_one
     }
 }

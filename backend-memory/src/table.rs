@@ -183,14 +183,12 @@ impl<T> Table<T> {
         may_go: impl Fn(&T) -> bool,
         keeper: &impl Keeper<T>,
     ) -> Option<T> {
+        if !self.bounds.is_fine() {
+            self.refine(keeper);
+        }
         let may_go = |item: &T| (which == Which::All || keeper.spills(item)) && may_go(item);
-        // Of equals the next in turn: if it were always the first, the others would fill up.
-        let lowest = |table: &Self| table.bounds.lowest(which, table.turn as usize);
-        match self.soonest_at_once(which, lowest, &may_go, keeper) {
-            Some(index) => {
-                self.turn = u32::try_from(index / BLOCK + 1).unwrap_or(0);
-                self.remove(index)
-            }
+        match self.soonest_at_once(which, &may_go, keeper) {
+            Some(index) => self.remove(index),
             None => {
                 let index = self.soonest_by_and_by(which, &may_go, keeper)?;
                 let item = self.remove(index);
@@ -200,33 +198,22 @@ impl<T> Table<T> {
         }
     }
 
-    /// Removes the item that recovers first of the hundred or so about the place of a hash. They lie
-    /// together, so this is quick.
-    pub(crate) fn take_soonest_near(&mut self, hash: u64, keeper: &impl Keeper<T>) -> Option<T> {
-        let block = self.home(tag(hash)) / BLOCK;
-        let lowest = |table: &Self| table.bounds.lowest_about(block);
-        let index = self.soonest_at_once(Which::All, lowest, &|_| true, keeper)?;
-        self.remove(index)
-    }
-
     /// The first item of the block with the lowest bound, which is out of that bound already. `None`
     /// where it may not go.
     fn soonest_at_once(
         &mut self,
         which: Which,
-        lowest: impl Fn(&Self) -> Option<(u64, usize)>,
         may_go: &impl Fn(&T) -> bool,
         keeper: &impl Keeper<T>,
     ) -> Option<usize> {
-        if !self.bounds.is_fine() {
-            self.refine(keeper);
-        }
         loop {
-            let (bound, block) = lowest(self)?;
+            // Of equals the next in turn: if it were always the first, the others would fill up.
+            let (bound, block) = self.bounds.lowest(which, self.turn as usize)?;
             let Seen { first, others } = self.look_at(block, may_go, keeper);
             match first {
                 Some((index, item)) if item.of(which) == bound => {
                     self.bounds.set(block, others);
+                    self.turn = u32::try_from(block + 1).unwrap_or(0);
                     return Some(index);
                 }
                 _ => {
@@ -543,7 +530,7 @@ mod tests {
             table.insert(hash(key), thing, &things);
         }
         let longest = table.tags.split(|&tag| tag == 0).map(<[u16]>::len).max().unwrap();
-        assert!(longest < 300, "{longest} slots in a row are taken, of {}", table.tags.len());
+        assert!(longest < 200, "{longest} slots in a row are taken, of {}", table.tags.len());
     }
 
     #[test]
