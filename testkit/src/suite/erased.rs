@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidegate_core::{Answer, Call, Decision, Error, ManualClock, Policy, Store, Timestamp};
 
 use super::fixture::Fixture;
+use crate::generate::ClockKind;
 
 /// Any fixture.
 pub(super) struct Erased<'f>(&'f dyn Opens<'f>);
@@ -29,6 +30,7 @@ trait Opens<'f> {
     fn cases(&self) -> u32;
     fn patience(&self) -> Duration;
     fn steps(&self) -> u32;
+    fn moves_with_several(&self) -> ClockKind;
 }
 
 /// Is dropped at the end of a case, and nothing else.
@@ -65,6 +67,10 @@ impl<'f, F: Fixture> Opens<'f> for F {
     fn steps(&self) -> u32 {
         Fixture::steps(self)
     }
+
+    fn moves_with_several(&self) -> ClockKind {
+        Fixture::moves_with_several(self)
+    }
 }
 
 impl<'f> Fixture for Erased<'f> {
@@ -89,6 +95,10 @@ impl<'f> Fixture for Erased<'f> {
 
     fn steps(&self) -> u32 {
         self.0.steps()
+    }
+
+    fn moves_with_several(&self) -> ClockKind {
+        self.0.moves_with_several()
     }
 }
 

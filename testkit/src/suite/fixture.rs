@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::{ManualClock, Store};
 
 use crate::env::from_env;
+use crate::generate::ClockKind;
 
 /// How the suite opens a store, and looks into it.
 ///
@@ -42,6 +43,13 @@ pub trait Fixture {
     /// How many calls to make where it takes many: the variable `TIDEGATE_STEPS`, or 1,000,000.
     fn steps(&self) -> u32 {
         from_env("TIDEGATE_STEPS", 1_000_000)
+    }
+
+    /// How the clock moves where calls have several charges: both ways. Forwards only suits a store that
+    /// takes of a state and gives back where another refuses: the state has then seen that time, and a
+    /// clock that steps back finds what has come back until then, where other stores have written nothing.
+    fn moves_with_several(&self) -> ClockKind {
+        ClockKind::Jumping
     }
 }
 

@@ -59,8 +59,8 @@ pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: 
 
 /// The same under a clock that jumps both ways.
 pub(super) fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
-    let traces = scenario(several(), ClockKind::Jumping, 25, 4);
-    play(fixture, traces, ClockKind::Jumping);
+    let moves = fixture.moves_with_several();
+    play(fixture, scenario(several(), moves, 25, 4), moves);
 }
 
 /// Policies that change under their name keep what was used, or start fresh (B53, B54).
@@ -72,10 +72,10 @@ pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixt
 
 /// Batches are decided as the oracle decides their calls one after the other.
 pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
-    let traces = scenario(several(), ClockKind::Jumping, 30, 2);
+    let moves = fixture.moves_with_several();
+    let traces = scenario(several(), moves, 30, 2);
     cases(fixture, (traces, 1..9_usize), async |bench, (scenario, size)| {
-        let clock = ClockKind::Jumping;
-        follow_in_batches(&bench.store, &bench.hand, scenario, clock, *size).await
+        follow_in_batches(&bench.store, &bench.hand, scenario, moves, *size).await
     });
 }
 
