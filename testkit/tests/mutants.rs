@@ -82,7 +82,7 @@ caught! {
            never_more_is_admitted_whatever_is_undone, fixed_window_decides_as_the_oracle,
            token_bucket_decides_as_the_oracle, a_log_undoes_what_is_among_its_newest_records;
     a_store_that_undoes_twins_one_by_one_is_caught: UndoesTwinsApart
-        by what_was_not_taken_is_not_undone, several_charges_are_decided_as_by_the_oracle;
+        by what_was_not_taken_is_not_undone;
     a_store_whose_undo_lifts_a_block_is_caught: UndoesBlocks
         by an_undo_leaves_blocks_alone;
     a_store_that_rounds_remaining_up_is_caught: RemainingUp
