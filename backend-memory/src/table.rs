@@ -3,9 +3,10 @@
 //! Open addressing with linear probing. Two bytes per slot, of the hash, tell most misses from a hit
 //! without touching the entry, and also where the search for the entry begins: so entries are moved
 //! without being looked at. Removing shifts entries back instead of leaving tombstones, so a table at its
-//! bound can be churned for ever without growing. For each block of slots there is a lower bound on
-//! the times at which its entries recover, so that sweeping looks only where something may be found,
-//! and "is there any recovered entry at all" is answered without a scan.
+//! bound can be churned for ever without growing. For each group of slots there is a lower bound on
+//! the times at which its entries recover (and for each block of it, once the table had to give something
+//! up), so that sweeping looks only where something may be found, and "is there any recovered entry at
+//! all" is answered without a scan.
 
 use std::mem;
 use std::ops::Range;
@@ -531,6 +532,29 @@ mod tests {
         }
         let longest = table.tags.split(|&tag| tag == 0).map(<[u16]>::len).max().unwrap();
         assert!(longest < 200, "{longest} slots in a row are taken, of {}", table.tags.len());
+    }
+
+    #[test]
+    fn blocks_have_bounds_from_when_one_had_to_go_until_half_of_all_have_gone() {
+        let mut table = Table::new(1_000);
+        let mut things = Things(Vec::new());
+        for key in 0..1_000 {
+            let hash = key << 54 | key;
+            table.insert(hash, Thing { key, recovers_at: 1 + key % 2 }, &things);
+            table.sweep_on(0, &mut things);
+        }
+        assert!(!table.bounds.is_fine());
+        table.take_soonest(Which::All, |_| true, &things).unwrap();
+        table.sweep_on(0, &mut things);
+        assert!(table.bounds.is_fine());
+        for _ in 0..table.bounds.groups() {
+            table.sweep_on(1, &mut things);
+        }
+        assert_eq!(table.len(), 500);
+        assert!(table.bounds.is_fine());
+        table.take_soonest(Which::All, |_| true, &things).unwrap();
+        table.sweep_on(1, &mut things);
+        assert!(!table.bounds.is_fine());
     }
 
     #[test]

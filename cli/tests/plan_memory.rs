@@ -5,7 +5,7 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate::plan::memory::{Names, of_busy_log, of_state};
 use tidegate_core::{Call, Charge, Clock, ManualClock, Policy, Store, SystemClock};
@@ -23,19 +23,13 @@ async fn number(server: &Redis, command: &[&str]) -> u64 {
     }
 }
 
-/// Bytes that the server takes for anything but its clients.
+/// Bytes that the server takes once the store has hung up: one who has just sent and read much has
+/// buffers, which are counted late and shrink late.
 async fn taken(server: &Redis) -> u64 {
-    // One who has just sent and read much has buffers, which are counted late and shrink late.
-    let started = Instant::now();
-    while number_of(server, "connected_clients").await > 1 {
-        assert!(started.elapsed() < PATIENCE, "the store has not hung up");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    number_of(server, "used_memory").await
-}
-
-async fn number_of(server: &Redis, field: &str) -> u64 {
-    server.info(field).await.unwrap().parse().unwrap()
+    let number = async |field| server.info(field).await.unwrap().parse::<u64>().unwrap();
+    let is_alone = async || (number("connected_clients").await <= 1).then_some(());
+    eventually(PATIENCE, "the store to hang up", is_alone).await.unwrap();
+    number("used_memory").await
 }
 
 fn subject(number: u64) -> String {

@@ -88,11 +88,14 @@ impl Numbers {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<Taken> {
-        let (taken, wait, level) = rule.acquire(A::unpack(*self), charge, now)?;
-        if let Some(state) = taken {
-            *self = A::pack(state);
+        let mut seen = rule.seen(A::unpack(*self), now);
+        let wait = rule.wait(seen, charge.cost, now);
+        if wait.is_now() && charge.cost > 0 {
+            let taken = rule.take(seen, charge, now)?;
+            *self = A::pack(taken);
+            seen = Some(taken);
         }
-        Taken::unless_it_shuts_out(charge, wait, level, now)
+        Taken::unless_it_shuts_out(charge, wait, rule.level(seen, now), now)
     }
 }
 
@@ -163,18 +166,20 @@ pub trait Sealed {
     fn pack(state: Self::State) -> Numbers;
     fn unpack(numbers: Numbers) -> Self::State;
 
-    /// Decides, and says which state there is if it was admitted.
-    fn acquire(
-        &self,
-        state: Self::State,
-        charge: &Charge<'_>,
-        now: u64,
-    ) -> Option<(Option<Self::State>, Wait, Level)>;
+    /// The state as the others want it: at `now` already, if that saves them to work it out each.
+    fn seen(&self, state: Self::State, now: u64) -> Option<Self::State>;
+    fn wait(&self, seen: Option<Self::State>, cost: u64, now: u64) -> Wait;
+    fn take(&self, seen: Option<Self::State>, charge: &Charge<'_>, now: u64)
+    -> Option<Self::State>;
+    fn level(&self, seen: Option<Self::State>, now: u64) -> Level;
 }
 
 macro_rules! few_numbers {
-    ($rule:ident, $module:ident, [$a:ident, $b:ident $(, $c:ident)?],
-     |$self:ident, $state:ident, $charge:ident, $now:ident| $acquire:block) => {
+    (
+        $rule:ident, $module:ident, [$a:ident, $b:ident $(, $c:ident)?],
+        seen: |$seer:ident, $state:ident, $at:ident| $seen:expr, $wait:ident, $level:ident,
+        take: |$taker:ident, $from:ident, $charge:ident, $now:ident| $take:expr
+    ) => {
         impl FewNumbers for $rule {}
 
         impl Sealed for $rule {
@@ -192,14 +197,30 @@ macro_rules! few_numbers {
             }
 
             #[inline(always)]
-            fn acquire(
+            fn seen(&self, $state: Self::State, $at: u64) -> Option<Self::State> {
+                let $seer = self;
+                $seen
+            }
+
+            #[inline(always)]
+            fn wait(&self, seen: Option<Self::State>, cost: u64, now: u64) -> Wait {
+                $rule::$wait(self, seen, cost, now)
+            }
+
+            #[inline(always)]
+            fn take(
                 &self,
-                $state: Self::State,
+                $from: Option<Self::State>,
                 $charge: &Charge<'_>,
                 $now: u64,
-            ) -> Option<(Option<Self::State>, Wait, Level)> {
-                let $self = self;
-                $acquire
+            ) -> Option<Self::State> {
+                let $taker = self;
+                $take
+            }
+
+            #[inline(always)]
+            fn level(&self, seen: Option<Self::State>, now: u64) -> Level {
+                $rule::$level(self, seen, now)
             }
         }
     };
@@ -207,42 +228,26 @@ macro_rules! few_numbers {
     (@third $state:ident $c:ident) => { $state.$c };
 }
 
-few_numbers!(TokenBucket, token_bucket, [time, debt], |rule, state, charge, now| {
-    let state = rule.at(Some(state), now);
-    let wait = rule.wait_at(state, charge.cost, now);
-    if wait.is_now() && charge.cost > 0 {
-        let taken = Some(rule.take_at(state, charge.cost, now)?);
-        return Some((taken, wait, rule.level_at(taken, now)));
-    }
-    Some((None, wait, rule.level_at(state, now)))
-});
-few_numbers!(IntervalBucket, interval_bucket, [anchor, debt], |rule, state, charge, now| {
-    let wait = rule.wait(Some(state), charge.cost, now);
-    if wait.is_now() && charge.cost > 0 {
-        let taken = Some(rule.take(Some(state), charge.cost, now)?);
-        return Some((taken, wait, rule.level(taken, now)));
-    }
-    Some((None, wait, rule.level(Some(state), now)))
-});
 few_numbers!(
-    SlidingCounter,
-    sliding_counter,
-    [ends, previous, current],
-    |rule, state, charge, now| {
-        let wait = rule.wait(Some(state), charge.cost, now);
-        if wait.is_now() && charge.cost > 0 {
-            let taken = Some(rule.take(Some(state), charge.cost, now));
-            return Some((taken, wait, rule.level(taken, now)));
-        }
-        Some((None, wait, rule.level(Some(state), now)))
+    TokenBucket, token_bucket, [time, debt],
+    seen: |rule, state, now| rule.at(Some(state), now), wait_at, level_at,
+    take: |rule, seen, charge, now| rule.take_at(seen, charge.cost, now)
+);
+few_numbers!(
+    IntervalBucket, interval_bucket, [anchor, debt],
+    seen: |_rule, state, _now| Some(state), wait, level,
+    take: |rule, seen, charge, now| rule.take(seen, charge.cost, now)
+);
+few_numbers!(
+    SlidingCounter, sliding_counter, [ends, previous, current],
+    seen: |_rule, state, _now| Some(state), wait, level,
+    take: |rule, seen, charge, now| Some(rule.take(seen, charge.cost, now))
+);
+few_numbers!(
+    FixedWindow, fixed_window, [ends, count],
+    seen: |_rule, state, _now| Some(state), wait, level,
+    take: |rule, seen, charge, now| {
+        let phase = if rule.start == Start::Phased { charge.phase() } else { 0 };
+        Some(rule.take(seen, charge.cost, now, phase))
     }
 );
-few_numbers!(FixedWindow, fixed_window, [ends, count], |rule, state, charge, now| {
-    let wait = rule.wait(Some(state), charge.cost, now);
-    if wait.is_now() && charge.cost > 0 {
-        let phase = if rule.start == Start::Phased { charge.phase() } else { 0 };
-        let taken = Some(rule.take(Some(state), charge.cost, now, phase));
-        return Some((taken, wait, rule.level(taken, now)));
-    }
-    Some((None, wait, rule.level(Some(state), now)))
-});
