@@ -208,12 +208,12 @@ impl<C: Clock> MemoryStore<C> {
     /// nothing is made of a decision but what the caller looks at.
     #[inline(always)]
     fn take(&self, call: &Call<'_>, clock: &impl Clock) -> Shortly {
-        match (call.operation, call.charges) {
-            // By reference, as a charge that was just written is slow to be moved.
-            (Operation::Acquire, Charges::Each([charge])) => self.take_one(call, charge, clock),
-            (Operation::Acquire, Charges::Alike { policies: [policy], tenant, subject, cost }) => {
-                self.take_one(call, &Charge { policy, tenant, subject, cost }, clock)
-            }
+        // By reference, as a charge that was just written is slow to be moved.
+        match (call.operation, &call.charges) {
+            (
+                Operation::Acquire,
+                Charges::Each([charge]) | Charges::Alike { first: charge, others: [] },
+            ) => self.take_one(call, charge, clock),
             _ => self.otherwise(call, clock.now()),
         }
     }

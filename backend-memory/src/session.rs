@@ -1,7 +1,7 @@
 //! The records of one call, while their shards are locked.
 
 use smallvec::SmallVec;
-use tidegate_core::engine::{Record, Records};
+use tidegate_core::engine::{Numbers, Record, Records};
 use tidegate_core::{Charge, Error};
 
 use crate::memory::Guard;
@@ -117,7 +117,7 @@ impl Drop for Session<'_> {
 fn bytes_for(slot: Option<&Slot>, place: &Place<'_>, blocks: bool) -> usize {
     let Charge { policy, tenant, .. } = place.charge;
     let subject = place.charge.state_subject();
-    let may_be_whole = blocks || policy.blocks_for().is_some() || policy.rule().most_records() > 0;
+    let may_be_whole = blocks || policy.blocks_for().is_some() || !Numbers::always_hold(policy);
     match slot {
         Some(Slot::Whole(whole)) => Record::growth(Some(&whole.record), policy),
         _ if may_be_whole => Whole::heap_bytes_of(tenant, subject) + Record::growth(None, policy),

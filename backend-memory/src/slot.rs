@@ -268,7 +268,7 @@ pub(crate) struct ShortKey {
     rest: u64,
 }
 
-/// What leaves room for three numbers in 48 bytes.
+/// What leaves room for two numbers in 40 bytes.
 const INLINE: usize = 20;
 
 impl ShortKey {
@@ -410,8 +410,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_takes_48_bytes() {
-        assert_eq!(size_of::<Option<Slot>>(), 48);
+    fn a_slot_takes_40_bytes() {
+        assert_eq!(size_of::<Option<Slot>>(), 40);
     }
 
     #[test]

@@ -11,6 +11,8 @@
 use std::mem;
 use std::ops::Range;
 
+use prefetch_index::prefetch_index;
+
 use crate::bounds::{Bounds, Earliest, Which};
 
 /// Slots in a block.
@@ -105,6 +107,9 @@ impl<T> Table<T> {
     pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
         let wanted = tag(hash);
         let mut index = self.home(wanted);
+        // Its item is in its home, or soon after: so that it comes while the tag does, from elsewhere in
+        // memory, and not only then.
+        prefetch_index(&*self.slots, index);
         loop {
             // Before the first item there are no slots, and so no tags.
             match *self.tags.get(index)? {

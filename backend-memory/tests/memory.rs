@@ -196,6 +196,31 @@ fn logs_and_long_subjects_stay_within_their_bound() {
 }
 
 #[test]
+fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
+    let counter = policy("sliding-counter 9000000000/400ms");
+    let take = |store: &MemoryStore<_>, subject: u8, cost: u64| {
+        store.decide_now(&Call::acquire(&[Charge::new(&counter, &[subject]).cost(cost)]))
+    };
+    let (store, clock) = store_and_clock(|b| b);
+    let kept = [4_294_967_295, 1, 1, 4_705_032_703].map(|cost| {
+        assert!(take(&store, 0, cost).unwrap().is_allowed(), "{cost}");
+        store.bytes()
+    });
+    assert!(kept[0] < kept[1] && kept[1] == kept[3], "{kept:?}");
+    assert!(take(&store, 0, 1).unwrap().is_denied());
+    // Half of a window later, half of it still counts.
+    clock.advance(Duration::from_micros(600_000 - clock.now().as_micros() % 400_000));
+    assert_eq!(take(&store, 0, 0).unwrap().verdicts()[0].remaining(), 4_500_000_000);
+    assert!(take(&store, 0, 4_500_000_001).unwrap().is_denied());
+    assert!(take(&store, 0, 4_500_000_000).unwrap().is_allowed());
+
+    let (store, _) = store_and_clock(|b| b.max_spill_bytes(1_000).when_full(WhenFull::Refuse));
+    let refused = (0..100).find_map(|subject| take(&store, subject, 5_000_000_000).err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+    assert!(store.bytes() <= store.most_bytes());
+}
+
+#[test]
 fn b28_a_log_of_a_million_records_is_exact() {
     let (store, clock) = store_and_clock(|b| b);
     let log = policy("sliding-log 1000000/1s");

@@ -136,18 +136,26 @@ pub enum Charges<'a> {
     Each(&'a [Charge<'a>]),
     /// The same tenant, subject and cost to each of several policies.
     Alike {
-        /// The policies.
-        policies: &'a [Policy],
-        /// As in [`Charge::tenant`].
-        tenant: &'a [u8],
-        /// As in [`Charge::subject`].
-        subject: &'a [u8],
-        /// As in [`Charge::cost`].
-        cost: u64,
+        /// To the first of them.
+        first: Charge<'a>,
+        /// The others.
+        others: &'a [Policy],
     },
 }
 
 impl<'a> Charges<'a> {
+    /// The same tenant, subject and cost to each of these policies.
+    #[must_use]
+    #[inline]
+    pub fn alike(policies: &'a [Policy], tenant: &'a [u8], subject: &'a [u8], cost: u64) -> Self {
+        match policies {
+            [policy, others @ ..] => {
+                Self::Alike { first: Charge { policy, tenant, subject, cost }, others }
+            }
+            [] => Self::Each(&[]),
+        }
+    }
+
     /// The costs of all charges to the key of this one, which are decided on together.
     pub(crate) fn cost_to_the_key_of(&self, charge: &Charge<'_>) -> u64 {
         let twins = self.iter().filter(|other| other.same_key(charge));
@@ -160,7 +168,7 @@ impl<'a> Charges<'a> {
     pub fn len(&self) -> usize {
         match self {
             Self::Each(charges) => charges.len(),
-            Self::Alike { policies, .. } => policies.len(),
+            Self::Alike { others, .. } => 1 + others.len(),
         }
     }
 
@@ -176,9 +184,10 @@ impl<'a> Charges<'a> {
     pub fn get(&self, place: usize) -> Option<Charge<'a>> {
         match *self {
             Self::Each(charges) => charges.get(place).copied(),
-            Self::Alike { policies, tenant, subject, cost } => {
-                policies.get(place).map(|policy| Charge { policy, tenant, subject, cost })
-            }
+            Self::Alike { first, others } => match place.checked_sub(1) {
+                None => Some(first),
+                Some(place) => others.get(place).map(|policy| Charge { policy, ..first }),
+            },
         }
     }
 

@@ -181,12 +181,8 @@ impl<'a, S: Store> Request<'a, S> {
 
     #[inline]
     pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
-        let charges = Charges::Alike {
-            policies: self.limiter.policies(),
-            tenant: self.tenant,
-            subject: self.subject,
-            cost: self.cost,
-        };
-        self.limiter.shared.store.decide(Call { operation, charges })
+        let Self { limiter, tenant, subject, cost } = self;
+        let charges = Charges::alike(limiter.policies(), tenant, subject, cost);
+        limiter.shared.store.decide(Call { operation, charges })
     }
 }

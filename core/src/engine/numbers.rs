@@ -13,15 +13,26 @@ use crate::policy::Rule;
 use crate::time::Wait;
 use crate::{Charge, Outcome, Policy, Verdict};
 
-/// What a record says beside its policy, in three words. Logs and blocks do not fit.
+/// What a record says beside its policy, in two words. Logs and blocks do not fit, nor does a sliding
+/// counter that has come to 2^32 in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Numbers([u64; 3]);
+pub struct Numbers([u64; 2]);
 
 impl Numbers {
     /// Nothing is taken.
-    pub const NONE: Self = Self([0; 3]);
+    pub const NONE: Self = Self([0; 2]);
 
-    /// The numbers of a record, unless it is blocked or keeps a log.
+    /// Whether what a charge to `policy` leaves always fits, but for blocks.
+    #[must_use]
+    pub fn always_hold(policy: &Policy) -> bool {
+        match policy.rule() {
+            Rule::SlidingLog(_) => false,
+            Rule::SlidingCounter(rule) => two_halves(rule.limit, rule.limit).is_some(),
+            Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::IntervalBucket(_) => true,
+        }
+    }
+
+    /// The numbers of a record, unless they do not fit.
     #[must_use]
     pub fn of(record: &Record) -> Option<Self> {
         if record.blocked_until > 0 {
@@ -29,10 +40,10 @@ impl Numbers {
         }
         match record.state {
             None => Some(Self::NONE),
-            Some(State::FixedWindow(state)) => Some(FixedWindow::pack(state)),
-            Some(State::SlidingCounter(state)) => Some(SlidingCounter::pack(state)),
-            Some(State::TokenBucket(state)) => Some(TokenBucket::pack(state)),
-            Some(State::IntervalBucket(state)) => Some(IntervalBucket::pack(state)),
+            Some(State::FixedWindow(state)) => FixedWindow::pack(state),
+            Some(State::SlidingCounter(state)) => SlidingCounter::pack(state),
+            Some(State::TokenBucket(state)) => TokenBucket::pack(state),
+            Some(State::IntervalBucket(state)) => IntervalBucket::pack(state),
             Some(State::SlidingLog(_)) => None,
         }
     }
@@ -67,8 +78,8 @@ impl Numbers {
     /// Decides on one charge at `now`, and takes it if it is admitted. The numbers were written by
     /// the charge's policy, or are none.
     ///
-    /// `None`, and nothing has changed, where this takes more than numbers: a log, or the block that
-    /// follows on a refusal.
+    /// `None`, and nothing has changed, where this takes more than numbers: a log, a count that would
+    /// not fit, or the block that follows on a refusal.
     #[inline(always)]
     pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<Taken> {
         match charge.policy.rule() {
@@ -92,7 +103,7 @@ impl Numbers {
         let wait = rule.wait(seen, charge.cost, now);
         if wait.is_now() && charge.cost > 0 {
             let taken = rule.take(seen, charge, now)?;
-            *self = A::pack(taken);
+            *self = A::pack(taken)?;
             seen = Some(taken);
         }
         Taken::unless_it_shuts_out(charge, wait, rule.level(seen, now), now)
@@ -155,15 +166,16 @@ impl Taken {
     }
 }
 
-/// An algorithm whose state is at most three numbers, not all of them 0 unless nothing is taken: then
-/// it decides as without a state.
+/// An algorithm whose state is a few numbers, not all of them 0 unless nothing is taken: then it
+/// decides as without a state.
 pub trait FewNumbers: Sealed {}
 
 /// What [`FewNumbers`] is made of, which nobody else can be.
 pub trait Sealed {
     type State: Copy;
 
-    fn pack(state: Self::State) -> Numbers;
+    /// `None` where it does not fit.
+    fn pack(state: Self::State) -> Option<Numbers>;
     fn unpack(numbers: Numbers) -> Self::State;
 
     /// The state as the others want it: at `now` already, if that saves them to work it out each.
@@ -176,7 +188,8 @@ pub trait Sealed {
 
 macro_rules! few_numbers {
     (
-        $rule:ident, $module:ident, [$a:ident, $b:ident $(, $c:ident)?],
+        $rule:ident, $module:ident,
+        pack: |$whole:ident| $pack:expr, unpack: |$first:ident, $second:ident| $unpack:expr,
         seen: |$seer:ident, $state:ident, $at:ident| $seen:expr, $wait:ident, $level:ident,
         take: |$taker:ident, $from:ident, $charge:ident, $now:ident| $take:expr
     ) => {
@@ -186,14 +199,13 @@ macro_rules! few_numbers {
             type State = $module::State;
 
             #[inline(always)]
-            fn pack(state: Self::State) -> Numbers {
-                Numbers([state.$a, state.$b, few_numbers!(@third state $($c)?)])
+            fn pack($whole: Self::State) -> Option<Numbers> {
+                Some(Numbers($pack))
             }
 
             #[inline(always)]
-            fn unpack(Numbers(numbers): Numbers) -> Self::State {
-                let [$a, $b, _third] = numbers;
-                $module::State { $a, $b, $($c: _third)? }
+            fn unpack(Numbers([$first, $second]): Numbers) -> Self::State {
+                $unpack
             }
 
             #[inline(always)]
@@ -224,30 +236,49 @@ macro_rules! few_numbers {
             }
         }
     };
-    (@third $state:ident) => { 0 };
-    (@third $state:ident $c:ident) => { $state.$c };
 }
 
 few_numbers!(
-    TokenBucket, token_bucket, [time, debt],
+    TokenBucket, token_bucket,
+    pack: |state| [state.time, state.debt], unpack: |time, debt| token_bucket::State { time, debt },
     seen: |rule, state, now| rule.at(Some(state), now), wait_at, level_at,
     take: |rule, seen, charge, now| rule.take_at(seen, charge.cost, now)
 );
 few_numbers!(
-    IntervalBucket, interval_bucket, [anchor, debt],
+    IntervalBucket, interval_bucket,
+    pack: |state| [state.anchor, state.debt],
+    unpack: |anchor, debt| interval_bucket::State { anchor, debt },
     seen: |_rule, state, _now| Some(state), wait, level,
     take: |rule, seen, charge, now| rule.take(seen, charge.cost, now)
 );
 few_numbers!(
-    SlidingCounter, sliding_counter, [ends, previous, current],
+    SlidingCounter, sliding_counter,
+    pack: |state| [state.ends, two_halves(state.previous, state.current)?],
+    unpack: |ends, counts| {
+        let (previous, current) = halves(counts);
+        sliding_counter::State { ends, previous, current }
+    },
     seen: |_rule, state, _now| Some(state), wait, level,
     take: |rule, seen, charge, now| Some(rule.take(seen, charge.cost, now))
 );
 few_numbers!(
-    FixedWindow, fixed_window, [ends, count],
+    FixedWindow, fixed_window,
+    pack: |state| [state.ends, state.count], unpack: |ends, count| fixed_window::State { ends, count },
     seen: |_rule, state, _now| Some(state), wait, level,
     take: |rule, seen, charge, now| {
         let phase = if rule.start == Start::Phased { charge.phase() } else { 0 };
         Some(rule.take(seen, charge.cost, now, phase))
     }
 );
+
+/// Two numbers in one word, if they fit.
+#[inline(always)]
+fn two_halves(low: u64, high: u64) -> Option<u64> {
+    let fit = (low | high) >> u32::BITS == 0;
+    fit.then_some(low | high << u32::BITS)
+}
+
+#[inline(always)]
+fn halves(word: u64) -> (u64, u64) {
+    (word & u64::from(u32::MAX), word >> u32::BITS)
+}

@@ -177,10 +177,13 @@ fn refuses(verdict: &Verdict) -> bool {
 
 /// Whether a call is for any policy that is kept in shards.
 pub(super) fn has_shards(call: &Call<'_>) -> bool {
-    let Charges::Alike { policies, .. } = call.charges else {
-        return call.charges.iter().any(|charge| !charge.policy.shares().is_empty());
-    };
-    policies.iter().any(|policy| !policy.shares().is_empty())
+    let has_shards = |policy: &Policy| !policy.shares().is_empty();
+    match call.charges {
+        Charges::Each(charges) => charges.iter().any(|charge| has_shards(charge.policy)),
+        Charges::Alike { first, others } => {
+            has_shards(first.policy) || others.iter().any(has_shards)
+        }
+    }
 }
 
 fn to<'a>(share: &'a Policy, charge: Charge<'a>) -> Charge<'a> {

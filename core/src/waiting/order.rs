@@ -78,7 +78,7 @@ impl<S: Store + 'static> Order<S> {
 
     fn refund<'a>(&'a self, policies: &'a [Policy]) -> Answer<'a, Result<Decision, Error>> {
         let Self { tenant, subject, cost, .. } = self;
-        let charges = Charges::Alike { policies, tenant, subject, cost: *cost };
+        let charges = Charges::alike(policies, tenant, subject, *cost);
         self.limiter.store().decide(Call { operation: Operation::Refund, charges })
     }
 
