@@ -94,7 +94,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Decides on a request of cost 1, and takes it if it is admitted.
-    #[inline]
+    #[inline(always)]
     pub fn acquire<'a>(
         &'a self,
         subject: &'a (impl AsRef<[u8]> + ?Sized),
@@ -103,7 +103,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// The subject of an operation; cost 1 and no tenant unless said otherwise.
-    #[inline]
+    #[inline(always)]
     pub fn subject<'a>(&'a self, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Request<'a, S> {
         Request { limiter: self, tenant: b"", subject: subject.as_ref(), cost: 1 }
     }
@@ -148,7 +148,7 @@ impl<'a, S: Store> Request<'a, S> {
     }
 
     /// Decides, and takes the cost if all policies admit it.
-    #[inline]
+    #[inline(always)]
     pub fn acquire(self) -> Answer<'a, Result<Decision, Error>> {
         self.send(Operation::Acquire)
     }
@@ -179,7 +179,9 @@ impl<'a, S: Store> Request<'a, S> {
         self.send(Operation::Block { span })
     }
 
-    #[inline]
+    // As a part of the caller, with the store's part of it: an answer that is handed on takes longer than
+    // all the rest of a limiter.
+    #[inline(always)]
     pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let Self { limiter, tenant, subject, cost } = self;
         let charges = Charges::alike(limiter.policies(), tenant, subject, cost);

@@ -10,6 +10,7 @@ use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use tidegate_memory::{Call, Charge, Clock, CoarseClock, Limiter, MemoryStore, Policy, Store};
 
+use super::bare::Bare;
 use super::subjects::{AMPLE, Setup};
 use crate::Outcome;
 
@@ -56,6 +57,8 @@ pub(crate) const THROUGH_OBJECT: &str = "tidegate, token bucket, `Limiter<Arc<dy
 pub(crate) const COUNTER: &str = "tidegate, sliding counter";
 pub(crate) const LOG: &str = "tidegate, sliding log of 100";
 pub(crate) const GOVERNOR: &str = "governor";
+/// No limiter to use.
+const BARE: &str = "(a bare table of numbers)";
 const GOVERNOR_FOLDHASH: &str = "governor, foldhash";
 
 pub(crate) fn contenders() -> Vec<Contender<String>> {
@@ -81,6 +84,12 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
             let ample = setup.burst == AMPLE;
             let policy = if ample { "sliding-log 100/20us" } else { "sliding-log 1/1m" };
             tidegate(policy, setup)
+        }),
+        keyed(BARE, |setup| {
+            let bare = Bare::new(setup);
+            Ok(Box::new(Each(move |subject: &String| {
+                bare.pass(subject.as_bytes()).unwrap_or_default()
+            })))
         }),
         keyed("axum_gcra", axum_gcra),
         keyed("trypema", trypema),
@@ -143,7 +152,7 @@ fn limiter<S: Store + 'static>(store: S, setup: Setup) -> Built<String> {
     let limiter = Limiter::new(store, [bucket(setup).parse()?])?;
     Ok(Box::new(Each(move |subject: &String| {
         let answer = limiter.acquire(subject).into_ready();
-        answer.is_ok_and(|decision| decision.is_ok_and(|decision| decision.is_allowed()))
+        matches!(answer, Ok(Ok(decision)) if decision.is_allowed())
     })))
 }
 

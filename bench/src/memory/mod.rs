@@ -1,5 +1,6 @@
 //! The benchmark of `tidegate-memory`: beside other limiters for one process, in one run, interleaved.
 
+mod bare;
 mod contender;
 mod measure;
 mod plot;
