@@ -119,8 +119,8 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     }
 
     /// The most bytes that are kept outside of the tables, in the logs of `sliding-log` policies, for
-    /// subjects that are shut out, and in subjects longer than 20 bytes (19 with a tenant, which counts
-    /// too). Default: 256 MiB.
+    /// subjects that are shut out or have taken 2^32 and more of a sliding counter, and in subjects
+    /// longer than 20 bytes (19 with a tenant, which counts too). Default: 256 MiB.
     pub fn max_spill_bytes(self, bytes: usize) -> Self {
         Self { max_spill: bytes, ..self }
     }

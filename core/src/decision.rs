@@ -105,7 +105,11 @@ impl Decision {
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        !self.verdicts().iter().any(|verdict| verdict.flags.refuses())
+        match &self.0 {
+            // By itself: then nothing else is made of a decision that is asked for no more than this.
+            Repr::One(verdict) => !verdict.flags.refuses(),
+            _ => !self.verdicts().iter().any(|verdict| verdict.flags.refuses()),
+        }
     }
 
     /// Whether the request must not pass.

@@ -99,14 +99,19 @@ impl Numbers {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<Taken> {
-        let mut seen = rule.seen(A::unpack(*self), now);
+        let seen = rule.seen(A::unpack(*self), now);
         let wait = rule.wait(seen, charge.cost, now);
         if wait.is_now() && charge.cost > 0 {
-            let taken = rule.take(seen, charge, now)?;
-            *self = A::pack(taken)?;
-            seen = Some(taken);
+            *self = A::pack(rule.take(seen, charge, now)?)?;
+            return Some(Taken { wait, left: *self, now });
         }
-        Taken::unless_it_shuts_out(charge, wait, rule.level(seen, now), now)
+        let left = seen.map_or(Some(Self::NONE), A::pack)?;
+        Taken::unless_it_shuts_out(charge, wait, left, now)
+    }
+
+    #[inline(always)]
+    fn level_by<A: FewNumbers>(self, rule: &A, now: u64) -> Level {
+        rule.level(Some(A::unpack(self)), now)
     }
 }
 
@@ -127,18 +132,21 @@ impl Record {
         if wait.is_now() && charge.cost > 0 {
             rule.take(state, charge.cost, now);
         }
-        Taken::unless_it_shuts_out(charge, wait, rule.level(Some(&**state), now), now)
+        let Level { remaining, recovers_at } = rule.level(Some(&**state), now);
+        Taken::unless_it_shuts_out(charge, wait, Numbers([remaining, recovers_at]), now)
     }
 }
 
-/// What became of a charge to a subject that is not shut out: all that a verdict is made of, in
-/// three words.
+/// What became of a charge to a subject that is not shut out: all that a verdict is made of.
+///
+/// Whoever only wants to know whether it was admitted has nothing else worked out; and who holds a lock
+/// has to wait for nothing but what it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     wait: Wait,
-    remaining: u64,
-    /// Microseconds until all has recovered.
-    reset: u64,
+    /// What is there afterwards; of a log, its level.
+    left: Numbers,
+    now: u64,
 }
 
 impl Taken {
@@ -147,13 +155,11 @@ impl Taken {
     fn unless_it_shuts_out(
         charge: &Charge<'_>,
         wait: Wait,
-        level: Level,
+        left: Numbers,
         now: u64,
     ) -> Option<Self> {
         let shuts_out = charge.policy.block_micros() > 0 && wait != Wait::NEVER && charge.cost > 0;
-        let Level { remaining, recovers_at } = level;
-        let reset = recovers_at.saturating_sub(now);
-        (wait.is_now() || !shuts_out).then_some(Self { wait, remaining, reset })
+        (wait.is_now() || !shuts_out).then_some(Self { wait, left, now })
     }
 
     /// What `policy`, the charge's, says to it.
@@ -161,8 +167,25 @@ impl Taken {
     #[inline(always)]
     pub fn verdict(self, policy: &Policy) -> Verdict {
         let outcome = if self.wait.is_now() { Outcome::Allowed } else { Outcome::Denied };
-        Verdict::new(outcome, policy.limit(), self.remaining, self.wait, self.reset)
+        let Level { remaining, recovers_at } = self.level(policy);
+        let reset = recovers_at.saturating_sub(self.now);
+        Verdict::new(outcome, policy.limit(), remaining, self.wait, reset)
             .in_shadow(policy.is_shadow())
+    }
+
+    #[inline(always)]
+    fn level(self, policy: &Policy) -> Level {
+        let Self { left, now, .. } = self;
+        match policy.rule() {
+            Rule::TokenBucket(rule) => left.level_by(rule, now),
+            Rule::SlidingCounter(rule) => left.level_by(rule, now),
+            Rule::FixedWindow(rule) => left.level_by(rule, now),
+            Rule::IntervalBucket(rule) => left.level_by(rule, now),
+            Rule::SlidingLog(_) => {
+                let Numbers([remaining, recovers_at]) = left;
+                Level { remaining, recovers_at }
+            }
+        }
     }
 }
 
