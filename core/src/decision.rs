@@ -106,7 +106,7 @@ impl Decision {
     #[inline]
     pub fn is_allowed(&self) -> bool {
         match &self.0 {
-            // By itself: then nothing else is made of a decision that is asked for no more than this.
+            // Most are, and without a loop some of the others' work is left out.
             Repr::One(verdict) => !verdict.flags.refuses(),
             _ => !self.verdicts().iter().any(|verdict| verdict.flags.refuses()),
         }

@@ -137,10 +137,8 @@ impl Record {
     }
 }
 
-/// What became of a charge to a subject that is not shut out: all that a verdict is made of.
-///
-/// Whoever only wants to know whether it was admitted has nothing else worked out; and who holds a lock
-/// has to wait for nothing but what it keeps.
+/// What became of a charge to a subject that is not shut out: all that a verdict is made of, which is
+/// for later, when no lock is held any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     wait: Wait,
