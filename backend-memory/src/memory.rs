@@ -204,8 +204,8 @@ impl<C: Clock> MemoryStore<C> {
     /// Most calls acquire one charge, and take the shortest way: nothing but lengths could be wrong
     /// with them.
     ///
-    /// This becomes a part of the caller, and so do the layers in between, down to what decides: then
-    /// nothing is made of a decision but what the caller looks at.
+    /// This becomes a part of the caller, and so do the layers in between, down to what decides: then a
+    /// decision is not moved about as it is made.
     #[inline(always)]
     fn take(&self, call: &Call<'_>, clock: &impl Clock) -> Shortly {
         // By reference, as a charge that was just written is slow to be moved.
