@@ -35,24 +35,6 @@ pub struct MemoryStore<C = SystemClock> {
     shared: Shared,
 }
 
-/// What came of a call.
-enum Shortly {
-    /// It was a single charge, and this became of it.
-    Taken(Taken),
-    Otherwise(Result<Decision, Error>),
-}
-
-impl Shortly {
-    #[inline(always)]
-    fn decision(self, call: &Call<'_>) -> Result<Decision, Error> {
-        match (self, call.charges.get(0)) {
-            (Self::Taken(taken), Some(charge)) => Ok(Decision::one(taken.verdict(charge.policy))),
-            (Self::Otherwise(decision), _) => decision,
-            (Self::Taken(_), None) => Ok(Decision::new([])),
-        }
-    }
-}
-
 /// One time for several calls.
 #[derive(Debug)]
 struct Given(Timestamp);
@@ -68,6 +50,18 @@ impl Clock for Given {
 struct Place(SpinMutex<Shard>);
 
 pub(crate) type Guard<'a> = SpinMutexGuard<'a, Shard>;
+
+struct Apart {
+    decision: Result<Decision, Error>,
+    _time: Timestamp,
+}
+
+/// Where a record is, or would be, and what is known of it.
+struct Found<'a> {
+    shard: Guard<'a>,
+    hash: u64,
+    missed: Missed,
+}
 
 impl MemoryStore {
     /// A store with the machine's clock and the usual bounds.
@@ -154,7 +148,7 @@ impl<C: Clock> MemoryStore<C> {
     /// As [`Store::decide`] in general; of the store's own, [`ErrorKind::OutOfMemory`].
     #[inline(always)]
     pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
-        self.take(call, &self.clock).decision(call)
+        self.decide_by(call, &self.clock)
     }
 
     /// How many states are kept, the recovered included that have not gone yet.
@@ -204,92 +198,113 @@ impl<C: Clock> MemoryStore<C> {
     /// Most calls acquire one charge, and take the shortest way: nothing but lengths could be wrong
     /// with them.
     ///
-    /// This becomes a part of the caller, and so do the layers in between, down to what decides: then a
-    /// decision is not moved about as it is made.
+    /// This becomes a part of the caller, down to what decides on a token bucket, which most policies
+    /// are. Then neither the call nor the decision is ever made, but for what the caller looks at. Hence
+    /// what is called from here takes a charge in parts, and is called in the last place: so nothing has
+    /// to be kept meanwhile.
     #[inline(always)]
-    fn take(&self, call: &Call<'_>, clock: &impl Clock) -> Shortly {
-        // By reference, as a charge that was just written is slow to be moved.
-        match (call.operation, &call.charges) {
-            (
-                Operation::Acquire,
-                Charges::Each([charge]) | Charges::Alike { first: charge, others: [] },
-            ) => self.take_one(call, charge, clock),
-            _ => self.otherwise(call, clock.now()),
+    fn decide_by(&self, call: &Call<'_>, clock: &impl Clock) -> Result<Decision, Error> {
+        let time = clock.now();
+        let (charge, others) = match (call.operation, &call.charges) {
+            (Operation::Acquire, Charges::Each([charge])) => (charge, &[][..]),
+            (Operation::Acquire, Charges::Alike { first, others }) => (first, *others),
+            _ => return self.decide_any(call, time),
+        };
+        let Charge { policy, tenant, subject, cost } = *charge;
+        let taken = match policy.rule() {
+            _ if !(tenant.is_empty() && others.is_empty()) => Err(None),
+            Rule::TokenBucket(rule) => self.acquire(policy, rule, subject, cost, time),
+            _ => self.acquire_by_another(policy, subject, cost, time),
+        };
+        match taken {
+            Ok(taken) => Ok(Decision::one(taken.verdict(policy))),
+            Err(found) => {
+                self.decide_alike((policy, others), tenant, subject, cost, time, found).decision
+            }
         }
     }
 
-    /// For each algorithm whose states are few numbers there is a function of its own, as short as can
-    /// be.
-    #[inline(always)]
-    fn take_one(&self, call: &Call<'_>, charge: &Charge<'_>, clock: &impl Clock) -> Shortly {
-        match charge.policy.rule() {
-            Rule::TokenBucket(rule) => self.acquire(call, charge, rule, clock),
-            Rule::SlidingCounter(rule) => self.acquire(call, charge, rule, clock),
-            Rule::FixedWindow(rule) => self.acquire(call, charge, rule, clock),
-            Rule::IntervalBucket(rule) => self.acquire(call, charge, rule, clock),
-            _ => self.acquire_any(call, charge, clock.now()),
+    /// The same by the other algorithms.
+    #[inline(never)]
+    fn acquire_by_another(
+        &self,
+        policy: &Policy,
+        subject: &[u8],
+        cost: u64,
+        time: Timestamp,
+    ) -> Result<Taken, Option<Found<'_>>> {
+        match policy.rule() {
+            Rule::SlidingCounter(rule) => self.acquire(policy, rule, subject, cost, time),
+            Rule::FixedWindow(rule) => self.acquire(policy, rule, subject, cost, time),
+            Rule::IntervalBucket(rule) => self.acquire(policy, rule, subject, cost, time),
+            _ => Err(None),
         }
     }
 
-    #[inline(never)]
-    fn otherwise(&self, call: &Call<'_>, time: Timestamp) -> Shortly {
-        Shortly::Otherwise(self.decide_any(call, time))
-    }
-
-    #[inline(never)]
+    /// One charge without a tenant, of an algorithm whose states are few numbers. Whatever is not as it
+    /// mostly is, is left to others, with what was found out.
+    #[inline(always)]
     fn acquire<A: FewNumbers>(
         &self,
-        call: &Call<'_>,
-        charge: &Charge<'_>,
+        policy: &Policy,
         rule: &A,
-        clock: &impl Clock,
-    ) -> Shortly {
-        let Some(key) = ShortKey::new(charge.tenant, charge.state_subject()) else {
-            return self.acquire_any(call, charge, clock.now());
-        };
-        let hash = self.shared.hash(charge.policy, key);
-        let time = clock.now();
-        let now = time.as_micros();
-        let Some(mut shard) = self.enter(hash, now) else { return self.otherwise(call, time) };
-        match shard.acquire(hash, key, charge, rule, now) {
-            Ok(taken) => Shortly::Taken(taken),
-            Err(missed) => self.acquire_otherwise(call, charge, time, (shard, hash), missed),
+        subject: &[u8],
+        cost: u64,
+        time: Timestamp,
+    ) -> Result<Taken, Option<Found<'_>>> {
+        let charge = Charge { policy, tenant: &[], subject, cost };
+        let key = ShortKey::new(&[], charge.state_subject()).ok_or(None)?;
+        let hash = self.shared.hash(policy, key);
+        let place = self.shards.get(self.shard_of(hash)).ok_or(None)?;
+        let mut shard = place.0.try_lock().ok_or(None)?;
+        if !shard.count_on() {
+            return Err(None);
         }
+        let taken = shard.acquire(hash, key, &charge, rule, time.as_micros());
+        taken.map_err(|missed| Some(Found { shard, hash, missed }))
     }
 
-    /// The same of any key, and of any algorithm.
+    /// One charge, of any key and any algorithm. `None`, and nothing has changed, where that takes more.
     #[inline(never)]
-    fn acquire_any(&self, call: &Call<'_>, charge: &Charge<'_>, time: Timestamp) -> Shortly {
-        if charge.subject.len().max(charge.tenant.len()) > MAX_SUBJECT {
-            return self.otherwise(call, time);
-        }
-        let key = AnyKey::new(charge.tenant, charge.state_subject());
-        let hash = self.shared.hash(charge.policy, key);
-        match self.enter(hash, time.as_micros()) {
-            Some(shard) => {
-                self.acquire_otherwise(call, charge, time, (shard, hash), Missed::Unknown)
-            }
-            None => self.otherwise(call, time),
-        }
-    }
-
-    /// The same of any state, there or not, in its shard.
-    #[inline(never)]
-    fn acquire_otherwise(
+    fn acquire_any(
         &self,
-        call: &Call<'_>,
         charge: &Charge<'_>,
         time: Timestamp,
-        (mut shard, hash): (Guard<'_>, u64),
-        missed: Missed,
-    ) -> Shortly {
-        let key = AnyKey::new(charge.tenant, charge.state_subject());
-        let taken = shard.acquire_any(hash, key, charge, time.as_micros(), &self.shared, missed);
-        drop(shard);
-        match taken {
-            Some(taken) => Shortly::Taken(taken),
-            None => self.otherwise(call, time),
+        found: Option<Found<'_>>,
+    ) -> Option<Taken> {
+        if charge.subject.len().max(charge.tenant.len()) > MAX_SUBJECT {
+            return None;
         }
+        let (key, now) = (AnyKey::new(charge.tenant, charge.state_subject()), time.as_micros());
+        let Found { mut shard, hash, missed } = match found {
+            Some(found) => found,
+            None => {
+                let hash = self.shared.hash(charge.policy, key);
+                Found { shard: self.enter(hash, now)?, hash, missed: Missed::Unknown }
+            }
+        };
+        shard.acquire_any(hash, key, charge, now, &self.shared, missed)
+    }
+
+    /// Several charges, or one that takes more than that.
+    #[inline(never)]
+    fn decide_alike(
+        &self,
+        (policy, others): (&Policy, &[Policy]),
+        tenant: &[u8],
+        subject: &[u8],
+        cost: u64,
+        time: Timestamp,
+        found: Option<Found<'_>>,
+    ) -> Apart {
+        let first = Charge { policy, tenant, subject, cost };
+        let taken = if others.is_empty() { self.acquire_any(&first, time, found) } else { None };
+        let charges = Charges::Alike { first, others };
+        let decision = match taken {
+            Some(taken) => Ok(Decision::one(taken.verdict(policy))),
+            None => self.decide_any(&Call { operation: Operation::Acquire, charges }, time),
+        };
+        Apart { decision, _time: time }
     }
 
     /// Locks the shard of a hash, and sweeps a little if it is time to.
@@ -396,7 +411,7 @@ impl<C: Clock> Store for MemoryStore<C> {
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         let now = Given(self.clock.now());
-        Answer::ready(calls.iter().map(|call| self.take(call, &now).decision(call)).collect())
+        Answer::ready(calls.iter().map(|call| self.decide_by(call, &now)).collect())
     }
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {

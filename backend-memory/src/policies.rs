@@ -1,6 +1,5 @@
 //! The policies of a shard's records, each once, so that a record names its own in two bytes.
 
-use smallvec::SmallVec;
 use tidegate_core::Policy;
 
 /// The place of a policy.
@@ -18,8 +17,13 @@ impl Id {
 }
 
 /// The policies by their places. One that no record names any more is gone, and its place is free.
+///
+/// (Most stores have one, which is found without a look elsewhere in memory.)
 #[derive(Debug, Default)]
-pub(crate) struct Policies(SmallVec<[Option<Interned>; 2]>);
+pub(crate) struct Policies {
+    first: Option<Interned>,
+    others: Vec<Option<Interned>>,
+}
 
 #[derive(Debug)]
 struct Interned {
@@ -31,7 +35,23 @@ struct Interned {
 impl Policies {
     #[inline]
     pub(crate) fn get(&self, id: Id) -> Option<&Policy> {
-        self.0.get(usize::from(id.0))?.as_ref().map(|interned| &interned.policy)
+        let interned = match usize::from(id.0).checked_sub(1) {
+            None => &self.first,
+            Some(other) => self.others.get(other)?,
+        };
+        interned.as_ref().map(|interned| &interned.policy)
+    }
+
+    fn get_mut(&mut self, id: Id) -> Option<&mut Option<Interned>> {
+        match usize::from(id.0).checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(other) => self.others.get_mut(other),
+        }
+    }
+
+    #[inline(always)]
+    fn places(&self) -> impl Iterator<Item = (&Option<Interned>, Id)> {
+        std::iter::once(&self.first).chain(&self.others).zip((0..).map(Id))
     }
 
     /// The place of this very object.
@@ -40,13 +60,16 @@ impl Policies {
         let is_it = |one: &Option<Interned>| {
             one.as_ref().is_some_and(|one| one.policy.is_same_object(policy))
         };
-        self.0.iter().zip(0..).find(|(one, _)| is_it(one)).map(|(_, place)| Id(place))
+        if is_it(&self.first) {
+            return Some(Id(0));
+        }
+        self.others.iter().zip(1..).find(|(one, _)| is_it(one)).map(|(_, place)| Id(place))
     }
 
     /// Whether there is but one.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
-        self.0.len() == 1
+        self.others.is_empty()
     }
 
     /// Whether the policy at `id` is `policy`, and not an older one of its name.
@@ -58,22 +81,23 @@ impl Policies {
     /// The place of `policy`, for one more record. A shard holds fewer records than there are ids.
     pub(crate) fn intern(&mut self, policy: &Policy) -> Id {
         let same = |other: &Policy| other.is_same_object(policy) || other == policy;
-        let places = || self.0.iter().zip(0..);
-        let found = places().find(|(one, _)| one.as_ref().is_some_and(|one| same(&one.policy)));
-        let found = found.or_else(|| places().find(|(one, _)| one.is_none()));
-        let id =
-            found.map_or_else(|| u16::try_from(self.0.len()).unwrap_or(u16::MAX), |(_, id)| id);
-        match self.0.get_mut(usize::from(id)) {
+        let used = |one: &Option<Interned>| one.as_ref().is_some_and(|one| same(&one.policy));
+        let found = self.places().find(|(one, _)| used(one));
+        let found = found.or_else(|| self.places().find(|(one, _)| one.is_none()));
+        let next = || u16::try_from(1 + self.others.len()).unwrap_or(u16::MAX);
+        let id = found.map_or_else(|| Id(next()), |(_, id)| id);
+        let interned = || Some(Interned { policy: policy.clone(), uses: 1 });
+        match self.get_mut(id) {
             Some(Some(interned)) => interned.uses += 1,
-            Some(free) => *free = Some(Interned { policy: policy.clone(), uses: 1 }),
-            None => self.0.push(Some(Interned { policy: policy.clone(), uses: 1 })),
+            Some(free) => *free = interned(),
+            None => self.others.push(interned()),
         }
-        Id(id)
+        id
     }
 
     /// One record less names the policy at `id`.
     pub(crate) fn release(&mut self, id: Id) {
-        let Some(place) = self.0.get_mut(usize::from(id.0)) else { return };
+        let Some(place) = self.get_mut(id) else { return };
         let uses = place.as_ref().map_or(0, |interned| interned.uses);
         match place {
             Some(interned) if uses > 1 => interned.uses -= 1,
@@ -83,12 +107,12 @@ impl Policies {
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        if self.0.spilled() { Self::heap_bytes_of(self.0.capacity()) } else { 0 }
+        Self::heap_bytes_of(self.others.capacity())
     }
 
     /// The most that the policies of so many records take on the heap.
     pub(crate) fn most_heap_bytes(records: usize) -> usize {
-        Self::heap_bytes_of(records.next_power_of_two())
+        Self::heap_bytes_of(records.next_power_of_two().max(4))
     }
 
     fn heap_bytes_of(capacity: usize) -> usize {

@@ -6,7 +6,7 @@ use tidegate_core::{Charge, Error};
 
 use crate::memory::Guard;
 use crate::shard::{Shard, Shared};
-use crate::slot::{AnyKey, Slot, Wanted, Whole};
+use crate::slot::{AnyKey, Other, Slot, Wanted, Whole};
 
 /// A charge, and where its record is.
 pub(crate) struct Place<'s> {
@@ -49,7 +49,7 @@ impl Records for Session<'_> {
         let place = self.places.get(place)?;
         let shard = &self.shards.get(place.shard)?.1;
         match shard.slot(place.find(shard)?)? {
-            Slot::Whole(whole) => Some(&whole.record),
+            Slot::Other(Other::Whole(whole)) => whole.as_ref().map(|whole| &whole.record),
             slot => {
                 self.unpacked = shard.unpack(slot);
                 self.unpacked.as_ref()
@@ -119,7 +119,7 @@ fn bytes_for(slot: Option<&Slot>, place: &Place<'_>, blocks: bool) -> usize {
     let subject = place.charge.state_subject();
     let may_be_whole = blocks || policy.blocks_for().is_some() || !Numbers::always_hold(policy);
     match slot {
-        Some(Slot::Whole(whole)) => Record::growth(Some(&whole.record), policy),
+        Some(Slot::Other(Other::Whole(Some(whole)))) => Record::growth(Some(&whole.record), policy),
         _ if may_be_whole => Whole::heap_bytes_of(tenant, subject) + Record::growth(None, policy),
         Some(_) => 0,
         None => place.key.spilled(),

@@ -3,14 +3,14 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use foldhash::SharedSeed;
-use foldhash::quality::FoldHasher;
+use foldhash::fast::FoldHasher;
 use tidegate_core::engine::{FewNumbers, Numbers, Record, Taken};
 use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
 use crate::WhenFull;
 use crate::bounds::Which;
 use crate::policies::{Id, Policies};
-use crate::slot::{AnyKey, ShortKey, Slot, Wanted};
+use crate::slot::{AnyKey, KeptKey, Other, ShortKey, Slot, Wanted};
 use crate::spill::Spill;
 use crate::table::{Keeper, Table};
 
@@ -134,10 +134,10 @@ impl Shard {
     /// The record of a slot.
     pub(crate) fn unpack(&self, slot: &Slot) -> Option<Record> {
         match slot {
-            Slot::Whole(whole) => Some(whole.record.clone()),
-            Slot::Short { numbers, .. } | Slot::Long { numbers, .. } => {
+            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
                 self.policies.get(slot.policy()).map(|policy| numbers.record(policy))
             }
+            Slot::Other(Other::Whole(whole)) => whole.as_ref().map(|whole| whole.record.clone()),
         }
     }
 
@@ -153,11 +153,12 @@ impl Shard {
         now: u64,
     ) -> Result<Taken, Missed> {
         let place = self.policies.place_of(charge.policy).ok_or(Missed::Unknown)?;
-        match self.table.find(slot_hash(hash), |slot| slot.is_short_of(key, place)) {
+        let key = KeptKey::new(key, place);
+        match self.table.find(slot_hash(hash), |slot| slot.may_be_of(key)) {
             // What was taken makes a record recover later, never earlier: the table need not hear.
             Some(index) => {
-                let slot = self.table.get_mut(index).and_then(Slot::numbers_mut);
-                let taken = slot.and_then(|numbers| numbers.acquire_by(rule, charge, now));
+                let numbers = self.table.get_mut(index).and_then(Slot::short_numbers);
+                let taken = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
                 taken.ok_or(Missed::Unknown)
             }
             // With another policy, of the same name, it could be there.
@@ -189,10 +190,10 @@ impl Shard {
             return None;
         }
         match slot {
-            Slot::Short { numbers, .. } | Slot::Long { numbers, .. } => {
+            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
                 numbers.acquire(charge, now)
             }
-            Slot::Whole(whole) => whole.acquire_log(charge, now, shared),
+            Slot::Other(Other::Whole(whole)) => whole.as_mut()?.acquire_log(charge, now, shared),
         }
     }
 
@@ -231,14 +232,15 @@ impl Shard {
         let Some(slot) = table.get_mut(index) else { return };
         let (before, older) = (slot.spilled(), slot.policy());
         match slot {
-            Slot::Whole(whole) => {
+            Slot::Other(Other::Whole(whole)) => {
+                let Some(whole) = whole else { return };
                 change(&mut whole.record);
                 whole.policy = renamed(policies, older, &whole.record);
                 if let (newer, Some(numbers)) = (whole.policy, Numbers::of(&whole.record)) {
                     *slot = Slot::new(whole.key.tenant(), whole.key.subject(), newer, numbers);
                 }
             }
-            Slot::Short { numbers, .. } | Slot::Long { numbers, .. } => {
+            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
                 let Some(policy) = policies.get(older) else { return };
                 let mut record = numbers.record(policy);
                 change(&mut record);
@@ -274,6 +276,17 @@ impl Shard {
         if let Some(slot) = table.remove(index) {
             slots.gone(slot);
         }
+    }
+
+    /// Counts a call, unless the next is one that sweeps.
+    #[inline(always)]
+    pub(crate) fn count_on(&mut self) -> bool {
+        let calls = self.calls.wrapping_add(1);
+        let counts = !calls.is_multiple_of(CALLS_PER_SWEEP);
+        if counts {
+            self.calls = calls;
+        }
+        counts
     }
 
     /// Counts a call. Now and then it says that it is time to sweep: here, and in the shard that is so

@@ -2,6 +2,7 @@
 //! each line.
 
 use std::hash::Hasher;
+use std::num::NonZeroU64;
 
 use tidegate_core::engine::{Numbers, Record, Taken};
 use tidegate_core::{Charge, Policy};
@@ -50,10 +51,10 @@ impl Wanted for AnyKey<'_> {
     }
 
     fn is_key_of(self, slot: &Slot) -> bool {
-        match (self, slot) {
-            (Self::Short(key), _) => key.is_key_of(slot),
-            (Self::Long { .. }, Slot::Short { .. }) => false,
-            (Self::Long { tenant, subject }, _) => slot.see_key(|a, b| a == tenant && b == subject),
+        match self {
+            Self::Short(key) => key.is_key_of(slot),
+            Self::Long { .. } if matches!(slot, Slot::Short { .. }) => false,
+            Self::Long { tenant, subject } => slot.see_key(|a, b| a == tenant && b == subject),
         }
     }
 
@@ -61,7 +62,7 @@ impl Wanted for AnyKey<'_> {
         match self {
             Self::Short(key) => key.slot(policy, numbers),
             Self::Long { tenant, subject } => {
-                Slot::Long { key: LongKey::new(policy, tenant, subject), numbers }
+                Slot::Other(Other::Long { key: LongKey::new(policy, tenant, subject), numbers })
             }
         }
     }
@@ -85,14 +86,14 @@ impl Wanted for ShortKey {
     fn is_key_of(self, slot: &Slot) -> bool {
         match slot {
             Slot::Short { key, .. } => key.key() == self,
-            Slot::Long { .. } => false,
-            Slot::Whole(whole) => whole.has_short_key(self.low, self.middle, self.rest),
+            Slot::Other(Other::Whole(Some(whole))) => whole.has_short_key(self),
+            Slot::Other(_) => false,
         }
     }
 
     #[inline(always)]
     fn slot(self, policy: Id, numbers: Numbers) -> Slot {
-        Slot::Short { key: KeptKey::new(self), policy, numbers }
+        Slot::Short { key: KeptKey::new(self, policy), numbers }
     }
 
     #[inline(always)]
@@ -104,11 +105,26 @@ impl Wanted for ShortKey {
 /// A key and its record.
 pub(crate) enum Slot {
     /// A short key and a few numbers: all of it lies in the slot.
-    Short { key: KeptKey, policy: Id, numbers: Numbers },
+    Short {
+        key: KeptKey,
+        numbers: Numbers,
+    },
+    Other(Other),
+}
+
+/// What a slot holds seldom. (Told apart by itself, as a short key leaves it one value to be told by.)
+pub(crate) enum Other {
     /// A long key and a few numbers.
     Long { key: LongKey, numbers: Numbers },
-    /// A log, or a record that is blocked.
-    Whole(Box<Whole>),
+    /// A log, or a record that is blocked; or nothing, where the slot is free.
+    Whole(Option<Box<Whole>>),
+}
+
+impl Default for Slot {
+    /// A free one.
+    fn default() -> Self {
+        Self::Other(Other::Whole(None))
+    }
 }
 
 /// A record that is more than a few numbers.
@@ -128,9 +144,11 @@ impl Slot {
     #[inline]
     pub(crate) fn policy(&self) -> Id {
         match self {
-            Self::Short { policy, .. } => *policy,
-            Self::Long { key, .. } => key.policy(),
-            Self::Whole(whole) => whole.policy,
+            Self::Short { key, .. } => key.policy(),
+            Self::Other(Other::Long { key, .. }) => key.policy(),
+            Self::Other(Other::Whole(whole)) => {
+                whole.as_ref().map_or_else(Id::default, |whole| whole.policy)
+            }
         }
     }
 
@@ -138,11 +156,12 @@ impl Slot {
     pub(crate) fn see_key<T>(&self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         match self {
             Self::Short { key, .. } => key.key().see(see),
-            Self::Long { key, .. } => {
+            Self::Other(Other::Long { key, .. }) => {
                 let (tenant, subject) = key.parts();
                 see(tenant, subject)
             }
-            Self::Whole(whole) => see(whole.key.tenant(), whole.key.subject()),
+            Self::Other(Other::Whole(Some(whole))) => see(whole.key.tenant(), whole.key.subject()),
+            Self::Other(Other::Whole(None)) => see(&[], &[]),
         }
     }
 
@@ -153,24 +172,22 @@ impl Slot {
             && policies.get(self.policy()).is_some_and(|mine| has_name_of(mine, policy))
     }
 
-    /// Whether the slot is of a short key, and of the policy in this place.
+    /// Whether the slot is of this short key and of the policy in this place, or holds what is seldom,
+    /// and whose that is is for others to find out.
     #[inline(always)]
-    pub(crate) fn is_short_of(&self, wanted: ShortKey, place: Id) -> bool {
+    pub(crate) fn may_be_of(&self, wanted: KeptKey) -> bool {
         match self {
-            Self::Short { key, policy, .. } => key.key() == wanted && *policy == place,
-            Self::Long { .. } => false,
-            Self::Whole(whole) => {
-                whole.has_short_key(wanted.low, wanted.middle, wanted.rest) && whole.policy == place
-            }
+            Self::Short { key, .. } => *key == wanted,
+            Self::Other(_) => true,
         }
     }
 
-    /// The numbers, if there is nothing else.
+    /// The numbers with a short key.
     #[inline(always)]
-    pub(crate) fn numbers_mut(&mut self) -> Option<&mut Numbers> {
+    pub(crate) fn short_numbers(&mut self) -> Option<&mut Numbers> {
         match self {
-            Self::Short { numbers, .. } | Self::Long { numbers, .. } => Some(numbers),
-            Self::Whole(_) => None,
+            Self::Short { numbers, .. } => Some(numbers),
+            Self::Other(_) => None,
         }
     }
 
@@ -182,16 +199,23 @@ impl Slot {
     pub(crate) fn of(tenant: &[u8], subject: &[u8], policy: Id, record: Record) -> Self {
         match Numbers::of(&record) {
             Some(numbers) => Self::new(tenant, subject, policy, numbers),
-            None => Self::Whole(Box::new(Whole { key: Key::new(tenant, subject), policy, record })),
+            None => {
+                let key = Key::new(tenant, subject);
+                Self::Other(Other::Whole(Some(Box::new(Whole { key, policy, record }))))
+            }
         }
     }
 
     #[inline]
     pub(crate) fn recovers_at(&self, policies: &Policies) -> u64 {
         match self {
-            Self::Short { policy, numbers, .. } => recovers_at(*numbers, policies.get(*policy)),
-            Self::Long { key, numbers } => recovers_at(*numbers, policies.get(key.policy())),
-            Self::Whole(whole) => whole.record.recovers_at(),
+            Self::Short { key, numbers } => recovers_at(*numbers, policies.get(key.policy())),
+            Self::Other(Other::Long { key, numbers }) => {
+                recovers_at(*numbers, policies.get(key.policy()))
+            }
+            Self::Other(Other::Whole(whole)) => {
+                whole.as_ref().map_or(0, |whole| whole.record.recovers_at())
+            }
         }
     }
 
@@ -200,8 +224,10 @@ impl Slot {
     pub(crate) fn spilled(&self) -> usize {
         match self {
             Self::Short { .. } => 0,
-            Self::Long { key, .. } => key.heap_bytes(),
-            Self::Whole(whole) => whole.heap_bytes(),
+            Self::Other(Other::Long { key, .. }) => key.heap_bytes(),
+            Self::Other(Other::Whole(whole)) => {
+                whole.as_ref().map_or(0, |whole| whole.heap_bytes())
+            }
         }
     }
 }
@@ -212,10 +238,8 @@ impl Whole {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
 
-    /// Told in words, as a key that is handed over whole has to be in memory.
     #[inline(never)]
-    fn has_short_key(&self, low: u64, middle: u64, rest: u64) -> bool {
-        let key = ShortKey { low, middle, rest };
+    fn has_short_key(&self, key: ShortKey) -> bool {
         ShortKey::new(self.key.tenant(), self.key.subject()) == Some(key)
     }
 
@@ -264,7 +288,7 @@ pub(crate) struct ShortKey {
     low: u64,
     middle: u64,
     /// Four more bytes, the length, and whether the first byte is the length of a tenant, which
-    /// follows, before the subject.
+    /// follows, before the subject: 6 bytes of 8.
     rest: u64,
 }
 
@@ -299,7 +323,7 @@ impl ShortKey {
 
     fn see<T>(self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         let words = [self.low, self.middle, self.rest].map(u64::to_le_bytes);
-        let [.., len, has_tenant, _, _] = words[2];
+        let [_, _, _, _, len, has_tenant, _, _] = words[2];
         let bytes = words.as_flattened().get(..usize::from(len)).unwrap_or_default();
         let (tenant, subject) = match bytes.split_first() {
             Some((&tenant, bytes)) if has_tenant != 0 => split(bytes, usize::from(tenant)),
@@ -309,52 +333,59 @@ impl ShortKey {
     }
 }
 
-/// The same within a slot, in bytes, as words would leave no room for a policy.
-///
-/// The `bool` comes last, as the compiler keeps what kind a slot is in values that a `bool` never has,
-/// and at the end of the slot the other kinds have room before it.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
+/// The same within a slot, with its policy: compared in three words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeptKey {
-    low: [u8; 8],
-    middle: [u8; 8],
-    high: [u8; 4],
-    len: u8,
-    has_tenant: bool,
+    low: u64,
+    middle: u64,
+    /// The rest of the key, a bit that is always set, and the policy in the two highest bytes. What a
+    /// slot holds otherwise is told by this being 0.
+    rest: NonZeroU64,
 }
 
+const IS_KEPT: NonZeroU64 = match NonZeroU64::new(1 << 47) {
+    Some(bit) => bit,
+    None => NonZeroU64::MIN,
+};
+
 impl KeptKey {
-    #[inline]
-    fn new(key: ShortKey) -> Self {
-        let [a, b, c, d, len, has_tenant, _, _] = key.rest.to_le_bytes();
-        let (low, middle, high) = (key.low.to_le_bytes(), key.middle.to_le_bytes(), [a, b, c, d]);
-        Self { low, middle, high, len, has_tenant: has_tenant != 0 }
+    #[inline(always)]
+    pub(crate) fn new(ShortKey { low, middle, rest }: ShortKey, policy: Id) -> Self {
+        let [a, b] = policy.to_bytes();
+        let policy = u64::from_le_bytes([0, 0, 0, 0, 0, 0, a, b]);
+        Self { low, middle, rest: IS_KEPT | rest | policy }
     }
 
     #[inline(always)]
-    fn key(&self) -> ShortKey {
-        let about = u64::from(self.len) | u64::from(self.has_tenant) << 8;
-        ShortKey {
-            low: u64::from_le_bytes(self.low),
-            middle: u64::from_le_bytes(self.middle),
-            rest: u64::from(u32::from_le_bytes(self.high)) | about << 32,
-        }
+    fn key(self) -> ShortKey {
+        let rest = self.rest.get() & (IS_KEPT.get() - 1);
+        ShortKey { low: self.low, middle: self.middle, rest }
+    }
+
+    #[inline(always)]
+    fn policy(self) -> Id {
+        let [.., a, b] = self.rest.get().to_le_bytes();
+        Id::from_bytes([a, b])
     }
 }
 
-/// Up to 24 bytes as little-endian words, padded with zeros. Without a loop: the last load overlaps
+/// Up to 20 bytes as little-endian words, padded with zeros. Without a loop: the last load overlaps
 /// the one before, and what they share is shifted out.
 #[inline(always)]
 fn words(bytes: &[u8]) -> [u64; 3] {
-    let last = |missing: usize| {
-        let last = bytes.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
-        u32::try_from(8 * missing).ok().and_then(|bits| last.checked_shr(bits)).unwrap_or(0)
-    };
     let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
-    match bytes.len() {
-        0..8 => [few(bytes), 0, 0],
-        len @ 8..16 => [first(bytes), last(16 - len), 0],
-        len => [first(bytes), bytes.get(8..).map_or(0, first), last(24_usize.saturating_sub(len))],
+    match *bytes {
+        [.., a, b, c, d] if bytes.len() >= 16 => {
+            let missing = INLINE.saturating_sub(bytes.len());
+            let last = u64::from(u32::from_le_bytes([a, b, c, d])) >> (8 * missing);
+            [first(bytes), bytes.get(8..).map_or(0, first), last]
+        }
+        [.., a, b, c, d, e, f, g, h] => {
+            let last = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+            let missing = u32::from(16 - low_byte(bytes.len()));
+            [first(bytes), last.checked_shr(8 * missing).unwrap_or(0), 0]
+        }
+        _ => [few(bytes), 0, 0],
     }
 }
 
@@ -411,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_slot_takes_40_bytes() {
-        assert_eq!(size_of::<Option<Slot>>(), 40);
+        assert_eq!(size_of::<Slot>(), 40);
     }
 
     #[test]

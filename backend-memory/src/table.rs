@@ -38,7 +38,8 @@ pub(crate) trait Keeper<T> {
 pub(crate) struct Table<T> {
     /// 0 for a free slot, else [`tag`] of the hash of its item.
     tags: Box<[u16]>,
-    slots: Box<[Option<T>]>,
+    /// In a free slot lies a default.
+    slots: Box<[T]>,
     len: u32,
     /// The most items that there may ever be.
     most: u32,
@@ -49,7 +50,7 @@ pub(crate) struct Table<T> {
     turn: u32,
 }
 
-impl<T> Table<T> {
+impl<T: Default> Table<T> {
     /// A table of at most so many items, of which there may be some ten thousands: beyond, tags would no
     /// longer tell slots apart.
     pub(crate) fn new(most: usize) -> Self {
@@ -85,22 +86,23 @@ impl<T> Table<T> {
     }
 
     fn bytes_of(slots: usize) -> usize {
-        slots * (size_of::<u16>() + size_of::<Option<T>>())
+        slots * (size_of::<u16>() + size_of::<T>())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().flatten()
+        let taken = self.slots.iter().zip(&self.tags).filter(|(_, tag)| **tag != 0);
+        taken.map(|(item, _)| item)
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.slots.get(index)?.as_ref()
+        self.slots.get(index)
     }
 
     /// Changes an item. Afterwards call [`touched`](Self::touched) if it may recover earlier now.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.slots.get_mut(index)?.as_mut()
+        self.slots.get_mut(index)
     }
 
     #[inline(always)]
@@ -131,7 +133,10 @@ impl<T> Table<T> {
 
     /// Removes the item at `index`. Others may move.
     pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
-        let removed = self.slots[index].take()?;
+        if self.tags[index] == 0 {
+            return None;
+        }
+        let removed = mem::take(&mut self.slots[index]);
         self.len -= 1;
         let (mut hole, mut at) = (index, self.next(index));
         while self.tags[at] != 0 {
@@ -139,7 +144,7 @@ impl<T> Table<T> {
             // The item may fill the hole unless its home lies after the hole, on the way to it.
             if self.way(home, at) >= self.way(hole, at) {
                 self.tags[hole] = self.tags[at];
-                let item = self.slots[at].take();
+                let item = mem::take(&mut self.slots[at]);
                 self.fill(hole, item);
                 if hole / BLOCK != at / BLOCK {
                     self.bounds.lower(hole / BLOCK, self.bounds.of(at / BLOCK));
@@ -154,9 +159,7 @@ impl<T> Table<T> {
 
     /// Says that the item at `index` may recover earlier than before.
     pub(crate) fn touched(&mut self, index: usize, keeper: &impl Keeper<T>) {
-        if let Some(item) = &self.slots[index] {
-            self.bounds.lower(index / BLOCK, earliest_of(item, keeper));
-        }
+        self.bounds.lower(index / BLOCK, earliest_of(&self.slots[index], keeper));
     }
 
     /// Looks at one more group of blocks, and removes what has recovered there.
@@ -252,7 +255,7 @@ impl<T> Table<T> {
     fn look_at(&self, block: usize, may_go: &impl Fn(&T) -> bool, keeper: &impl Keeper<T>) -> Seen {
         let (mut first, mut others): (Option<(usize, Earliest)>, _) = (None, Earliest::NEVER);
         for index in self.block(block) {
-            let Some(item) = &self.slots[index] else { continue };
+            let Some(item) = self.taken(index) else { continue };
             let mut other = earliest_of(item, keeper);
             if first.is_none_or(|(_, first)| other.all < first.all) && may_go(item) {
                 let before = first.replace((index, other));
@@ -283,7 +286,7 @@ impl<T> Table<T> {
     fn sweep_block(&mut self, block: usize, now: u64, keeper: &mut impl Keeper<T>) {
         for index in self.block(block) {
             // Removing shifts another item in, which may have recovered too.
-            while self.slots[index].as_ref().is_some_and(|item| keeper.recovers_at(item) <= now) {
+            while self.taken(index).is_some_and(|item| keeper.recovers_at(item) <= now) {
                 if let Some(item) = self.remove(index) {
                     keeper.gone(item);
                 }
@@ -307,6 +310,12 @@ impl<T> Table<T> {
         }
     }
 
+    /// The item at `index`, unless the slot is free.
+    #[inline]
+    fn taken(&self, index: usize) -> Option<&T> {
+        self.slots.get(index).filter(|_| self.tags[index] != 0)
+    }
+
     fn block(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
@@ -317,11 +326,11 @@ impl<T> Table<T> {
         let (tags, old) = (mem::take(&mut self.tags), mem::take(&mut self.slots));
         let bounds = mem::take(&mut self.bounds);
         self.tags = vec![0; slots].into();
-        self.slots = std::iter::repeat_with(|| None).take(slots).collect();
+        self.slots = std::iter::repeat_with(T::default).take(slots).collect();
         self.bounds = Bounds::new(slots.div_ceil(BLOCK));
         (self.len, self.hand, self.turn) = (0, 0, 0);
         for (index, (item, tag)) in old.into_iter().zip(tags).enumerate() {
-            if let Some(item) = item {
+            if tag != 0 {
                 // What was a bound of all its block is a bound of the item too.
                 self.place(tag, item, bounds.of(index / BLOCK));
             }
@@ -335,14 +344,14 @@ impl<T> Table<T> {
         }
         self.tags[index] = tag;
         self.bounds.lower(index / BLOCK, earliest);
-        self.fill(index, Some(item));
+        self.fill(index, item);
         self.len += 1;
     }
 
     /// Puts an item into a free slot. Were what is there dropped, it would be read first, and that takes
     /// longer than all the rest, as nobody has looked at it for long.
     #[inline(always)]
-    fn fill(&mut self, index: usize, item: Option<T>) {
+    fn fill(&mut self, index: usize, item: T) {
         mem::forget(mem::replace(&mut self.slots[index], item));
     }
 
@@ -385,7 +394,7 @@ fn slots_for(items: usize) -> usize {
 #[inline(always)]
 fn tag(hash: u64) -> u16 {
     let [.., low, high] = hash.to_le_bytes();
-    u16::from_le_bytes([low, high]).max(1)
+    u16::from_le_bytes([low, high]) | 1
 }
 
 #[cfg(test)]
@@ -396,7 +405,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, Clone, PartialEq)]
+    #[derive(Debug, Clone, PartialEq, Default)]
     struct Thing {
         key: u64,
         recovers_at: u64,

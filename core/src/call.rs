@@ -58,6 +58,7 @@ impl<'a> Charge<'a> {
     /// the limit is [one of the tenant](Policy::is_of_tenant). A store keeps states under the
     /// policy's name, the tenant and this.
     #[must_use]
+    #[inline]
     pub fn state_subject(&self) -> &'a [u8] {
         if self.policy.is_of_tenant() { b"" } else { self.subject }
     }
@@ -79,6 +80,7 @@ impl<'a> Charge<'a> {
     /// By how much the windows of this subject are shifted under a phased policy: the same on every
     /// machine and in every version, so that all clients of one store agree.
     #[must_use]
+    #[inline(always)]
     pub fn phase(&self) -> u64 {
         // 2^51 µs is the longest window there is.
         stable_hash([self.tenant, self.state_subject()]) >> 13

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tokio")]
 use crate::waiting::{Bounds, Waiters};
-use crate::{Answer, Call, Charges, Decision, Error, ErrorKind, Operation, Policy, Store};
+use crate::{Answer, Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Policy, Store};
 
 /// One or several policies in force on a store, all on the same subject. Cheap to clone: clones share
 /// one store.
@@ -39,6 +39,8 @@ pub struct Limiter<S> {
 struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
+    /// Of the policies, where it is at hand.
+    first: Policy,
     #[cfg(feature = "tokio")]
     waiters: Waiters,
 }
@@ -63,9 +65,9 @@ impl<S: Store> Limiter<S> {
     /// [`ErrorKind::Unsupported`] if the store cannot keep states of one of them.
     pub fn new(store: S, policies: impl IntoIterator<Item = Policy>) -> Result<Self, Error> {
         let policies: Box<[Policy]> = policies.into_iter().collect();
-        if policies.is_empty() {
+        let Some(first) = policies.first().cloned() else {
             return Err(Error::new(ErrorKind::InvalidCall, "a limiter needs at least one policy"));
-        }
+        };
         for (place, policy) in policies.iter().enumerate() {
             store.supports(policy)?;
             let before = policies.iter().take(place);
@@ -83,6 +85,7 @@ impl<S: Store> Limiter<S> {
         let shared = Shared {
             store,
             policies,
+            first,
             #[cfg(feature = "tokio")]
             waiters: Waiters::default(),
         };
@@ -184,7 +187,9 @@ impl<'a, S: Store> Request<'a, S> {
     #[inline(always)]
     pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let Self { limiter, tenant, subject, cost } = self;
-        let charges = Charges::alike(limiter.policies(), tenant, subject, cost);
-        limiter.shared.store.decide(Call { operation, charges })
+        let Shared { store, policies, first: policy, .. } = &*limiter.shared;
+        let (first, others) = (Charge { policy, tenant, subject, cost }, policies.get(1..));
+        let charges = Charges::Alike { first, others: others.unwrap_or_default() };
+        store.decide(Call { operation, charges })
     }
 }

@@ -4,6 +4,8 @@
 //! half open: a request at the very end of one belongs to the next. Source: the oldest form of rate
 //! limiting; its known weakness is that up to `2·L` may pass around a boundary.
 
+use std::num::NonZeroU64;
+
 use super::Level;
 use crate::time::Wait;
 
@@ -23,7 +25,7 @@ pub enum Start {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(crate) limit: u64,
-    pub(crate) window: u64,
+    pub(crate) window: NonZeroU64,
     pub(crate) start: Start,
 }
 
@@ -71,7 +73,7 @@ impl FixedWindow {
     /// Takes back what a take of `cost` at `at` has left: all of it, in the window it was made in.
     /// `false` if that is over, and nothing changes.
     pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let its_window = |it: &State| at < it.ends && it.ends - at <= self.window;
+        let its_window = |it: &State| at < it.ends && it.ends - at <= self.window.get();
         let Some(current) = current(*state, now).filter(its_window) else {
             return false;
         };
@@ -105,7 +107,7 @@ impl FixedWindow {
             Start::Phased => (now + phase % self.window) % self.window,
             Start::Anchored => 0,
         };
-        now + self.window - into_window
+        now + self.window.get() - into_window
     }
 }
 

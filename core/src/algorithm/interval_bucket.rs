@@ -4,6 +4,8 @@
 //! on from there for as long as the bucket is not full again: no fraction of a period is ever lost,
 //! whatever the times at which it is asked.
 
+use std::num::NonZeroU64;
+
 use super::Level;
 use crate::time::{MAX_EXACT, Wait};
 
@@ -11,9 +13,9 @@ use crate::time::{MAX_EXACT, Wait};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IntervalBucket {
     pub(crate) capacity: u64,
-    pub(crate) refill: u64,
+    pub(crate) refill: NonZeroU64,
     /// Microseconds between two refills.
-    pub(crate) period: u64,
+    pub(crate) period: NonZeroU64,
 }
 
 /// What is missing from a full bucket.
@@ -70,11 +72,11 @@ impl IntervalBucket {
             return false;
         };
         // What was taken at `at` left no older period.
-        if at.saturating_sub(anchor) >= self.period {
+        if at.saturating_sub(anchor) >= self.period.get() {
             return false;
         }
-        let refills = anchor.saturating_sub(at).div_ceil(self.period);
-        let left = cost.saturating_sub(refills.saturating_mul(self.refill));
+        let refills = anchor.saturating_sub(at).div_ceil(self.period.get());
+        let left = cost.saturating_sub(refills.saturating_mul(self.refill.get()));
         if left == 0 {
             return false;
         }
@@ -108,13 +110,13 @@ impl IntervalBucket {
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
         let periods = now.saturating_sub(state.anchor) / self.period;
-        let debt = state.debt.saturating_sub(periods.saturating_mul(self.refill));
-        (debt > 0).then_some(State { anchor: state.anchor + periods * self.period, debt })
+        let debt = state.debt.saturating_sub(periods.saturating_mul(self.refill.get()));
+        (debt > 0).then_some(State { anchor: state.anchor + periods * self.period.get(), debt })
     }
 
     /// When `tokens` have come back, counted from `anchor`.
     #[inline]
     fn later(&self, anchor: u64, tokens: u64) -> u64 {
-        anchor.saturating_add(tokens.div_ceil(self.refill).saturating_mul(self.period))
+        anchor.saturating_add(tokens.div_ceil(self.refill.get()).saturating_mul(self.period.get()))
     }
 }

@@ -5,6 +5,8 @@
 //! window; exactly, without ever rounding the weighted count. Source: the approximation of the
 //! sliding log by two counters that Cloudflare described in 2017.
 
+use std::num::NonZeroU64;
+
 use super::Level;
 use crate::time::Wait;
 
@@ -13,9 +15,9 @@ use crate::time::Wait;
 pub struct SlidingCounter {
     pub(crate) limit: u64,
     /// The window in ticks; `limit · window ≤ 2^52`.
-    pub(crate) window: u64,
+    pub(crate) window: NonZeroU64,
     /// Microseconds in a tick.
-    pub(crate) tick: u64,
+    pub(crate) tick: NonZeroU64,
 }
 
 /// The current window and the one before it.
@@ -46,11 +48,11 @@ impl SlidingCounter {
             Some(room) => (previous, room, ends),
             None => (current, most_before, ends + self.span()),
         };
-        if fading.saturating_mul(self.left(ends, now)) <= room * self.window {
+        if fading.saturating_mul(self.left(ends, now)) <= room * self.window.get() {
             return Wait::NOW;
         }
-        let left_when_admitted = room * self.window / fading;
-        Wait::until(ends - left_when_admitted * self.tick, now)
+        let left_when_admitted = room * self.window.get() / fading;
+        Wait::until(ends - left_when_admitted * self.tick.get(), now)
     }
 
     /// The state after `cost` was taken.
@@ -103,7 +105,7 @@ impl SlidingCounter {
             return Level { remaining: self.limit, recovers_at: now };
         };
         let faded = state.previous.saturating_mul(self.left(state.ends, now));
-        let free = (self.limit * self.window).saturating_sub(faded) / self.window;
+        let free = (self.limit * self.window.get()).saturating_sub(faded) / self.window;
         Level {
             remaining: free.saturating_sub(state.current),
             recovers_at: self.recovers_at(state),
@@ -139,12 +141,12 @@ impl SlidingCounter {
     /// The window in microseconds.
     #[inline(always)]
     fn span(&self) -> u64 {
-        self.window * self.tick
+        self.window.get() * self.tick.get()
     }
 
     /// `W − e` in ticks, rounded up as `e` rounds down. A clock behind the window is at its start.
     #[inline(always)]
     fn left(&self, ends: u64, now: u64) -> u64 {
-        (ends - now).div_ceil(self.tick).min(self.window)
+        (ends - now).div_ceil(self.tick.get()).min(self.window.get())
     }
 }

@@ -6,20 +6,24 @@
 //! J. Turner, "New directions in communications" (1986); ITU-T I.371, annex A, for GCRA, whose
 //! emission interval is `P/R` and whose burst tolerance is `(B − 1)·P/R`.
 
+use std::num::NonZeroU64;
+
 use super::{Level, Unit};
 use crate::time::{MAX_EXACT, Wait};
 
 /// The numbers of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
-    /// Tokens in a full bucket; `capacity · unit ≤ 2^52`.
+    /// Tokens in a full bucket.
     pub(crate) capacity: u64,
+    /// The same in units, at most 2^52.
+    pub(crate) full: u64,
     /// Units in a token.
     pub(crate) unit: Unit,
     /// Units that come back in a tick.
-    pub(crate) refill: u64,
+    pub(crate) refill: NonZeroU64,
     /// Microseconds in a tick.
-    pub(crate) tick: u64,
+    pub(crate) tick: NonZeroU64,
 }
 
 /// What is missing from a full bucket.
@@ -36,7 +40,7 @@ impl TokenBucket {
     #[must_use]
     #[inline(always)]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
-        self.wait_at(self.at(state, now), cost, now)
+        self.wait_at(self.at_or_full(state, now), cost, now)
     }
 
     /// The state after `cost` was taken, or `None` if the debt could no longer be told exactly.
@@ -46,13 +50,13 @@ impl TokenBucket {
     #[must_use]
     #[inline(always)]
     pub fn take(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
-        self.take_at(self.at(state, now), cost, now)
+        self.take_at(self.at_or_full(state, now), cost)
     }
 
     /// The state after `cost` was given back; `None` when the bucket is full.
     #[must_use]
     pub fn give_back(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
-        let state = self.at(state, now)?;
+        let state = self.at(state?, now);
         let debt = state.debt.saturating_sub(cost.saturating_mul(self.unit.get()));
         (debt > 0).then_some(State { debt, ..state })
     }
@@ -62,15 +66,16 @@ impl TokenBucket {
     /// Without the take the bucket might have been full all the time since, and what came back since
     /// would have been lost. So that much of the cost is taken to have come back already.
     pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let Some(State { time, debt }) = self.at(*state, now) else {
+        let State { time, debt } = self.at_or_full(*state, now);
+        if debt == 0 {
             return false;
-        };
+        }
         // The state's clock, which may be ahead of `now`. What was taken at `at` left no older one.
         let Some(since) = self.ticks_up(time).checked_sub(self.ticks(at)) else {
             return false;
         };
         let taken = cost.saturating_mul(self.unit.get());
-        let left = taken.saturating_sub(since.saturating_mul(self.refill));
+        let left = taken.saturating_sub(since.saturating_mul(self.refill.get()));
         if left == 0 {
             return false;
         }
@@ -83,7 +88,7 @@ impl TokenBucket {
     #[must_use]
     #[inline(always)]
     pub fn level(&self, state: Option<State>, now: u64) -> Level {
-        self.level_at(self.at(state, now), now)
+        self.level_at(self.at_or_full(state, now), now)
     }
 
     /// When the state stops to matter.
@@ -112,72 +117,82 @@ impl TokenBucket {
         State { debt, ..state }
     }
 
-    /// The state at `now`; `None` when the bucket is full. A clock behind the state stands at it.
+    /// The state at `now`. A clock behind the state stands at it.
     #[inline(always)]
-    pub(crate) fn at(&self, state: Option<State>, now: u64) -> Option<State> {
-        let state = state?;
-        let since = self.ticks(now).saturating_sub(self.ticks_up(state.time));
-        let debt = state.debt.saturating_sub(since.saturating_mul(self.refill));
-        (debt > 0).then_some(State { time: self.floor(now).max(state.time), debt })
+    pub(crate) fn at(&self, State { time, debt }: State, now: u64) -> State {
+        let (floor, ticks) = self.ticks_between(time, now);
+        let debt = debt.saturating_sub(ticks.saturating_mul(self.refill.get()));
+        State { time: floor.max(time), debt }
+    }
+
+    #[inline(always)]
+    fn at_or_full(&self, state: Option<State>, now: u64) -> State {
+        self.at(state.unwrap_or(State { time: 0, debt: 0 }), now)
     }
 
     /// [`wait`](Self::wait) of a state that is at `now`, and so are these.
     #[inline(always)]
-    pub(crate) fn wait_at(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
-        let Some(most_before) = self.capacity.checked_sub(cost) else {
+    pub(crate) fn wait_at(&self, state: State, cost: u64, now: u64) -> Wait {
+        if cost > self.capacity {
             return Wait::NEVER;
-        };
-        let Some(State { time, debt }) = state else {
-            return Wait::NOW;
-        };
-        let too_much = debt.saturating_sub(most_before * self.unit.get());
+        }
+        let too_much = state.debt.saturating_sub(self.full - cost * self.unit.get());
         if too_much == 0 {
             return Wait::NOW;
         }
-        Wait::until(self.later(time, too_much), now)
+        Wait::until(self.later(state.time, too_much), now)
     }
 
     #[inline(always)]
-    pub(crate) fn take_at(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
-        let state = state.unwrap_or(State { time: self.floor(now), debt: 0 });
-        let debt = cost.checked_mul(self.unit.get())?.checked_add(state.debt)?;
+    pub(crate) fn take_at(&self, state: State, cost: u64) -> Option<State> {
+        let debt = state.debt.saturating_add(cost.saturating_mul(self.unit.get()));
         (debt <= MAX_EXACT).then_some(State { debt, ..state })
     }
 
+    /// The same of what [`wait_at`](Self::wait_at) admits.
     #[inline(always)]
-    pub(crate) fn level_at(&self, state: Option<State>, now: u64) -> Level {
-        match state {
-            Some(state) => {
-                let left = (self.capacity * self.unit.get()).saturating_sub(state.debt);
-                Level { remaining: self.unit.whole_in(left), recovers_at: self.recovers_at(state) }
-            }
-            None => Level { remaining: self.capacity, recovers_at: now },
-        }
+    pub(crate) fn take_admitted(&self, state: State, cost: u64) -> State {
+        State { debt: state.debt + cost * self.unit.get(), ..state }
     }
 
-    /// The tick that `now` is in, as a time.
     #[inline(always)]
-    fn floor(&self, now: u64) -> u64 {
-        self.ticks(now) * self.tick
+    pub(crate) fn level_at(&self, state: State, now: u64) -> Level {
+        let left = self.full.saturating_sub(state.debt);
+        let recovers_at = if state.debt == 0 { now } else { self.recovers_at(state) };
+        Level { remaining: self.unit.whole_in(left), recovers_at }
     }
 
     /// When `units` have come back, counted from `time`.
     #[inline(always)]
     fn later(&self, time: u64, units: u64) -> u64 {
-        let ticks = if self.refill == 1 { units } else { units.div_ceil(self.refill) };
-        self.ticks_up(time).saturating_add(ticks).saturating_mul(self.tick)
+        let ticks = match self.refill.get() {
+            1 => units,
+            refill => units.div_ceil(refill),
+        };
+        self.ticks_up(time).saturating_add(ticks).saturating_mul(self.tick.get())
     }
 
-    /// Whole ticks up to a time. Most policies have a tick of 1 µs, and a division is not for free.
+    /// The tick that `now` is in, as a time, and how many ticks it is since the time of a state.
+    #[inline(always)]
+    fn ticks_between(&self, time: u64, now: u64) -> (u64, u64) {
+        // Asked once: most policies have such a tick.
+        if self.tick == NonZeroU64::MIN {
+            return (now, now.saturating_sub(time));
+        }
+        let ticks = self.ticks(now);
+        (ticks * self.tick.get(), ticks.saturating_sub(self.ticks_up(time)))
+    }
+
+    /// Whole ticks up to a time. A division is not for free.
     #[inline(always)]
     fn ticks(&self, micros: u64) -> u64 {
-        if self.tick == 1 { micros } else { micros / self.tick }
+        if self.tick == NonZeroU64::MIN { micros } else { micros / self.tick }
     }
 
     /// The same for the time of a state, which lies on the grid of ticks, unless it was written by a
     /// policy with finer ones.
     #[inline(always)]
     fn ticks_up(&self, micros: u64) -> u64 {
-        if self.tick == 1 { micros } else { micros.div_ceil(self.tick) }
+        if self.tick == NonZeroU64::MIN { micros } else { micros.div_ceil(self.tick.get()) }
     }
 }

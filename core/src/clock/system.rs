@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::Clock;
 use crate::Timestamp;
-use crate::time::micros_of;
+use crate::time::{MAX_EXACT, micros_of};
 
 /// The machine's clock: the wall clock when it was made, carried on by the monotonic clock.
 ///
@@ -44,9 +44,9 @@ impl SystemClock {
     #[must_use]
     pub fn new() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let started = Instant::now();
-        let cycles = counter_is_trusted().then(|| Arc::new(Cycles::new(started)));
-        Self { started, started_at: micros_of(since_epoch), cycles }
+        let (started, started_at) = (Instant::now(), micros_of(since_epoch));
+        let cycles = counter_is_trusted().then(|| Arc::new(Cycles::new(started, started_at)));
+        Self { started, started_at, cycles }
     }
 }
 
@@ -57,13 +57,13 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[inline]
+    // A call of its own: what it takes within a caller is more than that.
+    #[inline(never)]
     fn now(&self) -> Timestamp {
-        let since = match &self.cycles {
-            Some(cycles) => cycles.nanos() / 1_000,
-            None => micros_of(self.started.elapsed()),
-        };
-        Timestamp::from_micros(self.started_at.saturating_add(since))
+        Timestamp::from_micros(match &self.cycles {
+            Some(cycles) => cycles.micros(),
+            None => self.started_at.saturating_add(micros_of(self.started.elapsed())),
+        })
     }
 }
 
@@ -77,11 +77,13 @@ fn counter_is_trusted() -> bool {
         .is_ok_and(|source| matches!(source.trim(), "tsc" | "arch_sys_counter"))
 }
 
-/// Nanoseconds since the start by the counter: a line that is drawn anew each time it has run out.
+/// The time by the counter: a line that is drawn anew each time it has run out.
 #[derive(Debug)]
 struct Cycles {
     counter: quanta::Clock,
     started: Instant,
+    /// Microseconds since 1970.
+    started_at: u64,
     /// Nanoseconds in 2^32 cycles, as measured once.
     slope: u64,
     /// Which of the two lines is in force, by its last bit: how often the line has changed.
@@ -95,59 +97,93 @@ struct Cycles {
 struct Line {
     /// Where the line begins.
     cycles: AtomicU64,
-    nanos: AtomicU64,
-    /// Nanoseconds in 2^32 cycles.
+    /// The time there, in microseconds since 1970, and what is beyond them in 2^-40 of one.
+    micros: AtomicU64,
+    fraction: AtomicU64,
+    /// 2^-40 microseconds in a cycle.
     slope: AtomicU64,
     /// Cycles for which the line is good.
     length: AtomicU64,
+    /// Nanoseconds from the start to its end.
+    ends: AtomicU64,
 }
 
 /// Nanoseconds for which a line is good.
 const LENGTH: u64 = 10_000_000;
 
 impl Cycles {
-    fn new(started: Instant) -> Self {
+    fn new(started: Instant, started_at: u64) -> Self {
         let counter = quanta::Clock::new();
         let slope = counter.delta_as_nanos(0, 1 << 32).max(1);
         // Both lines have no length yet: the first reading draws one.
         let (changes, lines, busy) = Default::default();
-        Self { counter, started, slope, changes, lines, busy }
+        Self { counter, started, started_at, slope, changes, lines, busy }
     }
 
+    /// Microseconds since 1970. Anything but the usual comes in the last place, so that nothing has to be
+    /// kept for it; and the counter comes first, which is a call where it is not an instruction.
     #[inline]
-    fn nanos(&self) -> u64 {
+    fn micros(&self) -> u64 {
+        let cycles = self.counter.raw();
+        let changes = self.changes.load(Ordering::Acquire);
+        let micros = self.line(changes).at(cycles);
+        match micros {
+            Some(micros) if self.is_in_force(changes) => micros,
+            _ => self.micros_later(),
+        }
+    }
+
+    /// The same where the line has run out, or is just being drawn anew.
+    #[cold]
+    #[inline(never)]
+    fn micros_later(&self) -> u64 {
         loop {
             let changes = self.changes.load(Ordering::Acquire);
-            let [now, next] = &self.lines;
-            let line = if changes.is_multiple_of(2) { now } else { next };
-            let nanos = line.at(self.counter.raw());
-            // Nobody writes to a line while it is in force.
-            fence(Ordering::Acquire);
-            if self.changes.load(Ordering::Relaxed) == changes {
-                return nanos.unwrap_or_else(|| self.draw_line(changes));
+            let line = self.line(changes);
+            let micros = line.at(self.counter.raw());
+            let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let cycles = self.counter.raw();
+            let ends = line.ends.load(Ordering::Relaxed);
+            if !self.is_in_force(changes) {
+                continue;
             }
+            if let Some(micros) = micros {
+                return micros;
+            }
+            // Nobody has read a time that is later.
+            let begin = nanos.max(ends);
+            if !self.busy.swap(true, Ordering::Acquire) {
+                if self.is_in_force(changes) {
+                    // A line that ran ahead is followed by one that begins where it ended, and is flatter.
+                    let ahead = (begin - nanos).min(LENGTH / 2);
+                    let slope = self.slope - self.slope / LENGTH * ahead;
+                    let next = self.line(changes.wrapping_add(1));
+                    next.draw(cycles, begin, self.micros_at(begin), slope);
+                    self.changes.store(changes.wrapping_add(1), Ordering::Release);
+                }
+                self.busy.store(false, Ordering::Release);
+            }
+            return self.micros_at(begin);
         }
     }
 
-    /// Draws the next line from the system's clock, and reads that.
-    #[cold]
-    fn draw_line(&self, changes: u64) -> u64 {
-        let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let cycles = self.counter.raw();
-        if self.busy.swap(true, Ordering::Acquire) {
-            return nanos;
-        }
+    /// The line that is in force after so many changes.
+    #[inline]
+    fn line(&self, changes: u64) -> &Line {
         let [one, other] = &self.lines;
-        let (line, next) = if changes.is_multiple_of(2) { (one, other) } else { (other, one) };
-        if self.changes.load(Ordering::Relaxed) == changes {
-            // A line that ran ahead is followed by one that begins where it ended, and is flatter.
-            let begin = nanos.max(line.end());
-            let ahead = (begin - nanos).min(LENGTH / 2);
-            next.draw(cycles, begin, self.slope - self.slope / LENGTH * ahead);
-            self.changes.store(changes.wrapping_add(1), Ordering::Release);
-        }
-        self.busy.store(false, Ordering::Release);
-        nanos.max(line.end())
+        if changes.is_multiple_of(2) { one } else { other }
+    }
+
+    /// Whether the line that was in force after so many changes still is: then nobody has written to it.
+    #[inline]
+    fn is_in_force(&self, changes: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.changes.load(Ordering::Relaxed) == changes
+    }
+
+    /// The time so many nanoseconds after the start.
+    fn micros_at(&self, nanos: u64) -> u64 {
+        self.started_at.saturating_add(nanos / 1_000).min(MAX_EXACT)
     }
 }
 
@@ -156,22 +192,23 @@ impl Line {
     #[inline]
     fn at(&self, cycles: u64) -> Option<u64> {
         let since = cycles.wrapping_sub(self.cycles.load(Ordering::Relaxed));
-        let slope = self.slope.load(Ordering::Relaxed);
-        let nanos = self.nanos.load(Ordering::Relaxed);
-        (since < self.length.load(Ordering::Relaxed)).then(|| nanos + ((since * slope) >> 32))
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        // The product is at most 2^40 times the length in microseconds.
+        (since < of(&self.length))
+            .then(|| of(&self.micros) + ((of(&self.fraction) + since * of(&self.slope)) >> 40))
     }
 
-    /// The last time that is on the line.
-    fn end(&self) -> u64 {
-        let slope = self.slope.load(Ordering::Relaxed);
-        self.nanos.load(Ordering::Relaxed) + ((self.length.load(Ordering::Relaxed) * slope) >> 32)
-    }
-
-    fn draw(&self, cycles: u64, nanos: u64, slope: u64) {
-        self.cycles.store(cycles, Ordering::Relaxed);
-        self.nanos.store(nanos, Ordering::Relaxed);
-        self.slope.store(slope, Ordering::Relaxed);
-        self.length.store((LENGTH << 32) / slope.max(1), Ordering::Relaxed);
+    /// From here on, and so many nanoseconds after the start, which is at `micros`. `slope` is in
+    /// nanoseconds in 2^32 cycles.
+    fn draw(&self, cycles: u64, nanos: u64, micros: u64, slope: u64) {
+        let length = (LENGTH << 32) / slope.max(1);
+        let set = |number: &AtomicU64, to: u64| number.store(to, Ordering::Relaxed);
+        set(&self.cycles, cycles);
+        set(&self.micros, micros);
+        set(&self.fraction, ((nanos % 1_000) << 40) / 1_000);
+        set(&self.slope, slope.saturating_mul(1 << 8) / 1_000);
+        set(&self.length, length);
+        set(&self.ends, nanos.saturating_add((length * slope) >> 32));
     }
 }
 
@@ -184,17 +221,17 @@ mod tests {
     /// Over many lines, and a pause in which several would have run out.
     #[test]
     fn readings_never_step_back_and_stay_by_the_system_s_clock() {
-        let cycles = Cycles::new(Instant::now());
+        let cycles = Cycles::new(Instant::now(), 1 << 50);
         let mut last = 0;
         while cycles.started.elapsed() < Duration::from_millis(300) {
             let before = cycles.started.elapsed();
-            let nanos = cycles.nanos();
+            let micros = cycles.micros() - (1 << 50);
             let after = cycles.started.elapsed();
-            assert!(nanos >= last, "{nanos} after {last}");
+            assert!(micros >= last, "{micros} after {last}");
             let slack = Duration::from_micros(50);
-            let read = Duration::from_nanos(nanos);
+            let read = Duration::from_micros(micros);
             assert!(before <= read + slack && read <= after + slack, "{read:?} at {before:?}");
-            last = nanos;
+            last = micros;
             if (100..120).contains(&before.as_millis()) {
                 std::thread::sleep(Duration::from_millis(35));
             }

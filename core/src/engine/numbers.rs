@@ -105,13 +105,13 @@ impl Numbers {
             *self = A::pack(rule.take(seen, charge, now)?)?;
             return Some(Taken { wait, left: *self, now });
         }
-        let left = seen.map_or(Some(Self::NONE), A::pack)?;
+        let left = A::pack(seen)?;
         Taken::unless_it_shuts_out(charge, wait, left, now)
     }
 
     #[inline(always)]
     fn level_by<A: FewNumbers>(self, rule: &A, now: u64) -> Level {
-        rule.level(Some(A::unpack(self)), now)
+        rule.level(A::unpack(self), now)
     }
 }
 
@@ -195,29 +195,42 @@ pub trait FewNumbers: Sealed {}
 pub trait Sealed {
     type State: Copy;
 
+    /// The rule, if it is of this algorithm.
+    fn of(rule: &Rule) -> Option<&Self>;
+
     /// `None` where it does not fit.
     fn pack(state: Self::State) -> Option<Numbers>;
     fn unpack(numbers: Numbers) -> Self::State;
 
     /// The state as the others want it: at `now` already, if that saves them to work it out each.
-    fn seen(&self, state: Self::State, now: u64) -> Option<Self::State>;
-    fn wait(&self, seen: Option<Self::State>, cost: u64, now: u64) -> Wait;
-    fn take(&self, seen: Option<Self::State>, charge: &Charge<'_>, now: u64)
-    -> Option<Self::State>;
-    fn level(&self, seen: Option<Self::State>, now: u64) -> Level;
+    fn seen(&self, state: Self::State, now: u64) -> Self::State;
+    fn wait(&self, seen: Self::State, cost: u64, now: u64) -> Wait;
+    /// Of what `wait` admits.
+    fn take(&self, seen: Self::State, charge: &Charge<'_>, now: u64) -> Option<Self::State>;
+    fn level(&self, seen: Self::State, now: u64) -> Level;
 }
 
 macro_rules! few_numbers {
     (
         $rule:ident, $module:ident,
         pack: |$whole:ident| $pack:expr, unpack: |$first:ident, $second:ident| $unpack:expr,
-        seen: |$seer:ident, $state:ident, $at:ident| $seen:expr, $wait:ident, $level:ident,
-        take: |$taker:ident, $from:ident, $charge:ident, $now:ident| $take:expr
+        seen: |$seer:ident, $state:ident, $at:ident| $seen:expr,
+        wait: |$waiter:ident, $asked:ident, $cost:ident, $then:ident| $wait:expr,
+        take: |$taker:ident, $from:ident, $charge:ident, $now:ident| $take:expr,
+        level: |$gauge:ident, $left:ident, $time:ident| $level:expr
     ) => {
         impl FewNumbers for $rule {}
 
         impl Sealed for $rule {
             type State = $module::State;
+
+            #[inline(always)]
+            fn of(rule: &Rule) -> Option<&Self> {
+                match rule {
+                    Rule::$rule(rule) => Some(rule),
+                    _ => None,
+                }
+            }
 
             #[inline(always)]
             fn pack($whole: Self::State) -> Option<Numbers> {
@@ -230,20 +243,21 @@ macro_rules! few_numbers {
             }
 
             #[inline(always)]
-            fn seen(&self, $state: Self::State, $at: u64) -> Option<Self::State> {
+            fn seen(&self, $state: Self::State, $at: u64) -> Self::State {
                 let $seer = self;
                 $seen
             }
 
             #[inline(always)]
-            fn wait(&self, seen: Option<Self::State>, cost: u64, now: u64) -> Wait {
-                $rule::$wait(self, seen, cost, now)
+            fn wait(&self, $asked: Self::State, $cost: u64, $then: u64) -> Wait {
+                let $waiter = self;
+                $wait
             }
 
             #[inline(always)]
             fn take(
                 &self,
-                $from: Option<Self::State>,
+                $from: Self::State,
                 $charge: &Charge<'_>,
                 $now: u64,
             ) -> Option<Self::State> {
@@ -252,8 +266,9 @@ macro_rules! few_numbers {
             }
 
             #[inline(always)]
-            fn level(&self, seen: Option<Self::State>, now: u64) -> Level {
-                $rule::$level(self, seen, now)
+            fn level(&self, $left: Self::State, $time: u64) -> Level {
+                let $gauge = self;
+                $level
             }
         }
     };
@@ -262,15 +277,19 @@ macro_rules! few_numbers {
 few_numbers!(
     TokenBucket, token_bucket,
     pack: |state| [state.time, state.debt], unpack: |time, debt| token_bucket::State { time, debt },
-    seen: |rule, state, now| rule.at(Some(state), now), wait_at, level_at,
-    take: |rule, seen, charge, now| rule.take_at(seen, charge.cost, now)
+    seen: |rule, state, now| rule.at(state, now),
+    wait: |rule, seen, cost, now| rule.wait_at(seen, cost, now),
+    take: |rule, seen, charge, _now| Some(rule.take_admitted(seen, charge.cost)),
+    level: |rule, seen, now| rule.level_at(seen, now)
 );
 few_numbers!(
     IntervalBucket, interval_bucket,
     pack: |state| [state.anchor, state.debt],
     unpack: |anchor, debt| interval_bucket::State { anchor, debt },
-    seen: |_rule, state, _now| Some(state), wait, level,
-    take: |rule, seen, charge, now| rule.take(seen, charge.cost, now)
+    seen: |_rule, state, _now| state,
+    wait: |rule, seen, cost, now| rule.wait(Some(seen), cost, now),
+    take: |rule, seen, charge, now| rule.take(Some(seen), charge.cost, now),
+    level: |rule, seen, now| rule.level(Some(seen), now)
 );
 few_numbers!(
     SlidingCounter, sliding_counter,
@@ -279,17 +298,21 @@ few_numbers!(
         let (previous, current) = halves(counts);
         sliding_counter::State { ends, previous, current }
     },
-    seen: |_rule, state, _now| Some(state), wait, level,
-    take: |rule, seen, charge, now| Some(rule.take(seen, charge.cost, now))
+    seen: |_rule, state, _now| state,
+    wait: |rule, seen, cost, now| rule.wait(Some(seen), cost, now),
+    take: |rule, seen, charge, now| Some(rule.take(Some(seen), charge.cost, now)),
+    level: |rule, seen, now| rule.level(Some(seen), now)
 );
 few_numbers!(
     FixedWindow, fixed_window,
     pack: |state| [state.ends, state.count], unpack: |ends, count| fixed_window::State { ends, count },
-    seen: |_rule, state, _now| Some(state), wait, level,
+    seen: |_rule, state, _now| state,
+    wait: |rule, seen, cost, now| rule.wait(Some(seen), cost, now),
     take: |rule, seen, charge, now| {
         let phase = if rule.start == Start::Phased { charge.phase() } else { 0 };
-        Some(rule.take(seen, charge.cost, now, phase))
-    }
+        Some(rule.take(Some(seen), charge.cost, now, phase))
+    },
+    level: |rule, seen, now| rule.level(Some(seen), now)
 );
 
 /// Two numbers in one word, if they fit.

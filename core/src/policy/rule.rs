@@ -1,5 +1,6 @@
 //! From what a caller asks for to exact integers, or a refusal that names the bound.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::error::Part;
@@ -83,8 +84,8 @@ impl Rule {
     #[must_use]
     pub fn tick(&self) -> u64 {
         match self {
-            Self::SlidingCounter(rule) => rule.tick,
-            Self::TokenBucket(rule) => rule.tick,
+            Self::SlidingCounter(rule) => rule.tick.get(),
+            Self::TokenBucket(rule) => rule.tick.get(),
             _ => 1,
         }
     }
@@ -93,11 +94,13 @@ impl Rule {
     #[must_use]
     pub fn shape(&self) -> Shape {
         match self {
-            Self::FixedWindow(rule) => Shape::FixedWindow(rule.start, rule.window),
+            Self::FixedWindow(rule) => Shape::FixedWindow(rule.start, rule.window.get()),
             Self::SlidingLog(rule) => Shape::SlidingLog(rule.window, rule.grain),
-            Self::SlidingCounter(rule) => Shape::SlidingCounter(rule.window * rule.tick),
+            Self::SlidingCounter(rule) => {
+                Shape::SlidingCounter(rule.window.get() * rule.tick.get())
+            }
             Self::TokenBucket(_) => Shape::TokenBucket,
-            Self::IntervalBucket(rule) => Shape::IntervalBucket(rule.period),
+            Self::IntervalBucket(rule) => Shape::IntervalBucket(rule.period.get()),
         }
     }
 
@@ -118,13 +121,13 @@ impl Rule {
 
     pub(super) fn longest_memory(&self) -> u64 {
         match self {
-            Self::FixedWindow(rule) => rule.window,
+            Self::FixedWindow(rule) => rule.window.get(),
             Self::SlidingLog(rule) => rule.window + rule.grain,
-            Self::SlidingCounter(rule) => 2 * rule.window * rule.tick,
-            Self::TokenBucket(rule) => {
-                (rule.capacity * rule.unit.get()).div_ceil(rule.refill) * rule.tick
+            Self::SlidingCounter(rule) => 2 * rule.window.get() * rule.tick.get(),
+            Self::TokenBucket(rule) => rule.full.div_ceil(rule.refill.get()) * rule.tick.get(),
+            Self::IntervalBucket(rule) => {
+                rule.capacity.div_ceil(rule.refill.get()) * rule.period.get()
             }
-            Self::IntervalBucket(rule) => rule.capacity.div_ceil(rule.refill) * rule.period,
         }
     }
 }
@@ -132,7 +135,7 @@ impl Rule {
 fn fixed_window(spec: &spec::FixedWindow) -> Result<FixedWindow, PolicyError> {
     let limit = check_exact("limit", spec.limit)?;
     let window = span::check("window", spec.window)?;
-    Ok(FixedWindow { limit, window, start: spec.start })
+    Ok(FixedWindow { limit, window: divisor(window), start: spec.start })
 }
 
 fn sliding_log(spec: &spec::SlidingLog) -> Result<SlidingLog, PolicyError> {
@@ -182,7 +185,7 @@ fn sliding_counter(spec: &spec::SlidingCounter) -> Result<SlidingCounter, Policy
             u128::from(limit) * u128::from(micros / coarsest_tick(micros)),
         ))
     })?;
-    Ok(SlidingCounter { limit, window, tick })
+    Ok(SlidingCounter { limit, window: divisor(window), tick: divisor(tick) })
 }
 
 fn token_bucket(count: u64, period: Duration, burst: u64) -> Result<TokenBucket, PolicyError> {
@@ -201,11 +204,12 @@ fn token_bucket(count: u64, period: Duration, burst: u64) -> Result<TokenBucket,
     })?;
     let bucket = TokenBucket {
         capacity: burst,
+        full: burst * unit(period),
         unit: Unit::new(unit(period)),
-        refill: count / gcd(count, period),
-        tick,
+        refill: divisor(count / gcd(count, period)),
+        tick: divisor(tick),
     };
-    check_recovery((burst * bucket.unit.get()).div_ceil(bucket.refill).checked_mul(tick))?;
+    check_recovery(bucket.full.div_ceil(bucket.refill.get()).checked_mul(tick))?;
     Ok(bucket)
 }
 
@@ -213,7 +217,12 @@ fn interval_bucket(spec: &spec::TokenBucket) -> Result<IntervalBucket, PolicyErr
     let (refill, capacity) = (check_refill(spec.refill)?, check_burst(spec.burst)?);
     let period = span::check("period", spec.period)?;
     check_recovery(capacity.div_ceil(refill).checked_mul(period))?;
-    Ok(IntervalBucket { capacity, refill, period })
+    Ok(IntervalBucket { capacity, refill: divisor(refill), period: divisor(period) })
+}
+
+/// What was found to be above 0, as a number that cannot be otherwise: nothing that divides by it can fail.
+fn divisor(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
 fn check_refill(count: u64) -> Result<u64, PolicyError> {
