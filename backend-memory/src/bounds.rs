@@ -3,6 +3,8 @@
 use std::mem;
 use std::ops::Range;
 
+use prefetch_index::prefetch_index;
+
 /// Which items are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
@@ -134,16 +136,27 @@ impl Bounds {
         self.times[groups + group] = earliest.spilling;
     }
 
+    /// There will be one more item in the block, or soon after.
+    #[inline]
+    pub(crate) fn expect(&self, block: usize) {
+        prefetch_index(&*self.times, block / GROUP);
+    }
+
     /// There is one more item in the block.
     #[inline]
     pub(crate) fn lower(&mut self, block: usize, item: Earliest) {
         let (groups, group) = (self.groups(), block / GROUP);
         let lower = |time: &mut u64, to: u64| *time = to.min(*time);
         lower(&mut self.times[group], item.all);
-        lower(&mut self.times[groups + group], item.spilling);
-        for which in [Which::All, Which::Spilling] {
-            if let Some(time) = self.of_blocks_mut(which).get_mut(block) {
-                lower(time, item.of(which));
+        // Few do, and then this need not even be looked at.
+        if item.spilling < u64::MAX {
+            lower(&mut self.times[groups + group], item.spilling);
+        }
+        if self.is_fine() {
+            for which in [Which::All, Which::Spilling] {
+                if let Some(time) = self.of_blocks_mut(which).get_mut(block) {
+                    lower(time, item.of(which));
+                }
             }
         }
     }

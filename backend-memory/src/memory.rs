@@ -13,9 +13,10 @@ use tidegate_core::{
     SystemClock, Timestamp,
 };
 
+use crate::key::ShortKey;
 use crate::session::{self, Session};
 use crate::shard::{Missed, Shard, Shared};
-use crate::slot::{AnyKey, ShortKey};
+use crate::slot::AnyKey;
 
 /// What happens when a new state does not fit, and all that are there still matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -148,7 +149,7 @@ impl<C: Clock> MemoryStore<C> {
     /// As [`Store::decide`] in general; of the store's own, [`ErrorKind::OutOfMemory`].
     #[inline(always)]
     pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
-        self.decide_by(call, &self.clock)
+        self.decide_by(call, &self.clock, |decision| decision)
     }
 
     /// How many states are kept, the recovered included that have not gone yet.
@@ -203,23 +204,32 @@ impl<C: Clock> MemoryStore<C> {
     /// what is called from here takes a charge in parts, and is called in the last place: so nothing has
     /// to be kept meanwhile.
     #[inline(always)]
-    fn decide_by(&self, call: &Call<'_>, clock: &impl Clock) -> Result<Decision, Error> {
+    fn decide_by<T>(
+        &self,
+        call: &Call<'_>,
+        clock: &impl Clock,
+        answer: impl Fn(Result<Decision, Error>) -> T,
+    ) -> T {
         let time = clock.now();
         let (charge, others) = match (call.operation, &call.charges) {
             (Operation::Acquire, Charges::Each([charge])) => (charge, &[][..]),
             (Operation::Acquire, Charges::Alike { first, others }) => (first, *others),
-            _ => return self.decide_any(call, time),
+            _ => return answer(self.decide_any(call, time)),
         };
         let Charge { policy, tenant, subject, cost } = *charge;
         let taken = match policy.rule() {
             _ if !(tenant.is_empty() && others.is_empty()) => Err(None),
-            Rule::TokenBucket(rule) => self.acquire(policy, rule, subject, cost, time),
+            Rule::TokenBucket(rule) => match self.acquire(policy, rule, subject, cost, time) {
+                Ok(taken) => return answer(Ok(Decision::one(taken.verdict_by(rule, policy)))),
+                missed => missed,
+            },
             _ => self.acquire_by_another(policy, subject, cost, time),
         };
         match taken {
-            Ok(taken) => Ok(Decision::one(taken.verdict(policy))),
+            Ok(taken) => answer(Ok(Decision::one(taken.verdict(policy)))),
             Err(found) => {
-                self.decide_alike((policy, others), tenant, subject, cost, time, found).decision
+                let policies = (policy, others);
+                answer(self.decide_alike(policies, tenant, subject, cost, time, found).decision)
             }
         }
     }
@@ -237,7 +247,7 @@ impl<C: Clock> MemoryStore<C> {
             Rule::SlidingCounter(rule) => self.acquire(policy, rule, subject, cost, time),
             Rule::FixedWindow(rule) => self.acquire(policy, rule, subject, cost, time),
             Rule::IntervalBucket(rule) => self.acquire(policy, rule, subject, cost, time),
-            _ => Err(None),
+            _ => self.acquire_log(policy, subject, cost, time).ok_or(None),
         }
     }
 
@@ -253,15 +263,33 @@ impl<C: Clock> MemoryStore<C> {
         time: Timestamp,
     ) -> Result<Taken, Option<Found<'_>>> {
         let charge = Charge { policy, tenant: &[], subject, cost };
-        let key = ShortKey::new(&[], charge.state_subject()).ok_or(None)?;
-        let hash = self.shared.hash(policy, key);
-        let place = self.shards.get(self.shard_of(hash)).ok_or(None)?;
-        let mut shard = place.0.try_lock().ok_or(None)?;
-        if !shard.count_on() {
-            return Err(None);
-        }
+        let (mut shard, hash, key) = self.enter_at_once(&charge).ok_or(None)?;
         let taken = shard.acquire(hash, key, &charge, rule, time.as_micros());
         taken.map_err(|missed| Some(Found { shard, hash, missed }))
+    }
+
+    /// The same of a log that is there.
+    #[inline]
+    fn acquire_log(
+        &self,
+        policy: &Policy,
+        subject: &[u8],
+        cost: u64,
+        time: Timestamp,
+    ) -> Option<Taken> {
+        let charge = Charge { policy, tenant: &[], subject, cost };
+        let (mut shard, hash, key) = self.enter_at_once(&charge)?;
+        shard.acquire_log(hash, key, &charge, time.as_micros(), &self.shared)
+    }
+
+    /// Locks the shard of a short subject without a tenant, unless that takes longer, or it is time to
+    /// sweep first.
+    #[inline(always)]
+    fn enter_at_once(&self, charge: &Charge<'_>) -> Option<(Guard<'_>, u64, ShortKey)> {
+        let key = ShortKey::new(&[], charge.state_subject())?;
+        let hash = self.shared.hash(charge.policy, key);
+        let mut shard = self.shards.get(self.shard_of(hash))?.0.try_lock()?;
+        shard.count_on().then_some((shard, hash, key))
     }
 
     /// One charge, of any key and any algorithm. `None`, and nothing has changed, where that takes more.
@@ -403,7 +431,7 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock> Store for MemoryStore<C> {
     #[inline(always)]
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        Answer::ready(self.decide_now(&call))
+        self.decide_by(&call, &self.clock, Answer::ready)
     }
 
     fn decide_many<'a>(
@@ -411,7 +439,9 @@ impl<C: Clock> Store for MemoryStore<C> {
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         let now = Given(self.clock.now());
-        Answer::ready(calls.iter().map(|call| self.decide_by(call, &now)).collect())
+        Answer::ready(
+            calls.iter().map(|call| self.decide_by(call, &now, |decision| decision)).collect(),
+        )
     }
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {

@@ -9,8 +9,9 @@ use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
 use crate::WhenFull;
 use crate::bounds::Which;
+use crate::key::{KeptKey, ShortKey};
 use crate::policies::{Id, Policies};
-use crate::slot::{AnyKey, KeptKey, Other, ShortKey, Slot, Wanted};
+use crate::slot::{AnyKey, Other, Slot, Wanted};
 use crate::spill::Spill;
 use crate::table::{Keeper, Table};
 
@@ -162,9 +163,27 @@ impl Shard {
                 taken.ok_or(Missed::Unknown)
             }
             // With another policy, of the same name, it could be there.
-            None if self.policies.is_alone() => Err(Missed::Absent),
+            None if self.policies.is_alone() => {
+                self.table.expect(slot_hash(hash));
+                Err(Missed::Absent)
+            }
             None => Err(Missed::Unknown),
         }
+    }
+
+    /// The same to a log.
+    #[inline(always)]
+    pub(crate) fn acquire_log(
+        &mut self,
+        hash: u64,
+        key: ShortKey,
+        charge: &Charge<'_>,
+        now: u64,
+        shared: &Shared,
+    ) -> Option<Taken> {
+        let key = KeptKey::new(key, self.policies.place_of(charge.policy)?);
+        let index = self.table.find(slot_hash(hash), |slot| slot.may_be_of(key))?;
+        self.table.get_mut(index)?.whole_of(key)?.acquire_log(charge, now, shared)
     }
 
     /// Decides on one charge to any record, there or not, and takes it if it is admitted. `None`, and
@@ -235,9 +254,13 @@ impl Shard {
             Slot::Other(Other::Whole(whole)) => {
                 let Some(whole) = whole else { return };
                 change(&mut whole.record);
-                whole.policy = renamed(policies, older, &whole.record);
-                if let (newer, Some(numbers)) = (whole.policy, Numbers::of(&whole.record)) {
-                    *slot = Slot::new(whole.key.tenant(), whole.key.subject(), newer, numbers);
+                let newer = renamed(policies, older, &whole.record);
+                match Numbers::of(&whole.record) {
+                    Some(numbers) => {
+                        *slot = slot
+                            .see_key(|tenant, subject| Slot::new(tenant, subject, newer, numbers))
+                    }
+                    None => whole.key.rename(newer),
                 }
             }
             Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {

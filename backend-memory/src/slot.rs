@@ -2,12 +2,11 @@
 //! each line.
 
 use std::hash::Hasher;
-use std::num::NonZeroU64;
 
 use tidegate_core::engine::{Numbers, Record, Taken};
 use tidegate_core::{Charge, Policy};
 
-use crate::key::Key;
+use crate::key::{KeptKey, Key, LongKey, ShortKey};
 use crate::policies::{Id, Policies};
 use crate::shard::Shared;
 
@@ -70,7 +69,7 @@ impl Wanted for AnyKey<'_> {
     fn spilled(self) -> usize {
         match self {
             Self::Short(_) => 0,
-            Self::Long { tenant, subject } => LongKey::HEADER + tenant.len() + subject.len(),
+            Self::Long { tenant, subject } => Key::heap_bytes_of(tenant, subject),
         }
     }
 }
@@ -130,7 +129,6 @@ impl Default for Slot {
 /// A record that is more than a few numbers.
 pub(crate) struct Whole {
     pub(crate) key: Key,
-    pub(crate) policy: Id,
     pub(crate) record: Record,
 }
 
@@ -147,7 +145,7 @@ impl Slot {
             Self::Short { key, .. } => key.policy(),
             Self::Other(Other::Long { key, .. }) => key.policy(),
             Self::Other(Other::Whole(whole)) => {
-                whole.as_ref().map_or_else(Id::default, |whole| whole.policy)
+                whole.as_ref().map_or_else(Id::default, |whole| whole.key.policy())
             }
         }
     }
@@ -160,7 +158,7 @@ impl Slot {
                 let (tenant, subject) = key.parts();
                 see(tenant, subject)
             }
-            Self::Other(Other::Whole(Some(whole))) => see(whole.key.tenant(), whole.key.subject()),
+            Self::Other(Other::Whole(Some(whole))) => whole.key.see(see),
             Self::Other(Other::Whole(None)) => see(&[], &[]),
         }
     }
@@ -182,6 +180,17 @@ impl Slot {
         }
     }
 
+    /// The record of this short key and of the policy in this place, if it is more than numbers.
+    #[inline(always)]
+    pub(crate) fn whole_of(&mut self, wanted: KeptKey) -> Option<&mut Whole> {
+        match self {
+            Self::Other(Other::Whole(Some(whole))) => {
+                matches!(whole.key, Key::Short(key) if key == wanted).then_some(whole)
+            }
+            _ => None,
+        }
+    }
+
     /// The numbers with a short key.
     #[inline(always)]
     pub(crate) fn short_numbers(&mut self) -> Option<&mut Numbers> {
@@ -200,8 +209,8 @@ impl Slot {
         match Numbers::of(&record) {
             Some(numbers) => Self::new(tenant, subject, policy, numbers),
             None => {
-                let key = Key::new(tenant, subject);
-                Self::Other(Other::Whole(Some(Box::new(Whole { key, policy, record }))))
+                let key = Key::new(policy, tenant, subject);
+                Self::Other(Other::Whole(Some(Box::new(Whole { key, record }))))
             }
         }
     }
@@ -238,9 +247,9 @@ impl Whole {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
 
-    #[inline(never)]
-    fn has_short_key(&self, key: ShortKey) -> bool {
-        ShortKey::new(self.key.tenant(), self.key.subject()) == Some(key)
+    #[inline]
+    fn has_short_key(&self, wanted: ShortKey) -> bool {
+        matches!(self.key, Key::Short(key) if key.key() == wanted)
     }
 
     /// Decides on one charge to a log that need not grow.
@@ -282,160 +291,6 @@ fn recovers_at(numbers: Numbers, policy: Option<&Policy>) -> u64 {
     policy.map_or(0, |policy| numbers.recovers_at(policy))
 }
 
-/// A key of at most 20 bytes, in words: these compare and hash without a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ShortKey {
-    low: u64,
-    middle: u64,
-    /// Four more bytes, the length, and whether the first byte is the length of a tenant, which
-    /// follows, before the subject: 6 bytes of 8.
-    rest: u64,
-}
-
-/// What leaves room for two numbers in 40 bytes.
-const INLINE: usize = 20;
-
-impl ShortKey {
-    #[inline(always)]
-    pub(crate) fn new(tenant: &[u8], subject: &[u8]) -> Option<Self> {
-        match tenant.is_empty() {
-            true if subject.len() <= INLINE => Some(Self::of(words(subject), subject.len(), false)),
-            true => None,
-            false => Self::with_tenant(tenant, subject),
-        }
-    }
-
-    #[inline(never)]
-    fn with_tenant(tenant: &[u8], subject: &[u8]) -> Option<Self> {
-        let (mut bytes, mut len) = ([0; INLINE], 0);
-        for part in [&[low_byte(tenant.len())], tenant, subject] {
-            bytes.get_mut(len..len + part.len())?.copy_from_slice(part);
-            len += part.len();
-        }
-        Some(Self::of(words(&bytes), len, true))
-    }
-
-    #[inline(always)]
-    fn of([low, middle, high]: [u64; 3], len: usize, has_tenant: bool) -> Self {
-        let about = u64::from(low_byte(len)) | u64::from(has_tenant) << 8;
-        Self { low, middle, rest: high | about << 32 }
-    }
-
-    fn see<T>(self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
-        let words = [self.low, self.middle, self.rest].map(u64::to_le_bytes);
-        let [_, _, _, _, len, has_tenant, _, _] = words[2];
-        let bytes = words.as_flattened().get(..usize::from(len)).unwrap_or_default();
-        let (tenant, subject) = match bytes.split_first() {
-            Some((&tenant, bytes)) if has_tenant != 0 => split(bytes, usize::from(tenant)),
-            _ => (&[][..], bytes),
-        };
-        see(tenant, subject)
-    }
-}
-
-/// The same within a slot, with its policy: compared in three words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeptKey {
-    low: u64,
-    middle: u64,
-    /// The rest of the key, a bit that is always set, and the policy in the two highest bytes. What a
-    /// slot holds otherwise is told by this being 0.
-    rest: NonZeroU64,
-}
-
-const IS_KEPT: NonZeroU64 = match NonZeroU64::new(1 << 47) {
-    Some(bit) => bit,
-    None => NonZeroU64::MIN,
-};
-
-impl KeptKey {
-    #[inline(always)]
-    pub(crate) fn new(ShortKey { low, middle, rest }: ShortKey, policy: Id) -> Self {
-        let [a, b] = policy.to_bytes();
-        let policy = u64::from_le_bytes([0, 0, 0, 0, 0, 0, a, b]);
-        Self { low, middle, rest: IS_KEPT | rest | policy }
-    }
-
-    #[inline(always)]
-    fn key(self) -> ShortKey {
-        let rest = self.rest.get() & (IS_KEPT.get() - 1);
-        ShortKey { low: self.low, middle: self.middle, rest }
-    }
-
-    #[inline(always)]
-    fn policy(self) -> Id {
-        let [.., a, b] = self.rest.get().to_le_bytes();
-        Id::from_bytes([a, b])
-    }
-}
-
-/// Up to 20 bytes as little-endian words, padded with zeros. Without a loop: the last load overlaps
-/// the one before, and what they share is shifted out.
-#[inline(always)]
-fn words(bytes: &[u8]) -> [u64; 3] {
-    let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
-    match *bytes {
-        [.., a, b, c, d] if bytes.len() >= 16 => {
-            let missing = INLINE.saturating_sub(bytes.len());
-            let last = u64::from(u32::from_le_bytes([a, b, c, d])) >> (8 * missing);
-            [first(bytes), bytes.get(8..).map_or(0, first), last]
-        }
-        [.., a, b, c, d, e, f, g, h] => {
-            let last = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-            let missing = u32::from(16 - low_byte(bytes.len()));
-            [first(bytes), last.checked_shr(8 * missing).unwrap_or(0), 0]
-        }
-        _ => [few(bytes), 0, 0],
-    }
-}
-
-/// The same of less than 8 bytes.
-fn few(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
-}
-
-/// Of a length that is known to be small.
-#[inline]
-fn low_byte(len: usize) -> u8 {
-    len.to_le_bytes()[0]
-}
-
-/// A key on the heap, in two words: the policy's id and the tenant's length lie before its bytes.
-pub(crate) struct LongKey(Box<[u8]>);
-
-impl LongKey {
-    /// Bytes of the id and of the length.
-    const HEADER: usize = 2 + 4;
-
-    fn new(policy: Id, tenant: &[u8], subject: &[u8]) -> Self {
-        // A call is checked to have tenants of at most 1 MiB before it gets here.
-        let tenant_len = u32::try_from(tenant.len()).unwrap_or(u32::MAX);
-        let parts = [&policy.to_bytes()[..], &tenant_len.to_le_bytes(), tenant, subject];
-        Self(parts.concat().into())
-    }
-
-    fn policy(&self) -> Id {
-        self.0.first_chunk().map_or_else(Id::default, |bytes| Id::from_bytes(*bytes))
-    }
-
-    fn parts(&self) -> (&[u8], &[u8]) {
-        let Some((header, bytes)) = self.0.split_first_chunk::<{ Self::HEADER }>() else {
-            return (&[], &[]);
-        };
-        let [_, _, tenant @ ..] = *header;
-        split(bytes, usize::try_from(u32::from_le_bytes(tenant)).unwrap_or(0))
-    }
-
-    fn heap_bytes(&self) -> usize {
-        self.0.len()
-    }
-}
-
-#[inline]
-fn split(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
-    bytes.split_at_checked(at).unwrap_or((&[], bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -471,22 +326,6 @@ mod tests {
                 assert_eq!(slot.is_of(key, &policy, &policies), i == j, "{a:?} and {b:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_short_key_keeps_every_byte() {
-        for len in 0..=INLINE {
-            let subject: Vec<u8> = (1..=20).take(len).collect();
-            let key = ShortKey::new(b"", &subject).unwrap();
-            key.see(|tenant, seen| assert_eq!((tenant, seen), (&b""[..], &subject[..])));
-            for tenant in 1..(INLINE - len).max(1) {
-                let tenant = vec![9; tenant];
-                let key = ShortKey::new(&tenant, &subject).unwrap();
-                key.see(|seen, rest| assert_eq!((seen, rest), (&tenant[..], &subject[..])));
-            }
-        }
-        assert_eq!(ShortKey::new(b"", &[0; INLINE + 1]), None);
-        assert_eq!(ShortKey::new(&[0; INLINE], b""), None);
     }
 
     #[test]

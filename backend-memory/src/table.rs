@@ -122,6 +122,12 @@ impl<T: Default> Table<T> {
         }
     }
 
+    /// An item with this hash is about to be inserted: what else that looks at is asked for already.
+    #[inline]
+    pub(crate) fn expect(&self, hash: u64) {
+        self.bounds.expect(self.home(tag(hash)) / BLOCK);
+    }
+
     /// Inserts an item that is not there yet. There must be room.
     pub(crate) fn insert(&mut self, hash: u64, item: T, keeper: &impl Keeper<T>) {
         if (self.len() + 1) * 16 > self.slots.len() * LOAD {
@@ -329,19 +335,34 @@ impl<T: Default> Table<T> {
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
         self.bounds = Bounds::new(slots.div_ceil(BLOCK));
         (self.len, self.hand, self.turn) = (0, 0, 0);
+        // From here on all is free.
+        let mut rest = 0;
         for (index, (item, tag)) in old.into_iter().zip(tags).enumerate() {
             if tag != 0 {
+                let home = self.home(tag);
+                let place = if home < rest { self.free_from(home) } else { home };
+                rest = rest.max(place + 1);
                 // What was a bound of all its block is a bound of the item too.
-                self.place(tag, item, bounds.of(index / BLOCK));
+                self.put(place, tag, item, bounds.of(index / BLOCK));
             }
         }
     }
 
     fn place(&mut self, tag: u16, item: T, earliest: Earliest) {
-        let mut index = self.home(tag);
+        self.put(self.free_from(self.home(tag)), tag, item, earliest);
+    }
+
+    /// The first free slot from here on, of which there is one.
+    #[inline]
+    fn free_from(&self, mut index: usize) -> usize {
         while self.tags[index] != 0 {
             index = self.next(index);
         }
+        index
+    }
+
+    #[inline]
+    fn put(&mut self, index: usize, tag: u16, item: T, earliest: Earliest) {
         self.tags[index] = tag;
         self.bounds.lower(index / BLOCK, earliest);
         self.fill(index, item);

@@ -18,6 +18,9 @@ use crate::time::Wait;
 /// all behind it change, what that may cost has to be bounded.
 pub const MAX_UNDO: usize = 128;
 
+/// So many expired records are found and dropped one by one.
+const FEW: usize = 4;
+
 /// The numbers of a sliding log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
@@ -155,13 +158,22 @@ impl SlidingLog {
     /// The index of the oldest record that counts.
     fn first_counted(&self, state: &State, now: u64) -> usize {
         let now = self.not_before_the_last(state, now);
-        state.records.partition_point(|r| r.stamp.saturating_add(self.window) <= now)
+        let has_expired = |record: &Record| record.stamp.saturating_add(self.window) <= now;
+        // As each take drops them, there are mostly few.
+        let few = state.records.iter().take(FEW).position(|record| !has_expired(record));
+        few.unwrap_or_else(|| state.records.partition_point(has_expired))
     }
 
     fn drop_expired(&self, state: &mut State, now: u64) {
         let expired = self.first_counted(state, now);
         state.before = state.total_before(expired);
-        state.records.drain(..expired);
+        if expired < FEW {
+            for _ in 0..expired {
+                state.records.pop_front();
+            }
+        } else {
+            state.records.drain(..expired);
+        }
         // A log that once was long gives its memory back, but not at every turn.
         if state.records.capacity() > 64 && state.records.len() < state.records.capacity() / 4 {
             state.records.shrink_to(state.records.len() * 2);

@@ -164,8 +164,20 @@ impl Taken {
     #[must_use]
     #[inline(always)]
     pub fn verdict(self, policy: &Policy) -> Verdict {
+        self.verdict_at(self.level(policy), policy)
+    }
+
+    /// The same where the policy's rule is known already.
+    #[must_use]
+    #[inline(always)]
+    pub fn verdict_by<A: FewNumbers>(self, rule: &A, policy: &Policy) -> Verdict {
+        self.verdict_at(self.left.level_by(rule, self.now), policy)
+    }
+
+    #[inline(always)]
+    fn verdict_at(self, level: Level, policy: &Policy) -> Verdict {
         let outcome = if self.wait.is_now() { Outcome::Allowed } else { Outcome::Denied };
-        let Level { remaining, recovers_at } = self.level(policy);
+        let Level { remaining, recovers_at } = level;
         let reset = recovers_at.saturating_sub(self.now);
         Verdict::new(outcome, policy.limit(), remaining, self.wait, reset)
             .in_shadow(policy.is_shadow())
