@@ -218,12 +218,15 @@ impl<C: Clock> MemoryStore<C> {
         };
         let Charge { policy, tenant, subject, cost } = *charge;
         let taken = match policy.rule() {
-            _ if !(tenant.is_empty() && others.is_empty()) => Err(None),
-            Rule::TokenBucket(rule) => match self.acquire(policy, rule, subject, cost, time) {
-                Ok(taken) => return answer(Ok(Decision::one(taken.verdict_by(rule, policy)))),
-                missed => missed,
-            },
-            _ => self.acquire_by_another(policy, subject, cost, time),
+            _ if !others.is_empty() => Err(None),
+            Rule::TokenBucket(rule) if tenant.is_empty() => {
+                let charge = Charge { policy, tenant: &[], subject, cost };
+                match self.acquire(&charge, rule, time) {
+                    Ok(taken) => return answer(Ok(Decision::one(taken.verdict_by(rule, policy)))),
+                    missed => missed,
+                }
+            }
+            _ => self.acquire_by_rule(policy, tenant, subject, cost, time),
         };
         match taken {
             Ok(taken) => answer(Ok(Decision::one(taken.verdict(policy)))),
@@ -234,59 +237,51 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// The same by the other algorithms.
+    /// One charge, by whatever algorithm.
     #[inline(never)]
-    fn acquire_by_another(
+    fn acquire_by_rule(
         &self,
         policy: &Policy,
+        tenant: &[u8],
         subject: &[u8],
         cost: u64,
         time: Timestamp,
     ) -> Result<Taken, Option<Found<'_>>> {
+        let charge = Charge { policy, tenant, subject, cost };
         match policy.rule() {
-            Rule::SlidingCounter(rule) => self.acquire(policy, rule, subject, cost, time),
-            Rule::FixedWindow(rule) => self.acquire(policy, rule, subject, cost, time),
-            Rule::IntervalBucket(rule) => self.acquire(policy, rule, subject, cost, time),
-            _ => self.acquire_log(policy, subject, cost, time).ok_or(None),
+            Rule::TokenBucket(rule) => self.acquire(&charge, rule, time),
+            Rule::SlidingCounter(rule) => self.acquire(&charge, rule, time),
+            Rule::FixedWindow(rule) => self.acquire(&charge, rule, time),
+            Rule::IntervalBucket(rule) => self.acquire(&charge, rule, time),
+            _ => self.acquire_log(&charge, time).ok_or(None),
         }
     }
 
-    /// One charge without a tenant, of an algorithm whose states are few numbers. Whatever is not as it
-    /// mostly is, is left to others, with what was found out.
+    /// One charge, by an algorithm whose states are few numbers. Whatever is not as it mostly is, is left
+    /// to others, with what was found out.
     #[inline(always)]
     fn acquire<A: FewNumbers>(
         &self,
-        policy: &Policy,
+        charge: &Charge<'_>,
         rule: &A,
-        subject: &[u8],
-        cost: u64,
         time: Timestamp,
     ) -> Result<Taken, Option<Found<'_>>> {
-        let charge = Charge { policy, tenant: &[], subject, cost };
-        let (mut shard, hash, key) = self.enter_at_once(&charge).ok_or(None)?;
-        let taken = shard.acquire(hash, key, &charge, rule, time.as_micros());
+        let (mut shard, hash, key) = self.enter_at_once(charge).ok_or(None)?;
+        let taken = shard.acquire(hash, key, charge, rule, time.as_micros());
         taken.map_err(|missed| Some(Found { shard, hash, missed }))
     }
 
     /// The same of a log that is there.
     #[inline]
-    fn acquire_log(
-        &self,
-        policy: &Policy,
-        subject: &[u8],
-        cost: u64,
-        time: Timestamp,
-    ) -> Option<Taken> {
-        let charge = Charge { policy, tenant: &[], subject, cost };
-        let (mut shard, hash, key) = self.enter_at_once(&charge)?;
-        shard.acquire_log(hash, key, &charge, time.as_micros(), &self.shared)
+    fn acquire_log(&self, charge: &Charge<'_>, time: Timestamp) -> Option<Taken> {
+        let (mut shard, hash, key) = self.enter_at_once(charge)?;
+        shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
     }
 
-    /// Locks the shard of a short subject without a tenant, unless that takes longer, or it is time to
-    /// sweep first.
+    /// Locks the shard of a short key, unless that takes longer, or it is time to sweep first.
     #[inline(always)]
     fn enter_at_once(&self, charge: &Charge<'_>) -> Option<(Guard<'_>, u64, ShortKey)> {
-        let key = ShortKey::new(&[], charge.state_subject())?;
+        let key = ShortKey::new(charge.tenant, charge.state_subject())?;
         let hash = self.shared.hash(charge.policy, key);
         let mut shard = self.shards.get(self.shard_of(hash))?.0.try_lock()?;
         shard.count_on().then_some((shard, hash, key))
