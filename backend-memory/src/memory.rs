@@ -1,3 +1,5 @@
+mod several;
+
 use std::fmt;
 use std::hint;
 use std::thread;
@@ -359,7 +361,10 @@ impl<C: Clock> MemoryStore<C> {
     /// Any call.
     #[inline(never)]
     fn decide_any(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
-        // A call that is not well formed must not lock or hash anything.
+        if let Some(decision) = self.acquire_several(call, time) {
+            return Ok(decision);
+        }
+        // A call that is not well formed must not lock or hash anything more.
         call.check()?;
         let now = time.as_micros();
         let mut places: SmallVec<[session::Place<'_>; 4]> = (call.charges.iter())

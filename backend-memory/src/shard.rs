@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
-use tidegate_core::engine::{FewNumbers, Numbers, Record, Taken};
+use tidegate_core::engine::{FewNumbers, Numbers, Record, Taken, Weighing};
 use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
 use crate::WhenFull;
@@ -184,6 +184,29 @@ impl Shard {
         let key = KeptKey::new(key, self.policies.place_of(charge.policy)?);
         let index = self.table.find(slot_hash(hash), |slot| slot.may_be_of(key))?;
         self.table.get_mut(index)?.whole_of(key)?.acquire_log(charge, now, shared)
+    }
+
+    /// Where a record of few numbers lies, and what would become of a charge to it.
+    pub(crate) fn weigh(
+        &self,
+        hash: u64,
+        key: ShortKey,
+        charge: &Charge<'_>,
+        now: u64,
+    ) -> Option<(usize, Weighing)> {
+        let key = KeptKey::new(key, self.policies.place_of(charge.policy)?);
+        let index = self.table.find(slot_hash(hash), |slot| slot.may_be_of(key))?;
+        match self.table.get(index)? {
+            Slot::Short { numbers, .. } => Some((index, numbers.weigh(charge, now)?)),
+            Slot::Other(_) => None,
+        }
+    }
+
+    /// Writes what a charge that was weighed leaves.
+    pub(crate) fn write(&mut self, index: usize, after: Numbers) {
+        if let Some(numbers) = self.table.get_mut(index).and_then(Slot::short_numbers) {
+            *numbers = after;
+        }
     }
 
     /// Decides on one charge to any record, there or not, and takes it if it is admitted. `None`, and

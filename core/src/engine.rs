@@ -10,7 +10,7 @@ mod undo;
 use std::borrow::Cow;
 use std::time::Duration;
 
-pub use numbers::{FewNumbers, Numbers, Taken};
+pub use numbers::{FewNumbers, Numbers, Taken, Weighing};
 use smallvec::SmallVec;
 
 use crate::algorithm::{

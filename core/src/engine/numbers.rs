@@ -99,14 +99,35 @@ impl Numbers {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<Taken> {
-        let seen = rule.seen(A::unpack(*self), now);
-        let wait = rule.wait(seen, charge.cost, now);
-        if wait.is_now() && charge.cost > 0 {
-            *self = A::pack(rule.take(seen, charge, now)?)?;
-            return Some(Taken { wait, left: *self, now });
+        let weighed = self.weigh_by(rule, charge, now)?;
+        *self = weighed.after.unwrap_or(*self);
+        Some(weighed.taken(true))
+    }
+
+    /// What would become of one charge at `now`, if it were not for others that are taken with it or not
+    /// at all. `None` where [`acquire`](Self::acquire) says so.
+    #[must_use]
+    pub fn weigh(self, charge: &Charge<'_>, now: u64) -> Option<Weighing> {
+        match charge.policy.rule() {
+            Rule::TokenBucket(rule) => self.weigh_by(rule, charge, now),
+            Rule::SlidingCounter(rule) => self.weigh_by(rule, charge, now),
+            Rule::FixedWindow(rule) => self.weigh_by(rule, charge, now),
+            Rule::IntervalBucket(rule) => self.weigh_by(rule, charge, now),
+            Rule::SlidingLog(_) => None,
         }
-        let left = A::pack(seen)?;
-        Taken::unless_it_shuts_out(charge, wait, left, now)
+    }
+
+    #[inline(always)]
+    fn weigh_by<A: FewNumbers>(self, rule: &A, charge: &Charge<'_>, now: u64) -> Option<Weighing> {
+        let state = rule.seen(A::unpack(self), now);
+        let wait = rule.wait(state, charge.cost, now);
+        let seen = A::pack(state)?;
+        if wait.is_now() && charge.cost > 0 {
+            let after = A::pack(rule.take(state, charge, now)?)?;
+            return Some(Weighing { wait, seen, after: Some(after), now });
+        }
+        let weighed = Weighing { wait, seen, after: None, now };
+        shuts_nobody_out(charge, wait).then_some(weighed)
     }
 
     #[inline(always)]
@@ -133,8 +154,48 @@ impl Record {
             rule.take(state, charge.cost, now);
         }
         let Level { remaining, recovers_at } = rule.level(Some(&**state), now);
-        Taken::unless_it_shuts_out(charge, wait, Numbers([remaining, recovers_at]), now)
+        let left = Numbers([remaining, recovers_at]);
+        shuts_nobody_out(charge, wait).then_some(Taken { wait, left, now })
     }
+}
+
+/// What would become of a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weighing {
+    wait: Wait,
+    /// What is there.
+    seen: Numbers,
+    /// What would be, if the charge is admitted and costs something.
+    after: Option<Numbers>,
+    now: u64,
+}
+
+impl Weighing {
+    /// Whether the charge is admitted.
+    #[must_use]
+    pub fn admits(&self) -> bool {
+        self.wait.is_now()
+    }
+
+    /// What to write if all charges are taken; `None` for nothing.
+    #[must_use]
+    pub fn after(&self) -> Option<Numbers> {
+        self.after
+    }
+
+    /// What became of the charge, if all that are admitted `are_taken`, or none.
+    #[must_use]
+    #[inline(always)]
+    pub fn taken(self, are_taken: bool) -> Taken {
+        let after = self.after.filter(|_| are_taken);
+        Taken { wait: self.wait, left: after.unwrap_or(self.seen), now: self.now }
+    }
+}
+
+/// Whether the policy does not shut the subject out now, as some do where they refuse.
+#[inline(always)]
+fn shuts_nobody_out(charge: &Charge<'_>, wait: Wait) -> bool {
+    wait.is_now() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0
 }
 
 /// What became of a charge to a subject that is not shut out: all that a verdict is made of, which is
@@ -148,18 +209,6 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// `None` if the policy now shuts the subject out.
-    #[inline(always)]
-    fn unless_it_shuts_out(
-        charge: &Charge<'_>,
-        wait: Wait,
-        left: Numbers,
-        now: u64,
-    ) -> Option<Self> {
-        let shuts_out = charge.policy.block_micros() > 0 && wait != Wait::NEVER && charge.cost > 0;
-        (wait.is_now() || !shuts_out).then_some(Self { wait, left, now })
-    }
-
     /// What `policy`, the charge's, says to it.
     #[must_use]
     #[inline(always)]

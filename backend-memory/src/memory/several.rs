@@ -1,0 +1,81 @@
+//! Several charges to records that are all there, and a few numbers each: most calls on several policies.
+
+use smallvec::SmallVec;
+use tidegate_core::engine::Weighing;
+use tidegate_core::{Call, Clock, Decision, Operation, Timestamp};
+
+use super::{Guard, MemoryStore};
+use crate::key::ShortKey;
+
+/// The most charges that are decided on here.
+const MOST: usize = 4;
+
+type Few<T> = SmallVec<[T; MOST]>;
+
+/// Where the record of a charge is.
+struct Place {
+    name_hash: u64,
+    hash: u64,
+    key: ShortKey,
+    /// The number of its shard.
+    shard: usize,
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Takes all charges if all policies that are in force admit theirs, else none. `None`, and nothing
+    /// has changed, where that takes more, or is not what is asked for.
+    pub(super) fn acquire_several(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
+        if call.operation != Operation::Acquire || !(2..=MOST).contains(&call.charges.len()) {
+            return None;
+        }
+        let mut places: Few<Place> = SmallVec::new();
+        for charge in call.charges.iter() {
+            // Of one name, they might charge one state.
+            let name_hash = charge.policy.name_hash();
+            if places.iter().any(|place| place.name_hash == name_hash) {
+                return None;
+            }
+            let key = ShortKey::new(charge.tenant, charge.state_subject())?;
+            let hash = self.shared.hash(charge.policy, key);
+            places.push(Place { name_hash, hash, key, shard: self.shard_of(hash) });
+        }
+        let mut shards = self.enter_several(&places)?;
+        let mut weighed: Few<(usize, usize, Weighing)> = SmallVec::new();
+        let mut are_admitted = true;
+        for (charge, place) in call.charges.iter().zip(&places) {
+            let at = shards.iter().position(|(number, _)| *number == place.shard)?;
+            let (_, shard) = shards.get(at)?;
+            let (index, weighing) =
+                shard.weigh(place.hash, place.key, &charge, time.as_micros())?;
+            are_admitted &= weighing.admits() || charge.policy.is_shadow();
+            weighed.push((at, index, weighing));
+        }
+        for (at, index, weighing) in &weighed {
+            if let (true, Some(after)) = (are_admitted, weighing.after()) {
+                shards.get_mut(*at)?.1.write(*index, after);
+            }
+        }
+        drop(shards);
+        Some(Decision::new(
+            call.charges.iter().zip(weighed).map(|(charge, (_, _, weighing))| {
+                weighing.taken(are_admitted).verdict(charge.policy)
+            }),
+        ))
+    }
+
+    /// Locks the shards, each once, unless one takes longer or it is time to sweep there first. They are
+    /// tried in any order, as nothing waits here.
+    fn enter_several(&self, places: &[Place]) -> Option<Few<(usize, Guard<'_>)>> {
+        let mut shards: Few<(usize, Guard<'_>)> = SmallVec::new();
+        for place in places {
+            if shards.iter().all(|(number, _)| *number != place.shard) {
+                let mut shard = self.shards.get(place.shard)?.0.try_lock()?;
+                if !shard.count_on() {
+                    return None;
+                }
+                shards.push((place.shard, shard));
+            }
+        }
+        Some(shards)
+    }
+}
