@@ -280,8 +280,10 @@ impl Shard {
                 let newer = renamed(policies, older, &whole.record);
                 match Numbers::of(&whole.record) {
                     Some(numbers) => {
-                        *slot = slot
-                            .see_key(|tenant, subject| Slot::new(tenant, subject, newer, numbers))
+                        let new = |tenant: &[u8], subject: &[u8]| {
+                            Slot::new(tenant, subject, newer, numbers)
+                        };
+                        *slot = slot.see_key(new);
                     }
                     None => whole.key.rename(newer),
                 }

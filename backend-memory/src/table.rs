@@ -202,7 +202,7 @@ impl<T: Default> Table<T> {
             self.refine(keeper);
         }
         let may_go = |item: &T| (which == Which::All || keeper.spills(item)) && may_go(item);
-        match self.soonest_at_once(which, &may_go, keeper) {
+        let item = match self.soonest_at_once(which, &may_go, keeper) {
             Some(index) => self.remove(index),
             None => {
                 let index = self.soonest_by_and_by(which, &may_go, keeper)?;
@@ -210,6 +210,16 @@ impl<T: Default> Table<T> {
                 self.refresh(index / BLOCK, keeper);
                 item
             }
+        };
+        self.ask_for_the_next(which);
+        item
+    }
+
+    /// Who had to give something up will have to again: where that is looked for then comes to the cache
+    /// meanwhile.
+    fn ask_for_the_next(&self, which: Which) {
+        if let Some((_, block)) = self.bounds.lowest(which, self.turn as usize) {
+            self.block(block).for_each(|index| prefetch_index(&*self.slots, index));
         }
     }
 

@@ -105,5 +105,5 @@ fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
     std::fs::remove_file(&plot).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("prefers-color-scheme: dark"));
     // A title, and the bars of each keyed contender at each workload of texts.
-    assert_eq!(picture.matches("<rect").count(), 6 * 15 + 2, "{picture}");
+    assert_eq!(picture.matches("<rect").count(), 6 * 16 + 2, "{picture}");
 }

@@ -57,6 +57,7 @@ pub(crate) const THROUGH_OBJECT: &str = "tidegate, token bucket, `Limiter<Arc<dy
 pub(crate) const COUNTER: &str = "tidegate, sliding counter";
 pub(crate) const LOG: &str = "tidegate, sliding log of 100";
 pub(crate) const GOVERNOR: &str = "governor";
+const TWO: &str = "tidegate, token bucket and fixed window in one call";
 /// No limiter to use.
 const BARE: &str = "(a bare table of numbers)";
 const GOVERNOR_FOLDHASH: &str = "governor, foldhash";
@@ -68,10 +69,10 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
         keyed(GOVERNOR_FOLDHASH, governor_foldhash),
         keyed(TIDEGATE, |setup| tidegate(&bucket(setup), setup)),
         keyed("tidegate, token bucket, coarse clock", coarse),
-        keyed(THROUGH_LIMITER, |setup| limiter(store(setup), setup)),
+        keyed(THROUGH_LIMITER, |setup| limiter(store(setup), [bucket(setup).parse()?])),
         keyed(THROUGH_OBJECT, |setup| {
             let store: Arc<dyn Store> = Arc::new(store(setup));
-            limiter(store, setup)
+            limiter(store, [bucket(setup).parse()?])
         }),
         keyed("tidegate, token bucket by intervals", |setup| {
             tidegate(&format!("{} by-interval", bucket(setup)), setup)
@@ -84,6 +85,10 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
             let ample = setup.burst == AMPLE;
             let policy = if ample { "sliding-log 100/20us" } else { "sliding-log 1/1m" };
             tidegate(policy, setup)
+        }),
+        keyed(TWO, |setup| {
+            let window = format!("day: fixed-window {}/1d", setup.burst).parse()?;
+            limiter(store(setup), [bucket(setup).parse()?, window])
         }),
         keyed(BARE, |setup| {
             let bare = Bare::new(setup);
@@ -148,8 +153,11 @@ fn coarse(setup: Setup) -> Built<String> {
     Ok(Box::new(Each(move |subject: &String| pass(&store, &policy, subject.as_bytes()))))
 }
 
-fn limiter<S: Store + 'static>(store: S, setup: Setup) -> Built<String> {
-    let limiter = Limiter::new(store, [bucket(setup).parse()?])?;
+fn limiter<S: Store + 'static>(
+    store: S,
+    policies: impl IntoIterator<Item = Policy>,
+) -> Built<String> {
+    let limiter = Limiter::new(store, policies)?;
     Ok(Box::new(Each(move |subject: &String| {
         let answer = limiter.acquire(subject).into_ready();
         matches!(answer, Ok(Ok(decision)) if decision.is_allowed())
