@@ -54,6 +54,8 @@ struct Place(SpinMutex<Shard>);
 
 pub(crate) type Guard<'a> = SpinMutexGuard<'a, Shard>;
 
+/// A decision that was made out of the way. Were it handed back alone, it would be written to where the
+/// caller makes its own, and so that would have to be made too, whether or not anybody looks at it.
 struct Apart {
     decision: Result<Decision, Error>,
     _time: Timestamp,
@@ -364,7 +366,7 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(decision) = self.acquire_several(call, time) {
             return Ok(decision);
         }
-        // A call that is not well formed must not lock or hash anything more.
+        // A call that is not well formed must not lock or hash anything. (The above tries none.)
         call.check()?;
         let now = time.as_micros();
         let mut places: SmallVec<[session::Place<'_>; 4]> = (call.charges.iter())

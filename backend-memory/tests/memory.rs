@@ -55,6 +55,28 @@ fn states_go_away_by_themselves_while_other_calls_come() {
     assert_eq!(store.len(), 100);
 }
 
+/// In one shard there are more pairs of subjects than there are tags to tell them apart by.
+#[test]
+fn no_two_subjects_share_a_state_whatever_kinds_of_state_lie_side_by_side() {
+    let policies = [
+        "token-bucket 2/1h burst 2",
+        "log: sliding-log 2/1h",
+        "other: sliding-counter 2/1h",
+        "strict: fixed-window 2/1h block 1h",
+    ]
+    .map(policy);
+    let (store, _clock) = store_and_clock(|b| b.max_keys(4_000));
+    for left in [Some(1), Some(0), None, None] {
+        for subject in 0..4_000_u32 {
+            let policy = &policies[subject as usize % policies.len()];
+            let decision = acquire(&store, policy, &subject.to_le_bytes()).unwrap();
+            assert_eq!(decision.is_allowed(), left.is_some(), "{subject} under {policy}");
+            assert_eq!(decision.verdicts()[0].remaining(), left.unwrap_or(0), "{subject}");
+        }
+    }
+    assert_eq!(store.len(), 4_000);
+}
+
 #[test]
 fn b46_ten_million_random_subjects_stay_within_the_bound() {
     let (store, clock) = store_and_clock(|b| b.max_keys(10_000).max_spill_bytes(100_000));

@@ -141,8 +141,7 @@ impl Cycles {
             let changes = self.changes.load(Ordering::Acquire);
             let line = self.line(changes);
             let micros = line.at(self.counter.raw());
-            let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let cycles = self.counter.raw();
+            let (cycles, nanos) = self.both();
             let ends = line.ends.load(Ordering::Relaxed);
             if !self.is_in_force(changes) {
                 continue;
@@ -165,6 +164,22 @@ impl Cycles {
             }
             return self.micros_at(begin);
         }
+    }
+
+    /// The counter, and the system's clock right after, as nanoseconds since the start: within a
+    /// microsecond, unless the thread is interrupted again and again. In this order a line never begins
+    /// behind what the system has told somebody.
+    fn both(&self) -> (u64, u64) {
+        let (mut cycles, mut nanos) = (0, 0);
+        for _ in 0..4 {
+            cycles = self.counter.raw();
+            nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let took = u128::from(self.counter.raw().wrapping_sub(cycles));
+            if (took * u128::from(self.slope)) >> 32 < 1_000 {
+                break;
+            }
+        }
+        (cycles, nanos)
     }
 
     /// The line that is in force after so many changes.
@@ -236,5 +251,19 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(35));
             }
         }
+    }
+
+    #[test]
+    fn no_thread_sees_it_step_back_while_others_draw_lines() {
+        let cycles = Cycles::new(Instant::now(), 1 << 50);
+        let read = || {
+            let mut last = 0;
+            while cycles.started.elapsed() < Duration::from_millis(300) {
+                let micros = cycles.micros();
+                assert!(micros >= last, "{micros} after {last}");
+                last = micros;
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(read))));
     }
 }

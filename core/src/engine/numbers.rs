@@ -256,9 +256,6 @@ pub trait FewNumbers: Sealed {}
 pub trait Sealed {
     type State: Copy;
 
-    /// The rule, if it is of this algorithm.
-    fn of(rule: &Rule) -> Option<&Self>;
-
     /// `None` where it does not fit.
     fn pack(state: Self::State) -> Option<Numbers>;
     fn unpack(numbers: Numbers) -> Self::State;
@@ -284,14 +281,6 @@ macro_rules! few_numbers {
 
         impl Sealed for $rule {
             type State = $module::State;
-
-            #[inline(always)]
-            fn of(rule: &Rule) -> Option<&Self> {
-                match rule {
-                    Rule::$rule(rule) => Some(rule),
-                    _ => None,
-                }
-            }
 
             #[inline(always)]
             fn pack($whole: Self::State) -> Option<Numbers> {
