@@ -39,8 +39,9 @@ pub struct Limiter<S> {
 struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
-    /// Of the policies, where it is at hand.
+    /// The same, as a call has them.
     first: Policy,
+    others: Box<[Policy]>,
     #[cfg(feature = "tokio")]
     waiters: Waiters,
 }
@@ -65,9 +66,10 @@ impl<S: Store> Limiter<S> {
     /// [`ErrorKind::Unsupported`] if the store cannot keep states of one of them.
     pub fn new(store: S, policies: impl IntoIterator<Item = Policy>) -> Result<Self, Error> {
         let policies: Box<[Policy]> = policies.into_iter().collect();
-        let Some(first) = policies.first().cloned() else {
+        let Some((first, others)) = policies.split_first() else {
             return Err(Error::new(ErrorKind::InvalidCall, "a limiter needs at least one policy"));
         };
+        let (first, others) = (first.clone(), others.into());
         for (place, policy) in policies.iter().enumerate() {
             store.supports(policy)?;
             let before = policies.iter().take(place);
@@ -86,6 +88,7 @@ impl<S: Store> Limiter<S> {
             store,
             policies,
             first,
+            others,
             #[cfg(feature = "tokio")]
             waiters: Waiters::default(),
         };
@@ -187,9 +190,8 @@ impl<'a, S: Store> Request<'a, S> {
     #[inline(always)]
     pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let Self { limiter, tenant, subject, cost } = self;
-        let Shared { store, policies, first: policy, .. } = &*limiter.shared;
-        let (first, others) = (Charge { policy, tenant, subject, cost }, policies.get(1..));
-        let charges = Charges::Alike { first, others: others.unwrap_or_default() };
-        store.decide(Call { operation, charges })
+        let Shared { store, first: policy, others, .. } = &*limiter.shared;
+        let first = Charge { policy, tenant, subject, cost };
+        store.decide(Call { operation, charges: Charges::Alike { first, others } })
     }
 }

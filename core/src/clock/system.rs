@@ -253,6 +253,23 @@ mod tests {
         }
     }
 
+    /// Each line is then 100 µs ahead of the system's clock where it ends, and the next one has to begin
+    /// there.
+    #[test]
+    fn a_counter_that_is_taken_for_too_slow_makes_nothing_step_back() {
+        let mut cycles = Cycles::new(Instant::now(), 1 << 50);
+        cycles.slope += cycles.slope / 100;
+        let (mut last, mut most) = (0, 0);
+        while cycles.started.elapsed() < Duration::from_millis(200) {
+            let micros = cycles.micros();
+            assert!(micros >= last, "{micros} after {last}");
+            last = micros;
+            let system = (1 << 50) + micros_of(cycles.started.elapsed());
+            most = most.max(micros.saturating_sub(system));
+        }
+        assert!((20..1_000).contains(&most), "{most} us ahead at most");
+    }
+
     #[test]
     fn no_thread_sees_it_step_back_while_others_draw_lines() {
         let cycles = Cycles::new(Instant::now(), 1 << 50);
