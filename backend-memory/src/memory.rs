@@ -214,23 +214,28 @@ impl<C: Clock> MemoryStore<C> {
         clock: &impl Clock,
         answer: impl Fn(Result<Decision, Error>) -> T,
     ) -> T {
-        let time = clock.now();
         let (charge, others) = match (call.operation, &call.charges) {
             (Operation::Acquire, Charges::Each([charge])) => (charge, &[][..]),
             (Operation::Acquire, Charges::Alike { first, others }) => (first, *others),
-            _ => return answer(self.decide_any(call, time)),
+            _ => return answer(self.decide_any(call, clock.now())),
         };
         let Charge { policy, tenant, subject, cost } = *charge;
-        let taken = match policy.rule() {
-            _ if !others.is_empty() => Err(None),
-            Rule::TokenBucket(rule) if tenant.is_empty() => {
+        let (taken, time) = match policy.rule() {
+            Rule::TokenBucket(rule) if tenant.is_empty() && others.is_empty() => {
                 let charge = Charge { policy, tenant: &[], subject, cost };
-                match self.acquire(&charge, rule, time) {
+                let place = self.place(&charge);
+                // Here, between hash and lock, what it takes is least felt.
+                let time = clock.now();
+                match self.acquire(&charge, rule, place, time) {
                     Ok(taken) => return answer(Ok(Decision::one(taken.verdict_by(rule, policy)))),
-                    missed => missed,
+                    missed => (missed, time),
                 }
             }
-            _ => self.acquire_by_rule(policy, tenant, subject, cost, time),
+            _ if others.is_empty() => {
+                let time = clock.now();
+                (self.acquire_by_rule(policy, tenant, subject, cost, time), time)
+            }
+            _ => (Err(None), clock.now()),
         };
         match taken {
             Ok(taken) => answer(Ok(Decision::one(taken.verdict(policy)))),
@@ -252,12 +257,13 @@ impl<C: Clock> MemoryStore<C> {
         time: Timestamp,
     ) -> Result<Taken, Option<Found<'_>>> {
         let charge = Charge { policy, tenant, subject, cost };
+        let place = self.place(&charge);
         match policy.rule() {
-            Rule::TokenBucket(rule) => self.acquire(&charge, rule, time),
-            Rule::SlidingCounter(rule) => self.acquire(&charge, rule, time),
-            Rule::FixedWindow(rule) => self.acquire(&charge, rule, time),
-            Rule::IntervalBucket(rule) => self.acquire(&charge, rule, time),
-            _ => self.acquire_log(&charge, time).ok_or(None),
+            Rule::TokenBucket(rule) => self.acquire(&charge, rule, place, time),
+            Rule::SlidingCounter(rule) => self.acquire(&charge, rule, place, time),
+            Rule::FixedWindow(rule) => self.acquire(&charge, rule, place, time),
+            Rule::IntervalBucket(rule) => self.acquire(&charge, rule, place, time),
+            _ => self.acquire_log(&charge, place, time).ok_or(None),
         }
     }
 
@@ -268,27 +274,40 @@ impl<C: Clock> MemoryStore<C> {
         &self,
         charge: &Charge<'_>,
         rule: &A,
+        place: Option<(u64, ShortKey)>,
         time: Timestamp,
     ) -> Result<Taken, Option<Found<'_>>> {
-        let (mut shard, hash, key) = self.enter_at_once(charge).ok_or(None)?;
+        let (hash, key) = place.ok_or(None)?;
+        let mut shard = self.enter_at_once(hash).ok_or(None)?;
         let taken = shard.acquire(hash, key, charge, rule, time.as_micros());
         taken.map_err(|missed| Some(Found { shard, hash, missed }))
     }
 
     /// The same of a log that is there.
     #[inline]
-    fn acquire_log(&self, charge: &Charge<'_>, time: Timestamp) -> Option<Taken> {
-        let (mut shard, hash, key) = self.enter_at_once(charge)?;
+    fn acquire_log(
+        &self,
+        charge: &Charge<'_>,
+        place: Option<(u64, ShortKey)>,
+        time: Timestamp,
+    ) -> Option<Taken> {
+        let (hash, key) = place?;
+        let mut shard = self.enter_at_once(hash)?;
         shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
     }
 
-    /// Locks the shard of a short key, unless that takes longer, or it is time to sweep first.
+    /// The key of a charge and its hash, if the key is a short one.
     #[inline(always)]
-    fn enter_at_once(&self, charge: &Charge<'_>) -> Option<(Guard<'_>, u64, ShortKey)> {
+    fn place(&self, charge: &Charge<'_>) -> Option<(u64, ShortKey)> {
         let key = ShortKey::new(charge.tenant, charge.state_subject())?;
-        let hash = self.shared.hash(charge.policy, key);
+        Some((self.shared.hash(charge.policy, key), key))
+    }
+
+    /// Locks the shard of a hash, unless that takes longer, or it is time to sweep first.
+    #[inline(always)]
+    fn enter_at_once(&self, hash: u64) -> Option<Guard<'_>> {
         let mut shard = self.shards.get(self.shard_of(hash))?.0.try_lock()?;
-        shard.count_on().then_some((shard, hash, key))
+        shard.count_on().then_some(shard)
     }
 
     /// One charge, of any key and any algorithm. `None`, and nothing has changed, where that takes more.

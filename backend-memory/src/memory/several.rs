@@ -35,8 +35,7 @@ impl<C: Clock> MemoryStore<C> {
             if places.iter().any(|place| place.name_hash == name_hash) {
                 return None;
             }
-            let key = ShortKey::new(charge.tenant, charge.state_subject())?;
-            let hash = self.shared.hash(charge.policy, key);
+            let (hash, key) = self.place(&charge)?;
             places.push(Place { name_hash, hash, key, shard: self.shard_of(hash) });
         }
         let mut shards = self.enter_several(&places)?;
@@ -69,11 +68,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut shards: Few<(usize, Guard<'_>)> = SmallVec::new();
         for place in places {
             if shards.iter().all(|(number, _)| *number != place.shard) {
-                let mut shard = self.shards.get(place.shard)?.0.try_lock()?;
-                if !shard.count_on() {
-                    return None;
-                }
-                shards.push((place.shard, shard));
+                shards.push((place.shard, self.enter_at_once(place.hash)?));
             }
         }
         Some(shards)
