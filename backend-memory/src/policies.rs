@@ -146,4 +146,14 @@ mod tests {
         assert_eq!(policies.get(id), None);
         assert_eq!(policies.intern(&other.clone().shadow()), id);
     }
+
+    #[test]
+    fn policies_take_no_more_than_is_said_however_few_there_are() {
+        let mut policies = Policies::default();
+        for records in 1..20 {
+            policies.intern(&format!("gcra {records}/1m").parse().unwrap());
+            let (taken, most) = (policies.heap_bytes(), Policies::most_heap_bytes(records));
+            assert!(taken <= most, "{taken} of {most} bytes with {records}");
+        }
+    }
 }
