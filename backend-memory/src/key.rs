@@ -186,7 +186,7 @@ pub(crate) struct LongKey(Box<[u8]>);
 
 impl LongKey {
     /// Bytes of the id and of the length.
-    pub(crate) const HEADER: usize = 2 + 4;
+    const HEADER: usize = 2 + 4;
 
     pub(crate) fn new(policy: Id, tenant: &[u8], subject: &[u8]) -> Self {
         // A call is checked to have tenants of at most 1 MiB before it gets here.

@@ -385,7 +385,7 @@ impl<C: Clock> MemoryStore<C> {
         if let Some(decision) = self.acquire_several(call, time) {
             return Ok(decision);
         }
-        // A call that is not well formed must not lock or hash anything. (The above tries none.)
+        // A call that is not well formed must not lock or hash anything. (The above has left all such alone.)
         call.check()?;
         let now = time.as_micros();
         let mut places: SmallVec<[session::Place<'_>; 4]> = (call.charges.iter())

@@ -181,9 +181,16 @@ impl Shard {
         now: u64,
         shared: &Shared,
     ) -> Option<Taken> {
-        let key = KeptKey::new(key, self.policies.place_of(charge.policy)?);
-        let index = self.table.find(slot_hash(hash), |slot| slot.may_be_of(key))?;
+        let (index, key) = self.find_short(hash, key, charge.policy)?;
         self.table.get_mut(index)?.whole_of(key)?.acquire_log(charge, now, shared)
+    }
+
+    /// Where a short key may be, by the very object that is its policy.
+    #[inline(always)]
+    fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, KeptKey)> {
+        let key = KeptKey::new(key, self.policies.place_of(policy)?);
+        let index = self.table.find(slot_hash(hash), |slot| slot.may_be_of(key))?;
+        Some((index, key))
     }
 
     /// Where a record of few numbers lies, and what would become of a charge to it.
@@ -194,8 +201,7 @@ impl Shard {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<(usize, Weighing)> {
-        let key = KeptKey::new(key, self.policies.place_of(charge.policy)?);
-        let index = self.table.find(slot_hash(hash), |slot| slot.may_be_of(key))?;
+        let (index, _) = self.find_short(hash, key, charge.policy)?;
         match self.table.get(index)? {
             Slot::Short { numbers, .. } => Some((index, numbers.weigh(charge, now)?)),
             Slot::Other(_) => None,

@@ -248,6 +248,7 @@ impl Flags {
     /// Whether the request must not pass: a shadow lets everything pass.
     #[inline]
     const fn refuses(self) -> bool {
+        // The flag of a shadow is above the others, so one comparison tells.
         let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
         these != 0 && these < Self::SHADOW
     }
