@@ -3,13 +3,16 @@
 use std::time::Duration;
 use std::{fmt, slice};
 
+use smallvec::SmallVec;
+
 use crate::ErrorKind;
 use crate::time::Wait;
 
 /// What became of a call: all of its charges were taken, or none.
 ///
-/// Up to two verdicts lie within the decision itself, so that it takes no allocation; for more there is
-/// one. (A decision is moved about by each layer that it passes, and most are on one charge.)
+/// Up to two verdicts lie within the decision itself, so that it takes no allocation; up to four take
+/// one, and more take two. (A decision is moved about by each layer that it passes, and most are on one
+/// charge.)
 #[must_use = "a decision that nobody looks at limits nothing"]
 #[derive(Clone)]
 pub struct Decision(Repr);
@@ -18,14 +21,13 @@ pub struct Decision(Repr);
 enum Repr {
     One(Verdict),
     Two([Verdict; 2]),
-    Many(Vec<Verdict>),
     /// With what few decisions have, out of the way of all others.
-    Rare(Box<Rare>),
+    More(Box<More>),
 }
 
 #[derive(Clone, Default)]
-struct Rare {
-    verdicts: Vec<Verdict>,
+struct More {
+    verdicts: SmallVec<[Verdict; 4]>,
     booked: Duration,
     degraded: Option<Degraded>,
 }
@@ -39,10 +41,8 @@ impl Decision {
             [Some(verdict), None, _] => Repr::One(verdict),
             [Some(one), Some(other), None] => Repr::Two([one, other]),
             _ => {
-                let mut all = Vec::with_capacity(first.len() + verdicts.size_hint().0);
-                all.extend(first.into_iter().flatten());
-                all.extend(verdicts);
-                Repr::Many(all)
+                let verdicts = first.into_iter().flatten().chain(verdicts).collect();
+                Repr::More(Box::new(More { verdicts, ..More::default() }))
             }
         })
     }
@@ -58,31 +58,30 @@ impl Decision {
         if wait == self.wait() {
             return self;
         }
-        let mut rare = self.into_rare();
-        rare.booked = wait;
-        Self(Repr::Rare(rare))
+        let mut more = self.into_more();
+        more.booked = wait;
+        Self(Repr::More(more))
     }
 
     /// The same decision, made otherwise than by asking the store.
     pub fn degraded_by(self, degraded: Degraded) -> Self {
-        let mut rare = self.into_rare();
-        rare.degraded = Some(degraded);
-        Self(Repr::Rare(rare))
+        let mut more = self.into_more();
+        more.degraded = Some(degraded);
+        Self(Repr::More(more))
     }
 
-    fn into_rare(self) -> Box<Rare> {
+    fn into_more(self) -> Box<More> {
         let verdicts = match self.0 {
-            Repr::Rare(rare) => return rare,
-            Repr::One(verdict) => vec![verdict],
-            Repr::Two(verdicts) => verdicts.into(),
-            Repr::Many(verdicts) => verdicts,
+            Repr::More(more) => return more,
+            Repr::One(verdict) => SmallVec::from_slice(&[verdict]),
+            Repr::Two(verdicts) => SmallVec::from_slice(&verdicts),
         };
-        Box::new(Rare { verdicts, ..Rare::default() })
+        Box::new(More { verdicts, ..More::default() })
     }
 
-    fn rare(&self) -> Option<&Rare> {
+    fn more(&self) -> Option<&More> {
         match &self.0 {
-            Repr::Rare(rare) => Some(rare),
+            Repr::More(more) => Some(more),
             _ => None,
         }
     }
@@ -92,8 +91,7 @@ impl Decision {
         let verdicts: &mut [Verdict] = match &mut self.0 {
             Repr::One(verdict) => slice::from_mut(verdict),
             Repr::Two(verdicts) => verdicts,
-            Repr::Many(verdicts) => verdicts,
-            Repr::Rare(rare) => &mut rare.verdicts,
+            Repr::More(more) => &mut more.verdicts,
         };
         for (verdict, limit) in verdicts.iter_mut().zip(limits) {
             verdict.limit = limit;
@@ -105,14 +103,13 @@ impl Decision {
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        let passes = |verdict: &Verdict| !verdict.flags.refuses();
         // Without a loop through what lies within the decision: so a compiler that sees one being made
-        // leaves out all but this.
+        // leaves out all but this. And a loop through others is elsewhere, so that this is small enough
+        // to be a part of whoever asks, in whatever way.
         match &self.0 {
-            Repr::One(verdict) => passes(verdict),
-            Repr::Two([one, other]) => passes(one) && passes(other),
-            Repr::Many(verdicts) => verdicts.iter().all(passes),
-            Repr::Rare(rare) => rare.verdicts.iter().all(passes),
+            Repr::One(verdict) => verdict.passes(),
+            Repr::Two([one, other]) => one.passes() && other.passes(),
+            Repr::More(more) => all_pass(more),
         }
     }
 
@@ -130,8 +127,7 @@ impl Decision {
         match &self.0 {
             Repr::One(verdict) => slice::from_ref(verdict),
             Repr::Two(verdicts) => verdicts,
-            Repr::Many(verdicts) => verdicts,
-            Repr::Rare(rare) => &rare.verdicts,
+            Repr::More(more) => &more.verdicts,
         }
     }
 
@@ -155,7 +151,7 @@ impl Decision {
     /// Which charges refuse: their places in the order asked.
     pub fn refused_by(&self) -> impl Iterator<Item = usize> + '_ {
         let verdicts = self.verdicts().iter().enumerate();
-        verdicts.filter(|(_, verdict)| verdict.flags.refuses()).map(|(place, _)| place)
+        verdicts.filter(|(_, verdict)| !verdict.passes()).map(|(place, _)| place)
     }
 
     /// How long to wait for the place that was booked, by [`reserve`](crate::limiter::Request::reserve);
@@ -163,14 +159,19 @@ impl Decision {
     /// `until_ready`. Zero for everything else.
     #[must_use]
     pub fn wait(&self) -> Duration {
-        self.rare().map_or(Duration::ZERO, |rare| rare.booked)
+        self.more().map_or(Duration::ZERO, |more| more.booked)
     }
 
     /// How and why the decision was made otherwise than by asking the store; `None` normally.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
-        self.rare()?.degraded.as_ref()
+        self.more()?.degraded.as_ref()
     }
+}
+
+#[inline(never)]
+fn all_pass(more: &More) -> bool {
+    more.verdicts.iter().all(Verdict::passes)
 }
 
 impl PartialEq for Decision {
@@ -186,8 +187,8 @@ impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all = f.debug_struct("Decision");
         all.field("verdicts", &self.verdicts());
-        if let Some(rare) = self.rare() {
-            all.field("booked", &rare.booked).field("degraded", &rare.degraded);
+        if let Some(more) = self.more() {
+            all.field("booked", &more.booked).field("degraded", &more.degraded);
         }
         all.finish()
     }
@@ -289,6 +290,12 @@ impl Verdict {
         let remaining_or_block = if micros > 0 { micros } else { self.remaining() };
         let flags = self.flags.with(Flags::SHUT_OUT, micros > 0);
         Self { remaining_or_block, flags, ..self }
+    }
+
+    /// Whether the policy lets the request pass, as it admits it or is a shadow.
+    #[inline]
+    fn passes(&self) -> bool {
+        !self.flags.refuses()
     }
 
     /// What the policy would do: [`Outcome::Allowed`] or a refusal.

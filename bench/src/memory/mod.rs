@@ -100,7 +100,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
 }
 
 /// In each round one after another, so that what slows a round slows all.
-fn measure_all<K: Sync>(
+fn measure_all<K: Clone + Sync>(
     samples: &mut Samples,
     field: &[Contender<K>],
     workload: &Workload<K>,
