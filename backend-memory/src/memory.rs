@@ -203,10 +203,11 @@ impl<C: Clock> MemoryStore<C> {
     /// Most calls acquire one charge, and take the shortest way: nothing but lengths could be wrong
     /// with them.
     ///
-    /// This becomes a part of the caller, down to what decides on a token bucket, which most policies
-    /// are. Then neither the call nor the decision is ever made, but for what the caller looks at. Hence
-    /// what is called from here takes a charge in parts, and is called in the last place: so nothing has
-    /// to be kept meanwhile.
+    /// This becomes a part of the caller, down to what decides by the algorithms that most policies
+    /// have. Then neither the call nor the decision is ever made, but for what the caller looks at. (It
+    /// takes 1.5 kB a call for each of them, so those that are asked for less often are a call away.)
+    /// Hence what is called from here takes a charge in parts, and is called in the last place: so
+    /// nothing has to be kept meanwhile.
     #[inline(always)]
     fn decide_by<T>(
         &self,
@@ -220,30 +221,49 @@ impl<C: Clock> MemoryStore<C> {
             _ => return answer(self.decide_any(call, clock.now())),
         };
         let Charge { policy, tenant, subject, cost } = *charge;
-        let (taken, time) = match policy.rule() {
-            Rule::TokenBucket(rule) if tenant.is_empty() && others.is_empty() => {
-                let charge = Charge { policy, tenant: &[], subject, cost };
-                let place = self.place(&charge);
-                // Here, between hash and lock, what it takes is least felt.
-                let time = clock.now();
-                match self.acquire(&charge, rule, place, time) {
-                    Ok(taken) => return answer(Ok(Decision::one(taken.verdict_by(rule, policy)))),
-                    missed => (missed, time),
-                }
+        let is_plain = tenant.is_empty() && others.is_empty();
+        let (decided, time) = match policy.rule() {
+            Rule::TokenBucket(rule) if is_plain => {
+                self.decide_here(policy, rule, subject, cost, clock)
+            }
+            Rule::SlidingCounter(rule) if is_plain => {
+                self.decide_here(policy, rule, subject, cost, clock)
+            }
+            Rule::FixedWindow(rule) if is_plain => {
+                self.decide_here(policy, rule, subject, cost, clock)
             }
             _ if others.is_empty() => {
                 let time = clock.now();
-                (self.acquire_by_rule(policy, tenant, subject, cost, time), time)
+                let taken = self.acquire_by_rule(policy, tenant, subject, cost, time);
+                (taken.map(|taken| Decision::one(taken.verdict(policy))), time)
             }
             _ => (Err(None), clock.now()),
         };
-        match taken {
-            Ok(taken) => answer(Ok(Decision::one(taken.verdict(policy)))),
+        match decided {
+            Ok(decision) => answer(Ok(decision)),
             Err(found) => {
                 let policies = (policy, others);
                 answer(self.decide_alike(policies, tenant, subject, cost, time, found).decision)
             }
         }
+    }
+
+    /// One charge without a tenant, by a rule that is known where this is called.
+    #[inline(always)]
+    fn decide_here<A: FewNumbers>(
+        &self,
+        policy: &Policy,
+        rule: &A,
+        subject: &[u8],
+        cost: u64,
+        clock: &impl Clock,
+    ) -> (Result<Decision, Option<Found<'_>>>, Timestamp) {
+        let charge = Charge { policy, tenant: &[], subject, cost };
+        let place = self.place(&charge);
+        // Here, between hash and lock, what it takes is least felt.
+        let time = clock.now();
+        let taken = self.acquire(&charge, rule, place, time);
+        (taken.map(|taken| Decision::one(taken.verdict_by(rule, policy))), time)
     }
 
     /// One charge, by whatever algorithm.

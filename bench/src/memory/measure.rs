@@ -46,11 +46,7 @@ pub(crate) fn time<K: Clone + Sync>(
 
 /// How long it took, by `now`, and how many calls there were. That subjects come from wherever this
 /// program keeps them is not measured: in no other would they lie a hundred thousand calls ahead.
-fn run<K: Clone>(
-    limits: &dyn Limits<K>,
-    calls: &[K],
-    now: fn() -> Duration,
-) -> (Duration, usize) {
+fn run<K: Clone>(limits: &dyn Limits<K>, calls: &[K], now: fn() -> Duration) -> (Duration, usize) {
     let (mut at_hand, mut took, mut done) = (Vec::new(), Duration::ZERO, 0);
     for calls in calls.chunks(STRETCH) {
         calls.clone_into(&mut at_hand);
@@ -65,7 +61,11 @@ fn run<K: Clone>(
     (took, done)
 }
 
-fn run_all<K: Clone + Sync>(limits: &dyn Limits<K>, calls: &[K], threads: usize) -> Vec<(Duration, usize)> {
+fn run_all<K: Clone + Sync>(
+    limits: &dyn Limits<K>,
+    calls: &[K],
+    threads: usize,
+) -> Vec<(Duration, usize)> {
     let shares: Vec<_> = calls.chunks(calls.len().div_ceil(threads).max(1)).collect();
     let start = Barrier::new(shares.len());
     std::thread::scope(|scope| {
