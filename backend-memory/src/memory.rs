@@ -222,48 +222,54 @@ impl<C: Clock> MemoryStore<C> {
         };
         let Charge { policy, tenant, subject, cost } = *charge;
         let is_plain = tenant.is_empty() && others.is_empty();
-        let (decided, time) = match policy.rule() {
+        match policy.rule() {
             Rule::TokenBucket(rule) if is_plain => {
-                self.decide_here(policy, rule, subject, cost, clock)
+                self.decide_here(policy, rule, subject, cost, clock, answer)
             }
             Rule::SlidingCounter(rule) if is_plain => {
-                self.decide_here(policy, rule, subject, cost, clock)
+                self.decide_here(policy, rule, subject, cost, clock, answer)
             }
             Rule::FixedWindow(rule) if is_plain => {
-                self.decide_here(policy, rule, subject, cost, clock)
+                self.decide_here(policy, rule, subject, cost, clock, answer)
             }
-            _ if others.is_empty() => {
-                let time = clock.now();
-                let taken = self.acquire_by_rule(policy, tenant, subject, cost, time);
-                (taken.map(|taken| Decision::one(taken.verdict(policy))), time)
-            }
-            _ => (Err(None), clock.now()),
-        };
-        match decided {
-            Ok(decision) => answer(Ok(decision)),
-            Err(found) => {
-                let policies = (policy, others);
-                answer(self.decide_alike(policies, tenant, subject, cost, time, found).decision)
+            _ => {
+                let (policies, time) = ((policy, others), clock.now());
+                let taken = if others.is_empty() {
+                    self.acquire_by_rule(policy, tenant, subject, cost, time)
+                } else {
+                    Err(None)
+                };
+                match taken {
+                    Ok(taken) => answer(Ok(Decision::one(taken.verdict(policy)))),
+                    Err(found) => answer(
+                        self.decide_alike(policies, tenant, subject, cost, time, found).decision,
+                    ),
+                }
             }
         }
     }
 
     /// One charge without a tenant, by a rule that is known where this is called.
     #[inline(always)]
-    fn decide_here<A: FewNumbers>(
+    fn decide_here<A: FewNumbers, T>(
         &self,
         policy: &Policy,
         rule: &A,
         subject: &[u8],
         cost: u64,
         clock: &impl Clock,
-    ) -> (Result<Decision, Option<Found<'_>>>, Timestamp) {
+        answer: impl Fn(Result<Decision, Error>) -> T,
+    ) -> T {
         let charge = Charge { policy, tenant: &[], subject, cost };
         let place = self.place(&charge);
         // Here, between hash and lock, what it takes is least felt.
         let time = clock.now();
-        let taken = self.acquire(&charge, rule, place, time);
-        (taken.map(|taken| Decision::one(taken.verdict_by(rule, policy))), time)
+        match self.acquire(&charge, rule, place, time) {
+            Ok(taken) => answer(Ok(Decision::one(taken.verdict_by(rule, policy)))),
+            Err(found) => {
+                answer(self.decide_alike((policy, &[]), &[], subject, cost, time, found).decision)
+            }
+        }
     }
 
     /// One charge, by whatever algorithm.

@@ -104,12 +104,11 @@ impl Decision {
     #[inline]
     pub fn is_allowed(&self) -> bool {
         // Without a loop through what lies within the decision: so a compiler that sees one being made
-        // leaves out all but this. And a loop through others is elsewhere, so that this is small enough
-        // to be a part of whoever asks, in whatever way.
+        // leaves out all but this.
         match &self.0 {
             Repr::One(verdict) => verdict.passes(),
             Repr::Two([one, other]) => one.passes() && other.passes(),
-            Repr::More(more) => all_pass(more),
+            Repr::More(more) => more.verdicts.iter().all(Verdict::passes),
         }
     }
 
@@ -167,11 +166,6 @@ impl Decision {
     pub fn degraded(&self) -> Option<&Degraded> {
         self.more()?.degraded.as_ref()
     }
-}
-
-#[inline(never)]
-fn all_pass(more: &More) -> bool {
-    more.verdicts.iter().all(Verdict::passes)
 }
 
 impl PartialEq for Decision {

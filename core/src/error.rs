@@ -16,11 +16,19 @@ use std::fmt;
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
+/// (To drop this takes so little that it is done where an error might be: so none has to be in memory
+/// there, nor the decision that is in its place.)
 #[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
+    what: Box<dyn StdError + Send + Sync>,
+}
+
+/// A message with its cause.
+#[derive(Debug)]
+struct Caused {
     message: String,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Box<dyn StdError + Send + Sync>,
 }
 
 /// What kind of failure it was, and so what can be done about it.
@@ -114,13 +122,14 @@ impl Error {
     /// An error of a kind, with a message that names the offending value and the bound it broke.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), source: None }))
+        Self(Box::new(Inner { kind, what: message.into().into() }))
     }
 
     /// The same error with its cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        let (message, source) = (self.0.what.to_string(), source.into());
+        self.0.what = Box::new(Caused { message, source });
         self
     }
 
@@ -133,12 +142,24 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.kind, self.0.message)
+        write!(f, "{}: {}", self.0.kind, self.0.what)
     }
 }
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as _)
+        self.0.what.source()
+    }
+}
+
+impl fmt::Display for Caused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for Caused {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
     }
 }

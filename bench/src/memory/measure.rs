@@ -21,9 +21,9 @@ pub(crate) struct Sample {
 /// others, and there are many runs.
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 
-/// Calls between two looks at the time: few enough that all of their subjects are in the fastest cache,
-/// as that of a request is which was just read.
-const STRETCH: usize = 500;
+/// Calls between two looks at the time: few enough that all of their subjects are in a fast cache, as
+/// that of a request is which was just read.
+const STRETCH: usize = 2_000;
 
 /// The time of checks in `threads` threads at once, each with its share of the calls.
 ///
