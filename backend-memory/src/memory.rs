@@ -148,6 +148,9 @@ const KEYS_PER_SHARD: usize = 4096;
 impl<C: Clock> MemoryStore<C> {
     /// Carries out one call, without any async.
     ///
+    /// This becomes a part of whatever calls it, in 6 kB: where many places do, let them call a function
+    /// of yours that does.
+    ///
     /// # Errors
     ///
     /// As [`Store::decide`] in general; of the store's own, [`ErrorKind::OutOfMemory`].

@@ -193,13 +193,13 @@ impl fmt::Debug for Decision {
 /// (Five whole words: what has no bits to spare for an enum around it is moved in one piece.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
+    flags: Flags,
     limit: u64,
     /// What remains; for a subject that is shut out, to whom nothing does, the microseconds until it
     /// no longer is.
     remaining_or_block: u64,
     retry: Wait,
     reset: u64,
-    flags: Flags,
 }
 
 /// The outcome of a verdict, and what else there is to say in a bit.

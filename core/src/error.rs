@@ -163,3 +163,17 @@ impl StdError for Caused {
         Some(&*self.source)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_leaves_the_message_as_it_is_and_the_last_one_counts() {
+        let error = Error::new(ErrorKind::Busy, "a script runs");
+        assert!(error.source().is_none());
+        let error = error.with_source("one").with_source("another");
+        assert_eq!(error.to_string(), "busy: a script runs");
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("another"));
+    }
+}
