@@ -190,7 +190,8 @@ impl fmt::Debug for Decision {
 
 /// What one policy says to its charge.
 ///
-/// (Five whole words: what has no bits to spare for an enum around it is moved in one piece.)
+/// (Five whole words: what has no bits to spare for an enum around it is moved in one piece. First is what
+/// everybody asks for.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     flags: Flags,
