@@ -14,6 +14,7 @@ mod span;
 mod spec;
 mod split;
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,6 +183,14 @@ impl Policy {
     #[inline]
     pub fn is_same_object(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Where the policy object lies: of two policies the same just if both are
+    /// [one object](Self::is_same_object). For stores, which compare it with what may be there or not.
+    #[must_use]
+    #[inline]
+    pub fn address(&self) -> NonNull<()> {
+        NonNull::from(&*self.0).cast()
     }
 
     /// Bytes that the policy object takes, with the two counts of its clones.
