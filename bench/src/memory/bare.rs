@@ -1,6 +1,6 @@
-//! The least that a limiter in one process can do: a number for each subject, in hash tables behind the
-//! same lock, hash and clock as ours. No bound on memory, one policy, subjects of at most 20 bytes, and
-//! no answer but yes or no. It measures what those cost alone, and so what is left to win.
+//! The plainest limiter in one process: a number for each subject, in hash tables of hashbrown behind the
+//! same kind of lock, hash and clock as ours. No bound on memory, one policy, subjects of at most 20
+//! bytes, and no answer but yes or no. It shows what general parts make of it.
 
 use std::hash::{BuildHasher, Hasher};
 
