@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::contender::{Contender, Limits};
 use super::subjects::Workload;
 use crate::Outcome;
+use crate::figures::middle;
 
 /// What one run gave.
 #[derive(Debug, Clone, Copy)]
@@ -112,13 +113,11 @@ pub(crate) fn footprint<K>(contender: &Contender<K>, insert: &Workload<K>) -> Ou
     drop(limits);
     let longest =
         (0..LONGEST_OF).map(|_| Ok(longest_of(&*(contender.build)(insert.setup)?, subjects)));
-    let mut longest: Vec<_> = longest.collect::<Outcome<_>>()?;
-    longest.sort_unstable();
     let bytes = u64::try_from(inserted.bytes_current).unwrap_or(0);
     Ok(Footprint {
         bytes_per_subject: bytes / (subjects.len() as u64).max(1),
         allocations: again.count_total * 1_000 / (some.len() as u64).max(1),
-        longest: longest[LONGEST_OF / 2],
+        longest: middle(longest.collect::<Outcome<_>>()?),
     })
 }
 

@@ -7,7 +7,7 @@ use tidegate_memory::{Call, Charge, Clock, ManualClock, MemoryStore, Policy, Tim
 
 use super::measure::ran;
 use crate::Outcome;
-use crate::figures::Thousandths;
+use crate::figures::{Thousandths, middle};
 use crate::random::random;
 
 /// What a check takes while the bound on memory is flooded, in thousandths of a calm one, at most.
@@ -153,9 +153,7 @@ fn flood(subjects: u64, rounds: usize) -> Outcome<(String, bool)> {
     }
     let median = |of: fn(&Flood) -> u64| -> Outcome<(Thousandths, u64, u64)> {
         let ratios = floods.iter().map(|one| Ok((one.ratio(of(one))?.0, of(one), one.calm)));
-        let mut ratios: Vec<_> = ratios.collect::<Outcome<_>>()?;
-        ratios.sort_unstable();
-        let (ratio, this, calm) = ratios[(ratios.len() - 1) / 2];
+        let (ratio, this, calm) = middle(ratios.collect::<Outcome<_>>()?);
         Ok((Thousandths(ratio), this, calm))
     };
     let mut text = format!(
