@@ -50,7 +50,7 @@ impl Shared {
 
     #[inline]
     fn hasher(&self, policy: &Policy) -> FoldHasher<'_> {
-        FoldHasher::with_seed(self.seeds.one ^ policy.name_hash(), &self.seeds.others)
+        FoldHasher::with_seed(self.seeds.one ^ policy.state_hash(), &self.seeds.others)
     }
 }
 
