@@ -77,9 +77,9 @@ impl<S: Store> Limiter<S> {
                 return Err(Error::new(
                     ErrorKind::InvalidCall,
                     format!(
-                        "`{other}` and `{policy}` share the name `{0}`, and so would share their \
-                         states; name one, as in `other: {policy}`",
+                        "two policies are named `{}`; give one another name, as in `other: {}`",
                         policy.name(),
+                        policy.text_without_name(),
                     ),
                 ));
             }
