@@ -72,8 +72,8 @@ impl<S: Store> Limiter<S> {
         let (first, others) = (first.clone(), others.into());
         for (place, policy) in policies.iter().enumerate() {
             store.supports(policy)?;
-            let before = policies.iter().take(place);
-            if let Some(other) = before.into_iter().find(|other| other.name() == policy.name()) {
+            let mut before = policies.iter().take(place);
+            if before.any(|other| other.name() == policy.name()) {
                 return Err(Error::new(
                     ErrorKind::InvalidCall,
                     format!(
