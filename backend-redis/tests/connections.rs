@@ -53,6 +53,12 @@ fn builder(proxy: &Proxy) -> RedisStoreBuilder {
     RedisStore::builder().url(proxy.url())
 }
 
+/// A store whose timeouts are not what is tried, on a machine that may be busy.
+fn patient(builder: RedisStoreBuilder) -> RedisStore {
+    let patience = Duration::from_secs(20);
+    builder.connect_timeout(patience).response_timeout(patience).build().unwrap()
+}
+
 /// A store's connection falls silent, and new ones would work: it is replaced within the bound.
 async fn is_replaced_within<S: Store + Send + Sync + 'static>(
     bound: Duration,
@@ -193,14 +199,17 @@ async fn b56_a_server_that_never_answers_is_left_alone_between_attempts() {
 
 async fn a_held_sentinel_holds_up_nothing(place: usize) {
     let group = Sentinel::start().await.unwrap();
-    let builder = || RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
+    let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
+    // An attempt that has begun before the promotion goes on after it.
+    let builder = builder.connect_timeout(Duration::from_secs(20));
     let primary = group.primary().await.unwrap();
     group.sentinels()[place].pause().await.unwrap();
     let ledger = Ledger::new(&primary.url());
-    let store = Arc::new(builder().build().unwrap());
+    let store = Arc::new(builder.build().unwrap());
     let start = Instant::now();
     ledger.call(&*store).await;
     assert_eq!(ledger.failures_since(start), []);
+    assert!(start.elapsed() < Duration::from_secs(1) + BUSY);
     println!("connected after {:?}", start.elapsed());
     // Now the host of the primary and of that Sentinel.
     let old = primary.port();
@@ -232,6 +241,50 @@ async fn b58_the_third_sentinel_may_be_held() {
     a_held_sentinel_holds_up_nothing(2).await;
 }
 
+/// A Sentinel that names a server for ever, whatever the others say.
+fn stale_sentinel(named: u16) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let named = named.to_string();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"+OK\r\n+OK\r\n");
+            let _ = stream.read(&mut [0; 4096]);
+            let address = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{named}\r\n", named.len());
+            let _ = stream.write_all(address.as_bytes());
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_replica_that_a_stale_sentinel_names_is_passed_over() {
+    let group = Sentinel::start().await.unwrap();
+    let primary = group.primary().await.unwrap();
+    let replica = group.nodes().iter().find(|node| node.port() != primary.port()).unwrap();
+    let stale = stale_sentinel(replica.port());
+    let urls = [stale].into_iter().chain(group.sentinel_urls());
+    let store = RedisStore::builder().sentinel(urls, group.master_name()).build().unwrap();
+    let ledger = Ledger::new(&primary.url());
+    ledger.call(&store).await;
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    ledger.check().await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_ask_for_the_role_takes_the_sentinels_word() {
+    let rules = "~tidegate:* +evalsha +eval +time +get +mget +set +psetex +pttl +pexpire";
+    let node = Redis::builder().user("limiter", "secret", rules);
+    let group = Sentinel::builder().node(node).start().await.unwrap();
+    let builder = RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
+    let store = builder.user("limiter", "secret").build().unwrap();
+    let ledger = Ledger::new(&group.primary().await.unwrap().url());
+    ledger.call(&store).await;
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    ledger.check().await;
+}
+
 #[tokio::test]
 async fn a_sentinel_that_knows_no_such_group_and_one_that_is_none_are_passed_over() {
     let group = Sentinel::start().await.unwrap();
@@ -256,7 +309,7 @@ async fn nothing_fails_when_idle(connections: usize, close: impl AsyncFn(&Redis)
     let redis = Redis::start().await.unwrap();
     let ledger = Ledger::new(&redis.url());
     let builder = RedisStore::builder().url(redis.url()).connections(connections);
-    let store = builder.build().unwrap().breaker(Breaker::new());
+    let store = patient(builder).breaker(Breaker::new());
     for _ in 0..3 {
         for _ in 0..2 * connections {
             ledger.call(&store).await;
@@ -309,7 +362,7 @@ async fn b62_a_restart_while_idle_fails_no_call() {
 async fn b62_connections_that_the_server_finds_idle_fail_no_call() {
     let redis = Redis::builder().config("timeout", "1").start().await.unwrap();
     let ledger = Ledger::new(&redis.url());
-    let store = RedisStore::builder().url(redis.url()).connections(2).build().unwrap();
+    let store = patient(RedisStore::builder().url(redis.url()).connections(2));
     for _ in 0..6 {
         ledger.call(&store).await;
         ledger.call(&store).await;
@@ -324,8 +377,8 @@ async fn b62_encrypted_connections_that_were_closed_while_idle_fail_no_call() {
     let certificates = Certificates::new();
     let redis = certificates.server().start().await.unwrap();
     let builder = || RedisStore::builder().url(redis.url()).root_certificates(certificates.root());
-    let ledger = Ledger::on(builder().build().unwrap());
-    let store = builder().connections(3).build().unwrap();
+    let ledger = Ledger::on(patient(builder()));
+    let store = patient(builder().connections(3));
     for unseen in [false, true, false, true] {
         for _ in 0..6 {
             ledger.call(&store).await;
@@ -351,7 +404,7 @@ fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
     let first = Runtime::new().unwrap();
     let redis = first.block_on(Redis::start()).unwrap();
     let ledger = Ledger::new(&redis.url());
-    let store = RedisStore::builder().url(redis.url()).connections(2).build().unwrap();
+    let store = patient(RedisStore::builder().url(redis.url()).connections(2));
     for _ in 0..4 {
         Runtime::new().unwrap().block_on(async {
             for _ in 0..4 {
@@ -474,10 +527,10 @@ async fn an_answer_without_end_ends_its_connection_and_fills_no_memory() {
 
 #[tokio::test]
 async fn no_task_is_left_when_a_store_is_dropped() {
-    let (redis, proxy) = redis_and_proxy().await;
-    let (mute, _) = mute_server();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
+    let (redis, proxy) = redis_and_proxy().await;
+    let (mute, _) = mute_server();
     let ledger = Ledger::new(&redis.url());
     let silent = builder(&proxy).build().unwrap();
     let store = RedisStore::builder().url(redis.url()).connections(4).build().unwrap();
