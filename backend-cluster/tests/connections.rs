@@ -25,7 +25,7 @@ const RESPONSE: Duration = Duration::from_millis(500);
 const MORE: Duration = Duration::from_millis(200);
 
 /// What the machine may be busy with meanwhile.
-const BUSY: Duration = Duration::from_millis(500);
+const BUSY: Duration = Duration::from_secs(1);
 
 /// How often the machine may be so busy that a connection seems silent, which replaces it.
 const STALLS: u64 = 3;

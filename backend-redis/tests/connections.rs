@@ -35,7 +35,7 @@ const OPEN: Duration = Duration::from_secs(1);
 const MORE: Duration = Duration::from_millis(200);
 
 /// What the machine may be busy with meanwhile.
-const BUSY: Duration = Duration::from_millis(500);
+const BUSY: Duration = Duration::from_secs(1);
 
 /// How often the machine may be so busy that a connection seems silent, which replaces it.
 const STALLS: u64 = 3;
@@ -555,7 +555,7 @@ async fn no_task_is_left_when_a_store_is_dropped() {
 async fn all_connections_are_made_at_most_once_whatever_the_rush() {
     let (redis, proxy) = redis_and_proxy().await;
     let ledger = Ledger::new(&redis.url());
-    let store = Arc::new(builder(&proxy).connections(4).build().unwrap());
+    let store = Arc::new(patient(builder(&proxy).connections(4)));
     let load = Load::start(&ledger, &store, 64, None);
     tokio::time::sleep(RESPONSE).await;
     load.stop().await;
