@@ -434,6 +434,30 @@ fn a_runtime_that_stands_still_holds_up_one_call_of_another() {
     other.block_on(ledger.check());
 }
 
+#[test]
+fn a_runtime_that_stands_still_while_it_connects_holds_up_one_call_of_another() {
+    let current_thread = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (still, other) = (current_thread().unwrap(), current_thread().unwrap());
+    let (redis, proxy) = other.block_on(redis_and_proxy());
+    let setup = Mode::DelayFirstAnswer(Duration::from_millis(200));
+    other.block_on(proxy.set(setup)).unwrap();
+    let ledger = Ledger::new(&redis.url());
+    let store = builder(&proxy).build().unwrap();
+    still.block_on(drop_after(FIFTY, ledger.call(&store)));
+    let calls = async || {
+        for _ in 0..3 {
+            ledger.call(&store).await;
+        }
+    };
+    other.block_on(calls());
+    assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
+    // What comes of the attempt that was given up changes nothing.
+    still.block_on(async { tokio::time::sleep(FIFTY).await });
+    other.block_on(calls());
+    assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Unavailable]);
+    other.block_on(ledger.check());
+}
+
 #[tokio::test]
 async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_nothing_twice() {
     let redis = Redis::start().await.unwrap();

@@ -27,6 +27,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// connection (and so, with Sentinel or behind a name, for another server), but not at every call.
 const LEAST_LIFE: Duration = Duration::from_millis(200);
 
+/// How much longer than `connect_timeout` an attempt is waited for.
+const GRACE: Duration = Duration::from_millis(50);
+
 /// One multiplexed connection to one server.
 #[derive(Debug)]
 pub struct Connection(Arc<Shared>);
@@ -97,10 +100,18 @@ impl Connection {
                 Err(Wait::For(outcome)) => outcome,
                 Err(Wait::NotYet(error)) => return Err(error::of_connecting(&error)),
             };
-            if let Ok(outcome) = outcome.wait_for(Option::is_some).await
-                && let Some(outcome) = outcome.as_ref()
-            {
-                return outcome.clone().map_err(|error| error::of_connecting(&error));
+            // An attempt ends in time by itself, unless its runtime stands still.
+            let limit = self.0.source.connect_timeout.saturating_add(GRACE);
+            let waited = timeout(limit, outcome.wait_for(Option::is_some)).await;
+            match waited.map(|ended| ended.ok().and_then(|outcome| outcome.clone())) {
+                Ok(Some(outcome)) => {
+                    return outcome.map_err(|error| error::of_connecting(&error));
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    self.0.give_up(&outcome);
+                    return Err(error::of_connecting(&self.0.source.no_connection_in_time()));
+                }
             }
         }
         let ended = io::Error::other("the runtime has ended");
@@ -200,9 +211,12 @@ impl Shared {
         outcome
     }
 
-    /// Takes note of what an attempt has come to.
-    fn settle(&self, connected: RedisResult<LiveConnection>) {
+    /// Takes note of what an attempt has come to, if it has not been given up.
+    fn settle(&self, attempt: &Outcome, connected: RedisResult<LiveConnection>) {
         let mut state = self.state();
+        if !state.is_attempt(attempt) {
+            return;
+        }
         match connected {
             Ok(live) => *state = State { phase: Phase::Live(live), pause: FIRST_PAUSE },
             Err(error) => {
@@ -210,6 +224,14 @@ impl Shared {
                 let pause = (state.pause * 2).min(LONGEST_PAUSE);
                 *state = State { phase: Phase::Failed { error, until }, pause };
             }
+        }
+    }
+
+    /// Has the next call make another attempt.
+    fn give_up(&self, attempt: &Outcome) {
+        let mut state = self.state();
+        if state.is_attempt(attempt) {
+            state.phase = Phase::Idle;
         }
     }
 
@@ -262,6 +284,10 @@ impl Shared {
 }
 
 impl State {
+    fn is_attempt(&self, attempt: &Outcome) -> bool {
+        matches!(&self.phase, Phase::Connecting(outcome) if outcome.same_channel(attempt))
+    }
+
     fn is_in_use(&self, activity: &Activity) -> bool {
         matches!(&self.phase, Phase::Live(live) if std::ptr::eq(&*live.activity, activity))
     }
@@ -284,7 +310,7 @@ async fn keep(
     };
     let activity = connected.as_ref().ok().map(|live| Arc::clone(&live.activity));
     if let Some(shared) = shared.upgrade() {
-        shared.settle(connected.clone());
+        shared.settle(&outcome.subscribe(), connected.clone());
     }
     let _ = outcome.send(Some(connected));
     drop(outcome);

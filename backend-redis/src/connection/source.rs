@@ -70,12 +70,13 @@ impl Source {
                 }
             }
         };
-        timeout(self.connect_timeout, connect).await.unwrap_or_else(|_| {
-            Err(RedisError::from(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("no connection within {:?}", self.connect_timeout),
-            )))
-        })
+        let connected = timeout(self.connect_timeout, connect).await;
+        connected.unwrap_or_else(|_| Err(self.no_connection_in_time()))
+    }
+
+    pub(super) fn no_connection_in_time(&self) -> RedisError {
+        let message = format!("no connection within {:?}", self.connect_timeout);
+        io::Error::new(io::ErrorKind::TimedOut, message).into()
     }
 }
 
