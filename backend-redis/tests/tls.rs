@@ -78,3 +78,18 @@ fn roots_that_are_none_are_refused_when_the_store_is_built() {
         assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
     }
 }
+
+#[test]
+fn what_would_not_be_verified_is_refused_when_the_store_is_built() {
+    let root = Certificates::new().root();
+    for builder in [
+        RedisStore::builder().url("rediss://127.0.0.1/#insecure"),
+        RedisStore::builder().url("rediss://a").sentinel(["rediss://127.0.0.1/#insecure"], "name"),
+        // With these roots nothing would be verified either.
+        RedisStore::builder().url("redis://127.0.0.1").root_certificates(root),
+        RedisStore::builder().url("rediss://127.0.0.1").root_certificates(""),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+    }
+}
