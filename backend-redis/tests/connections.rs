@@ -352,7 +352,7 @@ async fn b62_connections_that_were_killed_unseen_fail_no_call() {
 async fn b62_a_restart_while_idle_fails_no_call() {
     for connections in [1, 8] {
         nothing_fails_when_idle(connections, async |redis| {
-            redis.restart(Data::Kept).await.unwrap()
+            redis.restart(Data::Kept).await.unwrap();
         })
         .await;
     }
