@@ -212,6 +212,11 @@ impl<'a> Errand<'a> {
         rest / 2 + rest * random / 2_048
     }
 
+    /// How many charges the script decides on.
+    pub(crate) fn charges(&self) -> usize {
+        self.calls.iter().map(|(_, call)| call.charges.len()).sum()
+    }
+
     pub(crate) fn calls(&self) -> &[(usize, Call<'a>)] {
         &self.calls
     }

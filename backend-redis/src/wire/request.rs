@@ -161,10 +161,12 @@ pub struct Batch<'a, 'k> {
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
-    /// The most keys of a request: a script can hold no more than some thousands at once.
-    pub const MOST_KEYS: usize = 1024;
-    /// The most bytes of keys in a request of several calls.
-    pub const MOST_BYTES: usize = 1 << 20;
+    /// The maximum number of charges in a request, however few keys they have. A server carries out
+    /// nothing else while a script runs, and cannot stop one that has written: so many take it some
+    /// 10 ms. (It also bounds the keys; a script can hold no more than some thousands.)
+    pub const MAX_CHARGES: usize = 1024;
+    /// The maximum number of bytes of keys in a request of several calls.
+    pub const MAX_KEY_BYTES: usize = 1 << 20;
 
     /// An empty one.
     #[must_use]
@@ -174,6 +176,7 @@ impl<'a, 'k> Batch<'a, 'k> {
             numbers: HashMap::new(),
             keys: vec![],
             key_bytes: 0,
+            charges: 0,
             arguments: vec![],
             calls: SmallVec::new(),
         }
@@ -191,8 +194,8 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// Whether another call would make the request too large for one script call.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.keys.len() + tidegate_core::call::MAX_CHARGES > Self::MOST_KEYS
-            || self.key_bytes > Self::MOST_BYTES
+        self.charges + tidegate_core::call::MAX_CHARGES > Self::MAX_CHARGES
+            || self.key_bytes > Self::MAX_KEY_BYTES
     }
 
     /// Whether there is no call.
@@ -209,6 +212,7 @@ impl<'a, 'k> Batch<'a, 'k> {
         let count = u8::try_from(asked.charges.len()).unwrap_or(u8::MAX);
         self.arguments.extend_from_slice(&[does, count]);
         put(&mut self.arguments, span);
+        self.charges += asked.charges.len();
         for ((charge, cost), (rule, numbers)) in asked.charges.iter().zip(known) {
             let number = self.number_of(self.names.of(charge));
             self.arguments.extend_from_slice(&number.to_le_bytes());
@@ -228,7 +232,7 @@ impl<'a, 'k> Batch<'a, 'k> {
         }
         self.key_bytes += key.len();
         self.keys.push(key.clone());
-        // There are at most `MOST_KEYS`.
+        // There are at most `MAX_CHARGES`.
         let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
         self.numbers.insert(key, number);
         number
