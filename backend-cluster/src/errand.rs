@@ -103,6 +103,34 @@ impl<'a> Errand<'a> {
                 batch.finish()
             }
         };
+        Self::of(request, time, calls)
+    }
+
+    /// An errand that tells what a call would be answered, and writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) fn look(
+        keys: &Keys,
+        time: Option<Timestamp>,
+        place: usize,
+        call: Call<'a>,
+    ) -> Result<Self, Error> {
+        let peek = Call { operation: Operation::Peek, ..call };
+        let request = match call.operation {
+            Operation::Reserve { .. } => {
+                let mut batch = Batch::new(keys);
+                batch.add_look(&call)?;
+                batch.finish()
+            }
+            // The shortest script can do this.
+            _ => Request::new(keys, &peek)?,
+        };
+        Self::of(request, time, Calls::from_buf([(place, peek)]))
+    }
+
+    fn of(request: Request<'a>, time: Option<Timestamp>, calls: Calls<'a>) -> Result<Self, Error> {
         let request = match time {
             Some(time) => request.at(time),
             None => request,

@@ -156,6 +156,7 @@ pub struct Batch<'a, 'k> {
     numbers: HashMap<Vec<u8>, u16>,
     keys: Vec<Vec<u8>>,
     key_bytes: usize,
+    charges: usize,
     arguments: Vec<u8>,
     calls: SmallVec<[Asked<'a>; 1]>,
 }
@@ -191,6 +192,18 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.add(Asked::new(call)?)
     }
 
+    /// Adds a call that is only looked at: the answer is that of the call, and nothing is written. (Unlike
+    /// that of a peek, the answer tells whether a reservation would be granted.)
+    ///
+    /// # Errors
+    ///
+    /// As [`Call::check`]. Nothing was added then.
+    pub fn add_look(&mut self, call: &Call<'a>) -> Result<(), Error> {
+        let asked = Asked::new(call)?;
+        let (_, span) = what(asked.operation);
+        self.put(asked, PEEK, span)
+    }
+
     /// Whether another call would make the request too large for one script call.
     #[must_use]
     pub fn is_full(&self) -> bool {
@@ -205,9 +218,13 @@ impl<'a, 'k> Batch<'a, 'k> {
     }
 
     fn add(&mut self, asked: Asked<'a>) -> Result<(), Error> {
+        let (does, span) = what(asked.operation);
+        self.put(asked, does, span)
+    }
+
+    fn put(&mut self, asked: Asked<'a>, does: u8, span: u64) -> Result<(), Error> {
         let known: SmallVec<[_; 4]> =
             asked.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
-        let (does, span) = what(asked.operation);
         // A call has at most 64 charges.
         let count = u8::try_from(asked.charges.len()).unwrap_or(u8::MAX);
         self.arguments.extend_from_slice(&[does, count]);
