@@ -24,8 +24,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use common::{cluster, fresh_prefix, patient, policy, subject_on};
 
-/// How long the callers of a case in real time go on.
-const SPAN: Duration = Duration::from_millis(2_500);
+/// How long the callers of a case in real time go on, and how many cases run side by side.
+const SPAN: Duration = Duration::from_secs(1);
+const CASES_AT_ONCE: usize = 4;
 
 async fn taken(store: &ClusterStore, charge: Charge<'_>) -> u64 {
     let peek = store.decide(Call::new(Operation::Peek, &[charge.cost(0)])).await.unwrap();
@@ -95,27 +96,28 @@ impl Case {
         let shared = Charge::new(&case.shared, &subjects[0]);
         let name = format!("{} callers, {} and {}", case.callers, case.shared, case.refuses);
         let start = Instant::now();
-        while start.elapsed() < SPAN {
-            sleep(Duration::from_millis(50)).await;
-            let used = taken(&store, shared).await;
-            assert!(used <= case.callers, "{name}: {used} used");
+        // On a busy machine it takes longer until enough calls have met.
+        while start.elapsed() < SPAN || refused.load(Ordering::Relaxed) < 2 * case.callers {
+            sleep(Duration::from_millis(20)).await;
+            assert_eq!(taken(&store, shared).await, 0, "{name}");
         }
         is_over.store(true, Ordering::Relaxed);
         callers.join_all().await;
-        let used = taken(&store, shared).await;
-        assert!(used * 100 <= case.shared.limit(), "{name}: {used} used in the end");
-        assert!(refused.load(Ordering::Relaxed) > case.callers, "{name}: too few were refused");
+        assert_eq!(taken(&store, shared).await, 0, "{name}, in the end");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_calls_leave_the_limits_of_other_slots_alone() {
     let subjects = two_subjects().await;
-    let mut cases = JoinSet::new();
-    for case in Case::all() {
-        cases.spawn(case.run(subjects.clone()));
+    let mut all = Case::all().peekable();
+    while all.peek().is_some() {
+        let mut cases = JoinSet::new();
+        for case in all.by_ref().take(CASES_AT_ONCE) {
+            cases.spawn(case.run(subjects.clone()));
+        }
+        cases.join_all().await;
     }
-    cases.join_all().await;
 }
 
 /// All users share one bucket, and each has a limit of its own. One is over it and does not stop asking.
@@ -123,7 +125,7 @@ async fn refused_calls_leave_the_limits_of_other_slots_alone() {
 async fn a_user_over_its_limit_takes_nothing_from_the_others() {
     let cluster = cluster().await;
     let store = patient(cluster).prefix(fresh_prefix()).build().unwrap();
-    let all = policy("all: token-bucket 1000/1s burst 1000");
+    let all = policy("all: token-bucket 100/1s burst 100");
     let user = policy("user: fixed-window 100/10d anchored");
     let [shared, greedy] = two_subjects().await;
     let used_up = [Charge::new(&user, &greedy).cost(100)];
@@ -148,10 +150,10 @@ async fn a_user_over_its_limit_takes_nothing_from_the_others() {
         let (shared, name) = (shared.clone(), format!("user-{number}"));
         others.spawn(async move {
             let charges = [Charge::new(&all, &shared), Charge::new(&user, &name)];
-            let mut turns = interval(Duration::from_millis(50));
+            let mut turns = interval(Duration::from_millis(250));
             turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut admitted = 0;
-            for _ in 0..50 {
+            for _ in 0..10 {
                 turns.tick().await;
                 let decision = store.decide(Call::acquire(&charges)).await.unwrap();
                 admitted += u32::from(decision.is_allowed());
@@ -162,8 +164,8 @@ async fn a_user_over_its_limit_takes_nothing_from_the_others() {
     let admitted: u32 = others.join_all().await.into_iter().sum();
     is_over.store(true, Ordering::Relaxed);
     callers.join_all().await;
-    // A tenth of what the bucket refills: without the greedy user, all of them.
-    assert!(admitted * 100 >= 5 * 50 * 95, "{admitted} of 250");
+    // A fifth of what the bucket refills: without the greedy user, all of them.
+    assert!(admitted * 100 >= 5 * 10 * 95, "{admitted} of 50");
 }
 
 async fn dump(cluster: &Cluster, prefix: &str) -> Vec<u8> {
