@@ -68,10 +68,11 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
             shared.commands.fetch_add(commands.count(bytes), Ordering::SeqCst);
         },
     );
+    let mut is_first = true;
     let answers = way(
         from_server,
         to_client,
-        || shared.mode.borrow().for_answer(),
+        || shared.mode.borrow().for_answer(std::mem::replace(&mut is_first, false)),
         |bytes| {
             shared.to_client.fetch_add(length(bytes), Ordering::SeqCst);
         },
@@ -86,7 +87,7 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, shared: &Shared) 
 async fn way(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
-    fate: impl Fn() -> Fate,
+    fate: impl FnMut() -> Fate,
     passing: impl FnMut(&[u8]),
 ) -> End {
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -98,7 +99,7 @@ async fn way(
 async fn read(
     mut from: ReadHalf<'_>,
     letters: mpsc::UnboundedSender<Letter>,
-    fate: impl Fn() -> Fate,
+    mut fate: impl FnMut() -> Fate,
 ) -> End {
     let mut buffer = vec![0; 1 << 16];
     loop {

@@ -118,7 +118,7 @@ impl Proxy {
         self.shared.target.send_replace(local(port));
     }
 
-    /// Ends all open connections.
+    /// Ends all open connections. With [`End::Hang`] they stay open and fall silent, and new ones pass.
     pub fn cut(&self, end: End) {
         self.shared.cut.send_replace(end);
     }

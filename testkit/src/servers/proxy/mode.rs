@@ -14,6 +14,9 @@ pub enum Mode {
         /// How late answers reach the client.
         answers: Duration,
     },
+    /// Everything passes, but the first bytes of the server on a connection come so much later: those that
+    /// set it up, whereas all others take no time.
+    DelayFirstAnswer(Duration),
     /// Requests reach the server, answers are thrown away, connections stay open.
     SwallowAnswers,
     /// Nothing passes either way, connections stay open.
@@ -58,13 +61,14 @@ impl Mode {
         }
     }
 
-    pub(super) fn for_answer(self) -> Fate {
+    pub(super) fn for_answer(self, is_first: bool) -> Fate {
         match self {
             Self::Delay { answers, .. } => Fate::Deliver(answers),
+            Self::DelayFirstAnswer(delay) if is_first => Fate::Deliver(delay),
             Self::SwallowAnswers | Self::BlackHole => Fate::Drop,
             Self::LoseAnswer(end) => Fate::End(end),
             Self::HalveAnswer(end) => Fate::Halve(end),
-            Self::Pass | Self::Refuse => Fate::Deliver(Duration::ZERO),
+            Self::Pass | Self::Refuse | Self::DelayFirstAnswer(_) => Fate::Deliver(Duration::ZERO),
         }
     }
 }
