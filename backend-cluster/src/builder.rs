@@ -7,7 +7,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo};
 #[cfg(feature = "testing")]
 use tidegate_core::Clock;
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::net::{ScriptTimes, Settings, is_encrypted, unusable};
+use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, unusable};
 use tidegate_redis::wire::Keys;
 
 use crate::cluster_store::{ClusterStore, Inner};
@@ -75,12 +75,17 @@ impl ClusterStoreBuilder {
     }
 
     /// How long connecting to a node may take. Default: 1 s.
+    ///
+    /// **A call that finds no connection to its node waits for one, for at most that long**, beside the
+    /// [response timeout](Self::response_timeout). What else holds for connections is written at
+    /// [`tidegate_redis`](tidegate_redis#connections).
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
 
     /// How long to wait for a node's answer. Default: 500 ms. After that the call fails with
-    /// [`ErrorKind::Timeout`], and whether it was charged is not known.
+    /// [`ErrorKind::Timeout`], and whether it was charged is not known. A connection on which an answer
+    /// has been owed for that long, and none has come, is replaced.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
@@ -122,7 +127,7 @@ impl ClusterStoreBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidCall`] if there are no URLs, if one is none or names a database, or if they
-    /// differ in the scheme, the user or the password; and if replicas are to be waited for for less
+    /// differ in the scheme, the user or the password; if root certificates cannot be read; and if replicas are to be waited for for less
     /// than a millisecond, or not for less than the [response timeout](Self::response_timeout).
     pub fn build(self) -> Result<ClusterStore, Error> {
         self.check_patience()?;
@@ -131,11 +136,12 @@ impl ClusterStoreBuilder {
             return Err(invalid("a cluster needs the URL of at least one of its nodes".to_owned()));
         };
         let access = Access::new(first.clone(), self.settings.clone());
+        let access = access.map_err(|error| unusable("URLs", error))?;
         let mut seeds = vec![];
         for info in &infos {
             let address = NodeAddress::try_from(info.addr());
             let address = address.map_err(|error| unusable("URL", error))?;
-            seeds.push(Arc::new(access.node(address)?));
+            seeds.push(Arc::new(access.node(address)));
         }
         let map = Arc::new(Map::new(access, seeds));
         Ok(ClusterStore::new(Inner {

@@ -8,7 +8,6 @@ use futures_util::stream::FuturesUnordered;
 use redis::{Pipeline, RedisError, Value};
 use smallvec::smallvec;
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::net::error;
 use tidegate_redis::wire::Batch;
 use tokio::time::sleep;
 
@@ -174,11 +173,11 @@ impl Inner {
         errands: &[Errand<'_>],
         pipeline: &Pipeline,
     ) -> Result<Vec<Result<Value, RedisError>>, Error> {
-        let link = node.links.next();
-        let mut live = link.connection().await?;
+        let connection = node.connections.next();
+        let mut live = connection.live().await?;
         let Some(first) = errands.first() else { return Ok(vec![]) };
-        let sent = link.send_all(&mut live, pipeline);
-        self.script_times.of(first.request().script(), sent).await.map_err(error::of_call)
+        let sent = connection.send_all(&mut live, pipeline);
+        self.script_times.of(first.request().script(), sent).await
     }
 
     fn take_step<'a>(
@@ -249,7 +248,7 @@ impl Inner {
     }
 
     fn named(&self, by: &Node, address: &str) -> Result<Arc<Node>, Error> {
-        self.map.node(&address_of(address, &by.address)?)
+        Ok(self.map.node(&address_of(address, &by.address)?))
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use tidegate_core::shards::ShardedStore;
 use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
-use tidegate_redis::net::ScriptTimes;
+use tidegate_redis::connection::{ScriptTimes, first_success};
 use tidegate_redis::wire::Keys;
 
 use crate::across;
@@ -11,7 +11,7 @@ use crate::batch;
 use crate::builder::ClusterStoreBuilder;
 use crate::errand::{Calls, Decided, Errand};
 use crate::map::Map;
-use crate::node::at_node;
+use crate::node::{Node, at_node};
 use crate::place::parts;
 use crate::replicas::Replicas;
 use crate::scout::Scout;
@@ -125,14 +125,11 @@ impl Inner {
         if let Some(clock) = &self.clock {
             return Ok(clock.now());
         }
-        let mut failure = no_answer();
-        for node in self.map.nodes() {
-            match node.links.next().time().await {
-                Ok(time) => return Ok(time),
-                Err(error) => failure = at_node(&node, &error),
-            }
-        }
-        Err(failure)
+        let ask = |node: Arc<Node>| async move {
+            node.connections.next().time().await.map_err(|error| at_node(&node, &error))
+        };
+        let time = first_success(self.map.nodes().into_iter().map(ask)).await;
+        time.unwrap_or_else(|| Err(no_answer()))
     }
 }
 

@@ -8,7 +8,7 @@ use redis::cluster_routing::Slot;
 use redis::{Cmd, RedisError, ServerErrorKind, Value, from_redis_value};
 use smallvec::SmallVec;
 use tidegate_core::{Call, Error, ErrorKind, Operation, Timestamp};
-use tidegate_redis::net::{error, is_unknown_script};
+use tidegate_redis::connection::error::{self, printable};
 use tidegate_redis::wire::{Batch, Keys, Request, Told};
 
 use crate::node::Node;
@@ -183,14 +183,12 @@ impl<'a> Errand<'a> {
             Some(address) if is_moved => Step::Moved(address.to_owned()),
             Some(address) if is_asked => Step::Ask(address.to_owned()),
             _ if kind(ServerErrorKind::TryAgain) => Step::TryAgain,
-            _ if is_unknown_script(&error) && self.form != Form::InFull => Step::NoScript,
+            _ if kind(ServerErrorKind::NoScript) && self.form != Form::InFull => Step::NoScript,
             // Of what the store itself has to see to, the caller can do nothing about any.
             _ if error.is_cluster_error() && !kind(ServerErrorKind::ClusterDown)
                 || kind(ServerErrorKind::CrossSlot) =>
             {
-                Step::Done(Err(
-                    Error::new(ErrorKind::Protocol, error.to_string()).with_source(error)
-                ))
+                Step::Done(Err(Error::new(ErrorKind::Protocol, printable(&error))))
             }
             _ => Step::Done(Err(error::of_call(error))),
         }

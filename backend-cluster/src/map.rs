@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use redis::cluster::NodeAddress;
 use redis::cluster_routing::Slot;
-use tidegate_core::Error;
 
 use crate::node::{Access, Node};
 use crate::view::Range;
@@ -38,9 +37,9 @@ impl Map {
     }
 
     /// The node at an address.
-    pub(crate) fn node(&self, address: &NodeAddress) -> Result<Arc<Node>, Error> {
+    pub(crate) fn node(&self, address: &NodeAddress) -> Arc<Node> {
         if let Some(node) = self.read().nodes.get(address) {
-            return Ok(Arc::clone(node));
+            return Arc::clone(node);
         }
         self.write().node(&self.access, address)
     }
@@ -57,7 +56,7 @@ impl Map {
 
     /// Takes note of a node's view of the cluster. Nodes that it does not name are forgotten, and
     /// their connections end with the calls that are on them.
-    pub(crate) fn learn(&self, view: &[Range]) -> Result<(), Error> {
+    pub(crate) fn learn(&self, view: &[Range]) {
         let mut table = self.write();
         let mut new = Table {
             nodes: self.seeds.iter().map(|s| (s.address.clone(), Arc::clone(s))).collect(),
@@ -65,7 +64,7 @@ impl Map {
         };
         for range in view {
             for address in [&range.primary].into_iter().chain(&range.replicas) {
-                let node = table.node(&self.access, address)?;
+                let node = table.node(&self.access, address);
                 new.nodes.insert(address.clone(), node);
             }
             if let Some(primary) = new.nodes.get(&range.primary) {
@@ -74,7 +73,6 @@ impl Map {
             }
         }
         *table = new;
-        Ok(())
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Table> {
@@ -87,27 +85,27 @@ impl Map {
 }
 
 impl Table {
-    fn node(&mut self, access: &Access, address: &NodeAddress) -> Result<Arc<Node>, Error> {
+    fn node(&mut self, access: &Access, address: &NodeAddress) -> Arc<Node> {
         if let Some(node) = self.nodes.get(address) {
-            return Ok(Arc::clone(node));
+            return Arc::clone(node);
         }
-        let node = Arc::new(access.node(address.clone())?);
+        let node = Arc::new(access.node(address.clone()));
         self.nodes.insert(address.clone(), Arc::clone(&node));
-        Ok(node)
+        node
     }
 }
 
 #[cfg(test)]
 mod tests {
     use redis::IntoConnectionInfo;
-    use tidegate_redis::net::Settings;
+    use tidegate_redis::connection::Settings;
 
     use super::*;
 
     fn map() -> Map {
         let info = "redis://seed:1".into_connection_info().unwrap();
-        let access = Access::new(info, Settings::default());
-        let seed = Arc::new(access.node(NodeAddress::new("seed", 1)).unwrap());
+        let access = Access::new(info, Settings::default()).unwrap();
+        let seed = Arc::new(access.node(NodeAddress::new("seed", 1)));
         Map::new(access, vec![seed])
     }
 
@@ -140,12 +138,12 @@ mod tests {
     #[test]
     fn a_view_replaces_the_one_before_and_keeps_the_connections() {
         let map = map();
-        map.learn(&[range(0, 99, "a"), range(100, 16_383, "b")]).unwrap();
+        map.learn(&[range(0, 99, "a"), range(100, 16_383, "b")]);
         let a = map.primary(slot(0)).unwrap();
         for (slot, expected) in [(0, "a"), (99, "a"), (100, "b"), (16_383, "b")] {
             assert_eq!(host(&map, slot).as_deref(), Some(expected));
         }
-        map.learn(&[range(0, 49, "c"), range(50, 98, "a"), range(100, 16_383, "c")]).unwrap();
+        map.learn(&[range(0, 49, "c"), range(50, 98, "a"), range(100, 16_383, "c")]);
         assert_eq!(host(&map, 49).as_deref(), Some("c"));
         assert!(
             Arc::ptr_eq(&map.primary(slot(50)).unwrap(), &a),
@@ -158,8 +156,8 @@ mod tests {
     #[test]
     fn one_slot_moves_at_once() {
         let map = map();
-        map.learn(&[range(0, 16_383, "a")]).unwrap();
-        let b = map.node(&NodeAddress::new("b", 1)).unwrap();
+        map.learn(&[range(0, 16_383, "a")]);
+        let b = map.node(&NodeAddress::new("b", 1));
         map.moved(slot(7), &b);
         assert!(Arc::ptr_eq(&map.primary(slot(7)).unwrap(), &b));
         assert_eq!(host(&map, 8).as_deref(), Some("a"));

@@ -3,14 +3,15 @@
 use std::fmt;
 
 use redis::cluster::NodeAddress;
-use redis::{Client, ConnectionAddr, ConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::net::{Links, Settings, Target, unusable};
+use tidegate_redis::connection::error::printable;
+use tidegate_redis::connection::{ConnectionPool, Settings, Target, Tls};
 
 /// A server, and the connections to it. They are its own, so that no other node can hold them up.
 pub(crate) struct Node {
     pub(crate) address: NodeAddress,
-    pub(crate) links: Links,
+    pub(crate) connections: ConnectionPool,
 }
 
 /// How to connect to any node of the cluster: what the first URL says, but for its address.
@@ -18,15 +19,17 @@ pub(crate) struct Node {
 pub(crate) struct Access {
     info: ConnectionInfo,
     settings: Settings,
+    tls: Option<Tls>,
 }
 
 impl Access {
-    pub(crate) fn new(info: ConnectionInfo, settings: Settings) -> Self {
-        Self { info, settings }
+    pub(crate) fn new(info: ConnectionInfo, settings: Settings) -> Result<Self, RedisError> {
+        let tls = settings.tls([&info])?;
+        Ok(Self { info, settings, tls })
     }
 
     /// A node; it is not connected to yet.
-    pub(crate) fn node(&self, address: NodeAddress) -> Result<Node, Error> {
+    pub(crate) fn node(&self, address: NodeAddress) -> Node {
         let (host, port) = (address.host().to_owned(), address.port());
         let there = match self.info.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -34,9 +37,8 @@ impl Access {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        let client: Result<Client, _> = self.settings.client(self.info.clone().set_addr(there));
-        let client = client.map_err(|error| unusable(&format!("node {address}"), error))?;
-        Ok(Node { address, links: self.settings.links(Target::Server(client)) })
+        let target = Target::Server(self.info.clone().set_addr(there));
+        Node { address, connections: self.settings.pool(target, self.tls.clone()) }
     }
 }
 
@@ -62,7 +64,7 @@ pub(crate) fn address_of(text: &str, named_by: &NodeAddress) -> Result<NodeAddre
     let port = port.parse().map_err(|_| {
         Error::new(
             ErrorKind::Protocol,
-            format!("node {named_by} named `{text}`, which is no address"),
+            format!("node {named_by} named `{}`, which is no address", printable(&text)),
         )
     })?;
     Ok(NodeAddress::new(if host.is_empty() { named_by.host() } else { host }, port))

@@ -8,10 +8,9 @@ use std::time::Duration;
 use redis::Value;
 use redis::cluster_routing::Slot;
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::net::error;
+use tidegate_redis::connection::first_success;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use crate::map::Map;
 use crate::node::{Node, again, at_node};
@@ -19,9 +18,6 @@ use crate::view::{self, Range};
 
 /// Between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How long one node is waited for alone before another is asked as well.
-const STAGGER: Duration = Duration::from_millis(50);
 
 /// Keeps the map up to date. At most one round of questions is under way; whoever needs its answer
 /// waits for the same.
@@ -97,24 +93,11 @@ impl Scout {
         let start =
             RandomState::new().hash_one(()) % u64::try_from(nodes.len()).unwrap_or(1).max(1);
         nodes.rotate_left(usize::try_from(start).unwrap_or(0));
-        let mut nodes = nodes.into_iter();
-        let mut asked = JoinSet::new();
-        let mut failure = None;
-        loop {
-            if let Some(node) = nodes.next() {
-                asked.spawn(async move { ask(&node).await });
-            } else if asked.is_empty() {
-                return Err(failure.unwrap_or_else(|| {
-                    Error::new(ErrorKind::Unavailable, "no node of the cluster is known")
-                }));
-            }
-            match timeout(STAGGER, asked.join_next()).await {
-                Ok(Some(Ok(Ok(view)))) => return self.map.learn(&view),
-                Ok(Some(Ok(Err(error)))) => failure = Some(error),
-                // One is slow, or (only if the runtime ends) was cancelled.
-                _ => {}
-            }
-        }
+        let view = first_success(nodes.into_iter().map(ask)).await.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Unavailable, "no node of the cluster is known"))
+        })?;
+        self.map.learn(&view);
+        Ok(())
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Round>> {
@@ -122,13 +105,10 @@ impl Scout {
     }
 }
 
-async fn ask(node: &Node) -> Result<Vec<Range>, Error> {
-    let link = node.links.next();
-    let mut live = link.connection().await.map_err(|error| at_node(node, &error))?;
-    let answer: Value = link
-        .send(&mut live, &view::question())
-        .await
-        .map_err(|error| at_node(node, &error::of_call(error)))?;
+async fn ask(node: Arc<Node>) -> Result<Vec<Range>, Error> {
+    let connection = node.connections.next();
+    let answer = async { connection.send(&mut connection.live().await?, &view::question()).await };
+    let answer: Value = answer.await.map_err(|error| at_node(&node, &error))?;
     view::read(answer, &node.address)
 }
 

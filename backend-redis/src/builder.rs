@@ -1,14 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode};
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 #[cfg(feature = "testing")]
 use tidegate_core::Clock;
 use tidegate_core::Error;
-use tokio::sync::Mutex;
 
-use crate::net::{ScriptTimes, Settings, Target, is_encrypted, unusable};
+use crate::connection::{ConnectionPool, ScriptTimes, Settings, Target, Tls, refused, unusable};
 use crate::redis_store::{Inner, RedisStore};
 use crate::wire::Keys;
 
@@ -57,8 +55,14 @@ impl RedisStoreBuilder {
     }
 
     /// Asks these Sentinels, by their URLs, which server is the primary of the group of that name;
-    /// and asks again whenever the connection was lost, or the server takes no more writes. If they
-    /// want a user or a password, it is the same in all of these URLs.
+    /// and asks again whenever the connection was lost, or the server takes no more writes. Each URL
+    /// may have a user and a password of its own.
+    ///
+    /// Any of them may hang: they are asked one after the other, each 50 ms after the one before, or as soon as
+    /// one has failed, and again while a server that they named does not answer. The first server that
+    /// can be connected to, and says that it is the primary (`ROLE`; where the user may not ask, the
+    /// Sentinel's word counts), is the one. So once a replica has been promoted, it is in use within a
+    /// second.
     ///
     /// What a primary admits once a replica has been promoted, because it does not know yet that it is
     /// none any more, is admitted again. With `min-replicas-to-write 1` on the servers it notices soon
@@ -98,13 +102,22 @@ impl RedisStoreBuilder {
         Self { settings: Settings { connections, ..self.settings }, ..self }
     }
 
-    /// How long connecting may take, asking the Sentinels included. Default: 1 s.
+    /// How long connecting may take, asking the Sentinels and logging in included. Default: 1 s.
+    ///
+    /// **A call that finds no connection waits for one, for at most that long**, beside the
+    /// [response timeout](Self::response_timeout). A call that is dropped sooner, as by
+    /// [`timeout`](tidegate_core::StoreExt::timeout), does not end the attempt. After an attempt that
+    /// failed, there is a pause of 20 ms, which doubles each time up to 500 ms. In a pause calls fail at once.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { connect_timeout: timeout, ..self.settings }, ..self }
     }
 
     /// How long to wait for an answer. Default: 500 ms. After that the call fails with
     /// [`ErrorKind::Timeout`](tidegate_core::ErrorKind::Timeout), and whether it was charged is not known.
+    ///
+    /// A connection on which an answer has been owed for that long, and none has come, is replaced at once,
+    /// whatever became of the calls. So this should be longer than a server that is well ever takes; for
+    /// callers with less patience there is [`timeout`](tidegate_core::StoreExt::timeout).
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
@@ -137,86 +150,45 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`](tidegate_core::ErrorKind::InvalidCall) if a URL is none, if there is no
-    /// Sentinel among no URLs, or if their users or passwords differ.
+    /// [`ErrorKind::InvalidCall`](tidegate_core::ErrorKind::InvalidCall) if a URL is none, or asks for
+    /// certificates not to be verified (`#insecure`); if there are no Sentinels among no URLs; or if root
+    /// certificates cannot be read, or were given for a server that is not encrypted.
     pub fn build(self) -> Result<RedisStore, Error> {
-        let target = self.target()?;
         Ok(RedisStore(Arc::new(Inner {
+            connections: self.connection_pool()?,
             keys: Keys::new(&self.settings.prefix),
-            links: self.settings.links(target),
             script_free: self.script_free,
             script_times: ScriptTimes::default(),
             clock: self.settings.clock,
         })))
     }
 
-    fn target(&self) -> Result<Target, Error> {
-        let info = self.connection_info().map_err(|error| unusable("URL", error))?;
-        let Some((urls, primary)) = &self.sentinel else {
-            let client = self.settings.client(info).map_err(|error| unusable("URL", error))?;
-            return Ok(Target::Server(client));
+    fn connection_pool(&self) -> Result<ConnectionPool, Error> {
+        let of_url = |error| unusable("URL", error);
+        let server = self.server().map_err(of_url)?;
+        let Some((urls, name)) = &self.sentinel else {
+            let tls = self.tls_of_server(&server).map_err(of_url)?;
+            return Ok(self.settings.pool(Target::Server(server), tls));
         };
-        let group = self
-            .sentinel_client(urls, primary, &info)
-            .map_err(|error| unusable("Sentinel URLs", error))?;
-        Ok(Target::Sentinel { group: Mutex::new(group), primary: primary.clone() })
+        let of_sentinels = |error| unusable("Sentinel URLs", error);
+        let sentinels = sentinels(urls).map_err(of_sentinels)?;
+        // The servers may be encrypted or not, whatever the Sentinels are.
+        let tls = self.settings.tls(sentinels.iter().chain([&server])).map_err(of_sentinels)?;
+        Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
 
-    /// What asks the Sentinels, with one user and password for all of them, and connects to the primary
-    /// as `node` says.
-    fn sentinel_client(
-        &self,
-        urls: &[String],
-        primary: &str,
-        node: &ConnectionInfo,
-    ) -> Result<SentinelClient, RedisError> {
-        let clients = urls.iter().map(|url| self.sentinel_at(url));
-        let clients = clients.collect::<Result<Vec<_>, RedisError>>()?;
-        let sentinels: Vec<_> = clients.iter().map(Client::get_connection_info).collect();
-        let Some(first) = sentinels.first().map(|sentinel| sentinel.redis_settings()) else {
-            return Err(refused("there is none"));
-        };
-        let login = (first.username(), first.password());
-        let is_other = |other: &&ConnectionInfo| {
-            (other.redis_settings().username(), other.redis_settings().password()) != login
-        };
-        if sentinels.iter().any(is_other) {
-            return Err(refused("they differ in the user or the password"));
+    fn tls_of_server(&self, server: &ConnectionInfo) -> Result<Option<Tls>, RedisError> {
+        let tls = self.settings.tls([server])?;
+        #[cfg(feature = "tls")]
+        if tls.is_none() && self.settings.root_certificates.is_some() {
+            return Err(refused(
+                "there are root certificates, but it does not begin with `rediss://`",
+            ));
         }
-        let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
-        let mut builder =
-            SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master)?
-                .set_client_to_redis_db(node.redis_settings().db())
-                .set_client_to_redis_protocol(node.redis_settings().protocol());
-        if let Some(user) = login.0 {
-            builder = builder.set_client_to_sentinel_username(user);
-        }
-        if let Some(password) = login.1 {
-            builder = builder.set_client_to_sentinel_password(password);
-        }
-        if let Some(user) = node.redis_settings().username() {
-            builder = builder.set_client_to_redis_username(user);
-        }
-        if let Some(password) = node.redis_settings().password() {
-            builder = builder.set_client_to_redis_password(password);
-        }
-        if is_encrypted(node) {
-            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
-            #[cfg(feature = "tls")]
-            if let Some(certificates) = self.settings.certificates() {
-                builder = builder.set_client_to_redis_certificates(certificates);
-            }
-        }
-        builder.build()
+        Ok(tls)
     }
 
-    /// A Sentinel may be encrypted or not, whatever the servers are.
-    fn sentinel_at(&self, url: &str) -> Result<Client, RedisError> {
-        let info = url.into_connection_info()?;
-        if is_encrypted(&info) { self.settings.client(info) } else { Client::open(info) }
-    }
-
-    fn connection_info(&self) -> Result<ConnectionInfo, RedisError> {
+    fn server(&self) -> Result<ConnectionInfo, RedisError> {
         let info = self.settings.with_user(self.url.as_str().into_connection_info()?);
         let Some(database) = self.database else { return Ok(info) };
         let settings = info.redis_settings().clone().set_db(i64::from(database));
@@ -224,8 +196,17 @@ impl RedisStoreBuilder {
     }
 }
 
-fn refused(why: &'static str) -> RedisError {
-    RedisError::from((redis::ErrorKind::InvalidClientConfig, why))
+/// The Sentinels at these URLs. They have no databases.
+fn sentinels(urls: &[String]) -> Result<Vec<ConnectionInfo>, RedisError> {
+    if urls.is_empty() {
+        return Err(refused("there is none"));
+    }
+    let sentinel = |url: &String| {
+        let info = url.as_str().into_connection_info()?;
+        let settings = info.redis_settings().clone().set_db(0);
+        Ok(info.set_redis_settings(settings))
+    };
+    urls.iter().map(sentinel).collect()
 }
 
 impl std::fmt::Debug for RedisStoreBuilder {

@@ -26,6 +26,7 @@
 //! | choose a server, a Sentinel group, a user, timeouts | [`RedisStoreBuilder`] |
 //! | decide on many calls in one round trip | [`Store::decide_many`] |
 //! | know what an error means | [below](#errors) |
+//! | know what happens to connections | [below](#connections) |
 //! | read the keys with `redis-cli` | [below](#keys-and-values) |
 //! | do without scripts | [below](#without-scripts) |
 //! | send the requests oneself | [`wire`] |
@@ -33,19 +34,39 @@
 //! # The server
 //!
 //! Redis from 6.0 on, or Valkey: it is tested on 7.0.15, and was tried on 6.0.9, 6.2.14 and 8.2.3, and on
-//! Valkey 9.1.2 (`.ci/newest-redis` fetches the newest and tries it). A call needs a tokio runtime. Its
-//! connections are made at the first call, shared by all callers, and made anew when they were lost;
-//! while the server is away, calls fail at once, but for one attempt now and then. With Sentinel, each
-//! new connection asks for the primary again, and a server that takes no more writes is left.
+//! Valkey 9.1.2 (`.ci/newest-redis` fetches the newest and tries it). A call needs a tokio runtime.
 //!
 //! A failover of Redis may lose the last writes, as replicas lag behind: what was admitted in that
 //! moment may be admitted again. That is the one bound on exactness that no client can lift.
+//!
+//! # Connections
+//!
+//! A connection is made at the first call, shared by all callers, and made anew when it was lost. Tasks of its
+//! own make, watch and replace it, so callers may give up at any time. They run on the runtime of the call
+//! that needed the connection; when that runtime ends, the next call starts them on its own.
+//!
+//! | what happens | what a call gets | for how long |
+//! |---|---|---|
+//! | there is no connection yet | it waits for the one attempt that is under way | [`connect_timeout`](RedisStoreBuilder::connect_timeout) at most, then `Unavailable` |
+//! | an attempt has failed | `Unavailable`, at once | a pause of 20 ms, doubling up to 500 ms; then the next attempt |
+//! | the connection falls silent, although nothing is closed | `Timeout` | until an answer is owed for [`response_timeout`](RedisStoreBuilder::response_timeout), then it is replaced; what is owed on it may still come for as long again |
+//! | the connection is closed under load | `Unavailable` for the calls that may have been sent | until the next call, which makes a new one |
+//! | the connection is closed while nothing is under way: by the server's `timeout`, `CLIENT KILL`, a restart | nothing: it was not sent, and is sent on a new connection | |
+//! | the host is gone without a word | the same, 30 s later; `Timeout` before | TCP keepalive after 15 s, `TCP_USER_TIMEOUT` of 30 s on Linux |
+//! | the server takes no writes (READONLY, NOREPLICAS) | `ReadOnly` | it is left for another connection, every 200 ms at most |
+//! | an answer has more than 16 MiB, or a line of 1 MiB | `Unavailable` | the connection is dropped: the scripts' answers have some 50 bytes per charge |
+//!
+//! So a call takes at most `connect_timeout` and `response_timeout` together, and twice that if the
+//! connection turns out to have been closed. `.timeout(..)` around the store bounds that to what you like.
 //!
 //! # Errors
 //!
 //! An error is never a denial. **A call is sent once.** If its answer is lost, whether it was charged is
 //! not known, and it is not sent again: at most one charge per call. Only a server that does not know
-//! the script (`NOSCRIPT`) gets the call again, with the script: it has done nothing.
+//! the script (`NOSCRIPT`) gets the call again, with the script: it has done nothing. And a call of which
+//! not a byte was sent, as the connection had been closed before, is sent on a new one.
+//!
+//! What a server says is shown in messages with its control characters escaped, and cut to 300 characters.
 //!
 //! | [`ErrorKind`] | what happened | charged? |
 //! |---|---|---|
@@ -93,14 +114,15 @@
 //! INCRBY and PEXPIRE in MULTI and EXEC, in two or three round trips: fixed windows only, aligned or
 //! phased, that do not block; acquire, peek and reset only. Everything else is
 //! [`ErrorKind::Unsupported`], policies already when a [`Limiter`] is built. Never more than the limit is
-//! admitted; of calls that race for the last of it, each may be refused. Each window has a key of its
-//! own, which lives ten seconds longer than the window.
+//! admitted; of calls that race for the last of it, each may be refused. What a refused call has added is
+//! taken off again even if its caller goes away meanwhile. Each window has a key of its own, which
+//! lives ten seconds longer than the window.
 
 mod builder;
+#[doc(hidden)]
+pub mod connection;
 #[cfg(feature = "metrics")]
 pub mod names;
-#[doc(hidden)]
-pub mod net;
 mod redis_store;
 mod script_free;
 pub mod wire;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 use crate::builder::RedisStoreBuilder;
-use crate::net::{Link, Links, ScriptTimes, error, is_unknown_script};
+use crate::connection::error::is_unknown_script;
+use crate::connection::{Connection, ConnectionPool, ScriptTimes};
 use crate::script_free;
 use crate::wire::{Batch, Keys, Request};
 
@@ -17,7 +18,7 @@ pub struct RedisStore(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) keys: Keys,
-    pub(crate) links: Links,
+    pub(crate) connections: ConnectionPool,
     /// Whether plain commands have to do.
     pub(crate) script_free: bool,
     pub(crate) script_times: ScriptTimes,
@@ -30,7 +31,7 @@ impl RedisStore {
     /// for TLS, or `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`.
     ///
     /// Does not connect yet: that happens at the first call, and again whenever the connection was
-    /// lost.
+    /// lost. See [connections](crate#connections).
     ///
     /// # Errors
     ///
@@ -107,29 +108,29 @@ impl Inner {
             Some(clock) => request.at(clock.now()),
             None => request,
         };
-        let link = self.link();
-        let mut live = link.connection().await?;
+        let connection = self.connection();
+        let mut live = connection.live().await?;
         let script = request.script();
         let by_name = request.by_name();
         let mut answer =
-            self.script_times.of(script, link.send::<Vec<u8>>(&mut live, &by_name)).await;
+            self.script_times.of(script, connection.send::<Vec<u8>>(&mut live, &by_name)).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
             let in_full = request.in_full();
-            answer = self.script_times.of(script, link.send(&mut live, &in_full)).await;
+            answer = self.script_times.of(script, connection.send(&mut live, &in_full)).await;
         }
-        request.read(&answer.map_err(error::of_call)?)
+        request.read(&answer?)
     }
 
     /// The next of the connections, in turn.
-    pub(crate) fn link(&self) -> &Link {
-        self.links.next()
+    pub(crate) fn connection(&self) -> &Connection {
+        self.connections.next()
     }
 
     pub(crate) async fn now(&self) -> Result<Timestamp, Error> {
         if let Some(clock) = &self.clock {
             return Ok(clock.now());
         }
-        self.link().time().await
+        self.connection().time().await
     }
 }
 
@@ -157,7 +158,7 @@ impl Store for RedisStore {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("links", &self.links)
+            .field("connections", &self.connections)
             .field("script_free", &self.script_free)
             .field("clock", &self.clock)
             .finish_non_exhaustive()

@@ -4,17 +4,21 @@
 //! only if all charges fit; what was added counts only if the sum that comes back is within the
 //! limit, else it is taken off again. So the sum is never less than what was admitted, and never
 //! more than the limit is.
+//!
+//! Adding and taking off again run to their end in a task of their own: a caller that goes away between
+//! the two, as at a timeout, would leave charged what was refused.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Pipeline, RedisResult, pipe};
+use redis::{FromRedisValue, Pipeline, pipe};
 use tidegate_core::algorithm::fixed_window::{FixedWindow, Start, State};
 use tidegate_core::policy::{Rule, Shape};
 use tidegate_core::{
     Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict, Wait,
 };
 
-use crate::net::{Link, Live, error};
+use crate::connection::{Connection, LiveConnection};
 use crate::redis_store::Inner;
 use crate::wire::Asked;
 
@@ -40,7 +44,7 @@ fn unsupported(message: String) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-pub(crate) async fn decide(store: &Inner, call: &Call<'_>) -> Result<Decision, Error> {
+pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decision, Error> {
     let asked = Asked::new(call)?;
     if !matches!(asked.operation, Operation::Acquire | Operation::Peek | Operation::Reset) {
         return Err(unsupported(format!("{:?} needs scripts", asked.operation)));
@@ -48,16 +52,13 @@ pub(crate) async fn decide(store: &Inner, call: &Call<'_>) -> Result<Decision, E
     let now = store.now().await?.as_micros();
     let windows = asked.charges.iter().map(|(charge, cost)| Window::of(store, charge, *cost, now));
     let windows = windows.collect::<Result<Vec<_>, _>>()?;
-    let link = store.link();
-    let grace = if store.clock.is_some() { GRACE_IN_TESTS } else { GRACE };
-    let mut session = Session { link, live: link.connection().await?, windows, now, grace };
-    let verdicts = match asked.operation {
-        Operation::Acquire => session.acquire().await,
-        Operation::Reset => session.reset().await,
-        _ => session.look().await,
-    };
-    let verdicts = verdicts.map_err(error::of_call)??;
-    Ok(asked.answer(&verdicts))
+    let mut windows = Windows { store, session: Session::new(store).await?, windows, now };
+    match asked.operation {
+        Operation::Acquire => windows.acquire().await?,
+        Operation::Reset => windows.reset().await?,
+        _ => windows.read().await?,
+    }
+    Ok(asked.answer(&windows.verdicts()))
 }
 
 /// The window that a charge is made to.
@@ -105,6 +106,17 @@ impl<'a> Window<'a> {
         (self.count > 0).then_some(State { ends: self.ends, count: self.count })
     }
 
+    fn owned(&self, store: &Inner, now: u64) -> Taking {
+        let grace = if store.clock.is_some() { GRACE_IN_TESTS } else { GRACE };
+        Taking {
+            key: self.key.clone(),
+            cost: self.cost,
+            life: Duration::from_micros(self.ends - now) + grace,
+            limit: self.charge.policy.limit(),
+            is_in_force: self.is_in_force(),
+        }
+    }
+
     fn weigh(&mut self, now: u64) {
         let admits = self.rule.wait(self.state(), self.cost, now).is_now();
         self.outcome = if admits { Outcome::Allowed } else { Outcome::Denied };
@@ -121,57 +133,55 @@ impl<'a> Window<'a> {
     }
 }
 
-/// One call on one connection.
-struct Session<'s, 'a> {
-    link: &'s Link,
-    live: Live,
-    windows: Vec<Window<'a>>,
-    now: u64,
-    grace: Duration,
+/// One connection, as long as a call needs it.
+struct Session<'s> {
+    connection: &'s Connection,
+    live: LiveConnection,
 }
 
-/// The verdicts, or what lies under a key and is no count; or Redis failed.
-type Answer = RedisResult<Result<Vec<Verdict>, Error>>;
+impl<'s> Session<'s> {
+    async fn new(store: &'s Inner) -> Result<Self, Error> {
+        let connection = store.connection();
+        Ok(Self { connection, live: connection.live().await? })
+    }
 
-impl Session<'_, '_> {
-    async fn acquire(&mut self) -> Answer {
-        if let Err(error) = self.read().await? {
-            return Ok(Err(error));
-        }
+    async fn send<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Error> {
+        self.connection.send_all(&mut self.live, commands).await
+    }
+}
+
+/// What a call looks at, and what it has found.
+struct Windows<'s, 'a> {
+    store: &'s Arc<Inner>,
+    session: Session<'s>,
+    windows: Vec<Window<'a>>,
+    now: u64,
+}
+
+impl Windows<'_, '_> {
+    async fn acquire(&mut self) -> Result<(), Error> {
+        self.read().await?;
         if self.windows.iter().any(Window::refuses) {
-            return Ok(Ok(self.verdicts()));
+            return Ok(());
         }
-        let places = self.places(|window| window.takes());
-        if !places.is_empty() {
-            self.add(&places, 1).await?;
-            // Others may have added since this call looked.
-            for &place in &places {
-                let window = &mut self.windows[place];
-                if window.count > window.rule_limit() {
-                    window.outcome = Outcome::Denied;
-                }
-            }
-            let all_go = self.windows.iter().any(Window::refuses);
-            let undone = self
-                .places(|window| window.cost > 0 && (all_go || window.outcome != Outcome::Allowed));
-            let undone: Vec<_> =
-                undone.into_iter().filter(|place| places.contains(place)).collect();
-            if !undone.is_empty() {
-                self.add(&undone, -1).await?;
+        let (store, now) = (self.store, self.now);
+        let windows: Vec<_> = self.windows.iter_mut().filter(|window| window.takes()).collect();
+        if windows.is_empty() {
+            return Ok(());
+        }
+        let charges = windows.iter().map(|window| window.owned(store, now)).collect();
+        for (window, taken) in windows.into_iter().zip(take(store, charges).await?) {
+            window.count = taken.count;
+            if taken.is_too_much {
+                window.outcome = Outcome::Denied;
             }
         }
-        Ok(Ok(self.verdicts()))
+        Ok(())
     }
 
-    async fn look(&mut self) -> Answer {
-        Ok(self.read().await?.map(|()| self.verdicts()))
-    }
-
-    async fn reset(&mut self) -> Answer {
+    async fn reset(&mut self) -> Result<(), Error> {
         // What is no count of ours is not deleted either.
-        if let Err(error) = self.read().await? {
-            return Ok(Err(error));
-        }
+        self.read().await?;
         let mut commands = pipe();
         commands.atomic();
         for window in &mut self.windows {
@@ -179,61 +189,30 @@ impl Session<'_, '_> {
             (window.count, window.cost) = (0, 0);
             window.weigh(self.now);
         }
-        self.link.send_all::<()>(&mut self.live, &commands).await?;
-        Ok(Ok(self.verdicts()))
+        self.session.send(&commands).await
     }
 
     /// Reads all counts, and weighs the charges.
-    async fn read(&mut self) -> RedisResult<Result<(), Error>> {
+    async fn read(&mut self) -> Result<(), Error> {
         let mut commands = pipe();
         for window in &self.windows {
             commands.cmd("GET").arg(&window.key[..]);
         }
-        let counts: Vec<Option<Vec<u8>>> = self.send(&commands).await?;
+        let counts: Vec<Option<Vec<u8>>> = self.session.send(&commands).await?;
         for (window, count) in self.windows.iter_mut().zip(counts) {
-            let count = count.as_deref().map_or(Some(0), parse);
-            match count {
-                Some(count) => window.count = count,
-                None => {
-                    return Ok(Err(Error::new(
-                        ErrorKind::ForeignValue,
-                        format!(
-                            "under the key of `{}` for this subject lies something that is no \
-                             count; it was left as it is",
-                            window.charge.policy.name()
-                        ),
-                    )));
-                }
-            }
+            window.count = count.as_deref().map_or(Some(0), parse).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::ForeignValue,
+                    format!(
+                        "under the key of `{}` for this subject lies something that is no count; it \
+                         was left as it is",
+                        window.charge.policy.name()
+                    ),
+                )
+            })?;
             window.weigh(self.now);
         }
-        Ok(Ok(()))
-    }
-
-    /// Adds the costs at these places, or takes them off, and notes the sums.
-    async fn add(&mut self, places: &[usize], sign: i64) -> RedisResult<()> {
-        let mut commands = pipe();
-        commands.atomic();
-        for window in places.iter().map(|&place| &self.windows[place]) {
-            // What is admitted is at most the limit, and so at most 2^52.
-            let cost = i64::try_from(window.cost).unwrap_or(i64::MAX);
-            commands.cmd("INCRBY").arg(&window.key[..]).arg(sign * cost);
-            let life = Duration::from_micros(window.ends - self.now) + self.grace;
-            commands.cmd("PEXPIRE").arg(&window.key[..]).arg(millis(life)).ignore();
-        }
-        let sums: Vec<i64> = self.send(&commands).await?;
-        for (&place, sum) in places.iter().zip(sums) {
-            self.windows[place].count = u64::try_from(sum).unwrap_or(0);
-        }
         Ok(())
-    }
-
-    async fn send<T: redis::FromRedisValue>(&mut self, commands: &Pipeline) -> RedisResult<T> {
-        self.link.send_all(&mut self.live, commands).await
-    }
-
-    fn places(&self, which: impl Fn(&Window<'_>) -> bool) -> Vec<usize> {
-        (0..self.windows.len()).filter(|&place| which(&self.windows[place])).collect()
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
@@ -241,9 +220,67 @@ impl Session<'_, '_> {
     }
 }
 
-impl Window<'_> {
-    fn rule_limit(&self) -> u64 {
-        self.charge.policy.limit()
+/// A charge that is being taken, and that borrows nothing.
+struct Taking {
+    key: Vec<u8>,
+    cost: u64,
+    /// How long the count is to be kept.
+    life: Duration,
+    limit: u64,
+    is_in_force: bool,
+}
+
+/// What came of it.
+struct Taken {
+    count: u64,
+    /// Others have added since this call looked, and so it was taken off again.
+    is_too_much: bool,
+}
+
+/// Adds all costs, and takes off again what does not fit, to the end, even if the caller goes away.
+async fn take(store: &Arc<Inner>, charges: Vec<Taking>) -> Result<Vec<Taken>, Error> {
+    let store = Arc::clone(store);
+    let task = tokio::spawn(async move { take_here(&store, &charges).await });
+    task.await.unwrap_or_else(|ended| {
+        let message = format!("a call was not carried to its end: {ended}");
+        Err(Error::new(ErrorKind::Unavailable, message))
+    })
+}
+
+async fn take_here(store: &Inner, charges: &[Taking]) -> Result<Vec<Taken>, Error> {
+    let mut session = Session::new(store).await?;
+    let all: Vec<_> = charges.iter().collect();
+    let sums = add(&mut session, &all, 1).await?;
+    let mut taken: Vec<_> = charges.iter().zip(sums).map(Taken::new).collect();
+    let all_go =
+        charges.iter().zip(&taken).any(|(charge, it)| charge.is_in_force && it.is_too_much);
+    let undone = charges.iter().zip(&mut taken).filter(|(_, taken)| all_go || taken.is_too_much);
+    let (undone, counts): (Vec<_>, Vec<_>) =
+        undone.map(|(it, taken)| (it, &mut taken.count)).unzip();
+    if !undone.is_empty() {
+        let sums = add(&mut session, &undone, -1).await?;
+        counts.into_iter().zip(sums).for_each(|(count, sum)| *count = sum);
+    }
+    Ok(taken)
+}
+
+/// Adds the costs, or takes them off, and returns the sums.
+async fn add(session: &mut Session<'_>, charges: &[&Taking], sign: i64) -> Result<Vec<u64>, Error> {
+    let mut commands = pipe();
+    commands.atomic();
+    for charge in charges {
+        // What is admitted is at most the limit, and so at most 2^52.
+        let cost = i64::try_from(charge.cost).unwrap_or(i64::MAX);
+        commands.cmd("INCRBY").arg(&charge.key[..]).arg(sign * cost);
+        commands.cmd("PEXPIRE").arg(&charge.key[..]).arg(millis(charge.life)).ignore();
+    }
+    let sums: Vec<i64> = session.send(&commands).await?;
+    Ok(sums.into_iter().map(|sum| u64::try_from(sum).unwrap_or(0)).collect())
+}
+
+impl Taken {
+    fn new((charge, count): (&Taking, u64)) -> Self {
+        Self { count, is_too_much: count > charge.limit }
     }
 }
 

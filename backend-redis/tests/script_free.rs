@@ -14,7 +14,8 @@ use tidegate_redis::{
     Call, Charge, ErrorKind, Limiter, ManualClock, Operation, RedisStore, Store, Timestamp,
 };
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::servers::Redis;
+use tidegate_testkit::servers::{Mode, Proxy, Redis, eventually};
+use tokio::task::JoinSet;
 
 use common::{builder, policy, server};
 
@@ -138,5 +139,53 @@ async fn b18_what_is_no_count_is_left_alone() {
             assert_eq!(error.kind(), ErrorKind::ForeignValue, "{error}");
         }
         assert_eq!(redis.command(&["DUMP", &key]).await.unwrap(), dump);
+    }
+}
+
+/// What was added and does not fit is taken off again, also if the caller has gone in between: 64 callers
+/// who dropped their calls after some milliseconds once left a count of 172 of 100, until the window ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_call_whose_caller_goes_away_leaves_nothing_charged() {
+    const LIMIT: u64 = 100;
+    let redis = Redis::start().await.unwrap();
+    let proxy = Proxy::start(redis.port()).await.unwrap();
+    // Time to go away between adding and taking off.
+    let late = Duration::from_millis(1);
+    proxy.set(Mode::Delay { requests: late, answers: late }).await.unwrap();
+    let store = |url: String| RedisStore::builder().url(url).script_free().build().unwrap();
+    let (store, direct) = (store(proxy.url()), store(redis.url()));
+    let policy = policy("p: fixed-window 100/10d");
+    for round in 0..20_u64 {
+        let mut callers = JoinSet::new();
+        for caller in 0..64_u64 {
+            let (store, policy) = (store.clone(), policy.clone());
+            callers.spawn(async move {
+                let subject = round.to_le_bytes();
+                let cost = if caller % 2 == 0 { 3 } else { 40 };
+                let charges = [Charge::new(&policy, &subject).cost(cost)];
+                let patience = Duration::from_millis(2 + caller % 9);
+                let call = store.decide(Call::acquire(&charges));
+                let decision = tokio::time::timeout(patience, call).await.ok()?;
+                decision.unwrap().is_allowed().then_some(cost)
+            });
+        }
+        let mut admitted = 0;
+        while let Some(caller) = callers.join_next().await {
+            admitted += caller.unwrap().unwrap_or(0);
+        }
+        let is_within = async || {
+            let key = redis.command(&["KEYS", "*"]).await.ok()?;
+            let mut most = 0;
+            for key in key.list() {
+                let count = redis.command(&["GET", &key.text()]).await.ok()?.text();
+                most = most.max(count.parse::<u64>().ok()?);
+            }
+            (most <= LIMIT).then_some(())
+        };
+        eventually(Duration::from_secs(5), "all to be taken off", is_within).await.unwrap();
+        let subject = round.to_le_bytes();
+        let charges = [Charge::new(&policy, &subject)];
+        let peek = direct.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+        assert!(LIMIT - peek.verdicts()[0].remaining() >= admitted, "what was admitted is charged");
     }
 }

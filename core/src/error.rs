@@ -88,7 +88,19 @@ impl ErrorKind {
     /// Whether it is certain that nothing was charged, so that the call may be made again.
     #[must_use]
     pub fn is_surely_not_charged(self) -> bool {
-        !matches!(self, Self::Timeout | Self::Unavailable | Self::Protocol)
+        // Of a new kind, this has to be decided: no arm takes all the rest.
+        match self {
+            Self::Timeout | Self::Unavailable | Self::Protocol => false,
+            Self::ReadOnly
+            | Self::Busy
+            | Self::OutOfMemory
+            | Self::ForeignValue
+            | Self::Unsupported
+            | Self::UnsupportedServer
+            | Self::InvalidCall
+            | Self::CircuitOpen
+            | Self::TooManyWaiters => true,
+        }
     }
 
     /// A word for logs and metrics.

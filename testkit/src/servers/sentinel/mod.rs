@@ -72,7 +72,7 @@ impl Sentinel {
     /// # Errors
     /// If none knows.
     pub async fn primary_port(&self) -> Result<u16, Error> {
-        for sentinel in &self.sentinels {
+        for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_awake()) {
             if let Some(port) = self.primary_of(sentinel).await {
                 return Ok(port);
             }
@@ -123,8 +123,8 @@ impl Sentinel {
         Ok(primary.port())
     }
 
-    /// Waits until another than `old` is the primary, says so itself, and all sentinels that run know it;
-    /// returns its port.
+    /// Waits until another than `old` is the primary, says so itself, and all sentinels that run, and are
+    /// not held, know it; returns its port.
     ///
     /// # Errors
     /// If that does not come to pass in time.
@@ -138,10 +138,10 @@ impl Sentinel {
         .await
     }
 
-    /// The port of the primary, if all sentinels that run name the same.
+    /// The port of the primary, if all sentinels that run, and are not held, name the same.
     async fn agreed_port(&self) -> Option<u16> {
         let mut agreed = None;
-        for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.pid().is_some()) {
+        for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_awake()) {
             let port = self.primary_of(sentinel).await?;
             if *agreed.get_or_insert(port) != port {
                 return None;

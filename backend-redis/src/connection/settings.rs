@@ -2,13 +2,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use redis::TlsCertificates;
-use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind as RedisKind, RedisError};
 use tidegate_core::{Clock, Error, ErrorKind};
 
-use super::links::Links;
-use super::source::{Source, Target};
+use super::error::printable;
+use super::pool::ConnectionPool;
+use super::source::{Access, Source, Target};
+use super::tls::Tls;
 
 /// What the builders of all stores on Redis have in common.
 #[derive(Clone)]
@@ -54,50 +54,43 @@ impl Settings {
         info.set_redis_settings(settings)
     }
 
-    /// What connects to a server.
+    /// What encrypts the connections to these servers, if any of them is to be encrypted.
     ///
     /// # Errors
     ///
-    /// If it cannot be connected to like that, as with certificates but without encryption.
-    #[cfg(feature = "tls")]
-    pub fn client(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
-        choose_cryptography();
-        match self.certificates() {
-            Some(certificates) => Client::build_with_tls(info, certificates),
-            None => Client::open(info),
+    /// If a URL asks for certificates not to be verified, or if no certificates can be read.
+    pub fn tls<'a>(
+        &self,
+        servers: impl IntoIterator<Item = &'a ConnectionInfo>,
+    ) -> Result<Option<Tls>, RedisError> {
+        let mut is_needed = false;
+        for server in servers {
+            if let ConnectionAddr::TcpTls { insecure, .. } = server.addr() {
+                is_needed = true;
+                if *insecure {
+                    return Err(refused("`#insecure`: certificates are always verified"));
+                }
+            }
         }
+        if is_needed { self.encryption().map(Some) } else { Ok(None) }
     }
 
-    /// What connects to a server.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be connected to like that.
-    #[cfg(not(feature = "tls"))]
-    pub fn client(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
-        Client::open(info)
-    }
-
-    /// The certificates to trust, if not the system's.
     #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn certificates(&self) -> Option<TlsCertificates> {
-        let root_cert = self.root_certificates.clone()?;
-        Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) })
+    fn encryption(&self) -> Result<Tls, RedisError> {
+        Tls::new(self.root_certificates.as_deref())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn encryption(&self) -> Result<Tls, RedisError> {
+        Err(refused("encryption needs the feature `tls`"))
     }
 
     /// The connections to a server; none is made yet.
     #[must_use]
-    pub fn links(&self, target: Target) -> Links {
-        // Also of Sentinels that are not encrypted, as the server that they name may be.
-        #[cfg(feature = "tls")]
-        choose_cryptography();
-        let source = Source {
-            target,
-            connect_timeout: self.connect_timeout,
-            response_timeout: self.response_timeout,
-        };
-        Links::new(source, self.connections)
+    pub fn pool(&self, target: Target, tls: Option<Tls>) -> ConnectionPool {
+        let access = Access { tls, response_timeout: self.response_timeout };
+        let source = Source { target, access, connect_timeout: self.connect_timeout };
+        ConnectionPool::new(source, self.connections)
     }
 }
 
@@ -107,21 +100,17 @@ pub fn is_encrypted(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Without a choice rustls would panic; what the application has chosen already stays.
-#[cfg(feature = "tls")]
-fn choose_cryptography() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may just have chosen: then there is a choice.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-}
-
 /// The error of a setting that connections cannot be made with.
 #[must_use]
 pub fn unusable(what: &str, error: RedisError) -> Error {
     // The URL itself may hold a password.
-    Error::new(ErrorKind::InvalidCall, format!("the {what} cannot be used: {error}"))
-        .with_source(error)
+    let message = format!("the {what} cannot be used: {}", printable(&error));
+    Error::new(ErrorKind::InvalidCall, message).with_source(error)
+}
+
+/// Settings that contradict each other, or a URL that says what is not supported.
+pub fn refused(why: &'static str) -> RedisError {
+    RedisError::from((RedisKind::InvalidClientConfig, why))
 }
 
 impl fmt::Debug for Settings {

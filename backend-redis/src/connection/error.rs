@@ -1,12 +1,15 @@
 //! From what Redis and the connection say to what the caller can do.
 
-use redis::{ErrorKind as RedisKind, RedisError};
+use std::error::Error as StdError;
+use std::fmt;
+
+use redis::{ErrorKind as RedisKind, RedisError, ServerErrorKind};
 use tidegate_core::{Error, ErrorKind};
 
 /// The error of a call.
 #[must_use]
 pub fn of_call(error: RedisError) -> Error {
-    Error::new(kind_of(&error), format!("Redis: {error}")).with_source(error)
+    Error::new(kind_of(&error), format!("Redis: {}", printable(&error))).with_source(Cause(error))
 }
 
 /// The error of an attempt to connect: nothing has been sent.
@@ -16,8 +19,50 @@ pub fn of_connecting(error: &RedisError) -> Error {
         kind @ (ErrorKind::Busy | ErrorKind::UnsupportedServer) => kind,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, format!("cannot connect to Redis: {error}")).with_source(error.clone())
+    Error::new(kind, format!("cannot connect to Redis: {}", printable(error)))
+        .with_source(Cause(error.clone()))
 }
+
+/// Whether the server does not know the script: then nothing has been done.
+#[must_use]
+pub fn is_unknown_script(error: &Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<Cause>());
+    cause.is_some_and(|Cause(error)| error.kind() == ServerErrorKind::NoScript.into())
+}
+
+/// So many characters of a server's text are shown.
+const MAX_TEXT: usize = 300;
+
+/// A text that a server has written, or that holds such text, for logs and terminals: one line of what
+/// can be printed, not too long.
+#[must_use]
+pub fn printable(text: &impl fmt::Display) -> String {
+    let text = text.to_string();
+    let mut printable = String::new();
+    for (place, c) in text.chars().enumerate() {
+        if place == MAX_TEXT {
+            printable.push('…');
+            break;
+        }
+        match c {
+            '"' | '\'' | '\\' => printable.push(c),
+            c => printable.extend(c.escape_debug()),
+        }
+    }
+    printable
+}
+
+/// What the client of Redis said, which is printed like all text of servers.
+#[derive(Debug)]
+struct Cause(RedisError);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.0))
+    }
+}
+
+impl StdError for Cause {}
 
 fn kind_of(error: &RedisError) -> ErrorKind {
     if error.is_timeout() {
@@ -108,5 +153,33 @@ mod tests {
         ] {
             assert_eq!(kind_of_code(code, detail), kind, "{code} {detail}");
         }
+    }
+
+    #[test]
+    fn what_a_server_writes_cannot_steer_a_terminal_nor_fill_a_log() {
+        let text = "\x1b[31mred\nanother line \u{202e}\u{7f}".to_owned() + &"é".repeat(1_000_000);
+        let answer = redis::parse_redis_value(b"-ERR \x1b[31mred\r\n").unwrap();
+        let answered = redis::from_redis_value::<Vec<u8>>(answer).map_err(RedisError::from);
+        let long = RedisError::from((RedisKind::Io, "long", text));
+        for error in [answered.unwrap_err(), long] {
+            for error in [of_connecting(&error), of_call(error)] {
+                let source = error.source().unwrap();
+                for text in [error.to_string(), source.to_string()] {
+                    assert!(text.contains("\\u{1b}[31mred"), "{text}");
+                    assert!(text.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{text}");
+                    assert!(text.chars().count() < 500, "{} characters", text.len());
+                }
+                // `Debug` is for programmers, and escapes as it always does.
+                assert!(!format!("{error:?}").contains('\x1b'));
+            }
+        }
+    }
+
+    #[test]
+    fn quotes_stay_as_they_are() {
+        assert_eq!(
+            printable(&r#"unknown command 'A\B', with "c""#),
+            r#"unknown command 'A\B', with "c""#
+        );
     }
 }

@@ -1,0 +1,194 @@
+//! The connections to the nodes look after themselves: what is lost is made anew, whatever the callers do,
+//! and no call is charged twice for it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+#[path = "../../backend-redis/tests/ledger/mod.rs"]
+mod ledger;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ledger::{Ledger, Load, decided};
+use tidegate_cluster::around::CircuitState;
+use tidegate_cluster::{Breaker, ClusterStore, Limiter, Store, StoreExt};
+use tidegate_testkit::servers::{Cluster, Data, End, Mode, Proxy, Redis, eventually, free_port};
+use tokio::runtime::Runtime;
+
+/// The default of `response_timeout`.
+const RESPONSE: Duration = Duration::from_millis(500);
+
+/// What a recovery may take beyond what bounds it.
+const MORE: Duration = Duration::from_millis(200);
+
+/// What the machine may be busy with meanwhile.
+const BUSY: Duration = Duration::from_millis(500);
+
+const FIFTY: Duration = Duration::from_millis(50);
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A node that has all slots, and names the proxy before it as its address.
+async fn node_and_proxy() -> (Redis, Proxy) {
+    let port = free_port().unwrap();
+    let proxy = Proxy::start(port).await.unwrap();
+    let node = Redis::builder().port(port).config("cluster-enabled", "yes");
+    let node = node.config("cluster-announce-ip", "127.0.0.1");
+    let node = node.config("cluster-announce-port", &proxy.port().to_string());
+    let node = node.start().await.unwrap();
+    node.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
+    let is_up = async || {
+        let info = node.command(&["CLUSTER", "INFO"]).await.ok()?.text();
+        info.contains("cluster_state:ok").then_some(())
+    };
+    eventually(SOON, "the cluster to be up", is_up).await.unwrap();
+    (node, proxy)
+}
+
+fn through(proxy: &Proxy) -> ClusterStore {
+    ClusterStore::connect([proxy.url()]).unwrap()
+}
+
+/// A node's connection falls silent, and new ones would work: it is replaced within the bound.
+async fn is_replaced_within<S: Store + 'static>(
+    bound: Duration,
+    compose: impl FnOnce(ClusterStore) -> S,
+) {
+    let (node, proxy) = node_and_proxy().await;
+    let ledger = Ledger::new(&node.url());
+    let store = Arc::new(compose(through(&proxy)));
+    decided(&ledger, &store).await;
+    let before = proxy.counts().connections;
+    proxy.cut(End::Hang);
+    let silent = Instant::now();
+    let load = Load::start(&ledger, &store, 8, None);
+    let took = load.first_decision(silent).await;
+    println!("decided again after {took:?}, {bound:?} are allowed");
+    assert!(took < bound + BUSY, "{took:?} instead of {bound:?}");
+    tokio::time::sleep(RESPONSE + MORE).await;
+    load.stop().await;
+    decided(&ledger, &store).await;
+    assert_eq!(proxy.counts().connections, before + 1, "one is lost, and one is made");
+    ledger.check().await;
+}
+
+#[tokio::test]
+async fn b57_a_silent_connection_is_replaced() {
+    is_replaced_within(RESPONSE + MORE, |store| store).await;
+}
+
+#[tokio::test]
+async fn b57_a_silent_connection_is_replaced_under_a_timeout() {
+    is_replaced_within(RESPONSE + MORE, |store| store.timeout(FIFTY)).await;
+}
+
+#[tokio::test]
+async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
+    const SETUP: Duration = Duration::from_millis(200);
+    let (node, proxy) = node_and_proxy().await;
+    proxy.set(Mode::DelayFirstAnswer(SETUP)).await.unwrap();
+    let ledger = Ledger::new(&node.url());
+    let store = Arc::new(through(&proxy).timeout(FIFTY));
+    let load = Load::start(&ledger, &store, 64, None);
+    // Two are made, one after the other: the scout's to the seed, which tells of no other node.
+    let took = load.first_decision(Instant::now()).await;
+    load.stop().await;
+    println!("decided after {took:?}");
+    assert!(took < 2 * SETUP + BUSY, "{took:?}");
+    assert_eq!(proxy.counts().connections, 1);
+    ledger.check().await;
+}
+
+/// Connections that were closed while they were idle fail no call.
+async fn nothing_fails_when_idle(connections: usize, close: impl AsyncFn(&Redis)) {
+    let cluster = Cluster::start().await.unwrap();
+    let builder = || ClusterStore::builder().urls(cluster.urls());
+    // Long enough for a busy machine.
+    let store = builder().connections(connections).connect_timeout(SOON).response_timeout(SOON);
+    let store = store.build().unwrap().breaker(Breaker::new());
+    let ledger = Ledger::on(builder().build().unwrap());
+    for round in 0..4 {
+        // These are spread over all nodes and connections.
+        for _ in 0..10 * connections {
+            ledger.call(&store).await;
+        }
+        if round < 3 {
+            for node in cluster.nodes() {
+                close(node).await;
+            }
+            cluster.wait_until_ok().await.unwrap();
+        }
+    }
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    assert_eq!(store.state(), CircuitState::Closed);
+    assert_eq!(store.watch().times_opened(), 0);
+    ledger.check().await;
+}
+
+#[tokio::test]
+async fn b62_connections_that_were_killed_while_idle_fail_no_call() {
+    for connections in [1, 8] {
+        nothing_fails_when_idle(connections, async |node| {
+            node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn b62_a_restart_while_idle_fails_no_call() {
+    nothing_fails_when_idle(1, async |node| node.restart(Data::Kept).await.unwrap()).await;
+}
+
+#[test]
+fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
+    let first = Runtime::new().unwrap();
+    let cluster = first.block_on(Cluster::start()).unwrap();
+    let store = || ClusterStore::connect(cluster.urls()).unwrap();
+    let (ledger, store) = (Ledger::on(store()), store());
+    for _ in 0..3 {
+        Runtime::new().unwrap().block_on(async {
+            for _ in 0..10 {
+                ledger.call(&store).await;
+            }
+        });
+    }
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    first.block_on(ledger.check());
+}
+
+#[tokio::test]
+async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_nothing_twice() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = || ClusterStore::connect(cluster.urls()).unwrap();
+    let (ledger, store) = (Ledger::on(store()), Arc::new(store()));
+    let load = Load::start(&ledger, &store, 32, None);
+    for round in 0..60 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let node = cluster.node(round % 3);
+        node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    }
+    load.stop().await;
+    ledger.check().await;
+}
+
+/// The clocks of all nodes are as good, so a node that hangs is not waited for.
+#[tokio::test]
+async fn a_node_that_is_held_does_not_hold_up_the_time() {
+    let cluster = Cluster::start().await.unwrap();
+    let builder = ClusterStore::builder().urls(cluster.urls());
+    let store = builder.connect_timeout(SOON).response_timeout(SOON).build().unwrap();
+    let limiter = Limiter::new(store.clone(), ["gcra 5/1s".parse().unwrap()]).unwrap();
+    for subject in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        assert!(limiter.acquire(subject).await.unwrap().is_allowed());
+    }
+    cluster.node(1).pause().await.unwrap();
+    for _ in 0..10 {
+        let start = Instant::now();
+        store.now().await.unwrap();
+        assert!(start.elapsed() < SOON / 4, "{:?}", start.elapsed());
+    }
+}

@@ -1,0 +1,31 @@
+//! How servers are reached and what their errors mean: what this store shares with one that reaches
+//! many, as over Redis Cluster. Not for applications: it changes as the stores need it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `pool` | the connections to one server, used in turn |
+//! | `multiplexed` | one of them: made, watched and replaced by tasks of its own |
+//! | `source` | where connections are made to, and how |
+//! | `sentinel` | which server of a Sentinel group that is |
+//! | `stream` | the bytes of one connection, watched as they pass |
+//! | `answers` | where the answers end in these bytes |
+
+mod answers;
+pub mod error;
+mod multiplexed;
+mod pool;
+mod race;
+mod script_times;
+mod sentinel;
+mod settings;
+mod source;
+mod stream;
+mod tls;
+
+pub use multiplexed::{Connection, LiveConnection};
+pub use pool::ConnectionPool;
+pub use race::first_success;
+pub use script_times::ScriptTimes;
+pub use settings::{Settings, is_encrypted, refused, unusable};
+pub use source::Target;
+pub use tls::Tls;

@@ -1,0 +1,345 @@
+//! A connection that all callers share: made when it is first needed, watched while it lives, and
+//! replaced when it was lost, by tasks of its own. No caller's future makes or ends anything, so callers
+//! may give up at any time.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
+use tidegate_core::{Error, Timestamp};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::error;
+use super::source::{Driver, Source};
+use super::stream::{Activity, Counts};
+
+/// The pauses after failed attempts: the first, and the longest, to which they double.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// A server that takes no writes, as it is a replica or has lost its replicas, is left for another
+/// connection (and so, with Sentinel or behind a name, for another server), but not at every call.
+const LEAST_LIFE: Duration = Duration::from_millis(200);
+
+/// One multiplexed connection to one server.
+#[derive(Debug)]
+pub struct Connection(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    source: Arc<Source>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// How long to leave the server alone if the next attempt fails.
+    pause: Duration,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Not needed yet, or lost.
+    Idle,
+    /// One attempt is under way, and all who need the connection wait for it.
+    Connecting(Outcome),
+    Live(LiveConnection),
+    /// The last attempt has failed, and the next one has to wait.
+    Failed {
+        error: RedisError,
+        until: Instant,
+    },
+}
+
+/// What an attempt has come to, once it has. The sender goes early only with its runtime.
+type Outcome = watch::Receiver<Option<RedisResult<LiveConnection>>>;
+
+/// A connection that was good when it was last used.
+#[derive(Clone)]
+pub struct LiveConnection {
+    connection: MultiplexedConnection,
+    activity: Arc<Activity>,
+    since: Instant,
+}
+
+/// What is sent at once.
+#[derive(Clone, Copy)]
+enum Message<'a> {
+    One(&'a Cmd),
+    All(&'a Pipeline),
+}
+
+impl Connection {
+    /// A connection to be made when it is needed.
+    pub(super) fn new(source: Arc<Source>) -> Self {
+        let state = Mutex::new(State { phase: Phase::Idle, pause: FIRST_PAUSE });
+        Self(Arc::new(Shared { source, state }))
+    }
+
+    /// The connection, which is made if there is none: that takes at most the source's
+    /// `connect_timeout`.
+    ///
+    /// # Errors
+    ///
+    /// If there is none and none could be made just now, or a moment ago. Nothing was sent then.
+    pub async fn live(&self) -> Result<LiveConnection, Error> {
+        // If the runtime that makes the connection ends, it is made anew on this one.
+        for _ in 0..2 {
+            let mut outcome = match self.0.look() {
+                Ok(live) => return Ok(live),
+                Err(Wait::For(outcome)) => outcome,
+                Err(Wait::NotYet(error)) => return Err(error::of_connecting(&error)),
+            };
+            if let Ok(outcome) = outcome.wait_for(Option::is_some).await
+                && let Some(outcome) = outcome.as_ref()
+            {
+                return outcome.clone().map_err(|error| error::of_connecting(&error));
+            }
+        }
+        let ended = io::Error::other("the runtime has ended");
+        Err(error::of_connecting(&RedisError::from(ended)))
+    }
+
+    /// Sends one command on a connection, once. If it was surely not sent, because the connection had
+    /// been lost before, it is sent on a new one.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses it, or does not answer, or not as expected.
+    pub async fn send<T: FromRedisValue>(
+        &self,
+        live: &mut LiveConnection,
+        command: &Cmd,
+    ) -> Result<T, Error> {
+        self.carry(live, Message::One(command)).await
+    }
+
+    /// Sends several commands on a connection, in one write, otherwise as [`send`](Self::send).
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub async fn send_all<T: FromRedisValue>(
+        &self,
+        live: &mut LiveConnection,
+        commands: &Pipeline,
+    ) -> Result<T, Error> {
+        self.carry(live, Message::All(commands)).await
+    }
+
+    /// The time by the server's clock.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached, or does not tell.
+    pub async fn time(&self) -> Result<Timestamp, Error> {
+        let mut question = Cmd::new();
+        question.arg("TIME");
+        let (seconds, micros): (u64, u64) = self.send(&mut self.live().await?, &question).await?;
+        Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
+    }
+
+    async fn carry<T: FromRedisValue>(
+        &self,
+        live: &mut LiveConnection,
+        message: Message<'_>,
+    ) -> Result<T, Error> {
+        let before = live.activity.counts();
+        match message.query(&mut live.connection).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if self.0.was_not_sent(live, before, &error) => {}
+            Err(error) => return Err(error::of_call(error)),
+        }
+        *live = self.live().await?;
+        let before = live.activity.counts();
+        message.query(&mut live.connection).await.map_err(|error| {
+            self.0.was_not_sent(live, before, &error);
+            error::of_call(error)
+        })
+    }
+}
+
+/// Why there is no connection.
+enum Wait {
+    /// It is being made.
+    For(Outcome),
+    /// It could not be made, and the next attempt has to wait.
+    NotYet(RedisError),
+}
+
+impl Shared {
+    /// The connection, if there is one; begins to make it otherwise.
+    fn look(self: &Arc<Self>) -> Result<LiveConnection, Wait> {
+        let mut state = self.state();
+        match &state.phase {
+            Phase::Live(live) if !live.activity.is_closed() => return Ok(live.clone()),
+            // A sender that has gone without an outcome has gone with its runtime.
+            Phase::Connecting(outcome) if outcome.has_changed().is_ok() => {
+                return Err(Wait::For(outcome.clone()));
+            }
+            Phase::Failed { error, until } if Instant::now() < *until => {
+                return Err(Wait::NotYet(error.clone()));
+            }
+            _ => {}
+        }
+        Err(Wait::For(self.start(&mut state)))
+    }
+
+    /// Begins to make a connection, in a task of its own.
+    fn start(self: &Arc<Self>, state: &mut State) -> Outcome {
+        let (sender, outcome) = watch::channel(None);
+        state.phase = Phase::Connecting(outcome.clone());
+        tokio::spawn(keep(Arc::downgrade(self), Arc::clone(&self.source), sender));
+        outcome
+    }
+
+    /// Takes note of what an attempt has come to.
+    fn settle(&self, connected: RedisResult<LiveConnection>) {
+        let mut state = self.state();
+        match connected {
+            Ok(live) => *state = State { phase: Phase::Live(live), pause: FIRST_PAUSE },
+            Err(error) => {
+                let until = Instant::now() + state.pause;
+                let pause = (state.pause * 2).min(LONGEST_PAUSE);
+                *state = State { phase: Phase::Failed { error, until }, pause };
+            }
+        }
+    }
+
+    /// Takes note of what an error says about the connection; and whether it is certain that the call was
+    /// not sent, before which there had been so many writes and answers.
+    fn was_not_sent(
+        self: &Arc<Self>,
+        live: &LiveConnection,
+        before: Counts,
+        error: &RedisError,
+    ) -> bool {
+        let is_closed = live.activity.is_closed();
+        if error.is_timeout() && !is_closed {
+            // The task that watches would say the same in a moment, unless its runtime stands still.
+            if live.activity.counts().answers == before.answers {
+                self.replace(&live.activity);
+            }
+            return false;
+        }
+        if is_closed || error.is_unrecoverable_error() || error.is_connection_dropped() {
+            self.drop_connection(live);
+            return live.activity.close() == before.writes;
+        }
+        let is_read_only = matches!(error.code(), Some("READONLY" | "NOREPLICAS"));
+        if is_read_only && live.since.elapsed() > LEAST_LIFE {
+            self.drop_connection(live);
+        }
+        false
+    }
+
+    /// Lets go of a connection, unless there is a newer one already.
+    fn drop_connection(&self, lost: &LiveConnection) {
+        let mut state = self.state();
+        if state.is_in_use(&lost.activity) {
+            state.phase = Phase::Idle;
+        }
+    }
+
+    /// Replaces a connection, unless there is a newer one already.
+    fn replace(self: &Arc<Self>, lost: &Activity) {
+        let mut state = self.state();
+        if state.is_in_use(lost) {
+            self.start(&mut state);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_in_use(&self, activity: &Activity) -> bool {
+        matches!(&self.phase, Phase::Live(live) if std::ptr::eq(&*live.activity, activity))
+    }
+}
+
+/// Makes a connection, and watches it until it ends.
+async fn keep(
+    shared: Weak<Shared>,
+    source: Arc<Source>,
+    outcome: watch::Sender<Option<RedisResult<LiveConnection>>>,
+) {
+    let connected = tokio::select! {
+        connected = source.connect() => connected,
+        // The store has gone, and with it all who may need a connection.
+        () = outcome.closed() => return,
+    };
+    let (connected, driver) = match connected {
+        Ok((live, driver)) => (Ok(live), Some(driver)),
+        Err(error) => (Err(error), None),
+    };
+    let activity = connected.as_ref().ok().map(|live| Arc::clone(&live.activity));
+    if let Some(shared) = shared.upgrade() {
+        shared.settle(connected.clone());
+    }
+    let _ = outcome.send(Some(connected));
+    drop(outcome);
+    if let (Some(driver), Some(activity)) = (driver, activity) {
+        watch(&shared, &activity, driver, source.access.response_timeout).await;
+    }
+}
+
+/// Drives a connection until it ends. If the server falls silent, another connection is made in its
+/// place; those who wait for answers on this one still get them, if they come in time.
+async fn watch(shared: &Weak<Shared>, activity: &Activity, driver: Driver, limit: Duration) {
+    let mut driver = tokio::spawn(driver);
+    tokio::select! {
+        _ = &mut driver => return,
+        () = activity.is_silent(limit) => {}
+    }
+    if let Some(shared) = shared.upgrade() {
+        shared.replace(activity);
+    }
+    if timeout(limit, &mut driver).await.is_err() {
+        driver.abort();
+    }
+}
+
+impl LiveConnection {
+    pub(super) fn new(connection: MultiplexedConnection, activity: Arc<Activity>) -> Self {
+        Self { connection, activity, since: Instant::now() }
+    }
+
+    /// Asks on a connection that is not driven yet.
+    pub(super) async fn ask<T: FromRedisValue>(
+        &mut self,
+        driver: &mut Driver,
+        question: &Cmd,
+    ) -> RedisResult<T> {
+        tokio::select! {
+            biased;
+            answer = question.query_async(&mut self.connection) => answer,
+            () = driver => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        }
+    }
+}
+
+impl Message<'_> {
+    async fn query<T: FromRedisValue>(
+        self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<T> {
+        match self {
+            Self::One(command) => command.query_async(connection).await,
+            Self::All(commands) => commands.query_async(connection).await,
+        }
+    }
+}
+
+impl fmt::Debug for LiveConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveConnection").field("activity", &self.activity).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,29 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::multiplexed::Connection;
+use super::source::Source;
+
+/// The connections to one server, used in turn.
+#[derive(Debug)]
+pub struct ConnectionPool {
+    connections: Box<[Connection]>,
+    next: AtomicUsize,
+}
+
+impl ConnectionPool {
+    /// So many connections, at least one. None is made yet.
+    #[must_use]
+    pub(super) fn new(source: Source, connections: usize) -> Self {
+        let source = Arc::new(source);
+        let connections =
+            (0..connections.max(1)).map(|_| Connection::new(Arc::clone(&source))).collect();
+        Self { connections, next: AtomicUsize::new(0) }
+    }
+
+    /// The next of them.
+    pub fn next(&self) -> &Connection {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        &self.connections[turn % self.connections.len()]
+    }
+}

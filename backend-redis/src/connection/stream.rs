@@ -1,0 +1,411 @@
+//! The bytes of one connection, watched as they pass.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+#[cfg(feature = "tls")]
+use tokio_rustls::client::TlsStream;
+
+use super::answers::{Answers, MAX_ANSWER, TooLong};
+
+/// A host that is gone without a word is noticed within half a minute, also on a connection without
+/// traffic: then the next call finds it closed, and is not lost on it.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
+/// For bytes that were sent, where the system can be told (`TCP_USER_TIMEOUT`).
+#[cfg(target_os = "linux")]
+const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// Nothing has been read for so long: then what lies there to be read is no answer that is just coming
+/// in, but most likely the end of the connection.
+const IDLE: Duration = Duration::from_millis(5);
+
+/// What the bytes of a connection show, for those that use it.
+///
+/// **Whether a call was sent.** `writes` counts the attempts to write, and its highest bit, once set,
+/// lets no more begin. A call notes the count before it is handed over. If it fails, it sets the bit: if the
+/// count is what it was, no byte has been written since, and none will be. So that call was not sent.
+///
+/// **Whether the server is silent.** `owed_since` is set by the first attempt to write, and cleared by
+/// each answer. It is not exact where several answers are owed, but then the next write sets it again.
+#[derive(Debug)]
+pub(super) struct Activity {
+    epoch: Instant,
+    writes: AtomicU64,
+    answers: AtomicU64,
+    /// Microseconds after `epoch`, and one more; 0 if no answer is owed.
+    owed_since: AtomicU64,
+    begins_to_owe: Notify,
+}
+
+/// How many attempts to write there were, and how many answers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) writes: u64,
+    pub(super) answers: u64,
+}
+
+/// The bit of `writes` that lets no more begin.
+const CLOSED: u64 = 1 << 63;
+
+impl Activity {
+    fn new() -> Self {
+        Self {
+            epoch: Instant::now(),
+            writes: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            owed_since: AtomicU64::new(0),
+            begins_to_owe: Notify::new(),
+        }
+    }
+
+    /// What there was so far.
+    pub(super) fn counts(&self) -> Counts {
+        let writes = self.writes.load(Ordering::Relaxed) & !CLOSED;
+        Counts { writes, answers: self.answers.load(Ordering::Relaxed) }
+    }
+
+    /// Lets no more bytes be written; how many attempts there were. (All changes of one atomic have one
+    /// order, so `Relaxed` is enough.)
+    pub(super) fn close(&self) -> u64 {
+        self.writes.fetch_or(CLOSED, Ordering::Relaxed) & !CLOSED
+    }
+
+    /// Whether nothing can be written any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.writes.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    fn begin_write(&self) -> io::Result<()> {
+        if self.writes.fetch_add(1, Ordering::Relaxed) & CLOSED != 0 {
+            return Err(closed());
+        }
+        if !self.is_owed() {
+            let now = u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX - 1);
+            self.owed_since.store(now + 1, Ordering::Relaxed);
+            self.begins_to_owe.notify_one();
+        }
+        Ok(())
+    }
+
+    fn is_owed(&self) -> bool {
+        self.owed_since.load(Ordering::Relaxed) != 0
+    }
+
+    fn count_answers(&self, answers: u64) {
+        self.answers.fetch_add(answers, Ordering::Relaxed);
+        self.owed_since.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns when the server has owed an answer for so long, and given none.
+    pub(super) async fn is_silent(&self, limit: Duration) {
+        loop {
+            let Some(since) = self.owed_since.load(Ordering::Relaxed).checked_sub(1) else {
+                self.begins_to_owe.notified().await;
+                continue;
+            };
+            let due = self.epoch + Duration::from_micros(since) + limit;
+            if due <= Instant::now() {
+                return;
+            }
+            sleep_until(due).await;
+        }
+    }
+}
+
+/// What a connection runs over.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+/// Does with all sockets what each of them can.
+macro_rules! each {
+    ($socket:expr, $stream:ident => $does:expr) => {
+        match $socket {
+            Socket::Tcp($stream) => $does,
+            #[cfg(feature = "tls")]
+            Socket::Tls($stream) => $does,
+            #[cfg(unix)]
+            Socket::Unix($stream) => $does,
+        }
+    };
+}
+
+/// Makes a connection fit for requests: no byte waits for others, and a lost host is noticed.
+pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(MAX_UNACKNOWLEDGED))?;
+    Ok(())
+}
+
+impl Socket {
+    /// Looks for what can be read, without the delay with which the runtime learns of it.
+    fn peek(&self) -> io::Result<usize> {
+        let mut byte = [MaybeUninit::uninit()];
+        match self {
+            Self::Tcp(stream) => SockRef::from(stream).peek(&mut byte),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => SockRef::from(stream.get_ref().0).peek(&mut byte),
+            #[cfg(unix)]
+            Self::Unix(stream) => SockRef::from(stream).peek(&mut byte),
+        }
+    }
+
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_read_ready(context),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.get_ref().0.poll_read_ready(context),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.poll_read_ready(context),
+        }
+    }
+}
+
+/// A connection's bytes, of which [`Activity`] is told.
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: Socket,
+    activity: Arc<Activity>,
+    answers: Answers,
+    last_read: Instant,
+    /// Whether it was read from since a write was last put off.
+    is_read: bool,
+}
+
+impl Stream {
+    pub(super) fn new(socket: Socket) -> Self {
+        let activity = Arc::new(Activity::new());
+        let (answers, last_read) = (Answers::default(), Instant::now());
+        Self { socket, activity, answers, last_read, is_read: false }
+    }
+
+    pub(super) fn activity(&self) -> Arc<Activity> {
+        Arc::clone(&self.activity)
+    }
+
+    /// Fails if the server has closed the connection, so that nothing is written that it cannot get.
+    fn poll_still_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.socket.peek() {
+            Ok(0) => Poll::Ready(Err(closed())),
+            // The end may lie behind what TLS has to say, so that has to be read first. The client reads
+            // whenever it is about to write, but not while it logs in: then nothing is put off twice.
+            Ok(_) if self.is_read && self.last_read.elapsed() >= IDLE => {
+                ready!(self.socket.poll_readable(context))?;
+                self.is_read = false;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(_) => Poll::Ready(Ok(())),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    fn poll_write_watched(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if !self.activity.is_owed() {
+            ready!(self.poll_still_open(context))?;
+        }
+        self.activity.begin_write()?;
+        each!(&mut self.socket, stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_read_watched(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.is_read = true;
+        let before = buffer.filled().len();
+        ready!(each!(&mut self.socket, stream => Pin::new(stream).poll_read(context, buffer)))?;
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if read.is_empty() {
+            self.activity.close();
+        }
+        self.last_read = Instant::now();
+        match self.answers.count(read) {
+            Ok(0) => Poll::Ready(Ok(())),
+            Ok(answers) => {
+                self.activity.count_answers(answers);
+                Poll::Ready(Ok(()))
+            }
+            Err(TooLong) => Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("an answer of more than {MAX_ANSWER} bytes"),
+            ))),
+        }
+    }
+
+    /// After an error nothing more is written.
+    fn close_on_error<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(_)) = polled {
+            self.activity.close();
+        }
+        polled
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = self.poll_read_watched(context, buffer);
+        self.close_on_error(read)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.poll_write_watched(context, bytes);
+        self.close_on_error(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = each!(&mut self.socket, stream => Pin::new(stream).poll_flush(context));
+        self.close_on_error(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.activity.close();
+        each!(&mut self.socket, stream => Pin::new(stream).poll_shutdown(context))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.activity.close();
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the connection was closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        configure(&client).unwrap();
+        (Stream::new(Socket::Tcp(client)), listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_lost_host_is_noticed_and_no_byte_waits_for_others() {
+        let (stream, _server) = pair().await;
+        let Socket::Tcp(tcp) = &stream.socket else { unreachable!() };
+        assert!(tcp.nodelay().unwrap());
+        let socket = SockRef::from(tcp);
+        assert!(socket.keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(MAX_UNACKNOWLEDGED));
+        }
+    }
+
+    /// The runtime has not learnt of the end yet, as it was not polled since.
+    #[tokio::test]
+    async fn nothing_is_written_to_a_connection_that_the_server_has_closed() {
+        let (mut stream, mut server) = pair().await;
+        let activity = stream.activity();
+        stream.write_all(b"one").await.unwrap();
+        server.write_all(b"+OK\r\n").await.unwrap();
+        assert_eq!(stream.read(&mut [0; 9]).await.unwrap(), 5);
+        let server = server.into_std().unwrap();
+        let before = activity.counts().writes;
+        assert!(before > 0 && !activity.is_closed());
+        drop(server);
+        stream.write_all(b"two").await.unwrap_err();
+        assert!(activity.is_closed());
+        assert_eq!(activity.close(), before);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_once_a_call_has_shown_that_it_was_not_sent() {
+        let (mut stream, _server) = pair().await;
+        let activity = stream.activity();
+        assert_eq!(activity.close(), 0);
+        stream.write_all(b"one").await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_tried_counts() {
+        let (mut stream, _server) = pair().await;
+        let activity = stream.activity();
+        let before = activity.counts().writes;
+        stream.write_all(b"one").await.unwrap();
+        drop(stream);
+        assert!(activity.is_closed());
+        assert!(activity.close() > before);
+    }
+
+    #[tokio::test]
+    async fn a_server_is_silent_when_it_owes_an_answer_for_too_long() {
+        const LIMIT: Duration = Duration::from_millis(100);
+        let (mut stream, mut server) = pair().await;
+        let activity = stream.activity();
+        let silent =
+            async |limit| tokio::time::timeout(limit, activity.is_silent(LIMIT)).await.is_ok();
+        assert!(!silent(2 * LIMIT).await, "it owes nothing");
+        stream.write_all(b"one").await.unwrap();
+        assert!(!silent(LIMIT / 2).await, "not for long yet");
+        server.write_all(b"+OK").await.unwrap();
+        assert_eq!(stream.read(&mut [0; 9]).await.unwrap(), 3);
+        assert!(silent(LIMIT).await, "half an answer is none");
+        server.write_all(b"\r\n").await.unwrap();
+        assert_eq!(stream.read(&mut [0; 9]).await.unwrap(), 2);
+        assert!(!silent(2 * LIMIT).await, "it has answered");
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_end_ends_the_connection() {
+        let (mut stream, mut server) = pair().await;
+        server.write_all(b"$100000000000\r\n").await.unwrap();
+        let error = stream.read(&mut [0; 99]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(stream.activity().is_closed());
+    }
+}

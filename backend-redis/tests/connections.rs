@@ -1,0 +1,508 @@
+//! Connections look after themselves: what is lost is made anew, whatever the callers do, and no call is
+//! charged twice for it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+mod certificates;
+mod ledger;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use certificates::Certificates;
+use ledger::{Ledger, Load, decided, drop_after};
+use tidegate_memory::MemoryStore;
+use tidegate_redis::around::CircuitState;
+use tidegate_redis::{
+    Breaker, DenyCache, ErrorKind, RedisStore, RedisStoreBuilder, Share, Store, StoreExt,
+};
+use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Sentinel, eventually};
+use tokio::runtime::Runtime;
+
+/// The default of `response_timeout`.
+const RESPONSE: Duration = Duration::from_millis(500);
+
+/// How long a circuit stays open.
+const OPEN: Duration = Duration::from_secs(1);
+
+/// What a recovery may take beyond what bounds it.
+const MORE: Duration = Duration::from_millis(200);
+
+/// What the machine may be busy with meanwhile.
+const BUSY: Duration = Duration::from_millis(500);
+
+const FIFTY: Duration = Duration::from_millis(50);
+
+/// A server, and a proxy before it.
+async fn redis_and_proxy() -> (Redis, Proxy) {
+    let redis = Redis::start().await.unwrap();
+    let proxy = Proxy::start(redis.port()).await.unwrap();
+    (redis, proxy)
+}
+
+fn builder(proxy: &Proxy) -> RedisStoreBuilder {
+    RedisStore::builder().url(proxy.url())
+}
+
+/// A store's connection falls silent, and new ones would work: it is replaced within the bound.
+async fn is_replaced_within<S: Store + Send + Sync + 'static>(
+    bound: Duration,
+    compose: impl FnOnce(RedisStoreBuilder) -> S,
+) {
+    let (redis, proxy) = redis_and_proxy().await;
+    let ledger = Ledger::new(&redis.url());
+    let store = Arc::new(compose(builder(&proxy)));
+    decided(&ledger, &store).await;
+    proxy.cut(End::Hang);
+    let silent = Instant::now();
+    let load = Load::start(&ledger, &store, 8, None);
+    let took = load.first_decision(silent).await;
+    println!("decided again after {took:?}, {bound:?} are allowed");
+    assert!(took < bound + BUSY, "{took:?} instead of {bound:?}");
+    tokio::time::sleep(RESPONSE + MORE).await;
+    load.stop().await;
+    decided(&ledger, &store).await;
+    assert_eq!(proxy.counts().connections, 2, "one is lost, and one is made");
+    ledger.check().await;
+}
+
+#[tokio::test]
+async fn b57_a_silent_connection_is_replaced() {
+    is_replaced_within(RESPONSE + MORE, |builder| builder.build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn b57_a_silent_connection_is_replaced_sooner_if_answers_are_expected_sooner() {
+    let compose = |builder: RedisStoreBuilder| builder.response_timeout(FIFTY).build().unwrap();
+    is_replaced_within(FIFTY + MORE, compose).await;
+}
+
+#[tokio::test]
+async fn b57_a_silent_connection_is_replaced_under_a_timeout() {
+    is_replaced_within(RESPONSE + MORE, |builder| builder.build().unwrap().timeout(FIFTY)).await;
+}
+
+#[tokio::test]
+async fn b57_a_silent_connection_is_replaced_under_a_timeout_and_a_breaker() {
+    is_replaced_within(OPEN + MORE, |builder| {
+        builder.build().unwrap().timeout(FIFTY).breaker(Breaker::new())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn b57_a_silent_connection_is_replaced_under_all_that_goes_around_a_store() {
+    is_replaced_within(OPEN + MORE, |builder| {
+        let store = builder.build().unwrap().timeout(FIFTY).breaker(Breaker::new());
+        let store = store.deny_cache(DenyCache::new());
+        store.or_fall_back_to(MemoryStore::new(), Share::new(1, 3).unwrap()).observed()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_slower_than_its_callers_keeps_its_connection() {
+    let (redis, proxy) = redis_and_proxy().await;
+    let ledger = Ledger::new(&redis.url());
+    let store = Arc::new(builder(&proxy).build().unwrap().timeout(FIFTY));
+    decided(&ledger, &store).await;
+    let slow = Mode::Delay { requests: Duration::ZERO, answers: Duration::from_millis(150) };
+    proxy.set(slow).await.unwrap();
+    let load = Load::start(&ledger, &store, 8, None);
+    tokio::time::sleep(4 * RESPONSE).await;
+    load.stop().await;
+    proxy.set(Mode::Pass).await.unwrap();
+    decided(&ledger, &store).await;
+    assert_eq!(proxy.counts().connections, 1);
+    ledger.check().await;
+}
+
+#[tokio::test]
+async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
+    const SETUP: Duration = Duration::from_millis(200);
+    for (callers, timeout, patience) in
+        [(64, OPEN, Duration::from_millis(5)), (64, FIFTY, OPEN), (1, FIFTY, OPEN)]
+    {
+        let (redis, proxy) = redis_and_proxy().await;
+        proxy.set(Mode::DelayFirstAnswer(SETUP)).await.unwrap();
+        let ledger = Ledger::new(&redis.url());
+        let store = Arc::new(builder(&proxy).build().unwrap().timeout(timeout));
+        let start = Instant::now();
+        let load = Load::start(&ledger, &store, callers, Some(patience));
+        let is_made = async || (proxy.counts().commands > 2).then_some(());
+        eventually(Duration::from_secs(10), "the connection", is_made).await.unwrap();
+        let took = start.elapsed();
+        load.stop().await;
+        println!("{callers} callers: made after {took:?}");
+        assert!(took < 2 * SETUP + BUSY, "{took:?}");
+        decided(&ledger, &store).await;
+        assert_eq!(proxy.counts().connections, 1);
+        ledger.check().await;
+    }
+}
+
+/// Takes connections and says nothing; counts them.
+fn mute_server() -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&connections);
+    std::thread::spawn(move || {
+        let mut open = vec![];
+        while let Ok((stream, _)) = listener.accept() {
+            count.fetch_add(1, Ordering::SeqCst);
+            open.push(stream);
+        }
+    });
+    (url, connections)
+}
+
+#[tokio::test]
+async fn b56_a_server_that_never_answers_is_left_alone_between_attempts() {
+    let span = Duration::from_secs(6);
+    let attempts = async |connect_timeout, patience| {
+        let (url, connections) = mute_server();
+        let builder = RedisStore::builder().url(&url).connect_timeout(connect_timeout);
+        let ledger = Ledger::new(&url);
+        let store = Arc::new(builder.build().unwrap());
+        let load = Load::start(&ledger, &store, 64, Some(patience));
+        tokio::time::sleep(span).await;
+        load.stop().await;
+        connections.load(Ordering::SeqCst)
+    };
+    let (usual, short, refused) = tokio::join!(
+        attempts(Duration::from_secs(1), Duration::from_millis(5)),
+        attempts(FIFTY, FIFTY),
+        attempts(Duration::from_millis(1), Duration::from_secs(1)),
+    );
+    println!("{usual}, {short} and {refused} attempts in {span:?}");
+    for attempts in [usual, short, refused] {
+        assert!((3..=20).contains(&attempts), "{attempts} attempts");
+    }
+}
+
+async fn a_held_sentinel_holds_up_nothing(place: usize) {
+    let group = Sentinel::start().await.unwrap();
+    let builder = || RedisStore::builder().sentinel(group.sentinel_urls(), group.master_name());
+    let primary = group.primary().await.unwrap();
+    group.sentinels()[place].pause().await.unwrap();
+    let ledger = Ledger::new(&primary.url());
+    let store = Arc::new(builder().build().unwrap());
+    let start = Instant::now();
+    ledger.call(&*store).await;
+    assert_eq!(ledger.failures_since(start), []);
+    println!("connected after {:?}", start.elapsed());
+    // Now the host of the primary and of that Sentinel.
+    let old = primary.port();
+    primary.pause().await.unwrap();
+    let load = Load::start(&ledger, &store, 8, None);
+    let new = group.primary_after(old).await.unwrap();
+    let promoted = Instant::now();
+    let took = load.first_decision(promoted).await;
+    println!("decided again {took:?} after the promotion");
+    assert!(took < Duration::from_secs(1) + BUSY, "{took:?}");
+    tokio::time::sleep(MORE).await;
+    load.stop().await;
+    let new = group.nodes().iter().find(|node| node.port() == new).unwrap();
+    ledger.check_at(&new.url(), promoted).await;
+}
+
+#[tokio::test]
+async fn b58_the_first_sentinel_may_be_held() {
+    a_held_sentinel_holds_up_nothing(0).await;
+}
+
+#[tokio::test]
+async fn b58_the_second_sentinel_may_be_held() {
+    a_held_sentinel_holds_up_nothing(1).await;
+}
+
+#[tokio::test]
+async fn b58_the_third_sentinel_may_be_held() {
+    a_held_sentinel_holds_up_nothing(2).await;
+}
+
+#[tokio::test]
+async fn a_sentinel_that_knows_no_such_group_and_one_that_is_none_are_passed_over() {
+    let group = Sentinel::start().await.unwrap();
+    let (redis, other) = (Redis::start().await.unwrap(), Sentinel::builder().master_name("other"));
+    let other = other.start().await.unwrap();
+    let urls = [redis.url(), other.sentinel_urls().remove(0)];
+    let urls = urls.into_iter().chain([group.sentinel_urls().remove(2)]);
+    let store = RedisStore::builder().sentinel(urls, group.master_name()).build().unwrap();
+    let ledger = Ledger::new(&group.primary().await.unwrap().url());
+    ledger.call(&store).await;
+    ledger.check().await;
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    let store = RedisStore::builder().sentinel(other.sentinel_urls(), group.master_name());
+    let start = Instant::now();
+    ledger.call(&store.build().unwrap()).await;
+    assert_eq!(ledger.failures_since(start), [ErrorKind::Unavailable]);
+    assert!(start.elapsed() < BUSY, "that is known at once");
+}
+
+/// Connections that were closed while they were idle fail no call.
+async fn nothing_fails_when_idle(connections: usize, close: impl AsyncFn(&Redis)) {
+    let redis = Redis::start().await.unwrap();
+    let ledger = Ledger::new(&redis.url());
+    let builder = RedisStore::builder().url(redis.url()).connections(connections);
+    let store = builder.build().unwrap().breaker(Breaker::new());
+    for _ in 0..3 {
+        for _ in 0..2 * connections {
+            ledger.call(&store).await;
+        }
+        close(&redis).await;
+    }
+    for _ in 0..2 * connections {
+        ledger.call(&store).await;
+    }
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    assert_eq!(store.state(), CircuitState::Closed);
+    assert_eq!(store.watch().times_opened(), 0);
+    ledger.check().await;
+}
+
+#[tokio::test]
+async fn b62_connections_that_were_killed_while_idle_fail_no_call() {
+    for connections in [1, 4, 8] {
+        nothing_fails_when_idle(connections, async |redis| {
+            redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+        })
+        .await;
+    }
+}
+
+/// Between the end of the connection and the next call, the runtime is not polled: it cannot know.
+#[tokio::test]
+async fn b62_connections_that_were_killed_unseen_fail_no_call() {
+    nothing_fails_when_idle(4, async |redis| {
+        std::thread::scope(|scope| {
+            let kill = async || redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+            let kill = scope.spawn(move || Runtime::new().unwrap().block_on(kill()).map(drop));
+            kill.join().unwrap().unwrap();
+        });
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn b62_a_restart_while_idle_fails_no_call() {
+    for connections in [1, 8] {
+        nothing_fails_when_idle(connections, async |redis| {
+            redis.restart(Data::Kept).await.unwrap()
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn b62_connections_that_the_server_finds_idle_fail_no_call() {
+    let redis = Redis::builder().config("timeout", "1").start().await.unwrap();
+    let ledger = Ledger::new(&redis.url());
+    let store = RedisStore::builder().url(redis.url()).connections(2).build().unwrap();
+    for _ in 0..6 {
+        ledger.call(&store).await;
+        ledger.call(&store).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+    }
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    ledger.check().await;
+}
+
+#[tokio::test]
+async fn b62_encrypted_connections_that_were_closed_while_idle_fail_no_call() {
+    let certificates = Certificates::new();
+    let redis = certificates.server().start().await.unwrap();
+    let builder = || RedisStore::builder().url(redis.url()).root_certificates(certificates.root());
+    let ledger = Ledger::on(builder().build().unwrap());
+    let store = builder().connections(3).build().unwrap();
+    for unseen in [false, true, false, true] {
+        for _ in 0..6 {
+            ledger.call(&store).await;
+        }
+        let kill = async || redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.map(drop);
+        if unseen {
+            std::thread::scope(|scope| {
+                let kill = scope.spawn(|| Runtime::new().unwrap().block_on(kill()));
+                kill.join().unwrap().unwrap();
+            });
+        } else {
+            kill().await.unwrap();
+        }
+        // What is just coming in is taken for an answer.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    ledger.check().await;
+}
+
+#[test]
+fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
+    let first = Runtime::new().unwrap();
+    let redis = first.block_on(Redis::start()).unwrap();
+    let ledger = Ledger::new(&redis.url());
+    let store = RedisStore::builder().url(redis.url()).connections(2).build().unwrap();
+    for _ in 0..4 {
+        Runtime::new().unwrap().block_on(async {
+            for _ in 0..4 {
+                ledger.call(&store).await;
+            }
+        });
+    }
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+    first.block_on(ledger.check());
+}
+
+/// A runtime that is not polled neither makes a connection nor carries one.
+#[test]
+fn a_runtime_that_stands_still_holds_up_one_call_of_another() {
+    let current_thread = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (still, other) = (current_thread().unwrap(), current_thread().unwrap());
+    let redis = other.block_on(Redis::start()).unwrap();
+    let ledger = Ledger::new(&redis.url());
+    let store = RedisStore::builder().url(redis.url()).build().unwrap();
+    still.block_on(ledger.call(&store));
+    other.block_on(async {
+        for _ in 0..3 {
+            ledger.call(&store).await;
+        }
+    });
+    assert_eq!(ledger.failures_since(ledger.start()), [ErrorKind::Timeout]);
+    other.block_on(ledger.check());
+}
+
+#[tokio::test]
+async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_nothing_twice() {
+    let redis = Redis::start().await.unwrap();
+    let ledger = Ledger::new(&redis.url());
+    let builder = RedisStore::builder().url(redis.url()).connections(2);
+    let store = Arc::new(builder.build().unwrap());
+    let load = Load::start(&ledger, &store, 32, None);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    }
+    load.stop().await;
+    ledger.check().await;
+}
+
+#[tokio::test]
+async fn b42_what_may_have_been_sent_is_not_sent_again() {
+    let redis = Redis::start().await.unwrap();
+    for mode in [
+        Mode::LoseAnswer(End::Close),
+        Mode::LoseAnswer(End::Reset),
+        Mode::HalveAnswer(End::Close),
+        Mode::SwallowAnswers,
+    ] {
+        let proxy = Proxy::start(redis.port()).await.unwrap();
+        let ledger = Ledger::new(&redis.url());
+        let store = Arc::new(builder(&proxy).response_timeout(FIFTY).build().unwrap());
+        decided(&ledger, &store).await;
+        let load = Load::start(&ledger, &store, 8, None);
+        proxy.set(mode).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        proxy.set(Mode::Pass).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        load.stop().await;
+        ledger.check().await;
+    }
+}
+
+#[tokio::test]
+async fn what_callers_drop_breaks_no_connection() {
+    let (redis, proxy) = redis_and_proxy().await;
+    let ledger = Ledger::new(&redis.url());
+    let store = Arc::new(builder(&proxy).build().unwrap());
+    decided(&ledger, &store).await;
+    let load = Load::start(&ledger, &store, 64, Some(Duration::from_micros(300)));
+    tokio::time::sleep(2 * RESPONSE).await;
+    load.stop().await;
+    ledger.call(&*store).await;
+    assert_eq!(proxy.counts().connections, 1);
+    ledger.check().await;
+}
+
+/// A server that logs clients in, and then sends zeros without end. Returns its URL, and how much it could
+/// send on all connections.
+fn endless_server(head: &'static [u8]) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let sent = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&sent);
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"+OK\r\n+OK\r\n");
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(head);
+            let zeros = [b'0'; 1 << 16];
+            while stream.write_all(&zeros).is_ok() {
+                count.fetch_add(1 << 16, Ordering::SeqCst);
+            }
+        }
+    });
+    (url, sent)
+}
+
+#[tokio::test]
+async fn an_answer_without_end_ends_its_connection_and_fills_no_memory() {
+    for head in [&b"$100000000000\r\n"[..], b"+"] {
+        let (url, sent) = endless_server(head);
+        let ledger = Ledger::new(&url);
+        let store = RedisStore::builder().url(&url).build().unwrap();
+        let start = Instant::now();
+        ledger.call(&store).await;
+        let failures = ledger.failures_since(start);
+        assert!(!failures.is_empty() && failures.iter().all(|kind| !kind.is_surely_not_charged()));
+        assert!(!failures.contains(&ErrorKind::Timeout), "that is no matter of time");
+        // The system takes some megabytes that nobody reads.
+        let sent = sent.load(Ordering::SeqCst);
+        assert!(sent < 16 << 20, "{sent} bytes were taken");
+    }
+}
+
+#[tokio::test]
+async fn no_task_is_left_when_a_store_is_dropped() {
+    let (redis, proxy) = redis_and_proxy().await;
+    let (mute, _) = mute_server();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let ledger = Ledger::new(&redis.url());
+    let silent = builder(&proxy).build().unwrap();
+    let store = RedisStore::builder().url(redis.url()).connections(4).build().unwrap();
+    let connecting = RedisStore::builder().url(mute).connect_timeout(OPEN * 60).build().unwrap();
+    for _ in 0..4 {
+        ledger.call(&store).await;
+    }
+    ledger.call(&silent).await;
+    proxy.cut(End::Hang);
+    for store in [&silent, &connecting] {
+        drop_after(FIFTY, ledger.call(store)).await;
+    }
+    // The proxy has a task for each of its connections.
+    assert!(tasks() > before + 8);
+    drop((store, silent, connecting, proxy));
+    drop(ledger);
+    let none = async || (tasks() <= before).then_some(());
+    eventually(Duration::from_secs(5), "the tasks to end", none).await.unwrap();
+}
+
+#[tokio::test]
+async fn all_connections_are_made_at_most_once_whatever_the_rush() {
+    let (redis, proxy) = redis_and_proxy().await;
+    let ledger = Ledger::new(&redis.url());
+    let store = Arc::new(builder(&proxy).connections(4).build().unwrap());
+    let load = Load::start(&ledger, &store, 64, None);
+    tokio::time::sleep(RESPONSE).await;
+    load.stop().await;
+    assert_eq!(proxy.counts().connections, 4);
+    ledger.check().await;
+    assert_eq!(ledger.failures_since(ledger.start()), []);
+}
