@@ -12,6 +12,10 @@ use crate::ledger::{Ledger, Outcome};
 
 const CALLERS: usize = 3;
 
+/// Each caller's so manyth turn is a batch of so many calls.
+const BATCHED: usize = 4;
+const BATCH: usize = 5;
+
 /// How long a caller rests between its calls, as the machine has to run the servers too.
 const REST: Duration = Duration::from_millis(6);
 
@@ -90,20 +94,25 @@ impl Load {
 }
 
 async fn call_again_and_again(shared: Arc<Shared>) {
+    let mut turn = 0;
     while !shared.is_over.load(Ordering::SeqCst) {
         shared.in_flight.fetch_add(1, Ordering::SeqCst);
         // Whoever makes callers rest sees the call in flight, or is seen here.
         if !shared.is_idle.load(Ordering::SeqCst) {
-            let number = shared.ledger.next();
+            turn = (turn + 1) % BATCHED;
+            let numbers = shared.ledger.next(if turn == 0 { BATCH } else { 1 });
             let asked = Instant::now();
-            let call = shared.ledger.call(&*shared.store, number);
-            let answer = if shared.gives_up.load(Ordering::SeqCst) {
-                let patience = Duration::from_millis(number as u64 % 10);
-                timeout(patience, call).await.ok()
+            let calls = shared.ledger.call(&*shared.store, numbers.clone());
+            let answers = if shared.gives_up.load(Ordering::SeqCst) {
+                let patience = Duration::from_millis(numbers.start as u64 % 10);
+                timeout(patience, calls).await.ok()
             } else {
-                Some(call.await)
+                Some(calls.await)
             };
-            shared.ledger.enter(number, asked, Outcome::of(answer));
+            let mut answers = answers.into_iter().flatten();
+            for number in numbers {
+                shared.ledger.enter(number, asked, Outcome::of(answers.next()));
+            }
         }
         shared.in_flight.fetch_sub(1, Ordering::SeqCst);
         sleep(REST).await;

@@ -7,9 +7,10 @@
 //! | stores | one Redis, the primary of a Sentinel group, a node of a cluster |
 //! | faults | see [`Fault`] |
 //!
-//! In each row callers do not stop calling while the fault comes and goes. Each call is on a subject of its
-//! own, which is looked up afterwards, past the fault, so that it is known of each single call what
-//! became of it ([`Ledger`](ledger::Ledger)):
+//! In each row callers do not stop calling while the fault comes and goes: single calls, batches, and, on a
+//! cluster, calls across slots. Each call is on a subject of its own, which is looked up afterwards,
+//! past the fault, so that it is known of each single call what became of it
+//! ([`Ledger`](ledger::Ledger)):
 //!
 //! * nothing is charged twice;
 //! * what was answered is charged: nothing was lost;
@@ -61,7 +62,7 @@ const WELL: Duration = Duration::from_millis(100);
 async fn row(place: &Place, layers: Layers, fault: Fault) -> (Vec<String>, Duration) {
     let prefix = format!("{layers:?}-{fault:?}");
     let store = layers.around(place.store(&prefix));
-    let ledger = Arc::new(Ledger::new(fault, &place.tenant));
+    let ledger = Arc::new(Ledger::new(fault, &place.tenant, place.other_tenant.as_deref()));
     let mut findings = vec![];
 
     let load = Load::start(store, Arc::clone(&ledger));
@@ -84,7 +85,7 @@ async fn row(place: &Place, layers: Layers, fault: Fault) -> (Vec<String>, Durat
     }
     findings.extend(fault.complaints(&ledger, well));
     fault.clear(place).await;
-    findings.extend(ledger.look_up(&place.observer(&prefix)).await);
+    findings.extend(ledger.look_up(&place.observers(&prefix)).await);
     (findings, took.unwrap_or(bound))
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Place {
     pub(crate) proxy: Proxy,
     /// All keys are its own; in a cluster, the node behind the proxy has its slot.
     pub(crate) tenant: String,
+    /// A tenant that another node of the cluster has.
+    pub(crate) other_tenant: Option<String>,
 }
 
 enum Servers {
@@ -47,7 +49,13 @@ impl Place {
             }
         };
         let proxy = Proxy::start(servers.node().port()).await.unwrap();
-        let place = Self { tenant: servers.tenant().await, servers, proxy };
+        let (tenant, other_tenant) = match &servers {
+            Servers::Cluster(cluster) => {
+                (tenant_at(cluster, 0).await, Some(tenant_at(cluster, 1).await))
+            }
+            _ => ("t".to_owned(), None),
+        };
+        let place = Self { servers, proxy, tenant, other_tenant };
         // What a server has answered it still has after it was killed.
         place.set("appendonly", "yes").await;
         place.set("appendfsync", "no").await;
@@ -131,10 +139,18 @@ impl Place {
         }
     }
 
-    /// A store with the same keys, past the proxy.
-    pub(crate) fn observer(&self, prefix: &str) -> RedisStore {
-        let builder = RedisStore::builder().url(self.node().url()).prefix(prefix);
-        builder.response_timeout(PATIENCE).connect_timeout(PATIENCE).build().unwrap()
+    /// Stores with the same keys, past the proxy: one for each tenant.
+    pub(crate) fn observers(&self, prefix: &str) -> Vec<Box<dyn Store>> {
+        let mut nodes = vec![self.node()];
+        if let Servers::Cluster(cluster) = &self.servers {
+            nodes.push(cluster.node(1));
+        }
+        let observer = |node: &Redis| -> Box<dyn Store> {
+            let builder = RedisStore::builder().url(node.url()).prefix(prefix);
+            let builder = builder.response_timeout(PATIENCE).connect_timeout(PATIENCE);
+            Box::new(builder.build().unwrap())
+        };
+        nodes.into_iter().map(observer).collect()
     }
 
     /// Waits until the server takes writes. One of a cluster refuses them for a while after it was started.
@@ -157,14 +173,13 @@ impl Servers {
             Self::Cluster(cluster) => cluster.node(0),
         }
     }
+}
 
-    async fn tenant(&self) -> String {
-        let Self::Cluster(cluster) = self else { return "t".to_owned() };
-        let slots = cluster.slots_of(0).await.unwrap();
-        let is_there = |tenant: &String| {
-            let slot = Cluster::slot_of(tenant.as_bytes());
-            slots.iter().any(|range| range.contains(&slot))
-        };
-        (0..).map(|number| format!("t{number}")).find(is_there).unwrap()
-    }
+async fn tenant_at(cluster: &Cluster, node: usize) -> String {
+    let slots = cluster.slots_of(node).await.unwrap();
+    let is_there = |tenant: &String| {
+        let slot = Cluster::slot_of(tenant.as_bytes());
+        slots.iter().any(|range| range.contains(&slot))
+    };
+    (0..).map(|number| format!("t{number}")).find(is_there).unwrap()
 }
