@@ -27,7 +27,7 @@ fn all_of_the_arithmetic_is_shown() {
         planned(&API),
         "\
 api: token-bucket 10/1s burst 20
-  a state   key of 35 characters 48 + value 64 + entry 48 + expiry 32 + places in tables 32 = 224 bytes
+  a state   key of 42 characters 48 + value 64 + entry 48 + expiry 32 + places in tables 32 = 224 bytes
   memory    100,000,000 states × 224 bytes = 20.9 GiB
   lives     up to 3 s after a subject's last request
   CPU       14.43 µs a decision

@@ -72,14 +72,14 @@ impl<S: Store> Limiter<S> {
         let (first, others) = (first.clone(), others.into());
         for (place, policy) in policies.iter().enumerate() {
             store.supports(policy)?;
-            let before = policies.iter().take(place);
-            if let Some(other) = before.into_iter().find(|other| other.name() == policy.name()) {
+            let mut before = policies.iter().take(place);
+            if before.any(|other| other.name() == policy.name()) {
                 return Err(Error::new(
                     ErrorKind::InvalidCall,
                     format!(
-                        "`{other}` and `{policy}` share the name `{0}`, and so would share their \
-                         states; name one, as in `other: {policy}`",
+                        "two policies are named `{}`; give one another name, as in `other: {}`",
                         policy.name(),
+                        policy.text_without_name(),
                     ),
                 ));
             }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use tidegate_redis::wire::Keys;
 use tidegate_redis::{
     Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt, Timestamp,
 };
@@ -56,6 +57,24 @@ pub(crate) async fn what_only_writes_is_an_error() {
         let error = does(&store, operation, &policy).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }
+}
+
+#[tokio::test]
+pub(crate) async fn a_foreign_value_passes_until_its_key_is_deleted() {
+    let redis = redis().await;
+    let (store, policy) = (store(&redis).or_fail_open(), policy("p: fixed-window 5/1h"));
+    let key = Keys::new("tidegate").of(&Charge::new(&policy, "s"));
+    redis.command(&[b"SET", &key[..], b"what is this"]).await.unwrap();
+    for _ in 0..20 {
+        let decision = acquire(&store, &policy).await.unwrap();
+        assert!(decision.is_allowed());
+        assert_eq!(decision.degraded().unwrap().reason, ErrorKind::ForeignValue);
+    }
+    let error = does(&store, Operation::Reset, &policy).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ForeignValue);
+    redis.command(&[b"DEL", &key[..]]).await.unwrap();
+    let decision = acquire(&store, &policy).await.unwrap();
+    assert_eq!((decision.degraded(), decision.verdicts()[0].remaining()), (None, 4));
 }
 
 #[tokio::test]

@@ -32,6 +32,11 @@ const LINES: &[(&str, fn())] = &[
         nothing_around::a_call_is_given_up_in_time,
     ),
     (
+        "While there is no connection, a call waits for one for up to `connect_timeout`, which is 1 s \
+         unless you set it.",
+        nothing_around::a_call_waits_for_a_connection,
+    ),
+    (
         "A call that timed out was charged once or not at all, and is not made again.",
         nothing_around::a_call_that_timed_out_is_charged_at_most_once,
     ),
@@ -53,12 +58,12 @@ const LINES: &[(&str, fn())] = &[
         breaker::one_call_tries_redis,
     ),
     (
-        "If that call has an answer all go through again, and if it fails none does for another \
-         second.",
+        "If that call succeeds, the circuit closes; if it fails, it stays open for another second.",
         breaker::the_answer_of_that_call_decides,
     ),
     (
-        "Something foreign under one subject's key fails that subject's calls, and opens no circuit.",
+        "A value that Tidegate did not write fails only the calls of that key's subject; the circuit \
+         stays closed.",
         breaker::a_foreign_value_opens_no_circuit,
     ),
     (
@@ -79,6 +84,11 @@ const LINES: &[(&str, fn())] = &[
     ),
     ("A call that is wrong is an error, and does not pass.", fail_open::a_wrong_call_is_an_error),
     (
+        "A subject whose key holds a value that Tidegate did not write passes without a limit, marked \
+         `degraded` with `foreign-value`, until that key is deleted: a reset leaves it there.",
+        fail_open::a_foreign_value_passes_until_its_key_is_deleted,
+    ),
+    (
         "A request is refused, and its decision says `degraded`: failed closed, and why.",
         fail_closed::a_request_is_refused_and_says_why,
     ),
@@ -97,8 +107,8 @@ const LINES: &[(&str, fn())] = &[
     ),
     (
         "Once Redis is back its own counts are in force again, so that in such a window at most \
-         twice the limit passes.",
-        fall_back::at_most_twice_the_limit_passes,
+         twice the limit passes; three times, if Redis lost its data.",
+        fall_back::at_most_twice_the_limit_passes_and_three_times_if_data_is_lost,
     ),
     (
         "Each policy has its own answer, and a request passes only if all of its policies let it.",
@@ -113,10 +123,13 @@ const LINES: &[(&str, fn())] = &[
          once.",
         waiting::until_ready_does_not_wait_for_redis,
     ),
-    ("Who has booked a place passes when its time comes.", waiting::who_has_booked_a_place_passes),
     (
-        "A Redis that kept its data keeps what was taken, and one that lost its data starts \
-         everybody fresh.",
+        "A caller that already holds a place still proceeds on time.",
+        waiting::a_caller_that_holds_a_place_proceeds,
+    ),
+    (
+        "A Redis that kept its data keeps what was taken; one that lost its data starts every \
+         subject fresh.",
         afterwards::what_was_kept_counts,
     ),
 ];

@@ -57,6 +57,25 @@ pub(crate) async fn a_call_is_given_up_in_time() {
 }
 
 #[tokio::test]
+pub(crate) async fn a_call_waits_for_a_connection() {
+    let redis = redis().await;
+    let policy = policy("fixed-window 5/1h");
+    // It accepts connections, and answers nothing on them.
+    redis.pause().await.unwrap();
+    let usual = store(&redis);
+    let shorter = Duration::from_millis(200);
+    let shorter = RedisStore::builder().url(redis.url()).connect_timeout(shorter).build().unwrap();
+    let start = Instant::now();
+    let (usual, shorter) =
+        tokio::join!(async { (error_of(&usual, &policy).await, start.elapsed()) }, async {
+            (error_of(&shorter, &policy).await, start.elapsed())
+        },);
+    assert_eq!((usual.0, shorter.0), (ErrorKind::Unavailable, ErrorKind::Unavailable));
+    assert!(shorter.1 >= Duration::from_millis(200) && shorter.1 < usual.1, "{shorter:?}");
+    assert!(usual.1 >= Duration::from_secs(1) && usual.1 < SOON, "{usual:?}");
+}
+
+#[tokio::test]
 pub(crate) async fn a_call_that_timed_out_is_charged_at_most_once() {
     let redis = redis().await;
     let (store, policy) = (store(&redis), policy("fixed-window 1000/1d"));

@@ -22,7 +22,7 @@ pub(crate) async fn until_ready_does_not_wait_for_redis() {
 }
 
 #[tokio::test]
-pub(crate) async fn who_has_booked_a_place_passes() {
+pub(crate) async fn a_caller_that_holds_a_place_proceeds() {
     let redis = redis().await;
     let limiter = Limiter::new(store(&redis), [policy("gcra 2/1s burst 1")]).unwrap();
     assert!(limiter.until_ready("s").await.unwrap().wait().is_zero());

@@ -209,6 +209,11 @@ impl Policy {
         self.0.is_named
     }
 
+    /// The policy's text but for its name.
+    pub(crate) fn text_without_name(&self) -> impl std::fmt::Display + '_ {
+        print::Unnamed(self)
+    }
+
     /// What a store keeps the policy's states under, besides the tenant and the subject.
     ///
     /// ```

@@ -127,7 +127,8 @@ impl Policy {
     /// What cannot be told of a limit that is split: `remaining` and `reset_after` are those of the
     /// shard that was asked last, and so the least that is left; `retry_after` tells when one of
     /// those that were asked has room again, and is the earlier of two. A cost above the largest
-    /// share is never admitted, though it may be below the limit.
+    /// share is never admitted, though it may be below the limit. A [deny cache](crate::DenyCache) around
+    /// the store keeps a refusal that was too early until its `retry_after`.
     ///
     /// ```
     /// use tidegate_core::policy::Shards;
