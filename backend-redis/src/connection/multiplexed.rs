@@ -4,9 +4,11 @@
 
 use std::fmt;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use tidegate_core::{Error, Timestamp};
@@ -46,7 +48,7 @@ struct State {
 enum Phase {
     /// Not needed yet, or lost.
     Idle,
-    /// One attempt is under way, and all who need the connection wait for it.
+    /// One attempt is under way, and all callers wait for it.
     Connecting(Outcome),
     Live(LiveConnection),
     /// The last attempt has failed, and the next one has to wait.
@@ -271,10 +273,10 @@ async fn keep(
     source: Arc<Source>,
     outcome: watch::Sender<Option<RedisResult<LiveConnection>>>,
 ) {
-    let connected = tokio::select! {
-        connected = source.connect() => connected,
-        // The store has gone, and with it all who may need a connection.
-        () = outcome.closed() => return,
+    let connected = match select(pin!(source.connect()), pin!(outcome.closed())).await {
+        Either::Left((connected, _)) => connected,
+        // The store has gone, and with it all that may need a connection.
+        Either::Right(_) => return,
     };
     let (connected, driver) = match connected {
         Ok((live, driver)) => (Ok(live), Some(driver)),
@@ -292,12 +294,11 @@ async fn keep(
 }
 
 /// Drives a connection until it ends. If the server falls silent, another connection is made in its
-/// place; those who wait for answers on this one still get them, if they come in time.
+/// place; calls that wait for answers on this one still get them, if they come in time.
 async fn watch(shared: &Weak<Shared>, activity: &Activity, driver: Driver, limit: Duration) {
     let mut driver = tokio::spawn(driver);
-    tokio::select! {
-        _ = &mut driver => return,
-        () = activity.is_silent(limit) => {}
+    if let Either::Left(_) = select(&mut driver, pin!(activity.wait_for_silence(limit))).await {
+        return;
     }
     if let Some(shared) = shared.upgrade() {
         shared.replace(activity);
@@ -318,10 +319,10 @@ impl LiveConnection {
         driver: &mut Driver,
         question: &Cmd,
     ) -> RedisResult<T> {
-        tokio::select! {
-            biased;
-            answer = question.query_async(&mut self.connection) => answer,
-            () = driver => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        // The answer is looked for first, as the end may come with it.
+        match select(pin!(question.query_async(&mut self.connection)), driver).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The bytes of one connection, watched as they pass.
 
+use std::future::pending;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -33,7 +34,7 @@ const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// in, but most likely the end of the connection.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// What the bytes of a connection show, for those that use it.
+/// What the bytes of a connection show, for its callers and the task that watches it.
 ///
 /// **Whether a call was sent.** `writes` counts the attempts to write, and its highest bit, once set,
 /// lets no more begin. A call notes the count before it is handed over. If it fails, it sets the bit: if the
@@ -111,17 +112,21 @@ impl Activity {
     }
 
     /// Returns when the server has owed an answer for so long, and given none.
-    pub(super) async fn is_silent(&self, limit: Duration) {
+    pub(super) async fn wait_for_silence(&self, limit: Duration) {
         loop {
             let Some(since) = self.owed_since.load(Ordering::Relaxed).checked_sub(1) else {
                 self.begins_to_owe.notified().await;
                 continue;
             };
-            let due = self.epoch + Duration::from_micros(since) + limit;
-            if due <= Instant::now() {
+            let since = self.epoch + Duration::from_micros(since);
+            if since.elapsed() >= limit {
                 return;
             }
-            sleep_until(due).await;
+            match since.checked_add(limit) {
+                Some(due) => sleep_until(due).await,
+                // A limit beyond all times.
+                None => pending().await,
+            }
         }
     }
 }
@@ -387,8 +392,9 @@ mod tests {
         const LIMIT: Duration = Duration::from_millis(100);
         let (mut stream, mut server) = pair().await;
         let activity = stream.activity();
-        let silent =
-            async |limit| tokio::time::timeout(limit, activity.is_silent(LIMIT)).await.is_ok();
+        let silent = async |limit| {
+            tokio::time::timeout(limit, activity.wait_for_silence(LIMIT)).await.is_ok()
+        };
         assert!(!silent(2 * LIMIT).await, "it owes nothing");
         stream.write_all(b"one").await.unwrap();
         assert!(!silent(LIMIT / 2).await, "not for long yet");
