@@ -19,7 +19,7 @@ use crate::replicas::Replicas;
 /// between taking and undoing, what was to be given back would stay taken.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     if !takes(call.operation) {
-        return merge(store, call, ask(store, call).await);
+        return merge(store, call, ask(store, call).await, None);
     }
     let (store, operation) = (Arc::clone(store), call.operation);
     let owned: Vec<Owned> = call.charges.iter().map(|charge| Owned::new(&charge)).collect();
@@ -47,12 +47,42 @@ async fn look_and_take(store: &Inner, call: Call<'_>) -> Result<Decision, Error>
     if seen.is_denied() {
         return block_refused(store, call, seen).await;
     }
-    let mut answers = ask(store, call).await;
-    // Another call may have taken since the look.
-    if !answers.iter().all(|answer| answer.holds(store, call.operation)) {
-        undo(store, &mut answers).await?;
+    let mut slots = in_slots(store, call);
+    let mut rest = vec![];
+    if let Some(scarcest) = scarcest(&slots, &seen) {
+        slots.swap(0, scarcest);
+        rest = slots.split_off(1);
     }
-    merge(store, call, answers)
+    ask_each(store, call.operation, &mut slots).await;
+    let holds = |slot: &SlotAnswer<'_>| slot.holds(store, call.operation);
+    if slots.iter().all(holds) {
+        ask_each(store, call.operation, &mut rest).await;
+        slots.extend(rest);
+    }
+    // Another call may have taken since the look.
+    if !slots.iter().all(holds) {
+        undo(store, &mut slots).await?;
+    }
+    merge(store, call, slots, Some(&seen))
+}
+
+/// A policy that would admit fewer charges like that of the call than this is scarce.
+const SCARCE: u64 = 16;
+
+/// The slot in which to take before all others: that of the charge of which least remains, if that is little.
+///
+/// Many calls at once see the last of a limit, and one gets it. Those that do not have taken nothing
+/// elsewhere then. This costs a round trip, so it is left out where such a race is unlikely.
+fn scarcest(slots: &[SlotAnswer<'_>], seen: &Decision) -> Option<usize> {
+    let remains_of = |slot: &SlotAnswer<'_>| {
+        let verdicts = slot.part.places.iter().filter_map(|&place| seen.verdicts().get(place));
+        let in_force = slot.charges.iter().zip(verdicts);
+        let in_force = in_force.filter(|(charge, verdict)| charge.cost > 0 && !verdict.is_shadow());
+        in_force.map(|(charge, verdict)| verdict.remaining() / charge.cost).min()
+    };
+    let scarce = slots.iter().enumerate();
+    let scarce = scarce.filter_map(|(place, slot)| Some((remains_of(slot)?, place)));
+    scarce.min().filter(|(remains, _)| *remains < SCARCE).map(|(_, place)| place)
 }
 
 /// What the call would be answered now. Writes nothing.
@@ -61,7 +91,7 @@ async fn look(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let calls: Vec<_> = slots.iter().map(|slot| Call::new(call.operation, &slot.charges)).collect();
     let answers = store.look_in_slots(&calls).await;
     slots.iter_mut().zip(answers).for_each(|(slot, answer)| slot.answer = answer);
-    merge(store, Call { operation: Operation::Peek, ..call }, slots)
+    merge(store, Call { operation: Operation::Peek, ..call }, slots, None)
 }
 
 /// Has the policies that refuse, and block whom they refuse, do so. Only their charges are sent: they are
@@ -84,7 +114,7 @@ async fn block_refused(store: &Inner, call: Call<'_>, seen: Decision) -> Result<
     let mut answers = ask(store, call).await;
     // A window may have ended since the look, or a refund have come.
     undo(store, &mut answers).await?;
-    let blocked = merge(store, call, answers)?;
+    let blocked = merge(store, call, answers, None)?;
     let mut verdicts = seen.verdicts().to_vec();
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
         if verdict.outcome() != Outcome::Allowed {
@@ -137,10 +167,14 @@ fn in_slots<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
 /// Asks each slot for itself, all at once.
 async fn ask<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
     let mut slots = in_slots(store, call);
-    let calls: Vec<_> = slots.iter().map(|slot| Call::new(call.operation, &slot.charges)).collect();
+    ask_each(store, call.operation, &mut slots).await;
+    slots
+}
+
+async fn ask_each(store: &Inner, operation: Operation, slots: &mut [SlotAnswer<'_>]) {
+    let calls: Vec<_> = slots.iter().map(|slot| Call::new(operation, &slot.charges)).collect();
     let answers = store.decide_in_slots(&calls).await;
     slots.iter_mut().zip(answers).for_each(|(slot, answer)| slot.answer = answer);
-    slots
 }
 
 impl<'a> SlotAnswer<'a> {
@@ -254,9 +288,18 @@ fn done_in_part(error: &Error) -> Error {
     Error::new(kind, error.to_string())
 }
 
-/// One decision of all parts, its verdicts in the order asked.
-fn merge(store: &Inner, call: Call<'_>, slots: Vec<SlotAnswer<'_>>) -> Result<Decision, Error> {
-    let mut verdicts: Vec<Option<Verdict>> = vec![None; call.charges.len()];
+/// One decision of all slots, its verdicts in the order asked. What was `seen` of slots that are left out
+/// stays as it is.
+fn merge(
+    store: &Inner,
+    call: Call<'_>,
+    slots: Vec<SlotAnswer<'_>>,
+    seen: Option<&Decision>,
+) -> Result<Decision, Error> {
+    let mut verdicts: Vec<Option<Verdict>> = match seen {
+        Some(seen) => seen.verdicts().iter().copied().map(Some).collect(),
+        None => vec![None; call.charges.len()],
+    };
     let mut booked = Duration::ZERO;
     let (mut failures, mut is_done_in_part) = (vec![], false);
     for SlotAnswer { part, charges, answer } in slots {

@@ -59,17 +59,22 @@
 //! | the call | round trips | what is written |
 //! |---|---|---|
 //! | is admitted | 2 | its charges |
+//! | is admitted by a policy that would admit fewer than 16 more like it | 3 | its charges, first where least remains |
 //! | is refused | 1 | nothing |
 //! | is refused by a policy that [blocks](Policy::block_for) | 2 | the block; the second goes to the slots of such policies alone |
-//! | is refused after the look, as another call took what remained | 3 | what was taken is [undone](Operation::Undo) |
+//! | is refused after the look, as another call took the rest of a limit: | | |
+//! | … of what was known to be nearly used up | 2 | nothing |
+//! | … elsewhere | 3 or 4 | what was taken is [undone](Operation::Undo) |
 //! | is a peek, a refund, a reset or a block | 1 | in each slot by itself |
 //!
 //! * **Never more than any limit** passes: a call is admitted only if each slot has taken its charges.
 //! * **Calls that are refused take nothing**, however many there are, whatever the policies, and whether a
 //!   limit is used up or a cost is above it. States that another setting of a policy has written stay as
 //!   they are.
-//! * Only a call that is refused between its two steps takes and gives back. For a round trip, others may be
-//!   refused for what is about to be given back. Undoing gives back what this call took and nothing
+//! * Many calls at once may see the last of a limit, of which one gets it. So a call takes first where least
+//!   remains, and in the other slots only if it has got that.
+//! * Only a call that is refused between its steps, and not by the slot that comes first, takes and gives
+//!   back. For a round trip, others may be refused for what is about to be given back. Undoing gives back what this call took and nothing
 //!   else; if others took of the same meanwhile, or a window ended, it gives back less rather than more.
 //! * **If the client dies** after it has taken and before it has undone, what its calls in flight had taken
 //!   stays taken until it recovers by itself, as if they had been admitted: at most for the window (a

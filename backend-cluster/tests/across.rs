@@ -168,6 +168,52 @@ async fn a_user_over_its_limit_takes_nothing_from_the_others() {
     assert!(admitted * 100 >= 5 * 10 * 95, "{admitted} of 50");
 }
 
+/// A limit that refills is never used up for long: of many callers at once that see its next token, one
+/// gets it, and the others must not have taken of the limit that all users share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_race_for_the_rest_of_a_limit_leave_other_slots_alone() {
+    const CALLERS: u64 = 64;
+    let subjects = two_subjects().await;
+    let narrow = policy("narrow: token-bucket 20/1s burst 20");
+    for text in ["token-bucket 100/1s burst 1000", "gcra 100/1s burst 1000", "sliding-log 1000/1h"]
+    {
+        let shared = policy(&format!("shared: {text}"));
+        let store = patient(cluster().await).prefix(fresh_prefix()).build().unwrap();
+        let (is_over, admitted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut callers = JoinSet::new();
+        for _ in 0..CALLERS {
+            let (store, shared, narrow) = (store.clone(), shared.clone(), narrow.clone());
+            let (subjects, is_over) = (subjects.clone(), Arc::clone(&is_over));
+            let admitted = Arc::clone(&admitted);
+            callers.spawn(async move {
+                let charges =
+                    [Charge::new(&shared, &subjects[0]), Charge::new(&narrow, &subjects[1])];
+                while !is_over.load(Ordering::Relaxed) {
+                    let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+                    admitted.fetch_add(u64::from(decision.is_allowed()), Ordering::Relaxed);
+                }
+            });
+        }
+        let charge = Charge::new(&shared, &subjects[0]);
+        let start = Instant::now();
+        while start.elapsed() < SPAN * 2 {
+            sleep(Duration::from_millis(50)).await;
+            let used = taken(&store, charge).await;
+            let most = CALLERS + admitted.load(Ordering::Relaxed);
+            assert!(used <= most, "{text}: {used} used, which is more than {most}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        callers.join_all().await;
+        let (used, admitted) = (taken(&store, charge).await, admitted.load(Ordering::Relaxed));
+        if text.starts_with("sliding-log") {
+            assert_eq!(used, admitted, "what was admitted, and nothing else");
+        } else {
+            // It refills five times as much as was admitted.
+            assert!(used <= 10, "{text}: {used} used in the end");
+        }
+    }
+}
+
 async fn dump(cluster: &Cluster, prefix: &str) -> Vec<u8> {
     let mut all = vec![];
     for node in cluster.nodes() {

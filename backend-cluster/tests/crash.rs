@@ -79,7 +79,7 @@ async fn what_a_dead_client_took_comes_back_by_itself_and_lets_nothing_more_pass
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let policies: [Policy; 2] =
-            [wide, "other: fixed-window 9/1d"].map(|text| text.parse().unwrap());
+            [wide, "other: fixed-window 900/1d"].map(|text| text.parse().unwrap());
         let observer = halves.observer(&clock);
         // A runtime of its own ends as a process does: with all that was about to be done.
         let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tidegate_cluster::{
     Call, Charge, ClusterStore, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };
+use tidegate_redis::wire::Keys;
 use tidegate_testkit::servers::Cluster;
 
 use common::{builder, cluster, fresh_prefix, patient, policy, store_at, subject_on};
@@ -139,10 +140,10 @@ async fn an_error_in_one_slot_leaves_nothing_taken_in_the_others() {
     let (cluster, prefix) = (cluster().await, fresh_prefix());
     let store = patient(cluster).prefix(&prefix).build().unwrap();
     let subjects = [subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await];
-    let key = format!("{prefix}:p:{{{}}}", subjects[1]);
-    cluster.node(1).command(&["SET", &key, "foreign"]).await.unwrap();
     let bucket = policy("p: gcra 5/1h");
     let charges = subjects.each_ref().map(|subject| Charge::new(&bucket, subject));
+    let key = Keys::new(&prefix).of(&charges[1]);
+    cluster.node(1).command(&[&b"SET"[..], &key, b"foreign"]).await.unwrap();
     let error = store.decide(Call::acquire(&charges)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ForeignValue, "{error}");
     assert_eq!(taken(&store, charges[0]).await, 0);

@@ -6,7 +6,12 @@ use tidegate_cluster::{Call, Charge, ErrorKind, Operation, Policy, Store};
 use tidegate_testkit::servers::eventually;
 
 use crate::node::Say;
-use crate::{HIGH, LOW, policy, two_nodes};
+use crate::{HIGH, LOW, two_nodes};
+
+/// Much more than what is called scarce.
+fn policy() -> Policy {
+    "p: fixed-window 1000/1s".parse().unwrap()
+}
 
 /// A charge in each half of the slots.
 fn across(policy: &Policy) -> [Charge<'_>; 2] {
@@ -36,7 +41,7 @@ async fn a_refused_call_takes_one_round_trip_and_nothing_else() {
 
 #[tokio::test]
 async fn a_refusal_that_blocks_takes_another_to_its_own_slot_alone() {
-    let policies = ["p: fixed-window 10/1s", "otp: fixed-window 10/1s block 15m"]
+    let policies = ["p: fixed-window 1000/1s", "otp: fixed-window 10/1s block 15m"]
         .map(|text| text.parse::<Policy>().unwrap());
     let charges = [Charge::new(&policies[0], LOW), Charge::new(&policies[1], HIGH)];
     let (low, high, store) = two_nodes().await;
@@ -55,6 +60,34 @@ async fn a_refusal_that_blocks_takes_another_to_its_own_slot_alone() {
     let charges = [charges[0], charges[1].cost(11)];
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (3, 6));
+}
+
+/// Of many calls at once that see the last of a limit, all but one must not take elsewhere.
+#[tokio::test]
+async fn what_is_nearly_used_up_is_taken_before_all_else() {
+    let [plenty, little] = ["plenty: fixed-window 16/1s", "little: fixed-window 15/1s"]
+        .map(|text| text.parse::<Policy>().unwrap());
+    for charges in [
+        [Charge::new(&plenty, LOW), Charge::new(&little, HIGH)],
+        [Charge::new(&little, HIGH), Charge::new(&plenty, LOW)],
+        // It is the cost that counts.
+        [Charge::new(&plenty, LOW).cost(8), Charge::new(&little, HIGH).cost(8)],
+    ] {
+        let (low, high, store) = two_nodes().await;
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        assert_eq!((low.calls(), high.calls()), (2, 2));
+
+        high.says([Say::Admit, Say::Refuse]);
+        let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+        let refused: Vec<_> = decision.refused_by().collect();
+        assert_eq!(refused, [charges.iter().position(|it| it.policy == &little).unwrap()]);
+        assert_eq!((low.calls(), high.calls()), (3, 4), "nothing was taken of the other");
+
+        // If the other refuses, what came first is given back.
+        low.says([Say::Admit, Say::Refuse]);
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
+        assert_eq!((low.calls(), high.calls()), (5, 7));
+    }
 }
 
 #[tokio::test]

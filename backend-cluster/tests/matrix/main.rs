@@ -58,9 +58,19 @@ const MAX_CONNECTIONS: u64 = 60;
 /// How long the callers go on before and after.
 const WELL: Duration = Duration::from_millis(100);
 
-/// One row of the matrix. Returns what did not hold, and how long it took until the store decided again.
-async fn row(place: &Place, layers: Layers, fault: Fault) -> (Vec<String>, Duration) {
-    let prefix = format!("{layers:?}-{fault:?}");
+/// How often a row is tried that is late: a machine that does something else for a second looks the same
+/// once. What is wrong with an account counts each time.
+const ATTEMPTS: usize = 3;
+
+/// One row of the matrix. Returns what did not hold, and how long it took until the store decided again, if
+/// that was soon.
+async fn row(
+    place: &Place,
+    layers: Layers,
+    fault: Fault,
+    attempt: usize,
+) -> (Vec<String>, Option<Duration>) {
+    let prefix = format!("{layers:?}-{fault:?}-{attempt}");
     let store = layers.around(place.store(&prefix));
     let ledger = Arc::new(Ledger::new(fault, &place.tenant, place.other_tenant.as_deref()));
     let mut findings = vec![];
@@ -74,9 +84,6 @@ async fn row(place: &Place, layers: Layers, fault: Fault) -> (Vec<String>, Durat
     let well = fault.come_and_go(place, &load).await;
     let bound = RESPONSE_TIMEOUT + RECOVERY + layers.delay() + MARGIN;
     let took = load.until_decided(well, bound).await;
-    if took.is_none() {
-        findings.push(format!("no decision within {bound:?}"));
-    }
     sleep(WELL).await;
     load.stop().await;
     let connections = place.connections() - before;
@@ -86,7 +93,7 @@ async fn row(place: &Place, layers: Layers, fault: Fault) -> (Vec<String>, Durat
     findings.extend(fault.complaints(&ledger, well));
     fault.clear(place).await;
     findings.extend(ledger.look_up(&place.observers(&prefix)).await);
-    (findings, took.unwrap_or(bound))
+    (findings, took)
 }
 
 /// All rows of a store: those of one composition of layers after each other on servers of their own.
@@ -97,10 +104,20 @@ async fn all_rows(backend: Backend) {
             let place = Place::start(backend).await;
             let mut failed = vec![];
             for fault in Fault::all_of(backend) {
-                let (findings, took) = row(&place, layers, fault).await;
-                println!("{backend:?}, {layers:?}, {fault:?}: decides again after {took:?}");
-                let told = findings.into_iter();
-                failed.extend(told.map(|it| format!("{backend:?}, {layers:?}, {fault:?}: {it}")));
+                let name = format!("{backend:?}, {layers:?}, {fault:?}");
+                let mut soon = None;
+                for attempt in 1..=ATTEMPTS {
+                    let (findings, took) = row(&place, layers, fault, attempt).await;
+                    failed.extend(findings.into_iter().map(|it| format!("{name}: {it}")));
+                    soon = took;
+                    if soon.is_some() {
+                        break;
+                    }
+                }
+                match soon {
+                    Some(took) => println!("{name}: decides again after {took:?}"),
+                    None => failed.push(format!("{name}: no decision within the bound")),
+                }
             }
             failed
         });
