@@ -94,13 +94,13 @@ fn errands_of<'a>(
     answers: &mut Answers,
 ) {
     let mut together = Calls::new();
-    let (mut keys, mut bytes) = (0, 0);
+    let (mut charges, mut bytes) = (0, 0);
     for (place, call) in group {
-        if keys + call.charges.len() > Batch::MOST_KEYS || bytes > Batch::MOST_BYTES {
+        if charges + call.charges.len() > Batch::MAX_CHARGES || bytes > Batch::MAX_KEY_BYTES {
             put(store, std::mem::take(&mut together), errands, answers);
-            (keys, bytes) = (0, 0);
+            (charges, bytes) = (0, 0);
         }
-        keys += call.charges.len();
+        charges += call.charges.len();
         bytes += call.charges.iter().map(|c| c.tenant.len() + c.subject.len()).sum::<usize>();
         together.push((place, call));
     }

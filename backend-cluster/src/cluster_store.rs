@@ -82,10 +82,24 @@ impl Inner {
 
     /// Decides on calls of which each is kept in one slot, those of one slot in the order asked.
     pub(crate) async fn decide_in_slots(&self, calls: &[Call<'_>]) -> Vec<Result<Decided, Error>> {
+        self.send_to_slots(calls, |place, call| self.errand(Calls::from_buf([(place, call)]))).await
+    }
+
+    /// What each of these calls would be answered. Writes nothing.
+    pub(crate) async fn look_in_slots(&self, calls: &[Call<'_>]) -> Vec<Result<Decided, Error>> {
+        let look = |place, call| Errand::look(&self.keys, self.time(), place, call);
+        self.send_to_slots(calls, look).await
+    }
+
+    async fn send_to_slots<'a>(
+        &self,
+        calls: &[Call<'a>],
+        errand: impl Fn(usize, Call<'a>) -> Result<Errand<'a>, Error>,
+    ) -> Vec<Result<Decided, Error>> {
         let mut answers: Vec<_> = calls.iter().map(|_| Err(no_answer())).collect();
         let mut sent = Vec::with_capacity(calls.len());
         for (place, call) in calls.iter().enumerate() {
-            match self.errand(Calls::from_buf([(place, *call)])) {
+            match errand(place, *call) {
                 Ok(errand) => sent.push(errand),
                 Err(error) => answers[place] = Err(error),
             }
@@ -98,7 +112,12 @@ impl Inner {
 
     /// A script call, not sent yet.
     pub(crate) fn errand<'a>(&self, calls: Calls<'a>) -> Result<Errand<'a>, Error> {
-        Errand::new(&self.keys, self.clock.as_ref().map(|clock| clock.now()), calls)
+        Errand::new(&self.keys, self.time(), calls)
+    }
+
+    /// What the nodes are told to take for their clocks' time, if anything.
+    fn time(&self) -> Option<Timestamp> {
+        self.clock.as_ref().map(|clock| clock.now())
     }
 
     /// The time by the clock of any node.

@@ -103,6 +103,34 @@ impl<'a> Errand<'a> {
                 batch.finish()
             }
         };
+        Self::of(request, time, calls)
+    }
+
+    /// An errand that tells what a call would be answered, and writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) fn look(
+        keys: &Keys,
+        time: Option<Timestamp>,
+        place: usize,
+        call: Call<'a>,
+    ) -> Result<Self, Error> {
+        let peek = Call { operation: Operation::Peek, ..call };
+        let request = match call.operation {
+            Operation::Reserve { .. } => {
+                let mut batch = Batch::new(keys);
+                batch.add_look(&call)?;
+                batch.finish()
+            }
+            // The shortest script can do this.
+            _ => Request::new(keys, &peek)?,
+        };
+        Self::of(request, time, Calls::from_buf([(place, peek)]))
+    }
+
+    fn of(request: Request<'a>, time: Option<Timestamp>, calls: Calls<'a>) -> Result<Self, Error> {
         let request = match time {
             Some(time) => request.at(time),
             None => request,
@@ -208,6 +236,11 @@ impl<'a> Errand<'a> {
         // The standard library's hasher is keyed at random: enough to scatter those who wait.
         let random = u32::try_from(RandomState::new().hash_one(()) % 1_024).unwrap_or(0);
         rest / 2 + rest * random / 2_048
+    }
+
+    /// How many charges the script decides on.
+    pub(crate) fn charges(&self) -> usize {
+        self.calls.iter().map(|(_, call)| call.charges.len()).sum()
     }
 
     pub(crate) fn calls(&self) -> &[(usize, Call<'a>)] {

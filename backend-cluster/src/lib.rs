@@ -51,28 +51,48 @@
 //!
 //! # Calls across slots
 //!
-//! No script can touch two slots, so such a call takes two steps. First each slot decides on its own
-//! charges, all at once. If all admit, that is all: one round trip. If one refuses or fails, the
-//! others are told to [undo](Operation::Undo) what they have taken, in a second. The decision then reads as
-//! on one Redis: who refuses, and what remains of each.
+//! No script can touch two slots, so such a call takes two steps. First it looks: each slot reports, all at
+//! once, whether it would admit its own charges. If one would refuse, that is the answer. Otherwise each slot
+//! takes its charges, again all at once. The decision reads as on one Redis: which policies refuse, and what
+//! remains of each.
+//!
+//! | the call | round trips | what is written |
+//! |---|---|---|
+//! | is admitted | 2 | its charges |
+//! | is admitted by a policy that would admit fewer than 16 more like it | 3 | its charges, first where least remains |
+//! | is refused | 1 | nothing |
+//! | is refused by a policy that [blocks](Policy::block_for) | 2 | the block; the second goes to the slots of such policies alone |
+//! | is refused after the look, as another call took the rest of a limit: | | |
+//! | … of what was known to be nearly used up | 2 | nothing |
+//! | … elsewhere | 3 or 4 | what was taken is [undone](Operation::Undo) |
+//! | is a peek, a refund, a reset or a block | 1 | in each slot by itself |
 //!
 //! * **Never more than any limit** passes: a call is admitted only if each slot has taken its charges.
-//! * Between the two steps, others may be refused for what is about to be given back.
-//! * Undoing gives back what this call took and nothing else; if others took of the same meanwhile, or a
-//!   window ended, it gives back less rather than more.
-//! * **If the client dies between the steps**, what it had taken stays taken until it recovers by itself,
-//!   as if it had been admitted: at most for the window (a sliding counter: two), or for what a
-//!   bucket needs to refill that cost. A caller that only goes away, as at a
-//!   [timeout](StoreExt::timeout), changes nothing: the call is carried to its end in a task of its own.
-//! * **If a node cannot be told**, the answer is an error that says so, and the same holds for what was taken
-//!   there.
-//! * A refusal by a policy that blocks writes its block at once. A shadow is charged only if the call is
-//!   admitted.
-//! * Reserving waits for the last of the slots, and books of all or of none.
-//! * A peek looks at each slot. A refund, a reset and a block go to each slot: if one fails, the others
-//!   may have been done.
+//! * **Calls that are refused take nothing**, however many there are, whatever the policies, and whether a
+//!   limit is used up or a cost is above it. States that another setting of a policy has written stay as
+//!   they are.
+//! * Many calls at once may see the last of a limit, of which one gets it. So a call takes first where least
+//!   remains, and in the other slots only if it has got that.
+//! * Only a call that is refused between its steps, and not by the slot that comes first, takes and gives
+//!   back. For a round trip, others may be refused for what is about to be given back. Undoing gives back what this call took and nothing
+//!   else; if others took of the same meanwhile, or a window ended, it gives back less rather than more.
+//! * **If the client dies** after it has taken and before it has undone, what its calls in flight had taken
+//!   stays taken until it recovers by itself, as if they had been admitted: at most for the window (a
+//!   sliding counter: two), or for the time in which a bucket refills that cost (by intervals: whole
+//!   ones). A caller that only goes away, as at a [timeout](StoreExt::timeout), changes nothing: the
+//!   call runs to its end in a task of its own.
+//! * **If a slot fails in the look**, nothing was taken anywhere. If it fails later, what the other slots have
+//!   taken is undone. If a node cannot be told to undo, the error says so, and what was taken there stays
+//!   taken as above.
+//! * The error of a call of which a part may be charged is never of a kind that is [surely not
+//!   charged](ErrorKind::is_surely_not_charged).
+//! * A block begins a round trip after the look. If its policy would admit by then, as its window has just
+//!   ended, no block is written, and the call is refused all the same.
+//! * A shadow is charged only if the call is admitted.
+//! * Reserving looks whether each slot's wait is short enough, then books in all, and waits for the last.
+//! * A refund, a reset and a block go to each slot: if one fails, the others may have been done.
 //!
-//! Who needs several limits decided as one, whatever happens, gives them one tenant.
+//! Limits that must be decided as one, in one round trip, share a tenant.
 //!
 //! # Hot tenants
 //!
@@ -87,7 +107,9 @@
 //!
 //! [`Store::decide_many`] sends all that goes to one node in one write, to all nodes at once, with one
 //! script call for each slot. An error or a redirection concerns only the calls of its script call; only
-//! those are sent on. Very large batches go to a node in several writes, one after the other.
+//! those are sent on. A script call, and a write, has at most 1,024 charges, which take a node some 10 ms: in
+//! a larger batch a node gets several, one after the other, and serves other clients between them. Each
+//! is waited for as long as a single call.
 //!
 //! # When the cluster changes
 //!
@@ -126,7 +148,7 @@
 //! | `UnsupportedServer` | no scripts, no permission, a server that is no cluster | no |
 //! | `Protocol` | an answer that makes no sense | not known |
 //!
-//! Of a call across slots that fails in one of them all is given back in the others.
+//! A call across slots that fails in one of them takes nothing in the others, or gives it back.
 
 mod across;
 mod batch;

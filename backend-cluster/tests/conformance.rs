@@ -5,7 +5,6 @@
 mod common;
 
 use tidegate_cluster::{ClusterStore, ManualClock};
-use tidegate_testkit::generate::ClockKind;
 use tidegate_testkit::{Fixture, StoreWith};
 
 use common::{cluster, fresh_prefix, patient};
@@ -31,11 +30,6 @@ impl Fixture for OnCluster {
             all.extend(node.dump(&store.with).await.unwrap());
         }
         Some(all)
-    }
-
-    /// What is taken in one slot is given back where another refuses.
-    fn moves_with_several(&self) -> ClockKind {
-        ClockKind::Forwards
     }
 
     fn steps(&self) -> u32 {

@@ -1,89 +1,115 @@
-//! A client that dies between the two steps of a call across slots.
+//! A client that dies between the steps of calls across slots.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
-mod common;
+#[path = "fake_nodes/node.rs"]
+#[allow(dead_code, reason = "another program uses the rest")]
+mod node;
 
 use std::time::Duration;
 
 use tidegate_cluster::{
     Call, Charge, ClusterStore, ManualClock, Operation, Policy, Store, Timestamp,
 };
-use tidegate_testkit::servers::{Cluster, eventually};
+use tidegate_redis::RedisStore;
+use tidegate_testkit::servers::{Redis, eventually};
 
-use common::{patient, policy, subject_on};
+use node::{Node, Say};
 
-const START: u64 = 1_790_000_000_000_000;
+/// At the beginning of an hour and of a second.
+const START: u64 = 1_790_002_800_000_000;
 
-async fn taken(store: &ClusterStore, policy: &Policy, subject: &str) -> u64 {
-    let charges = [Charge::new(policy, subject).cost(0)];
+/// How many calls a client has in flight when it dies.
+const IN_FLIGHT: u64 = 16;
+
+/// Subjects in the first half of the slots and in the second.
+const LOW: &str = "low-1";
+const HIGH: &str = "high-2";
+
+async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
+    let charges = [Charge::new(policy, LOW).cost(0)];
     let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
     policy.limit() - peek.verdicts()[0].remaining()
 }
 
-/// Has a client ask for both subjects, and kills it while the second one's node is held: with its
-/// runtime all that it was about to do ends, as with its process.
-fn ask_and_die(store: ClusterStore, policies: [Policy; 2], subjects: [String; 2]) -> Dying {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.spawn(async move {
-        let charges = [0, 1].map(|n| Charge::new(&policies[n], &subjects[n]));
-        let _ = store.decide(Call::acquire(&charges)).await;
-    });
-    Dying(Some(runtime))
+/// The nodes: one that carries out what it is asked, and one that answers the look and no more.
+struct Halves {
+    low: Redis,
+    high: Node,
 }
 
-struct Dying(Option<tokio::runtime::Runtime>);
+impl Halves {
+    async fn start() -> Self {
+        let (low, high) = (Redis::start().await.unwrap(), Node::start().await);
+        high.sees_ports(&[(0, 8_191, low.port()), (8_192, 16_383, high.port)]);
+        Self { low, high }
+    }
 
-impl Drop for Dying {
-    fn drop(&mut self) {
-        self.0.take().unwrap().shutdown_background();
+    fn client(&self, clock: &ManualClock) -> ClusterStore {
+        let builder = ClusterStore::builder().urls([self.high.url()]);
+        let builder = builder.response_timeout(Duration::from_secs(60));
+        builder.clock(clock.clone()).build().unwrap()
+    }
+
+    /// What is stored, by the way of another client.
+    fn observer(&self, clock: &ManualClock) -> RedisStore {
+        let builder = RedisStore::builder().url(self.low.url());
+        let builder = builder.response_timeout(Duration::from_secs(30));
+        builder.clock(clock.clone()).build().unwrap()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_client_took_comes_back_by_itself_and_lets_nothing_more_pass() {
-    let cluster = Cluster::start().await.unwrap();
-    let subjects = [subject_on(&cluster, 0, 0).await, subject_on(&cluster, 1, 0).await];
+    let halves = Halves::start().await;
+    let refill = Duration::from_millis(10) * 16;
     for (wide, recovers) in [
-        ("w: fixed-window 5/1h anchored", 3_600),
-        ("l: sliding-log 5/1h", 3_600),
-        ("c: sliding-counter 5/1h", 7_200),
-        ("b: token-bucket 5/1h", 720),
+        ("w: fixed-window 50/1h", Duration::from_secs(3_600)),
+        ("a: fixed-window 50/1h anchored", Duration::from_secs(3_600)),
+        ("l: sliding-log 50/1h", Duration::from_secs(3_600)),
+        ("c: sliding-counter 50/1h", Duration::from_secs(7_200)),
+        // A token each 10 ms, for 16 calls.
+        ("b: token-bucket 100/1s burst 1000", refill),
+        ("g: gcra 100/1s burst 1000", refill),
+        // At the end of the period, for up to 100 of them.
+        ("i: token-bucket 100/1s burst 1000 by-interval", Duration::from_secs(1)),
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));
-        let open = || {
-            let builder = patient(&cluster).prefix(wide.split(':').next().unwrap());
-            builder.clock(clock.clone()).build().unwrap()
-        };
-        let policies = [policy(wide), policy("none: fixed-window 0/1d")];
-        let observer = open();
-        assert_eq!(taken(&observer, &policies[0], &subjects[0]).await, 0);
-        cluster.node(1).pause().await.unwrap();
-        let client = open();
-        // It has to know the cluster before: the node that is held cannot be asked.
-        let dying = ask_and_die(client, policies.clone(), subjects.clone());
-        let first_step =
-            async || (taken(&observer, &policies[0], &subjects[0]).await == 1).then_some(());
-        eventually(Duration::from_secs(10), "the first step", first_step).await.unwrap();
-        drop(dying);
-        cluster.node(1).resume().await.unwrap();
-
-        // It stays taken, so that less passes, and never more.
-        let mut admitted = 0;
-        for _ in 0..9 {
-            let charges = [Charge::new(&policies[0], &subjects[0])];
-            admitted +=
-                u64::from(observer.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        let policies: [Policy; 2] =
+            [wide, "other: fixed-window 900/1d"].map(|text| text.parse().unwrap());
+        let observer = halves.observer(&clock);
+        // A runtime of its own ends as a process does: with all that was about to be done.
+        let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        for number in 1..=IN_FLIGHT {
+            // Each on a connection of its own, as the one that is not answered is blocked.
+            let client = halves.client(&clock);
+            halves.high.says([Say::Admit, Say::Nothing]);
+            let own = policies.clone();
+            process.spawn(async move {
+                let charges = [Charge::new(&own[0], LOW), Charge::new(&own[1], HIGH)];
+                client.decide(Call::acquire(&charges)).await
+            });
+            let took = async || (taken(&observer, &policies[0]).await == number).then_some(());
+            eventually(Duration::from_secs(30), "the second step", took).await.unwrap();
         }
-        assert_eq!(admitted, 4, "{wide}");
-        let reset = [Charge::new(&policies[0], &subjects[0]).cost(4)];
-        let _ = observer.decide(Call::new(Operation::Refund, &reset)).await.unwrap();
-        assert_eq!(taken(&observer, &policies[0], &subjects[0]).await, 1, "{wide}");
+        process.shutdown_background();
+
+        // What was in flight stays taken, so that less passes, and never more.
+        let limit = policies[0].limit();
+        let one = Charge::new(&policies[0], LOW);
+        let rest = observer.decide(Call::acquire(&[one.cost(limit - IN_FLIGHT)])).await.unwrap();
+        assert!(rest.is_allowed(), "{wide}");
+        assert!(observer.decide(Call::acquire(&[one])).await.unwrap().is_denied(), "{wide}");
+        let refund = [one.cost(limit - IN_FLIGHT)];
+        let _ = observer.decide(Call::new(Operation::Refund, &refund)).await.unwrap();
+        assert_eq!(taken(&observer, &policies[0]).await, IN_FLIGHT, "{wide}");
         // Until it has recovered, as it would have if it had been admitted; and no longer.
-        clock.advance(Duration::from_secs(recovers));
-        assert_eq!(taken(&observer, &policies[0], &subjects[0]).await, 0, "{wide}");
+        clock.advance(recovers - Duration::from_micros(1));
+        assert!(taken(&observer, &policies[0]).await >= 1, "{wide}");
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(taken(&observer, &policies[0]).await, 0, "{wide}");
     }
 }

@@ -9,8 +9,7 @@
 mod common;
 
 use tidegate_cluster::{ClusterStore, ManualClock};
-use tidegate_testkit::differential::{Emptied, Run};
-use tidegate_testkit::generate::ClockKind;
+use tidegate_testkit::differential::Emptied;
 use tidegate_testkit::servers::{Client, Cluster};
 
 tidegate_testkit::differential!(cluster_store, stores);
@@ -56,15 +55,6 @@ impl Emptied for OnCluster {
     /// The scripts have been tried on one Redis; what is to be tried here are the ways to the slots.
     fn operations() -> usize {
         20_000
-    }
-
-    /// What is taken in one slot and undone, as another refuses, replaces what had recovered there; a
-    /// clock that steps back would find that again in a store that has written nothing.
-    fn moves(run: Run) -> ClockKind {
-        match run {
-            Run::Several | Run::Batches => ClockKind::Forwards,
-            _ => ClockKind::Jumping,
-        }
     }
 
     async fn empty(&mut self) {

@@ -97,3 +97,25 @@ async fn a_wrong_call_keeps_no_other_from_being_asked() {
     assert!(store.decide_many(&[]).await.is_empty());
     assert!(acquire(&store, LOW).await.is_ok());
 }
+
+/// The answer to a write is waited for as long as to a single call, and what fails with it is all of it: so
+/// a write is not longer than one full script call.
+#[tokio::test]
+async fn a_long_batch_of_one_slot_goes_in_several_writes() {
+    let (low, _high, store) = two_nodes().await;
+    let policy = policy();
+    let charge = [Charge::new(&policy, LOW)];
+    let calls = vec![Call::acquire(&charge); 2_500];
+    let failed =
+        |answers: &[Result<Decision, Error>]| answers.iter().filter(|a| a.is_err()).count();
+    low.says([Say::Admit, Say::Close]);
+    let answers = store.decide_many(&calls).await;
+    assert_eq!(answers.len(), 2_500);
+    // The fake says one verdict for each key, which is no answer to many calls for one key.
+    let kind = |place: usize| answers[place].as_ref().unwrap_err().kind();
+    assert_eq!(failed(&answers), 2_500);
+    assert_eq!([kind(0), kind(1_023)], [ErrorKind::Protocol; 2]);
+    assert_eq!([kind(1_024), kind(2_047)], [ErrorKind::Unavailable; 2]);
+    assert_eq!([kind(2_048), kind(2_499)], [ErrorKind::Protocol; 2]);
+    assert_eq!(low.calls(), 3);
+}

@@ -73,7 +73,13 @@ impl Node {
 
     /// What it says to CLUSTER SLOTS.
     pub(crate) fn sees(&self, view: &[(u16, u16, &Node)]) {
-        let view = view.iter().map(|(first, last, node)| (*first, *last, String::new(), node.port));
+        let view = view.iter().map(|(first, last, node)| (*first, *last, node.port));
+        self.sees_ports(&view.collect::<Vec<_>>());
+    }
+
+    /// The same of any servers on this machine, by their ports.
+    pub(crate) fn sees_ports(&self, view: &[(u16, u16, u16)]) {
+        let view = view.iter().map(|(first, last, port)| (*first, *last, String::new(), *port));
         *self.shared.view.lock().unwrap() = view.collect();
     }
 

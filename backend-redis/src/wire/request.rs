@@ -156,15 +156,18 @@ pub struct Batch<'a, 'k> {
     numbers: HashMap<Vec<u8>, u16>,
     keys: Vec<Vec<u8>>,
     key_bytes: usize,
+    charges: usize,
     arguments: Vec<u8>,
     calls: SmallVec<[Asked<'a>; 1]>,
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
-    /// The most keys of a request: a script can hold no more than some thousands at once.
-    pub const MOST_KEYS: usize = 1024;
-    /// The most bytes of keys in a request of several calls.
-    pub const MOST_BYTES: usize = 1 << 20;
+    /// The maximum number of charges in a request, however few keys they have. A server carries out
+    /// nothing else while a script runs, and cannot stop one that has written: so many take it some
+    /// 10 ms. (It also bounds the keys; a script can hold no more than some thousands.)
+    pub const MAX_CHARGES: usize = 1024;
+    /// The maximum number of bytes of keys in a request of several calls.
+    pub const MAX_KEY_BYTES: usize = 1 << 20;
 
     /// An empty one.
     #[must_use]
@@ -174,6 +177,7 @@ impl<'a, 'k> Batch<'a, 'k> {
             numbers: HashMap::new(),
             keys: vec![],
             key_bytes: 0,
+            charges: 0,
             arguments: vec![],
             calls: SmallVec::new(),
         }
@@ -188,11 +192,23 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.add(Asked::new(call)?)
     }
 
+    /// Adds a call that is only looked at: the answer is that of the call, and nothing is written. (Unlike
+    /// that of a peek, the answer tells whether a reservation would be granted.)
+    ///
+    /// # Errors
+    ///
+    /// As [`Call::check`]. Nothing was added then.
+    pub fn add_look(&mut self, call: &Call<'a>) -> Result<(), Error> {
+        let asked = Asked::new(call)?;
+        let (_, span) = what(asked.operation);
+        self.put(asked, PEEK, span)
+    }
+
     /// Whether another call would make the request too large for one script call.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.keys.len() + tidegate_core::call::MAX_CHARGES > Self::MOST_KEYS
-            || self.key_bytes > Self::MOST_BYTES
+        self.charges + tidegate_core::call::MAX_CHARGES > Self::MAX_CHARGES
+            || self.key_bytes > Self::MAX_KEY_BYTES
     }
 
     /// Whether there is no call.
@@ -202,13 +218,18 @@ impl<'a, 'k> Batch<'a, 'k> {
     }
 
     fn add(&mut self, asked: Asked<'a>) -> Result<(), Error> {
+        let (does, span) = what(asked.operation);
+        self.put(asked, does, span)
+    }
+
+    fn put(&mut self, asked: Asked<'a>, does: u8, span: u64) -> Result<(), Error> {
         let known: SmallVec<[_; 4]> =
             asked.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
-        let (does, span) = what(asked.operation);
         // A call has at most 64 charges.
         let count = u8::try_from(asked.charges.len()).unwrap_or(u8::MAX);
         self.arguments.extend_from_slice(&[does, count]);
         put(&mut self.arguments, span);
+        self.charges += asked.charges.len();
         for ((charge, cost), (rule, numbers)) in asked.charges.iter().zip(known) {
             let number = self.number_of(self.names.of(charge));
             self.arguments.extend_from_slice(&number.to_le_bytes());
@@ -228,7 +249,7 @@ impl<'a, 'k> Batch<'a, 'k> {
         }
         self.key_bytes += key.len();
         self.keys.push(key.clone());
-        // There are at most `MOST_KEYS`.
+        // There are at most `MAX_CHARGES`.
         let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
         self.numbers.insert(key, number);
         number

@@ -1,0 +1,51 @@
+//! What is around a store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_cluster::around::{Breaker, DenyCache};
+use tidegate_cluster::{Share, Store, StoreExt};
+use tidegate_memory::MemoryStore;
+
+/// A composition of layers, each within the next, as the README puts them together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layers {
+    None,
+    Timeout,
+    Breaker,
+    DenyCache,
+    Whole,
+}
+
+/// How long the circuit is open before it tries the store again.
+const OPEN_FOR: Duration = Duration::from_millis(200);
+
+impl Layers {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::None, Self::Timeout, Self::Breaker, Self::DenyCache, Self::Whole];
+
+    pub(crate) fn around(self, store: Box<dyn Store>) -> Arc<dyn Store> {
+        let timely = |store: Box<dyn Store>| store.timeout(Duration::from_millis(50));
+        let broken = |store| timely(store).breaker(Breaker::new().open_for(OPEN_FOR));
+        let cached = |store| broken(store).deny_cache(DenyCache::new());
+        match self {
+            Self::None => Arc::from(store),
+            Self::Timeout => Arc::new(timely(store)),
+            Self::Breaker => Arc::new(broken(store)),
+            Self::DenyCache => Arc::new(cached(store)),
+            Self::Whole => {
+                let share = Share::new(1, 3).unwrap();
+                Arc::new(cached(store).or_fall_back_to(MemoryStore::new(), share).observed())
+            }
+        }
+    }
+
+    /// By how much the layers delay that a store that is well again is asked.
+    pub(crate) fn delay(self) -> Duration {
+        match self {
+            Self::None | Self::Timeout => Duration::ZERO,
+            // The probe that is on its way may fail, and then the circuit opens once more.
+            _ => OPEN_FOR * 2,
+        }
+    }
+}

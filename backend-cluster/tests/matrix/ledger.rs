@@ -1,0 +1,286 @@
+//! What became of each call, by the callers' account and by that of the server.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tidegate_cluster::{Call, Charge, Decision, Error, ErrorKind, Operation, Policy, Store};
+use tidegate_memory::MemoryStore;
+use tokio::time::Instant;
+
+use crate::fault::Fault;
+
+/// What a caller has learnt of its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Admitted,
+    Refused,
+    /// An error; or a decision that was made otherwise, as there was one.
+    Failed(ErrorKind),
+    /// The caller did not wait for the answer.
+    GivenUp,
+}
+
+impl Outcome {
+    pub(crate) fn of(answer: Option<Result<Decision, Error>>) -> Self {
+        match answer {
+            None => Self::GivenUp,
+            Some(Err(error)) => Self::Failed(error.kind()),
+            Some(Ok(decision)) => match decision.degraded() {
+                Some(degraded) => Self::Failed(degraded.reason),
+                None if decision.is_allowed() => Self::Admitted,
+                None => Self::Refused,
+            },
+        }
+    }
+
+    pub(crate) fn is_decided(self) -> bool {
+        matches!(self, Self::Admitted | Self::Refused)
+    }
+}
+
+/// A call that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    number: usize,
+    pub(crate) asked: Instant,
+    pub(crate) answered: Instant,
+    pub(crate) outcome: Outcome,
+}
+
+/// All calls of a row.
+pub(crate) struct Ledger {
+    tenant: String,
+    /// In another slot, at another node; some calls charge both.
+    other_tenant: Option<String>,
+    /// Of the subjects that one call each is made for.
+    own: Policy,
+    /// Of the subject that is called for in between: of several settings, they take turns.
+    shared: Vec<Policy>,
+    next: AtomicUsize,
+    entries: Mutex<Vec<Entry>>,
+}
+
+/// One call of so many is for the shared subject.
+const SHARED: usize = 4;
+/// And one of so many is across slots, where there is another tenant.
+const ACROSS: usize = 5;
+/// Much more than one call takes, so that a second charge shows.
+const OWN_LIMIT: u64 = 9;
+const SHARED_LIMIT: u64 = 20;
+
+impl Ledger {
+    pub(crate) fn new(fault: Fault, tenant: &str, other_tenant: Option<&str>) -> Self {
+        let shared = match fault {
+            Fault::SettingsInTurns => &["10d", "9d"][..],
+            _ => &["10d"],
+        };
+        let shared = shared.iter().map(|span| {
+            format!("shared: fixed-window {SHARED_LIMIT}/{span} anchored").parse().unwrap()
+        });
+        Self {
+            tenant: tenant.to_owned(),
+            other_tenant: other_tenant.map(str::to_owned),
+            own: format!("own: fixed-window {OWN_LIMIT}/10d anchored").parse().unwrap(),
+            shared: shared.collect(),
+            next: AtomicUsize::new(0),
+            entries: Mutex::default(),
+        }
+    }
+
+    /// The numbers of the next so many calls.
+    pub(crate) fn next(&self, count: usize) -> Range<usize> {
+        let first = self.next.fetch_add(count, Ordering::Relaxed);
+        first..first + count
+    }
+
+    /// Makes these calls, in one batch.
+    pub(crate) async fn call(
+        &self,
+        store: &dyn Store,
+        numbers: Range<usize>,
+    ) -> Vec<Result<Decision, Error>> {
+        let subjects: Vec<String> = numbers.clone().map(subject_of).collect();
+        let charges = numbers.clone().zip(&subjects).map(|(number, subject)| {
+            let charge = Charge::new(self.policy_of(number), subject);
+            let mut charges = vec![charge.tenant(&self.tenant)];
+            if self.is_across(number)
+                && let Some(other) = &self.other_tenant
+            {
+                charges.push(charge.tenant(other));
+            }
+            charges
+        });
+        let charges: Vec<_> = charges.collect();
+        let calls: Vec<_> = charges.iter().map(|charges| Call::acquire(charges)).collect();
+        match &calls[..] {
+            [call] => vec![store.decide(*call).await],
+            calls => store.decide_many(calls).await,
+        }
+    }
+
+    pub(crate) fn enter(&self, number: usize, asked: Instant, outcome: Outcome) {
+        let entry = Entry { number, asked, answered: Instant::now(), outcome };
+        self.entries.lock().unwrap().push(entry);
+    }
+
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.entries.lock().unwrap().clone()
+    }
+
+    fn policy_of(&self, number: usize) -> &Policy {
+        if is_shared(number) {
+            &self.shared[number / SHARED % self.shared.len()]
+        } else {
+            &self.own
+        }
+    }
+
+    fn is_across(&self, number: usize) -> bool {
+        self.other_tenant.is_some() && !is_shared(number) && number % ACROSS == 1
+    }
+
+    /// Compares the account with what the servers have, each of one tenant. Returns where they differ.
+    pub(crate) async fn look_up(&self, observers: &[Box<dyn Store>]) -> Vec<String> {
+        let entries = self.entries();
+        let is_own = |entry: &&Entry| !is_shared(entry.number);
+        let own: Vec<&Entry> = entries.iter().filter(is_own).collect();
+        let mut findings = self.look_up_own(&*observers[0], &self.tenant, own).await;
+        if let (Some(tenant), [_, observer]) = (&self.other_tenant, observers) {
+            let is_across = |entry: &&Entry| self.is_across(entry.number);
+            let across: Vec<&Entry> = entries.iter().filter(is_across).collect();
+            findings.extend(self.look_up_own(&**observer, tenant, across).await);
+        }
+        findings.extend(self.look_up_shared(&*observers[0], &entries).await);
+        findings
+    }
+
+    async fn look_up_own(
+        &self,
+        observer: &dyn Store,
+        tenant: &str,
+        own: Vec<&Entry>,
+    ) -> Vec<String> {
+        let mut findings = BTreeMap::new();
+        let subjects: Vec<String> = own.iter().map(|entry| subject_of(entry.number)).collect();
+        let used = used(observer, &self.own, tenant, &subjects).await;
+        for (entry, used) in own.into_iter().zip(used) {
+            let finding = match (entry.outcome, used) {
+                (_, 2..) => "charged twice",
+                (Outcome::Admitted, 0) => "answered, and not charged",
+                (Outcome::Refused, _) => "refused, though nothing else charged its subject",
+                (Outcome::Failed(kind), 1) if kind.is_surely_not_charged() => {
+                    "charged, though surely not"
+                }
+                _ => continue,
+            };
+            let told = format!("{finding}: {:?}", entry.outcome);
+            *findings.entry(told).or_insert(0) += 1;
+        }
+        findings.into_iter().map(|(told, count)| format!("{count} calls {told}")).collect()
+    }
+
+    async fn look_up_shared(&self, observer: &dyn Store, entries: &[Entry]) -> Vec<String> {
+        let admitted = entries.iter().filter(|entry| is_shared(entry.number));
+        let admitted = admitted.filter(|entry| entry.outcome == Outcome::Admitted).count() as u64;
+        let most = SHARED_LIMIT * self.shared.len() as u64;
+        let mut charged = 0;
+        for policy in &self.shared {
+            charged += used_of(observer, policy, &self.tenant).await;
+        }
+        let mut findings = vec![];
+        if admitted > most {
+            findings.push(format!("of {most} {admitted} were admitted"));
+        }
+        if admitted > charged {
+            findings.push(format!("{admitted} were admitted, and {charged} are charged"));
+        }
+        findings
+    }
+}
+
+fn is_shared(number: usize) -> bool {
+    number.is_multiple_of(SHARED)
+}
+
+fn subject_of(number: usize) -> String {
+    if is_shared(number) { "shared".to_owned() } else { format!("s{number}") }
+}
+
+async fn used_of(observer: &dyn Store, policy: &Policy, tenant: &str) -> u64 {
+    used(observer, policy, tenant, &["shared".to_owned()]).await[0]
+}
+
+/// How much is taken of the limit of each subject.
+async fn used(
+    observer: &dyn Store,
+    policy: &Policy,
+    tenant: &str,
+    subjects: &[String],
+) -> Vec<u64> {
+    let charges = subjects.iter().map(|subject| [Charge::new(policy, subject).tenant(tenant)]);
+    let charges: Vec<_> = charges.collect();
+    let peek = |charge| Call::new(Operation::Peek, charge);
+    let calls: Vec<_> = charges.iter().map(|charge| peek(charge)).collect();
+    let answers = observer.decide_many(&calls).await.into_iter();
+    answers.map(|answer| policy.limit() - answer.unwrap().verdicts()[0].remaining()).collect()
+}
+
+/// A row in which nothing goes wrong but what is told of it.
+#[tokio::test]
+async fn an_account_that_is_wrong_is_noticed() {
+    for (charges, outcome, finding) in [
+        (1, Outcome::Admitted, None),
+        (0, Outcome::Failed(ErrorKind::Busy), None),
+        (1, Outcome::Failed(ErrorKind::Timeout), None),
+        (0, Outcome::Failed(ErrorKind::Timeout), None),
+        (1, Outcome::GivenUp, None),
+        (2, Outcome::Admitted, Some("charged twice")),
+        (2, Outcome::GivenUp, Some("charged twice")),
+        (0, Outcome::Admitted, Some("answered, and not charged")),
+        (1, Outcome::Failed(ErrorKind::Busy), Some("charged, though surely not")),
+        (0, Outcome::Refused, Some("refused")),
+    ] {
+        for across in [false, true] {
+            let ledger = Ledger::new(Fault::Silent, "t", Some("u"));
+            let store = MemoryStore::new();
+            let (number, tenant) = if across { (ACROSS + 1, "u") } else { (2, "t") };
+            let (policy, subject) = (&ledger.own, subject_of(number));
+            if across {
+                // The account of the first slot is right.
+                let right = u64::from(outcome == Outcome::Admitted);
+                let first = [Charge::new(policy, &subject).tenant("t").cost(right)];
+                let _ = store.decide(Call::acquire(&first)).await.unwrap();
+            }
+            let charge = Charge::new(policy, &subject).tenant(tenant).cost(charges);
+            let _ = store.decide(Call::acquire(&[charge])).await.unwrap();
+            ledger.enter(number, Instant::now(), outcome);
+            let store = Arc::new(store);
+            let observers: [Box<dyn Store>; 2] = [Box::new(Arc::clone(&store)), Box::new(store)];
+            let findings = ledger.look_up(&observers).await;
+            match finding {
+                None => assert!(findings.is_empty(), "{findings:?}"),
+                Some(finding) => {
+                    assert!(findings.iter().any(|it| it.contains(finding)), "{findings:?}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn more_than_the_limit_is_noticed() {
+    let ledger = Ledger::new(Fault::Silent, "t", None);
+    let store = Arc::new(MemoryStore::new());
+    let all = [Charge::new(&ledger.shared[0], "shared").tenant("t").cost(SHARED_LIMIT)];
+    let _ = store.decide(Call::acquire(&all)).await.unwrap();
+    let observers: [Box<dyn Store>; 1] = [Box::new(Arc::clone(&store))];
+    for _ in 0..SHARED_LIMIT {
+        ledger.enter(SHARED, Instant::now(), Outcome::Admitted);
+    }
+    assert!(ledger.look_up(&observers).await.is_empty());
+    ledger.enter(SHARED, Instant::now(), Outcome::Admitted);
+    let findings = ledger.look_up(&observers).await;
+    assert_eq!(findings.len(), 2, "{findings:?}");
+}

@@ -1,0 +1,59 @@
+//! Batches far larger than what one script call may hold.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
+
+use std::time::Duration;
+
+use tidegate_redis::wire::Batch;
+use tidegate_redis::{Call, Charge, Policy, RedisStore, Store};
+use tidegate_testkit::servers::Redis;
+
+const CALLS: usize = 100_000;
+
+async fn script_calls(redis: &Redis) -> usize {
+    let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
+    let count = |name: &str| {
+        let calls = stats.lines().find_map(|line| line.strip_prefix(name)?.split(',').next());
+        calls.map_or(0, |calls| calls.parse::<usize>().unwrap())
+    };
+    count("cmdstat_evalsha:calls=") + count("cmdstat_eval:calls=")
+}
+
+/// A server does nothing else while a script runs. A batch of one hot subject has one key, and was once one
+/// script call of 7 s.
+#[tokio::test]
+async fn a_batch_of_one_subject_is_no_longer_a_script_call_than_one_of_many() {
+    let redis = Redis::start().await.unwrap();
+    let builder = RedisStore::builder().url(redis.socket_url());
+    let store = builder.response_timeout(Duration::from_secs(2)).build().unwrap();
+    for text in ["b: gcra 60000/10d", "l: sliding-log 60000/10d"] {
+        let policy: Policy = text.parse().unwrap();
+        let charge = [Charge::new(&policy, "hot")];
+        let calls = vec![Call::acquire(&charge); CALLS];
+        let before = script_calls(&redis).await;
+        let mut admitted = 0;
+        for (place, answer) in store.decide_many(&calls).await.into_iter().enumerate() {
+            let decision = answer.unwrap_or_else(|error| panic!("{text}, {place}: {error}"));
+            admitted += u64::from(decision.is_allowed());
+        }
+        assert!((60_000..60_100).contains(&admitted), "{text}: {admitted}");
+        let made = script_calls(&redis).await - before;
+        assert!(made >= CALLS.div_ceil(Batch::MAX_CHARGES), "{text}: {made} script calls");
+        assert!(made <= CALLS / 900, "{text}: {made} script calls, which are too many");
+    }
+}
+
+/// The charges are what counts, not the calls.
+#[tokio::test]
+async fn calls_of_many_charges_fill_a_script_call_sooner() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let policies: Vec<Policy> =
+        (0..32).map(|n| format!("p{n}: fixed-window 1000000/10d").parse().unwrap()).collect();
+    let charges: Vec<_> = policies.iter().map(|policy| Charge::new(policy, "hot")).collect();
+    let calls = vec![Call::acquire(&charges); 320];
+    for answer in store.decide_many(&calls).await {
+        assert!(answer.unwrap().is_allowed());
+    }
+    let made = script_calls(&redis).await;
+    assert!((10..=12).contains(&made), "{made} script calls");
+}
