@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::env::{self, VarError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,10 +8,13 @@ use clap::{Args, Parser, Subcommand};
 
 use tidegate::plan::memory::Names;
 use tidegate::plan::{Wanted, units};
-use tidegate::replay::Place;
+use tidegate::replay::{Place, without_login};
 use tidegate::suggest::Share;
 use tidegate::trace::{By, Cost, Format, Order, TimeUnit};
 use tidegate_core::Policy;
+
+/// The environment variable with the password of the store.
+const STORE_PASSWORD: &str = "TIDEGATE_STORE_PASSWORD";
 
 /// Rate limits, tried out on real traffic.
 #[derive(Debug, Parser)]
@@ -82,9 +86,11 @@ pub(crate) struct Replay {
     /// Where states are kept: `memory`, the URL of a Redis, such as redis://127.0.0.1, or that of a
     /// Redis Cluster, such as redis-cluster://10.0.0.1:7000,10.0.0.2:7000. There they are under a prefix
     /// of their own, and taken away at the end; if that fails, the result stands, a warning names the
-    /// prefix, and what is left expires by itself.
+    /// prefix, and what is left expires by itself. A password is better given in the environment
+    /// variable TIDEGATE_STORE_PASSWORD than in the URL, where others see it.
+    // Read after the command line is: what refuses a value there repeats it, with the password.
     #[arg(long, value_name = "STORE", default_value = "memory")]
-    pub(crate) store: Place,
+    store: String,
 
     /// Also find the smallest limit, per algorithm, under which this share of the subjects (in
     /// percent, such as 99.9) would never have been refused.
@@ -257,6 +263,20 @@ impl Replay {
             format!("gcra {limit} burst {burst}"),
         ];
         compared.into_iter().map(parse).collect()
+    }
+
+    /// Where the states are to be kept.
+    pub(crate) fn place(&self) -> Result<Place, String> {
+        let password = match env::var(STORE_PASSWORD) {
+            Ok(password) => Some(password),
+            Err(VarError::NotPresent) => None,
+            Err(VarError::NotUnicode(_)) => {
+                return Err(format!("{STORE_PASSWORD} is not valid UTF-8"));
+            }
+        };
+        let password = password.as_deref().filter(|password| !password.is_empty());
+        Place::parse(&self.store, password)
+            .map_err(|error| format!("--store {}: {error}", without_login(&self.store)))
     }
 
     /// Who is limited.

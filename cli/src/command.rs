@@ -1,5 +1,6 @@
 //! What the subcommands do.
 
+use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args;
+use crate::outputs;
 use tidegate::plan::{self, Plan};
 use tidegate::replay::{Replay, Suggest};
 use tidegate::report::{self, Report, Source};
@@ -48,6 +50,8 @@ impl Failure {
 
 pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let policies = args.policies().map_err(Failure::Usage)?;
+    let place = args.place().map_err(Failure::Usage)?;
+    outputs::check(args).map_err(Failure::Usage)?;
     let options = trace::Options {
         by: args.who(),
         cost: args.cost.clone(),
@@ -59,17 +63,16 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let window = u64::try_from(args.window.as_micros()).unwrap_or(u64::MAX);
     let suggest = args.suggest.map(|share| Suggest { share, window });
     let bar = progress_bar();
-    let mut replay =
-        Replay::new(&policies, args.store.clone(), suggest, args.decisions.is_some(), |progress| {
-            show(&bar, progress);
-        })
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut replay = Replay::new(&policies, place, suggest, args.decisions.is_some(), |progress| {
+        show(&bar, progress);
+    })
+    .map_err(|error| Failure::Usage(error.to_string()))?;
     let inputs = args.files.iter().map(|path| Input::from_arg(path)).collect();
     let summary = trace::replay_in_order(inputs, &options, args.order, &mut replay);
     bar.finish_and_clear();
     let told = match summary {
         Ok(summary) => tell(args, &summary, &mut replay),
-        Err(error) => Err(Failure::Input(error.to_string())),
+        Err(error) => Err(Failure::Input(with_causes(&error))),
     };
     // Whatever came of the replay, nothing of it shall be left on a server. That something is left
     // changes no result, so that it is told, but is no failure.
@@ -82,6 +85,20 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         );
     }
     told
+}
+
+/// An error's message with those of its causes, as far as it does not have them in it.
+fn with_causes(error: &dyn Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        cause = error.source();
+    }
+    message
 }
 
 /// Shows what a replay found, in all the ways that were asked for.
@@ -201,7 +218,7 @@ fn write_file(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let name = path.display().to_string();
+    let name = outputs::shown(path);
     let file = File::create(path).map_err(|error| Failure::writing(&name, &error))?;
     let mut out = BufWriter::new(file);
     write(&mut out).and_then(|()| out.flush()).map_err(|error| Failure::writing(&name, &error))

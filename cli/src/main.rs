@@ -6,6 +6,7 @@
 
 mod args;
 mod command;
+mod outputs;
 
 use std::process::ExitCode;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use decisions::Decisions;
 pub use error::Error;
 pub use lane::Lane;
-pub use place::Place;
+pub use place::{Place, without_login};
 
 use self::stores::Stores;
 use self::written::Written;

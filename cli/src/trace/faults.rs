@@ -12,7 +12,7 @@ const VALUE_SHOWN: usize = 40;
 /// A line that could not be understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
-    /// The input's path as it was given, or `-`.
+    /// The name of the input, as [`Input::name`](super::Input::name) has it.
     pub file: String,
     /// The line's number, counted from 1.
     pub line: u64,

@@ -10,9 +10,13 @@ use std::rc::Rc;
 use flate2::bufread::MultiGzDecoder;
 
 use super::error::{Error, ErrorKind};
+use super::faults::shown;
 
 /// How much is asked of the system at once.
 const BUFFER: usize = 256 << 10;
+
+/// How many characters of a path are shown: as many as a path may have.
+const NAME_SHOWN: usize = 4096;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -45,9 +49,9 @@ impl Input {
     #[must_use]
     pub fn from_arg(argument: &Path) -> Self {
         if argument == Path::new("-") {
-            Self::once("-", io::stdin())
+            Self::once("standard input", io::stdin())
         } else {
-            let name = argument.display().to_string();
+            let name = shown(argument.as_os_str().as_encoded_bytes(), NAME_SHOWN);
             Self { name, source: Source::Path(argument.to_owned()) }
         }
     }
@@ -57,7 +61,7 @@ impl Input {
         Self { name: name.into(), source: Source::Once(Some(Box::new(reader))) }
     }
 
-    /// What messages call it.
+    /// What messages call it: the path, safe to print on a terminal, or `standard input`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -11,6 +11,7 @@ use super::options::{Options, Order};
 use super::order::{Flow, Replay};
 use super::parse::Parse;
 use super::record::{FileSummary, Progress, Sink, Summary};
+use tidegate_core::call::MAX_SUBJECT;
 
 /// Reads the inputs one after another and hands every record to the sink, in the order asked for.
 ///
@@ -98,12 +99,15 @@ impl<'o> Pass<'o> {
             records: 0,
             malformed: 0,
         };
+        let before = (replay.seen.records, self.faults.count);
         let mut lines = Lines::new(unpacked, name);
         self.fill(&mut lines, replay)?;
         if lines.unread().starts_with(BYTE_ORDER_MARK) {
             lines.skip(BYTE_ORDER_MARK.len());
         }
+        self.first_line(&mut lines, replay)?;
         if lines.only_blank() {
+            file.malformed = self.faults.count.saturating_sub(before.1);
             self.files.push(file);
             return Ok(Flow::Continue);
         }
@@ -111,7 +115,6 @@ impl<'o> Pass<'o> {
             look(lines.unread(), self.options).map_err(|error| error.at(name))?;
         file.format = Some(format);
         file.subject = names.subject;
-        let before = (replay.seen.records, self.faults.count);
         let flow = match reader {
             Reader::AccessLog(parser) => self.read_lines(parser, &mut lines, name, replay),
             Reader::JsonLines(parser) => self.read_lines(parser, &mut lines, name, replay),
@@ -121,6 +124,24 @@ impl<'o> Pass<'o> {
         file.malformed = self.faults.count.saturating_sub(before.1);
         self.files.push(file);
         Ok(flow)
+    }
+
+    /// Reads on until the first line that is not blank is there as a whole, as the format is found
+    /// by it. Lines that are too long to be one are passed over.
+    fn first_line<S: Sink>(
+        &mut self,
+        lines: &mut Lines<'_>,
+        replay: &mut Replay<'_, S>,
+    ) -> Result<(), S::Error> {
+        let name = lines.name();
+        while !lines.has_first_line() {
+            if lines.unread().len() <= LINE_MAX {
+                self.fill(lines, replay)?;
+            } else if let Next::TooLong { number, text } = lines.next(|_, _| true)? {
+                self.faults.note(name, number, too_long(), text)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads on, and tells how far that is.
@@ -146,6 +167,9 @@ impl<'o> Pass<'o> {
             let (number, text, reason) =
                 match lines.next(|first, line| parser.closes(first, line))? {
                     Next::Line { number, text } => match parser.parse(text) {
+                        Ok(Some(entry)) if entry.subject.len() > MAX_SUBJECT => {
+                            (number, text, subject_too_long(entry.subject.len()))
+                        }
                         Ok(Some(entry)) => match replay.take(entry)? {
                             Flow::Continue => continue,
                             Flow::StartOver => return Ok(Flow::StartOver),
@@ -174,6 +198,11 @@ impl<'o> Pass<'o> {
 #[cold]
 fn unclosed() -> String {
     format!("a quote opened here is not closed within {} MiB or the input", JOINED_MAX >> 20)
+}
+
+#[cold]
+fn subject_too_long(bytes: usize) -> String {
+    format!("the subject has {bytes} bytes; at most {MAX_SUBJECT} are taken")
 }
 
 #[cold]

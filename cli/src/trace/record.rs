@@ -89,7 +89,7 @@ pub struct Summary {
 /// What was read from one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSummary {
-    /// The path as it was given, or `-`.
+    /// The name of the input, as [`Input::name`](super::Input::name) has it.
     pub name: String,
     /// The format found; none where the input holds nothing.
     pub format: Option<Format>,

@@ -88,3 +88,19 @@ fn a_key_with_a_dot_does_not_hide_the_key_before_the_dot() {
     let options = Options { time: Some("a".to_owned()), ..costing("a.b") };
     assert_eq!(records(text, &options)[0], (1_431_857_103_000_000, "all".into(), 3));
 }
+
+/// The format was looked for in what the first reading gave, a quarter of a MiB.
+#[test]
+fn a_first_line_of_any_length_tells_the_fields() {
+    let long = "x".repeat(2 << 20);
+    let text = format!("\n{{\"long\":\"{long}\",\"time\":\"2015-05-17\",\"user\":\"a\"}}\n");
+    assert_eq!(records(&text, &by("user"))[0].1, "a");
+    let named =
+        Options { time: Some("time".to_owned()), format: Some(Format::JsonLines), ..by("user") };
+    assert_eq!(records(text.trim_end(), &named)[0].1, "a");
+
+    let too_long = "x".repeat((16 << 20) + 1);
+    let text = format!("{too_long}\n\n{{\"time\":\"2015-05-17\",\"user\":\"a\"}}\n");
+    let (kept, summary) = read(text, &by("user")).unwrap();
+    assert_eq!((kept.records.len(), summary.malformed, summary.files[0].malformed), (1, 1, 1));
+}
