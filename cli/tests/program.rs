@@ -123,7 +123,8 @@ fn lines_out_of_order_are_replayed_in_order_of_time_from_a_pipe_too() {
 fn costs_of_several_fields_add_up() {
     let csv =
         "TIMESTAMP,In,Out\n2023-11-16 18:17:03.9799600,40,10\n2023-11-16 18:17:04.0319600,45,6\n";
-    let arguments = ["replay", "-", "--cost", "In+Out", "--json", "-p", "sliding-log 100/1m"];
+    let arguments =
+        ["replay", "-", "--cost", "In+Out", "--by", "all", "--json", "-p", "sliding-log 100/1m"];
     let found = json(&tidegate(&arguments, csv.as_bytes()));
     assert_eq!(found["source"]["cost"], 101);
     assert_eq!(found["source"]["first_us"], 1_700_158_623_979_960_u64);
@@ -197,7 +198,7 @@ fn bad_input_ends_with_1_and_names_the_file() {
         (&["replay", "-"], b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00", "unpacked: "),
         (&["replay", "-"], b"\x1f\x8b\x08\x00", "standard input: the gzip data stops"),
         (&["replay", "-", "--cost", "tokens"], b"time,ip\n2020-01-01,a\n", "ip"),
-        (&["replay", "-"], b"time,ip\nnever,a\n", "not one line"),
+        (&["replay", "-"], b"time,ip\nnever,a\n", "no line could be parsed"),
         // A port that nobody listens on.
         (
             &["replay", "-", "--store", "redis://127.0.0.1:1"],
@@ -229,9 +230,10 @@ fn malformed_lines_are_counted_shown_and_passed_over() {
 }
 
 #[test]
-fn an_empty_input_is_no_error() {
+fn an_empty_input_is_no_error_but_is_reported() {
     let output = tidegate(&["replay", "-", "--suggest", "99.9"], b"");
     assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("there is no request in the input"));
 }
 
 #[test]
@@ -347,4 +349,72 @@ fn a_name_of_a_file_does_not_steer_the_terminal() {
         let is_escaped = told.contains("bad\\n.log") || told.contains("bad\\u{a}.log");
         assert!(is_escaped && !told.contains('\u{1b}'), "{told:?}");
     }
+}
+
+/// All requests were limited as one subject, and but for one word nothing said so.
+#[test]
+fn a_subject_is_never_guessed_in_silence() {
+    let csv = b"time,who\n2026-05-01,a\n2026-05-01,b\n";
+    let output = tidegate(&["replay", "-"], csv);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("the fields are `time`, `who`") && told.contains("--by all"), "{told}");
+    assert!(output.stdout.is_empty());
+    for (by, subjects) in [("all", 1), ("who", 2)] {
+        let found = json(&tidegate(&["replay", "-", "--json", "--by", by], csv));
+        assert_eq!(found["source"]["subjects"], subjects);
+        assert_eq!(found["source"]["by"], by);
+    }
+}
+
+#[test]
+fn requests_without_a_subject_are_reported() {
+    let output = tidegate(&["replay", "-", "--by", "user"], &log());
+    assert!(output.status.success());
+    let told = "11 lines have no subject (`-` or nothing as the user) and are left out";
+    assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("11 lines, 11 without a subject"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn what_is_around_the_lines_is_named() {
+    let log = text(&log()).replace("192.0.2.1 -", "web-1  | 192.0.2.1 -");
+    let output = tidegate(&["replay", "-"], log.replace("2001:", "web-1  | 2001:").as_bytes());
+    assert!(
+        text(&output.stdout).contains("(log in compose), 11 lines"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn a_file_half_of_whose_lines_are_malformed_is_a_failure_with_a_result() {
+    for (bad, code, says) in [
+        (1, 0, "tidegate: 1 malformed line:"),
+        (10, 0, "10 malformed lines; the first 5"),
+        (11, 1, "11 lines of 22 could not be parsed"),
+    ] {
+        let output = tidegate(&["replay", "-"], &[log(), b"bad line\n".repeat(bad)].concat());
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains(says), "{told}");
+        assert!(text(&output.stdout).contains("POLICY"), "the result is shown");
+    }
+}
+
+#[test]
+fn lines_of_no_known_format_are_read_by_a_pattern() {
+    let lines = "[2026-05-01 10:00:00] from=192.0.2.1:80 cost 3\n".repeat(4);
+    let pattern = r"^\[(?<time>[^]]+)\] from=(?<ip>\S+) cost (?<cost>\d+)";
+    let arguments = ["replay", "-", "--json", "--pattern", pattern, "-p", "fixed-window 7/1m"];
+    let found = json(&tidegate(&arguments, lines.as_bytes()));
+    assert_eq!((&found["source"]["requests"], &found["source"]["cost"]), (&4.into(), &12.into()));
+    assert_eq!(found["policies"][0]["offenders"][0]["subject"], "192.0.2.1");
+    assert_eq!(found["policies"][0]["admitted"], 2);
+    let output = tidegate(&["replay", "-", "--pattern", "("], b"");
+    assert_eq!(output.status.code(), Some(2));
 }

@@ -14,7 +14,7 @@ const VALUE_SHOWN: usize = 40;
 pub struct MalformedLine {
     /// The name of the input, as [`Input::name`](super::Input::name) has it.
     pub file: String,
-    /// The line's number, counted from 1.
+    /// The line's number, counted from 1. Of JSON that is not one object a line, the object's number.
     pub line: u64,
     /// What is wrong with it.
     pub reason: String,

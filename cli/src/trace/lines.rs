@@ -235,7 +235,11 @@ mod tests {
     use super::super::input::Input;
     use super::*;
 
-    fn lines(reader: impl Read + 'static, line_max: usize, joined_max: usize) -> Lines<'static> {
+    fn lines(
+        reader: impl Read + Send + 'static,
+        line_max: usize,
+        joined_max: usize,
+    ) -> Lines<'static> {
         let input = Input::once("input", reader).open(&Rc::default()).unwrap();
         let mut lines = Lines::new(input, "input");
         lines.buffer = vec![0; 16];

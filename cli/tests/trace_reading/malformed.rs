@@ -51,9 +51,14 @@ fn what_is_in_no_known_format_is_an_error_that_shows_how_it_begins() {
     let message = error("hello\x07 world\n", &Options::default());
     assert_eq!(
         message,
-        "input: this is no access log, no JSON lines, no CSV or TSV with a header; \
-         it begins with `hello\\u{7} world`"
+        "input: this is in no known format; it begins with `hello\\u{7} world`; see --format, and \
+         --pattern to describe its lines"
     );
+    for text in
+        [&b"\x7fELF\x02\x01\x01\0\0\0,\0"[..], b"\xff\xd8\x10JFIF,\x01\n", b"t\0i\0m\0e\0,\0"]
+    {
+        assert!(error(text, &Options::default()).contains("this is binary data"), "{text:?}");
+    }
 }
 
 /// It ended the replay: the store refuses so long a subject, and the reader did not.
