@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::env::{self, VarError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,10 +8,13 @@ use clap::{Args, Parser, Subcommand};
 
 use tidegate::plan::memory::Names;
 use tidegate::plan::{Wanted, units};
-use tidegate::replay::Place;
+use tidegate::replay::{Place, without_login};
 use tidegate::suggest::Share;
-use tidegate::trace::{By, Cost, Format, Order, TimeUnit};
+use tidegate::trace::{By, Cost, Format, Order, Pattern, TimeUnit};
 use tidegate_core::Policy;
+
+/// The environment variable with the password of the store.
+const STORE_PASSWORD: &str = "TIDEGATE_STORE_PASSWORD";
 
 /// Rate limits, tried out on real traffic.
 #[derive(Debug, Parser)]
@@ -31,10 +35,10 @@ pub(crate) enum Command {
     Plan(Plan),
 }
 
-/// Reads access logs (common, combined), JSON lines, CSV and TSV, plain or packed with gzip or zstd.
-/// The format is found by looking.
+/// Reads the logs of web servers, proxies and load balancers, JSON, CSV and TSV, plain or packed with
+/// gzip or zstd. The format of each file is found by its first lines.
 #[derive(Debug, Args)]
-#[command(after_long_help = POLICIES)]
+#[command(after_long_help = FORMATS_AND_POLICIES)]
 pub(crate) struct Replay {
     /// What to read; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
@@ -49,12 +53,14 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "COUNT/SPAN", default_value = "60/1m", conflicts_with = "policy")]
     pub(crate) limit: String,
 
-    /// Who is limited: `ip`, `user`, `all` together, or a field's name. Without it, the address
-    /// where there is one, else all together.
-    #[arg(long, value_name = "WHO")]
+    /// What a subject is: `ip` (the client's address, without port), `user`, `all` (all requests
+    /// together), or the name of a field, such as `forwarded` for the `X-Forwarded-For` at the end of a
+    /// line of nginx. Without it, the client's address. Requests that have `-` or nothing there are
+    /// counted and left out.
+    #[arg(long, value_name = "WHAT")]
     pub(crate) by: Option<By>,
 
-    /// The field that names who is limited.
+    /// The field that is the subject: as --by, for a field that is called `ip`, `user` or `all`.
     #[arg(long, value_name = "FIELD", conflicts_with = "by")]
     pub(crate) subject: Option<String>,
 
@@ -70,9 +76,16 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "UNIT")]
     pub(crate) time_unit: Option<TimeUnit>,
 
-    /// The format, where looking finds another: `log`, `json`, `csv` or `tsv`.
+    /// The format, if it is detected wrongly: `log`, `json`, `csv`, `tsv`, `w3c`, `alb`, `elb`,
+    /// `haproxy`, `envoy` or `logfmt`.
     #[arg(long)]
     pub(crate) format: Option<Format>,
+
+    /// What the lines look like, if they are in no known format: a regular expression whose named groups
+    /// are the fields. `time` is the time, `ip` or `subject` (or another, with --by) the subject, and
+    /// `cost`, if there is such a group, the cost.
+    #[arg(long, value_name = "REGEX", conflicts_with = "format")]
+    pub(crate) pattern: Option<Pattern>,
 
     /// `time`: in order of time, whatever the order of the lines. `file`: in order of the lines,
     /// with a clock that never steps back.
@@ -81,10 +94,12 @@ pub(crate) struct Replay {
 
     /// Where states are kept: `memory`, the URL of a Redis, such as redis://127.0.0.1, or that of a
     /// Redis Cluster, such as redis-cluster://10.0.0.1:7000,10.0.0.2:7000. There they are under a prefix
-    /// of their own, and taken away at the end; if that fails, the result stands, a warning names the
-    /// prefix, and what is left expires by itself.
+    /// of their own, and taken away at the end, also after Ctrl-C; if that fails, the result stands, a warning names the
+    /// prefix, and what is left expires by itself. A password is better given in the environment
+    /// variable TIDEGATE_STORE_PASSWORD than in the URL, where others see it.
+    // Read after the command line is: what refuses a value there repeats it, with the password.
     #[arg(long, value_name = "STORE", default_value = "memory")]
-    pub(crate) store: Place,
+    store: String,
 
     /// Also find the smallest limit, per algorithm, under which this share of the subjects (in
     /// percent, such as 99.9) would never have been refused.
@@ -108,7 +123,8 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "FILE")]
     pub(crate) decisions: Option<PathBuf>,
 
-    /// End at the first malformed line, instead of counting it.
+    /// End at the first malformed line, instead of counting it. Without it, the exit code is 1 only if
+    /// half of all lines or more are malformed.
     #[arg(long)]
     pub(crate) strict: bool,
 }
@@ -215,7 +231,21 @@ Examples:
 --policy 'second: token-bucket 10/1s' --policy 'day: sliding-counter 10000/1d'
   tidegate plan --subjects 5M --rate 20k/s --policy 'login: sliding-log 100/1h' --log-records 4";
 
-const POLICIES: &str = "\
+const FORMATS_AND_POLICIES: &str = "\
+Formats:
+  log      common and combined, of Apache, nginx, Traefik and others, with other words in front
+  json     one object a line, objects over several lines, or an array; with the names of Caddy, \
+Traefik, Envoy, GCP, Cloudflare, AWS WAF and API Gateway, and others
+  csv, tsv with a header
+  w3c      IIS, CloudFront
+  alb, elb load balancers of AWS
+  haproxy  option httplog, option tcplog
+  envoy    the default format, and that of Istio
+  logfmt   key=value
+Each may be in lines of syslog (RFC 3164 and 5424), Docker (json-file, compose) or Kubernetes (CRI), \
+and in UTF-16 with a byte-order mark. Of anything else, --pattern says what the lines look like:
+  --pattern '^(?<time>\\S+) \\S+ (?<ip>\\S+) .* cost=(?<cost>\\d+)'
+
 Policies:
   fixed-window 100/1m [anchored | phased]
   sliding-log 100/1m [grain 1s]
@@ -257,6 +287,20 @@ impl Replay {
             format!("gcra {limit} burst {burst}"),
         ];
         compared.into_iter().map(parse).collect()
+    }
+
+    /// Where the states are to be kept.
+    pub(crate) fn place(&self) -> Result<Place, String> {
+        let password = match env::var(STORE_PASSWORD) {
+            Ok(password) => Some(password),
+            Err(VarError::NotPresent) => None,
+            Err(VarError::NotUnicode(_)) => {
+                return Err(format!("{STORE_PASSWORD} is not valid UTF-8"));
+            }
+        };
+        let password = password.as_deref().filter(|password| !password.is_empty());
+        Place::parse(&self.store, password)
+            .map_err(|error| format!("--store {}: {error}", without_login(&self.store)))
     }
 
     /// Who is limited.

@@ -1,5 +1,6 @@
 //! What the subcommands do.
 
+use std::error::Error as StdError;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -8,11 +9,14 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args;
+use crate::interrupt;
+use crate::outputs;
 use tidegate::plan::{self, Plan};
-use tidegate::replay::{Replay, Suggest};
+use tidegate::replay::{Error, Place, Replay, Suggest};
+use tidegate::report::number::{counted, thousands};
 use tidegate::report::{self, Report, Source};
 use tidegate::sample;
-use tidegate::trace::{self, Input, Progress, Summary};
+use tidegate::trace::{self, FileSummary, Input, Progress, Summary};
 
 /// Why the program ends with another code than 0.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// Nobody reads on.
     BrokenPipe,
+    /// Ctrl-C.
+    Interrupted,
 }
 
 impl Failure {
@@ -32,6 +38,7 @@ impl Failure {
             Self::Input(message) => (message, 1),
             Self::Usage(message) => (message, 2),
             Self::BrokenPipe => return ExitCode::SUCCESS,
+            Self::Interrupted => ("interrupted".to_owned(), interrupt::CODE),
         };
         // Nothing is left to tell it to, if this fails too.
         let _ = writeln!(io::stderr(), "tidegate: {message}");
@@ -48,31 +55,46 @@ impl Failure {
 
 pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let policies = args.policies().map_err(Failure::Usage)?;
+    let place = args.place().map_err(Failure::Usage)?;
+    outputs::check(args).map_err(Failure::Usage)?;
     let options = trace::Options {
         by: args.who(),
         cost: args.cost.clone(),
         time: args.time.clone(),
         time_unit: args.time_unit,
         format: args.format,
+        pattern: args.pattern.clone(),
         strict: args.strict,
     };
+    // In memory nothing is left behind, and Ctrl-C may end the program as it does any.
+    let listen = || {
+        interrupt::listen()
+            .map_err(|error| Failure::Input(format!("Ctrl-C cannot be listened for: {error}")))
+    };
+    let stop = (place != Place::Memory).then(listen).transpose()?;
     let window = u64::try_from(args.window.as_micros()).unwrap_or(u64::MAX);
     let suggest = args.suggest.map(|share| Suggest { share, window });
     let bar = progress_bar();
-    let mut replay =
-        Replay::new(&policies, args.store.clone(), suggest, args.decisions.is_some(), |progress| {
-            show(&bar, progress);
-        })
-        .map_err(|error| Failure::Usage(error.to_string()))?;
-    let inputs = args.files.iter().map(|path| Input::from_arg(path)).collect();
+    let replay =
+        Replay::new(&policies, place, suggest, args.decisions.is_some(), |it| show(&bar, it));
+    let mut replay = replay.map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
+    if let Some(stop) = &stop {
+        replay = replay.until(stop);
+        inputs = inputs.into_iter().map(|input| input.until(stop)).collect();
+    }
     let summary = trace::replay_in_order(inputs, &options, args.order, &mut replay);
     bar.finish_and_clear();
     let told = match summary {
         Ok(summary) => tell(args, &summary, &mut replay),
-        Err(error) => Err(Failure::Input(error.to_string())),
+        Err(_) if stop.is_some_and(|stop| stop.is_asked()) => Err(Failure::Interrupted),
+        Err(Error::Trace(error)) if error.kind() == trace::ErrorKind::UnknownSubject => {
+            Err(Failure::Usage(error.to_string()))
+        }
+        Err(error) => Err(Failure::Input(with_causes(&error))),
     };
     // Whatever came of the replay, nothing of it shall be left on a server. That something is left
-    // changes no result, so that it is told, but is no failure.
+    // changes no result, so that it is reported, but is no failure.
     if let Err(error) = replay.clean_up() {
         let _ = writeln!(
             io::stderr(),
@@ -84,6 +106,20 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     told
 }
 
+/// An error's message with those of its causes, as far as it does not have them in it.
+fn with_causes(error: &dyn StdError) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        cause = error.source();
+    }
+    message
+}
+
 /// Shows what a replay found, in all the ways that were asked for.
 fn tell<P: FnMut(Progress)>(
     args: &args::Replay,
@@ -91,6 +127,7 @@ fn tell<P: FnMut(Progress)>(
     replay: &mut Replay<P>,
 ) -> Result<(), Failure> {
     tell_malformed(summary);
+    tell_left_out(args, summary);
     let report = Report {
         source: source(args, summary, replay.cost()),
         policies: replay.policies(summary),
@@ -118,7 +155,16 @@ fn tell<P: FnMut(Progress)>(
     };
     written.and_then(|()| out.flush()).map_err(|error| Failure::writing("the result", &error))?;
     if summary.records == 0 && summary.malformed > 0 {
-        return Err(Failure::Input("not one line could be understood".to_owned()));
+        return Err(Failure::Input("no line could be parsed".to_owned()));
+    }
+    let lines = lines(summary);
+    if summary.malformed > 0 && summary.malformed >= lines.div_ceil(2) {
+        return Err(Failure::Input(format!(
+            "{} of {} could not be parsed: the result is of the others only; see --format and \
+             --pattern",
+            counted(summary.malformed, "line", "lines"),
+            thousands(lines),
+        )));
     }
     Ok(())
 }
@@ -149,27 +195,40 @@ pub(crate) fn plan(args: &args::Plan) -> Result<(), Failure> {
 
 fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
     let mut formats: Vec<String> = Vec::new();
-    for format in summary.files.iter().filter_map(|file| file.format) {
-        if !formats.contains(&format.to_string()) {
-            formats.push(format.to_string());
+    for format in summary.files.iter().filter_map(format_of) {
+        if !formats.contains(&format) {
+            formats.push(format);
         }
     }
-    let mut by: Vec<&str> = summary.files.iter().filter_map(|f| f.subject.as_deref()).collect();
-    by.dedup();
     Source {
         inputs: args.files.iter().map(|path| path.display().to_string()).collect(),
         formats,
-        lines: summary.records + summary.malformed,
+        lines: lines(summary),
         malformed: summary.malformed,
+        without_subject: summary.without_subject,
         requests: summary.records,
         cost,
         subjects: summary.subjects.len() as u64,
-        by: if by.is_empty() { "all".to_owned() } else { by.join(", ") },
+        by: by(args, summary),
         cost_of: args.cost.to_string(),
         order: args.order.to_string(),
         first: summary.first,
         last: summary.last,
     }
+}
+
+/// The format of a file, with what is around its lines.
+fn format_of(file: &FileSummary) -> Option<String> {
+    let format = file.format?;
+    Some(match file.envelope {
+        Some(envelope) => format!("{format} in {envelope}"),
+        None => format.to_string(),
+    })
+}
+
+/// All lines that are not blank, as far as they are requests or might have been.
+fn lines(summary: &Summary) -> u64 {
+    summary.records + summary.malformed + summary.without_subject
 }
 
 fn tell_malformed(summary: &Summary) {
@@ -180,10 +239,36 @@ fn tell_malformed(summary: &Summary) {
     let shown = summary.first_malformed.len() as u64;
     let more =
         if shown < summary.malformed { format!("; the first {shown}") } else { String::new() };
-    let _ = writeln!(err, "tidegate: {} malformed lines{more}:", summary.malformed);
+    let lines = counted(summary.malformed, "malformed line", "malformed lines");
+    let _ = writeln!(err, "tidegate: {lines}{more}:");
     for line in &summary.first_malformed {
         let _ = writeln!(err, "  {}:{}: {}: {}", line.file, line.line, line.reason, line.excerpt);
     }
+}
+
+/// What else is not in the result, or why it is empty.
+fn tell_left_out(args: &args::Replay, summary: &Summary) {
+    let mut err = io::stderr().lock();
+    if summary.without_subject > 0 {
+        let has = if summary.without_subject == 1 { "has" } else { "have" };
+        let lines = counted(summary.without_subject, "line", "lines");
+        let _ = writeln!(
+            err,
+            "tidegate: {lines} {has} no subject (`-` or nothing as the {}) and {} left out",
+            by(args, summary),
+            if summary.without_subject == 1 { "is" } else { "are" },
+        );
+    } else if lines(summary) == 0 {
+        let _ = writeln!(err, "tidegate: there is no request in the input: it is empty");
+    }
+}
+
+/// What a subject is.
+fn by(args: &args::Replay, summary: &Summary) -> String {
+    let mut by: Vec<&str> = summary.files.iter().filter_map(|f| f.subject.as_deref()).collect();
+    by.dedup();
+    let known = if by.is_empty() { args.who().to_string() } else { by.join(", ") };
+    if known == "auto" { "all".to_owned() } else { known }
 }
 
 fn table_options() -> report::table::Options {
@@ -201,7 +286,7 @@ fn write_file(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let name = path.display().to_string();
+    let name = outputs::shown(path);
     let file = File::create(path).map_err(|error| Failure::writing(&name, &error))?;
     let mut out = BufWriter::new(file);
     write(&mut out).and_then(|()| out.flush()).map_err(|error| Failure::writing(&name, &error))

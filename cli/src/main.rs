@@ -1,11 +1,14 @@
 //! The `tidegate` program.
 //!
-//! Exit codes: 0 done, 1 bad input or a store that fails, 2 bad usage. A broken pipe ends it quietly.
-//! What malformed lines there were, or what a replay could not take away again from a server, is told
-//! on standard error and changes no code.
+//! Exit codes: 0 done, 1 bad input or a store that fails, 2 bad usage, 130 ended by Ctrl-C. A broken
+//! pipe ends it quietly. A few malformed lines, or what a replay could not take away again from a
+//! server, are reported on standard error and change no code; if half of all lines or more are
+//! malformed, the code is 1.
 
 mod args;
 mod command;
+mod interrupt;
+mod outputs;
 
 use std::process::ExitCode;
 

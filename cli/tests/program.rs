@@ -123,7 +123,8 @@ fn lines_out_of_order_are_replayed_in_order_of_time_from_a_pipe_too() {
 fn costs_of_several_fields_add_up() {
     let csv =
         "TIMESTAMP,In,Out\n2023-11-16 18:17:03.9799600,40,10\n2023-11-16 18:17:04.0319600,45,6\n";
-    let arguments = ["replay", "-", "--cost", "In+Out", "--json", "-p", "sliding-log 100/1m"];
+    let arguments =
+        ["replay", "-", "--cost", "In+Out", "--by", "all", "--json", "-p", "sliding-log 100/1m"];
     let found = json(&tidegate(&arguments, csv.as_bytes()));
     assert_eq!(found["source"]["cost"], 101);
     assert_eq!(found["source"]["first_us"], 1_700_158_623_979_960_u64);
@@ -170,7 +171,7 @@ fn bad_usage_ends_with_2_and_points_at_what_is_wrong() {
         (&["replay"][..], "<FILE>"),
         (&["replay", "-", "-p", "slidinglog 5/1m"], "did you mean `sliding-log`?"),
         (&["replay", "-", "--suggest", "101"], "`101` is no share"),
-        (&["replay", "-", "--limit", "x/1m"], "`x` is no whole number"),
+        (&["replay", "-", "--limit", "x/1m"], "`x` is not a whole number"),
         (&["replay", "-", "--order", "random"], "`random` is not an order"),
         (&["replay", "-", "--store", "redis"], "a store is `memory`, the URL"),
         (&["replay", "-", "--store", "redis://[::1"], "URL"),
@@ -187,17 +188,24 @@ fn bad_usage_ends_with_2_and_points_at_what_is_wrong() {
 #[test]
 fn bad_input_ends_with_1_and_names_the_file() {
     for (arguments, input, says) in [
-        (&["replay", "/nowhere/access.log"][..], &b""[..], "/nowhere/access.log"),
-        (&["replay", "-"], b"\x1f\x8b\x08\x00", "-"),
+        (
+            &["replay", "/nowhere/access.log"][..],
+            &b""[..],
+            "/nowhere/access.log: cannot be opened: No such file",
+        ),
+        (&["replay", "."], b"", ".: cannot be read: Is a directory"),
+        // A window of 2 GiB.
+        (&["replay", "-"], b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00", "unpacked: "),
+        (&["replay", "-"], b"\x1f\x8b\x08\x00", "standard input: the gzip data stops"),
         (&["replay", "-", "--cost", "tokens"], b"time,ip\n2020-01-01,a\n", "ip"),
-        (&["replay", "-"], b"time,ip\nnever,a\n", "not one line"),
+        (&["replay", "-"], b"time,ip\nnever,a\n", "no line could be parsed"),
         // A port that nobody listens on.
         (
             &["replay", "-", "--store", "redis://127.0.0.1:1"],
             b"time,ip\n2020-01-01,a\n",
             "unavailable",
         ),
-        (&["replay", "-", "--strict"], b"time,ip\n2020-01-01,a\nyesterday,a\n", "-:3"),
+        (&["replay", "-", "--strict"], b"time,ip\n2020-01-01,a\nyesterday,a\n", "standard input:3"),
     ] {
         let output = tidegate(arguments, input);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output.stderr));
@@ -218,13 +226,14 @@ fn malformed_lines_are_counted_shown_and_passed_over() {
     );
     let told = text(&output.stderr);
     assert!(told.contains("7 malformed lines; the first 5"), "{told}");
-    assert!(told.contains("-:12: ") && !told.contains('\u{1b}'), "{told}");
+    assert!(told.contains("standard input:12: ") && !told.contains('\u{1b}'), "{told}");
 }
 
 #[test]
-fn an_empty_input_is_no_error() {
+fn an_empty_input_is_no_error_but_is_reported() {
     let output = tidegate(&["replay", "-", "--suggest", "99.9"], b"");
     assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("there is no request in the input"));
 }
 
 #[test]
@@ -251,4 +260,161 @@ fn the_sample_in_the_repository_is_the_one_that_the_program_makes() {
         kept == made,
         "make it anew: cargo run --release -- sample | zstd -19 > samples/shop.log.zst"
     );
+}
+
+#[test]
+fn a_password_is_never_printed_and_may_come_from_the_environment() {
+    for store in [
+        "redis://user:S3CRET@[::1",
+        "redis://user:S3CRET@host/x",
+        "redis://user:S3CRET@host:99999",
+        "Redis://user:S3CRET@host",
+        "redis-sentinel://user:S3CRET@host",
+        "redis-cluster://user:S3CRET@host/3",
+        "rediss-cluster://user:S3CRET@host/3",
+        "user:S3CRET@host",
+    ] {
+        for arguments in [&["replay", "-", "--store", store][..], &["replay", "-", "--store"]] {
+            let joined = format!("--store={store}");
+            let arguments = match arguments {
+                ["replay", "-", "--store"] => vec!["replay", "-", &joined],
+                all => all.to_vec(),
+            };
+            let output = tidegate(&arguments, b"");
+            let told = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{store}: {told}");
+            assert!(told.contains("--store "), "{store}: {told}");
+            assert!(!told.contains("S3CRET"), "{store}: {told}");
+        }
+    }
+}
+
+#[test]
+fn an_input_is_never_overwritten() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (input, link, hard) = (path("access.log"), path("link"), path("hard"));
+    std::fs::write(&input, log()).unwrap();
+    std::os::unix::fs::symlink(&input, &link).unwrap();
+    std::fs::hard_link(&input, &hard).unwrap();
+    let new = path("new");
+    let also_new = format!("{}/./new", folder.path().display());
+    let other = path("other.log");
+    std::fs::write(&other, log()).unwrap();
+    for arguments in [
+        &["--html", &input, &input][..],
+        &["--decisions", &input, &other, &input],
+        &["--html", &link, &input],
+        &["--html", &hard, &input],
+        &["--decisions", &input, &link],
+        &["--html", &new, "--decisions", &new, &input],
+        &["--html", &new, "--decisions", &also_new, &input],
+        &["--html", &new, "--decisions", &input, &input],
+    ] {
+        let output = tidegate(&[&["replay"][..], arguments].concat(), b"");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(std::fs::read(&input).unwrap(), log(), "{arguments:?}");
+        assert!(!std::path::Path::new(&new).exists(), "{arguments:?}");
+    }
+    // The shell opened the log as standard input.
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["replay", "-", "--html", &input])
+        .stdin(std::fs::File::open(&input).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read(&input).unwrap(), log());
+    // Files that are there may be written, and a device by several options.
+    for outputs in [
+        ["--html", &other, "--decisions", &new],
+        ["--html", "/dev/null", "--decisions", "/dev/null"],
+    ] {
+        let output = tidegate(&[&["replay", &input][..], &outputs].concat(), b"");
+        assert!(output.status.success(), "{outputs:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_name_of_a_file_does_not_steer_the_terminal() {
+    let folder = folder();
+    let path = folder.path().join("\u{1b}[31mbad\n.log");
+    let name = path.to_str().unwrap();
+    let missing = tidegate(&["replay", name], b"");
+    std::fs::write(&path, [&log()[..], b"bad line\n"].concat()).unwrap();
+    let malformed = tidegate(&["replay", name], b"");
+    let html = tidegate(&["replay", name, "--html", &format!("{name}/x")], b"");
+    let overwritten = tidegate(&["replay", name, "--html", name], b"");
+    for output in [missing, malformed, html, overwritten] {
+        let told = text(&output.stderr);
+        let is_escaped = told.contains("bad\\n.log") || told.contains("bad\\u{a}.log");
+        assert!(is_escaped && !told.contains('\u{1b}'), "{told:?}");
+    }
+}
+
+/// All requests were limited as one subject, and but for one word nothing said so.
+#[test]
+fn a_subject_is_never_guessed_in_silence() {
+    let csv = b"time,who\n2026-05-01,a\n2026-05-01,b\n";
+    let output = tidegate(&["replay", "-"], csv);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("the fields are `time`, `who`") && told.contains("--by all"), "{told}");
+    assert!(output.stdout.is_empty());
+    for (by, subjects) in [("all", 1), ("who", 2)] {
+        let found = json(&tidegate(&["replay", "-", "--json", "--by", by], csv));
+        assert_eq!(found["source"]["subjects"], subjects);
+        assert_eq!(found["source"]["by"], by);
+    }
+}
+
+#[test]
+fn requests_without_a_subject_are_reported() {
+    let output = tidegate(&["replay", "-", "--by", "user"], &log());
+    assert!(output.status.success());
+    let told = "11 lines have no subject (`-` or nothing as the user) and are left out";
+    assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("11 lines, 11 without a subject"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn what_is_around_the_lines_is_named() {
+    let log = text(&log()).replace("192.0.2.1 -", "web-1  | 192.0.2.1 -");
+    let output = tidegate(&["replay", "-"], log.replace("2001:", "web-1  | 2001:").as_bytes());
+    assert!(
+        text(&output.stdout).contains("(log in compose), 11 lines"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn a_file_half_of_whose_lines_are_malformed_is_a_failure_with_a_result() {
+    for (bad, code, says) in [
+        (1, 0, "tidegate: 1 malformed line:"),
+        (10, 0, "10 malformed lines; the first 5"),
+        (11, 1, "11 lines of 22 could not be parsed"),
+    ] {
+        let output = tidegate(&["replay", "-"], &[log(), b"bad line\n".repeat(bad)].concat());
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains(says), "{told}");
+        assert!(text(&output.stdout).contains("POLICY"), "the result is shown");
+    }
+}
+
+#[test]
+fn lines_of_no_known_format_are_read_by_a_pattern() {
+    let lines = "[2026-05-01 10:00:00] from=192.0.2.1:80 cost 3\n".repeat(4);
+    let pattern = r"^\[(?<time>[^]]+)\] from=(?<ip>\S+) cost (?<cost>\d+)";
+    let arguments = ["replay", "-", "--json", "--pattern", pattern, "-p", "fixed-window 7/1m"];
+    let found = json(&tidegate(&arguments, lines.as_bytes()));
+    assert_eq!((&found["source"]["requests"], &found["source"]["cost"]), (&4.into(), &12.into()));
+    assert_eq!(found["policies"][0]["offenders"][0]["subject"], "192.0.2.1");
+    assert_eq!(found["policies"][0]["admitted"], 2);
+    let output = tidegate(&["replay", "-", "--pattern", "("], b"");
+    assert_eq!(output.status.code(), Some(2));
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tidegate::replay::{Lane, Place, Replay};
 use tidegate::report::PolicyReport;
-use tidegate::trace::{Cost, Input, Options, Order, replay_in_order};
+use tidegate::trace::{By, Cost, Input, Options, Order, replay_in_order};
 use tidegate_core::Policy;
 use tidegate_testkit::servers::{Cluster, Redis, Reply};
 
@@ -71,7 +71,10 @@ fn replay(
     place: &Place,
 ) -> Vec<Outcome> {
     let mut replay = Replay::new(policies, place.clone(), None, true, |_| {}).unwrap();
-    let options = Options { cost, ..Options::default() };
+    // The calls of the model have no subject.
+    let is_model = file.to_string_lossy().contains("LLM");
+    let by = if is_model { By::All } else { By::Auto };
+    let options = Options { by, cost, ..Options::default() };
     let inputs = vec![Input::from_arg(file)];
     let summary = replay_in_order(inputs, &options, order, &mut replay).unwrap();
     replay.clean_up().unwrap();

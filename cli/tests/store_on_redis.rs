@@ -139,3 +139,48 @@ async fn a_server_that_is_gone_is_not_waited_for_to_clean_up() {
     assert_eq!(redis.status.code(), Some(1), "{}", stderr(&redis));
     assert!(stderr(&redis).contains("warning: "), "{}", stderr(&redis));
 }
+
+/// They stayed until they expired, and nothing said so.
+#[tokio::test]
+async fn ctrl_c_takes_away_what_was_written_even_while_waiting_for_input() {
+    let server = Redis::start().await.unwrap();
+    let (child, pipe) = begin(&server).await;
+    let interrupt = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
+    let all_gone = async || (keys(&server).await == 0).then_some(());
+    eventually(Duration::from_secs(20), "the keys are gone", all_gone).await.unwrap();
+    let redis = child.wait_with_output().unwrap();
+    drop(pipe);
+    assert_eq!(redis.status.code(), Some(130), "{}", stderr(&redis));
+    assert_eq!(stderr(&redis), "tidegate: interrupted\n");
+    assert!(redis.stdout.is_empty());
+    assert_eq!(server.info("expired_keys").await.unwrap(), "0");
+}
+
+#[test]
+fn a_server_that_was_never_there_has_nothing_to_be_taken_away() {
+    let redis = run(&with("redis://127.0.0.1:1"), LINES);
+    assert_eq!(redis.status.code(), Some(1));
+    let told = stderr(&redis);
+    assert!(told.contains("unavailable") && !told.contains("warning"), "{told}");
+}
+
+#[tokio::test]
+async fn a_password_comes_from_the_environment() {
+    let server = Redis::builder().user("limiter", "s:e/c@ret", "~* +@all").start().await.unwrap();
+    let url = server.url().replace("redis://", "redis://limiter@");
+    for (password, code) in [("s:e/c@ret", 0), ("wrong", 1)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(with(&url))
+            .env("TIDEGATE_STORE_PASSWORD", password)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(LINES.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(!stderr(&output).contains(password), "{}", stderr(&output));
+    }
+}

@@ -269,7 +269,8 @@ impl<'a> Call<'a> {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!(
-                        "`{}` cannot be reserved: no shard knows who waits at the others; those                          of `by-subject` and `whole` can",
+                        "`{}` cannot be reserved: no shard knows of the waiters of the others; those of \
+                         `by-subject` and `whole` can be",
                         charge.policy
                     ),
                 ));

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Algorithm, FixedWindow, Gcra, MAX_EXACT, Policy, Shards, Share, SlidingCounter, SlidingLog,
-    TokenBucket,
+    Algorithm, Call, Charge, FixedWindow, Gcra, MAX_EXACT, Operation, Policy, Shards, Share,
+    SlidingCounter, SlidingLog, TokenBucket,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -131,19 +131,62 @@ fn what_is_written_short_reads_as_what_is_written_long() {
     }
 }
 
+/// A policy may come from a file that others write: its error goes to a terminal and into logs.
+#[test]
+fn an_error_shows_no_character_that_steers_a_terminal_and_no_long_word_in_full() {
+    let long = "x".repeat(1 << 20);
+    for text in [
+        "\u{1b}[31mgcra 5/1m",
+        "gcra 5/1m \u{1b}[31mshadow",
+        "gcra \u{202e}5/1m",
+        "gcra 5/\u{7}1m",
+        "gcra 5/1m burst \u{1b}]0;title",
+        "gcra 5/1m\nshadow\r \u{200f}x",
+        &long,
+        &format!("gcra {long}"),
+        &format!("gcra {long}/1m"),
+        &format!("gcra 5/{long}"),
+        &format!("gcra 5/1m {long}"),
+        &format!("gcra 5/1m shadow {}\u{1b} shadow", " ".repeat(1 << 20)),
+        &format!("gcra 5/1m {}", "9".repeat(1 << 20)),
+        &format!("gcra {}/1m", "9".repeat(1 << 20)),
+        &format!("gcra 5/{}d", "9".repeat(1 << 20)),
+    ] {
+        let error = text.parse::<Policy>().unwrap_err();
+        let start: String = text.chars().take(30).collect();
+        for shown in [error.to_string(), format!("{error:#}").replace("\n| ", "")] {
+            assert!(
+                !shown.contains(['\u{1b}', '\u{7}', '\n', '\r', '\u{202e}', '\u{200f}']),
+                "{start:?}"
+            );
+            assert!(shown.chars().count() < 600, "{start:?}: {} characters", shown.len());
+        }
+    }
+    let error = format!("gcra 5/1m{}oops {long}", " ".repeat(200)).parse::<Policy>().unwrap_err();
+    let shown = format!("{error:#}");
+    let lines: Vec<&str> = shown.lines().collect();
+    let place = |line: &str, what: char| line.chars().position(|c| c == what).unwrap();
+    assert_eq!(place(lines[1], 'o'), place(lines[2], '^'), "{shown}");
+}
+
 #[test]
 fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
     for (text, wrong, says) in [
         ("", "", "there must be an algorithm"),
         ("slidng-log 5/1m", "slidng-log", "did you mean `sliding-log`?"),
         ("bananas 5/1m", "bananas", "There are fixed-window"),
+        ("sliding-window 5/1m", "sliding-window", "`sliding-log` (exact) or `sliding-counter`"),
+        ("slidingWindow 5/1m", "slidingWindow", "`sliding-log` (exact) or `sliding-counter`"),
+        ("fixed 5/1m", "fixed", "did you mean `fixed-window`?"),
+        ("leaky 5/1m", "leaky", "did you mean `gcra`"),
+        ("100/1m", "100/1m", "write an algorithm before it: `sliding-log 100/1m`"),
         ("sliding-log", "", "there must be a rate"),
         ("sliding-log 100", "100", "`100/1m`"),
         ("sliding-log 100/", "100/", "no span after the slash"),
         ("sliding-log /1m", "", "there is no number here"),
-        ("sliding-log ten/1m", "ten", "`ten` is no whole number"),
-        ("sliding-log -5/1m", "-5", "`-5` is no whole number"),
-        ("sliding-log 1.5/1m", "1.5", "`1.5` is no whole number"),
+        ("sliding-log ten/1m", "ten", "`ten` is not a whole number"),
+        ("sliding-log -5/1m", "-5", "`-5` is not a whole number"),
+        ("sliding-log 1.5/1m", "1.5", "`1.5` is not a whole number"),
         ("sliding-log 99999999999999999999/1m", "99999999999999999999", "above 2^52"),
         ("sliding-log 5/1fortnight", "1fortnight", "write 250ms, 90s, 1m"),
         ("sliding-log 5/0s", "0s", "at least 1us"),
@@ -152,7 +195,7 @@ fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
         ("sliding-log 5/1m grain", "", "a span of time after `grain`"),
         ("sliding-log 5/1m burst 7", "burst", "it takes grain, block, shards, shadow"),
         ("fixed-window 5/1m anchored phased", "phased", "exclude each other"),
-        ("gcra 5/1m burst many", "many", "`many` is no whole number"),
+        ("gcra 5/1m burst many", "many", "`many` is not a whole number"),
         ("gcra 5/1m burst 5 burst 6", "burst", "twice"),
         ("gcra 5/1m shadow shadow", "shadow", "twice"),
         (": gcra 5/1m", ":", "no name before the colon"),
@@ -356,4 +399,14 @@ proptest! {
             prop_assert!(shown.lines().count() == 3, "{}", shown);
         }
     }
+}
+
+/// The message was broken in the source without a backslash, and printed with the indentation.
+#[test]
+fn the_message_about_reserving_a_split_policy_is_one_line_without_gaps() {
+    let policy: Policy = "gcra 5/1m shards 8".parse().unwrap();
+    let charges = [Charge::new(&policy, "subject")];
+    let reserve = Operation::Reserve { max_wait: Duration::from_secs(1) };
+    let message = Call::new(reserve, &charges).check().unwrap_err().to_string();
+    assert!(message.contains("no shard knows") && !message.contains("  "), "{message}");
 }

@@ -2,7 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::trace::{Error, Input, Options, Order, Record, Sink, Subjects, replay_in_order};
+use tidegate::trace::{
+    By, Error, Input, Options, Order, Record, Sink, Subjects, replay_in_order,
+};
 
 #[derive(Default)]
 struct Checked {
@@ -27,12 +29,15 @@ impl Sink for Checked {
 }
 
 fuzz_target!(|data: &[u8]| {
-    for order in [Order::Time, Order::File] {
+    // Without a subject to look for, more inputs are read to their end.
+    for (order, by) in [(Order::Time, By::Auto), (Order::Time, By::All), (Order::File, By::All)] {
         let mut sink = Checked::default();
         let inputs = vec![Input::once("fuzz", std::io::Cursor::new(data.to_vec()))];
-        if let Ok(summary) = replay_in_order(inputs, &Options::default(), order, &mut sink) {
+        let options = Options { by, ..Options::default() };
+        if let Ok(summary) = replay_in_order(inputs, &options, order, &mut sink) {
             assert_eq!(summary.records, sink.records);
             assert!(summary.first_malformed.len() as u64 <= summary.malformed);
+            assert!(summary.subjects.iter().all(|name| !matches!(name, b"" | b"-")));
         }
     }
 });

@@ -14,6 +14,8 @@ pub enum Error {
     Suggest(suggest::Error),
     /// The decisions could not be kept.
     Decisions(io::Error),
+    /// The replay was asked to stop.
+    Stopped,
 }
 
 impl fmt::Display for Error {
@@ -23,6 +25,7 @@ impl fmt::Display for Error {
             Self::Store(error) => error.fmt(f),
             Self::Suggest(error) => error.fmt(f),
             Self::Decisions(error) => write!(f, "the decisions cannot be kept: {error}"),
+            Self::Stopped => f.write_str("the replay was asked to stop"),
         }
     }
 }
@@ -34,6 +37,7 @@ impl std::error::Error for Error {
             Self::Store(error) => error.source(),
             Self::Suggest(error) => error.source(),
             Self::Decisions(error) => Some(error),
+            Self::Stopped => None,
         }
     }
 }

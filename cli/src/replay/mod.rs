@@ -18,13 +18,14 @@ use std::time::Duration;
 pub use decisions::Decisions;
 pub use error::Error;
 pub use lane::Lane;
-pub use place::Place;
+pub use place::{Place, without_login};
 
 use self::stores::Stores;
 use self::written::Written;
 use crate::report::{PolicyReport, Suggestion};
 use crate::suggest::{Meters, Share};
-use crate::trace::{Progress, Record, Sink, Subjects, Summary};
+use crate::trace::{Progress, Record, Sink, Stop, Subjects, Summary};
+use tidegate_core::ErrorKind::Unavailable;
 use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
 /// What a `--suggest` asks for: the share of the subjects, as it was written, and the window.
@@ -45,6 +46,9 @@ pub struct Replay<P> {
     written: Option<Written>,
     suggest: Option<(Suggest, Meters)>,
     cost: u64,
+    /// Whether anything may have been written to a server.
+    may_have_written: bool,
+    stop: Stop,
     progress: P,
 }
 
@@ -70,7 +74,22 @@ impl<P: FnMut(Progress)> Replay<P> {
         };
         let lanes = lanes.collect::<Result<_, _>>()?;
         let written = stores.outlive_the_replay().then(Written::default);
-        Ok(Self { lanes, stores, written, suggest, cost: 0, progress })
+        Ok(Self {
+            lanes,
+            stores,
+            written,
+            suggest,
+            cost: 0,
+            may_have_written: false,
+            stop: Stop::default(),
+            progress,
+        })
+    }
+
+    /// The same replay, which ends with [`Error::Stopped`] when `stop` asks for it.
+    #[must_use]
+    pub fn until(self, stop: &Stop) -> Self {
+        Self { stop: stop.clone(), ..self }
     }
 
     /// Has all lanes decide on a record, each of them on a server: together they wait but once.
@@ -79,7 +98,10 @@ impl<P: FnMut(Progress)> Replay<P> {
             self.lanes.iter().map(|lane| [lane.charge(record, subject)]).collect();
         let lanes = self.lanes.iter().zip(&charges);
         let answers = lanes.map(|(lane, charge)| lane.ask(record, charge)).collect();
-        let decisions = self.stores.wait_for_all(answers)?;
+        let decisions = self.stores.wait_for_all(answers);
+        // A server that cannot be reached has written nothing.
+        self.may_have_written |= !matches!(&decisions, Err(error) if error.kind() == Unavailable);
+        let decisions = decisions?;
         let mut lanes = self.lanes.iter_mut().zip(&decisions);
         lanes.try_for_each(|(lane, decision)| lane.count(record, decision))
     }
@@ -103,7 +125,9 @@ impl<P: FnMut(Progress)> Replay<P> {
     ///
     /// The first that the store has; then no more is tried. What is left expires by itself.
     pub fn clean_up(&self) -> Result<(), Error> {
-        let Some(written) = &self.written else { return Ok(()) };
+        let Some(written) = self.written.as_ref().filter(|_| self.may_have_written) else {
+            return Ok(());
+        };
         self.lanes.iter().try_for_each(|lane| lane.clean_up(written))
     }
 
@@ -173,6 +197,9 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
         match &mut self.written {
             None => self.lanes.iter_mut().try_for_each(|lane| lane.decide(record, subject))?,
             Some(written) => {
+                if self.stop.is_asked() {
+                    return Err(Error::Stopped);
+                }
                 written.note(record, subject);
                 self.decide_together(record, subject)?;
             }

@@ -5,7 +5,7 @@
 //!   "version": 1,
 //!   "source": {
 //!     "inputs": ["access.log"], "formats": ["combined"],
-//!     "lines": 10, "malformed": 1, "requests": 9, "cost": 9, "subjects": 2,
+//!     "lines": 10, "malformed": 1, "without_subject": 0, "requests": 9, "cost": 9, "subjects": 2,
 //!     "by": "ip", "cost_of": "1", "order": "time",
 //!     "first_us": 1762128000000000, "last_us": 1762128009000000
 //!   },

@@ -42,6 +42,8 @@ pub struct Source {
     pub lines: u64,
     /// Lines that could not be read.
     pub malformed: u64,
+    /// Lines whose subject is `-` or nothing: they are not replayed.
+    pub without_subject: u64,
     /// Requests replayed.
     pub requests: u64,
     /// The sum of their costs.

@@ -26,6 +26,8 @@ pub enum ErrorKind {
     UnknownFormat,
     /// A field that the options name, or that is needed, and that the input does not have.
     UnknownField,
+    /// No field of the input is known to be the subject, and the options name none.
+    UnknownSubject,
     /// Times that are plain numbers in a unit that is not plain from their size.
     UnclearUnit,
     /// A malformed line, where the options are strict.

@@ -12,9 +12,9 @@ const VALUE_SHOWN: usize = 40;
 /// A line that could not be understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
-    /// The input's path as it was given, or `-`.
+    /// The name of the input, as [`Input::name`](super::Input::name) has it.
     pub file: String,
-    /// The line's number, counted from 1.
+    /// The line's number, counted from 1. Of JSON that is not one object a line, the object's number.
     pub line: u64,
     /// What is wrong with it.
     pub reason: String,

@@ -10,9 +10,21 @@ use std::rc::Rc;
 use flate2::bufread::MultiGzDecoder;
 
 use super::error::{Error, ErrorKind};
+use super::faults::shown;
+use super::formats::BYTE_ORDER_MARK;
+use super::json_layout::{self, OneALine};
+use super::stop::Stop;
+use super::stoppable::Stoppable;
+use super::utf16::{ByteOrder, Utf16};
 
 /// How much is asked of the system at once.
 const BUFFER: usize = 256 << 10;
+
+/// How many characters of a path are shown: as many as a path may have.
+const NAME_SHOWN: usize = 4096;
+
+/// How many of the first bytes are looked at for how a text is written.
+const HEAD: usize = 256;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -24,11 +36,12 @@ const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
 pub struct Input {
     name: String,
     source: Source,
+    stop: Option<Stop>,
 }
 
 enum Source {
     Path(PathBuf),
-    Once(Option<Box<dyn Read>>),
+    Once(Option<Box<dyn Read + Send>>),
 }
 
 impl fmt::Debug for Source {
@@ -45,19 +58,26 @@ impl Input {
     #[must_use]
     pub fn from_arg(argument: &Path) -> Self {
         if argument == Path::new("-") {
-            Self::once("-", io::stdin())
+            Self::once("standard input", io::stdin())
         } else {
-            let name = argument.display().to_string();
-            Self { name, source: Source::Path(argument.to_owned()) }
+            let name = shown(argument.as_os_str().as_encoded_bytes(), NAME_SHOWN);
+            Self { name, source: Source::Path(argument.to_owned()), stop: None }
         }
     }
 
     /// An input that can be read only once.
-    pub fn once(name: impl Into<String>, reader: impl Read + 'static) -> Self {
-        Self { name: name.into(), source: Source::Once(Some(Box::new(reader))) }
+    pub fn once(name: impl Into<String>, reader: impl Read + Send + 'static) -> Self {
+        Self { name: name.into(), source: Source::Once(Some(Box::new(reader))), stop: None }
     }
 
-    /// What messages call it.
+    /// The same input, whose reading ends with an error when `stop` asks for it, even while it waits for
+    /// more from a pipe.
+    #[must_use]
+    pub fn until(self, stop: &Stop) -> Self {
+        Self { stop: Some(stop.clone()), ..self }
+    }
+
+    /// What messages call it: the path, safe to print on a terminal, or `standard input`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -78,7 +98,8 @@ impl Input {
 
     /// Opens it, unpacks it if it is packed, and adds the bytes read from it to `bytes`.
     pub(super) fn open(&mut self, bytes: &Rc<Cell<u64>>) -> Result<Unpacked, Error> {
-        let reader: Box<dyn Read> = match &mut self.source {
+        let waits = !self.reopens();
+        let reader: Box<dyn Read + Send> = match &mut self.source {
             Source::Path(path) => match File::open(&*path) {
                 Ok(file) => Box::new(file),
                 Err(error) => return Err(unreadable(&self.name, "cannot be opened", error)),
@@ -88,8 +109,16 @@ impl Input {
                 Error::new(ErrorKind::Unreadable, message)
             })?,
         };
-        unpack(Counted { reader, bytes: Rc::clone(bytes) })
-            .map_err(|error| unreadable(&self.name, "cannot be read", error))
+        let reader: Box<dyn Read> = match &self.stop {
+            Some(stop) if waits => Box::new(
+                Stoppable::new(reader, stop.clone())
+                    .map_err(|error| unreadable(&self.name, "cannot be read", error))?,
+            ),
+            _ => reader,
+        };
+        let unpacked = unpack(Counted { reader, bytes: Rc::clone(bytes) })
+            .map_err(|error| unreadable(&self.name, "cannot be read", error))?;
+        unpacked.decoded(&self.name)?.laid_out(&self.name)
     }
 }
 
@@ -109,6 +138,40 @@ impl Unpacked {
                 Err(error) => return Err(self.broken(name, error)),
             }
         }
+    }
+
+    /// As UTF-8, where it begins with a byte-order mark of UTF-16.
+    fn decoded(mut self, name: &str) -> Result<Self, Error> {
+        let head = self.peek(name)?;
+        if let Some(order) = ByteOrder::of(&head) {
+            self.reader = Box::new(Utf16::new(self.reader, order));
+        }
+        Ok(self)
+    }
+
+    /// As one object a line, where it begins as JSON that is laid out in another way.
+    fn laid_out(mut self, name: &str) -> Result<Self, Error> {
+        let head = self.peek(name)?;
+        if json_layout::needs_lines(head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head)) {
+            self.reader = Box::new(OneALine::new(self.reader));
+        }
+        Ok(self)
+    }
+
+    /// The first bytes, which are still to be read.
+    fn peek(&mut self, name: &str) -> Result<Vec<u8>, Error> {
+        let mut head = vec![0; HEAD];
+        let mut length = 0;
+        while let Some(room) = head.get_mut(length..).filter(|room| !room.is_empty()) {
+            match self.read(room, name)? {
+                0 => break,
+                read => length += read,
+            }
+        }
+        head.truncate(length);
+        let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
+        self.reader = Box::new(Cursor::new(head.clone()).chain(rest));
+        Ok(head)
     }
 
     fn broken(&self, name: &str, error: io::Error) -> Error {

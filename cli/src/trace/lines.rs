@@ -1,6 +1,6 @@
 //! Cuts an input into lines without copying them.
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 use super::error::Error;
 use super::input::Unpacked;
@@ -25,6 +25,10 @@ pub(super) struct Lines<'i> {
     start: usize,
     end: usize,
     ended: bool,
+    /// No line that begins before this index closes an open quote. Where a record opens one, the
+    /// search for the line that closes it goes on from here: whether a line closes an open quote does
+    /// not depend on where the quote was opened, so no line is searched twice.
+    unclosing_to: usize,
     /// The number of the line that begins at `start`, counted from 1.
     line: u64,
     line_max: usize,
@@ -51,7 +55,7 @@ pub(super) enum Next<'a> {
 /// Where the next record ends, as indices into the buffer.
 enum Found {
     /// At a newline.
-    At { end: usize, newlines: u64 },
+    At { end: usize },
     /// Not within what is read so far.
     Beyond,
     /// A quote stays open too long; the first line ends here.
@@ -67,6 +71,7 @@ impl<'i> Lines<'i> {
             start: 0,
             end: 0,
             ended: false,
+            unclosing_to: 0,
             line: 1,
             line_max: LINE_MAX,
             joined_max: JOINED_MAX,
@@ -84,6 +89,17 @@ impl<'i> Lines<'i> {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
+    /// The name of the input.
+    pub(super) fn name(&self) -> &'i str {
+        self.name
+    }
+
+    /// Whether a whole line that is not blank is in hand, or nothing more can be read.
+    pub(super) fn has_first_line(&self) -> bool {
+        let text = self.unread().trim_ascii_start();
+        self.ended || memchr(b'\n', text).is_some()
+    }
+
     /// Whether nothing is left but white space.
     pub(super) fn only_blank(&self) -> bool {
         self.ended && self.unread().trim_ascii().is_empty()
@@ -94,6 +110,7 @@ impl<'i> Lines<'i> {
     pub(super) fn fill(&mut self) -> Result<(), Error> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
+        self.unclosing_to = self.unclosing_to.saturating_sub(self.start);
         self.start = 0;
         if self.end == self.buffer.len() {
             self.buffer.resize(self.buffer.len() * 2, 0);
@@ -117,75 +134,70 @@ impl<'i> Lines<'i> {
         let number = self.line;
         let start = self.start;
         match self.find(&mut closed) {
-            Found::At { end, newlines } => {
-                self.start = end + 1;
-                self.line += newlines;
+            Found::At { end } => {
+                self.start = self.end.min(end + 1);
                 let text = self.buffer.get(start..end).unwrap_or_default();
+                self.line += 1 + newlines(text);
                 if text.len() > self.line_max {
                     return Ok(Next::TooLong { number, text });
                 }
                 Ok(Next::Line { number, text })
             }
             Found::Unclosed { end } => {
-                self.start = end + 1;
+                self.start = self.end.min(end + 1);
                 self.line += 1;
                 Ok(Next::Unclosed { number, text: self.buffer.get(start..end).unwrap_or_default() })
             }
-            Found::Beyond if self.ended => Ok(self.last(&mut closed)),
+            Found::Beyond if self.ended => Ok(Next::End),
             Found::Beyond if self.end - self.start > self.line_max => self.skip_line(),
             Found::Beyond => Ok(Next::Empty),
         }
     }
 
-    fn find(&self, closed: &mut impl FnMut(bool, &[u8]) -> bool) -> Found {
-        let mut from = self.start;
-        let mut first_end = None;
-        let mut newlines = 0;
-        loop {
-            let rest = self.buffer.get(from..self.end).unwrap_or_default();
-            let Some(at) = memchr(b'\n', rest) else { break };
-            newlines += 1;
-            let line = rest.get(..at).unwrap_or_default();
-            if closed(first_end.is_none(), line) {
-                return Found::At { end: from + at, newlines };
-            }
-            let end = *first_end.get_or_insert(from + at);
-            from += at + 1;
-            if from - self.start > self.joined_max {
-                return Found::Unclosed { end };
-            }
+    #[inline]
+    fn find(&mut self, closed: &mut impl FnMut(bool, &[u8]) -> bool) -> Found {
+        let Some(first_end) = self.line_end(self.start) else {
+            return Found::Beyond;
+        };
+        if closed(true, self.buffer.get(self.start..first_end).unwrap_or_default()) {
+            return Found::At { end: first_end };
         }
-        match first_end {
-            Some(end) if self.end - self.start > self.joined_max => Found::Unclosed { end },
-            _ => Found::Beyond,
+        self.find_closing(first_end, closed)
+    }
+
+    /// The end of a record whose first line leaves a quote open.
+    #[cold]
+    fn find_closing(
+        &mut self,
+        first_end: usize,
+        closed: &mut impl FnMut(bool, &[u8]) -> bool,
+    ) -> Found {
+        let mut from = self.unclosing_to.max(first_end + 1);
+        while from - self.start <= self.joined_max
+            && let Some(end) = self.line_end(from)
+        {
+            if closed(false, self.buffer.get(from..end).unwrap_or_default()) {
+                return Found::At { end };
+            }
+            from = end + 1;
+            self.unclosing_to = from;
+        }
+        if self.ended || self.end - self.start > self.joined_max {
+            Found::Unclosed { end: first_end }
+        } else {
+            Found::Beyond
         }
     }
 
-    /// What is left at the end of the input, where the last newline may be missing.
-    fn last(&mut self, closed: &mut impl FnMut(bool, &[u8]) -> bool) -> Next<'_> {
-        let number = self.line;
-        let text = self.buffer.get(self.start..self.end).unwrap_or_default();
-        if text.is_empty() {
-            return Next::End;
+    /// Where the line ends that begins at `from`: at its newline, or at the end of the input, where
+    /// the last newline may be missing.
+    #[inline]
+    fn line_end(&self, from: usize) -> Option<usize> {
+        let rest = self.buffer.get(from..self.end).unwrap_or_default();
+        match memchr(b'\n', rest) {
+            Some(at) => Some(from + at),
+            None => (self.ended && !rest.is_empty()).then_some(self.end),
         }
-        let mut is_first = true;
-        let mut is_closed = true;
-        for line in text.split(|&byte| byte == b'\n') {
-            is_closed = closed(is_first, line);
-            is_first = false;
-        }
-        self.line += 1;
-        if text.len() > self.line_max {
-            self.start = self.end;
-            return Next::TooLong { number, text };
-        }
-        if is_closed {
-            self.start = self.end;
-            return Next::Line { number, text };
-        }
-        let first = memchr(b'\n', text).unwrap_or(text.len());
-        self.start = self.end.min(self.start + first + 1);
-        Next::Unclosed { number, text: text.get(..first).unwrap_or_default() }
     }
 
     /// Skips the rest of a line that is too long, keeping only its beginning.
@@ -209,6 +221,12 @@ impl<'i> Lines<'i> {
     }
 }
 
+/// How many newlines a record holds within.
+#[inline]
+fn newlines(text: &[u8]) -> u64 {
+    memchr_iter(b'\n', text).count() as u64
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, repeat};
@@ -217,7 +235,11 @@ mod tests {
     use super::super::input::Input;
     use super::*;
 
-    fn lines(reader: impl Read + 'static, line_max: usize, joined_max: usize) -> Lines<'static> {
+    fn lines(
+        reader: impl Read + Send + 'static,
+        line_max: usize,
+        joined_max: usize,
+    ) -> Lines<'static> {
         let input = Input::once("input", reader).open(&Rc::default()).unwrap();
         let mut lines = Lines::new(input, "input");
         lines.buffer = vec![0; 16];
@@ -274,5 +296,35 @@ mod tests {
         let text = format!("{}.\n{}..\n", "x".repeat(99), "x".repeat(99));
         let found = read(&mut lines(std::io::Cursor::new(text), 100, 100));
         assert!(found[0].starts_with("1:x") && found[1].starts_with("long 2:x"), "{found:?}");
+    }
+
+    /// A quote that was opened and never closed was looked for in all that followed, up to the bound,
+    /// and from the next line again.
+    #[test]
+    fn the_work_on_lines_that_all_leave_a_quote_open_is_linear() {
+        for (lines_made, ending) in [(20_000, "\n"), (20_000, ""), (40_000, "\n")] {
+            let text = format!("{}open{ending}", "open\n".repeat(lines_made - 1));
+            let size = text.len();
+            for joined_max in [100, size / 3, size * 2] {
+                let mut lines = lines(std::io::Cursor::new(text.clone()), 1 << 20, joined_max);
+                let (mut looked_at, mut found) = (0, 0);
+                loop {
+                    let next = lines.next(|_, line| {
+                        looked_at += line.len();
+                        false
+                    });
+                    match next.unwrap() {
+                        Next::Unclosed { .. } => found += 1,
+                        Next::Empty => lines.fill().unwrap(),
+                        Next::End => break,
+                        other => panic!("{other:?}"),
+                    }
+                }
+                assert_eq!(found, lines_made);
+                // Each line once as the first of a record and once behind one, and what is in hand
+                // again when more is read.
+                assert!(looked_at <= 4 * size, "{looked_at} bytes looked at, of {size}");
+            }
+        }
     }
 }

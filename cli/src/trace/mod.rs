@@ -1,4 +1,6 @@
-//! Reads real traffic: access logs, JSON lines, CSV and TSV, plain or packed.
+//! Reads real traffic: the logs of web servers, proxies and load balancers, JSON, CSV and TSV, plain
+//! or packed, and whatever a regular expression describes ([`Format`] lists the formats, [`Envelope`]
+//! what may be around each line).
 //!
 //! [`replay_in_order`] reads [`Input`]s as [`Options`] say and hands each request, as a [`Record`],
 //! to a [`Sink`] in the [`Order`] asked for. What it saw on the way is in the [`Summary`].
@@ -37,42 +39,50 @@
 //!
 //! # How it reads
 //!
-//! * Packing is recognised by the first bytes (gzip of any number of members, zstd), then the format
-//!   by the first lines, for each input on its own. A packed input that stops in the middle is an
+//! * Packing is recognised by the first bytes (gzip of any number of members, zstd), then UTF-16 by
+//!   its byte-order mark, JSON that is laid out over several lines by how it begins, and the format by
+//!   the first lines: for each input on its own. A packed input that stops in the middle is an
 //!   error; an empty one is not.
-//! * Nothing is allocated for a line and lines need not be UTF-8. A line may be 16 MiB long, and a
-//!   CSV record may reach 1 MiB over further lines; what is longer is malformed and skipped.
-//! * Blank lines are passed over. Any other line that cannot be understood is counted, and the first
-//!   few are kept with their reasons.
+//! * The subject is the client's address, without port or brackets, or the field that the options
+//!   name. Nothing else is taken in its place: an input without a field that usually holds an address is
+//!   an error that lists the fields, and requests that have `-` or nothing for a subject are counted
+//!   ([`Summary::without_subject`]) and not handed out.
+//! * Of a list of addresses, as in `X-Forwarded-For`, the last is taken: the nearest proxy added it.
+//! * Nothing is allocated for a line of an access log and lines need not be UTF-8. A line may be
+//!   16 MiB long, and a CSV record may reach 1 MiB over further lines; what is longer is malformed and
+//!   skipped.
+//! * Blank lines and comments are passed over. Any other line that cannot be understood is counted, and
+//!   the first few are kept with their reasons.
 //! * Times are cut to whole microseconds, UTC. Costs are whole numbers of at most 2^52.
 
-mod access_log;
+mod address;
 mod calendar;
 mod decimal;
-mod delimited;
 mod error;
 mod faults;
 mod fields;
+mod formats;
 mod input;
-mod json_lines;
-mod json_object;
+mod json_layout;
 mod lines;
-mod log_line;
-mod look;
 mod options;
 mod order;
-mod parse;
 mod read;
 mod record;
 mod runs;
 mod spool;
+mod stop;
+mod stoppable;
 mod subjects;
 mod time;
+mod utf16;
 
 pub use error::{Error, ErrorKind};
 pub use faults::{MalformedLine, shown};
+pub use formats::Envelope;
 pub use input::Input;
-pub use options::{BadOption, By, Cost, Format, Options, Order, TimeUnit};
+pub use options::{BadOption, By, Cost, Format, Options, Order, Pattern, TimeUnit};
 pub use read::replay_in_order;
 pub use record::{COST_MAX, FileSummary, Progress, Record, Sink, Summary, TIME_MAX};
+pub use stop::Stop;
 pub use subjects::Subjects;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use regex::bytes::Regex;
+
 /// How to read the input. The default looks for everything itself.
 ///
 /// ```
@@ -28,6 +30,8 @@ pub struct Options {
     pub time_unit: Option<TimeUnit>,
     /// The format of every input; none: found by looking, for each input on its own.
     pub format: Option<Format>,
+    /// What the lines look like, in place of a format.
+    pub pattern: Option<Pattern>,
     /// Whether the first malformed line is an error that ends the reading.
     pub strict: bool,
 }
@@ -35,13 +39,13 @@ pub struct Options {
 /// Who is limited: what makes two requests belong to one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// The client's address where the input has one, all requests together where it has none.
+    /// The client's address, or else a field called `subject`. An input that has neither is an error.
     #[default]
     Auto,
     /// The client's address.
     Ip,
-    /// The user's name. In an access log that is the third field, and all lines without a user,
-    /// which say `-` there, are one subject called `-`: no line is left out silently.
+    /// The user's name. In an access log that is the third field. Lines without a user, which say `-`
+    /// there, are counted and not handed out.
     User,
     /// All requests together are one subject, called `all`.
     All,
@@ -75,15 +79,76 @@ pub enum TimeUnit {
 /// A format the reader knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Apache's and nginx's common and combined formats, with or without a virtual host in front
-    /// and further fields behind.
+    /// The common and combined formats of Apache, nginx and others, with or without a virtual host or
+    /// other words in front and further fields behind.
     AccessLog,
-    /// One JSON object a line.
+    /// JSON objects: one a line, over several lines, or in an array.
     JsonLines,
     /// Fields parted by `,` or `;`, with a header.
     Csv,
     /// Fields parted by tabs, with a header.
     Tsv,
+    /// W3C extended log files, which IIS and CloudFront write: the fields are named by `#Fields`.
+    W3c,
+    /// Application Load Balancers of AWS.
+    Alb,
+    /// Classic Load Balancers of AWS.
+    Elb,
+    /// HAProxy's `option httplog` and `option tcplog`.
+    HaProxy,
+    /// Envoy's default format, and that of Istio.
+    Envoy,
+    /// `key=value` pairs.
+    Logfmt,
+    /// What a [`Pattern`] says.
+    Pattern,
+}
+
+/// A regular expression that takes a line apart. The names of its groups are those of the fields:
+/// `time` is the time, `ip` or `subject` the subject, unless the options name another, and `cost`, if
+/// there is such a group, the cost.
+///
+/// ```
+/// use tidegate::trace::Pattern;
+///
+/// let pattern: Pattern = r"^(?<time>\S+) \w+ (?<ip>\S+) (?<cost>\d+)$".parse()?;
+/// assert!("^.* .*$".parse::<Pattern>().is_err(), "no field has a name");
+/// # Ok::<(), tidegate::trace::BadOption>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pattern(Regex);
+
+impl Pattern {
+    pub(super) fn regex(&self) -> &Regex {
+        &self.0
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Eq for Pattern {}
+
+impl FromStr for Pattern {
+    type Err = BadOption;
+
+    fn from_str(text: &str) -> Result<Self, BadOption> {
+        let regex = Regex::new(text).map_err(|error| BadOption { message: error.to_string() })?;
+        if regex.capture_names().flatten().next().is_none() {
+            let wanted = "a pattern with named groups, such as `(?<time>\\S+) (?<ip>\\S+)`";
+            return Err(BadOption::new(text, wanted));
+        }
+        Ok(Self(regex))
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
 }
 
 /// The order in which records are replayed.
@@ -192,28 +257,38 @@ impl fmt::Display for TimeUnit {
     }
 }
 
+impl Format {
+    /// The formats that can be named, with their names.
+    const NAMES: [(Self, &str); 10] = [
+        (Self::AccessLog, "log"),
+        (Self::JsonLines, "json"),
+        (Self::Csv, "csv"),
+        (Self::Tsv, "tsv"),
+        (Self::W3c, "w3c"),
+        (Self::Alb, "alb"),
+        (Self::Elb, "elb"),
+        (Self::HaProxy, "haproxy"),
+        (Self::Envoy, "envoy"),
+        (Self::Logfmt, "logfmt"),
+    ];
+}
+
 impl FromStr for Format {
     type Err = BadOption;
 
     fn from_str(text: &str) -> Result<Self, BadOption> {
-        match text {
-            "log" => Ok(Self::AccessLog),
-            "json" => Ok(Self::JsonLines),
-            "csv" => Ok(Self::Csv),
-            "tsv" => Ok(Self::Tsv),
-            _ => Err(BadOption::new(text, "a format: `log`, `json`, `csv` or `tsv`")),
-        }
+        let named = Self::NAMES.iter().find(|(_, name)| *name == text);
+        named.map(|(format, _)| *format).ok_or_else(|| {
+            let names = Self::NAMES.map(|(_, name)| format!("`{name}`"));
+            BadOption::new(text, &format!("a format: {}", names.join(", ")))
+        })
     }
 }
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::AccessLog => "log",
-            Self::JsonLines => "json",
-            Self::Csv => "csv",
-            Self::Tsv => "tsv",
-        })
+        let named = Self::NAMES.iter().find(|(format, _)| format == self);
+        f.write_str(named.map_or("pattern", |(_, name)| name))
     }
 }
 

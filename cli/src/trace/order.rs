@@ -6,8 +6,8 @@
 //! kept in a [`Spool`].
 
 use super::error::{Error, ErrorKind};
+use super::formats::Entry;
 use super::options::Order;
-use super::parse::Entry;
 use super::record::{Progress, Record, Sink};
 use super::runs::Runs;
 use super::spool::Spool;

@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::faults::{Fault, Faults};
+use super::formats::{BYTE_ORDER_MARK, Entry, Look, Parse, Reader, look};
 use super::input::Input;
 use super::lines::{JOINED_MAX, LINE_MAX, Lines, Next};
-use super::look::{BYTE_ORDER_MARK, Look, Reader, look};
 use super::options::{Options, Order};
 use super::order::{Flow, Replay};
-use super::parse::Parse;
 use super::record::{FileSummary, Progress, Sink, Summary};
+use tidegate_core::call::MAX_SUBJECT;
 
 /// Reads the inputs one after another and hands every record to the sink, in the order asked for.
 ///
@@ -42,6 +42,7 @@ pub fn replay_in_order<S: Sink>(
         files: pass.files,
         records: seen.records,
         malformed: pass.faults.count,
+        without_subject: pass.without_subject,
         first_malformed: pass.faults.first,
         steps_back: seen.steps_back,
         sorted,
@@ -56,6 +57,7 @@ struct Pass<'o> {
     options: &'o Options,
     files: Vec<FileSummary>,
     faults: Faults,
+    without_subject: u64,
     bytes: Rc<Cell<u64>>,
     total: Option<u64>,
 }
@@ -66,6 +68,7 @@ impl<'o> Pass<'o> {
             options,
             files: Vec::new(),
             faults: Faults { strict: options.strict, ..Faults::default() },
+            without_subject: 0,
             bytes: Rc::default(),
             total: inputs.iter().map(Input::size).sum(),
         }
@@ -94,33 +97,58 @@ impl<'o> Pass<'o> {
         let mut file = FileSummary {
             name: name.to_owned(),
             format: None,
+            envelope: None,
             subject: None,
             records: 0,
             malformed: 0,
+            without_subject: 0,
         };
+        let before = (replay.seen.records, self.faults.count, self.without_subject);
         let mut lines = Lines::new(unpacked, name);
         self.fill(&mut lines, replay)?;
         if lines.unread().starts_with(BYTE_ORDER_MARK) {
             lines.skip(BYTE_ORDER_MARK.len());
         }
+        self.first_line(&mut lines, replay)?;
         if lines.only_blank() {
+            file.malformed = self.faults.count.saturating_sub(before.1);
             self.files.push(file);
             return Ok(Flow::Continue);
         }
-        let Look { reader, format, names } =
+        let Look { reader, format, envelope, names } =
             look(lines.unread(), self.options).map_err(|error| error.at(name))?;
         file.format = Some(format);
+        file.envelope = envelope;
         file.subject = names.subject;
-        let before = (replay.seen.records, self.faults.count);
         let flow = match reader {
             Reader::AccessLog(parser) => self.read_lines(parser, &mut lines, name, replay),
             Reader::JsonLines(parser) => self.read_lines(parser, &mut lines, name, replay),
             Reader::Delimited(parser) => self.read_lines(parser, &mut lines, name, replay),
+            parser => self.read_lines(parser, &mut lines, name, replay),
         }?;
         file.records = replay.seen.records.saturating_sub(before.0);
         file.malformed = self.faults.count.saturating_sub(before.1);
+        file.without_subject = self.without_subject.saturating_sub(before.2);
         self.files.push(file);
         Ok(flow)
+    }
+
+    /// Reads on until the first line that is not blank is there as a whole, as the format is found
+    /// by it. Lines that are too long to be one are passed over.
+    fn first_line<S: Sink>(
+        &mut self,
+        lines: &mut Lines<'_>,
+        replay: &mut Replay<'_, S>,
+    ) -> Result<(), S::Error> {
+        let name = lines.name();
+        while !lines.has_first_line() {
+            if lines.unread().len() <= LINE_MAX {
+                self.fill(lines, replay)?;
+            } else if let Next::TooLong { number, text } = lines.next(|_, _| true)? {
+                self.faults.note(name, number, too_long(), text)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads on, and tells how far that is.
@@ -146,6 +174,13 @@ impl<'o> Pass<'o> {
             let (number, text, reason) =
                 match lines.next(|first, line| parser.closes(first, line))? {
                     Next::Line { number, text } => match parser.parse(text) {
+                        Ok(Some(Entry { subject: b"" | b"-", .. })) => {
+                            self.without_subject += 1;
+                            continue;
+                        }
+                        Ok(Some(entry)) if entry.subject.len() > MAX_SUBJECT => {
+                            (number, text, subject_too_long(entry.subject.len()))
+                        }
                         Ok(Some(entry)) => match replay.take(entry)? {
                             Flow::Continue => continue,
                             Flow::StartOver => return Ok(Flow::StartOver),
@@ -174,6 +209,11 @@ impl<'o> Pass<'o> {
 #[cold]
 fn unclosed() -> String {
     format!("a quote opened here is not closed within {} MiB or the input", JOINED_MAX >> 20)
+}
+
+#[cold]
+fn subject_too_long(bytes: usize) -> String {
+    format!("the subject has {bytes} bytes; at most {MAX_SUBJECT} are taken")
 }
 
 #[cold]

@@ -2,6 +2,7 @@
 
 use super::Subjects;
 use super::faults::MalformedLine;
+use super::formats::Envelope;
 use super::options::Format;
 
 /// The largest time a record can have, in microseconds since 1970: in the year 2112.
@@ -72,7 +73,9 @@ pub struct Summary {
     pub records: u64,
     /// Lines that could not be understood.
     pub malformed: u64,
-    /// The first few of them.
+    /// Lines whose subject is `-` or nothing. They are not handed out.
+    pub without_subject: u64,
+    /// The first few of the malformed lines.
     pub first_malformed: Vec<MalformedLine>,
     /// Records whose time is before that of the record just before them in the input.
     pub steps_back: u64,
@@ -89,14 +92,18 @@ pub struct Summary {
 /// What was read from one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSummary {
-    /// The path as it was given, or `-`.
+    /// The name of the input, as [`Input::name`](super::Input::name) has it.
     pub name: String,
     /// The format found; none where the input holds nothing.
     pub format: Option<Format>,
+    /// What is around each line.
+    pub envelope: Option<Envelope>,
     /// The field taken for the subject; none where all requests together are one.
     pub subject: Option<String>,
     /// Records read.
     pub records: u64,
     /// Lines that could not be understood.
     pub malformed: u64,
+    /// Lines whose subject is `-` or nothing.
+    pub without_subject: u64,
 }

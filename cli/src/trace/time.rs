@@ -93,7 +93,7 @@ impl Clock {
         let other = std::str::from_utf8(text).ok().and_then(other_notation);
         match other {
             Some(micros) => in_range(micros, text),
-            None => Err(Fault::malformed(format!("{} is no time", value(text)))),
+            None => Err(Fault::malformed(format!("{} is not a valid time", value(text)))),
         }
     }
 

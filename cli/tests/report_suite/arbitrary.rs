@@ -31,7 +31,7 @@ prop_compose! {
         let [lines, malformed, requests, cost, subjects] = numbers;
         let [by, cost_of, order] = words;
         Source {
-            inputs, formats, lines, malformed, requests, cost, subjects, by, cost_of, order, first, last,
+            inputs, formats, lines, malformed, without_subject: 0, requests, cost, subjects, by, cost_of, order, first, last,
         }
     }
 }

@@ -43,6 +43,7 @@ pub(crate) fn day() -> Report {
             formats: vec!["combined".into()],
             lines: requests + 12,
             malformed: 12,
+            without_subject: 0,
             requests,
             cost: requests,
             subjects: 3_201,

@@ -19,6 +19,7 @@ fn small() -> Report {
             formats: vec!["combined".into()],
             lines: 10,
             malformed: 1,
+            without_subject: 0,
             requests: 9,
             cost: 9,
             subjects: 2,
@@ -66,7 +67,7 @@ fn the_document_has_the_shape_that_is_promised() {
             "version": 1,
             "source": {
                 "inputs": ["access.log"], "formats": ["combined"],
-                "lines": 10, "malformed": 1, "requests": 9, "cost": 9, "subjects": 2,
+                "lines": 10, "malformed": 1, "without_subject": 0, "requests": 9, "cost": 9, "subjects": 2,
                 "by": "ip", "cost_of": "1", "order": "time",
                 "first_us": 1_762_128_000_000_000_u64, "last_us": null,
             },

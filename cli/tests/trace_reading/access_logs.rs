@@ -1,4 +1,4 @@
-use tidegate::trace::Format;
+use tidegate::trace::{ErrorKind, Format};
 
 use super::*;
 
@@ -34,7 +34,6 @@ fn every_field_can_be_the_subject() {
         ("ip", "83.149.9.216"),
         ("ident", "me"),
         ("user", "alice"),
-        ("vhost", "-"),
         ("request", "GET /a HTTP/1.1"),
         ("method", "GET"),
         ("path", "/a"),
@@ -49,9 +48,72 @@ fn every_field_can_be_the_subject() {
     }
 }
 
+/// They were one subject called `-`, of which most requests were refused.
 #[test]
-fn lines_without_a_user_are_one_subject() {
-    assert_eq!(one(COMBINED, &by("user")).1, "-");
+fn lines_without_a_user_are_counted_and_left_out() {
+    let text = format!("{COMBINED}\n{}\n", COMBINED.replace(" - - ", " - alice "));
+    let (kept, summary) = read(text, &by("user")).unwrap();
+    assert_eq!(kept.records, [(MAY_17, "alice".into(), 1)]);
+    assert_eq!((summary.without_subject, summary.files[0].without_subject), (1, 1));
+    assert_eq!((summary.records, summary.malformed), (1, 0));
+}
+
+/// The first word was taken, whatever it was.
+#[test]
+fn the_address_is_found_by_what_it_looks_like() {
+    for (front, ip) in [
+        ("INFO 203.0.113.5", "203.0.113.5"),
+        ("4f2c9a 203.0.113.5", "203.0.113.5"),
+        ("2026-05-01T10:00:00.1Z 203.0.113.5", "203.0.113.5"),
+        ("www.example.com 203.0.113.5", "203.0.113.5"),
+        ("192.0.2.80 203.0.113.5", "203.0.113.5"),
+        ("203.0.113.5:12345", "203.0.113.5"),
+        ("[2001:db8::5]:443", "2001:db8::5"),
+        ("[2001:db8::5]", "2001:db8::5"),
+        ("May  1 10:00:00 web-1 nginx: 2001:db8::5", "2001:db8::5"),
+        ("client.example.org", "client.example.org"),
+        ("localhost", "localhost"),
+        ("www.example.com:443 client.example.org", "client.example.org"),
+    ] {
+        for user in ["-", "alice", "J. van.der Smith"] {
+            let line = COMBINED.replace("83.149.9.216 - - ", &format!("{front} - {user} "));
+            assert_eq!(one(&line, &Options::default()).1, ip, "{line}");
+            if user != "-" {
+                assert_eq!(one(&line, &by("user")).1, user, "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_access_log_without_addresses_needs_to_be_told_what_a_subject_is() {
+    for front in ["INFO", "unix:", "-"] {
+        let line = COMBINED.replace("83.149.9.216 ", &format!("{front} "));
+        let failed = read(&line, &Options::default()).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::UnknownSubject);
+        let message = failed.to_string();
+        assert!(message.contains("there is none before the time"), "{message}");
+        assert!(message.contains("`path`") && message.contains("--by all"), "{message}");
+        assert_eq!(one(&line, &by("all")).1, "all");
+        assert_eq!(one(&line, &by("path")).1, "/a");
+        // One line without an address among others is counted.
+        let (kept, summary) = read(format!("{line}\n{COMBINED}\n"), &Options::default()).unwrap();
+        assert_eq!((kept.records.len(), summary.without_subject), (1, 1));
+    }
+}
+
+#[test]
+fn the_addresses_that_a_proxy_was_sent_can_be_the_subject() {
+    for (behind, found) in [
+        (r#" "198.51.100.7""#, "198.51.100.7"),
+        (r#" "10.0.0.1, 198.51.100.7:99""#, "198.51.100.7"),
+        (r#" "198.51.100.7" 0.003 "api""#, "198.51.100.7"),
+        (r#" 0.003 "198.51.100.7""#, "198.51.100.7"),
+    ] {
+        assert_eq!(one(&format!("{COMBINED}{behind}"), &by("forwarded")).1, found);
+    }
+    let without = format!("{COMBINED} \"-\"");
+    assert_eq!(read(without, &by("forwarded")).unwrap().1.without_subject, 1);
 }
 
 #[test]
@@ -84,7 +146,10 @@ fn quotes_in_the_request_do_not_end_it() {
         "[1]",
     ] {
         let line = COMBINED.replace("GET /a HTTP/1.1", request);
-        assert_eq!(one(&line, &by("request")).1, request);
+        // Where there is no request, there is no subject.
+        if !matches!(request, "" | "-") {
+            assert_eq!(one(&line, &by("request")).1, request);
+        }
         assert_eq!(one(&line, &costing("bytes")).2, 203_023, "{request}");
     }
 }
@@ -110,9 +175,9 @@ fn lines_that_are_not_whole_are_malformed_and_say_why() {
     for (damage, wanted) in [
         (COMBINED.replace(" - - [", " ["), "there are not three fields before the time"),
         (COMBINED.replace('[', "("), "there is no time in brackets"),
-        (COMBINED.replace("May", "Mai"), "`17/Mai/2015:10:05:03 +0000` is no time"),
-        (COMBINED.replace("17/May", "31/Jun"), "`31/Jun/2015:10:05:03 +0000` is no time"),
-        (COMBINED.replace(":03 ", ":61 "), "`17/May/2015:10:05:61 +0000` is no time"),
+        (COMBINED.replace("May", "Mai"), "`17/Mai/2015:10:05:03 +0000` is not a valid time"),
+        (COMBINED.replace("17/May", "31/Jun"), "`31/Jun/2015:10:05:03 +0000` is not a valid time"),
+        (COMBINED.replace(":03 ", ":61 "), "`17/May/2015:10:05:61 +0000` is not a valid time"),
         (COMBINED.replace("2015", "1969"), "the time `17/May/1969:10:05:03 +0000` is before 1970"),
         (COMBINED.replace("] \"GET", "] GET"), "there is no quoted request behind the time"),
         (

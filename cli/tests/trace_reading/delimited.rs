@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn tokens_of_two_fields_add_up() {
     let text = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n";
-    let found = records(text, &costing("ContextTokens+GeneratedTokens"));
+    let found = records(text, &costing_together("ContextTokens+GeneratedTokens"));
     assert_eq!(found, [(1_700_158_623_979_960, "all".into(), 4818)]);
 }
 
@@ -30,16 +30,18 @@ fn quoted_fields_hold_anything() {
         2015-05-17,\"\",3\n\
         2015-05-17,\"a\"b,4";
     let options = Options { cost: "n".parse().unwrap(), ..by("who, \"really\"") };
-    let found = records(text, &options);
-    let found: Vec<_> = found.iter().map(|record| (record.1.as_str(), record.2)).collect();
-    assert_eq!(found, [("a,\"b\"\nc", 1), ("x\"y", 2), ("", 3), ("ab", 4)]);
+    // Nothing between the quotes is no subject.
+    let (kept, summary) = read(text, &options).unwrap();
+    assert_eq!((summary.malformed, summary.without_subject), (0, 1));
+    let found: Vec<_> = kept.records.iter().map(|record| (record.1.as_str(), record.2)).collect();
+    assert_eq!(found, [("a,\"b\"\nc", 1), ("x\"y", 2), ("ab", 4)]);
 }
 
 #[test]
 fn a_header_may_hold_newlines_and_be_of_one_field() {
     let text = "\n\"time\",\"a\nb\"\n2015-05-17,5\n";
-    assert_eq!(records(text, &costing("a\nb"))[0].2, 5);
-    assert_eq!(records("time\n2015-05-17\n", &Options::default()).len(), 1);
+    assert_eq!(records(text, &costing_together("a\nb"))[0].2, 5);
+    assert_eq!(records("time\n2015-05-17\n", &together()).len(), 1);
 }
 
 #[test]
@@ -53,14 +55,17 @@ fn names_are_found_in_either_case_but_the_exact_one_first() {
 fn a_field_that_is_not_there_is_an_error_that_lists_those_that_are() {
     let text = "when,who\n2015-05-17,1\n";
     let time = || Some("when".to_owned());
-    let failed = read(text, &Options { time: time(), ..costing("who+tokens") }).unwrap_err();
+    let failed =
+        read(text, &Options { time: time(), ..costing_together("who+tokens") }).unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::UnknownField);
     assert_eq!(
         failed.to_string(),
         "input: there is no field `tokens` for the cost; the fields are `when`, `who`"
     );
     assert!(error(text, &Options::default()).contains("see --time"));
-    assert!(error(text, &Options { time: time(), ..by("ip") }).contains("see --by"));
+    for by in ["ip", "user"] {
+        assert!(error(text, &Options { time: time(), ..super::by(by) }).contains("--by all"));
+    }
     assert!(error(text, &Options { time: time(), ..by("x") }).contains("`x` for the subject"));
 }
 
@@ -69,8 +74,8 @@ fn costs_are_whole_and_bounded() {
     for (cost, wanted) in [
         ("1.5", "the cost `1.5` of `n` is not whole"),
         ("-1", "the cost `-1` of `n` is below 0"),
-        ("", "the cost `` of `n` is no number"),
-        ("many", "the cost `many` of `n` is no number"),
+        ("", "the cost `` of `n` is not a number"),
+        ("many", "the cost `many` of `n` is not a number"),
         (
             "4503599627370497",
             "the cost `4503599627370497` of `n` brings the sum above 4503599627370496",
@@ -81,13 +86,14 @@ fn costs_are_whole_and_bounded() {
         ),
         ("1e40", "the cost `1e40` of `n` is above 4503599627370496"),
     ] {
-        assert_eq!(reason(format!("time,n\n2015-05-17,{cost}\n"), &costing("n")), wanted);
+        assert_eq!(reason(format!("time,n\n2015-05-17,{cost}\n"), &costing_together("n")), wanted);
     }
     let text = "time,n\n2015-05-17,4503599627370496\n2015-05-17, 7.000 \n2015-05-17,0\n";
-    let costs: Vec<u64> = records(text, &costing("n")).iter().map(|record| record.2).collect();
+    let costs: Vec<u64> =
+        records(text, &costing_together("n")).iter().map(|record| record.2).collect();
     assert_eq!(costs, [4_503_599_627_370_496, 7, 0]);
     let text = "time,n\n2015-05-17,4503599627370496\n";
-    assert!(reason(text, &costing("n+n")).contains("brings the sum above"));
+    assert!(reason(text, &costing_together("n+n")).contains("brings the sum above"));
 }
 
 #[test]
@@ -123,4 +129,37 @@ fn a_header_that_fits_tells_the_format_whatever_the_fields_hold() {
     let names: Vec<String> =
         records(text, &Options::default()).into_iter().map(|record| record.1).collect();
     assert_eq!(names, ["::1", "::2"]);
+}
+
+/// All requests were one subject, and but for one word the report did not say so.
+#[test]
+fn a_file_without_a_usual_field_for_the_subject_needs_to_be_told_what_it_is() {
+    let failed = read("time,who,n\n2015-05-17,::1,2\n", &Options::default()).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::UnknownSubject);
+    assert_eq!(
+        failed.to_string(),
+        "input: no field is known to hold an address; the fields are `time`, `who`, `n`; choose one \
+         with --by, or limit all requests together with --by all"
+    );
+    assert_eq!(records("time,subject\n2015-05-17,a\n", &Options::default())[0].1, "a");
+}
+
+#[test]
+fn a_name_that_may_mean_the_server_is_taken_where_it_holds_addresses() {
+    for name in ["host", "client", "remote_host"] {
+        let text = format!("time,{name}\n2015-05-17,web-1\n");
+        assert!(read(&text, &Options::default()).is_err(), "{name}");
+        let text = format!("time,{name}\n2015-05-17,[::1]:80\n");
+        assert_eq!(records(&text, &Options::default())[0].1, "::1", "{name}");
+        assert_eq!(records(&text, &by(name))[0].1, "::1", "{name}");
+    }
+}
+
+#[test]
+fn an_address_loses_its_port_and_other_text_stays() {
+    let text = "time,ip,user\n2015-05-17,203.0.113.9:80,203.0.113.9:80\n2015-05-17,hashed,-\n";
+    let subject = |by: &str| read(text, &super::by(by)).unwrap().0.records[0].1.clone();
+    assert_eq!(subject("ip"), "203.0.113.9");
+    assert_eq!(subject("user"), "203.0.113.9:80");
+    assert_eq!(records(text, &Options::default())[1].1, "hashed");
 }

@@ -1,0 +1,117 @@
+//! Lines with something around them that a collector of logs put there.
+
+use tidegate::trace::{Envelope, Format};
+
+use super::*;
+
+const LINES: [&str; 2] = [
+    r#"203.0.113.5 - - [01/May/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 12 "-" "curl \"8\"""#,
+    r#"2001:db8::5 - alice [01/May/2026:10:00:01 +0000] "GET /b HTTP/1.1" 200 7 "-" "Mozilla/5.0""#,
+];
+
+const JSON: [&str; 2] = [
+    r#"{"time":"2026-05-01T10:00:00Z","ip":"203.0.113.5","bytes":12}"#,
+    r#"{"time":"2026-05-01T10:00:01Z","ip":"2001:db8::5","bytes":7}"#,
+];
+
+const HAPROXY: [&str; 2] = [
+    r#"203.0.113.5:1 [01/May/2026:10:00:00.000] in b/s 1/0/3/6/10 200 12 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1""#,
+    r#"[2001:db8::5]:1 [01/May/2026:10:00:01.000] in b/s 1/0/3/6/10 200 7 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1""#,
+];
+
+/// A line as the collector writes it.
+fn around(envelope: Envelope, line: &str, place: usize) -> String {
+    let stream = ["stdout", "stderr"][place];
+    match envelope {
+        Envelope::Docker => {
+            let text = serde_json::to_string(&format!("{line}\n")).unwrap();
+            format!(r#"{{"log":{text},"stream":"{stream}","time":"2026-05-02T00:00:00.1Z"}}"#)
+        }
+        Envelope::Cri => format!("2026-05-02T00:00:00.123456789Z {stream} F {line}"),
+        Envelope::Compose => format!("web-{place}      | {line}"),
+        Envelope::Syslog5424 => {
+            let data = ["-", r#"[ex@1 ip="192.0.2.1" q="\]\""][b c="d"]"#][place];
+            format!("<134>1 2026-05-02T00:00:00.1Z 192.0.2.1 nginx 12 ID1 {data} {line}")
+        }
+        Envelope::Syslog3164 => [format!("May  2 00:00:00 192.0.2.1 nginx: {line}"), {
+            format!("<134>2026-05-02T00:00:00.1+00:00 web.example.com nginx[12]: {line}")
+        }][place]
+            .clone(),
+    }
+}
+
+#[test]
+fn what_is_around_a_line_is_not_a_part_of_it() {
+    for envelope in [
+        Envelope::Docker,
+        Envelope::Cri,
+        Envelope::Compose,
+        Envelope::Syslog5424,
+        Envelope::Syslog3164,
+    ] {
+        for (lines, format) in
+            [(LINES, Format::AccessLog), (JSON, Format::JsonLines), (HAPROXY, Format::HaProxy)]
+        {
+            let bare = records(lines.join("\n"), &costing("bytes"));
+            assert_eq!(bare[0].1, "203.0.113.5");
+            let text: String = (0..2).map(|n| around(envelope, lines[n], n) + "\r\n").collect();
+            let (kept, summary) = read(&text, &costing("bytes")).unwrap();
+            assert_eq!(summary.first_malformed, [], "{text}");
+            assert_eq!(summary.files[0].format, Some(format), "{text}");
+            assert_eq!(summary.files[0].envelope, Some(envelope), "{text}");
+            assert_eq!(kept.records, bare, "{text}");
+            let named = Options { format: Some(format), ..costing("bytes") };
+            assert_eq!(records(&text, &named), bare, "{text}");
+        }
+    }
+}
+
+/// Every line had an address of its own, the time in front: no request would have been refused.
+#[test]
+fn lines_of_kubernetes_have_few_subjects() {
+    let line = |n: usize| format!("2026-05-01T10:00:00.{n:09}Z stdout F {}\n", LINES[n % 2]);
+    let text: String = (0..500).map(line).collect();
+    let (_, summary) = read(text, &Options::default()).unwrap();
+    assert_eq!((summary.records, summary.subjects.len()), (500, 2));
+}
+
+#[test]
+fn a_line_that_was_cut_is_put_together() {
+    let long = LINES[0].replace("/a", &"x".repeat(40_000));
+    let (head, tail) = long.split_at(20_000);
+    let part = |flag: &str, text: &str| format!("2026-05-02T00:00:00Z stdout {flag} {text}\n");
+    let cri = part("F", LINES[1]) + &part("P", head) + &part("F", tail) + &part("F", LINES[1]);
+    let docker = |text: &str| {
+        let text = serde_json::to_string(text).unwrap();
+        format!("{{\"log\":{text},\"stream\":\"stdout\",\"time\":\"2026-05-02T00:00:00Z\"}}\n")
+    };
+    let ended = |text: &str| docker(&format!("{text}\n"));
+    let docker = ended(LINES[1]) + &docker(head) + &ended(tail) + &ended(LINES[1]);
+    for text in [cri, docker] {
+        let found = records(&text, &Options::default());
+        let subjects: Vec<&str> = found.iter().map(|record| record.1.as_str()).collect();
+        assert_eq!(subjects, ["2001:db8::5", "203.0.113.5", "2001:db8::5"]);
+    }
+    // Parts without an end take no more memory than a line may.
+    let endless = part("F", LINES[1]) + &part("P", &"x".repeat(1 << 20)).repeat(20);
+    let reason = reason(endless, &Options::default());
+    assert_eq!(reason, "its parts are longer than 16 MiB together");
+}
+
+#[test]
+fn other_lines_among_them_are_malformed() {
+    let text = format!(
+        "web-1  | {}\nAttaching to web-1\nweb-1  | starting\nweb-1  | {}\n",
+        LINES[0], LINES[1]
+    );
+    let (kept, summary) = read(text, &Options::default()).unwrap();
+    assert_eq!((kept.records.len(), summary.malformed), (2, 2));
+}
+
+#[test]
+fn json_with_a_field_called_log_is_not_always_an_envelope() {
+    let text = r#"{"log":"started","time":"2026-05-01T10:00:00Z","ip":"203.0.113.5"}"#;
+    let (kept, summary) = read(text, &Options::default()).unwrap();
+    assert_eq!(summary.files[0].envelope, None);
+    assert_eq!(kept.records[0].1, "203.0.113.5");
+}

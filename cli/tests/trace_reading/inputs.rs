@@ -102,19 +102,23 @@ fn what_cannot_be_opened_is_named() {
     let directory = tempfile::tempdir().unwrap();
     for (path, what) in [
         (directory.path().join("none"), "cannot be opened"),
+        (directory.path().join("\u{1b}[31m\u{202e}"), "cannot be opened"),
         (directory.path().to_owned(), "cannot be read"),
     ] {
         let inputs = vec![Input::from_arg(&path)];
         let failed =
             replay_in_order(inputs, &Options::default(), Order::Time, &mut Kept::default());
-        let message = failed.unwrap_err().to_string();
-        assert_eq!(message, format!("{}: {what}", path.display()));
+        let failed = failed.unwrap_err();
+        let name = path.display().to_string();
+        let name = name.replace('\u{1b}', "\\u{1b}").replace('\u{202e}', "\\u{202e}");
+        assert_eq!(failed.to_string(), format!("{name}: {what}"));
+        assert!(failed.source().is_some());
     }
 }
 
 #[test]
 fn a_dash_is_standard_input() {
-    assert_eq!(Input::from_arg(Path::new("-")).name(), "-");
+    assert_eq!(Input::from_arg(Path::new("-")).name(), "standard input");
 }
 
 #[test]

@@ -25,7 +25,10 @@ fn numbers_are_taken_as_they_are_written() {
         records(text, &by("id"))[0],
         (1_431_857_103_123_456, "123456789012345678901234567890.10".into(), 1)
     );
-    assert_eq!(reason(text, &costing("n")), "the cost `9007199254740993e-1` of `n` is not whole");
+    assert_eq!(
+        reason(text, &costing_together("n")),
+        "the cost `9007199254740993e-1` of `n` is not whole"
+    );
 }
 
 #[test]
@@ -49,14 +52,17 @@ fn one_field_can_be_several_things() {
 fn what_is_no_object_or_lacks_a_field_is_malformed() {
     let good = r#"{"ts":1431857103,"ip":"x"}"#;
     for (line, wanted) in [
-        ("[1]", "this is no JSON object"),
-        ("{\"ts\":1431857103,\"ip\":\"x\"", "this is no JSON object: EOF while parsing an object"),
-        ("{\"ts\":1431857103,\"ip\":\"x\"} x", "this is no JSON object: trailing characters"),
+        ("[1]", "this is not a JSON object"),
+        (
+            "{\"ts\":1431857103,\"ip\":\"x\"",
+            "this is not a JSON object: EOF while parsing an object",
+        ),
+        ("{\"ts\":1431857103,\"ip\":\"x\"} x", "this is not a JSON object: trailing characters"),
         ("{\"ts\":1431857103}", "there is no field `ip`"),
         ("{\"ts\":1431857103,\"ip\":null}", "`ip` is `null`, not a string or a number"),
         ("{\"ts\":{},\"ip\":\"x\"}", "`ts` is `{}`, not a string or a number"),
-        ("{\"ts\":true,\"ip\":\"x\"}", "`true` is no time"),
-        ("{\"ts\":1431857103,\"ip\":\"\\ud800\"}", "`ip` is no string"),
+        ("{\"ts\":true,\"ip\":\"x\"}", "`true` is not a valid time"),
+        ("{\"ts\":1431857103,\"ip\":\"\\ud800\"}", "`ip` is not a valid string"),
     ] {
         let found = reason(format!("{good}\n{line}\n"), &Options::default());
         assert!(found.starts_with(wanted), "{line}: {found}");
@@ -65,7 +71,7 @@ fn what_is_no_object_or_lacks_a_field_is_malformed() {
 
 #[test]
 fn a_name_that_no_line_has_is_an_error() {
-    let message = error("{\"ts\":1431857103,\"a\":{\"b\":1}}", &costing("tokens"));
+    let message = error("{\"ts\":1431857103,\"a\":{\"b\":1}}", &costing_together("tokens"));
     assert_eq!(
         message,
         "input: there is no field `tokens` for the cost; the fields are `a.b`, `ts`"
@@ -85,6 +91,22 @@ fn deep_nesting_neither_fails_nor_overflows() {
 #[test]
 fn a_key_with_a_dot_does_not_hide_the_key_before_the_dot() {
     let text = r#"{"a":1431857103,"a.b":3}"#;
-    let options = Options { time: Some("a".to_owned()), ..costing("a.b") };
+    let options = Options { time: Some("a".to_owned()), ..costing_together("a.b") };
     assert_eq!(records(text, &options)[0], (1_431_857_103_000_000, "all".into(), 3));
+}
+
+/// The format was looked for in what the first reading gave, a quarter of a MiB.
+#[test]
+fn a_first_line_of_any_length_tells_the_fields() {
+    let long = "x".repeat(2 << 20);
+    let text = format!("\n{{\"long\":\"{long}\",\"time\":\"2015-05-17\",\"user\":\"a\"}}\n");
+    assert_eq!(records(&text, &by("user"))[0].1, "a");
+    let named =
+        Options { time: Some("time".to_owned()), format: Some(Format::JsonLines), ..by("user") };
+    assert_eq!(records(text.trim_end(), &named)[0].1, "a");
+
+    let too_long = "x".repeat((16 << 20) + 1);
+    let text = format!("{too_long}\n\n{{\"time\":\"2015-05-17\",\"user\":\"a\"}}\n");
+    let (kept, summary) = read(text, &by("user")).unwrap();
+    assert_eq!((kept.records.len(), summary.malformed, summary.files[0].malformed), (1, 1, 1));
 }

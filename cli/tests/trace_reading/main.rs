@@ -7,6 +7,8 @@
 
 mod access_logs;
 mod delimited;
+mod envelopes;
+mod formats;
 mod inputs;
 mod json_lines;
 mod malformed;
@@ -17,7 +19,7 @@ mod times;
 use std::io::Cursor;
 
 use tidegate::trace::{
-    Error, Input, Options, Order, Record, Sink, Subjects, Summary, replay_in_order,
+    By, Error, Input, Options, Order, Record, Sink, Subjects, Summary, replay_in_order,
 };
 
 /// Keeps all it takes, with the subjects by name.
@@ -73,6 +75,15 @@ fn error(text: impl AsRef<[u8]>, options: &Options) -> String {
 
 fn by(text: &str) -> Options {
     Options { by: text.parse().unwrap(), ..Options::default() }
+}
+
+/// All requests together are one subject.
+fn together() -> Options {
+    Options { by: By::All, ..Options::default() }
+}
+
+fn costing_together(text: &str) -> Options {
+    Options { by: By::All, ..costing(text) }
 }
 
 fn costing(text: &str) -> Options {

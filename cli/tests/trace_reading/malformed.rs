@@ -51,7 +51,27 @@ fn what_is_in_no_known_format_is_an_error_that_shows_how_it_begins() {
     let message = error("hello\x07 world\n", &Options::default());
     assert_eq!(
         message,
-        "input: this is no access log, no JSON lines, no CSV or TSV with a header; \
-         it begins with `hello\\u{7} world`"
+        "input: this is in no known format; it begins with `hello\\u{7} world`; see --format, and \
+         --pattern to describe its lines"
     );
+    for text in
+        [&b"\x7fELF\x02\x01\x01\0\0\0,\0"[..], b"\xff\xd8\x10JFIF,\x01\n", b"t\0i\0m\0e\0,\0"]
+    {
+        assert!(error(text, &Options::default()).contains("this is binary data"), "{text:?}");
+    }
+}
+
+/// It ended the replay: the store refuses so long a subject, and the reader did not.
+#[test]
+fn a_subject_that_no_store_takes_is_a_malformed_line() {
+    for (length, malformed) in [((1 << 20) + 1, 1), (1 << 20, 0)] {
+        let line = |user: &str| format!("{{\"ts\":1431857103,\"user\":\"{user}\"}}\n");
+        let text = line("a") + &line(&"x".repeat(length)) + &line("b");
+        let (kept, summary) = read(text, &by("user")).unwrap();
+        assert_eq!((kept.records.len() as u64, summary.malformed), (3 - malformed, malformed));
+        if let Some(line) = summary.first_malformed.first() {
+            let wanted = "the subject has 1048577 bytes; at most 1048576 are taken";
+            assert_eq!((line.line, line.reason.as_str()), (2, wanted));
+        }
+    }
 }

@@ -46,7 +46,7 @@ impl Line {
 
     fn record(&self) -> (u64, String, u64) {
         let time = u64::try_from(self.second).unwrap() * 1_000_000;
-        (time, SUBJECTS[self.subject].to_owned(), self.bytes.unwrap_or(0))
+        (time, SUBJECTS[self.subject].trim_matches(['[', ']']).to_owned(), self.bytes.unwrap_or(0))
     }
 }
 
@@ -105,6 +105,9 @@ proptest! {
         head in prop_oneof![
             Just(""), Just("{\"ts\":1431857103,\"ip\":\"x\"}\n"), Just("time,ip,bytes\n"), Just("time\tip\n"),
             Just("::1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n"), Just("\x1f\u{8b}"),
+            Just("#Fields: date time c-ip\n"), Just("time=2015-05-17 ip=::1 bytes=5\n"), Just("[{"), Just("{\n"),
+            Just("2015-05-17T10:05:03Z stdout P "), Just("web-1 | "), Just("May 17 10:05:03 host app: "),
+            Just("<1>1 2015-05-17T10:05:03Z h a p - - "), Just("{\"log\":\""),
         ],
         rest in prop::collection::vec(
             prop_oneof![any::<u8>(), prop::sample::select(&b"\"\\,\t\n\r[]{}:/-+.eZ 0123456789"[..])],
@@ -117,10 +120,12 @@ proptest! {
         text.extend(rest);
         let mut options = if bytes_cost { costing("bytes") } else { Options::default() };
         if by_user {
-            options.by = tidegate::trace::By::User;
+            options.by = By::User;
         }
         let _ = read(&text, &options);
-        for format in ["log", "json", "csv", "tsv"] {
+        for format in
+            ["log", "json", "csv", "tsv", "w3c", "alb", "elb", "haproxy", "envoy", "logfmt"]
+        {
             let options = Options { format: Some(format.parse().unwrap()), ..options.clone() };
             let mut kept = Kept::default();
             if let Ok(summary) = replay_in_order(vec![bytes(&text)], &options, Order::Time, &mut kept) {
@@ -139,7 +144,7 @@ proptest! {
             "\\PC{0,30}",
         ],
     ) {
-        let options = Options { time_unit: Some("ms".parse().unwrap()), ..Options::default() };
+        let options = Options { time_unit: Some("ms".parse().unwrap()), ..together() };
         let _ = read(format!("time;x\n{time};\n"), &options);
         let _ = read(format!("::1 - - [{time}] \"-\" 200 5\n"), &options);
     }

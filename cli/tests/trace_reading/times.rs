@@ -5,7 +5,7 @@ use super::*;
 const AT: u64 = 1_431_857_103_000_000;
 
 fn in_csv(time: &str, unit: Option<TimeUnit>) -> (Kept, Summary) {
-    let options = Options { time_unit: unit, ..Options::default() };
+    let options = Options { time_unit: unit, ..together() };
     read(format!("time,x\n\"{time}\",1\n"), &options).unwrap()
 }
 
@@ -83,7 +83,7 @@ fn the_unit_that_is_named_is_taken() {
 #[test]
 fn a_unit_that_is_not_plain_is_asked_for() {
     for time in ["0", "99999999", "10000000000", "20150517100503", "-5", "1e30"] {
-        let message = error(format!("time,x\n{time},1\n"), &Options::default());
+        let message = error(format!("time,x\n{time},1\n"), &together());
         assert!(message.contains("--time-unit s, ms, us or ns"), "{message}");
         assert!(
             message.starts_with(&format!("input:2: the unit of the time `{time}`")),
@@ -95,12 +95,8 @@ fn a_unit_that_is_not_plain_is_asked_for() {
 #[test]
 fn the_first_number_settles_the_unit_for_its_input() {
     let text = "time,x\n1431857103,1\n5000000,1\n";
-    assert_eq!(
-        read(text, &Options::default()).unwrap().0.records[1].0,
-        AT,
-        "file order never steps back"
-    );
-    assert_eq!(read(text, &Options::default()).unwrap().1.first, Some(5_000_000_000_000));
+    assert_eq!(read(text, &together()).unwrap().0.records[1].0, AT, "file order never steps back");
+    assert_eq!(read(text, &together()).unwrap().1.first, Some(5_000_000_000_000));
 }
 
 #[test]

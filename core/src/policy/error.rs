@@ -1,10 +1,11 @@
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 /// Why a policy could not be built or read: the message names the value and the bound it broke.
 ///
 /// From text, the error also points at the word that is wrong. `{}` prints one line, `{:#}` adds the
-/// text with a mark under that word.
+/// text with a mark under that word. Both are safe to print on a terminal, whatever the text is:
+/// characters that do not show are escaped, and long words are cut.
 ///
 /// ```
 /// use tidegate_core::Policy;
@@ -13,7 +14,7 @@ use std::ops::Range;
 /// assert_eq!(error.span(), Some(0..10));
 /// assert_eq!(
 ///     format!("{error:#}"),
-///     "`slidinglog` is no algorithm; did you mean `sliding-log`? There are fixed-window, \
+///     "`slidinglog` is not an algorithm; did you mean `sliding-log`? There are fixed-window, \
 ///      sliding-log, sliding-counter, token-bucket and gcra\n\
 ///      | slidinglog 100/1m\n\
 ///      | ^^^^^^^^^^",
@@ -75,15 +76,66 @@ impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;
         if let (Some((text, span)), true) = (&self.0.place, f.alternate()) {
-            // Every character takes one column here, so that the mark stands where it belongs.
-            let shown: String =
-                text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-            let width = |range: Range<usize>| text.get(range).map_or(1, |s| s.chars().count());
-            let (indent, marks) = (width(0..span.start), width(span.clone()).max(1));
-            write!(f, "\n| {shown}\n| {:indent$}{}", "", "^".repeat(marks))?;
+            mark(text, span, f)?;
         }
         Ok(())
     }
+}
+
+/// How many characters of a word a message repeats.
+const WORD_SHOWN: usize = 64;
+
+/// How many characters are shown of the text before a mark, and from the mark on.
+const BEFORE_MARK: usize = 60;
+const FROM_MARK: usize = 100;
+
+/// A word as a message repeats it: characters that do not show, or that turn the direction of
+/// writing, are escaped, and a long word is cut.
+pub(super) fn shown(word: &str) -> String {
+    let mut text = String::new();
+    for (place, c) in word.chars().enumerate() {
+        if place == WORD_SHOWN {
+            text.push('…');
+            break;
+        }
+        if is_plain(c) {
+            text.push(c);
+        } else {
+            text.extend(c.escape_debug());
+        }
+    }
+    text
+}
+
+/// Whether a character shows as itself. `escape_debug` also escapes quotes and backslashes, which do.
+fn is_plain(c: char) -> bool {
+    matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
+}
+
+/// Writes the part of the text around the span, and a mark under the span.
+fn mark(text: &str, span: &Range<usize>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (before, rest) = text.split_at_checked(span.start).unwrap_or((text, ""));
+    let skipped = before.chars().count().saturating_sub(BEFORE_MARK);
+    // Every character takes one column here, so that the mark stands where it belongs.
+    let column = |c: char| if is_plain(c) { c } else { '\u{fffd}' };
+    f.write_str("\n| ")?;
+    if skipped > 0 {
+        f.write_char('…')?;
+    }
+    let mut indent = usize::from(skipped > 0);
+    for c in before.chars().skip(skipped) {
+        f.write_char(column(c))?;
+        indent += 1;
+    }
+    let mut shown = rest.chars();
+    for c in shown.by_ref().take(FROM_MARK) {
+        f.write_char(column(c))?;
+    }
+    if shown.next().is_some() {
+        f.write_char('…')?;
+    }
+    let marked = text.get(span.clone()).map_or(1, |word| word.chars().count());
+    write!(f, "\n| {:indent$}{}", "", "^".repeat(marked.clamp(1, FROM_MARK)))
 }
 
 impl std::error::Error for PolicyError {}

@@ -19,13 +19,37 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::closest::closest;
-use super::error::Part;
+use super::error::{Part, shown};
 use super::spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
 use super::{Policy, PolicyError, Shards, span};
 use crate::algorithm::fixed_window::Start;
 
 const ALGORITHMS: [&str; 5] =
     ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra"];
+
+/// What may be meant by a word where an algorithm must be.
+fn hint(word: &str) -> Option<String> {
+    let letters: String =
+        word.chars().filter(char::is_ascii_alphabetic).take(32).collect::<String>();
+    let meant = match letters.to_ascii_lowercase().as_str() {
+        "slidingwindow" | "sliding" => {
+            "did you mean `sliding-log` (exact) or `sliding-counter` (two numbers)?"
+        }
+        "fixed" | "window" => "did you mean `fixed-window`?",
+        "leaky" | "leakybucket" => "did you mean `gcra` (a leaky bucket that refuses)?",
+        "token" | "bucket" | "tokens" => "did you mean `token-bucket`?",
+        "log" => "did you mean `sliding-log`?",
+        "counter" => "did you mean `sliding-counter`?",
+        _ if word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('/') => {
+            return Some(format!("write an algorithm before it: `sliding-log {}`.", shown(word)));
+        }
+        _ => {
+            let known = closest(word, &ALGORITHMS)?;
+            return Some(format!("did you mean `{known}`?"));
+        }
+    };
+    Some(meant.to_owned())
+}
 
 impl FromStr for Policy {
     type Err = PolicyError;
@@ -39,6 +63,13 @@ impl FromStr for Policy {
 struct Word<'t> {
     text: &'t str,
     span: Range<usize>,
+}
+
+impl Word<'_> {
+    /// The word as a message repeats it.
+    fn shown(&self) -> String {
+        shown(self.text)
+    }
 }
 
 struct Parser<'t> {
@@ -61,7 +92,7 @@ impl<'t> Parser<'t> {
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = self.next() {
             if seen.contains(&word.text) {
-                return Err(self.error(&word, format!("`{}` stands here twice", word.text)));
+                return Err(self.error(&word, format!("`{}` is given twice", word.shown())));
             }
             seen.push(word.text);
             match word.text {
@@ -116,15 +147,13 @@ impl<'t> Parser<'t> {
 
     fn algorithm(&mut self, keyword: &Word<'t>) -> Result<Algorithm, PolicyError> {
         if !ALGORITHMS.contains(&keyword.text) {
-            let hint = closest(keyword.text, &ALGORITHMS)
-                .map_or(String::new(), |known| format!("; did you mean `{known}`?"));
+            let hint = hint(keyword.text).map_or(". ".to_owned(), |hint| format!("; {hint} "));
+            let shown = keyword.shown();
             return Err(self.error(
                 keyword,
                 format!(
-                    "`{}` is no algorithm{hint}{} There are fixed-window, sliding-log, \
-                     sliding-counter, token-bucket and gcra",
-                    keyword.text,
-                    if hint.is_empty() { "." } else { "" },
+                    "`{shown}` is not an algorithm{hint}There are fixed-window, sliding-log, \
+                     sliding-counter, token-bucket and gcra"
                 ),
             ));
         }
@@ -170,8 +199,8 @@ impl<'t> Parser<'t> {
             "`anchored` and `phased` exclude each other".to_owned()
         } else {
             format!(
-                "`{}` is no option of {}{hint}; it takes {}",
-                word.text,
+                "`{}` is not an option of {}{hint}; it takes {}",
+                word.shown(),
                 algorithm.keyword(),
                 known.join(", "),
             )
@@ -186,7 +215,10 @@ impl<'t> Parser<'t> {
         let Some(slash) = word.text.find('/') else {
             return Err(self.error(
                 &word,
-                format!("`{}` is no rate; write a count, a slash and a span: `100/1m`", word.text),
+                format!(
+                    "`{}` is not a rate; write a count, a slash and a span: `100/1m`",
+                    word.shown()
+                ),
             ));
         };
         let (count, period) = (&word.text[..slash], &word.text[slash + 1..]);
@@ -196,7 +228,7 @@ impl<'t> Parser<'t> {
         if period.is_empty() {
             return Err(self.error(
                 &word,
-                format!("`{}` has no span after the slash; write `100/1m`", word.text),
+                format!("`{}` has no span after the slash; write `100/1m`", word.shown()),
             ));
         }
         Ok((self.number(&count_word)?, self.duration(&period_word)?))
@@ -231,7 +263,7 @@ impl<'t> Parser<'t> {
             }
             None => Err(self.error(
                 word,
-                format!("`{0}` stands after a number of shards: `shards 8 {0}`", word.text),
+                format!("`{0}` must follow a number of shards: `shards 8 {0}`", word.text),
             )),
         }
     }
@@ -255,13 +287,13 @@ impl<'t> Parser<'t> {
             let what = if word.text.is_empty() {
                 "there is no number here".to_owned()
             } else {
-                format!("`{}` is no whole number", word.text)
+                format!("`{}` is not a whole number", word.shown())
             };
             return Err(self.error(word, format!("{what}; write 100 or 1_000")));
         }
         digits.parse().ok().filter(|&number| number <= crate::time::MAX_EXACT).ok_or_else(|| {
             let bound = crate::time::MAX_EXACT;
-            self.error(word, format!("{} is above 2^52 = {bound}", word.text))
+            self.error(word, format!("{} is above 2^52 = {bound}", word.shown()))
         })
     }
 

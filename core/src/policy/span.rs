@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::error::shown;
 use super::{PolicyError, show_micros, whole_micros};
 use crate::time::MAX_SPAN;
 
@@ -43,9 +44,12 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         let (word, tail) = tail.split_at(letters);
         let unit = UNITS.iter().find(|(_, words)| words.contains(&word)).map(|(unit, _)| *unit);
         let Some(unit) = unit else {
-            return Err(format!("`{text}` is no span of time; write 250ms, 90s, 1m, 1h30m, 7d"));
+            return Err(format!(
+                "`{}` is not a span of time; write 250ms, 90s, 1m, 1h30m, 7d",
+                shown(text)
+            ));
         };
-        let too_long = || format!("`{text}` is longer than 2^51 us (71 years)");
+        let too_long = || format!("`{}` is longer than 2^51 us (71 years)", shown(text));
         let number: u64 =
             if number.is_empty() { 1 } else { number.parse().map_err(|_| too_long())? };
         micros = number
@@ -56,7 +60,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         rest = tail;
     }
     if micros == 0 {
-        return Err(format!("`{text}` is no span of time; it is at least 1us"));
+        return Err(format!("`{}` is not a span of time; it is at least 1us", shown(text)));
     }
     Ok(Duration::from_micros(micros))
 }

@@ -68,7 +68,7 @@ fn source(source: &Source, out: &mut impl io::Write) -> io::Result<()> {
         time.map_or_else(|| "–".to_owned(), |time| format!("{} UTC", moment(time)))
     };
     let list = |items: &[String]| shorten(&items.join(", "), 2_000);
-    let rows = [
+    let mut rows = vec![
         ("Inputs", list(&source.inputs)),
         ("Formats", list(&source.formats)),
         ("Lines", thousands(source.lines)),
@@ -80,6 +80,9 @@ fn source(source: &Source, out: &mut impl io::Write) -> io::Result<()> {
         ("First request", time(source.first)),
         ("Last request", time(source.last)),
     ];
+    if source.without_subject > 0 {
+        rows.insert(4, ("Without a subject", thousands(source.without_subject)));
+    }
     for (name, value) in rows {
         writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", Html(value))?;
     }

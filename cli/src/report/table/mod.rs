@@ -70,8 +70,12 @@ fn source(source: &Source, out: &mut impl io::Write, width: usize, paint: Paint)
         0 => String::new(),
         some => paint.text(&format!(", {} malformed", thousands(some)), Tone::Warning),
     };
+    let without = match source.without_subject {
+        0 => String::new(),
+        some => paint.text(&format!(", {} without a subject", thousands(some)), Tone::Warning),
+    };
     let name = shorten(&source.title(), width / 2);
-    writeln!(out, "{}{name}{}, {lines}{malformed}", label("Read"), formats(source))?;
+    writeln!(out, "{}{name}{}, {lines}{malformed}{without}", label("Read"), formats(source))?;
     let requests = thousands(source.requests);
     let subjects = counted(source.subjects, "subject", "subjects");
     let (by, order) = (visible(&source.by), visible(&source.order));

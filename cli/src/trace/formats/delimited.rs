@@ -7,21 +7,25 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-use super::error::{Error, ErrorKind};
-use super::faults::{Fault, shown};
-use super::fields::{ALL, Names, add_cost};
-use super::options::Options;
-use super::parse::{Entry, Parse};
-use super::time::Clock;
+use super::{Entry, Parse};
+use crate::trace::address::address;
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::faults::{Fault, shown};
+use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::options::Options;
+use crate::trace::time::Clock;
+
+/// How many rows are looked at for what a column holds.
+const ROWS: usize = 100;
 
 /// Reads records parted by a delimiter.
 #[derive(Debug)]
-pub(super) struct Delimited {
+pub(crate) struct Delimited {
     clock: Clock,
     delimiter: u8,
     columns: usize,
     time: usize,
-    subject: Option<usize>,
+    subject: Option<(usize, Subject)>,
     cost: Vec<(usize, String)>,
     /// Where the fields of the record just read begin and end.
     fields: Vec<(usize, usize)>,
@@ -36,9 +40,10 @@ impl Delimited {
     /// Settles the fields from the header, the first line that is not blank.
     pub(super) fn new(
         options: &Options,
-        header: &[u8],
+        head: &[u8],
         delimiter: u8,
     ) -> Result<(Self, Names), Error> {
+        let (header, rows) = header(head, delimiter);
         let mut fields = Vec::new();
         split(header, delimiter, &mut fields);
         let names: Vec<String> = fields
@@ -50,18 +55,28 @@ impl Delimited {
             names.iter().position(|known| known == name).or_else(other_case)
         };
         let find = |name: &str| place(name).and_then(|place| names.get(place).cloned());
-        let settled = Names::settle(options, find, || names.clone())?;
+        let says_address = |name: &str| {
+            let says = |row: &[u8], place: usize| {
+                let mut fields = Vec::new();
+                split(row, delimiter, &mut fields);
+                fields.get(place).is_some_and(|&at| address(&unquoted(row, at)).is_some())
+            };
+            let mut rows = rows.split(|&byte| byte == b'\n').take(ROWS);
+            place(name).is_some_and(|place| rows.any(|row| says(row, place)))
+        };
+        let settled = Names::settle(options, find, says_address, || names.clone())?;
         let needed = |name: &str| {
             let message = || format!("the header {} has no `{name}`", shown(header, 120));
             place(name).ok_or_else(|| Error::new(ErrorKind::UnknownField, message()))
         };
+        let subject = settled.subject.as_deref();
         let cost = settled.cost.iter().map(|name| Ok((needed(name)?, name.clone())));
         let this = Self {
             clock: Clock::new(options.time_unit),
             delimiter,
             columns: names.len(),
             time: needed(&settled.time)?,
-            subject: settled.subject.as_deref().map(needed).transpose()?,
+            subject: subject.map(|name| Ok((needed(name)?, Subject::of(name)))).transpose()?,
             cost: cost.collect::<Result<_, Error>>()?,
             fields,
             owned: Vec::new(),
@@ -117,21 +132,21 @@ impl Parse for Delimited {
         for (column, name) in &self.cost {
             cost = add_cost(cost, &text(*column), name)?;
         }
-        let subject = match self.subject.map(text) {
+        let subject = match self.subject.map(|(column, subject)| (subject, text(column))) {
             None => ALL,
-            Some(Cow::Borrowed(text)) => text,
-            Some(Cow::Owned(text)) => {
+            Some((subject, Cow::Borrowed(text))) => subject.within(text),
+            Some((subject, Cow::Owned(text))) => {
                 self.owned = text;
-                &self.owned
+                subject.within(&self.owned)
             }
         };
         Ok(Some(Entry { time, subject, cost }))
     }
 }
 
-/// The first record of the input, whose quotes may hold newlines, and what is before it: blank
-/// lines.
-pub(super) fn header(head: &[u8], delimiter: u8) -> &[u8] {
+/// The first record of the input, whose quotes may hold newlines, without the blank lines before it,
+/// and what is behind it.
+pub(super) fn header(head: &[u8], delimiter: u8) -> (&[u8], &[u8]) {
     let mut begins = 0;
     let mut at = 0;
     let mut open = false;
@@ -146,7 +161,8 @@ pub(super) fn header(head: &[u8], delimiter: u8) -> &[u8] {
     }
     let header = head.get(begins..at).unwrap_or_default();
     let header = header.strip_suffix(b"\n").unwrap_or(header);
-    header.strip_suffix(b"\r").unwrap_or(header)
+    let rows = head.get(at..).unwrap_or_default();
+    (header.strip_suffix(b"\r").unwrap_or(header), rows)
 }
 
 /// Whether a quote is open at the end of the line, given whether one is open before it.

@@ -2,8 +2,10 @@
 
 use memchr::{memchr, memchr2};
 
-use super::faults::Fault;
-use super::time::Clock;
+use crate::trace::address::{address, forwarded, is_host_name};
+
+use crate::trace::faults::Fault;
+use crate::trace::time::Clock;
 
 /// The fields of a line, by the names that the options use.
 pub(super) const FIELDS: &[(&str, Field)] = &[
@@ -19,6 +21,7 @@ pub(super) const FIELDS: &[(&str, Field)] = &[
     ("bytes", Field::Bytes),
     ("referer", Field::Referer),
     ("agent", Field::Agent),
+    ("forwarded", Field::Forwarded),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +38,16 @@ pub(super) enum Field {
     Bytes,
     Referer,
     Agent,
+    /// The last field in quotes behind the agent that holds addresses: `X-Forwarded-For` in nginx'
+    /// `main` format.
+    Forwarded,
 }
 
 /// A line, taken apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     vhost: &'a [u8],
+    /// Empty if there is none.
     pub(super) ip: &'a [u8],
     ident: &'a [u8],
     user: &'a [u8],
@@ -62,12 +69,9 @@ pub(super) fn field(name: &str) -> Option<Field> {
 pub(super) fn take_apart<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Line<'a>, Fault> {
     let Timed { who, time, micros, after } = find_time(line, clock)?;
     let Request { request, status, bytes, rest } = find_request(after)?;
-    let (vhost, who) = split_vhost(who);
-    let (ip, who) = word(who);
-    let (ident, user) = word(who);
-    if ip.is_empty() || ident.is_empty() || user.is_empty() {
+    let Some(Who { vhost, ip, ident, user }) = split_who(who) else {
         return Err(Fault::malformed("there are not three fields before the time"));
-    }
+    };
     Ok(Line { vhost, ip, ident, user, time, micros, request, status, bytes, rest })
 }
 
@@ -169,19 +173,71 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Parts `www.example.com:443 ` from `203.0.113.9 - -`: four words, the first with a port, the
-/// second not the `-` that nearly always follows an address.
+/// What stands before the time.
+#[derive(Clone, Copy)]
+struct Who<'a> {
+    vhost: &'a [u8],
+    ip: &'a [u8],
+    ident: &'a [u8],
+    user: &'a [u8],
+}
+
+/// Parts `203.0.113.9 - alice` into its fields; none if there are not three.
 #[inline]
-fn split_vhost(who: &[u8]) -> (&[u8], &[u8]) {
+fn split_who(who: &[u8]) -> Option<Who<'_>> {
     let (first, rest) = word(who);
-    let (second, others) = word(rest);
-    if second == b"-" || !others.contains(&b' ') {
-        return (&[], who);
+    let (ident, user) = word(rest);
+    if let Some(ip) = address(first)
+        && ident == b"-"
+        && !user.is_empty()
+    {
+        return Some(Who { vhost: b"", ip, ident, user });
     }
-    let port = first.rsplit(|&byte| byte == b':').next().unwrap_or_default();
-    let has_port =
-        port.len() < first.len() && !port.is_empty() && port.iter().all(u8::is_ascii_digit);
-    if has_port { (first, rest) } else { (&[], who) }
+    find_address(who)
+}
+
+/// How likely a word is to be the address, by what it looks like and whether `-` is behind it, which
+/// nearly always follows the address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Likeness {
+    /// The name of a host where the address belongs.
+    FirstHost,
+    HostBeforeDash,
+    Address,
+    AddressBeforeDash,
+}
+
+/// Looks for the address among the words before the time, with at least the ident and the user behind
+/// it. Other words may be before it: a virtual host, a time, a level, an id. Of equals the last is
+/// taken, as what is in front is of the server.
+#[cold]
+fn find_address(who: &[u8]) -> Option<Who<'_>> {
+    let (mut best, mut before, mut rest) = (None, &b""[..], who.trim_ascii());
+    loop {
+        let (first, behind) = word(rest);
+        let behind = behind.trim_ascii_start();
+        let (ident, user) = word(behind);
+        let user = user.trim_ascii_start();
+        if ident.is_empty() || user.is_empty() {
+            break;
+        }
+        let is_host = || is_host_name(first);
+        let likeness = match (address(first), ident == b"-") {
+            (Some(_), true) => Some(Likeness::AddressBeforeDash),
+            (Some(_), false) => Some(Likeness::Address),
+            (None, true) if is_host() => Some(Likeness::HostBeforeDash),
+            (None, false) if before.is_empty() && is_host() => Some(Likeness::FirstHost),
+            _ => None,
+        };
+        if likeness.is_some() && likeness >= best.map(|(likeness, _)| likeness) {
+            let ip = address(first).unwrap_or(first);
+            best = likeness.map(|likeness| (likeness, Who { vhost: before, ip, ident, user }));
+        }
+        (before, rest) = (first, behind);
+    }
+    let (ident, user) = word(word(who).1);
+    let without = (!user.is_empty()).then_some(Who { vhost: b"", ip: b"", ident, user });
+    best.map(|(_, who)| who).or(without)
 }
 
 impl<'a> Line<'a> {
@@ -199,8 +255,23 @@ impl<'a> Line<'a> {
             Field::Bytes => self.bytes,
             Field::Referer => or_dash(quoted(self.rest).0),
             Field::Agent => or_dash(quoted(quoted(self.rest).1).0),
+            Field::Forwarded => or_dash(last_addresses(quoted(quoted(self.rest).1).1)),
         }
     }
+}
+
+/// The address that the last field in quotes says that holds any.
+fn last_addresses(text: &[u8]) -> &[u8] {
+    let (mut rest, mut found) = (text, &b""[..]);
+    while let Some(quote) = memchr(b'"', rest) {
+        let (inside, behind) = quoted(rest.get(quote..).unwrap_or_default());
+        let last = forwarded(inside);
+        if address(last).is_some() {
+            found = last;
+        }
+        rest = behind;
+    }
+    found
 }
 
 fn or_dash(text: &[u8]) -> &[u8] {

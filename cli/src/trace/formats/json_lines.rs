@@ -1,4 +1,4 @@
-//! JSON lines: one object a line.
+//! JSON lines: one object a line. What is laid out in another way is brought into lines before.
 //!
 //! A field is named by its key; a key inside an object is `object.key`, and a key that holds a dot
 //! itself is named as it is. Numbers are taken as they are written, never through a floating-point
@@ -9,21 +9,22 @@ use std::collections::BTreeSet;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::error::Error;
-use super::faults::{Fault, value};
-use super::fields::{ALL, Names, add_cost};
 use super::json_object::{Values, keys, values};
-use super::options::Options;
-use super::parse::{Entry, Parse};
-use super::time::Clock;
+use super::{Entry, Parse};
+use crate::trace::address::address;
+use crate::trace::error::Error;
+use crate::trace::faults::{Fault, value};
+use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::options::Options;
+use crate::trace::time::Clock;
 
 /// Reads JSON lines.
 #[derive(Debug)]
-pub(super) struct JsonLines {
+pub(crate) struct JsonLines {
     clock: Clock,
     /// The time, the subject where there is one, then the costs.
     wanted: Vec<String>,
-    has_subject: bool,
+    subject_is: Option<Subject>,
     /// The subject of the line just read, where it is not written in the line as it is.
     subject: String,
 }
@@ -39,14 +40,26 @@ impl JsonLines {
             let other_case = || known.iter().find(|key| key.eq_ignore_ascii_case(name));
             known.get(name).or_else(other_case).cloned()
         };
-        let names = Names::settle(options, find, || known.iter().cloned().collect())?;
+        let says_address = |name: &str| {
+            let wanted = [name.to_owned()];
+            let is_address = |line: &[u8]| {
+                let mut found: Values<'_> = smallvec![None];
+                let text = values(line, &wanted, &mut found).ok().and(found.first().copied()?)?;
+                scalar(name, Some(text))
+                    .ok()
+                    .filter(|text| address(text.as_bytes()).is_some())
+                    .map(|_| ())
+            };
+            head.split(|&byte| byte == b'\n').any(|line| is_address(line).is_some())
+        };
+        let names = Names::settle(options, find, says_address, || known.iter().cloned().collect())?;
         let mut wanted = vec![names.time.clone()];
         wanted.extend(names.subject.clone());
         wanted.extend(names.cost.iter().cloned());
         let json = Self {
             clock: Clock::new(options.time_unit),
             wanted,
-            has_subject: names.subject.is_some(),
+            subject_is: names.subject.as_deref().map(Subject::of),
             subject: String::new(),
         };
         Ok((json, names))
@@ -67,7 +80,7 @@ impl Parse for JsonLines {
         }
         let mut found: Values<'a> = smallvec![None; self.wanted.len()];
         values(line, &self.wanted, &mut found)
-            .map_err(|error| Fault::malformed(format!("this is no JSON object: {error}")))?;
+            .map_err(|error| Fault::malformed(format!("this is not a JSON object: {error}")))?;
 
         let mut texts: SmallVec<[Cow<'a, str>; 4]> = SmallVec::new();
         for (name, found) in self.wanted.iter().zip(found) {
@@ -78,17 +91,17 @@ impl Parse for JsonLines {
             Some((_, text)) => self.clock.read(text.as_bytes())?,
             None => return Ok(None),
         };
-        let subject = if self.has_subject { named.next() } else { None };
+        let subject = self.subject_is.and_then(|subject| Some((subject, named.next()?.1)));
         let mut cost = u64::from(named.len() == 0);
         for (name, text) in named {
             cost = add_cost(cost, text.as_bytes(), name)?;
         }
         let subject = match subject {
             None => ALL,
-            Some((_, Cow::Borrowed(text))) => text.as_bytes(),
-            Some((_, Cow::Owned(text))) => {
+            Some((subject, Cow::Borrowed(text))) => subject.within(text.as_bytes()),
+            Some((subject, Cow::Owned(text))) => {
                 self.subject = text;
-                self.subject.as_bytes()
+                subject.within(self.subject.as_bytes())
             }
         };
         Ok(Some(Entry { time, subject, cost }))
@@ -106,7 +119,7 @@ fn scalar<'a>(name: &str, found: Option<&'a str>) -> Result<Cow<'a, str>, Fault>
         }
         [b'"', ..] => serde_json::from_str(text)
             .map(Cow::Owned)
-            .map_err(|error| Fault::malformed(format!("`{name}` is no string: {error}"))),
+            .map_err(|error| Fault::malformed(format!("`{name}` is not a valid string: {error}"))),
         [b'{' | b'[', ..] | b"null" => {
             let text = value(text.as_bytes());
             Err(Fault::malformed(format!("`{name}` is {text}, not a string or a number")))

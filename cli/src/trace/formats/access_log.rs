@@ -6,29 +6,38 @@
 //!
 //! A line counts when address, time, request, status and bytes are whole. What follows them is
 //! read only where the options ask for it, so that further fields, or a last quote that is never
-//! closed, harm nobody. A virtual host may stand in front (`vhost_combined`).
+//! closed, do no harm. Other words may stand in front, such as a virtual host, an id or a level: the
+//! address is known by what it looks like.
 
-use super::error::Error;
-use super::faults::Fault;
-use super::fields::{ALL, Names, add_cost};
 use super::log_line::{FIELDS, Field, field, take_apart};
-use super::options::Options;
-use super::parse::{Entry, Parse};
-use super::time::Clock;
+use super::{Entry, Parse};
+use crate::trace::error::Error;
+use crate::trace::faults::Fault;
+use crate::trace::fields::{ALL, Names, add_cost, no_subject};
+use crate::trace::options::Options;
+use crate::trace::time::Clock;
+
+/// How many lines are looked at for one that has an address.
+const LINES: usize = 100;
 
 /// Reads access logs.
 #[derive(Debug)]
-pub(super) struct AccessLog {
+pub(crate) struct AccessLog {
     clock: Clock,
     subject: Option<Field>,
     cost: Vec<(Field, String)>,
 }
 
 impl AccessLog {
-    pub(super) fn new(options: &Options) -> Result<(Self, Names), Error> {
+    /// Settles the fields. If the subject is the address, a line near the beginning of the input must
+    /// have one.
+    pub(super) fn new(options: &Options, head: &[u8]) -> Result<(Self, Names), Error> {
         let find = |name: &str| field(name).map(|_| name.to_owned());
-        let known = || FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let names = Names::settle(options, find, known)?;
+        let known = || FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
+        let names = Names::settle(options, find, |_| true, known)?;
+        if names.subject.as_deref() == Some("ip") && has_no_address(head) {
+            return Err(no_subject("an address, as there is none before the time", &known()));
+        }
         let costs = names.cost.iter().filter_map(|name| Some((field(name)?, name.clone())));
         let log = Self {
             clock: Clock::new(options.time_unit),
@@ -43,6 +52,17 @@ impl AccessLog {
         let mut clock = Clock::new(None);
         take_apart(line.trim_ascii_end(), &mut clock).is_ok()
     }
+}
+
+/// Whether none of the first lines has an address, though some are lines of an access log.
+fn has_no_address(head: &[u8]) -> bool {
+    let mut clock = Clock::new(None);
+    let lines = head.split(|&byte| byte == b'\n').take(LINES);
+    let mut parts = lines
+        .filter_map(|line| take_apart(line.trim_ascii_end(), &mut clock).ok())
+        .map(|parts| parts.ip.is_empty())
+        .peekable();
+    parts.peek().is_some() && parts.all(|is_empty| is_empty)
 }
 
 impl Parse for AccessLog {

@@ -1,0 +1,57 @@
+//! The files to be written, held against those that are read.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use same_file::Handle;
+
+use crate::args;
+use tidegate::report::escape::printable;
+
+/// Refuses to write a file that is an input, or that is written by another option too, under
+/// whatever path or link. Nothing is opened for writing here.
+pub(crate) fn check(args: &args::Replay) -> Result<(), String> {
+    let outputs = [("--html", &args.html), ("--decisions", &args.decisions)];
+    let outputs: Vec<(&str, &Path)> =
+        outputs.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))).collect();
+    for &(option, path) in &outputs {
+        for input in &args.files {
+            if is_same(path, input) {
+                let (path, input) = (shown(path), shown(input));
+                return Err(format!("{option} {path} would overwrite the input {input}"));
+            }
+        }
+    }
+    if let [(first, one), (second, other)] = outputs[..]
+        && (is_same(one, other) || will_be_same(one, other))
+    {
+        return Err(format!("{first} and {second} are the same file, {}", shown(one)));
+    }
+    Ok(())
+}
+
+/// A path as messages show it.
+pub(crate) fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
+}
+
+/// Whether two paths lead to one regular file; an input may be `-` for standard input. Devices, such
+/// as /dev/null, may be shared.
+fn is_same(output: &Path, other: &Path) -> bool {
+    let is_regular = fs::metadata(output).is_ok_and(|metadata| metadata.is_file());
+    let handle = |path: &Path| -> io::Result<Handle> {
+        if path == Path::new("-") { Handle::stdin() } else { Handle::from_path(path) }
+    };
+    is_regular && Handle::from_path(output).is_ok_and(|out| handle(other).is_ok_and(|it| it == out))
+}
+
+/// Whether two files that are not there yet would be one.
+fn will_be_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| -> Option<PathBuf> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    !one.exists() && place(one).is_some_and(|one| place(other) == Some(one))
+}

@@ -1,0 +1,167 @@
+//! Lines that a regular expression takes apart: one that the user gives, or one of those below.
+//!
+//! The names of its groups are the names of the fields.
+
+use std::sync::LazyLock;
+
+use regex::bytes::{CaptureLocations, Regex};
+
+use super::{Entry, Parse, beginning};
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::faults::Fault;
+use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::options::{Cost, Format, Options, Pattern};
+use crate::trace::time::Clock;
+
+/// Formats that are known by a pattern of their lines. The first that fits is taken.
+const KNOWN: &[(Format, &str)] = &[
+    // https 2026-05-01T10:00:00.1Z app/name/id 203.0.113.9:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET …" "agent" …
+    (
+        Format::Alb,
+        r#"^(?:https?|h2|grpcs|wss?) (?<time>\d{4}-\S+) (?<elb>\S+) (?<ip>\S+) (?<target>\S+) \S+ \S+ \S+ (?<status>\S+) (?<target_status>\S+) (?<received_bytes>\S+) (?<bytes>\S+) "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)"(?: "(?<agent>[^"]*)")?"#,
+    ),
+    // 2026-05-01T10:00:00.1Z name 203.0.113.9:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 0 29 "GET …" "agent" …
+    (
+        Format::Elb,
+        r#"^(?<time>\d{4}-\S+) (?<elb>\S+) (?<ip>\S+:\d+) (?<target>\S+) -?[\d.]+ -?[\d.]+ -?[\d.]+ (?<status>\d+|-) (?<target_status>\d+|-) (?<received_bytes>\d+) (?<bytes>\d+) "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)"(?: "(?<agent>[^"]*)")?"#,
+    ),
+    // 203.0.113.9:1234 [01/May/2026:10:00:00.123] frontend backend/server 0/0/1/2/3 200 512 - - ---- 1/1/1/1/0 0/0 "GET …"
+    (
+        Format::HaProxy,
+        r#"^(?<ip>\S+):\d+ \[(?<time>[^\]]+)\] (?<frontend>\S+) (?<backend>[^ /]+)/(?<server>\S+) [\d/+-]+ (?<status>-?\d+) \+?(?<bytes>\d+) \S+ \S+ (?<flags>\S{4}) [\d/+]+ \d+/\d+(?: \{[^}]*\}){0,2} "(?<request>(?<method>[^ "]*)(?: (?<path>[^ "]*))?.*)""#,
+    ),
+    // 203.0.113.9:1234 [01/May/2026:10:00:00.123] frontend backend/server 1/0/5007 212 -- 1/1/1/1/0 0/0
+    (
+        Format::HaProxy,
+        r"^(?<ip>\S+):\d+ \[(?<time>[^\]]+)\] (?<frontend>\S+) (?<backend>[^ /]+)/(?<server>\S+) [\d/+-]+ \+?(?<bytes>\d+) (?<flags>\S{2}) [\d/+]+ \d+/\d+",
+    ),
+    // Istio: behind the status, the reason for it, and behind all, the address.
+    (
+        Format::Envoy,
+        r#"^\[(?<time>[^\]]+)\] "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)" (?<status>\d+|-) \S+ \S+ \S+ "[^"]*" (?<received_bytes>\d+|-) (?<bytes>\d+|-) (?<duration>\d+|-) \S+ "(?<forwarded>[^"]*)" "(?<agent>[^"]*)" "(?<request_id>[^"]*)" "(?<authority>[^"]*)" "(?<upstream>[^"]*)" \S+ \S+ \S+ (?<ip>\S+)"#,
+    ),
+    // [2026-05-01T10:00:00.1Z] "GET / HTTP/2" 200 - 0 226 100 99 "203.0.113.9" "agent" "id" "authority" "10.0.0.1:80"
+    (
+        Format::Envoy,
+        r#"^\[(?<time>[^\]]+)\] "(?<request>(?<method>[^ "]*) (?<path>[^ "]*)[^"]*)" (?<status>\d+|-) \S+ (?<received_bytes>\d+|-) (?<bytes>\d+|-) (?<duration>\d+|-) \S+ "(?<forwarded>[^"]*)" "(?<agent>[^"]*)" "(?<request_id>[^"]*)" "(?<authority>[^"]*)" "(?<upstream>[^"]*)""#,
+    ),
+];
+
+/// The known patterns, compiled. All of them are: the tests say so.
+static COMPILED: LazyLock<Vec<(Format, Regex)>> = LazyLock::new(|| {
+    KNOWN.iter().filter_map(|(format, text)| Some((*format, Regex::new(text).ok()?))).collect()
+});
+
+/// Reads lines by a regular expression.
+#[derive(Debug)]
+pub(crate) struct Matched {
+    regex: Regex,
+    groups: CaptureLocations,
+    clock: Clock,
+    time: usize,
+    subject: Option<(usize, Subject)>,
+    cost: Vec<(usize, String)>,
+}
+
+impl Matched {
+    /// The reader of a format that is known by a pattern, if a line of the input fits one.
+    pub(super) fn known(
+        format: Format,
+        options: &Options,
+        head: &[u8],
+    ) -> Result<(Self, Names), Error> {
+        let mut lines = head.split(|&byte| byte == b'\n');
+        let found = lines.find_map(|line| known(line).filter(|(found, _)| *found == format));
+        let first = || COMPILED.iter().find(|(known, _)| *known == format);
+        let Some((_, regex)) = found.or_else(first) else {
+            let message = format!("`{format}` is not known by a pattern");
+            return Err(Error::new(ErrorKind::UnknownFormat, message));
+        };
+        Self::new(regex.clone(), options)
+    }
+
+    /// The reader of lines that fit a pattern of the user.
+    pub(super) fn given(pattern: &Pattern, options: &Options) -> Result<(Self, Names), Error> {
+        let regex = pattern.regex().clone();
+        let has_cost = regex.capture_names().flatten().any(|name| name == "cost");
+        if options.cost == Cost::One && has_cost {
+            let cost = Cost::Fields(vec!["cost".to_owned()]);
+            return Self::new(regex, &Options { cost, ..options.clone() });
+        }
+        Self::new(regex, options)
+    }
+
+    fn new(regex: Regex, options: &Options) -> Result<(Self, Names), Error> {
+        let names: Vec<Option<&str>> = regex.capture_names().collect();
+        let place = |name: &str| names.iter().position(|known| *known == Some(name));
+        let find = |name: &str| place(name).map(|_| name.to_owned());
+        let known = || names.iter().flatten().map(|&name| name.to_owned()).collect();
+        let settled = Names::settle(options, find, |_| true, known)?;
+        // Group 0 is the whole line, and has no name.
+        let group = |name: &str| place(name).unwrap_or(0);
+        let subject = settled.subject.as_deref();
+        let this = Self {
+            groups: regex.capture_locations(),
+            clock: Clock::new(options.time_unit),
+            time: group(&settled.time),
+            subject: subject.map(|name| (group(name), Subject::of(name))),
+            cost: settled.cost.iter().map(|name| (group(name), name.clone())).collect(),
+            regex,
+        };
+        Ok((this, settled))
+    }
+
+    /// The format of a line that fits a known pattern.
+    pub(super) fn recognises(line: &[u8]) -> Option<Format> {
+        known(line.trim_ascii_end()).map(|(format, _)| *format)
+    }
+}
+
+fn known(line: &[u8]) -> Option<&'static (Format, Regex)> {
+    COMPILED.iter().find(|(_, regex)| regex.is_match(beginning(line)))
+}
+
+impl Parse for Matched {
+    fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Fault> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        let Self { regex, groups, clock, time, subject, cost } = self;
+        if regex.captures_read(groups, line).is_none() {
+            return Err(Fault::malformed("the line does not fit the pattern"));
+        }
+        let text = |group: usize| {
+            let (from, to) = groups.get(group).unwrap_or_default();
+            line.get(from..to).unwrap_or_default()
+        };
+        let time = clock.read(text(*time))?;
+        let mut sum = u64::from(cost.is_empty());
+        for (group, name) in cost {
+            match text(*group) {
+                b"-" => {}
+                text => sum = add_cost(sum, text, name)?,
+            }
+        }
+        let subject = match subject {
+            None => ALL,
+            Some((group, subject)) => subject.within(text(*group)),
+        };
+        Ok(Some(Entry { time, subject, cost: sum }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_known_patterns_are_valid_and_name_what_is_needed() {
+        assert_eq!(COMPILED.len(), KNOWN.len());
+        for (format, regex) in COMPILED.iter() {
+            let names: Vec<&str> = regex.capture_names().flatten().collect();
+            assert!(names.contains(&"time") && names.contains(&"bytes"), "{format}");
+            assert!(names.contains(&"ip") || names.contains(&"forwarded"), "{format}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! W3C extended log files, as IIS and CloudFront write them.
+//!
+//! ```text
+//! #Fields: date time c-ip cs-username cs-method cs-uri-stem sc-status sc-bytes
+//! 2026-05-01 10:00:00 203.0.113.9 - GET /index.html 200 5120
+//! ```
+//!
+//! Values are parted by spaces or, where a line has one, by tabs. A line `#Fields` may come again with
+//! other fields, as it does where the settings of a server change within a day.
+
+use super::{Entry, Parse};
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::faults::Fault;
+use crate::trace::fields::{Names, Subject, add_cost};
+use crate::trace::options::Options;
+use crate::trace::time::Clock;
+
+/// Names that other formats have for the same fields.
+const ALIASES: &[(&str, &str)] = &[
+    ("agent", "cs(user-agent)"),
+    ("bytes", "sc-bytes"),
+    ("ip", "c-ip"),
+    ("method", "cs-method"),
+    ("path", "cs-uri-stem"),
+    ("referer", "cs(referer)"),
+    ("status", "sc-status"),
+    ("user", "cs-username"),
+    ("vhost", "cs-host"),
+];
+
+/// Reads W3C extended log files.
+#[derive(Debug)]
+pub(crate) struct W3c {
+    clock: Clock,
+    options: Options,
+    layout: Layout,
+    /// The date of the last `#Date`, for files whose lines have but the time of the day.
+    date: String,
+    /// The time of the line just read, from its date and its time.
+    time: Vec<u8>,
+}
+
+/// Where the fields are.
+#[derive(Debug)]
+struct Layout {
+    columns: usize,
+    time: Time,
+    subject: Option<(usize, Subject)>,
+    cost: Vec<(usize, String)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Time {
+    Column(usize),
+    WithDate(usize, usize),
+    OfDay(usize),
+}
+
+impl W3c {
+    /// Settles the fields from the first `#Fields` of the input.
+    pub(super) fn new(options: &Options, head: &[u8]) -> Result<(Self, Names), Error> {
+        let fields = head.split(|&byte| byte == b'\n').find_map(|line| directive(line, b"Fields"));
+        let Some(fields) = fields else {
+            let message = "there is no line `#Fields`, which says what the lines hold";
+            return Err(Error::new(ErrorKind::UnknownFormat, message));
+        };
+        let (layout, names) = Layout::settle(options, fields)?;
+        let this = Self {
+            clock: Clock::new(options.time_unit),
+            options: options.clone(),
+            layout,
+            date: String::new(),
+            time: Vec::new(),
+        };
+        Ok((this, names))
+    }
+
+    /// Whether a line is one that such files begin with.
+    pub(super) fn recognises(line: &[u8]) -> bool {
+        [&b"Version"[..], b"Software", b"Date", b"Fields", b"Start-Date"]
+            .iter()
+            .any(|name| directive(line, name).is_some())
+    }
+
+    fn read_time(&mut self, values: &[&[u8]]) -> Result<u64, Fault> {
+        let value = |column: usize| values.get(column).copied().unwrap_or_default();
+        let (date, time) = match self.layout.time {
+            Time::Column(column) => return self.clock.read(value(column)),
+            Time::WithDate(date, time) => (value(date), value(time)),
+            Time::OfDay(time) => (self.date.as_bytes(), value(time)),
+        };
+        self.time.clear();
+        self.time.extend_from_slice(date);
+        self.time.push(b' ');
+        self.time.extend_from_slice(time);
+        self.clock.read(&self.time)
+    }
+}
+
+impl Layout {
+    fn settle(options: &Options, fields: &[u8]) -> Result<(Self, Names), Error> {
+        let names: Vec<String> = fields
+            .split(u8::is_ascii_whitespace)
+            .filter(|name| !name.is_empty())
+            .map(|name| String::from_utf8_lossy(name).into())
+            .collect();
+        let place = |name: &str| names.iter().position(|known| known.eq_ignore_ascii_case(name));
+        let alias = |name: &str| ALIASES.iter().find(|(alias, _)| *alias == name);
+        let find = |name: &str| {
+            let place = place(name).or_else(|| place(alias(name)?.1))?;
+            names.get(place).cloned()
+        };
+        let settled = Names::settle(options, find, |_| true, || names.clone())?;
+        let needed = |name: &str| {
+            place(name).ok_or_else(|| Error::new(ErrorKind::UnknownField, name.to_owned()))
+        };
+        let time = needed(&settled.time)?;
+        let time = match (&options.time, place("date"), place("time")) {
+            (None, Some(date), Some(time)) => Time::WithDate(date, time),
+            (None, None, Some(time)) => Time::OfDay(time),
+            _ => Time::Column(time),
+        };
+        let subject = settled.subject.as_deref();
+        let subject = subject.map(|name| Ok((needed(name)?, Subject::of(name)))).transpose()?;
+        let cost = settled.cost.iter().map(|name| Ok((needed(name)?, name.clone())));
+        let cost = cost.collect::<Result<_, Error>>()?;
+        Ok((Self { columns: names.len(), time, subject, cost }, settled))
+    }
+}
+
+impl Parse for W3c {
+    fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Fault> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if let Some(fields) = directive(line, b"Fields") {
+            self.layout = Layout::settle(&self.options, fields).map_err(Fault::Fatal)?.0;
+            return Ok(None);
+        }
+        if let Some(date) = directive(line, b"Date") {
+            let date = date.split(|&byte| byte == b' ').next().unwrap_or_default();
+            self.date = String::from_utf8_lossy(date).into();
+        }
+        if line.trim_ascii().is_empty() || line.starts_with(b"#") {
+            return Ok(None);
+        }
+        let tabs = line.contains(&b'\t');
+        let values: Vec<&[u8]> = match tabs {
+            true => line.split(|&byte| byte == b'\t').collect(),
+            false => line.split(|&byte| byte == b' ').filter(|it| !it.is_empty()).collect(),
+        };
+        if values.len() != self.layout.columns {
+            let (found, wanted) = (values.len(), self.layout.columns);
+            return Err(Fault::malformed(format!("{found} values where #Fields has {wanted}")));
+        }
+        let time = self.read_time(&values)?;
+        let text = |column: usize| values.get(column).copied().unwrap_or_default();
+        let mut cost = u64::from(self.layout.cost.is_empty());
+        for (column, name) in &self.layout.cost {
+            match text(*column) {
+                b"-" => {}
+                text => cost = add_cost(cost, text, name)?,
+            }
+        }
+        let subject = match &self.layout.subject {
+            None => crate::trace::fields::ALL,
+            Some((column, subject)) => subject.within(text(*column)),
+        };
+        Ok(Some(Entry { time, subject, cost }))
+    }
+}
+
+/// What a line `#Name: …` says.
+fn directive<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let rest = line.trim_ascii().strip_prefix(b"#")?;
+    let (found, text) = rest.split_at_checked(name.len())?;
+    let text = text.strip_prefix(b":")?;
+    found.eq_ignore_ascii_case(name).then(|| text.trim_ascii_start())
+}
