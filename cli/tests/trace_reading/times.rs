@@ -95,11 +95,7 @@ fn a_unit_that_is_not_plain_is_asked_for() {
 #[test]
 fn the_first_number_settles_the_unit_for_its_input() {
     let text = "time,x\n1431857103,1\n5000000,1\n";
-    assert_eq!(
-        read(text, &together()).unwrap().0.records[1].0,
-        AT,
-        "file order never steps back"
-    );
+    assert_eq!(read(text, &together()).unwrap().0.records[1].0, AT, "file order never steps back");
     assert_eq!(read(text, &together()).unwrap().1.first, Some(5_000_000_000_000));
 }
 
