@@ -36,7 +36,7 @@ nodes
   by memory 20.9 GiB / (16.0 GiB × 70 %) = 2 primaries
   one node  60 % of a core / 14.43 µs = 41,580 requests/s
   by CPU    500,000 requests/s / 41,580 = 13 primaries
-  in all    13 primaries × (1 + 1 replicas) = 26 nodes; 2.3 GiB of memory on each would do
+  in all    13 primaries × (1 + 1 replica) = 26 nodes; 2.3 GiB of memory on each would do
 
 to know
   a cluster: about 1,260 slots on each primary; a slot is on one node, and a node decides on one core
@@ -50,7 +50,7 @@ to know
 fn a_million_subjects_of_a_window_fit_on_one_redis() {
     let small = ["--subjects", "1M", "--policy", "fixed-window 100/1m", "--rate", "5k/s"];
     let plan = planned(&small);
-    assert!(plan.contains("1 primaries × (1 + 1 replicas) = 2 nodes"), "{plan}");
+    assert!(plan.contains("1 primary × (1 + 1 replica) = 2 nodes"), "{plan}");
     assert!(plan.contains("one Redis will do"), "{plan}");
 }
 

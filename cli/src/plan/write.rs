@@ -61,10 +61,10 @@ fn write_nodes(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "nodes")?;
     writeln!(
         out,
-        "  by memory {} / ({} × {MEMORY_PERCENT} %) = {} primaries",
+        "  by memory {} / ({} × {MEMORY_PERCENT} %) = {}",
         size(plan.memory),
         size(wanted.node_memory.into()),
-        wide(plan.by_memory),
+        of(plan.by_memory, "primary", "primaries"),
     )?;
     if wanted.node_decisions.is_none() {
         writeln!(
@@ -76,17 +76,17 @@ fn write_nodes(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "  by CPU    {} requests/s / {} = {} primaries",
+        "  by CPU    {} requests/s / {} = {}",
         rate(wanted.rate_per_hour),
         thousands(plan.requests_per_node),
-        wide(plan.by_cpu),
+        of(plan.by_cpu, "primary", "primaries"),
     )?;
     writeln!(
         out,
-        "  in all    {} primaries × (1 + {} replicas) = {} nodes; {} of memory on each would do",
-        wide(plan.primaries()),
-        wanted.replicas,
-        wide(plan.nodes()),
+        "  in all    {} × (1 + {}) = {}; {} of memory on each would do",
+        of(plan.primaries(), "primary", "primaries"),
+        of(wanted.replicas.into(), "replica", "replicas"),
+        of(plan.nodes(), "node", "nodes"),
         size((plan.memory / plan.primaries() * 100).div_ceil(MEMORY_PERCENT.into())),
     )?;
     writeln!(out)
@@ -136,6 +136,11 @@ fn write_limits(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
 
 fn wide(number: u128) -> String {
     u64::try_from(number).map_or_else(|_| number.to_string(), thousands)
+}
+
+/// A number of things, which are named in the singular and in the plural.
+fn of(number: u128, one: &str, many: &str) -> String {
+    format!("{} {}", wide(number), if number == 1 { one } else { many })
 }
 
 fn hundredths(number: u64) -> String {

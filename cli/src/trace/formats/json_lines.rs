@@ -42,15 +42,12 @@ impl JsonLines {
         };
         let says_address = |name: &str| {
             let wanted = [name.to_owned()];
-            let is_address = |line: &[u8]| {
+            head.split(|&byte| byte == b'\n').any(|line| {
                 let mut found: Values<'_> = smallvec![None];
-                let text = values(line, &wanted, &mut found).ok().and(found.first().copied()?)?;
-                scalar(name, Some(text))
-                    .ok()
-                    .filter(|text| address(text.as_bytes()).is_some())
-                    .map(|_| ())
-            };
-            head.split(|&byte| byte == b'\n').any(|line| is_address(line).is_some())
+                let is_object = values(line, &wanted, &mut found).is_ok();
+                let text = scalar(name, found.first().copied().flatten());
+                is_object && text.is_ok_and(|text| address(text.as_bytes()).is_some())
+            })
         };
         let names = Names::settle(options, find, says_address, || known.iter().cloned().collect())?;
         let mut wanted = vec![names.time.clone()];
