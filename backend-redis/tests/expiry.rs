@@ -12,11 +12,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use tidegate_redis::wire::Keys;
 use tidegate_redis::{
     Call, Charge, ErrorKind, ManualClock, Operation, RedisStore, Store, Timestamp,
 };
 use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, scenario};
-use tidegate_testkit::servers::Redis;
+use tidegate_testkit::servers::{Redis, Reply};
 
 use common::{policy, store_at};
 
@@ -216,5 +217,108 @@ async fn b20_a_key_that_is_lost_is_one_fresh_budget() {
         assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
         assert!(store.decide(Call::acquire(&full)).await.unwrap().is_denied());
         let _ = store.decide(Call::new(Operation::Reset, &full)).await.unwrap();
+    }
+}
+
+/// A string that begins as a log but does not end as one, or has a part of a record, is not ours.
+#[tokio::test]
+async fn b18_what_is_nearly_a_log_is_an_error_and_is_left_alone() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let (policy, good) = (policy("p: sliding-log 50/1h"), policy("good: fixed-window 1000/1h"));
+    let charges = [Charge::new(&policy, "s")];
+    let two = [Charge::new(&good, "s"), charges[0]];
+    for _ in 0..5 {
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+    }
+    let key = Keys::new("tidegate").of(&charges[0]);
+    let Reply::Bytes(log) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
+        panic!("a log of 50 is a string");
+    };
+    let with = |change: fn(&mut Vec<u8>)| {
+        let mut log = log.clone();
+        change(&mut log);
+        log
+    };
+    for nearly in [
+        with(|log| *log.last_mut().unwrap() ^= 1),
+        with(|log| log.insert(8, 0)),
+        with(|log| log.truncate(log.len() - 1)),
+        with(|log| {
+            log.insert(8, 0);
+            *log.last_mut().unwrap() ^= 1;
+        }),
+    ] {
+        redis.command(&[&b"SET"[..], &key, &nearly]).await.unwrap();
+        for operation in [
+            Operation::Refund,
+            Operation::Undo { at: store.now().await.unwrap() },
+            Operation::Reset,
+            Operation::Block { span: Duration::from_secs(9) },
+        ] {
+            let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ForeignValue);
+        }
+        for operation in [Operation::Acquire, Operation::Peek] {
+            let error = store.decide(Call::new(operation, &two)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ForeignValue);
+        }
+        assert_eq!(redis.command(&[&b"GET"[..], &key]).await.unwrap(), Reply::Bytes(nearly));
+    }
+}
+
+/// The scripts read the server's clock themselves. What they read is compared with what it shows.
+#[tokio::test]
+async fn the_scripts_decide_by_the_servers_clock() {
+    const HOUR: u64 = 3_600_000_000;
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let policy = policy("p: fixed-window 5/1h");
+    let charges = [Charge::new(&policy, "s")];
+    let mut seen = 0;
+    while seen < 2 {
+        let begun = store.now().await.unwrap().as_micros();
+        let one = store.decide(Call::acquire(&charges)).await.unwrap();
+        let many = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap();
+        let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+        let ended = store.now().await.unwrap().as_micros();
+        if begun / HOUR != ended / HOUR {
+            continue;
+        }
+        seen += 1;
+        let resets = HOUR - ended % HOUR..=HOUR - begun % HOUR;
+        let reset = u64::try_from(one.verdicts()[0].reset_after().as_micros()).unwrap();
+        assert!(resets.contains(&reset), "{reset} is not within {resets:?}");
+        // What was refunded is as fresh.
+        assert_eq!(many.verdicts()[0].reset_after(), Duration::ZERO);
+        assert_eq!(peek.verdicts()[0].remaining(), 5);
+    }
+    // Another way to the same: the end of a block.
+    let span = Duration::from_secs(60);
+    let begun = redis.command(&["TIME"]).await.unwrap();
+    let blocked = store.decide(Call::new(Operation::Block { span }, &charges)).await.unwrap();
+    assert_eq!(blocked.verdicts()[0].reset_after(), span, "{begun:?}");
+}
+
+/// A key that somebody has made last has no time that it was to go at.
+#[tokio::test]
+async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    for text in ["p: gcra 5/1h", "p: sliding-log 5/1h", "p: sliding-log 500/1h"] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let key = Keys::new("tidegate").of(&charges[0]);
+        let of_a_minute = Operation::Block { span: Duration::from_secs(60) };
+        let lifted = Operation::Block { span: Duration::ZERO };
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        for (operation, passes) in [(of_a_minute, false), (lifted, true)] {
+            redis.command(&[&b"PERSIST"[..], &key]).await.unwrap();
+            let decision = store.decide(Call::new(operation, &charges)).await.unwrap();
+            assert_eq!(decision.is_allowed(), passes, "{text}");
+            let life = redis.command(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            assert_ne!(life, "-1", "{text}");
+        }
+        redis.command(&["FLUSHALL"]).await.unwrap();
     }
 }

@@ -23,7 +23,7 @@ use tidegate_redis::{
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::servers::{Client, Redis, Reply};
 
-use common::{client, fresh_prefix, policy, server};
+use common::{builder_with, client, fresh_prefix, policy};
 
 const START: u64 = 1_790_000_000_000_123;
 
@@ -203,7 +203,7 @@ impl Subject {
     async fn new() -> Self {
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let prefix = fresh_prefix();
-        let builder = RedisStore::builder().url(server().await.socket_url()).prefix(&prefix);
+        let builder = builder_with(&prefix).await;
         Self {
             now: START,
             clock: clock.clone(),
@@ -342,8 +342,11 @@ async fn a_life_is_exact_to_the_millisecond() {
 /// the server's milliseconds.
 async fn life_of_a_take(policy: &Policy, cost: u64, now: u64, at_once: usize) -> (u64, u64) {
     let prefix = fresh_prefix();
-    let builder = RedisStore::builder().url(server().await.socket_url()).prefix(&prefix);
-    let store = builder.clock(ManualClock::new(Timestamp::from_micros(now))).build().unwrap();
+    let store = builder_with(&prefix)
+        .await
+        .clock(ManualClock::new(Timestamp::from_micros(now)))
+        .build()
+        .unwrap();
     let mut client = client().await;
     let charge = [Charge::new(policy, "s").cost(cost)];
     let other = [Charge::new(policy, "other")];
@@ -373,8 +376,7 @@ async fn a_life_is_exact_where_ticks_become_coarser() {
         let now = 1_790_000_000_000_000 + beside;
         let exact = async || {
             let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(now)), fresh_prefix());
-            let builder = RedisStore::builder().url(server().await.socket_url()).prefix(&prefix);
-            let store = builder.clock(clock.clone()).build().unwrap();
+            let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
             let model = ModelStore::keeping_all(clock);
             let take = [Charge::new(&fine, "s").cost(1_000_000_000)];
             let refund = [Charge::new(&coarse, "s").cost(1)];
