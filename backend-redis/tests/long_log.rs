@@ -180,6 +180,48 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     }
 }
 
+/// A string is written anew once half of it has expired: what stands before its first record then is the
+/// total of all that is gone.
+#[tokio::test]
+async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
+    const APART: u64 = 7;
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let string = policy("p: sliding-log 128/1ms");
+    let both = async |operation: Operation, charge: Charge<'_>| {
+        let call = Call::new(operation, std::slice::from_ref(&charge));
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
+    };
+    for (gone, undone) in [15, 16, 17, 30].into_iter().flat_map(|gone| [0, 1, 2].map(|n| (gone, n)))
+    {
+        let subject = format!("{gone} {undone}");
+        let charge = Charge::new(&string, &subject).cost(3);
+        let first = now + APART;
+        for _ in 0..31 {
+            now += APART;
+            clock.set(Timestamp::from_micros(now));
+            both(Operation::Acquire, charge).await;
+        }
+        // So many have expired when the next comes.
+        now = first + (gone - 1) * APART + 1_000;
+        clock.set(Timestamp::from_micros(now));
+        both(Operation::Acquire, charge).await;
+        let at = Timestamp::from_micros(first + (gone + undone) * APART);
+        for cost in [1, 2, 9] {
+            both(Operation::Undo { at }, charge.cost(cost)).await;
+            both(Operation::Peek, charge.cost(128)).await;
+        }
+        for _ in 0..20 {
+            now += APART;
+            clock.set(Timestamp::from_micros(now));
+            both(Operation::Acquire, charge).await;
+        }
+        now += 2_000;
+    }
+}
+
 /// Running totals wrap around at 2^53 in a script: here after every sixteenth take.
 #[tokio::test]
 async fn what_is_undone_where_totals_wrap_is_undone_as_in_the_core() {
