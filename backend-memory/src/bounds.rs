@@ -181,6 +181,11 @@ impl Bounds {
             .or_else(|| first(own.start..turn))
     }
 
+    /// The lowest bound of all.
+    pub(crate) fn earliest(&self, which: Which) -> u64 {
+        self.of_groups(which).iter().copied().min().unwrap_or(u64::MAX)
+    }
+
     /// Whether the bound of a group is not after `now`.
     pub(crate) fn is_until(&self, group: usize, now: u64) -> bool {
         self.of_groups(Which::All).get(group).is_some_and(|bound| *bound <= now)

@@ -16,15 +16,18 @@ use tidegate_core::{
 };
 
 use crate::key::ShortKey;
+use crate::policies::Policies;
 use crate::session::{self, Session};
 use crate::shard::{Missed, Shard, Shared};
-use crate::slot::AnyKey;
+use crate::slot::{AnyKey, Slot};
 
 /// What happens when a new state does not fit, and all that are there still matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WhenFull {
-    /// The state goes that would have recovered soonest, of those in the new one's shard. Newcomers
-    /// recover soon, and so a flood of them pushes out each other.
+    /// Evicts the state that would have recovered soonest, of those in the new one's shard. Newcomers
+    /// recover soon, so a flood of them evicts other newcomers. If what is full is the bound on
+    /// [bytes outside of the tables](MemoryStoreBuilder::max_spill_bytes) and the shard has no such
+    /// state, those of all other shards are evicted, the soonest first.
     #[default]
     EvictSoonest,
     /// The new state is refused with [`ErrorKind::OutOfMemory`]; the caller decides.
@@ -416,6 +419,26 @@ impl<C: Clock> MemoryStore<C> {
         }
         // A call that is not well formed must not lock or hash anything. (The above has left all such alone.)
         call.check()?;
+        // Between the eviction and the next attempt, other calls may take what was freed.
+        const ATTEMPTS: u32 = 4;
+        let mut last = self.decide_locked(call, time);
+        for _ in 1..ATTEMPTS {
+            match last {
+                (Err(_), Some(bytes)) if self.evict_spilling(bytes, call, time.as_micros()) => {
+                    last = self.decide_locked(call, time);
+                }
+                _ => break,
+            }
+        }
+        last.0
+    }
+
+    /// Any call that is well formed, and the bytes outside of the tables that it lacked, if it did.
+    fn decide_locked(
+        &self,
+        call: &Call<'_>,
+        time: Timestamp,
+    ) -> (Result<Decision, Error>, Option<usize>) {
         let now = time.as_micros();
         let mut places: SmallVec<[session::Place<'_>; 4]> = (call.charges.iter())
             .map(|charge| {
@@ -439,6 +462,7 @@ impl<C: Clock> MemoryStore<C> {
             blocks: matches!(call.operation, Operation::Block { .. }),
             unpacked: None,
             reserved: 0,
+            missing: None,
         };
         let mut visit = None;
         for (number, shard) in &mut session.shards {
@@ -448,11 +472,44 @@ impl<C: Clock> MemoryStore<C> {
             }
         }
         let decision = engine::decide(call, time, &mut session);
+        let missing = session.missing;
         drop(session);
         if let Some(number) = visit {
             self.look_after(number, now);
         }
-        decision
+        (decision, missing)
+    }
+
+    /// Drops states that keep something outside of the tables, in whichever shards these recover first,
+    /// until so many bytes can be set aside. `false` if that cannot be. What the call is about stays.
+    ///
+    /// The bound on these bytes is the store's: a newcomer's own shard may have nothing that could go
+    /// while others have. Shards are locked one at a time.
+    #[cold]
+    #[inline(never)]
+    fn evict_spilling(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {
+        if self.shared.when_full == WhenFull::Refuse || bytes > self.shared.spill.most() {
+            return false;
+        }
+        let pinned = |slot: &Slot, policies: &Policies| {
+            call.charges.iter().any(|charge| {
+                let key = AnyKey::new(charge.tenant, charge.state_subject());
+                slot.is_of(key, charge.policy, policies)
+            })
+        };
+        let mut exhausted = vec![false; self.shards.len()];
+        while !self.shared.spill.has_room(bytes) {
+            let earliest = |number: usize| lock(&self.shards[number]).earliest_spilling();
+            let candidates = (0..self.shards.len()).filter(|&number| !exhausted[number]);
+            let soonest = candidates
+                .map(|number| (earliest(number), number))
+                .filter(|(time, _)| *time < u64::MAX)
+                .min();
+            let Some((_, number)) = soonest else { return false };
+            let mut shard = lock(&self.shards[number]);
+            exhausted[number] = !shard.evict_spilling(bytes, now, &self.shared, pinned);
+        }
+        true
     }
 
     /// Sweeps a little in a shard, unless somebody is there already.

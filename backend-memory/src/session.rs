@@ -35,6 +35,8 @@ pub(crate) struct Session<'s> {
     /// The record that was asked for last, if its slot holds numbers only.
     pub(crate) unpacked: Option<Record>,
     pub(crate) reserved: usize,
+    /// The bytes outside of the tables that could not be set aside, if that was why there was no room.
+    pub(crate) missing: Option<usize>,
 }
 
 impl<'s> Session<'s> {
@@ -69,7 +71,7 @@ impl Records for Session<'_> {
                 bytes_for(slot, place, blocks)
             });
             let bytes = bytes.sum();
-            shard.make_room(
+            let made = shard.make_room(
                 |shard| here.iter().filter(|place| place.find(shard).is_none()).count(),
                 bytes,
                 self.now,
@@ -77,7 +79,11 @@ impl Records for Session<'_> {
                 |slot, policies| {
                     places.iter().any(|place| slot.is_of(place.key, place.charge.policy, policies))
                 },
-            )?;
+            );
+            if made.is_err() && !self.shared.spill.has_room(bytes) {
+                self.missing = Some(bytes);
+            }
+            made?;
             self.reserved += bytes;
         }
         Ok(())

@@ -50,7 +50,7 @@ impl Shared {
 
     #[inline]
     fn hasher(&self, policy: &Policy) -> FoldHasher<'_> {
-        FoldHasher::with_seed(self.seeds.one ^ policy.name_hash(), &self.seeds.others)
+        FoldHasher::with_seed(self.seeds.one ^ policy.state_hash(), &self.seeds.others)
     }
 }
 
@@ -408,6 +408,31 @@ impl Shard {
             }
         }
         Ok(())
+    }
+
+    /// No record that keeps something outside of the table recovers before this time.
+    pub(crate) fn earliest_spilling(&self) -> u64 {
+        self.table.earliest(Which::Spilling)
+    }
+
+    /// Drops records that keep something outside of the table, the first to recover first, until so
+    /// many bytes can be set aside, or a number of records has gone. `false` if none could go.
+    pub(crate) fn evict_spilling(
+        &mut self,
+        bytes: usize,
+        now: u64,
+        shared: &Shared,
+        pinned: impl Fn(&Slot, &Policies) -> bool,
+    ) -> bool {
+        const MOST: usize = 64;
+        let mut evicted = 0;
+        while evicted < MOST && !shared.spill.has_room(bytes) {
+            if !self.make_one_go(Which::Spilling, now, shared, &pinned) {
+                break;
+            }
+            evicted += 1;
+        }
+        evicted > 0 || shared.spill.has_room(bytes)
     }
 
     /// Drops what has recovered, or else the record that would recover first, if that is allowed.

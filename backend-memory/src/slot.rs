@@ -163,11 +163,11 @@ impl Slot {
         }
     }
 
-    /// Whether the slot is of a key, and of a policy of this policy's name.
+    /// Whether the slot is of a key, and of a policy that shares its states with this one.
     #[inline]
     pub(crate) fn is_of(&self, key: impl Wanted, policy: &Policy, policies: &Policies) -> bool {
         key.is_key_of(self)
-            && policies.get(self.policy()).is_some_and(|mine| has_name_of(mine, policy))
+            && policies.get(self.policy()).is_some_and(|mine| mine.shares_state_with(policy))
     }
 
     /// Whether the slot is of this short key and of the policy in this place, or holds what is seldom,
@@ -272,18 +272,6 @@ impl Whole {
     pub(crate) fn heap_bytes_of(tenant: &[u8], subject: &[u8]) -> usize {
         size_of::<Self>() + Key::heap_bytes_of(tenant, subject)
     }
-}
-
-#[inline(always)]
-fn has_name_of(one: &Policy, other: &Policy) -> bool {
-    one.is_same_object(other) || is_called_as(one, other)
-}
-
-/// Out of the way of those that are one object, as most are.
-#[cold]
-#[inline(never)]
-fn is_called_as(one: &Policy, other: &Policy) -> bool {
-    one.name() == other.name()
 }
 
 #[inline]

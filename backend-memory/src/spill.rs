@@ -20,6 +20,11 @@ impl Spill {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Whether so many bytes could be set aside now.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.used().checked_add(bytes).is_some_and(|sum| sum <= self.most)
+    }
+
     /// Sets bytes aside for what is about to come, if there are as many left.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let fits = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.most);

@@ -191,6 +191,11 @@ impl<T: Default> Table<T> {
         }
     }
 
+    /// No item recovers before this time; `u64::MAX` if there is none.
+    pub(crate) fn earliest(&self, which: Which) -> u64 {
+        self.bounds.earliest(which)
+    }
+
     /// Removes the item that recovers first of those that may go.
     pub(crate) fn take_soonest(
         &mut self,

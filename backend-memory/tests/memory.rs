@@ -217,6 +217,31 @@ fn logs_and_long_subjects_stay_within_their_bound() {
     }
 }
 
+/// The bound on what lies outside of the tables is the store's, and few large subjects fill it: then a
+/// newcomer's own shard mostly has none of them, and newcomers were refused while others could go.
+#[test]
+fn a_newcomer_evicts_large_states_of_other_shards() {
+    let window = policy("fixed-window 5/1m");
+    for bytes in [1 << 20, 1 << 16] {
+        // Room for some 60 of them, in 256 shards.
+        let (store, _) = store_and_clock(|b| b.max_spill_bytes(60 * bytes));
+        for subject in 0..300_u32 {
+            let mut subject = subject.to_le_bytes().to_vec();
+            subject.resize(bytes, 7);
+            let decision = acquire(&store, &window, &subject).unwrap();
+            assert!(decision.is_allowed());
+            assert!(store.bytes() <= store.most_bytes());
+        }
+        // Small subjects beside them too, and what one call is about stays while it is carried out.
+        let long = [9; 100];
+        let charges = [Charge::new(&window, &long), Charge::new(&window, &[8; 200])];
+        assert!(store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed());
+    }
+    let (store, _) = store_and_clock(|b| b.max_spill_bytes(1_000));
+    let error = acquire(&store, &window, &[7; 2_000]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "larger than all that there may be");
+}
+
 #[test]
 fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
     let counter = policy("sliding-counter 9000000000/400ms");

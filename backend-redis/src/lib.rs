@@ -64,24 +64,31 @@
 //! # Keys and values
 //!
 //! All of a state, its block included, lies under one key, named by [`wire::Keys`]:
-//! `prefix:policy:{subject}`, or `prefix:policy:{tenant}:subject`. It lives at least until the state has
+//! `prefix:policy:shape:{subject}`, or `prefix:policy:shape:{tenant}:subject`. The shape is the algorithm and
+//! its window, such as `log.15m` ([`Policy::state_name`]); a policy without a name has its text instead of
+//! both. So two settings of one name with different windows have a key each. A key lives at least until the state has
 //! recovered and the block is over, rounded up to a millisecond: a window, a counter, and what is
 //! written for the first time just so long. A bucket or a log that is taken from again is given some
 //! time more, so that the next takes need not set its expiry again, which is what costs most of a write:
 //! a bucket up to half, a log up to an eighth of what it still has to live. (What a penalty or a
 //! block is added to keeps the longer of both lives.) A value is a string of one byte that tells
-//! its kind, and of integers of seven bytes, little-endian; times are microseconds since 1970:
+//! its kind (hexadecimal here), and of integers of seven bytes, little-endian; times are microseconds since
+//! 1970:
 //!
 //! | kind | of | then |
 //! |---|---|---|
 //! | `90` | nothing but a block | |
-//! | `91`, `92`, `93` | fixed window: aligned, phased, anchored | window, end of the current one, count |
-//! | `94` | sliding log | total before the first record; for each record its time and the running total; then window, grain, total before the oldest record that counted at the last write, its place (two bytes), time and total of the newest, number of elements before this one (four bytes), of records here (two), lives until, and the kind again |
-//! | `95` | sliding counter | window, end of the current one, previous count, current count |
-//! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in, lives until |
-//! | `97` | bucket by intervals | period, start of the current one, debt, lives until |
+//! | `91`, `92`, `93` | fixed window: aligned, phased, anchored | end of the current window, count |
+//! | `94` | sliding log | total before the first record; for each record its time and the running total; then the total before the oldest record that counted at the last write, its place (two bytes), its time and total, number of elements before this one (four bytes), of records here (two), lives until, and the kind again |
+//! | `95` | sliding counter | end of the current window, previous count, current count |
+//! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in, full again at, lives until |
+//! | `97` | bucket by intervals | start of the current period, debt, full again at, lives until |
 //!
-//! With a block the kind is greater by `20`, and the value ends in the time until which it blocks. A log
+//! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
+//! to the other each limit begins anew once, those of the older layout expire by themselves, and while both
+//! run at most both limits together are admitted.
+//!
+//! With a block the kind is greater by hexadecimal `20`, and the value ends in the time until which it blocks. A log
 //! that may need more than 128 records is a list: its last element is such a value with at most 14
 //! records, and those before it hold just 14 each, led by the total before them. So a decision reads and
 //! writes a few hundred bytes, however long the log. In a string, records that are over stay until they

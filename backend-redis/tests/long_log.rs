@@ -18,7 +18,7 @@ use tidegate_redis::{
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::servers::Reply;
 
-use common::{builder_with, client, fresh_prefix, policy, server, store_at};
+use common::{builder_with, client, fresh_prefix, key_with, policy, server, store_at};
 
 /// Runs of the same call, so that few steps make logs of many chunks.
 #[derive(Debug, Clone)]
@@ -366,7 +366,7 @@ async fn a_log_of_ten_thousand_takes_a_seventh_of_a_sorted_set() {
         let reply = client.call(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await.unwrap();
         reply.text().parse().unwrap()
     };
-    let ours = usage(format!("{prefix}:log:{{s}}")).await;
+    let ours = usage(key_with(&prefix, &log)).await;
     let theirs = usage(format!("{prefix}:sorted")).await;
     println!("a log of 10,000: {ours} bytes; as a sorted set: {theirs}");
     assert!(ours * 100 <= theirs * 15, "{ours} of {theirs}");
@@ -381,7 +381,8 @@ async fn a_log_that_somebody_has_cut_is_an_error_and_is_left_alone() {
         let url = server().await.socket_url();
         let builder = RedisStore::builder().url(url).prefix(&prefix);
         let store = builder.clock(clock.clone()).build().unwrap();
-        let (policy, key) = (policy(text), format!("{prefix}:p:{{s}}"));
+        let policy = policy(text);
+        let key = key_with(&prefix, &policy);
         let charges = [Charge::new(&policy, "s")];
         for _ in 0..records {
             clock.advance(Duration::from_micros(2));

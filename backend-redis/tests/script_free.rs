@@ -127,7 +127,7 @@ async fn b18_what_is_no_count_is_left_alone() {
     let builder = RedisStore::builder().url(redis.socket_url()).prefix(&prefix).script_free();
     let store = builder.clock(clock).build().unwrap();
     let window = policy("p: fixed-window 5/1s");
-    let key = format!("{prefix}:p:{{s}}%w1000000:1790000001000000");
+    let key = format!("{prefix}:p:window.1s:{{s}}%w1000000:1790000001000000");
     let charge = [Charge::new(&window, "s")];
     for command in [["SET", &key, "hello"], ["SADD", &key, "a"]] {
         redis.command(&["DEL", &key]).await.unwrap();

@@ -56,7 +56,7 @@ impl<'a> Charge<'a> {
 
     /// Whose the state is that is charged: the subject's; or nobody's in particular, and so empty, if
     /// the limit is [one of the tenant](Policy::is_of_tenant). A store keeps states under the
-    /// policy's name, the tenant and this.
+    /// policy's [`state_name`](Policy::state_name), the tenant and this.
     #[must_use]
     #[inline]
     pub fn state_subject(&self) -> &'a [u8] {
@@ -72,7 +72,7 @@ impl<'a> Charge<'a> {
     /// Whether both charges are to one state.
     #[must_use]
     pub fn same_key(&self, other: &Self) -> bool {
-        self.policy.name() == other.policy.name()
+        self.policy.shares_state_with(other.policy)
             && self.state_subject() == other.state_subject()
             && self.tenant == other.tenant
     }
@@ -101,11 +101,17 @@ pub enum Operation {
     /// been taken; but never so that more is admitted than the policy says.
     ///
     /// Followed at once by its undo, a take leaves nothing behind. Later, only what is left of it is
-    /// given back: nothing of a window that is over, and of a bucket no more than what cannot have
-    /// come back since. What others took stays taken, which a refund does not promise: that gives
-    /// back whatever is there. Of a log the record of `at` is looked for among the newest
-    /// [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO); what is not found stays taken, and so
-    /// does, for as long as it counts, what was taken while the clock had stepped back. Blocks stay.
+    /// given back. What others took stays taken, which a refund does not promise: that gives back
+    /// whatever is there. Blocks stay.
+    ///
+    /// | algorithm | gives back | exact? |
+    /// |---|---|---|
+    /// | fixed window | the cost, in the window it was taken in; nothing once that is over | yes |
+    /// | sliding counter | the cost, in the window it was taken in, as far as that still counts | yes |
+    /// | sliding log | the cost, if the record of `at` is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO) | yes, or nothing |
+    /// | buckets | the cost less the refill between `at` and the last take of this state, at most the debt | if nothing was taken since `at`; else up to that refill too little |
+    ///
+    /// What was taken while the clock had stepped back stays taken for as long as it counts.
     ///
     /// To be undone once, with the policies that the take was asked with, and without the charges of
     /// shadows that were not admitted. What was refunded or reset since, or has got lost in the store,
@@ -229,7 +235,8 @@ impl<'a> Call<'a> {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidCall`] for no charges or more than [`MAX_CHARGES`], a subject or a tenant
-    /// above [`MAX_SUBJECT`], and two policies of one name and subject that differ;
+    /// above [`MAX_SUBJECT`], and two policies that [share states](Policy::shares_state_with) and
+    /// differ, for one subject;
     /// [`ErrorKind::Unsupported`] for reserving with a policy that is no bucket, or that has
     /// [shards](crate::Shards::any) of which a request may go to any.
     pub fn check(&self) -> Result<(), Error> {
@@ -277,7 +284,7 @@ impl<'a> Call<'a> {
         match before.find(|other| other.same_key(charge) && other.policy != charge.policy) {
             None => Ok(()),
             Some(other) => Err(invalid(format!(
-                "`{}` and `{}` have one name in one call",
+                "`{}` and `{}` share the states of one name, and differ: one call can only ask one of them",
                 other.policy, charge.policy
             ))),
         }

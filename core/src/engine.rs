@@ -104,15 +104,17 @@ impl Record {
         self.state.is_none() && self.blocked_until == 0
     }
 
-    /// The state as `policy` sees it; `None` if there is none, or it is of another shape.
-    fn state_under(&self, policy: &Policy) -> Option<Cow<'_, State>> {
+    /// The state as `policy` sees it at `now`. `None` if there is none, if it is of another shape, or
+    /// if it has recovered under the policy that wrote it: then a store may have dropped it, and what
+    /// is decided must not depend on whether it did.
+    fn state_under(&self, policy: &Policy, now: u64) -> Option<Cow<'_, State>> {
         let state = self.state.as_ref()?;
         if self.policy.is_same_object(policy) {
             return Some(Cow::Borrowed(state));
         }
         let (older, newer) = (self.policy.rule(), policy.rule());
         match (state, older, newer) {
-            _ if older.shape() != newer.shape() => None,
+            _ if older.shape() != newer.shape() || older.recovers_at(state) <= now => None,
             (State::TokenBucket(state), Rule::TokenBucket(older), Rule::TokenBucket(newer)) => {
                 Some(Cow::Owned(State::TokenBucket(newer.adopt(*state, older))))
             }
@@ -121,9 +123,9 @@ impl Record {
     }
 
     /// Makes the record one of `policy`: what was used stays used, or starts fresh.
-    fn adopt(&mut self, policy: &Policy) {
+    fn adopt(&mut self, policy: &Policy, now: u64) {
         if !self.policy.is_same_object(policy) {
-            self.state = self.state_under(policy).map(Cow::into_owned);
+            self.state = self.state_under(policy, now).map(Cow::into_owned);
             self.policy = policy.clone();
         }
     }
@@ -131,7 +133,7 @@ impl Record {
 
 impl Record {
     fn take(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
-        self.adopt(charge.policy);
+        self.adopt(charge.policy, now);
         let state = self.state.take();
         self.state = charge.policy.rule().take(state, cost, now, charge);
         if self.blocked_until <= now {
@@ -140,7 +142,7 @@ impl Record {
     }
 
     fn give_back(&mut self, charge: &Charge<'_>, now: u64) {
-        self.adopt(charge.policy);
+        self.adopt(charge.policy, now);
         let state = self.state.take();
         self.state = charge.policy.rule().give_back(state, charge.cost, now);
         if self.blocked_until <= now {
@@ -276,7 +278,9 @@ fn log_of(state: Option<&State>) -> Option<&sliding_log::State> {
 
 /// The records that a call is about, by the places of its charges.
 ///
-/// An implementation holds off all other callers from `get` to the last `update`.
+/// The record of a charge is the one of its policy's [`state_name`](Policy::state_name), its tenant and
+/// its [`state_subject`](Charge::state_subject). An implementation holds off all other callers from
+/// `get` to the last `update`.
 pub trait Records {
     /// The record of the charge at `place`.
     fn get(&mut self, place: usize) -> Option<&Record>;
@@ -483,7 +487,7 @@ fn weigh(
     now: u64,
     max_wait: Wait,
 ) -> Weighed {
-    let state = record.and_then(|record| record.state_under(charge.policy));
+    let state = record.and_then(|record| record.state_under(charge.policy, now));
     let rule = charge.policy.rule();
     let wait = rule.wait(state.as_deref(), cost, now);
     let outcome = if record.is_some_and(|record| now < record.blocked_until) {
@@ -503,7 +507,7 @@ fn report(call: &Call<'_>, now: u64, weighed: &[Weighed], records: &mut impl Rec
 }
 
 fn verdict(charge: &Charge<'_>, w: &Weighed, record: Option<&Record>, now: u64) -> Verdict {
-    let state = record.and_then(|record| record.state_under(charge.policy));
+    let state = record.and_then(|record| record.state_under(charge.policy, now));
     let Level { remaining, recovers_at } = charge.policy.rule().level(state.as_deref(), now);
     let blocked_until = record.map_or(0, |record| record.blocked_until);
     let blocked = Wait::until(blocked_until, now);

@@ -10,6 +10,12 @@ pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
     hash ^ (hash >> 33)
 }
 
+/// A hash with one more number mixed in.
+pub(crate) fn mix(hash: u64, number: u64) -> u64 {
+    let hash = (hash ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

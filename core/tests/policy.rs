@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Algorithm, FixedWindow, Gcra, MAX_EXACT, Policy, Shards, SlidingCounter, SlidingLog,
+    Algorithm, FixedWindow, Gcra, MAX_EXACT, Policy, Shards, Share, SlidingCounter, SlidingLog,
     TokenBucket,
 };
 
@@ -121,7 +121,7 @@ fn what_is_written_short_reads_as_what_is_written_long() {
         ("  api :  fixed-window   7/1w ", "api: fixed-window 7/7d"),
         ("sliding-log 5/1h30m shadow block 1d", "sliding-log 5/90m block 1d shadow"),
         ("fixed-window 1/1500ms phased", "fixed-window 1/1500ms phased"),
-        ("sliding-log: sliding-log 5/15min", "sliding-log 5/15m"),
+        ("sliding-log: sliding-log 5/15min", "sliding-log: sliding-log 5/15m"),
         ("token-bucket 5/1m by-interval burst 9", "token-bucket 5/1m burst 9 by-interval"),
         ("sliding-log 5/1m shadow shards 8", "sliding-log 5/1m shards 8 shadow"),
         ("gcra 5/1m shards 8 burst 6 by-subject", "gcra 5/1m burst 6 shards 8 by-subject"),
@@ -217,18 +217,93 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     ]
 }
 
+/// Few names, windows and options, so that some are alike.
+fn state_name_policies() -> impl Strategy<Value = Policy> {
+    let name = prop::sample::select(vec!["", "p: ", "q: ", "window.1m: "]);
+    let algorithm = prop::sample::select(vec![
+        "fixed-window 8/1m",
+        "fixed-window 9/1m",
+        "fixed-window 8/60s",
+        "fixed-window 8/1h",
+        "fixed-window 8/1m phased",
+        "fixed-window 8/1m anchored",
+        "sliding-log 8/1m",
+        "sliding-log 8/1m grain 1s",
+        "sliding-log 8/1m grain 1ms",
+        "sliding-counter 8/1m",
+        "token-bucket 8/1m",
+        "gcra 8/1m burst 8",
+        "token-bucket 8/1m by-interval",
+        "token-bucket 8/1h by-interval",
+    ]);
+    let options =
+        prop::sample::select(vec!["", " shadow", " shards 2", " shards 3", " shards 3 whole"]);
+    (name, algorithm, options).prop_map(|(name, algorithm, options)| {
+        format!("{name}{algorithm}{options}").parse().unwrap()
+    })
+}
+
+#[test]
+fn states_are_kept_under_the_name_and_the_shape() {
+    for (text, expected) in [
+        ("p: fixed-window 5/1m", "p:window.1m"),
+        ("p: fixed-window 500/1m block 1h shadow", "p:window.1m"),
+        ("p: fixed-window 5/1m phased", "p:window.1m.phased"),
+        ("p: fixed-window 5/1m anchored", "p:window.1m.anchored"),
+        ("p: sliding-log 5/15m", "p:log.15m"),
+        ("p: sliding-log 5/15m grain 1s", "p:log.15m.1s"),
+        ("p: sliding-counter 5/1d", "p:counter.1d"),
+        ("p: token-bucket 5/1s", "p:bucket"),
+        ("p: gcra 7/3h burst 9", "p:bucket"),
+        ("p: token-bucket 5/1500ms by-interval", "p:bucket.1500ms"),
+        ("fixed-window 5/60s", "fixed-window 5/1m"),
+        ("gcra 5/1s shadow", "gcra 5/1s burst 5 shadow"),
+    ] {
+        let policy: Policy = text.parse().unwrap();
+        assert_eq!(policy.state_name().to_string(), expected, "{text}");
+    }
+    let hot: Policy = "hot: fixed-window 5/1m shards 3".parse().unwrap();
+    let shares: Vec<_> = hot.shares().iter().map(|it| it.state_name().to_string()).collect();
+    assert_eq!(shares, ["hot:window.1m%0.3", "hot:window.1m%1.3", "hot:window.1m%2.3"]);
+}
+
+/// The name of a policy without one follows each change, as it is all that tells it from others.
+#[test]
+fn a_policy_without_a_name_is_named_by_its_whole_text() {
+    let plain: Policy = "sliding-log 9/1m".parse().unwrap();
+    assert_eq!((plain.name(), plain.is_named()), ("sliding-log 9/1m", false));
+    let minute = Duration::from_secs(60);
+    let changed = plain.clone().block_for(minute).unwrap().shadow();
+    assert_eq!(changed.name(), "sliding-log 9/1m block 1m shadow");
+    let sharded = plain.clone().sharded(Shards::any(2)).unwrap().shadow();
+    assert_eq!(sharded.name(), "sliding-log 9/1m shards 2 shadow");
+    assert!(sharded.shares().iter().all(|share| share.name() == sharded.name()));
+    let half = plain.scaled_to(Share::new(1, 2).unwrap()).unwrap().unwrap();
+    assert_eq!(half.name(), "sliding-log 4/1m");
+    let named = Policy::new("sliding-log", SlidingLog::new(9, minute)).unwrap();
+    assert_ne!(named, plain, "its name says it is another");
+    assert_eq!(named.to_string(), "sliding-log: sliding-log 9/1m");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(5_000))]
 
     #[test]
     fn what_is_printed_reads_back_as_the_same_policy(
-        name in prop_oneof!["[A-Za-z0-9_.-]{1,64}", Just("gcra".to_owned()), Just("gcra2".to_owned())],
+        name in prop::option::weighted(
+            0.8,
+            prop_oneof!["[A-Za-z0-9_.-]{1,64}", Just("gcra".to_owned()), Just("gcra2".to_owned())],
+        ),
         algorithm in algorithms(),
         block in prop::option::of(1..(1_u64 << 51)),
         shadow in any::<bool>(),
         shards in prop::option::of((1..=256_u32, 0..3_usize)),
     ) {
-        let Ok(mut policy) = Policy::new(&name, algorithm) else { return Ok(()) };
+        let policy = match &name {
+            Some(name) => Policy::new(name, algorithm),
+            None => Policy::unnamed(algorithm),
+        };
+        let Ok(mut policy) = policy else { return Ok(()) };
         if let Some(block) = block {
             policy = policy.block_for(Duration::from_micros(block)).unwrap();
         }
@@ -241,7 +316,30 @@ proptest! {
             policy = sharded;
         }
         let text = policy.to_string();
-        prop_assert_eq!(text.parse::<Policy>().unwrap(), policy, "{}", text);
+        prop_assert_eq!(text.parse::<Policy>().unwrap(), policy.clone(), "{}", text);
+        prop_assert_eq!(policy.name(), name.as_deref().unwrap_or(&text));
+        prop_assert_eq!(policy.is_named(), name.is_some());
+        for share in policy.shares() {
+            prop_assert_eq!(share.name(), policy.name());
+        }
+    }
+
+    /// Three ways to say it, of which stores use one or another.
+    #[test]
+    fn policies_share_states_just_if_their_state_names_are_equal(
+        one in state_name_policies(),
+        other in state_name_policies(),
+    ) {
+        let all = |policy: &Policy| {
+            policy.shares().iter().chain([policy]).cloned().collect::<Vec<_>>()
+        };
+        for one in all(&one) {
+            for other in all(&other) {
+                let is_same = one.state_name().to_string() == other.state_name().to_string();
+                prop_assert_eq!(one.shares_state_with(&other), is_same, "{} and {}", one, other);
+                prop_assert!(!is_same || one.state_hash() == other.state_hash());
+            }
+        }
     }
 
     #[test]

@@ -83,7 +83,7 @@ struct OfCall<'s, 'c> {
 impl<'c> OfCall<'_, 'c> {
     fn charge(&self, place: usize) -> Option<(Key, Charge<'c>)> {
         let charge = self.charges.get(place)?;
-        let name = charge.policy.name().to_owned();
+        let name = charge.policy.state_name().to_string();
         Some(((name, charge.tenant.to_vec(), charge.state_subject().to_vec()), charge))
     }
 }

@@ -129,6 +129,10 @@ caught! {
         by a_shadow_reports_and_never_refuses;
     a_store_that_refills_at_a_change_is_caught: RefillsAtChange
         by b53_b54_a_changed_limit_keeps_what_was_used, b53_changed_policies_are_decided_as_by_the_oracle;
+    a_store_with_one_state_per_name_is_caught: OneStatePerName
+        by b60_another_window_or_algorithm_has_a_state_of_its_own;
+    a_store_whose_unnamed_policies_share_states_is_caught: UnnamedByAlgorithm
+        by b61_policies_without_a_name_share_states_only_if_equal;
     a_store_that_keeps_the_old_limit_is_caught: KeepsOldLimit
         by b53_b54_a_changed_limit_keeps_what_was_used;
     a_store_that_denies_errors_is_caught: DeniesErrors

@@ -14,7 +14,7 @@ type Few<T> = SmallVec<[T; MOST]>;
 
 /// Where the record of a charge is.
 struct Place {
-    name_hash: u64,
+    state_hash: u64,
     hash: u64,
     key: ShortKey,
     /// The number of its shard.
@@ -30,13 +30,13 @@ impl<C: Clock> MemoryStore<C> {
         }
         let mut places: Few<Place> = SmallVec::new();
         for charge in call.charges.iter() {
-            // Of one name, they might charge one state.
-            let name_hash = charge.policy.name_hash();
-            if places.iter().any(|place| place.name_hash == name_hash) {
+            // Two charges to one state are for the engine.
+            let state_hash = charge.policy.state_hash();
+            if places.iter().any(|place| place.state_hash == state_hash) {
                 return None;
             }
             let (hash, key) = self.place(&charge)?;
-            places.push(Place { name_hash, hash, key, shard: self.shard_of(hash) });
+            places.push(Place { state_hash, hash, key, shard: self.shard_of(hash) });
         }
         let mut shards = self.enter_several(&places)?;
         let mut weighed: Few<(usize, usize, Weighing)> = SmallVec::new();

@@ -1,13 +1,12 @@
 -- Fixed window: admits iff count + c <= L. Twin of core/src/algorithm/fixed_window.rs.
 --
--- Value: kind (by the start of the windows), window, ends, count.
+-- Value: kind (by the start of the windows), ends, count.
 local limit, window, phase, start = p1, p2, p3, p4
 local ends, count = 0, 0
 if kind == start then
-  local its_window
-  its_window, ends, count = parse('<I7I7I7', value, 2)
+  ends, count = parse('<I7I7', value, 2)
   -- Current, unless it has ended. A clock behind the window stays in it.
-  if its_window ~= window or now >= ends then ends, count = 0, 0 end
+  if now >= ends then ends, count = 0, 0 end
 end
 
 -- wait
@@ -27,5 +26,5 @@ elseif does == REFUND -- give_back
   writes = count > 0
   if not writes then ends, count, after = 0, 0, false end
 end
-if writes then after, lives_until = pack('<BI7I7I7', start, window, ends, count), ends end
+if writes then after, lives_until = pack('<BI7I7', start, ends, count), ends end
 a, b, c = ends, count, 0

@@ -1,20 +1,20 @@
 -- Token bucket that refills by intervals: admits iff debt(t) + c <= B. Twin of
 -- core/src/algorithm/interval_bucket.rs.
 --
--- Value: kind, period, anchor, debt (tokens), until when the key lives at least.
+-- Value: kind, anchor, debt (tokens), when the debt is 0 with the refills that wrote it, until when the
+-- key lives at least.
 local capacity, refill, period = p1, p2, p3
-local anchor, debt, lived_until = 0, 0, 0
+local anchor, debt, recovers_at, lived_until = 0, 0, 0, 0
+local written_anchor, written_debt = 0, 0
 if kind == INTERVAL then
-  local its_period
-  its_period, anchor, debt, lived_until = parse('<I7I7I7I7', value, 2)
-  if its_period ~= period then
-    anchor, debt = 0, 0
-  elseif now > anchor then -- at: a clock behind the anchor stands at it.
+  anchor, debt, recovers_at, lived_until = parse('<I7I7I7I7', value, 2)
+  written_anchor, written_debt = anchor, debt
+  if now > anchor then -- at: a clock behind the anchor stands at it.
     local since = now - anchor
     since = since - since % period
     anchor, debt = anchor + since, debt - since / period * refill
-    if debt <= 0 then anchor, debt = 0, 0 end
   end
+  if debt <= 0 or now >= recovers_at then anchor, debt = 0, 0 end
 end
 
 -- wait
@@ -37,20 +37,22 @@ elseif does == REFUND then -- give_back
   if not writes then anchor, debt, after = 0, 0, false end
 elseif does == UNDO and was_there then -- take_back
   local taken_at = max_wait
-  local since = math.max(anchor - taken_at, 0)
-  -- What came back since is taken to be of this cost.
-  local left = cost - (since + -since % period) / period * refill
-  writes = taken_at - anchor < period and left > 0
+  local between = math.max(written_anchor - taken_at, 0)
+  -- What came back between the take and the last write is taken to be of this cost.
+  local left = cost - (between + -between % period) / period * refill
+  writes = taken_at - written_anchor < period and left > 0
   if writes and left >= debt then
     writes, anchor, debt, after = false, 0, 0, false
-  elseif writes then
-    debt = debt - left
+  elseif writes then -- The period of the state stays, so that other undos are as exact.
+    anchor, debt = written_anchor, written_debt - left
   end
 end
 if writes then
-  lives_until = anchor + (debt + -debt % refill) / refill * period
+  recovers_at = anchor + (debt + -debt % refill) / refill * period
+  if recovers_at > MODULUS then recovers_at = MODULUS end
+  lives_until = recovers_at
   local share = 2
   --> outlive.lua
-  after = pack('<BI7I7I7I7', INTERVAL, period, anchor, debt, lives_until)
+  after = pack('<BI7I7I7I7', INTERVAL, anchor, debt, recovers_at, lives_until)
 end
 a, b, c = anchor, debt, admits and wait or 0

@@ -9,6 +9,6 @@ if does == ACQUIRE then
     lives_until, kept = lived_until, true
   elseif was_there then
     local longest = lives_until - now
-    lives_until = lives_until + (longest - longest % share) / share
+    lives_until = math.min(lives_until + (longest - longest % share) / share, MODULUS)
   end
 end

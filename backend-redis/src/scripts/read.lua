@@ -15,7 +15,8 @@ local function understand(value, is_list)
   elseif not is_list then -- No other value of ours is a list.
     is_ours = size == WINDOW_SIZE and kind > NONE and kind < LOG
       or size == COUNTER_SIZE and kind == COUNTER
-      or size == BUCKET_SIZE and (kind == BUCKET or kind == INTERVAL)
+      or size == BUCKET_SIZE and kind == BUCKET
+      or size == INTERVAL_SIZE and kind == INTERVAL
       or size == 1 and kind == NONE
   end
   if is_ours then return value, kind, blocked_until end

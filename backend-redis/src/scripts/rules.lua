@@ -10,7 +10,7 @@ local function write_list(key, value, is_list, after, lives_until, plan)
 end
 
 local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }
-local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, BUCKET_SIZE }
+local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE }
 local RULES = {
   function(value, kind, cost, does, max_wait, p1, p2, p3, p4)
     local admits, a, b, c, after, lives_until, kept

@@ -1,16 +1,13 @@
 -- Sliding counter: admits iff prev*(W - e) + (cur + c)*W <= L*W, in ticks. Twin of
 -- core/src/algorithm/sliding_counter.rs.
 --
--- Value: kind, window (microseconds), ends, previous, current.
+-- Value: kind, ends, previous, current.
 local limit, window, tick = p1, p2, p3
 local span = window * tick
 local ends, previous, current, lived_until = 0, 0, 0, 0
 if kind == COUNTER then
-  local its_span
-  its_span, ends, previous, current = parse('<I7I7I7I7', value, 2)
-  if its_span ~= span then
-    ends, previous, current = 0, 0, 0
-  elseif now >= ends then -- roll
+  ends, previous, current = parse('<I7I7I7', value, 2)
+  if now >= ends then -- roll
     ends, previous, current = ends + span, current, 0
     if now >= ends or previous == 0 then ends, previous = 0, 0 end
   elseif current > 0 then
@@ -49,7 +46,7 @@ elseif does == UNDO and max_wait < ends then -- take_back
   if writes and previous + current == 0 then writes, ends, after = false, 0, false end
 end
 if writes then
-  after = pack('<BI7I7I7I7', COUNTER, span, ends, previous, current)
+  after = pack('<BI7I7I7', COUNTER, ends, previous, current)
   lives_until = current > 0 and ends + span or ends
   kept = lives_until == lived_until
 end

@@ -2,9 +2,9 @@
 -- core/src/algorithm/sliding_log.rs.
 --
 -- Value: kind, total before the first record; records of a stamp and a running total, oldest first;
--- then what a decision needs: window, grain; of the oldest record that counted at the last write the
--- total before it, its place (two bytes), its stamp and its total; how many elements are before this
--- one (four bytes); how many records are in this one (two); until when the key lives at least; kind.
+-- then what a decision needs: of the oldest record that counted at the last write the total before it,
+-- its place (two bytes), its stamp and its total; how many elements are before this one (four bytes);
+-- how many records are in this one (two); until when the key lives at least; kind.
 -- Only differences of totals have a meaning.
 --
 -- A log that may grow long is a list: its last element is such a value, with at most CHUNK records; the
@@ -17,10 +17,9 @@ local limit, window, grain, long = p1, p2, p3, p4
 local newest, total, gone, first_place, first_stamp, first_total = 0, 0, 0, 0, 0, 0
 local sealed, count, lived_until, is_there = 0, 0, 0, false
 if kind == LOG then
-  local its_window, its_grain
-  newest, total, its_window, its_grain, gone, first_place, first_stamp, first_total, sealed, count,
-    lived_until = parse('<I7I7I7I7I7I2I7I7I4I2I7', value, #value - LOG_END + 1)
-  is_there = its_window == window and its_grain == grain
+  newest, total, gone, first_place, first_stamp, first_total, sealed, count, lived_until =
+    parse('<I7I7I7I2I7I7I4I2I7', value, #value - LOG_END + 1)
+  is_there = true
 end
 
 -- The records that count: from the first one, in the element `number`, which is `nil` if the log is
@@ -54,6 +53,8 @@ if is_there then
   end
   sum = total - gone
   if sum < 0 then sum = sum + MODULUS end
+  -- No log of ours has such numbers; with one, a sum could stay below every limit.
+  if math.max(total, gone, newest) > MODULUS then number = nil end
 end
 if not is_there then newest, total, gone, sum, number = 0, 0, 0, 0, sealed end
 -- Somebody else may have written to the list.
@@ -130,8 +131,8 @@ elseif records then
   lives_until = newest + window
   local was_there, share = is_there, 8
   --> outlive.lua
-  after = pack('<I7I7I7I7I7I2I7I7I4I2I7B', newest, total, window, grain, gone, first_place,
-    first_stamp, first_total, sealed, count, lives_until, LOG)
+  after = pack('<I7I7I7I2I7I7I4I2I7B', newest, total, gone, first_place, first_stamp, first_total,
+    sealed, count, lives_until, LOG)
   if not offset then after = records .. after end
 end
 a, b, c = sum, newest, frees

@@ -1,13 +1,15 @@
 -- Token bucket with continuous refill, and GCRA: admits iff debt(t) + c <= B, the debt in units of
 -- 1/unit token. Twin of core/src/algorithm/token_bucket.rs.
 --
--- Value: kind, time, debt, unit, until when the key lives at least.
+-- Value: kind, time, debt, unit, when the debt is 0 at the rate that wrote it, until when the key lives
+-- at least.
 local capacity, unit, refill, tick = p1, p2, p3, p4
-local time, debt, lived_until = 0, 0, 0
+local time, debt, recovers_at, lived_until = 0, 0, 0, 0
+local written_time, written_debt = 0, 0
 local floor = now - now % tick
 if kind == BUCKET then
   local its_unit
-  time, debt, its_unit, lived_until = parse('<I7I7I7I7', value, 2)
+  time, debt, its_unit, recovers_at, lived_until = parse('<I7I7I7I7I7', value, 2)
   if its_unit ~= unit and its_unit > 0 then -- adopt
     local fraction = debt % its_unit
     local tokens = (debt - fraction) / its_unit
@@ -15,11 +17,12 @@ if kind == BUCKET then
     fraction = product > MAX_EXACT and unit or (product + -product % its_unit) / its_unit
     debt = math.min(tokens * unit + fraction, MAX_EXACT)
   end
+  written_time, written_debt = time, debt
   -- at: a clock behind the state stands at it.
   local since = floor - (time + -time % tick)
   if since > 0 then debt = debt - since / tick * refill end
   if floor > time then time = floor end
-  if debt <= 0 then time, debt = 0, 0 end
+  if debt <= 0 or now >= recovers_at then time, debt = 0, 0 end
 end
 
 -- wait
@@ -42,20 +45,22 @@ elseif does == REFUND then -- give_back
   if not writes then time, debt, after = 0, 0, false end
 elseif does == UNDO and was_there then -- take_back
   local taken_at = max_wait - max_wait % tick
-  local since = (time + -time % tick - taken_at) / tick
-  -- What came back since is taken to be of this cost.
-  local left = cost * unit - since * refill
-  writes = since >= 0 and left > 0
+  local between = (written_time + -written_time % tick - taken_at) / tick
+  -- What came back between the take and the last write is taken to be of this cost.
+  local left = cost * unit - between * refill
+  writes = between >= 0 and left > 0
   if writes and left >= debt then
     writes, time, debt, after = false, 0, 0, false
-  elseif writes then
-    debt = debt - left
+  elseif writes then -- The time of the state stays, so that other undos are as exact.
+    time, debt = written_time, written_debt - left
   end
 end
 if writes then
-  lives_until = time + -time % tick + (debt + -debt % refill) / refill * tick
+  recovers_at = time + -time % tick + (debt + -debt % refill) / refill * tick
+  if recovers_at > MODULUS then recovers_at = MODULUS end
+  lives_until = recovers_at
   local share = 2
   --> outlive.lua
-  after = pack('<BI7I7I7I7', BUCKET, time, debt, unit, lives_until)
+  after = pack('<BI7I7I7I7I7', BUCKET, time, debt, unit, recovers_at, lives_until)
 end
 a, b, c = time, debt, admits and wait or 0

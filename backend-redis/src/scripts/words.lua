@@ -33,9 +33,10 @@ BLOCK_FLAG = 0x20
 BLOCK_SIZE = 7
 
 -- Bytes of a value that is no log.
-WINDOW_SIZE = 22
-COUNTER_SIZE = 29
-BUCKET_SIZE = 29
+WINDOW_SIZE = 15
+COUNTER_SIZE = 22
+BUCKET_SIZE = 36
+INTERVAL_SIZE = 29
 
 -- Bytes of a log, or of an element of a long one: what stands before the records, a record, how many
 -- records an element has, its size, what stands behind the newest record, and that with this record.
@@ -43,8 +44,8 @@ LOG_HEAD = 8
 RECORD = 14
 CHUNK = 14
 CHUNK_SIZE = 204
-LOG_FOOT = 51
-LOG_END = 65
+LOG_FOOT = 37
+LOG_END = 51
 
 -- The newest records of a log, among which one is looked for that is to be undone; and how many elements
 -- before the last they may be in.

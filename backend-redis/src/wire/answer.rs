@@ -123,21 +123,18 @@ impl Said {
         let mut number = || reader.number();
         let numbers = match kind {
             0x91..=0x93 => {
-                let (_window, ends, count) = (number()?, number()?, number()?);
+                let (ends, count) = (number()?, number()?);
                 [ends, count, 0]
             }
-            0x95 => {
-                let _window = number()?;
-                [number()?, number()?, number()?]
-            }
+            0x95 => [number()?, number()?, number()?],
             0x96 => {
-                let (time, debt, _unit, _lives_until) =
-                    (number()?, number()?, number()?, number()?);
+                let (time, debt) = (number()?, number()?);
+                let (_unit, _recovers_at, _lives_until) = (number()?, number()?, number()?);
                 [time, debt, 0]
             }
             0x97 => {
-                let (_period, anchor, debt, _lives_until) =
-                    (number()?, number()?, number()?, number()?);
+                let (anchor, debt) = (number()?, number()?);
+                let (_recovers_at, _lives_until) = (number()?, number()?);
                 [anchor, debt, 0]
             }
             _ => return None,

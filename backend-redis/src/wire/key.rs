@@ -1,10 +1,13 @@
+use std::io::Write;
+
 use tidegate_core::Charge;
 
 use super::shard_tag;
 
-/// Names the keys: `prefix:policy:{tag}`, and `:subject` behind it if there is a tenant.
+/// Names the keys: `prefix:policy:shape:{tag}`, and `:subject` behind it if there is a tenant.
 ///
-/// The tag, which decides the slot in a cluster, is the tenant, or else the subject. Whatever is not
+/// Policy and shape are those of [`Policy::state_name`](tidegate_core::Policy::state_name): the shape is
+/// left out for a policy without a name, whose text says it. The tag, which decides the slot in a cluster, is the tenant, or else the subject. Whatever is not
 /// a printable ASCII character, and `{`, `}`, `:` and `%`, is written as `%` and two hexadecimal
 /// digits; an empty tag is written as `%`. So no two inputs share a key, and none chooses its slot.
 ///
@@ -18,12 +21,18 @@ use super::shard_tag;
 ///
 /// let keys = Keys::new("tidegate");
 /// let api: Policy = "api: fixed-window 10/1s".parse()?;
-/// assert_eq!(keys.of(&Charge::new(&api, "alice")), b"tidegate:api:{alice}");
-/// assert_eq!(keys.of(&Charge::new(&api, "a:b").tenant("acme")), b"tidegate:api:{acme}:a%3Ab");
+/// assert_eq!(keys.of(&Charge::new(&api, "alice")), b"tidegate:api:window.1s:{alice}");
+/// let key = keys.of(&Charge::new(&api, "a:b").tenant("acme"));
+/// assert_eq!(key, b"tidegate:api:window.1s:{acme}:a%3Ab");
+///
+/// let unnamed: Policy = "gcra 10/1s".parse()?;
+/// let key = keys.of(&Charge::new(&unnamed, "alice"));
+/// assert_eq!(key, b"tidegate:gcra%2010/1s%20burst%2010:{alice}");
 ///
 /// let hot: Policy = "hot: fixed-window 10/1s shards 4".parse()?;
 /// let share = &hot.shares()[0];
-/// assert_eq!(keys.of(&Charge::new(share, "a").tenant("acme")), b"tidegate:hot:{acme%.4.F9}:a");
+/// let key = keys.of(&Charge::new(share, "a").tenant("acme"));
+/// assert_eq!(key, b"tidegate:hot:window.1s:{acme%.4.F9}:a");
 /// # Ok::<(), tidegate_redis::PolicyError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -56,12 +65,16 @@ impl Keys {
     /// The key of a charge.
     #[must_use]
     pub fn of(&self, charge: &Charge<'_>) -> Vec<u8> {
-        let (name, tag) = (charge.policy.whole_name(), charge.slot_key());
+        let (policy, tag) = (charge.policy, charge.slot_key());
         let subject = charge.state_subject();
-        let most = self.prefix.len() + name.len() + tag.len() + subject.len() + 13;
+        let most = self.prefix.len() + policy.name().len() + tag.len() + subject.len() + 40;
         let mut key = Vec::with_capacity(most);
         key.extend_from_slice(&self.prefix);
-        key.extend_from_slice(name.as_bytes());
+        escape(policy.name().as_bytes(), &mut key);
+        if policy.is_named() {
+            // Writing to a vector cannot fail.
+            let _ = write!(key, ":{}", policy.rule().shape());
+        }
         key.extend_from_slice(b":{");
         let begins = key.len();
         if tag.is_empty() {
@@ -107,11 +120,11 @@ mod tests {
 
     #[test]
     fn only_what_is_special_is_escaped() {
-        assert_eq!(key("p", b"", b"alice@x.org"), b"tidegate:p:{alice@x.org}");
-        assert_eq!(key("p", b"", b""), b"tidegate:p:{%}");
-        assert_eq!(key("p", b"", b"%"), b"tidegate:p:{%25}");
-        assert_eq!(key("p", b"t{1}", b""), b"tidegate:p:{t%7B1%7D}:");
-        assert_eq!(key("p", b"", b"\0 \xff"), b"tidegate:p:{%00%20%FF}");
+        assert_eq!(key("p", b"", b"alice@x.org"), b"tidegate:p:window.1s:{alice@x.org}");
+        assert_eq!(key("p", b"", b""), b"tidegate:p:window.1s:{%}");
+        assert_eq!(key("p", b"", b"%"), b"tidegate:p:window.1s:{%25}");
+        assert_eq!(key("p", b"t{1}", b""), b"tidegate:p:window.1s:{t%7B1%7D}:");
+        assert_eq!(key("p", b"", b"\0 \xff"), b"tidegate:p:window.1s:{%00%20%FF}");
     }
 
     #[test]
@@ -119,9 +132,9 @@ mod tests {
         let all: Policy = "p: fixed-window 9/1s shards 1 by-subject".parse().unwrap();
         for subject in ["", "alice", "bob"] {
             let key = Keys::new("t").of(&Charge::new(&all, subject).tenant("acme"));
-            assert_eq!(key, b"t:p:{acme}:");
+            assert_eq!(key, b"t:p:window.1s:{acme}:");
         }
-        assert_eq!(Keys::new("t").of(&Charge::new(&all, "alice")), b"t:p:{%}");
+        assert_eq!(Keys::new("t").of(&Charge::new(&all, "alice")), b"t:p:window.1s:{%}");
     }
 
     #[test]
@@ -157,7 +170,7 @@ mod tests {
     fn a_prefix_keeps_its_colons_and_chooses_no_slot() {
         let policy: Policy = "p: fixed-window 1/1s".parse().unwrap();
         let key = Keys::new("app:{x}:").of(&Charge::new(&policy, "s"));
-        assert_eq!(key, b"app:%7Bx%7D::p:{s}");
+        assert_eq!(key, b"app:%7Bx%7D::p:window.1s:{s}");
     }
 
     proptest! {
@@ -192,7 +205,7 @@ mod tests {
         #[test]
         fn b17_no_subject_chooses_its_slot(tenant in hostile_subject(), subject in hostile_subject()) {
             let key = key("p", &tenant, &subject);
-            let tag = &key[b"tidegate:p:{".len()..];
+            let tag = &key[b"tidegate:p:window.1s:{".len()..];
             let end = tag.iter().position(|&byte| byte == b'}').unwrap();
             prop_assert!(end > 0);
             let opened = tag[..end].contains(&b'{');

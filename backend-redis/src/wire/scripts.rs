@@ -181,7 +181,7 @@ pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
         }
         (Rule::TokenBucket, _) => string!("BUCKET", "BUCKET_SIZE", "token_bucket.lua", "time"),
         (Rule::IntervalBucket, _) => {
-            string!("INTERVAL", "BUCKET_SIZE", "interval_bucket.lua", "nil")
+            string!("INTERVAL", "INTERVAL_SIZE", "interval_bucket.lua", "nil")
         }
     }
 }
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn words_are_put_in_their_place_and_other_names_are_left() {
-        let own = [("KIND", "LOG"), ("FORM", "#value == BUCKET_SIZE")];
+        let own = [("KIND", "LOG"), ("FORM", "#value == INTERVAL_SIZE")];
         let script =
             Script::new("test", "if FORM and KIND == BUCKET then BUCKETS = RECORD end", &own);
         let last = script.code().lines().last();

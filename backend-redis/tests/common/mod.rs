@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tidegate_redis::{ManualClock, Policy, RedisStore, RedisStoreBuilder};
+use tidegate_redis::wire::Keys;
+use tidegate_redis::{Charge, ManualClock, Policy, RedisStore, RedisStoreBuilder};
 use tidegate_testkit::servers::{Client, Redis};
 use tokio::sync::OnceCell;
 
@@ -41,6 +42,16 @@ pub(crate) async fn store_at(clock: &ManualClock) -> RedisStore {
 
 pub(crate) fn policy(text: &str) -> Policy {
     text.parse().unwrap()
+}
+
+/// The key of a policy's state of the subject `s`, with the default prefix.
+pub(crate) fn key_of(policy: &Policy) -> Vec<u8> {
+    key_with("tidegate", policy).into_bytes()
+}
+
+/// The same with another prefix.
+pub(crate) fn key_with(prefix: &str, policy: &Policy) -> String {
+    String::from_utf8(Keys::new(prefix).of(&Charge::new(policy, "s"))).unwrap()
 }
 
 /// A connection past the library under test.

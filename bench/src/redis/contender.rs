@@ -4,6 +4,7 @@ use std::fmt;
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
+use tidegate_redis::wire::Keys;
 use tidegate_redis::{Call, Charge, Policy, RedisStore, Store};
 
 use super::Outcome;
@@ -107,7 +108,8 @@ impl Contender {
 
     /// The key, as the store names it (subjects have nothing in them that it would escape).
     pub(crate) fn key(&self, subject: &str) -> String {
-        format!("tidegate:{}:{{{subject}}}", self.policy.name())
+        String::from_utf8_lossy(&Keys::new("tidegate").of(&Charge::new(&self.policy, subject)))
+            .into_owned()
     }
 
     /// Makes call `number`, and says how many of its decisions allow.

@@ -108,7 +108,9 @@ fn value(policy: &Policy, log_records: Option<u64>) -> u64 {
     // A byte for the kind, and integers of seven.
     let numbers = |count: u64| object(1 + 7 * count);
     match policy.rule() {
-        Rule::FixedWindow(_) => numbers(3),
+        Rule::FixedWindow(_) => numbers(2),
+        Rule::SlidingCounter(_) => numbers(3),
+        Rule::TokenBucket(_) => numbers(5),
         Rule::SlidingLog(_) => {
             let most = policy.rule().most_records();
             let records = log_records.unwrap_or(most).clamp(1, most.max(1));
@@ -121,9 +123,9 @@ fn value(policy: &Policy, log_records: Option<u64>) -> u64 {
 /// The most records of a log that is a string.
 const LONGEST_STRING: u64 = 128;
 
-/// A log in a string: 7 bytes and the kind before the records of 14, and 51 behind them.
+/// A log in a string: 7 bytes and the kind before the records of 14, and 37 behind them.
 fn log(records: u64) -> u64 {
-    object(8 + 14 * records + 51)
+    object(8 + 14 * records + 37)
 }
 
 /// A log in a list: elements of 14 records, which lie in nodes of at most 8 KiB.

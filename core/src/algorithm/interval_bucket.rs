@@ -65,23 +65,23 @@ impl IntervalBucket {
 
     /// Takes back what a take of `cost` at `at` has left. `false` if nothing is, and nothing changes.
     ///
-    /// As with continuous refill, what came back since is taken to be of this cost. Refills are a
-    /// period apart at least, and the last came no later than the current period began.
+    /// As with [continuous refill](super::token_bucket::TokenBucket::take_back), what came back between
+    /// the take and the period of the last write is taken to be of this cost. Refills are a period apart
+    /// at least, and the last of these came no later than that period began.
     pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let Some(State { anchor, debt }) = self.at(*state, now) else {
+        let (Some(written), Some(current)) = (*state, self.at(*state, now)) else {
             return false;
         };
         // What was taken at `at` left no older period.
-        if at.saturating_sub(anchor) >= self.period.get() {
+        if at.saturating_sub(written.anchor) >= self.period.get() {
             return false;
         }
-        let refills = anchor.saturating_sub(at).div_ceil(self.period.get());
+        let refills = written.anchor.saturating_sub(at).div_ceil(self.period.get());
         let left = cost.saturating_sub(refills.saturating_mul(self.refill.get()));
         if left == 0 {
             return false;
         }
-        let debt = debt.saturating_sub(left);
-        *state = (debt > 0).then_some(State { anchor, debt });
+        *state = (left < current.debt).then(|| State { debt: written.debt - left, ..written });
         true
     }
 

@@ -63,24 +63,26 @@ impl TokenBucket {
 
     /// Takes back what a take of `cost` at `at` has left. `false` if nothing is, and nothing changes.
     ///
-    /// Without the take the bucket might have been full all the time since, and what came back since
-    /// would have been lost. So that much of the cost is taken to have come back already.
+    /// Without the take the debt would be lower by `min(c, the least debt since)`, as a full bucket
+    /// loses what it is refilled with. Since the last write the least debt is that of now. Before, it
+    /// was `c - R·(t - at)` at least, with `t` the time of the last write: so much is given back, and no
+    /// more than the debt of now. That is exact if nothing was written since the take but other undos,
+    /// which leave the time of the state alone.
     pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let State { time, debt } = self.at_or_full(*state, now);
-        if debt == 0 {
+        let Some(written) = *state else {
             return false;
-        }
-        // The state's clock, which may be ahead of `now`. What was taken at `at` left no older one.
-        let Some(since) = self.ticks_up(time).checked_sub(self.ticks(at)) else {
+        };
+        // What was taken at `at` left no older state.
+        let Some(between) = self.ticks_up(written.time).checked_sub(self.ticks(at)) else {
             return false;
         };
         let taken = cost.saturating_mul(self.unit.get());
-        let left = taken.saturating_sub(since.saturating_mul(self.refill.get()));
-        if left == 0 {
+        let left = taken.saturating_sub(between.saturating_mul(self.refill.get()));
+        let debt = self.at(written, now).debt;
+        if left == 0 || debt == 0 {
             return false;
         }
-        let debt = debt.saturating_sub(left);
-        *state = (debt > 0).then_some(State { time, debt });
+        *state = (left < debt).then(|| State { debt: written.debt - left, ..written });
         true
     }
 

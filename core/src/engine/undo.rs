@@ -25,7 +25,7 @@ pub(super) fn undo(call: &Call<'_>, at: u64, now: u64, records: &mut impl Record
 impl Record {
     /// Changes nothing at all if nothing is left of the take.
     fn take_back(&mut self, charge: &Charge<'_>, cost: u64, at: u64, now: u64) {
-        let mut adopted = match self.state_under(charge.policy) {
+        let mut adopted = match self.state_under(charge.policy, now) {
             None => return,
             Some(Cow::Borrowed(_)) => None,
             Some(Cow::Owned(state)) => Some(state),

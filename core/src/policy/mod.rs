@@ -13,6 +13,7 @@ mod share;
 mod span;
 mod spec;
 mod split;
+mod state_name;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,8 +24,9 @@ pub use rule::{Rule, Shape};
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
 pub use spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
+pub use state_name::StateName;
 
-use crate::hash::stable_hash;
+use crate::hash::{mix, stable_hash};
 use crate::time::micros_of;
 
 /// The longest name of a policy, in bytes.
@@ -32,8 +34,32 @@ pub const MAX_NAME: usize = 64;
 
 /// A rate-limit policy. Cheap to clone: clones share one allocation.
 ///
-/// Two policies of one name share their states: build `login` anew with another limit, and what was
-/// used stays used.
+/// # What happens to what was used when a policy changes
+///
+/// A store keeps states under the policy's name and the **shape** of its states: the algorithm and its
+/// window (and grain, period, start). [`state_name`](Self::state_name) shows both.
+///
+/// | what changes | what was used |
+/// |---|---|
+/// | the limit, a bucket's capacity or rate, `block`, `shadow` | stays used; the next decision goes by the new numbers |
+/// | the window, the grain, the period of `by-interval` | is left under the old shape; the new one starts fresh |
+/// | the algorithm | the same; `token-bucket` and `gcra` are one algorithm |
+/// | `shards` | is left where it is; the new places start fresh |
+/// | the name | is left under the old name; the new one starts fresh |
+///
+/// So two settings of one name that take turns on one store (a rolling deploy, plans with different
+/// windows) never admit more than both limits together, and each keeps its own count. A block belongs
+/// to the state: it survives a changed number, and does not reach another shape. States of a shape that
+/// is no longer used expire by themselves.
+///
+/// A bucket whose rate is lowered counts as full from the time at which it would have been full at the
+/// rate that it was last charged under.
+///
+/// # Names
+///
+/// A policy without a name ([`unnamed`](Self::unnamed), or text without `name:`) is named by its whole
+/// text, `fixed-window 100/1m`. So two of them share states only if they are equal, and any change
+/// starts fresh. Name a policy whose numbers may change.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,16 +82,18 @@ pub struct Policy(Arc<Inner>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Inner {
+    /// As given; the whole text of a policy without a name.
     name: Box<str>,
+    is_named: bool,
     algorithm: Algorithm,
     rule: Rule,
-    name_hash: u64,
+    state_hash: u64,
     /// Microseconds; 0 for none.
     block_for: u64,
     shadow: bool,
     split: Option<Box<split::Split>>,
-    /// Which shard this is the share of, and the length of the name without that.
-    shard: Option<(Shard, usize)>,
+    /// Which shard this is the share of.
+    shard: Option<Shard>,
 }
 
 impl Policy {
@@ -77,19 +105,50 @@ impl Policy {
     /// algorithm's numbers are outside of the bounds under which every decision is exact.
     pub fn new(name: &str, algorithm: impl Into<Algorithm>) -> Result<Self, PolicyError> {
         check_name(name).map_err(|error| error.about(error::Part::Name))?;
-        let algorithm = algorithm.into();
+        Self::with_name(Some(name), algorithm.into())
+    }
+
+    /// A policy without a name: its [`name`](Self::name) is its whole text, so that it shares states
+    /// with equal policies only.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{FixedWindow, Policy};
+    ///
+    /// let policy = Policy::unnamed(FixedWindow::new(100, Duration::from_secs(60)))?;
+    /// assert_eq!(policy.name(), "fixed-window 100/1m");
+    /// assert_eq!(policy, "fixed-window 100/1m".parse()?);
+    /// # Ok::<(), tidegate_core::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the algorithm's numbers are outside of the bounds under which every decision is exact.
+    pub fn unnamed(algorithm: impl Into<Algorithm>) -> Result<Self, PolicyError> {
+        Self::with_name(None, algorithm.into())
+    }
+
+    /// A policy with a name that was checked, or without one.
+    fn with_name(name: Option<&str>, algorithm: Algorithm) -> Result<Self, PolicyError> {
         let rule = Rule::new(&algorithm)?;
-        let name_hash = stable_hash([name.as_bytes()]);
-        Ok(Self(Arc::new(Inner {
-            name: name.into(),
+        let mut policy = Self(Arc::new(Inner {
+            name: name.unwrap_or_default().into(),
+            is_named: name.is_some(),
             algorithm,
             rule,
-            name_hash,
+            state_hash: 0,
             block_for: 0,
             shadow: false,
             split: None,
             shard: None,
-        })))
+        }));
+        policy.refresh_identity();
+        Ok(policy)
+    }
+
+    /// A policy of the same name, or without one as this one, with another algorithm.
+    fn with_algorithm(&self, algorithm: impl Into<Algorithm>) -> Result<Self, PolicyError> {
+        Self::with_name(self.is_named().then(|| self.name()), algorithm.into())
     }
 
     /// The same policy, but a refusal shuts the subject out for `span`. Refusals while it is shut
@@ -119,22 +178,70 @@ impl Policy {
     fn change(&mut self, change: &dyn Fn(&mut Inner)) {
         let inner = Arc::make_mut(&mut self.0);
         change(inner);
-        let shares = inner.split.as_deref_mut().map(|split| &mut split.shares);
-        shares.into_iter().flatten().for_each(|share| share.change(change));
+        for share in inner.shares_mut() {
+            change(Arc::make_mut(&mut share.0));
+        }
+        self.refresh_identity();
     }
 
-    /// The name, under which a store keeps the states.
+    /// Works out what follows from the rest: the name of a policy without one, and the hash.
+    fn refresh_identity(&mut self) {
+        let text = (!self.is_named()).then(|| print::Unnamed(self).to_string());
+        let inner = Arc::make_mut(&mut self.0);
+        inner.set_identity(text.as_deref());
+        for share in inner.shares_mut() {
+            Arc::make_mut(&mut share.0).set_identity(text.as_deref());
+        }
+    }
+
+    /// The name, by which metrics, messages and settings call the policy: as given, or the whole text
+    /// of a policy [without a name](Self::unnamed).
     #[must_use]
     #[inline]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// A hash of the name, the same on every machine: worked out once, so that a store need not.
+    /// Whether the policy was given a name.
     #[must_use]
     #[inline]
-    pub fn name_hash(&self) -> u64 {
-        self.0.name_hash
+    pub fn is_named(&self) -> bool {
+        self.0.is_named
+    }
+
+    /// What a store keeps the policy's states under, besides the tenant and the subject.
+    ///
+    /// ```
+    /// use tidegate_core::Policy;
+    ///
+    /// let login: Policy = "login: sliding-log 5/15m block 1h".parse()?;
+    /// assert_eq!(login.state_name().to_string(), "login:log.15m");
+    /// let plain: Policy = "sliding-log 5/15m".parse()?;
+    /// assert_eq!(plain.state_name().to_string(), "sliding-log 5/15m");
+    /// # Ok::<(), tidegate_core::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn state_name(&self) -> StateName<'_> {
+        StateName::new(self)
+    }
+
+    /// A hash of the [`state_name`](Self::state_name), computed once per policy.
+    #[must_use]
+    #[inline]
+    pub fn state_hash(&self) -> u64 {
+        self.0.state_hash
+    }
+
+    /// Whether a store keeps the states of both policies in one place: equal
+    /// [`state_name`](Self::state_name)s, compared without making the text.
+    #[must_use]
+    #[inline]
+    pub fn shares_state_with(&self, other: &Self) -> bool {
+        self.is_same_object(other)
+            || self.0.state_hash == other.0.state_hash
+                && self.0.name == other.0.name
+                && self.0.shard == other.0.shard
+                && self.rule().shape() == other.rule().shape()
     }
 
     /// The algorithm, as it was asked for.
@@ -204,6 +311,23 @@ impl Policy {
     #[inline]
     pub(crate) fn block_micros(&self) -> u64 {
         self.0.block_for
+    }
+}
+
+impl Inner {
+    fn shares_mut(&mut self) -> impl Iterator<Item = &mut Policy> {
+        self.split.as_deref_mut().into_iter().flat_map(|split| &mut split.shares)
+    }
+
+    /// `text` is the name if none was given.
+    fn set_identity(&mut self, text: Option<&str>) {
+        if let Some(text) = text {
+            self.name = text.into();
+        }
+        let shard =
+            self.shard.map_or(0, |shard| u64::from(shard.of) << 32 | u64::from(shard.index));
+        let hash = mix(stable_hash([self.name.as_bytes()]), shard);
+        self.state_hash = self.rule.shape().numbers().into_iter().fold(hash, mix);
     }
 }
 

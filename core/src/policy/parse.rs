@@ -72,9 +72,11 @@ impl<'t> Parser<'t> {
                 _ => algorithm = self.option(algorithm, &word)?,
             }
         }
-        let name_or_keyword = name.as_ref().map_or(algorithm.keyword(), |word| word.text);
         let build = || {
-            let mut policy = Policy::new(name_or_keyword, algorithm)?;
+            let mut policy = match &name {
+                Some(word) => Policy::new(word.text, algorithm)?,
+                None => Policy::unnamed(algorithm)?,
+            };
             if let Some(block) = block {
                 policy = policy.block_for(block)?;
             }

@@ -10,17 +10,27 @@ use crate::time::micros_of;
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name() != self.algorithm().keyword() {
+        if self.is_named() {
             write!(f, "{}: ", self.name())?;
         }
-        write!(f, "{}", self.algorithm())?;
-        if let Some(span) = self.blocks_for() {
+        write!(f, "{}", Unnamed(self))
+    }
+}
+
+/// A policy's text without its name.
+pub(super) struct Unnamed<'p>(pub(super) &'p Policy);
+
+impl fmt::Display for Unnamed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(policy) = self;
+        write!(f, "{}", policy.algorithm())?;
+        if let Some(span) = policy.blocks_for() {
             write!(f, " block {}", Micros(micros_of(span)))?;
         }
-        if let Some(shards) = self.shards() {
+        if let Some(shards) = policy.shards() {
             write!(f, " {shards}")?;
         }
-        f.write_str(if self.is_shadow() { " shadow" } else { "" })
+        f.write_str(if policy.is_shadow() { " shadow" } else { "" })
     }
 }
 

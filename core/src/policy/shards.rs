@@ -167,14 +167,7 @@ impl Policy {
     /// Which shard this policy is the share of, if it is one of another's [`shares`](Self::shares).
     #[must_use]
     pub fn shard(&self) -> Option<Shard> {
-        self.0.shard.map(|(shard, _)| shard)
-    }
-
-    /// The name of the policy that this one is a share of; else its own name.
-    #[must_use]
-    pub fn whole_name(&self) -> &str {
-        let len = self.0.shard.map_or(usize::MAX, |(_, len)| len);
-        self.0.name.get(..len).unwrap_or(&self.0.name)
+        self.0.shard
     }
 
     /// Whether any request may go to any shard.

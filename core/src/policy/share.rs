@@ -86,7 +86,7 @@ impl Policy {
         if limit == 0 {
             return Ok(None);
         }
-        let named = |algorithm: Algorithm| Self::new(self.name(), algorithm);
+        let named = |algorithm: Algorithm| self.with_algorithm(algorithm);
         let scaled = match self.algorithm().clone() {
             Algorithm::FixedWindow(spec) => named(spec::FixedWindow { limit, ..spec }.into()),
             Algorithm::SlidingLog(spec) => named(spec::SlidingLog { limit, ..spec }.into()),

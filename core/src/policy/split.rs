@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::shards::{MAX_SHARDS, Shard, Shards};
 use super::share::{Rate, Share};
 use super::{Algorithm, Policy, PolicyError, spec};
-use crate::hash::stable_hash;
 
 /// A policy's shards, and its share in each.
 #[derive(Debug, Clone)]
@@ -41,19 +40,20 @@ impl Policy {
             _ => self.shares_in(shards)?,
         };
         Arc::make_mut(&mut self.0).split = Some(Box::new(Split { shards, shares }));
+        self.refresh_identity();
         Ok(self)
     }
 
     fn shares_in(&self, shards: Shards) -> Result<Box<[Self]>, PolicyError> {
         let count = shards.count();
         if !shards.split() {
-            return Ok((0..count).map(|index| self.named_as(Shard { index, of: count })).collect());
+            return Ok((0..count).map(|index| self.in_shard(Shard { index, of: count })).collect());
         }
         let used = self.used_of(count);
         let share = |index| {
             let share = share(self, index, used)?;
             let share = if self.is_shadow() { share.shadow() } else { share };
-            Ok(share.named_as(Shard { index, of: count }))
+            Ok(share.in_shard(Shard { index, of: count }))
         };
         (0..used).map(share).collect()
     }
@@ -69,14 +69,11 @@ impl Policy {
         count.min(u32::try_from(most).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// The same policy under a name that no other can have: `%` is in none.
-    fn named_as(&self, shard: Shard) -> Self {
+    /// The same policy in one shard. The whole policy's identity is set on it at the end of `split`.
+    fn in_shard(&self, shard: Shard) -> Self {
         let mut inner = (*self.0).clone();
-        let whole_name = inner.name.len();
-        inner.name = format!("{}%{}.{}", inner.name, shard.index, shard.of).into();
-        inner.name_hash = stable_hash([inner.name.as_bytes()]);
         inner.split = None;
-        inner.shard = Some((shard, whole_name));
+        inner.shard = Some(shard);
         Self(Arc::new(inner))
     }
 }
@@ -90,7 +87,7 @@ fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
     };
     let limit = part(policy.limit());
     let rate = |refill, period| Ok(Rate::new(refill, period).scaled_to(Share::new(1, of)?));
-    let named = |algorithm: Algorithm| Policy::new(policy.name(), algorithm);
+    let named = |algorithm: Algorithm| policy.with_algorithm(algorithm);
     match policy.algorithm().clone() {
         Algorithm::FixedWindow(spec) => named(spec::FixedWindow { limit, ..spec }.into()),
         Algorithm::SlidingLog(spec) => named(spec::SlidingLog { limit, ..spec }.into()),

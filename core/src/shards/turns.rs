@@ -34,7 +34,7 @@ impl Turns {
     pub(super) fn key<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Key {
         let mut hasher = self.hasher.build_hasher();
         for charge in charges {
-            hasher.write_u64(charge.policy.name_hash());
+            hasher.write_u64(charge.policy.state_hash());
             hasher.write_usize(charge.tenant.len());
             hasher.write(charge.tenant);
             hasher.write_usize(charge.subject.len());

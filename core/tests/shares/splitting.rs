@@ -89,7 +89,7 @@ proptest! {
         }
         for share in split.shares() {
             prop_assert_eq!(share.is_shadow(), split.is_shadow());
-            prop_assert_eq!(share.whole_name(), "p");
+            prop_assert_eq!(share.name(), "p");
             let is_of_those = share.shard().is_some_and(|shard| shard.of() == count);
             prop_assert!(is_of_those);
         }

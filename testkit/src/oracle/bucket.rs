@@ -113,16 +113,20 @@ impl Rules for Bucket {
     }
 
     fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
-        let rules::Past::Bucket(Past { time, .. }) = past else {
+        let rules::Past::Bucket(written) = past else {
             return None;
         };
-        // A bucket's time goes on in ticks, and never back; what was taken later left a later one.
-        let time = self.on_grid(now).max(time.div_ceil(self.tick) * self.tick);
+        // A bucket's time goes on in ticks, and never back; what was taken later left a later one. What
+        // came back between the take and the last write may have come back to this take alone.
+        let time = written.time.div_ceil(self.tick) * self.tick;
         let since = time.checked_sub(self.on_grid(at))?;
         let came_back = u128::from(since) * u128::from(self.refill);
         let left = self.tokens(cost).saturating_sub(came_back);
         let debt = self.debt(past, now);
-        (left > 0 && debt > 0).then(|| self.with_debt(past, debt.saturating_sub(left), now))
+        (left > 0 && debt > 0).then(|| match debt <= left {
+            true => rules::Past::Nothing,
+            false => rules::Past::Bucket(Past { debt: written.debt - left, ..written.clone() }),
+        })
     }
 
     fn recovers_at(&self, past: &rules::Past) -> u64 {

@@ -66,19 +66,25 @@ impl Rules for IntervalBucket {
     }
 
     fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
-        let past = self.refilled(past, now)?;
-        if at >= past.anchor + self.period {
+        let debt = self.refilled(past, now)?.debt;
+        let rules::Past::IntervalBucket(written) = past else {
+            return None;
+        };
+        if at >= written.anchor + self.period {
             return None; // What was taken then is not in here.
         }
-        // Each period that began since brought a refill, as far as can be told from the last of them.
-        let began = |periods: u64| past.anchor.saturating_sub(periods * self.period);
-        let periods = first(0, past.anchor / self.period + 1, |periods| began(periods) <= at);
+        // Each period that began between the take and the last write brought a refill, as far as can be
+        // told from the last of them.
+        let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
+        let periods = first(0, written.anchor / self.period + 1, |periods| began(periods) <= at);
         let came_back = u128::from(periods) * u128::from(self.refill);
         let left = u128::from(cost).saturating_sub(came_back);
-        let debt = past.debt.saturating_sub(left);
-        (left > 0).then_some(match debt {
-            0 => rules::Past::Nothing,
-            debt => rules::Past::IntervalBucket(Past { debt, ..past }),
+        (left > 0).then(|| match debt <= left {
+            true => rules::Past::Nothing,
+            false => {
+                let debt = written.debt - left;
+                rules::Past::IntervalBucket(Past { debt, ..written.clone() })
+            }
         })
     }
 

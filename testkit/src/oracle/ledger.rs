@@ -13,9 +13,18 @@ use super::{Key, rules::micros};
 /// The records of the keys of a call.
 pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
 
-/// Which state a charge is to.
+/// Which state a charge is to: of policies of one name, those share one whose algorithm and window are
+/// the same, whatever the limit is. The name of a policy without one is its text.
 pub(super) fn key_of(charge: &Charge<'_>) -> Key {
-    let name = charge.policy.name().to_owned();
+    use Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
+    let shape = match charge.policy.algorithm() {
+        FixedWindow(spec) => format!("window {:?} {:?}", spec.window(), spec.start()),
+        SlidingLog(spec) => format!("log {:?} {:?}", spec.window(), spec.chosen_grain()),
+        SlidingCounter(spec) => format!("counter {:?}", spec.window()),
+        TokenBucket(spec) if spec.is_by_interval() => format!("by interval {:?}", spec.period()),
+        _ => "bucket".to_owned(),
+    };
+    let name = format!("{}: {shape}", charge.policy.name());
     (name, charge.tenant.to_vec(), charge.state_subject().to_vec())
 }
 
@@ -114,7 +123,7 @@ fn opinion(
 ) -> Opinion {
     let cost = cost_of(charges, charge);
     let record = record_of(ledger, charge);
-    let (rules, past) = (rules_of(charge), record.past_under(charge));
+    let (rules, past) = (rules_of(charge), record.past_under(charge, now));
     let wait = rules::wait(&*rules, &past, charge.policy.limit(), cost, now);
     let bookable = |wait| {
         max_wait.is_some_and(|longest| Duration::from_micros(wait) <= longest)
@@ -147,7 +156,7 @@ fn acquire(
         match (opinion.outcome, charge.policy.blocks_for()) {
             _ if opinion.cost == 0 => continue,
             (Outcome::Allowed, _) if allowed => {
-                let past = record.past_under(charge);
+                let past = record.past_under(charge, now);
                 let past = rules_of(charge).take(&past, opinion.cost, now);
                 record = record.with_past(charge, past);
             }
@@ -178,7 +187,7 @@ fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Expected {
 fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) {
     if charge.cost > 0 {
         let record = record_of(ledger, charge);
-        let past = record.past_under(charge);
+        let past = record.past_under(charge, now);
         let past = rules_of(charge).give_back(&past, charge.cost, now);
         keep(ledger, charge, record.with_past(charge, past));
     }
@@ -198,7 +207,7 @@ fn undo(
         return; // Never taken.
     }
     let record = record_of(before, charge);
-    let past = record.past_under(charge);
+    let past = record.past_under(charge, now);
     if let Some(past) = rules_of(charge).take_back(&past, cost, at, now) {
         keep(ledger, charge, record.with_past(charge, past));
     }
@@ -213,7 +222,7 @@ fn report(
 ) -> Expected {
     let verdict = |(charge, opinion): (&Charge<'_>, &Opinion)| {
         let record = record_of(ledger, charge);
-        let (rules, past) = (rules_of(charge), record.past_under(charge));
+        let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
         let blocked = record.blocked_until.saturating_sub(now);
         ExpectedVerdict {

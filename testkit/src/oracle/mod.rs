@@ -32,7 +32,7 @@ pub use expected::{Expected, ExpectedVerdict};
 use ledger::Ledger;
 use record::Record;
 
-/// Which state: policy name, tenant, subject.
+/// Which state: policy name and shape, tenant, subject.
 type Key = (String, Vec<u8>, Vec<u8>);
 
 /// Predicts every answer of a store that starts empty and gets no other calls than those shown to

@@ -1,6 +1,6 @@
 //! One key: its past, its block, and the policy it was last written under.
 
-use tidegate_core::{Algorithm, Charge, Policy};
+use tidegate_core::{Charge, Policy};
 
 use super::bucket::Bucket;
 use super::rules::{Past, Rules, rules_of};
@@ -21,10 +21,11 @@ impl Record {
         Self { policy: policy.clone(), past: Past::Nothing, blocked_until: 0, recovers_at: 0 }
     }
 
-    /// The past as the policy of `charge` sees it: the same, if that is much the same policy.
-    pub(super) fn past_under(&self, charge: &Charge<'_>) -> Past {
+    /// The past as the policy of `charge` sees it: none, once it no longer mattered to the policy that
+    /// wrote it.
+    pub(super) fn past_under(&self, charge: &Charge<'_>, now: u64) -> Past {
         let (older, newer) = (&self.policy, charge.policy);
-        if !goes_on(older.algorithm(), newer.algorithm()) {
+        if self.recovers_at <= now {
             return Past::Nothing;
         }
         match &self.past {
@@ -72,25 +73,5 @@ impl Record {
             .into_iter()
             .map(|record| Some(record).filter(|record| !record.is_empty()))
             .collect()
-    }
-}
-
-/// Whether what was used under one policy stays used under another of its name: the algorithm and
-/// its window are the same, whatever the limit is.
-fn goes_on(older: &Algorithm, newer: &Algorithm) -> bool {
-    use Algorithm::{FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
-    match (older, newer) {
-        (FixedWindow(a), FixedWindow(b)) => (a.window(), a.start()) == (b.window(), b.start()),
-        (SlidingLog(a), SlidingLog(b)) => {
-            (a.window(), a.chosen_grain()) == (b.window(), b.chosen_grain())
-        }
-        (SlidingCounter(a), SlidingCounter(b)) => a.window() == b.window(),
-        (TokenBucket(a), TokenBucket(b)) if a.is_by_interval() && b.is_by_interval() => {
-            a.period() == b.period()
-        }
-        (TokenBucket(a), TokenBucket(b)) => !a.is_by_interval() && !b.is_by_interval(),
-        (TokenBucket(a), Gcra(_)) | (Gcra(_), TokenBucket(a)) => !a.is_by_interval(),
-        (Gcra(_), Gcra(_)) => true,
-        _ => false,
     }
 }

@@ -37,7 +37,8 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
 pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |bench| {
-            let twin = super::bench::policy("p: fixed-window 7/1h");
+            // It shares the state, and differs.
+            let twin = policy.clone().shadow();
             for used in [0, 3] {
                 bench.does(Operation::Acquire, &policy, used).await;
                 let charge = Charge::new(&policy, "s");

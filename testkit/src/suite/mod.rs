@@ -58,6 +58,9 @@
 //! | B49, B50 | the tests of local budgets and of their synchronisation |
 //! | B51, B52 | the tests of waiting, and of whatever starts tasks |
 //! | B53, B54 | `b53_b54_a_changed_limit_keeps_what_was_used`, `b53_changed_policies_are_decided_as_by_the_oracle` |
+//! | B59 | `b59_many_takes_are_undone_in_full` |
+//! | B60 | `b60_another_window_or_algorithm_has_a_state_of_its_own`, `b53_changed_policies_are_decided_as_by_the_oracle` |
+//! | B61 | `b61_policies_without_a_name_share_states_only_if_equal` |
 //!
 //! | rule | checked by |
 //! |---|---|
@@ -68,9 +71,9 @@
 //! | 5 fresh = recovered = reset | B13, `fresh_recovered_and_reset_keys_decide_alike` |
 //! | 6 clocks | B31, `the_ends_of_time_are_times_like_any_other` |
 //! | 7 several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
-//! | 8 changes | B53, `a_changed_window_or_algorithm_starts_fresh` |
+//! | 8 changes | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
-//! | what is undone is given back, and no more | the seven properties in `undo`: `an_undo_at_once_leaves_what_was_there_before`, …, `never_more_is_admitted_whatever_is_undone` |
+//! | what is undone is given back, and no more | the eight properties in `undo`: `an_undo_at_once_leaves_what_was_there_before`, …, `never_more_is_admitted_whatever_is_undone` |
 #![expect(
     clippy::panic,
     clippy::expect_used,
@@ -190,12 +193,16 @@ macro_rules! __each_property {
             operations::a_penalty_is_all_that_a_denial_writes,
             operations::a_shadow_reports_and_never_refuses,
             operations::b53_b54_a_changed_limit_keeps_what_was_used,
-            operations::a_changed_window_or_algorithm_starts_fresh,
+            operations::b60_another_window_or_algorithm_has_a_state_of_its_own,
+            operations::b61_policies_without_a_name_share_states_only_if_equal,
+            operations::a_block_survives_a_changed_limit,
+            operations::a_lowered_rate_counts_from_the_next_charge,
             operations::a_wrong_call_is_an_error_and_not_a_denial,
             operations::phased_windows_end_at_times_of_their_own,
             undo::an_undo_at_once_leaves_what_was_there_before,
             undo::what_is_undone_at_once_is_as_if_never_taken,
             undo::an_undo_later_takes_nothing_from_others,
+            undo::b59_many_takes_are_undone_in_full,
             undo::what_was_not_taken_is_not_undone,
             undo::an_undo_leaves_blocks_alone,
             undo::a_log_undoes_what_is_among_its_newest_records,

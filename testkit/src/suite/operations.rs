@@ -235,35 +235,117 @@ pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &
     }
 }
 
-/// Rule 8: a changed window or algorithm starts fresh, but a block stays.
-pub(super) fn a_changed_window_or_algorithm_starts_fresh<F: Fixture>(fixture: &F) {
-    let texts = [
-        "p: fixed-window 5/1h",
-        "p: fixed-window 5/2h",
-        "p: fixed-window 5/1h anchored",
-        "p: sliding-log 5/1h",
-        "p: sliding-log 5/1h grain 1m",
-        "p: sliding-log 5/2h",
-        "p: sliding-counter 5/1h",
-        "p: sliding-counter 5/2h",
-        "p: token-bucket 5/1h",
-        "p: token-bucket 5/1h by-interval",
-        "p: token-bucket 5/2h by-interval",
-    ];
-    for from in texts {
-        for to in texts.into_iter().filter(|&to| to != from) {
+/// Policies of one name that all have another window or another algorithm.
+const SHAPES: [&str; 12] = [
+    "p: fixed-window 5/1h",
+    "p: fixed-window 5/2h",
+    "p: fixed-window 5/1h anchored",
+    "p: fixed-window 5/1h phased",
+    "p: sliding-log 5/1h",
+    "p: sliding-log 5/1h grain 1m",
+    "p: sliding-log 5/2h",
+    "p: sliding-counter 5/1h",
+    "p: sliding-counter 5/2h",
+    "p: token-bucket 5/1h",
+    "p: token-bucket 5/1h by-interval",
+    "p: token-bucket 5/2h by-interval",
+];
+
+/// B60, rule 8: two settings of one name with another window or algorithm have a state each. In turns
+/// they admit what both admit together, and no more; and what one does, a block too, leaves the other
+/// alone.
+pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>(fixture: &F) {
+    for from in SHAPES {
+        for to in SHAPES.into_iter().filter(|&to| to != from) {
             case(fixture, async |bench| {
                 let (from, to) = (policy(from), policy(to));
-                bench.take(&from, 5).await;
-                assert_eq!(bench.remaining(&to).await, 5, "{from} to {to}");
-                bench.take(&to, 2).await;
-                assert_eq!(bench.remaining(&to).await, 3, "{from} to {to}");
+                let mut admitted = 0;
+                for _ in 0..20 {
+                    for policy in [&from, &to] {
+                        admitted += u32::from(bench.acquire(policy, 1).await.is_allowed());
+                    }
+                }
+                assert_eq!(admitted, 10, "{from} and {to} in turns admit 5 each");
+                bench.does(Operation::Refund, &to, 2).await;
+                assert_eq!(bench.remaining(&from).await, 0, "{from} after a refund to {to}");
                 bench.does(Operation::Block { span: us(60) }, &from, 1).await;
-                let denied = bench.refused(&to, 1).await;
-                assert_eq!(denied.verdicts()[0].outcome(), Outcome::Blocked, "{from} to {to}");
+                let verdict = bench.refused(&from, 1).await.verdicts()[0];
+                assert_eq!(verdict.outcome(), Outcome::Blocked, "{from}");
+                assert_eq!(bench.remaining(&to).await, 2, "{to} while {from} is blocked");
+                bench.does(Operation::Reset, &from, 0).await;
+                let left = (bench.remaining(&from).await, bench.remaining(&to).await);
+                assert_eq!(left, (5, 2), "{from} was reset, {to} was not");
             });
         }
     }
+}
+
+/// Rule 8: a block survives a changed number.
+pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
+    for (before, after) in [
+        ("p: fixed-window 5/1h", "p: fixed-window 9/1h"),
+        ("p: sliding-log 5/1h", "p: sliding-log 500/1h"),
+        ("p: sliding-counter 5/1h", "p: sliding-counter 9/1h block 1m"),
+        ("p: token-bucket 5/1h", "p: gcra 7/1s burst 9"),
+        ("p: token-bucket 5/1h by-interval", "p: token-bucket 9/1h by-interval"),
+    ] {
+        case(fixture, async |bench| {
+            let (before, after) = (policy(before), policy(after));
+            bench.take(&before, 1).await;
+            bench.does(Operation::Block { span: us(60) }, &before, 1).await;
+            let verdict = bench.refused(&after, 1).await.verdicts()[0];
+            assert_eq!(verdict.outcome(), Outcome::Blocked, "{before} to {after}");
+            assert_eq!(verdict.blocked_for(), us(60), "{before} to {after}");
+        });
+    }
+}
+
+/// Rule 8: a bucket has recovered once it would have under the policy that it was last charged under,
+/// whether or not the store has dropped its state by then.
+pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F) {
+    for (fast, slow) in [
+        ("p: token-bucket 1/1us burst 5", "p: token-bucket 1/1h burst 5"),
+        ("p: gcra 1/1us burst 5", "p: gcra 2/3h burst 5"),
+        ("p: token-bucket 5/1us burst 5 by-interval", "p: token-bucket 1/1us burst 5 by-interval"),
+    ] {
+        case(fixture, async |bench| {
+            let (fast, slow) = (policy(fast), policy(slow));
+            let taken = bench.acquire(&fast, 4).await.verdicts()[0];
+            let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
+            bench.at(full_after - 1);
+            assert!(bench.remaining(&slow).await < 5, "{fast} to {slow}: not full yet");
+            bench.at(full_after);
+            assert_eq!(bench.remaining(&slow).await, 5, "{fast} to {slow}");
+            bench.take(&slow, 5).await;
+            let _ = bench.refused(&slow, 1).await;
+        });
+    }
+}
+
+/// B61: policies without a name share a state only if they are equal.
+pub(super) fn b61_policies_without_a_name_share_states_only_if_equal<F: Fixture>(fixture: &F) {
+    let texts = [
+        "fixed-window 5/1h",
+        "fixed-window 6/1h",
+        "fixed-window 5/1h block 1m",
+        "fixed-window 5/1h shadow",
+        "fixed-window 5/1h shards 1 by-subject",
+        "token-bucket 5/1h",
+        "gcra 5/1h burst 5",
+        "fixed: fixed-window 5/1h",
+    ];
+    case(fixture, async |bench| {
+        for text in texts {
+            bench.take(&policy(text), 3).await;
+        }
+        for text in texts {
+            let (policy, again) = (policy(text), policy(text));
+            let left = policy.limit() - 3;
+            assert_eq!(bench.remaining(&policy).await, left, "{policy}: the others are not it");
+            bench.take(&policy, 1).await;
+            assert_eq!(bench.remaining(&again).await, left - 1, "{policy}: equal ones are");
+        }
+    });
 }
 
 /// A call that is wrong is an error that says so, and never a denial.

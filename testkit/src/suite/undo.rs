@@ -134,6 +134,34 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
     }
 }
 
+/// B59: takes of one instant that are undone some time later are all given back in full, however many
+/// they are, as far as anything is still used by then.
+pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
+    for text in [
+        "p: token-bucket 10/1s burst 100",
+        "p: gcra 10/1s burst 100",
+        "p: token-bucket 10/1s burst 100 by-interval",
+        "p: sliding-log 100/1m",
+        "p: sliding-counter 100/1m",
+        "p: fixed-window 100/1m",
+    ] {
+        case(fixture, async |bench| {
+            bench.set(1_790_000_040_000_000);
+            let policy = policy(text);
+            let at = Timestamp::from_micros(1_790_000_040_000_000);
+            for _ in 0..20 {
+                bench.take(&policy, 1).await;
+            }
+            // One token has come back by then.
+            bench.set(1_790_000_040_100_000);
+            for _ in 0..20 {
+                bench.does(Operation::Undo { at }, &policy, 1).await;
+            }
+            assert_eq!(bench.remaining(&policy).await, 100, "{policy}");
+        });
+    }
+}
+
 /// What was never taken is not given back: on a fresh subject, at another time, above the limit, or at
 /// a cost of nothing.
 pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {

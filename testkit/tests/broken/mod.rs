@@ -49,6 +49,8 @@ pub(crate) enum Defect {
     ExtendsBlocks,
     ShadowsRefuse,
     RefillsAtChange,
+    OneStatePerName,
+    UnnamedByAlgorithm,
     KeepsOldLimit,
     DeniesErrors,
     ReversesBatches,

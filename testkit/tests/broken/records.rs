@@ -33,7 +33,14 @@ pub(super) fn retold(verdicts: &[Verdict], tell: impl Fn(&Verdict) -> (u64, Wait
 }
 
 pub(super) fn key(defect: Defect, charge: &Charge<'_>) -> Vec<Vec<u8>> {
-    let (name, tenant) = (charge.policy.name(), charge.tenant);
+    let name = match defect {
+        Defect::OneStatePerName => charge.policy.name().to_owned(),
+        Defect::UnnamedByAlgorithm if !charge.policy.is_named() => {
+            format!("{}{}", charge.policy.algorithm().keyword(), charge.policy.rule().shape())
+        }
+        _ => charge.policy.state_name().to_string(),
+    };
+    let tenant = charge.tenant;
     let subject = match defect {
         Defect::SplitsTenants => charge.subject,
         _ => charge.state_subject(),

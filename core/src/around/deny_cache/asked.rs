@@ -68,7 +68,7 @@ fn name_hash(charge: &Charge<'_>, last: Option<(Charge<'_>, u64)>, hasher: &Rand
 
 fn key_hash(charge: &Charge<'_>, name: u64, hasher: &RandomState) -> u64 {
     let mut hasher = hasher.build_hasher();
-    hasher.write_u64(charge.policy.name_hash());
+    hasher.write_u64(charge.policy.state_hash());
     hasher.write_u64(name);
     hasher.finish()
 }

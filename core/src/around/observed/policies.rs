@@ -10,7 +10,7 @@ use crate::{Outcome, Policy, Verdict};
 /// Twice as many as are ever taken, so that what is sought lies near its place.
 const SLOTS: usize = 2 * MOST_POLICIES;
 
-/// A table that only grows: slots by the hash of the name, the next free one if it is taken.
+/// A table that only grows: slots by the policy's hash, the next free one if it is taken.
 #[derive(Debug)]
 pub(super) struct Policies {
     slots: Box<[OnceLock<Box<OfPolicy>>]>,
@@ -24,7 +24,7 @@ pub(super) struct Policies {
 #[derive(Debug)]
 pub(super) struct OfPolicy {
     name: Box<str>,
-    name_hash: u64,
+    state_hash: u64,
     is_shadow: bool,
     allowed: Counter,
     denied: Counter,
@@ -53,7 +53,7 @@ impl Policies {
     /// Where to look for a policy: from its place on, once around.
     fn places(&self, policy: &Policy) -> impl Iterator<Item = &OnceLock<Box<OfPolicy>>> {
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
-        let start = policy.name_hash() as usize % SLOTS;
+        let start = policy.state_hash() as usize % SLOTS;
         let (before, after) = self.slots.split_at(start);
         after.iter().chain(before)
     }
@@ -86,7 +86,7 @@ impl OfPolicy {
         };
         Self {
             name: policy.name().into(),
-            name_hash: policy.name_hash(),
+            state_hash: policy.state_hash(),
             is_shadow: policy.is_shadow(),
             allowed: decisions("allowed"),
             denied: decisions("denied"),
@@ -96,7 +96,7 @@ impl OfPolicy {
     }
 
     fn is_of(&self, policy: &Policy) -> bool {
-        self.name_hash == policy.name_hash()
+        self.state_hash == policy.state_hash()
             && self.is_shadow == policy.is_shadow()
             && *self.name == *policy.name()
     }

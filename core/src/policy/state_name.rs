@@ -1,0 +1,80 @@
+//! What states are kept under: a policy's name and the shape of its states.
+
+use std::fmt;
+
+use super::span::Micros;
+use super::{Policy, Shape};
+use crate::algorithm::fixed_window::Start;
+
+/// The name that a store keeps a policy's states under: see [`Policy::state_name`].
+///
+/// As text, `name:shape` for a policy with a name, and the whole text of the policy for one without;
+/// for a [share](Policy::shares), `%`, its index, `.` and the number of shards behind that. Two
+/// policies have one text just if they [share states](Policy::shares_state_with).
+#[derive(Clone, Copy)]
+pub struct StateName<'p>(&'p Policy);
+
+impl<'p> StateName<'p> {
+    pub(super) fn new(policy: &'p Policy) -> Self {
+        Self(policy)
+    }
+}
+
+impl fmt::Display for StateName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(policy) = self;
+        f.write_str(policy.name())?;
+        if policy.is_named() {
+            write!(f, ":{}", policy.rule().shape())?;
+        }
+        match policy.shard() {
+            Some(shard) => write!(f, "%{}.{}", shard.index(), shard.of()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for StateName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StateName({self})")
+    }
+}
+
+/// Short, of `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`, `log.15m`, `log.1h.1m`,
+/// `counter.1d`, `bucket`, `bucket.1m`. It is a part of the keys in Redis, so it must never change.
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::FixedWindow(start, window) => {
+                let start = match start {
+                    Start::Aligned => "",
+                    Start::Phased => ".phased",
+                    Start::Anchored => ".anchored",
+                };
+                write!(f, "window.{}{start}", Micros(window))
+            }
+            Self::SlidingLog(window, 0) => write!(f, "log.{}", Micros(window)),
+            Self::SlidingLog(window, grain) => {
+                write!(f, "log.{}.{}", Micros(window), Micros(grain))
+            }
+            Self::SlidingCounter(window) => write!(f, "counter.{}", Micros(window)),
+            Self::TokenBucket => f.write_str("bucket"),
+            Self::IntervalBucket(period) => write!(f, "bucket.{}", Micros(period)),
+        }
+    }
+}
+
+impl Shape {
+    /// The shape as numbers, for a hash.
+    pub(super) fn numbers(self) -> [u64; 3] {
+        match self {
+            Self::FixedWindow(Start::Aligned, window) => [1, window, 0],
+            Self::FixedWindow(Start::Phased, window) => [2, window, 0],
+            Self::FixedWindow(Start::Anchored, window) => [3, window, 0],
+            Self::SlidingLog(window, grain) => [4, window, grain],
+            Self::SlidingCounter(window) => [5, window, 0],
+            Self::TokenBucket => [6, 0, 0],
+            Self::IntervalBucket(period) => [7, period, 0],
+        }
+    }
+}
