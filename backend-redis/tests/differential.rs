@@ -108,3 +108,27 @@ async fn what_passes_in_a_microsecond_has_not_passed() {
         }
     }
 }
+
+/// A debt is carried over into another unit by a product, which is exact up to 2^52: here it is just that.
+#[tokio::test]
+async fn a_fraction_at_the_bound_is_carried_over_as_in_the_core() {
+    let (mut stores, _redis) = stores().await;
+    let Lua { store, clock, .. } = &mut stores[0];
+    let model = ModelStore::keeping_all(clock.clone());
+    // Of 2^27 units a token, and of 2^26.
+    let texts = ["p: token-bucket 1/134217728us burst 9", "p: token-bucket 1/67108864us burst 9"];
+    let [before, after] = texts.map(|text| text.parse::<Policy>().unwrap());
+    for beside in [0, 1, 2] {
+        let subject = format!("{beside}");
+        let now = 1_790_000_000_000_000;
+        // Half a token has come back: 2^26 units are left of it, times 2^26.
+        for (policy, micros) in [(&before, 0), (&before, (1 << 26) + beside - 1), (&after, 1 << 26)]
+        {
+            clock.set(Timestamp::from_micros(now + micros));
+            let charge = [Charge::new(policy, &subject)];
+            let call = Call::acquire(&charge);
+            let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+            assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
+        }
+    }
+}

@@ -12,7 +12,6 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use tidegate_redis::wire::Keys;
 use tidegate_redis::{
     Call, Charge, ErrorKind, ManualClock, Operation, RedisStore, Store, Timestamp,
 };
@@ -222,50 +221,79 @@ async fn b20_a_key_that_is_lost_is_one_fresh_budget() {
     }
 }
 
-/// A string that begins as a log but does not end as one, or has a part of a record, is not ours.
+/// A value of ours with another kind, or with a byte too many or too few, is not ours; nor is a string that
+/// begins as a log but does not end as one.
 #[tokio::test]
-async fn b18_what_is_nearly_a_log_is_an_error_and_is_left_alone() {
+async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
     let redis = Redis::start().await.unwrap();
     let store = RedisStore::connect(&redis.socket_url()).unwrap();
-    let (policy, good) = (policy("p: sliding-log 50/1h"), policy("good: fixed-window 1000/1h"));
-    let charges = [Charge::new(&policy, "s")];
-    let two = [Charge::new(&good, "s"), charges[0]];
-    for _ in 0..5 {
-        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
-    }
-    let key = Keys::new("tidegate").of(&charges[0]);
-    let Reply::Bytes(log) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
-        panic!("a log of 50 is a string");
-    };
-    let with = |change: fn(&mut Vec<u8>)| {
-        let mut log = log.clone();
-        change(&mut log);
-        log
-    };
-    for nearly in [
-        with(|log| *log.last_mut().unwrap() ^= 1),
-        with(|log| log.insert(8, 0)),
-        with(|log| log.truncate(log.len() - 1)),
-        with(|log| {
-            log.insert(8, 0);
-            *log.last_mut().unwrap() ^= 1;
-        }),
+    let good = policy("good: fixed-window 1000/1h");
+    let changes: [fn(&mut Vec<u8>); 5] = [
+        |value| value[0] ^= 1,
+        |value| value.push(value[0]),
+        |value| value.insert(8, 0),
+        |value| value.truncate(value.len() - 1),
+        |log| *log.last_mut().unwrap() ^= 1,
+    ];
+    for (text, changes) in [
+        ("p: fixed-window 50/1h", &changes[..4]),
+        ("p: sliding-counter 50/1h", &changes[..4]),
+        ("p: token-bucket 50/1h", &changes[..4]),
+        ("p: token-bucket 50/1h by-interval", &changes[..4]),
+        ("p: sliding-log 50/1h", &changes[2..]),
     ] {
-        redis.command(&[&b"SET"[..], &key, &nearly]).await.unwrap();
-        for operation in [
-            Operation::Refund,
-            Operation::Undo { at: store.now().await.unwrap() },
-            Operation::Reset,
-            Operation::Block { span: Duration::from_secs(9) },
-        ] {
-            let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ForeignValue);
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let two = [Charge::new(&good, "s"), charges[0]];
+        for _ in 0..5 {
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
         }
-        for operation in [Operation::Acquire, Operation::Peek] {
-            let error = store.decide(Call::new(operation, &two)).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ForeignValue);
+        let key = key_of(&policy);
+        let Reply::Bytes(value) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
+            panic!("a string");
+        };
+        for (place, change) in changes.iter().enumerate() {
+            let mut nearly = value.clone();
+            change(&mut nearly);
+            redis.command(&[&b"SET"[..], &key, &nearly]).await.unwrap();
+            for operation in [
+                Operation::Refund,
+                Operation::Undo { at: store.now().await.unwrap() },
+                Operation::Reset,
+                Operation::Block { span: Duration::from_secs(9) },
+            ] {
+                let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {place}");
+            }
+            for operation in [Operation::Acquire, Operation::Peek] {
+                let error = store.decide(Call::new(operation, &two)).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {place}");
+            }
+            assert_eq!(redis.command(&[&b"GET"[..], &key]).await.unwrap(), Reply::Bytes(nearly));
         }
-        assert_eq!(redis.command(&[&b"GET"[..], &key]).await.unwrap(), Reply::Bytes(nearly));
+    }
+}
+
+/// What a block is written to lives as long as before, if that is longer.
+#[tokio::test]
+async fn a_block_leaves_a_key_its_life() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    for text in ["w: fixed-window 5/9d anchored", "s: sliding-log 5/9d", "l: sliding-log 500/9d"] {
+        let policy = policy(text);
+        let (charges, key) = ([Charge::new(&policy, "s")], key_of(&policy));
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        for seconds in [60, 0] {
+            let span = Duration::from_secs(seconds);
+            let decision = store.decide(Call::new(Operation::Block { span }, &charges)).await;
+            assert_eq!(decision.unwrap().is_allowed(), seconds == 0);
+            let life = redis.command(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            let whole = 9 * 86_400_000;
+            assert!(
+                (whole - 60_000..whole + 100).contains(&life.parse().unwrap()),
+                "{text}: {life}"
+            );
+        }
     }
 }
 
@@ -310,7 +338,7 @@ async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
     for text in ["p: gcra 5/1h", "p: sliding-log 5/1h", "p: sliding-log 500/1h"] {
         let policy = policy(text);
         let charges = [Charge::new(&policy, "s")];
-        let key = Keys::new("tidegate").of(&charges[0]);
+        let key = key_of(&policy);
         let of_a_minute = Operation::Block { span: Duration::from_secs(60) };
         let lifted = Operation::Block { span: Duration::ZERO };
         assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());

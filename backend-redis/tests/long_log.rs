@@ -222,6 +222,28 @@ async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
     }
 }
 
+/// What has expired stays in a string for a while, but not for ever.
+#[tokio::test]
+async fn a_string_holds_no_more_than_twice_what_counts() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+    let string = policy("p: sliding-log 128/1ms");
+    let charges = [Charge::new(&string, "s")];
+    let key = Keys::new(&prefix).of(&charges[0]);
+    let mut client = client().await;
+    let mut longest = 0;
+    for _ in 0..1_000 {
+        // A hundred count at any time.
+        clock.advance(Duration::from_micros(10));
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        let reply = client.call(&[&b"STRLEN"[..], &key]).await.unwrap();
+        longest = longest.max(reply.text().parse().unwrap());
+    }
+    // 14 bytes each.
+    assert!(longest < 14 * 2 * 105 + 100, "{longest}");
+}
+
 /// Running totals wrap around at 2^53 in a script: here after every sixteenth take.
 #[tokio::test]
 async fn what_is_undone_where_totals_wrap_is_undone_as_in_the_core() {
