@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use tidegate_redis::{ManualClock, RedisStore};
+use tidegate_redis::{Call, Charge, ManualClock, Operation, Policy, RedisStore, Store, Timestamp};
+use tidegate_testkit::ModelStore;
 use tidegate_testkit::differential::Emptied;
 use tidegate_testkit::servers::{Client, Redis};
 
@@ -58,5 +59,76 @@ impl Emptied for Lua {
 
     async fn empty(&mut self) {
         assert_eq!(self.client.call(&["FLUSHDB"]).await.unwrap().text(), "OK");
+    }
+}
+
+/// What was booked beyond the capacity passes in a microsecond: one that waits for nothing is not to see
+/// it as passed, when it is refunded or reset, and when another charge of the call refuses.
+#[tokio::test]
+async fn what_passes_in_a_microsecond_has_not_passed() {
+    let (mut stores, _redis) = stores().await;
+    let Lua { store, clock, .. } = &mut stores[0];
+    let model = ModelStore::keeping_all(clock.clone());
+    let texts = ["p: token-bucket 1/100us burst 3", "p: token-bucket 1/100us by-interval burst 3"];
+    for text in texts {
+        let (policy, full): (Policy, Policy) =
+            (text.parse().unwrap(), "full: gcra 1/1d burst 1".parse().unwrap());
+        let both = async |operation: Operation, charges: &[Charge<'_>]| {
+            let call = Call::new(operation, charges);
+            let (expected, answer) = (model.decide(call).await.unwrap(), store.decide(call).await);
+            assert_eq!(answer.unwrap(), expected, "{text}: {call:?}");
+            expected
+        };
+        let now = 1_790_000_000_000_000;
+        for (place, before) in [0, 1, 2].into_iter().enumerate() {
+            let subject = format!("{text} {place}");
+            let charge = Charge::new(&policy, &subject);
+            clock.set(Timestamp::from_micros(now));
+            let max_wait = Duration::from_secs(1);
+            let _ = both(Operation::Acquire, &[Charge::new(&full, &subject)]).await;
+            for _ in 0..6 {
+                let _ = both(Operation::Reserve { max_wait }, &[charge]).await;
+            }
+            // Three are within the burst, the wait of the next is 400 µs.
+            clock.set(Timestamp::from_micros(now + 400 - before));
+            let refused = [charge, Charge::new(&full, &subject)];
+            let decision = both(Operation::Reserve { max_wait }, &refused).await;
+            assert!(decision.is_denied());
+            for operation in [
+                Operation::Peek,
+                Operation::Reserve { max_wait: Duration::from_micros(1) },
+                Operation::Refund,
+                Operation::Undo { at: Timestamp::from_micros(now - 50) },
+                Operation::Block { span: Duration::ZERO },
+                Operation::Reset,
+            ] {
+                let _ = both(operation, &[charge]).await;
+                let _ = both(Operation::Reserve { max_wait }, &refused).await;
+            }
+        }
+    }
+}
+
+/// A debt is carried over into another unit by a product, which is exact up to 2^52: here it is just that.
+#[tokio::test]
+async fn a_fraction_at_the_bound_is_carried_over_as_in_the_core() {
+    let (mut stores, _redis) = stores().await;
+    let Lua { store, clock, .. } = &mut stores[0];
+    let model = ModelStore::keeping_all(clock.clone());
+    // Of 2^27 units a token, and of 2^26.
+    let texts = ["p: token-bucket 1/134217728us burst 9", "p: token-bucket 1/67108864us burst 9"];
+    let [before, after] = texts.map(|text| text.parse::<Policy>().unwrap());
+    for beside in [0, 1, 2] {
+        let subject = format!("{beside}");
+        let now = 1_790_000_000_000_000;
+        // Half a token has come back: 2^26 units are left of it, times 2^26.
+        for (policy, micros) in [(&before, 0), (&before, (1 << 26) + beside - 1), (&after, 1 << 26)]
+        {
+            clock.set(Timestamp::from_micros(now + micros));
+            let charge = [Charge::new(policy, &subject)];
+            let call = Call::acquire(&charge);
+            let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+            assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
+        }
     }
 }

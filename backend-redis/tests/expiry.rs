@@ -16,7 +16,7 @@ use tidegate_redis::{
     Call, Charge, ErrorKind, ManualClock, Operation, RedisStore, Store, Timestamp,
 };
 use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, scenario};
-use tidegate_testkit::servers::Redis;
+use tidegate_testkit::servers::{Redis, Reply};
 
 use common::{key_of, policy, store_at};
 
@@ -218,5 +218,137 @@ async fn b20_a_key_that_is_lost_is_one_fresh_budget() {
         assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
         assert!(store.decide(Call::acquire(&full)).await.unwrap().is_denied());
         let _ = store.decide(Call::new(Operation::Reset, &full)).await.unwrap();
+    }
+}
+
+/// A value of ours with another kind, or with a byte too many or too few, is not ours; nor is a string that
+/// begins as a log but does not end as one.
+#[tokio::test]
+async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let good = policy("good: fixed-window 1000/1h");
+    let changes: [fn(&mut Vec<u8>); 5] = [
+        |value| value[0] ^= 1,
+        |value| value.push(value[0]),
+        |value| value.insert(8, 0),
+        |value| value.truncate(value.len() - 1),
+        |log| *log.last_mut().unwrap() ^= 1,
+    ];
+    for (text, changes) in [
+        ("p: fixed-window 50/1h", &changes[..4]),
+        ("p: sliding-counter 50/1h", &changes[..4]),
+        ("p: token-bucket 50/1h", &changes[..4]),
+        ("p: token-bucket 50/1h by-interval", &changes[..4]),
+        ("p: sliding-log 50/1h", &changes[2..]),
+    ] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let two = [Charge::new(&good, "s"), charges[0]];
+        for _ in 0..5 {
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        }
+        let key = key_of(&policy);
+        let Reply::Bytes(value) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
+            panic!("a string");
+        };
+        for (place, change) in changes.iter().enumerate() {
+            let mut nearly = value.clone();
+            change(&mut nearly);
+            redis.command(&[&b"SET"[..], &key, &nearly]).await.unwrap();
+            for operation in [
+                Operation::Refund,
+                Operation::Undo { at: store.now().await.unwrap() },
+                Operation::Reset,
+                Operation::Block { span: Duration::from_secs(9) },
+            ] {
+                let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {place}");
+            }
+            for operation in [Operation::Acquire, Operation::Peek] {
+                let error = store.decide(Call::new(operation, &two)).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {place}");
+            }
+            assert_eq!(redis.command(&[&b"GET"[..], &key]).await.unwrap(), Reply::Bytes(nearly));
+        }
+    }
+}
+
+/// What a block is written to lives as long as before, if that is longer.
+#[tokio::test]
+async fn a_block_leaves_a_key_its_life() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    for text in ["w: fixed-window 5/9d anchored", "s: sliding-log 5/9d", "l: sliding-log 500/9d"] {
+        let policy = policy(text);
+        let (charges, key) = ([Charge::new(&policy, "s")], key_of(&policy));
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        for seconds in [60, 0] {
+            let span = Duration::from_secs(seconds);
+            let decision = store.decide(Call::new(Operation::Block { span }, &charges)).await;
+            assert_eq!(decision.unwrap().is_allowed(), seconds == 0);
+            let life = redis.command(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            let whole = 9 * 86_400_000;
+            assert!(
+                (whole - 60_000..whole + 100).contains(&life.parse().unwrap()),
+                "{text}: {life}"
+            );
+        }
+    }
+}
+
+/// The scripts read the server's clock themselves. What they read is compared with what it shows.
+#[tokio::test]
+async fn the_scripts_decide_by_the_servers_clock() {
+    const HOUR: u64 = 3_600_000_000;
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let policy = policy("p: fixed-window 5/1h");
+    let charges = [Charge::new(&policy, "s")];
+    let mut seen = 0;
+    while seen < 2 {
+        let begun = store.now().await.unwrap().as_micros();
+        let one = store.decide(Call::acquire(&charges)).await.unwrap();
+        let many = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap();
+        let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+        let ended = store.now().await.unwrap().as_micros();
+        if begun / HOUR != ended / HOUR {
+            continue;
+        }
+        seen += 1;
+        let resets = HOUR - ended % HOUR..=HOUR - begun % HOUR;
+        let reset = u64::try_from(one.verdicts()[0].reset_after().as_micros()).unwrap();
+        assert!(resets.contains(&reset), "{reset} is not within {resets:?}");
+        // What was refunded is as fresh.
+        assert_eq!(many.verdicts()[0].reset_after(), Duration::ZERO);
+        assert_eq!(peek.verdicts()[0].remaining(), 5);
+    }
+    // Another way to the same: the end of a block.
+    let span = Duration::from_secs(60);
+    let begun = redis.command(&["TIME"]).await.unwrap();
+    let blocked = store.decide(Call::new(Operation::Block { span }, &charges)).await.unwrap();
+    assert_eq!(blocked.verdicts()[0].reset_after(), span, "{begun:?}");
+}
+
+/// A key that somebody has made last has no time that it was to go at.
+#[tokio::test]
+async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    for text in ["p: gcra 5/1h", "p: sliding-log 5/1h", "p: sliding-log 500/1h"] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let key = key_of(&policy);
+        let of_a_minute = Operation::Block { span: Duration::from_secs(60) };
+        let lifted = Operation::Block { span: Duration::ZERO };
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        for (operation, passes) in [(of_a_minute, false), (lifted, true)] {
+            redis.command(&[&b"PERSIST"[..], &key]).await.unwrap();
+            let decision = store.decide(Call::new(operation, &charges)).await.unwrap();
+            assert_eq!(decision.is_allowed(), passes, "{text}");
+            let life = redis.command(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            assert_ne!(life, "-1", "{text}");
+        }
+        redis.command(&["FLUSHALL"]).await.unwrap();
     }
 }

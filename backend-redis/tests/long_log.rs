@@ -11,12 +11,14 @@ mod common;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::time::Duration;
+use tidegate_redis::wire::Keys;
 use tidegate_redis::{
-    Call, Charge, ErrorKind, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
+    Call, Charge, Decision, ErrorKind, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
 };
 use tidegate_testkit::ModelStore;
+use tidegate_testkit::servers::Reply;
 
-use common::{client, fresh_prefix, key_with, policy, server, store_at};
+use common::{builder_with, client, fresh_prefix, key_with, policy, server, store_at};
 
 /// Runs of the same call, so that few steps make logs of many chunks.
 #[derive(Debug, Clone)]
@@ -178,6 +180,70 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     }
 }
 
+/// A string is written anew once half of it has expired: what stands before its first record then is the
+/// total of all that is gone.
+#[tokio::test]
+async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
+    const APART: u64 = 7;
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let string = policy("p: sliding-log 128/1ms");
+    let both = async |operation: Operation, charge: Charge<'_>| {
+        let call = Call::new(operation, std::slice::from_ref(&charge));
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
+    };
+    for (gone, undone) in [15, 16, 17, 30].into_iter().flat_map(|gone| [0, 1, 2].map(|n| (gone, n)))
+    {
+        let subject = format!("{gone} {undone}");
+        let charge = Charge::new(&string, &subject).cost(3);
+        let first = now + APART;
+        for _ in 0..31 {
+            now += APART;
+            clock.set(Timestamp::from_micros(now));
+            both(Operation::Acquire, charge).await;
+        }
+        // So many have expired when the next comes.
+        now = first + (gone - 1) * APART + 1_000;
+        clock.set(Timestamp::from_micros(now));
+        both(Operation::Acquire, charge).await;
+        let at = Timestamp::from_micros(first + (gone + undone) * APART);
+        for cost in [1, 2, 9] {
+            both(Operation::Undo { at }, charge.cost(cost)).await;
+            both(Operation::Peek, charge.cost(128)).await;
+        }
+        for _ in 0..20 {
+            now += APART;
+            clock.set(Timestamp::from_micros(now));
+            both(Operation::Acquire, charge).await;
+        }
+        now += 2_000;
+    }
+}
+
+/// What has expired stays in a string for a while, but not for ever.
+#[tokio::test]
+async fn a_string_holds_no_more_than_twice_what_counts() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+    let string = policy("p: sliding-log 128/1ms");
+    let charges = [Charge::new(&string, "s")];
+    let key = Keys::new(&prefix).of(&charges[0]);
+    let mut client = client().await;
+    let mut longest = 0;
+    for _ in 0..1_000 {
+        // A hundred count at any time.
+        clock.advance(Duration::from_micros(10));
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        let reply = client.call(&[&b"STRLEN"[..], &key]).await.unwrap();
+        longest = longest.max(reply.text().parse().unwrap());
+    }
+    // 14 bytes each.
+    assert!(longest < 14 * 2 * 105 + 100, "{longest}");
+}
+
 /// Running totals wrap around at 2^53 in a script: here after every sixteenth take.
 #[tokio::test]
 async fn what_is_undone_where_totals_wrap_is_undone_as_in_the_core() {
@@ -208,6 +274,90 @@ async fn what_is_undone_where_totals_wrap_is_undone_as_in_the_core() {
             now += 100;
             clock.set(Timestamp::from_micros(now));
             both(Call::new(Operation::Peek, &take), &subject).await;
+        }
+    }
+}
+
+/// The same for what is refunded, and for the wait of what is denied: both look for a total, in an element
+/// or in several.
+#[tokio::test]
+async fn totals_that_wrap_are_searched_as_in_the_core() {
+    for (text, unit, apart) in [
+        // A string; and a list of up to 32 records that count.
+        ("p: sliding-log 4503599627370496/1ms grain 100us", 1_u64 << 49, 100),
+        ("p: sliding-log 4503599627370496/1ms grain 1us", 1 << 47, 31),
+    ] {
+        let mut now = 1_790_000_000_000_000_u64;
+        let clock = ManualClock::new(Timestamp::from_micros(now));
+        let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+        let log = policy(text);
+        let both = async |operation: Operation, cost: u64, what: u64| {
+            let charges = [Charge::new(&log, "s").cost(cost)];
+            let call = Call::new(operation, &charges);
+            let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+            assert_eq!(answer.unwrap(), expected.unwrap(), "{text}, {what}: {call:?}");
+        };
+        for step in 0..700 {
+            now += apart;
+            clock.set(Timestamp::from_micros(now));
+            both(Operation::Acquire, unit, step).await;
+            for cost in [step % 34 * unit, step % 33 * unit + 1] {
+                both(Operation::Peek, cost, step).await;
+            }
+            if step % 5 == 0 {
+                both(Operation::Refund, step % 13 * unit / 2, step).await;
+                both(Operation::Acquire, unit / 2, step).await;
+            }
+        }
+    }
+}
+
+/// A string that becomes a list, as the policy now allows more, is cut into elements of 14 records.
+#[tokio::test]
+async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
+    const APART: u64 = 8;
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let both = async |operation: Operation, charge: Charge<'_>| {
+        let call = Call::new(operation, std::slice::from_ref(&charge));
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
+    };
+    let policies = [
+        ["p: sliding-log 100/1ms", "p: sliding-log 500/1ms"],
+        ["p: sliding-log 100/1ms grain 5us", "p: sliding-log 500/1ms grain 5us"],
+    ]
+    .map(|texts| texts.map(policy));
+    for ([string, list], records) in
+        policies.iter().flat_map(|p| [1, 12, 13, 14, 15, 27, 28, 29, 43].map(|n| (p, n)))
+    {
+        for gone in [0, 1, 13, 14, 15, 28].into_iter().filter(|gone| *gone < records) {
+            // The first take as a list: in the microsecond (or grain) of the newest, or later.
+            for later in [0, APART] {
+                let subject = format!("{records} {gone} {later}");
+                for _ in 0..records {
+                    now += APART;
+                    clock.set(Timestamp::from_micros(now));
+                    both(Operation::Acquire, Charge::new(string, &subject).cost(2)).await;
+                }
+                // All records but those that are gone still count.
+                let first = now - (records - 1) * APART;
+                now = now.max(if gone > 0 { first + (gone - 1) * APART + 1_005 } else { 0 });
+                now += later;
+                clock.set(Timestamp::from_micros(now));
+                both(Operation::Acquire, Charge::new(list, &subject)).await;
+                // Record by record it expires.
+                for step in 0..records + 2 {
+                    both(Operation::Peek, Charge::new(list, &subject).cost(500 - step)).await;
+                    now = now.max(first + step * APART + 1_000);
+                    clock.set(Timestamp::from_micros(now));
+                    both(Operation::Peek, Charge::new(list, &subject).cost(500 - step)).await;
+                    if step == 4 {
+                        both(Operation::Refund, Charge::new(list, &subject)).await;
+                    }
+                }
+            }
         }
     }
 }
@@ -278,4 +428,93 @@ async fn a_log_that_somebody_has_cut_is_an_error_and_is_left_alone() {
         }
         assert_eq!(client.call(&["DUMP", &key]).await.unwrap(), before, "{text}");
     }
+}
+
+/// One that is of our size but of another kind, or the reverse, is not taken for an element of ours.
+#[tokio::test]
+async fn a_foreign_element_within_a_log_is_an_error_and_is_left_alone() {
+    let changes: [fn(&mut Vec<u8>); 3] = [
+        |element| element[0] ^= 1,
+        |element| element.truncate(element.len() - 1),
+        |element| element.extend_from_within(..14),
+    ];
+    let policy = policy("p: sliding-log 500/1ms");
+    let charges = [Charge::new(&policy, "s").cost(1)];
+    for change in changes {
+        let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+        let prefix = fresh_prefix();
+        let key = Keys::new(&prefix).of(&charges[0]);
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        for _ in 0..300 {
+            clock.advance(Duration::from_micros(2));
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        }
+        let mut client = client().await;
+        let elements = client.call(&[&b"LRANGE"[..], &key, b"0", b"-2"]).await.unwrap();
+        for (place, element) in elements.list().iter().enumerate() {
+            let Reply::Bytes(mut element) = element.clone() else { panic!("bytes") };
+            change(&mut element);
+            let place = place.to_string();
+            client.call(&[&b"LSET"[..], &key, place.as_bytes(), &element]).await.unwrap();
+        }
+        let before = client.call(&[&b"DUMP"[..], &key]).await.unwrap();
+        // Some have expired, and others are asked for.
+        clock.advance(Duration::from_micros(500));
+        let refund = [charges[0].cost(100)];
+        for call in [
+            Call::acquire(&charges),
+            Call::new(Operation::Peek, &charges),
+            Call::new(Operation::Refund, &refund),
+        ] {
+            let error = store.decide(call).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ForeignValue, "{call:?}");
+        }
+        assert_eq!(client.call(&[&b"DUMP"[..], &key]).await.unwrap(), before);
+    }
+}
+
+/// Whoever can write to Redis could once make a log admit without a limit, by a total that no log of ours
+/// can have: the sum of what counts was negative then.
+#[tokio::test]
+async fn a_forged_log_admits_nothing() {
+    const LIMIT: usize = 10;
+    let mut forgeries = vec![];
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+    let policy = policy("p: sliding-log 10/1h");
+    let charges = [Charge::new(&policy, "s")];
+    let key = Keys::new(&prefix).of(&charges[0]);
+    for _ in 0..4 {
+        clock.advance(Duration::from_secs(61));
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+    }
+    let mut client = client().await;
+    let Reply::Bytes(log) = client.call(&[&b"GET"[..], &key]).await.unwrap() else {
+        panic!("a log of {LIMIT} is a string");
+    };
+    // Whatever is at that place, and so the totals too.
+    for place in 0..log.len() - 7 {
+        for number in [1_u64 << 55, (1 << 56) - 1] {
+            let mut forged = log.clone();
+            forged[place..place + 7].copy_from_slice(&number.to_le_bytes()[..7]);
+            for at_once in [1, 2] {
+                client.call(&[&b"SET"[..], &key, &forged]).await.unwrap();
+                let mut admitted = 0;
+                for _ in 0..(LIMIT + 2).div_ceil(at_once) {
+                    let calls = vec![Call::acquire(&charges); at_once];
+                    let answers = match calls[..] {
+                        [call] => vec![store.decide(call).await],
+                        _ => store.decide_many(&calls).await,
+                    };
+                    let passes = |d: &Result<Decision, _>| d.as_ref().is_ok_and(|d| d.is_allowed());
+                    admitted += answers.iter().filter(|d| passes(d)).count();
+                }
+                if admitted > LIMIT {
+                    forgeries.push(format!("{number:x} at {place}: {admitted}"));
+                }
+            }
+        }
+    }
+    assert!(forgeries.is_empty(), "{forgeries:#?}");
 }

@@ -175,7 +175,8 @@ impl Game {
     ) -> (Scenario, String) {
         let mut smallest = tree.current();
         let mut more = tree.simplify();
-        for _ in 0..2_000 {
+        // `PROPTEST_MAX_SHRINK_ITERS` counts here too.
+        for _ in 0..Config::default().max_shrink_iters.min(2_000) {
             if !more {
                 break;
             }

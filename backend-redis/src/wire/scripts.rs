@@ -4,6 +4,28 @@ use std::sync::LazyLock;
 
 use tidegate_core::algorithm::fixed_window::Start;
 
+/// A file of `src/scripts`.
+#[cfg(not(tidegate_scripts_from_dir))]
+macro_rules! lua {
+    ($name:literal) => {
+        include_str!(concat!("../scripts/", $name))
+    };
+}
+
+/// The same, from the folder that `TIDEGATE_SCRIPTS_DIR` names, so that `.ci/mutants` tries changed
+/// scripts without a build for each. Never in a normal build: it takes `--cfg` in `RUSTFLAGS`.
+#[cfg(tidegate_scripts_from_dir)]
+macro_rules! lua {
+    ($name:literal) => {{
+        static TEXT: LazyLock<String> = LazyLock::new(|| {
+            let dir = std::env::var("TIDEGATE_SCRIPTS_DIR").unwrap_or_default();
+            let path = std::path::Path::new(&dir).join($name);
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+        });
+        TEXT.as_str()
+    }};
+}
+
 /// A script and its name on the server.
 #[derive(Debug)]
 pub struct Script {
@@ -17,8 +39,9 @@ impl Script {
     /// of all scripts.
     fn new(name: &'static str, body: &str, own: &[(&str, &str)]) -> Self {
         let find = |word: &str| own.iter().find(|(name, _)| *name == word).map(|(_, text)| *text);
-        let whole =
-            with_parts(&format!("{HEAD}\n{body}"), &|name| find(name).or_else(|| part(name)));
+        let whole = with_parts(&format!("{}\n{body}", lua!("head.lua")), &|name| {
+            find(name).or_else(|| part(name))
+        });
         let code = with_words(&with_words(&whole, find), common_word);
         let sha = redis::Script::new(&code).get_hash().to_owned();
         Self { name, code, sha }
@@ -68,31 +91,26 @@ pub enum Rule {
     IntervalBucket,
 }
 
-const HEAD: &str = include_str!("../scripts/head.lua");
-const ONE: &str = include_str!("../scripts/one.lua");
-const MANY: &str = include_str!("../scripts/many.lua");
-const WORDS: &str = include_str!("../scripts/words.lua");
-
 /// What a line `--> name` in a script stands for.
 fn part(name: &str) -> Option<&'static str> {
     Some(match name {
-        "fixed_window.lua" => include_str!("../scripts/fixed_window.lua"),
-        "sliding_log.lua" => include_str!("../scripts/sliding_log.lua"),
-        "sliding_counter.lua" => include_str!("../scripts/sliding_counter.lua"),
-        "token_bucket.lua" => include_str!("../scripts/token_bucket.lua"),
-        "interval_bucket.lua" => include_str!("../scripts/interval_bucket.lua"),
-        "rules.lua" => include_str!("../scripts/rules.lua"),
-        "log_lengthen.lua" => include_str!("../scripts/log_lengthen.lua"),
-        "log_shorten.lua" => include_str!("../scripts/log_shorten.lua"),
-        "log_whole.lua" => include_str!("../scripts/log_whole.lua"),
-        "log_take_back.lua" => include_str!("../scripts/log_take_back.lua"),
-        "log_search.lua" => include_str!("../scripts/log_search.lua"),
-        "outlive.lua" => include_str!("../scripts/outlive.lua"),
-        "life.lua" => include_str!("../scripts/life.lua"),
-        "read.lua" => include_str!("../scripts/read.lua"),
-        "write_string.lua" => include_str!("../scripts/write_string.lua"),
-        "write_log.lua" => include_str!("../scripts/write_log.lua"),
-        "write_list.lua" => include_str!("../scripts/write_list.lua"),
+        "fixed_window.lua" => lua!("fixed_window.lua"),
+        "sliding_log.lua" => lua!("sliding_log.lua"),
+        "sliding_counter.lua" => lua!("sliding_counter.lua"),
+        "token_bucket.lua" => lua!("token_bucket.lua"),
+        "interval_bucket.lua" => lua!("interval_bucket.lua"),
+        "rules.lua" => lua!("rules.lua"),
+        "log_lengthen.lua" => lua!("log_lengthen.lua"),
+        "log_shorten.lua" => lua!("log_shorten.lua"),
+        "log_whole.lua" => lua!("log_whole.lua"),
+        "log_take_back.lua" => lua!("log_take_back.lua"),
+        "log_search.lua" => lua!("log_search.lua"),
+        "outlive.lua" => lua!("outlive.lua"),
+        "life.lua" => lua!("life.lua"),
+        "read.lua" => lua!("read.lua"),
+        "write_string.lua" => lua!("write_string.lua"),
+        "write_log.lua" => lua!("write_log.lua"),
+        "write_list.lua" => lua!("write_list.lua"),
         _ => return None,
     })
 }
@@ -119,7 +137,7 @@ pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
             static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
                 Script::new(
                     $rule.trim_end_matches(".lua"),
-                    ONE,
+                    lua!("one.lua"),
                     &[
                         ("ITS_KIND", $kind),
                         ("ITS_READ", $read),
@@ -171,7 +189,7 @@ pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
 /// The script for everything.
 #[must_use]
 pub fn many() -> &'static Script {
-    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new("many", MANY, &[]));
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new("many", lua!("many.lua"), &[]));
     &SCRIPT
 }
 
@@ -195,7 +213,8 @@ fn with_parts<'p>(text: &str, meaning: &impl Fn(&str) -> Option<&'p str>) -> Str
 
 /// What a word of `words.lua` stands for: a number, or another word.
 fn common_word(word: &str) -> Option<&'static str> {
-    let line = WORDS.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(" = "));
+    let line =
+        lua!("words.lua").lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(" = "));
     line.map(str::trim_end)
 }
 

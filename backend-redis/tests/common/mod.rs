@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tidegate_redis::wire::Keys;
 use tidegate_redis::{Charge, ManualClock, Policy, RedisStore, RedisStoreBuilder};
@@ -23,7 +24,15 @@ pub(crate) fn fresh_prefix() -> String {
 
 /// A store on the shared server, with keys of its own.
 pub(crate) async fn builder() -> RedisStoreBuilder {
-    RedisStore::builder().url(server().await.socket_url()).prefix(fresh_prefix())
+    builder_with(&fresh_prefix()).await
+}
+
+/// The same, with keys that begin with this.
+pub(crate) async fn builder_with(prefix: &str) -> RedisStoreBuilder {
+    // The machine that runs the tests may be slow; none of these is about a timeout.
+    let patience = Duration::from_secs(30);
+    let builder = RedisStore::builder().url(server().await.socket_url());
+    builder.prefix(prefix).response_timeout(patience)
 }
 
 /// The same, in virtual time.
