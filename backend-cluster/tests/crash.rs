@@ -54,7 +54,7 @@ impl Halves {
         builder.clock(clock.clone()).build().unwrap()
     }
 
-    /// What is stored, by the way of another client.
+    /// What is stored, read by another client.
     fn observer(&self, clock: &ManualClock) -> RedisStore {
         let builder = RedisStore::builder().url(self.low.url());
         let builder = builder.response_timeout(Duration::from_secs(30));

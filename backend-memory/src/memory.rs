@@ -481,7 +481,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Drops states that keep something outside of the tables, in whichever shards these recover first,
-    /// until so many bytes can be set aside. `false` if that cannot be. What the call is about stays.
+    /// until `bytes` can be set aside. `false` if that cannot be. The call's own states stay.
     ///
     /// The bound on these bytes is the store's: a newcomer's own shard may have nothing that could go
     /// while others have. Shards are locked one at a time.

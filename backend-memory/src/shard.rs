@@ -415,8 +415,8 @@ impl Shard {
         self.table.earliest(Which::Spilling)
     }
 
-    /// Drops records that keep something outside of the table, the first to recover first, until so
-    /// many bytes can be set aside, or a number of records has gone. `false` if none could go.
+    /// Evicts records that keep something outside of the table, the first to recover first, until
+    /// `bytes` can be set aside, or 64 records are evicted. `false` if none could be.
     pub(crate) fn evict_spilling(
         &mut self,
         bytes: usize,

@@ -20,7 +20,7 @@ impl Spill {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether so many bytes could be set aside now.
+    /// Whether `bytes` could be set aside now.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used().checked_add(bytes).is_some_and(|sum| sum <= self.most)
     }

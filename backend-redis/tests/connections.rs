@@ -543,7 +543,7 @@ async fn an_answer_without_end_ends_its_connection_and_fills_no_memory() {
         let failures = ledger.failures_since(start);
         assert!(!failures.is_empty() && failures.iter().all(|kind| !kind.is_surely_not_charged()));
         assert!(!failures.contains(&ErrorKind::Timeout), "that is no matter of time");
-        // The system takes some megabytes that nobody reads.
+        // The system buffers some megabytes that are not read.
         let sent = sent.load(Ordering::SeqCst);
         assert!(sent < 16 << 20, "{sent} bytes were taken");
     }

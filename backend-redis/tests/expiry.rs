@@ -332,7 +332,7 @@ async fn the_scripts_decide_by_the_servers_clock() {
     assert_eq!(blocked.verdicts()[0].reset_after(), span, "{begun:?}");
 }
 
-/// A key that somebody has made last has no time that it was to go at.
+/// A key that another client has persisted has no time at which it expires.
 #[tokio::test]
 async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
     let redis = Redis::start().await.unwrap();

@@ -50,7 +50,7 @@ struct Step {
 #[derive(Debug, Clone, Copy)]
 enum Passes {
     Micros(u64),
-    /// So many 64ths of ten days.
+    /// A number of 64ths of ten days.
     Part(u64),
     /// To the end of the last answer's `reset_after`, or a microsecond beside it.
     Reset(i64),

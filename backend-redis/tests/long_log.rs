@@ -204,7 +204,7 @@ async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
             clock.set(Timestamp::from_micros(now));
             both(Operation::Acquire, charge).await;
         }
-        // So many have expired when the next comes.
+        // This number of records has expired when the next comes.
         now = first + (gone - 1) * APART + 1_000;
         clock.set(Timestamp::from_micros(now));
         both(Operation::Acquire, charge).await;
@@ -473,7 +473,7 @@ async fn a_foreign_element_within_a_log_is_an_error_and_is_left_alone() {
     }
 }
 
-/// Whoever can write to Redis could once make a log admit without a limit, by a total that no log of ours
+/// A client that can write to Redis could once make a log admit without a limit, by a total that no log of ours
 /// can have: the sum of what counts was negative then.
 #[tokio::test]
 async fn a_forged_log_admits_nothing() {

@@ -122,6 +122,17 @@ impl Record {
         }
     }
 
+    /// When the state ends if nothing is written until then: under the policy that wrote it, which may
+    /// be sooner than `policy` says.
+    fn ends_at(&self, policy: &Policy) -> u64 {
+        match &self.state {
+            Some(state) if !self.policy.is_same_object(policy) => {
+                self.policy.rule().recovers_at(state)
+            }
+            _ => u64::MAX,
+        }
+    }
+
     /// Makes the record one of `policy`: what was used stays used, or starts fresh.
     fn adopt(&mut self, policy: &Policy, now: u64) {
         if !self.policy.is_same_object(policy) {
@@ -509,11 +520,13 @@ fn report(call: &Call<'_>, now: u64, weighed: &[Weighed], records: &mut impl Rec
 fn verdict(charge: &Charge<'_>, w: &Weighed, record: Option<&Record>, now: u64) -> Verdict {
     let state = record.and_then(|record| record.state_under(charge.policy, now));
     let Level { remaining, recovers_at } = charge.policy.rule().level(state.as_deref(), now);
+    let ends_at = record.map_or(u64::MAX, |record| record.ends_at(charge.policy));
     let blocked_until = record.map_or(0, |record| record.blocked_until);
     let blocked = Wait::until(blocked_until, now);
     let remaining = if blocked.is_now() { remaining } else { 0 };
-    let retry = if w.admits() { Wait::NOW } else { w.wait.max(blocked) };
-    let reset = recovers_at.max(blocked_until).saturating_sub(now);
+    let wait = if w.wait == Wait::NEVER { w.wait } else { w.wait.min(Wait::until(ends_at, now)) };
+    let retry = if w.admits() { Wait::NOW } else { wait.max(blocked) };
+    let reset = recovers_at.min(ends_at).max(blocked_until).saturating_sub(now);
     Verdict::new(w.outcome, charge.policy.limit(), remaining, retry, reset)
         .in_block(blocked_until.saturating_sub(now))
         .in_shadow(charge.policy.is_shadow())

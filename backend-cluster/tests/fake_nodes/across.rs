@@ -55,7 +55,7 @@ async fn a_refusal_that_blocks_takes_another_to_its_own_slot_alone() {
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());
     assert_eq!((low.calls(), high.calls()), (2, 5));
 
-    // A cost above the limit blocks nobody.
+    // A cost above the limit does not block.
     high.says([Say::Refuse]);
     let charges = [charges[0], charges[1].cost(11)];
     assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_denied());

@@ -185,7 +185,7 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     answer.extend(&5_u64.to_le_bytes()[..7]);
     for _ in 0..keys {
         answer.extend([0, outcome]);
-        answer.extend([0; 28]);
+        answer.extend([0; 35]);
     }
     let mut reply = format!("${}\r\n", answer.len()).into_bytes();
     reply.extend(answer);

@@ -62,9 +62,9 @@ pub(crate) struct Ledger {
     entries: Mutex<Vec<Entry>>,
 }
 
-/// One call of so many is for the shared subject.
+/// One call in this number is for the shared subject.
 const SHARED: usize = 4;
-/// And one of so many is across slots, where there is another tenant.
+/// One call in this number is across slots, where there is another tenant.
 const ACROSS: usize = 5;
 /// Much more than one call takes, so that a second charge shows.
 const OWN_LIMIT: u64 = 9;
@@ -89,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// The numbers of the next so many calls.
+    /// The numbers of the next `count` calls.
     pub(crate) fn next(&self, count: usize) -> Range<usize> {
         let first = self.next.fetch_add(count, Ordering::Relaxed);
         first..first + count
@@ -227,7 +227,7 @@ async fn used(
     answers.map(|answer| policy.limit() - answer.unwrap().verdicts()[0].remaining()).collect()
 }
 
-/// A row in which nothing goes wrong but what is told of it.
+/// A row in which only the reports are wrong.
 #[tokio::test]
 async fn an_account_that_is_wrong_is_noticed() {
     for (charges, outcome, finding) in [

@@ -12,7 +12,7 @@ use crate::ledger::{Ledger, Outcome};
 
 const CALLERS: usize = 3;
 
-/// Each caller's so manyth turn is a batch of so many calls.
+/// One turn in `BATCHED` is a batch, of `BATCH` calls.
 const BATCHED: usize = 4;
 const BATCH: usize = 5;
 
@@ -97,7 +97,7 @@ async fn call_again_and_again(shared: Arc<Shared>) {
     let mut turn = 0;
     while !shared.is_over.load(Ordering::SeqCst) {
         shared.in_flight.fetch_add(1, Ordering::SeqCst);
-        // Whoever makes callers rest sees the call in flight, or is seen here.
+        // A request to rest either sees this call in flight, or is seen here.
         if !shared.is_idle.load(Ordering::SeqCst) {
             turn = (turn + 1) % BATCHED;
             let numbers = shared.ledger.next(if turn == 0 { BATCH } else { 1 });

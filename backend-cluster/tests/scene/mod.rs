@@ -14,7 +14,7 @@ use tidegate_cluster::{
     Call, Charge, ClusterStore, ClusterStoreBuilder, Decision, Error, ErrorKind, Operation, Policy,
     Store,
 };
-use tidegate_testkit::servers::{Cluster, Redis};
+use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 pub(crate) use load::{Event, Load, Outcome};
 
@@ -62,10 +62,12 @@ pub(crate) async fn acquire(
     store.decide(Call::acquire(&[Charge::new(policy, "s").tenant(tenant)])).await
 }
 
-/// What is taken of the limit of the one subject of a tenant.
+/// What is taken of the limit of the one subject of a tenant, once the store decides: after a failed
+/// attempt to connect, calls fail for a moment.
 pub(crate) async fn taken(store: &ClusterStore, policy: &Policy, tenant: &str) -> u64 {
     let charges = [Charge::new(policy, "s").tenant(tenant).cost(0)];
-    let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+    let peek = async || store.decide(Call::new(Operation::Peek, &charges)).await.ok();
+    let peek = eventually(Duration::from_secs(10), "the store decides", peek).await.unwrap();
     policy.limit() - peek.verdicts()[0].remaining()
 }
 

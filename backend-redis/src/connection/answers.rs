@@ -64,7 +64,7 @@ impl Answers {
         self.check(0)
     }
 
-    /// Fails if the answer will have so many bytes more, at least, and be too long with them.
+    /// Fails if the answer would be too long with at least `more` bytes to come.
     fn check(&self, more: u64) -> Result<(), TooLong> {
         if self.length.saturating_add(more) > MAX_ANSWER { Err(TooLong) } else { Ok(()) }
     }

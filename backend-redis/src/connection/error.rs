@@ -30,7 +30,7 @@ pub fn is_unknown_script(error: &Error) -> bool {
     cause.is_some_and(|Cause(error)| error.kind() == ServerErrorKind::NoScript.into())
 }
 
-/// So many characters of a server's text are shown.
+/// The number of characters of a server's text that are shown.
 const MAX_TEXT: usize = 300;
 
 /// A text that a server has written, or that holds such text, for logs and terminals: one line of what

@@ -235,8 +235,8 @@ impl Shared {
         }
     }
 
-    /// Takes note of what an error says about the connection; and whether it is certain that the call was
-    /// not sent, before which there had been so many writes and answers.
+    /// Records what an error says about the connection. Returns whether it is certain that the call was not
+    /// sent; `before` are the counts from before it was handed over.
     fn was_not_sent(
         self: &Arc<Self>,
         live: &LiveConnection,

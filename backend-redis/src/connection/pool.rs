@@ -12,7 +12,7 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// So many connections, at least one. None is made yet.
+    /// A pool of this number of connections, at least one. None is made yet.
     #[must_use]
     pub(super) fn new(source: Source, connections: usize) -> Self {
         let source = Arc::new(source);

@@ -192,7 +192,7 @@ impl Socket {
     }
 }
 
-/// A connection's bytes, of which [`Activity`] is told.
+/// A connection's bytes, which are counted in an [`Activity`].
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: Socket,

@@ -27,6 +27,9 @@ local booked = debt + cost
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
+-- If nothing is written, the state ends when it does at the rate that wrote it, which may be sooner than
+-- this rate says.
+if was_there then d = recovers_at end
 local writes = does == ACQUIRE and admits
 if writes then -- take
   if not was_there then anchor = now end
@@ -48,7 +51,7 @@ elseif does == UNDO and was_there then -- take_back
   end
 end
 if writes then
-  recovers_at = anchor + (debt + -debt % refill) / refill * period
+  d, recovers_at = 0, anchor + (debt + -debt % refill) / refill * period
   if recovers_at > MODULUS then recovers_at = MODULUS end
   lives_until = recovers_at
   local share = 2

@@ -5,7 +5,7 @@
 -- shadow, cost, penalty, four numbers of the rule.
 -- Answer: VERDICTS, now; for each call the value that was written, if that says all; else 0 (or the
 -- place of the first charge whose key is not ours), and for each charge: outcome, until when it is
--- blocked, three numbers of the rule.
+-- blocked, three numbers of the rule, when the state ends.
 --> rules.lua
 --> read.lua
 
@@ -84,7 +84,7 @@ end
 
 -- Refunds, or undoes what was taken at a time.
 local function give_back(does, k, rule, cost, taken_at, p1, p2, p3, p4)
-  local _, _, _, _, after, lives_until, plan =
+  local _, _, _, _, _, after, lives_until, plan =
     RULES[rule](values[k], kinds[k], cost, does, taken_at, p1, p2, p3, p4, KEYS[k], lists[k])
   local blocked_until = blocks[k] > now and blocks[k] or 0
   if after then
@@ -102,7 +102,7 @@ local function charge(charges, place)
 end
 
 -- By place, for the call in hand.
-local keys, outcomes, firsts, seconds, thirds = {}, {}, {}, {}, {}
+local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
 local afters, lives, plans = {}, {}, {}
 
 -- Asks for all charges: the place of the first whose key is not ours, else whether all pass.
@@ -114,7 +114,8 @@ local function weigh(does, count, max_wait, charges)
     if kinds[k] == FOREIGN then return place end
     local is_blocked = now < blocks[k]
     local admits
-    admits, firsts[place], seconds[place], thirds[place], afters[place], lives[place], plans[place] =
+    admits, firsts[place], seconds[place], thirds[place], fourths[place], afters[place], lives[place],
+      plans[place] =
       RULES[rule](values[k], kinds[k], cost, (is_blocked or cost == 0) and PEEK or does, max_wait,
         p1, p2, p3, p4, KEYS[k], lists[k])
     if admits == nil then return place end
@@ -137,7 +138,7 @@ local function settle(count, charges, allowed)
     elseif after then
       -- It is not taken after all.
       local _, rule, _, cost, _, p1, p2, p3, p4 = charge(charges, place)
-      _, firsts[place], seconds[place], thirds[place] =
+      _, firsts[place], seconds[place], thirds[place], fourths[place] =
         RULES[rule](values[k], kinds[k], cost, PEEK, 0, p1, p2, p3, p4, KEYS[k], lists[k])
     end
   end
@@ -156,7 +157,7 @@ local function maintain(does, count, span, charges)
       give_back(does, k, rule, cost, span, p1, p2, p3, p4)
     end
     local admits
-    admits, firsts[place], seconds[place], thirds[place] =
+    admits, firsts[place], seconds[place], thirds[place], fourths[place] =
       RULES[rule](values[k], kinds[k], 0, PEEK, 0, p1, p2, p3, p4, KEYS[k], lists[k])
     outcomes[place] = now < blocks[k] and BLOCKED or admits and ALLOWED or DENIED
   end
@@ -174,8 +175,8 @@ local function decide(does, count, span, charges)
     maintain(does, count, span, charges)
   end
   for place = 1, count do
-    answer[#answer + 1] = pack('<BI7I7I7I7', outcomes[place], blocks[keys[place]], firsts[place],
-      seconds[place], thirds[place])
+    answer[#answer + 1] = pack('<BI7I7I7I7I7', outcomes[place], blocks[keys[place]], firsts[place],
+      seconds[place], thirds[place], fourths[place])
   end
 end
 
@@ -192,14 +193,14 @@ while at <= #request do
   if does == ACQUIRE and count == 1 and span == 0 and cost > 0 and rule ~= SLIDING_LOG
     and not kinds[k]
     and (value and #value == SIZES[rule] and value:byte() == kind or all_found and not value) then
-    local _, a, b, c, after, lives_until, _, kept =
+    local _, a, b, c, d, after, lives_until, _, kept =
       RULES[rule](value, kind, cost, ACQUIRE, 0, p1, p2, p3, p4)
     if after then
       local key, blocked_until = KEYS[k], 0
       --> write_string.lua
       found[k], answer[#answer + 1] = after, after
     elseif penalty == 0 then
-      answer[#answer + 1] = pack('<BBI7I7I7I7', 0, DENIED, 0, a, b, c)
+      answer[#answer + 1] = pack('<BBI7I7I7I7I7', 0, DENIED, 0, a, b, c, d)
     else
       decide(does, count, span, charges)
     end

@@ -4,7 +4,7 @@
 -- ARGV[1]: cost, four numbers of the rule; then, if it is not just an acquire: what to do, longest
 -- wait, penalty.
 -- Answer: the value that was written, if that says all; else VERDICTS, now, 0 (or 1: what lies under
--- the key is not ours); outcome, until when it is blocked, three numbers of the rule.
+-- the key is not ours); outcome, until when it is blocked, three numbers of the rule, when the state ends.
 local request, key = ARGV[1], KEYS[1]
 local cost, p1, p2, p3, p4 = parse('<I7I7I7I7I7', request)
 local does, max_wait, penalty = ACQUIRE, 0, 0
@@ -29,6 +29,7 @@ end
 
 -- What the rule says: see `rules.lua`.
 local admits, a, b, c, after, lives_until, kept
+local d = 0
 --> ITS_RULE
 
 if after then
@@ -55,4 +56,4 @@ elseif outcome == ALLOWED and not admits then
     end
   end
 end
-return pack('<BI7BBI7I7I7I7', VERDICTS, now, 0, outcome, blocked_until, a, b, c)
+return pack('<BI7BBI7I7I7I7I7', VERDICTS, now, 0, outcome, blocked_until, a, b, c, d)

@@ -35,6 +35,9 @@ local booked = debt + cost * unit
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
+-- If nothing is written, the state ends when it does at the rate that wrote it, which may be sooner than
+-- this rate says.
+if was_there then d = recovers_at end
 local writes = does == ACQUIRE and admits
 if writes then -- take
   if not was_there then time = floor end
@@ -56,7 +59,7 @@ elseif does == UNDO and was_there then -- take_back
   end
 end
 if writes then
-  recovers_at = time + -time % tick + (debt + -debt % refill) / refill * tick
+  d, recovers_at = 0, time + -time % tick + (debt + -debt % refill) / refill * tick
   if recovers_at > MODULUS then recovers_at = MODULUS end
   lives_until = recovers_at
   local share = 2

@@ -102,6 +102,9 @@ struct Said {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
+    /// When the state ends under the policy that wrote it, if nothing is written until then; 0 if that is
+    /// when its numbers say.
+    ends_at: u64,
 }
 
 impl Said {
@@ -114,7 +117,8 @@ impl Said {
         };
         let blocked_until = reader.number()?;
         let numbers = [reader.number()?, reader.number()?, reader.number()?];
-        Some(Self { outcome, blocked_until, numbers })
+        let ends_at = reader.number()?;
+        Some(Self { outcome, blocked_until, numbers, ends_at })
     }
 
     /// What the value says that was written to admit: its numbers are those of the rule.
@@ -139,11 +143,17 @@ impl Said {
             }
             _ => return None,
         };
-        Some(Self { outcome: Outcome::Allowed, blocked_until: 0, numbers })
+        Some(Self { outcome: Outcome::Allowed, blocked_until: 0, numbers, ends_at: 0 })
     }
 
     fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {
-        let (wait, Level { remaining, recovers_at }) = self.weigh(charge, cost, now)?;
+        let (mut wait, Level { remaining, mut recovers_at }) = self.weigh(charge, cost, now)?;
+        if self.ends_at > 0 {
+            recovers_at = recovers_at.min(self.ends_at);
+            if wait != Wait::NEVER {
+                wait = wait.min(Wait::until(self.ends_at, now));
+            }
+        }
         let blocked = Wait::until(self.blocked_until, now);
         let remaining = if blocked.is_now() { remaining } else { 0 };
         let retry = if self.outcome == Outcome::Allowed { Wait::NOW } else { wait.max(blocked) };

@@ -7,9 +7,11 @@ use super::shard_tag;
 /// Names the keys: `prefix:policy:shape:{tag}`, and `:subject` behind it if there is a tenant.
 ///
 /// Policy and shape are those of [`Policy::state_name`](tidegate_core::Policy::state_name): the shape is
-/// left out for a policy without a name, whose text says it. The tag, which decides the slot in a cluster, is the tenant, or else the subject. Whatever is not
-/// a printable ASCII character, and `{`, `}`, `:` and `%`, is written as `%` and two hexadecimal
-/// digits; an empty tag is written as `%`. So no two inputs share a key, and none chooses its slot.
+/// left out for a policy without a name, whose text says it.
+///
+/// The tag, which decides the slot in a cluster, is the tenant, or else the subject. A character that is not
+/// printable ASCII, and `{`, `}`, `:` and `%`, is written as `%` and two hexadecimal digits; an empty tag is
+/// written as `%`. So no two inputs share a key, and none chooses its slot.
 ///
 /// A [share](tidegate_core::Policy::shares) of a policy has the policy's keys, but for the tag, which
 /// ends in `%.`, the number of shards, `.`, and two characters that are the shard's own: so each

@@ -7,7 +7,7 @@ use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome};
 
 use super::expected::{Expected, ExpectedVerdict};
 use super::record::Record;
-use super::rules::{self, rules_of};
+use super::rules::{self, Past, rules_of};
 use super::{Key, rules::micros};
 
 /// The records of the keys of a call.
@@ -225,6 +225,11 @@ fn report(
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
         let blocked = record.blocked_until.saturating_sub(now);
+        // Until something is written, the past ends when it does under the policy that wrote it.
+        let ends_after = match past {
+            Past::Nothing => 0,
+            _ => record.recovers_at.saturating_sub(now),
+        };
         ExpectedVerdict {
             outcome: opinion.outcome,
             shadow: policy.is_shadow(),
@@ -235,10 +240,12 @@ fn report(
             },
             retry_after: match (opinion.outcome, opinion.wait) {
                 (Outcome::Allowed, _) => Some(Duration::ZERO),
-                (_, wait) => wait.map(|wait| Duration::from_micros(wait.max(blocked))),
+                (_, wait) => {
+                    wait.map(|wait| Duration::from_micros(wait.min(ends_after).max(blocked)))
+                }
             },
             reset_after: Duration::from_micros(
-                rules.recovers_at(&past).saturating_sub(now).max(blocked),
+                rules.recovers_at(&past).saturating_sub(now).min(ends_after).max(blocked),
             ),
             blocked_for: Duration::from_micros(blocked),
         }

@@ -12,7 +12,7 @@ pub(super) struct Record {
     pub(super) past: Past,
     pub(super) blocked_until: u64,
     /// From when on the past no longer matters to the policy that wrote it.
-    recovers_at: u64,
+    pub(super) recovers_at: u64,
 }
 
 impl Record {

@@ -312,6 +312,10 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
             let (fast, slow) = (policy(fast), policy(slow));
             let taken = bench.acquire(&fast, 4).await.verdicts()[0];
             let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
+            // A refusal knows it, too: a wait that is too long would be kept by a deny cache.
+            let refused = bench.refused(&slow, 5).await.verdicts()[0];
+            let waits = [refused.retry_after(), Some(refused.reset_after())];
+            assert_eq!(waits, [Some(us(full_after)); 2], "{fast} to {slow}");
             bench.at(full_after - 1);
             assert!(bench.remaining(&slow).await < 5, "{fast} to {slow}: not full yet");
             bench.at(full_after);
