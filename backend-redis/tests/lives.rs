@@ -300,7 +300,8 @@ impl Subject {
             // A block leaves what is there as it is, and so are a peek and a refusal.
             let writes = !matches!(calls[0].operation, Operation::Block { .. } | Operation::Peek)
                 && decision.is_allowed();
-            let is_long = writes && expires != before && until > latest;
+            // After a block, a key may keep what is left of the longer life that it had before.
+            let is_long = writes && expires > before && until > latest;
             if !self.by_several_rates && (is_short || is_long) {
                 let call = calls[0];
                 return Err(format!(
