@@ -116,7 +116,7 @@
 //! Who serves which slot is asked of any node at the first call, and again, in the background, whenever a
 //! node refers to another, cannot be reached, or says that the cluster is down; at most every 100 ms.
 //! No call waits for that if its own node is known. Each node has connections of its own, so a node that
-//! hangs holds up nobody else's calls. They are looked after as [those to one
+//! hangs delays no calls of other nodes. They are looked after as [those to one
 //! server](tidegate_redis#connections).
 //!
 //! * `MOVED`: the call was not carried out, and goes to the node that was named; later calls go there at

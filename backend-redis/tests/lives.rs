@@ -208,8 +208,7 @@ struct Subject {
     begun: Instant,
     last_take: Timestamp,
     last: Option<Decision>,
-    /// Whether `reset_after` may be by another rate than that which wrote the state: the state ends by
-    /// its own. Then it is the decisions alone that show whether a key was there long enough.
+    /// Whether a faster rate may write to a key that a slower one has given a longer life, which it keeps.
     by_several_rates: bool,
 }
 
@@ -302,7 +301,7 @@ impl Subject {
                 && decision.is_allowed();
             // After a block, a key may keep what is left of the longer life that it had before.
             let is_long = writes && expires > before && until > latest;
-            if !self.by_several_rates && (is_short || is_long) {
+            if is_short || is_long && !self.by_several_rates {
                 let call = calls[0];
                 return Err(format!(
                     "{call:?}\n recovers at {recovers} µs, is kept until {until} µs"

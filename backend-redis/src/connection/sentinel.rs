@@ -125,7 +125,7 @@ impl SentinelGroup<'_> {
             Ok(role) if !is_primary(role.first()) => {
                 Err(self.unknown("the server that the Sentinels name is no primary"))
             }
-            // A user who may not ask has to take the Sentinels' word.
+            // Without permission to ask for the role, the Sentinels' answer counts.
             Err(error) if error.code() != Some("NOPERM") => Err(error),
             _ => Ok((connection, driver)),
         }

@@ -1,6 +1,7 @@
 -- All rules. A rule is asked about what lies under a key, a cost, and what to do (acquire, peek,
 -- refund; undo, which brings the time of the take as `max_wait`), with its four numbers. It says whether it admits (`nil`: what lies there is broken), three
--- numbers of the state as it is then and when that ends (0: as these numbers say), what is to be written (`nil`: nothing; `false`: the state is
+-- numbers of the state as it is then and when that ends (0: as these numbers say), what is to be
+-- written (`nil`: nothing; `false`: the state is
 -- gone), until when that is to live, what has to be done to a list, and whether a key lives long
 -- enough already.
 local function write_list(key, value, is_list, after, lives_until, plan)

@@ -82,7 +82,7 @@ impl Ledger {
         let outcome = match store.decide(Call::acquire(&charges)).await {
             Ok(decision) if decision.degraded().is_some() => Outcome::Degraded,
             Ok(decision) => {
-                assert!(decision.is_allowed(), "nobody else charges this subject");
+                assert!(decision.is_allowed(), "no other call charges this subject");
                 Outcome::Decided
             }
             Err(error) => Outcome::Failed(error.kind()),
