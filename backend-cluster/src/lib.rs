@@ -12,8 +12,8 @@
 //!     ["burst: token-bucket 10/1s burst 20".parse()?, "day: sliding-counter 10000/1d".parse()?],
 //! )?;
 //! let decision = limiter.subject("alice").tenant("acme").acquire().await?; // one script call
-//! if let Some(seconds) = decision.retry_after_secs() {
-//!     println!("429, Retry-After: {seconds}");
+//! if decision.is_denied() {
+//!     println!("429, Retry-After: {:?}", decision.retry_after_secs()); // none if no wait helps
 //! }
 //! # Ok(())
 //! # }

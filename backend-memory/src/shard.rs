@@ -201,10 +201,18 @@ impl Shard {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<(usize, Weighing)> {
-        let (index, _) = self.find_short(hash, key, charge.policy)?;
+        let index = match self.find_short(hash, key, charge.policy) {
+            Some((index, _)) => index,
+            // An equal policy that is another object, as one made for this request.
+            None => self.find(hash, key, charge.policy)?,
+        };
         match self.table.get(index)? {
-            Slot::Short { numbers, .. } => Some((index, numbers.weigh(charge, now)?)),
-            Slot::Other(_) => None,
+            slot @ Slot::Short { numbers, .. }
+                if self.policies.is(slot.policy(), charge.policy) =>
+            {
+                Some((index, numbers.weigh(charge, now)?))
+            }
+            _ => None,
         }
     }
 

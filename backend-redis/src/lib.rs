@@ -11,8 +11,8 @@
 //!     ["burst: token-bucket 10/1s burst 20".parse()?, "day: sliding-counter 10000/1d".parse()?],
 //! )?;
 //! let decision = limiter.acquire("alice").await?; // one script call, both or none
-//! if let Some(seconds) = decision.retry_after_secs() {
-//!     println!("429, Retry-After: {seconds}");
+//! if decision.is_denied() {
+//!     println!("429, Retry-After: {:?}", decision.retry_after_secs()); // none if no wait helps
 //! }
 //! # Ok(())
 //! # }

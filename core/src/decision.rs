@@ -1,12 +1,16 @@
 //! The answer to one or several charges taken together.
 
+mod policy_verdict;
+
 use std::time::Duration;
 use std::{fmt, slice};
 
 use smallvec::SmallVec;
 
-use crate::ErrorKind;
+pub use policy_verdict::PolicyVerdict;
+
 use crate::time::Wait;
+use crate::{ErrorKind, Policy};
 
 /// What became of a call: all of its charges were taken, or none.
 ///
@@ -130,6 +134,18 @@ impl Decision {
         }
     }
 
+    /// The verdicts with the policies that they are of, given in the order asked. A
+    /// [`Limiter`](crate::Limiter::verdicts) and its requests know theirs.
+    pub fn verdicts_of<'d>(
+        &'d self,
+        policies: impl IntoIterator<Item = &'d Policy>,
+    ) -> impl Iterator<Item = PolicyVerdict<'d>> {
+        policies
+            .into_iter()
+            .zip(self.verdicts())
+            .map(|(policy, verdict)| PolicyVerdict::new(policy, verdict))
+    }
+
     /// How long to wait until the same charges, alone, are admitted: zero if they are, `None` if they
     /// never can be. Waiting just that long succeeds; one tick less does not. (Where a decision
     /// [failed closed](DegradedAnswer::FailedClosed) it is a hint, as nobody knows.)
@@ -140,11 +156,12 @@ impl Decision {
     }
 
     /// [`retry_after`](Self::retry_after) for the HTTP header of that name: whole seconds, rounded
-    /// up, at least 1. `None` if the request passes, or never can.
+    /// up; 0 only if the request passes. `None` if it never can.
     #[must_use]
     pub fn retry_after_secs(&self) -> Option<u64> {
-        let wait = self.retry_after().filter(|_| self.is_denied())?;
-        Some((wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1))
+        let wait = self.retry_after()?;
+        let secs = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        Some(if self.is_allowed() { 0 } else { secs.max(1) })
     }
 
     /// Which charges refuse: their places in the order asked.
@@ -185,6 +202,22 @@ impl fmt::Debug for Decision {
             all.field("booked", &more.booked).field("degraded", &more.degraded);
         }
         all.finish()
+    }
+}
+
+/// What a refund, a reset or a block has left: a [`Decision`] that need not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt(Decision);
+
+impl Receipt {
+    pub(crate) fn new(decision: Decision) -> Self {
+        Self(decision)
+    }
+
+    /// The verdicts, as a [`peek`](crate::limiter::Request::peek) of the same request would have them
+    /// afterwards.
+    pub fn decision(&self) -> &Decision {
+        &self.0
     }
 }
 
@@ -260,6 +293,24 @@ pub enum Outcome {
     Denied,
     /// The subject is shut out, whatever was taken.
     Blocked,
+}
+
+impl Outcome {
+    /// A word for logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 impl Verdict {
@@ -376,14 +427,20 @@ impl Verdict {
         self.reset
     }
 
-    /// The verdict on the same charge so many microseconds later, while the outcome stays and nobody
-    /// takes or gives back; of `remaining` this is the least that it may have become.
+    /// The verdict on the same charge so many microseconds later, while the outcome stays and nothing is
+    /// taken or given back; of `remaining` this is the least that it may have become.
     pub(crate) fn later(self, micros: u64) -> Self {
-        Self {
+        let reset = self.reset.saturating_sub(micros);
+        let later = Self {
             retry: self.retry.less(micros),
-            reset: self.reset.saturating_sub(micros),
+            reset,
             ..self.in_block(self.blocked_micros().saturating_sub(micros))
+        };
+        if reset > 0 || later.is_shut_out() {
+            return later;
         }
+        // A state that has recovered is as good as none.
+        Self { remaining_or_block: self.limit, ..later }
     }
 
     /// The verdict on the next charge: a refusal that shut the subject out has shut it out.

@@ -59,12 +59,14 @@ pub enum ErrorKind {
     CircuitOpen,
     /// As many callers as may wait are waiting already.
     TooManyWaiters,
+    /// The wait would be longer than the caller allows, or for ever. Nothing was charged.
+    WaitTooLong,
 }
 
 impl ErrorKind {
     /// All kinds, in the order in which they are declared.
     #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Timeout,
         Self::Unavailable,
         Self::ReadOnly,
@@ -77,6 +79,7 @@ impl ErrorKind {
         Self::Protocol,
         Self::CircuitOpen,
         Self::TooManyWaiters,
+        Self::WaitTooLong,
     ];
 
     /// Whether the caller is at fault, so that trying again, or failing open, would only hide it.
@@ -99,7 +102,8 @@ impl ErrorKind {
             | Self::UnsupportedServer
             | Self::InvalidCall
             | Self::CircuitOpen
-            | Self::TooManyWaiters => true,
+            | Self::TooManyWaiters
+            | Self::WaitTooLong => true,
         }
     }
 
@@ -120,6 +124,7 @@ impl ErrorKind {
             Self::Protocol => "protocol",
             Self::CircuitOpen => "circuit-open",
             Self::TooManyWaiters => "too-many-waiters",
+            Self::WaitTooLong => "wait-too-long",
         }
     }
 }

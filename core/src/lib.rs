@@ -40,6 +40,7 @@ pub mod limiter;
 pub mod policy;
 pub mod shards;
 pub mod store;
+mod subject;
 mod time;
 #[cfg(feature = "tokio")]
 pub mod waiting;
@@ -49,7 +50,7 @@ pub use call::{Call, Charge, Charges, Operation};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};
-pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};
+pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, PolicyVerdict, Receipt, Verdict};
 pub use error::{Error, ErrorKind};
 pub use limiter::Limiter;
 pub use policy::{
@@ -57,4 +58,5 @@ pub use policy::{
     TokenBucket,
 };
 pub use store::{Answer, Store};
+pub use subject::Subject;
 pub use time::{MAX_EXACT, MAX_SPAN, Timestamp, Wait};

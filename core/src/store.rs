@@ -144,6 +144,19 @@ impl<'a, T> Answer<'a, T> {
         Self(Inner::Later(Box::pin(answer)))
     }
 
+    /// The same answer with what it holds changed by `change`.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'a) -> Answer<'a, U>
+    where
+        T: 'a,
+    {
+        match self.0 {
+            Inner::Ready(Some(answer)) => Answer::ready(change(answer)),
+            // Polled to its end already: stays so.
+            Inner::Ready(None) => Answer(Inner::Ready(None)),
+            Inner::Later(future) => Answer::later(async move { change(future.await) }),
+        }
+    }
+
     /// The answer, if it is there.
     ///
     /// # Errors

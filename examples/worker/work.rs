@@ -44,10 +44,9 @@ async fn work(
 ) -> Result<(), Box<dyn Error>> {
     let mut partner = BufReader::new(TcpStream::connect(api).await?);
     // A wait that the end cuts short gives its place back, unless the whole program ends with it.
-    while let Ok(decision) = timeout_at(end, limiter.until_ready("partner")).await {
-        if decision?.is_allowed() {
-            call(&mut partner).await?;
-        }
+    while let Ok(ready) = timeout_at(end, limiter.until_ready("partner")).await {
+        ready?;
+        call(&mut partner).await?;
     }
     Ok(())
 }

@@ -119,8 +119,7 @@ const LINES: &[(&str, fn())] = &[
         deny_cache::a_refused_subject_stays_refused,
     ),
     (
-        "`until_ready` does not wait for Redis: it returns the error, or the degraded decision, at \
-         once.",
+        "`until_ready` does not wait for Redis: it returns at once, admitted or with the error.",
         waiting::until_ready_does_not_wait_for_redis,
     ),
     (

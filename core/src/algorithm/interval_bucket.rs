@@ -105,6 +105,11 @@ impl IntervalBucket {
         self.later(state.anchor, state.debt)
     }
 
+    /// The microseconds in which so many tokens come back at least, rounded down to whole periods.
+    pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
+        (tokens / self.refill.get()).saturating_mul(self.period.get())
+    }
+
     /// The state at `now`; `None` when the bucket is full. A clock behind the anchor stands at it.
     #[inline]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {

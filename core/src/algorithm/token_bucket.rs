@@ -100,6 +100,12 @@ impl TokenBucket {
         self.later(state.time, state.debt)
     }
 
+    /// The microseconds in which so many tokens come back at least, rounded down to the tick.
+    pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
+        let ticks = tokens.saturating_mul(self.unit.get()) / self.refill.get();
+        ticks.saturating_mul(self.tick.get())
+    }
+
     /// A state of this policy with another capacity or rate: what was used stays used.
     ///
     /// The debt goes over into this policy's units, rounded up: by less than one unit where the

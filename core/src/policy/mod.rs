@@ -15,6 +15,7 @@ mod spec;
 mod split;
 mod state_name;
 
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub use spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBu
 pub use state_name::StateName;
 
 use crate::hash::{mix, stable_hash};
-use crate::time::micros_of;
+use crate::time::{micros_of, micros_of_ceil};
 
 /// The longest name of a policy, in bytes.
 pub const MAX_NAME: usize = 64;
@@ -210,7 +211,7 @@ impl Policy {
     }
 
     /// The policy's text but for its name.
-    pub(crate) fn text_without_name(&self) -> impl std::fmt::Display + '_ {
+    pub(crate) fn text_without_name(&self) -> impl fmt::Display + '_ {
         print::Unnamed(self)
     }
 
@@ -268,6 +269,23 @@ impl Policy {
     #[inline]
     pub fn limit(&self) -> u64 {
         self.0.rule.limit()
+    }
+
+    /// The time in which the [limit](Self::limit) counts: the window, or the time in which an empty bucket
+    /// fills.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::Policy;
+    ///
+    /// for text in ["fixed-window 100/1m", "sliding-log 100/1m", "token-bucket 10/1s burst 600"] {
+    ///     assert_eq!(text.parse::<Policy>()?.window(), Duration::from_secs(60));
+    /// }
+    /// # Ok::<(), tidegate_core::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        Duration::from_micros(self.0.rule.window())
     }
 
     /// How long a refusal shuts the subject out, if it does.
@@ -351,6 +369,20 @@ impl Inner {
 /// ```
 pub fn parse_span(text: &str) -> Result<Duration, PolicyError> {
     span::parse(text).map_err(|message| PolicyError::new(message).at(text, 0..text.len()))
+}
+
+/// Writes a span as the policy grammar does: the shortest text that [`parse_span`] reads back, in whole
+/// microseconds, rounded up. Zero is `0s`, which no policy has.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::policy::show_span;
+///
+/// assert_eq!(show_span(Duration::from_secs(90)).to_string(), "90s");
+/// assert_eq!(show_span(Duration::from_secs(5400)).to_string(), "90m");
+/// ```
+pub fn show_span(span: Duration) -> impl fmt::Display {
+    span::Micros(micros_of_ceil(span))
 }
 
 fn check_name(name: &str) -> Result<(), PolicyError> {

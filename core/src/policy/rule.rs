@@ -119,6 +119,16 @@ impl Rule {
         }
     }
 
+    pub(super) fn window(&self) -> u64 {
+        match self {
+            Self::SlidingLog(rule) => rule.window,
+            Self::SlidingCounter(rule) => rule.window.get() * rule.tick.get(),
+            Self::FixedWindow(_) | Self::TokenBucket(_) | Self::IntervalBucket(_) => {
+                self.longest_memory()
+            }
+        }
+    }
+
     pub(super) fn longest_memory(&self) -> u64 {
         match self {
             Self::FixedWindow(rule) => rule.window.get(),

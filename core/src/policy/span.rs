@@ -70,6 +70,9 @@ pub(super) struct Micros(pub(super) u64);
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0s");
+        }
         // Days are as far as it goes: `1w` is for writing, `7d` for reading.
         let (unit, words) =
             UNITS[1..].iter().find(|(unit, _)| self.0.is_multiple_of(*unit)).unwrap_or(&UNITS[6]);

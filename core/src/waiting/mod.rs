@@ -65,6 +65,7 @@
 //! once, and fallen back to another store waits for the place that the other has given. Such a place is not
 //! given back when cancelled, as by then the first store may be in charge again, which never gave it.
 
+mod admission;
 mod asked;
 mod booked;
 mod order;
@@ -73,10 +74,11 @@ mod waiters;
 use std::future::Future;
 use std::time::Duration;
 
+pub use admission::Admission;
 pub(crate) use waiters::{Bounds, Waiters};
 
-use crate::limiter::Request;
-use crate::{Decision, Error, ErrorKind, Limiter, Policy, Store};
+use crate::limiter::{MultiRequest, Request};
+use crate::{Charge, Decision, Error, ErrorKind, Limiter, Store};
 use order::Order;
 
 /// Waiting. Needs the feature `tokio`; see [`waiting`](crate::waiting).
@@ -106,8 +108,15 @@ impl<S: Store + 'static> Limiter<S> {
 
     /// Waits until a request of cost 1 may pass, at most [`longest_wait`](Self::longest_wait).
     ///
-    /// The decision is a refusal if that is not long enough. As
-    /// [`acquire_within`](Request::acquire_within), errors and all.
+    /// What comes after `until_ready(…).await?` was admitted: where the wait would be longer, or would
+    /// never end, the result is an error. To get a refusal as a [`Decision`] instead, use
+    /// [`acquire_within`](Request::acquire_within).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WaitTooLong`] if the wait would be longer than [`longest_wait`](Self::longest_wait), or
+    /// for ever; of a call that [failed closed](crate::DegradedAnswer::FailedClosed), the kind for which the
+    /// store gave no decision; and as [`acquire_within`](Request::acquire_within).
     ///
     /// ```
     /// use std::time::Duration;
@@ -119,8 +128,7 @@ impl<S: Store + 'static> Limiter<S> {
     ///     .longest_wait(Duration::from_secs(5))
     ///     .max_waiters(100);
     /// for _ in 0..3 {
-    ///     let decision = limiter.until_ready("partner").await?;
-    ///     assert!(decision.is_allowed()); // now, 10 ms later, 20 ms later
+    ///     limiter.until_ready("partner").await?; // now, 10 ms later, 20 ms later
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
@@ -129,13 +137,8 @@ impl<S: Store + 'static> Limiter<S> {
     pub fn until_ready<'a>(
         &'a self,
         subject: &'a (impl AsRef<[u8]> + ?Sized),
-    ) -> impl Future<Output = Result<Decision, Error>> + Send + 'a {
-        self.subject(subject).acquire_within(self.bounds.longest_wait)
-    }
-
-    /// Whether places can be booked with all policies.
-    fn is_bookable(&self) -> bool {
-        self.policies().iter().map(Policy::rule).all(crate::policy::Rule::can_reserve)
+    ) -> impl Future<Output = Result<Admission, Error>> + Send + 'a {
+        self.subject(subject).until_ready()
     }
 }
 
@@ -174,15 +177,59 @@ impl<'a, S: Store + 'static> Request<'a, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn acquire_within(self, max_wait: Duration) -> Result<Decision, Error> {
-        let order = Order::new(&self)?;
-        let (waiters, bounds) = (self.limiter.waiting(), self.limiter.bounds);
-        if max_wait.is_zero() || !self.limiter.is_bookable() {
-            return asked::acquire(order, max_wait, waiters, bounds).await;
-        }
-        match waiters.take_seat(bounds.max_waiters) {
-            Some(seat) => booked::acquire(order, max_wait, seat).await,
-            None => booked::acquire_without_waiting(order, max_wait, bounds.max_waiters).await,
-        }
+        let Self { limiter, tenant, subject, cost } = self;
+        let charges =
+            limiter.policies().iter().map(|policy| Charge { policy, tenant, subject, cost });
+        acquire_within(Order::new(limiter, charges)?, max_wait).await
+    }
+
+    /// Waits until the request may pass, at most [`Limiter::longest_wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::until_ready`].
+    pub async fn until_ready(self) -> Result<Admission, Error> {
+        let max_wait = self.limiter.bounds.longest_wait;
+        Admission::new(self.acquire_within(max_wait).await?, max_wait)
+    }
+}
+
+/// Waiting for several subjects. Needs the feature `tokio`; see [`waiting`](crate::waiting).
+impl<S: Store + 'static> MultiRequest<'_, S> {
+    /// Waits at most `max_wait` until all policies admit the request, as
+    /// [`Request::acquire_within`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Request::acquire_within`], and as [`acquire`](Self::acquire).
+    pub async fn acquire_within(&self, max_wait: Duration) -> Result<Decision, Error> {
+        self.check()?;
+        acquire_within(Order::new(self.limiter, self.charges())?, max_wait).await
+    }
+
+    /// Waits until all policies admit the request, at most [`Limiter::longest_wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::until_ready`], and as [`acquire`](Self::acquire).
+    pub async fn until_ready(&self) -> Result<Admission, Error> {
+        let max_wait = self.limiter.bounds.longest_wait;
+        Admission::new(self.acquire_within(max_wait).await?, max_wait)
+    }
+}
+
+async fn acquire_within<S: Store + 'static>(
+    order: Order<S>,
+    max_wait: Duration,
+) -> Result<Decision, Error> {
+    let limiter = order.limiter();
+    let (waiters, bounds) = (limiter.waiting().clone(), limiter.bounds);
+    if max_wait.is_zero() || !order.can_reserve() {
+        return asked::acquire(order, max_wait, &waiters, bounds).await;
+    }
+    match waiters.take_seat(bounds.max_waiters) {
+        Some(seat) => booked::acquire(order, max_wait, seat).await,
+        None => booked::acquire_without_waiting(order, max_wait, bounds.max_waiters).await,
     }
 }
 

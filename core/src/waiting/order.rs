@@ -9,10 +9,9 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::limiter::Request;
 use crate::{
-    Answer, Call, Charges, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Outcome,
-    Policy, Store,
+    Call, Charge, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Outcome, Policy,
+    Store, Verdict,
 };
 
 /// How long a task that cleans up after a cancelled wait may take, if the store never answers.
@@ -21,51 +20,72 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A request with all that it needs to be carried on in a task.
 pub(super) struct Order<S> {
     limiter: Limiter<S>,
+    charges: SmallVec<[OwnedCharge; 2]>,
+    runtime: Handle,
+}
+
+struct OwnedCharge {
+    policy: Policy,
     tenant: Bytes,
     subject: Bytes,
     cost: u64,
-    runtime: Handle,
 }
 
 /// Most subjects need no allocation.
 type Bytes = SmallVec<[u8; 32]>;
 
 impl<S: Store + 'static> Order<S> {
-    /// The request, for the runtime that it is made in.
-    pub(super) fn new(request: &Request<'_, S>) -> Result<Self, Error> {
+    /// The charges, for the runtime that it is made in.
+    pub(super) fn new<'c>(
+        limiter: &Limiter<S>,
+        charges: impl Iterator<Item = Charge<'c>>,
+    ) -> Result<Self, Error> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::new(ErrorKind::Unsupported, "waiting needs a Tokio runtime"));
         };
-        Ok(Self {
-            limiter: request.limiter.clone(),
-            tenant: Bytes::from_slice(request.tenant),
-            subject: Bytes::from_slice(request.subject),
-            cost: request.cost,
-            runtime,
-        })
+        let owned = |charge: Charge<'_>| OwnedCharge {
+            policy: charge.policy.clone(),
+            tenant: Bytes::from_slice(charge.tenant),
+            subject: Bytes::from_slice(charge.subject),
+            cost: charge.cost,
+        };
+        Ok(Self { limiter: limiter.clone(), charges: charges.map(owned).collect(), runtime })
+    }
+
+    pub(super) fn limiter(&self) -> &Limiter<S> {
+        &self.limiter
+    }
+
+    /// Whether places can be booked with all policies.
+    pub(super) fn can_reserve(&self) -> bool {
+        self.charges.iter().all(|charge| charge.policy.rule().can_reserve())
     }
 
     /// Asks the store. Gives the order back with the answer.
     pub(super) fn ask(self, operation: Operation) -> Asking<S> {
         let runtime = self.runtime.clone();
         let call = Box::pin(async move {
-            let answer = self.request().send(operation).await;
+            let answer = {
+                let charges = borrowed(&self.charges);
+                self.limiter.store().decide(Call::new(operation, &charges)).await
+            };
             (self, answer)
         });
         Asking { call: Some(call), runtime }
     }
 
     /// Gives back what `decision` says was taken: at once if the store answers at once, else in a task.
-    pub(super) fn give_back(self, decision: &Decision) {
+    pub(super) fn give_back(mut self, decision: &Decision) {
         // A shadow that would have refused was not charged.
-        let verdicts = self.limiter.policies().iter().zip(decision.verdicts());
-        let taken = verdicts.filter(|(_, verdict)| verdict.outcome() == Outcome::Allowed);
-        let taken: SmallVec<[Policy; 4]> = taken.map(|(policy, _)| policy.clone()).collect();
+        let mut outcomes = decision.verdicts().iter().map(Verdict::outcome);
+        self.charges.retain(|_| outcomes.next() == Some(Outcome::Allowed));
 
         let runtime = self.runtime.clone();
         let _within = runtime.enter();
         let mut refund = Box::pin(async move {
-            if let Err(answer) = self.refund(&taken).into_ready() {
+            let charges = borrowed(&self.charges);
+            let answer = self.limiter.store().decide(Call::new(Operation::Refund, &charges));
+            if let Err(answer) = answer.into_ready() {
                 in_a_task().await;
                 // Nobody is left who could be told of a failure: the charge stays, as documented.
                 let _ = timeout(PATIENCE, answer).await;
@@ -75,16 +95,14 @@ impl<S: Store + 'static> Order<S> {
             runtime.spawn(refund);
         }
     }
+}
 
-    fn refund<'a>(&'a self, policies: &'a [Policy]) -> Answer<'a, Result<Decision, Error>> {
-        let Self { tenant, subject, cost, .. } = self;
-        let charges = Charges::alike(policies, tenant, subject, *cost);
-        self.limiter.store().decide(Call { operation: Operation::Refund, charges })
-    }
-
-    fn request(&self) -> Request<'_, S> {
-        self.limiter.subject(&self.subject).tenant(&self.tenant).cost(self.cost)
-    }
+fn borrowed(charges: &[OwnedCharge]) -> SmallVec<[Charge<'_>; 2]> {
+    let charges = charges.iter().map(|charge| {
+        let OwnedCharge { policy, tenant, subject, cost } = charge;
+        Charge { policy, tenant, subject, cost: *cost }
+    });
+    charges.collect()
 }
 
 /// Pending when polled for the first time: what follows is not for a destructor, where a timer would

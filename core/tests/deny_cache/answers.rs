@@ -182,6 +182,23 @@ fn remaining_is_the_least_it_may_be_or_asked_for_if_it_must_be_exact() {
     }
 }
 
+/// While one policy refuses for long, the state of another recovers.
+#[test]
+fn what_has_recovered_remains_in_full() {
+    let bench = Bench::with(DenyCache::new(), vec![]);
+    let (ip, user) = (policy("ip: token-bucket 1/10us burst 4"), policy("user: sliding-log 1/1h"));
+    let charges = [Charge::new(&ip, "s").cost(2), Charge::new(&user, "s")];
+    bench.set(1_790_000_000_000_000);
+    assert!(bench.acquire_by(Who::Store, &charges).is_allowed());
+    assert!(bench.acquire_by(Who::Store, &charges).is_denied());
+    for (pause, reset, remaining) in [(19, 1, 2), (1, 0, 4), (1_000_000, 0, 4)] {
+        bench.advance(pause);
+        let verdict = bench.acquire_by(Who::Cache, &charges).verdicts()[0];
+        assert_eq!(verdict.reset_after(), Duration::from_micros(reset));
+        assert_eq!(verdict.remaining(), remaining);
+    }
+}
+
 #[test]
 fn two_charges_to_one_key_are_exact_only_as_their_sum_is() {
     let bench = Bench::with(DenyCache::new().only_exact(), vec![]);

@@ -39,7 +39,7 @@ fn who_is_let_through_without_a_decision_does_not_wait() {
             let limiter = limiter(down(DegradedAnswer::FailedOpen, Outcome::Allowed, 0), policy);
             let started = Instant::now();
             let decision = limiter.until_ready("s").await.unwrap();
-            assert!(decision.is_allowed() && decision.degraded().is_some());
+            assert!(decision.decision().degraded().is_some());
             assert_eq!(started.elapsed(), ms(0));
         }
     });
@@ -54,9 +54,11 @@ fn who_is_refused_without_a_decision_is_told_at_once() {
                 let store = down(DegradedAnswer::FailedClosed, Outcome::Denied, 1_000_000);
                 let limiter = limiter(store.clone(), policy).max_waiters(most);
                 let started = Instant::now();
-                let decision = limiter.until_ready("s").await.unwrap();
-                assert!(decision.is_denied() && decision.degraded().is_some());
-                assert_eq!((started.elapsed(), store.calls().len()), (ms(0), 1));
+                let refused = limiter.subject("s").acquire_within(ms(9_000)).await.unwrap();
+                assert!(refused.is_denied() && refused.degraded().is_some());
+                let error = limiter.until_ready("s").await.unwrap_err();
+                assert_eq!(error.kind(), refused.degraded().unwrap().reason);
+                assert_eq!((started.elapsed(), store.calls().len()), (ms(0), 2));
             }
         }
     });
@@ -71,7 +73,7 @@ fn b51_a_place_in_a_fallback_is_waited_for_and_never_given_back() {
         let limiter = limiter(store.clone(), "gcra 1/1h");
         let started = Instant::now();
         let decision = limiter.until_ready("s").await.unwrap();
-        assert!(decision.degraded().is_some());
+        assert!(decision.decision().degraded().is_some());
         assert_eq!((started.elapsed(), decision.wait()), (ms(2_000), ms(2_000)));
         assert!(timeout(ms(10), limiter.until_ready("s")).await.is_err());
         settle().await;

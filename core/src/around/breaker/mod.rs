@@ -312,7 +312,8 @@ impl Sign {
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall
             | ErrorKind::CircuitOpen
-            | ErrorKind::TooManyWaiters => Self::None,
+            | ErrorKind::TooManyWaiters
+            | ErrorKind::WaitTooLong => Self::None,
         }
     }
 }

@@ -66,7 +66,7 @@ use crate::{Clock, Store, SystemClock};
 /// `retry_after`, `reset_after`, `blocked_for` and limit, and the same charges refuse. `remaining` is
 /// the store's in all but two cases, in which it may have grown since, and what is told is the least
 /// that it can be: of a charge that is refused at a cost above 1, and of a charge that is not what
-/// refuses the call. [`only_exact`](Self::only_exact) asks the store in these cases.
+/// refuses the call. Once `reset_after` is zero it is the limit. [`only_exact`](Self::only_exact) asks the store in these cases.
 ///
 /// What others do to the same subjects is seen when the refusal ends, at the latest: a refund, a
 /// reset or a raised limit by another process counts up to `retry_after` later here.

@@ -1,14 +1,22 @@
 //! Policies in force on a store.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod multi;
+mod request;
 
+use std::sync::Arc;
+
+pub use multi::{MultiRequest, PolicyRef};
+pub use request::Request;
+
+use crate::decision::PolicyVerdict;
 #[cfg(feature = "tokio")]
 use crate::waiting::{Bounds, Waiters};
-use crate::{Answer, Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Policy, Store};
+use crate::{Answer, Decision, Error, ErrorKind, Policy, Store, Subject, policy};
 
-/// One or several policies in force on a store, all on the same subject. Cheap to clone: clones share
-/// one store.
+/// One or several policies in force on a store. Cheap to clone: clones share one store.
+///
+/// A request on one subject is charged to all policies ([`acquire`](Self::acquire),
+/// [`subject`](Self::subject)); one on several subjects to those that it names ([`by`](Self::by)).
 ///
 /// ```
 /// # tokio_test(async {
@@ -114,6 +122,69 @@ impl<S: Store> Limiter<S> {
         Request { limiter: self, tenant: b"", subject: subject.as_ref(), cost: 1 }
     }
 
+    /// A request on several subjects, in one atomic decision: the first policy and its subject. Further
+    /// ones follow by [`by`](MultiRequest::by), each with its own [`cost`](MultiRequest::cost).
+    ///
+    /// The policy is the name of one of the limiter's, or another policy for this request alone. The
+    /// limiter's policies that are not named are not charged. The verdicts are in the order named.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::net::IpAddr;
+    /// use tidegate_core::{Limiter, Policy};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(
+    ///     MemoryStore::new(),
+    ///     ["ip: fixed-window 100/1m".parse()?, "all: gcra 1000/s burst 1000".parse()?],
+    /// )?;
+    /// let ip: IpAddr = "203.0.113.9".parse()?;
+    /// let plan: Policy = "user: token-bucket 5/s burst 20".parse()?; // as from a database
+    ///
+    /// let request = limiter.by("ip", ip).by(&plan, 42).cost(20).by("all", ());
+    /// assert!(request.acquire().await?.is_allowed());
+    /// let decision = request.acquire().await?;
+    /// for verdict in request.verdicts(&decision).filter(|verdict| verdict.refuses()) {
+    ///     assert_eq!(verdict.name(), "user");
+    ///     assert!(verdict.retry_after() > Some(std::time::Duration::from_millis(3_900)));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn by<'a>(
+        &'a self,
+        policy: impl Into<PolicyRef<'a>>,
+        subject: impl Into<Subject<'a>>,
+    ) -> MultiRequest<'a, S> {
+        MultiRequest::new(self).by(policy, subject)
+    }
+
+    /// The policy of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidCall`] if there is none.
+    pub fn policy(&self, name: &str) -> Result<&Policy, Error> {
+        let found = self.policies().iter().find(|policy| policy.name() == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> =
+                self.policies().iter().map(|it| format!("`{}`", it.name())).collect();
+            let name = name.escape_debug().take(policy::MAX_NAME).collect::<String>();
+            let message = format!("the limiter has no policy `{name}`, but {}", names.join(", "));
+            Error::new(ErrorKind::InvalidCall, message)
+        })
+    }
+
+    /// The verdicts of a decision by [`acquire`](Self::acquire) or [`subject`](Self::subject), with
+    /// their policies.
+    pub fn verdicts<'d>(
+        &'d self,
+        decision: &'d Decision,
+    ) -> impl Iterator<Item = PolicyVerdict<'d>> {
+        decision.verdicts_of(self.policies())
+    }
+
     /// The policies, in the order of a decision's verdicts.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
@@ -129,69 +200,5 @@ impl<S: Store> Limiter<S> {
     #[cfg(feature = "tokio")]
     pub(crate) fn waiting(&self) -> &Waiters {
         &self.shared.waiters
-    }
-}
-
-/// What to do with one subject: finished by naming the operation.
-#[must_use = "a request does nothing until its operation is named"]
-#[derive(Debug)]
-pub struct Request<'a, S> {
-    pub(crate) limiter: &'a Limiter<S>,
-    pub(crate) tenant: &'a [u8],
-    pub(crate) subject: &'a [u8],
-    pub(crate) cost: u64,
-}
-
-impl<'a, S: Store> Request<'a, S> {
-    /// The same request at another cost.
-    pub fn cost(self, cost: u64) -> Self {
-        Self { cost, ..self }
-    }
-
-    /// The same request for a subject of `tenant`.
-    pub fn tenant(self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { tenant: tenant.as_ref(), ..self }
-    }
-
-    /// Decides, and takes the cost if all policies admit it.
-    #[inline(always)]
-    pub fn acquire(self) -> Answer<'a, Result<Decision, Error>> {
-        self.send(Operation::Acquire)
-    }
-
-    /// Decides as [`acquire`](Self::acquire) would, and writes nothing.
-    pub fn peek(self) -> Answer<'a, Result<Decision, Error>> {
-        self.send(Operation::Peek)
-    }
-
-    /// Gives the cost back, as when the work was not done after all.
-    pub fn refund(self) -> Answer<'a, Result<Decision, Error>> {
-        self.send(Operation::Refund)
-    }
-
-    /// Books a place at most `max_wait` in the future; [`Decision::wait`] says how far. First come,
-    /// first served. Buckets only.
-    pub fn reserve(self, max_wait: Duration) -> Answer<'a, Result<Decision, Error>> {
-        self.send(Operation::Reserve { max_wait })
-    }
-
-    /// Forgets all that the subject has taken, and its blocks.
-    pub fn reset(self) -> Answer<'a, Result<Decision, Error>> {
-        self.send(Operation::Reset)
-    }
-
-    /// Shuts the subject out for `span` from now on; zero lets it in again.
-    pub fn block(self, span: Duration) -> Answer<'a, Result<Decision, Error>> {
-        self.send(Operation::Block { span })
-    }
-
-    // As a part of the caller, with the store's part of it: an answer that is handed on takes longer than
-    // all the rest of a limiter.
-    #[inline(always)]
-    pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
-        let Self { limiter, tenant, subject, cost } = self;
-        let Shared { store, first: policy, others, .. } = &*limiter.shared;
-        let first = Charge { policy, tenant, subject, cost };
-        store.decide(Call { operation, charges: Charges::Alike { first, others } })
     }
 }

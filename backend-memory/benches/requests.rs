@@ -1,0 +1,100 @@
+//! What a request costs on one subject, on several, and with a policy of its own.
+//!
+//! ```sh
+//! cargo bench -p tidegate-memory --bench requests
+//! ```
+//!
+//! One thread, one hot key for each policy, all rows in turns: medians of 41 rounds.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tidegate_memory::{Charge, Limiter, MemoryStore, Policy, Store, TokenBucket};
+
+const ROUNDS: usize = 41;
+const CHECKS: u32 = 50_000;
+const USER: &str = "subject:000000000007";
+
+/// Polls once: the store answers at once.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("a store in memory answers at once"),
+    }
+}
+
+fn main() {
+    let parse = |text: &str| -> Policy { text.parse().unwrap() };
+    let bucket = "token-bucket 1000000/1s burst 1000000";
+    let policies = ["ip", "user", "all"].map(|name| parse(&format!("{name}: {bucket}")));
+    // A store for each row, so that none finds states that another has left.
+    let one = || Limiter::new(MemoryStore::new(), [policies[1].clone()]).unwrap();
+    let three = || Limiter::new(MemoryStore::new(), policies.clone()).unwrap();
+    let singles = [(); 5].map(|()| one());
+    let [two_names, two_policies, two_built, three_names] = [(); 4].map(|()| three());
+    let build = || {
+        let bucket = TokenBucket::new(1_000_000, Duration::from_secs(1)).burst(1_000_000);
+        Policy::new("user", bucket).unwrap()
+    };
+    let plan = parse(&format!("user: {bucket}"));
+    let ip = IpAddr::from(Ipv4Addr::new(203, 0, 113, 9));
+    let (user, store) = (&policies[1], MemoryStore::new());
+
+    let mut rows: [(&str, &dyn Fn()); 10] = [
+        ("`limiter.acquire(user)`", &|| {
+            let _ = black_box(now(singles[0].acquire(black_box(USER))));
+        }),
+        ("`limiter.by(\"user\", user)`", &|| {
+            let _ = black_box(now(singles[1].by("user", black_box(USER)).acquire()));
+        }),
+        ("`limiter.by(&policy, user)`, a policy of the request", &|| {
+            let _ = black_box(now(singles[2].by(black_box(&plan), black_box(USER)).acquire()));
+        }),
+        ("the same, built for each request", &|| {
+            let plan = build();
+            let _ = black_box(now(singles[3].by(&plan, black_box(USER)).acquire()));
+        }),
+        ("`limiter.by(\"user\", 42_u64)`", &|| {
+            let _ = black_box(now(singles[4].by("user", black_box(42_u64)).acquire()));
+        }),
+        ("`store.decide` of two charges", &|| {
+            let charges = [Charge::new(user, black_box(USER)), Charge::new(&policies[2], b"")];
+            let _ = black_box(now(store.decide(tidegate_memory::Call::acquire(&charges))));
+        }),
+        ("`limiter.by(\"user\", user).by(\"all\", ())`", &|| {
+            let _ = black_box(now(two_names.by("user", black_box(USER)).by("all", ()).acquire()));
+        }),
+        ("`limiter.by(&policy, user).by(\"all\", ())`", &|| {
+            let _ = black_box(now(two_policies
+                .by(black_box(&plan), black_box(USER))
+                .by("all", ())
+                .acquire()));
+        }),
+        ("the same, built for each request", &|| {
+            let plan = build();
+            let _ = black_box(now(two_built.by(&plan, black_box(USER)).by("all", ()).acquire()));
+        }),
+        ("`limiter.by(\"ip\", ip).by(\"user\", user).by(\"all\", ())`", &|| {
+            let request =
+                three_names.by("ip", black_box(ip)).by("user", black_box(USER)).by("all", ());
+            let _ = black_box(now(request.acquire()));
+        }),
+    ];
+    let mut nanos = vec![vec![]; rows.len()];
+    for _ in 0..ROUNDS {
+        for ((_, check), nanos) in rows.iter_mut().zip(&mut nanos) {
+            let started = Instant::now();
+            (0..CHECKS).for_each(|_| check());
+            nanos.push(started.elapsed().as_nanos() / u128::from(CHECKS));
+        }
+    }
+    println!("| request | ns |\n|---|--:|");
+    for ((name, _), mut nanos) in rows.into_iter().zip(nanos) {
+        nanos.sort_unstable();
+        println!("| {name} | {} |", nanos[ROUNDS / 2]);
+    }
+}

@@ -1,0 +1,209 @@
+//! A request on several subjects.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::Limiter;
+use crate::decision::{PolicyVerdict, Receipt};
+use crate::{Call, Charge, Decision, Error, Operation, Policy, Store, Subject};
+
+/// A request with a subject and a cost for each policy, all decided in one atomic call: finished by
+/// naming the operation. Begun by [`Limiter::by`].
+///
+/// The operations borrow the request, so that one that failed later can be refunded.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use tidegate_core::Limiter;
+/// use tidegate_memory::MemoryStore;
+///
+/// let limiter = Limiter::new(
+///     MemoryStore::new(),
+///     ["ip: fixed-window 3/1m".parse()?, "tokens: token-bucket 100/1m".parse()?],
+/// )?;
+/// let request = limiter.by("ip", "203.0.113.9").by("tokens", "alice").cost(60);
+/// assert!(request.acquire().await?.is_allowed());
+/// let second = request.acquire().await?;
+/// let refused: Vec<_> = request.verdicts(&second).filter(|it| it.refuses()).collect();
+/// assert_eq!(refused[0].name(), "tokens");
+/// request.refund().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a request does nothing until its operation is named"]
+#[derive(Debug)]
+pub struct MultiRequest<'a, S> {
+    pub(crate) limiter: &'a Limiter<S>,
+    parts: SmallVec<[Part<'a>; 3]>,
+    /// The first name that the limiter does not have.
+    unknown: Option<&'a str>,
+}
+
+#[derive(Debug)]
+struct Part<'a> {
+    policy: &'a Policy,
+    /// Whether it is one of the limiter's, which were checked when that was built.
+    is_checked: bool,
+    tenant: &'a [u8],
+    subject: Subject<'a>,
+    cost: u64,
+}
+
+/// A policy of a request: the name of one of the limiter's, or another policy.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum PolicyRef<'a> {
+    /// The name of a policy of the limiter.
+    Name(&'a str),
+    /// A policy for this request, as a limit from a database.
+    Policy(&'a Policy),
+}
+
+impl<'a> From<&'a str> for PolicyRef<'a> {
+    fn from(name: &'a str) -> Self {
+        Self::Name(name)
+    }
+}
+
+impl<'a> From<&'a String> for PolicyRef<'a> {
+    fn from(name: &'a String) -> Self {
+        Self::Name(name)
+    }
+}
+
+impl<'a> From<&'a Policy> for PolicyRef<'a> {
+    fn from(policy: &'a Policy) -> Self {
+        Self::Policy(policy)
+    }
+}
+
+impl<'a, S: Store> MultiRequest<'a, S> {
+    pub(super) fn new(limiter: &'a Limiter<S>) -> Self {
+        Self { limiter, parts: SmallVec::new(), unknown: None }
+    }
+
+    /// The same request, charged to one more policy: see [`Limiter::by`].
+    pub fn by(mut self, policy: impl Into<PolicyRef<'a>>, subject: impl Into<Subject<'a>>) -> Self {
+        let (policy, is_checked) = match policy.into() {
+            PolicyRef::Policy(policy) => (policy, false),
+            PolicyRef::Name(name) => match self.limiter.policy(name) {
+                Ok(policy) => (policy, true),
+                Err(_) => {
+                    self.unknown.get_or_insert(name);
+                    return self;
+                }
+            },
+        };
+        let subject = subject.into();
+        self.parts.push(Part { policy, is_checked, tenant: b"", subject, cost: 1 });
+        self
+    }
+
+    /// The cost for the policy named last. Default: 1.
+    pub fn cost(mut self, cost: u64) -> Self {
+        if let Some(part) = self.parts.last_mut() {
+            part.cost = cost;
+        }
+        self
+    }
+
+    /// The tenant of the subject named last. Default: none.
+    pub fn tenant(mut self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        if let Some(part) = self.parts.last_mut() {
+            part.tenant = tenant.as_ref();
+        }
+        self
+    }
+
+    /// Decides, and takes all costs if all policies admit them.
+    ///
+    /// # Errors
+    ///
+    /// Of each operation: [`ErrorKind::InvalidCall`](crate::ErrorKind::InvalidCall) if the limiter has no policy of a name;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot keep the states of
+    /// a policy that was given;
+    /// and whatever the store's are.
+    pub async fn acquire(&self) -> Result<Decision, Error> {
+        self.send(Operation::Acquire).await
+    }
+
+    /// Decides as [`acquire`](Self::acquire) would, and writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn peek(&self) -> Result<Decision, Error> {
+        self.send(Operation::Peek).await
+    }
+
+    /// Gives the costs back, as when the work was not done after all.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn refund(&self) -> Result<Receipt, Error> {
+        self.send(Operation::Refund).await.map(Receipt::new)
+    }
+
+    /// Books a place at most `max_wait` in the future; [`Decision::wait`] is how far. First come,
+    /// first served. Buckets only.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn reserve(&self, max_wait: Duration) -> Result<Decision, Error> {
+        self.send(Operation::Reserve { max_wait }).await
+    }
+
+    /// Forgets all that the subjects have taken, and their blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn reset(&self) -> Result<Receipt, Error> {
+        self.send(Operation::Reset).await.map(Receipt::new)
+    }
+
+    /// Shuts the subjects out for `span` from now on; zero lets them in again.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn block(&self, span: Duration) -> Result<Receipt, Error> {
+        self.send(Operation::Block { span }).await.map(Receipt::new)
+    }
+
+    /// The verdicts of a decision on this request, with their policies.
+    pub fn verdicts<'d>(
+        &'d self,
+        decision: &'d Decision,
+    ) -> impl Iterator<Item = PolicyVerdict<'d>> {
+        decision.verdicts_of(self.parts.iter().map(|part| part.policy))
+    }
+
+    async fn send(&self, operation: Operation) -> Result<Decision, Error> {
+        self.check()?;
+        let charges: SmallVec<[Charge<'_>; 4]> = self.charges().collect();
+        self.limiter.store().decide(Call::new(operation, &charges)).await
+    }
+
+    /// What was checked of the limiter's own policies when it was built.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if let Some(name) = self.unknown {
+            self.limiter.policy(name)?;
+        }
+        for part in self.parts.iter().filter(|part| !part.is_checked) {
+            self.limiter.store().supports(part.policy)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
+        self.parts.iter().map(|part| {
+            let subject = part.subject.as_bytes();
+            Charge { policy: part.policy, tenant: part.tenant, subject, cost: part.cost }
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! Subjects made of addresses, numbers and several parts.
+
+use std::fmt::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use smallvec::SmallVec;
+
+/// The bytes that a state is kept for: of a user, an address, an API key, or of several of these.
+///
+/// Whatever has bytes is borrowed; addresses and numbers become their text, without an allocation.
+///
+/// | from | bytes |
+/// |---|---|
+/// | `&str`, `&[u8]`, `&String`, whatever is `AsRef<[u8]>` | as they are |
+/// | [`IpAddr`], [`Ipv4Addr`], [`Ipv6Addr`] | their text, `203.0.113.9`, `2001:db8::1`; an IPv4-mapped address is the IPv4 address |
+/// | integers | in decimal |
+/// | `uuid::Uuid` (feature `uuid`) | with hyphens, lower case |
+/// | `()` | none: one subject for all requests |
+/// | `(a, b)` up to four parts, [`parts`](Self::parts) | each part as its length, `:`, its bytes and `,` |
+///
+/// Two tuples are the same subject only if they have the same parts: no user named `a,1:b` is taken for
+/// another one. (A subject of one part that spells out lengths may equal one of several parts, so a policy
+/// should get either the one or the other.)
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tidegate_core::Subject;
+///
+/// let ip: IpAddr = "::ffff:203.0.113.9".parse()?;
+/// assert_eq!(Subject::from(ip), Subject::from("203.0.113.9"));
+/// assert_eq!(Subject::from(7_u64).as_bytes(), b"7");
+/// assert_eq!(Subject::from(("alice", "GET /items")).as_bytes(), b"5:alice,10:GET /items,");
+/// assert_ne!(Subject::from(("a:b", "c")), Subject::from(("a", "b:c")));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone)]
+pub struct Subject<'a>(Bytes<'a>);
+
+#[derive(Clone)]
+enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    Owned(Owned),
+}
+
+/// The text of an address, a number or a UUID has at most 40 bytes.
+type Owned = SmallVec<[u8; 40]>;
+
+impl<'a> Subject<'a> {
+    /// A subject of several parts. See the table at [`Subject`].
+    pub fn parts<T: Into<Subject<'a>>>(parts: impl IntoIterator<Item = T>) -> Subject<'static> {
+        let mut bytes = Owned::new();
+        for part in parts {
+            push_part(&mut bytes, part.into().as_bytes());
+        }
+        Subject(Bytes::Owned(bytes))
+    }
+
+    /// The text of a value, for types that have no conversion of their own.
+    ///
+    /// ```
+    /// use tidegate_core::Subject;
+    ///
+    /// assert_eq!(Subject::display(&format_args!("{}/{}", 1, 2)).as_bytes(), b"1/2");
+    /// ```
+    pub fn display(value: &(impl fmt::Display + ?Sized)) -> Subject<'static> {
+        let mut text = Text(Owned::new());
+        // Writing to memory does not fail. A `Display` that does has written what it has.
+        let _ = write!(text, "{value}");
+        Subject(Bytes::Owned(text.0))
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Borrowed(bytes) => bytes,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// A netstring: no two lists of parts have the same bytes.
+fn push_part(bytes: &mut Owned, part: &[u8]) {
+    let mut text = Text(std::mem::take(bytes));
+    let _ = write!(text, "{}:", part.len());
+    *bytes = text.0;
+    bytes.extend_from_slice(part);
+    bytes.push(b',');
+}
+
+struct Text(Owned);
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Subject<'a> {
+    fn from(bytes: &'a T) -> Self {
+        Self(Bytes::Borrowed(bytes.as_ref()))
+    }
+}
+
+impl From<String> for Subject<'_> {
+    fn from(text: String) -> Self {
+        Self(Bytes::Owned(Owned::from_vec(text.into_bytes())))
+    }
+}
+
+impl From<()> for Subject<'_> {
+    fn from((): ()) -> Self {
+        Self(Bytes::Borrowed(b""))
+    }
+}
+
+impl From<IpAddr> for Subject<'_> {
+    fn from(address: IpAddr) -> Self {
+        Self::display(&address.to_canonical())
+    }
+}
+
+impl From<Ipv4Addr> for Subject<'_> {
+    fn from(address: Ipv4Addr) -> Self {
+        Self::display(&address)
+    }
+}
+
+impl From<Ipv6Addr> for Subject<'_> {
+    fn from(address: Ipv6Addr) -> Self {
+        Self::display(&address.to_canonical())
+    }
+}
+
+#[cfg(feature = "uuid")]
+impl From<uuid::Uuid> for Subject<'_> {
+    fn from(uuid: uuid::Uuid) -> Self {
+        Self::display(&uuid)
+    }
+}
+
+macro_rules! from_integers {
+    ($($integer:ty),+) => {$(
+        impl From<$integer> for Subject<'_> {
+            fn from(number: $integer) -> Self {
+                Self::display(&number)
+            }
+        }
+    )+};
+}
+from_integers!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+
+macro_rules! from_tuples {
+    ($(($($name:ident),+)),+) => {$(
+        impl<'a, $($name: Into<Subject<'a>>),+> From<($($name,)+)> for Subject<'_> {
+            fn from(parts: ($($name,)+)) -> Self {
+                #[expect(non_snake_case, reason = "the parts are named as their types")]
+                let ($($name,)+) = parts;
+                let mut bytes = Owned::new();
+                $(push_part(&mut bytes, $name.into().as_bytes());)+
+                Self(Bytes::Owned(bytes))
+            }
+        }
+    )+};
+}
+from_tuples!((A, B), (A, B, C), (A, B, C, D));
+
+impl AsRef<[u8]> for Subject<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl PartialEq for Subject<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Subject<'_> {}
+
+impl fmt::Debug for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 100;
+        let bytes = self.as_bytes();
+        let begin = bytes.get(..SHOWN).unwrap_or(bytes);
+        write!(f, "Subject(\"{}\"", begin.escape_ascii())?;
+        if bytes.len() > SHOWN {
+            write!(f, "… of {} bytes", bytes.len())?;
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn different_parts_are_different_subjects(
+            a in prop::collection::vec("[,:0-9a]{0,4}", 0..4),
+            b in prop::collection::vec("[,:0-9a]{0,4}", 0..4),
+        ) {
+            prop_assert_eq!(Subject::parts(&a) == Subject::parts(&b), a == b);
+        }
+
+        #[test]
+        fn a_tuple_has_the_parts_that_it_has(a: Vec<u8>, b: u64, c: i8, d: String) {
+            let texts = [a.clone(), b.to_string().into_bytes(), c.to_string().into_bytes(), d.clone().into_bytes()];
+            prop_assert_eq!(Subject::from((&a, b)), Subject::parts(&texts[..2]));
+            prop_assert_eq!(Subject::from((&a, b, c)), Subject::parts(&texts[..3]));
+            prop_assert_eq!(Subject::from((&a, b, c, &d)), Subject::parts(&texts));
+        }
+
+        #[test]
+        fn an_address_is_its_text(v4: [u8; 4], v6: [u16; 8]) {
+            let (v4, v6) = (Ipv4Addr::from(v4), Ipv6Addr::from(v6));
+            let text = v4.to_string();
+            prop_assert_eq!(Subject::from(v4), Subject::from(&text));
+            prop_assert_eq!(Subject::from(IpAddr::from(v4)), Subject::from(v4));
+            prop_assert_eq!(Subject::from(v4.to_ipv6_mapped()), Subject::from(v4));
+            prop_assert_eq!(Subject::from(IpAddr::from(v6)), Subject::from(v6));
+            prop_assume!(v6.to_ipv4_mapped().is_none());
+            let text = v6.to_string();
+            prop_assert_eq!(Subject::from(v6), Subject::from(&text));
+        }
+    }
+
+    #[test]
+    fn addresses_and_numbers_take_no_allocation() {
+        let longest = [
+            Subject::from(Ipv6Addr::from([0xffff; 8])),
+            Subject::from(i128::MIN),
+            #[cfg(feature = "uuid")]
+            Subject::from(uuid::Uuid::max()),
+        ];
+        for subject in longest {
+            assert!(matches!(&subject.0, Bytes::Owned(bytes) if !bytes.spilled()), "{subject:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_subject_is_shown_in_part() {
+        let long = [b'a'; 1 << 20];
+        assert!(format!("{:?}", Subject::from(&long)).len() < 200);
+        assert_eq!(format!("{:?}", Subject::from(b"a\x1b")), r#"Subject("a\x1b")"#);
+    }
+}
