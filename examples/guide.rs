@@ -2,3 +2,9 @@
 
 #[doc = include_str!("../docs/guide/beyond-the-limit.md")]
 pub mod beyond_the_limit {}
+
+#[doc = include_str!("../docs/guide/limits-per-user.md")]
+pub mod limits_per_user {}
+
+#[doc = include_str!("../README.md")]
+pub mod readme {}
