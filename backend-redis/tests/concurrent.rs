@@ -29,7 +29,9 @@ async fn b24_ten_clients_of_sixty_four_tasks_are_counted_exactly() {
         let mut tasks = vec![];
         for _ in 0..10 {
             let builder = RedisStore::builder().url(&url).prefix(&prefix).connections(2);
-            let store = builder.response_timeout(Duration::from_secs(30)).build().unwrap();
+            let patience = Duration::from_secs(30);
+            let builder = builder.connect_timeout(patience).response_timeout(patience);
+            let store = builder.build().unwrap();
             for _ in 0..64 {
                 let (store, policy) = (store.clone(), policy.clone());
                 tasks.push(tokio::spawn(async move {

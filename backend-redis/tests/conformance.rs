@@ -23,7 +23,7 @@ impl Fixture for OnRedis {
         // The machine that runs the tests may be slow; none of them is about a timeout.
         let patience = std::time::Duration::from_secs(30);
         let builder = RedisStore::builder().url(url).prefix(&prefix).clock(clock);
-        let store = builder.response_timeout(patience).build().unwrap();
+        let store = builder.connect_timeout(patience).response_timeout(patience).build().unwrap();
         (StoreWith { store, with: prefix }, ())
     }
 

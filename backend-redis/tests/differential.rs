@@ -39,7 +39,9 @@ impl Lua {
         let clock = ManualClock::default();
         let builder = RedisStore::builder().url(redis.socket_url()).database(database);
         // The machine that runs the tests may be slow; none of them is about a timeout.
-        let builder = builder.response_timeout(Duration::from_secs(30)).clock(clock.clone());
+        let patience = Duration::from_secs(30);
+        let builder =
+            builder.connect_timeout(patience).response_timeout(patience).clock(clock.clone());
         let mut client = redis.client().await.unwrap();
         client.call(&["SELECT", &database.to_string()]).await.unwrap();
         Self { store: builder.build().unwrap(), clock, client }

@@ -446,7 +446,9 @@ async fn a_take_of_many_is_a_read_and_a_write() {
         ("p: token-bucket 500/10h by-interval", 2, 0),
     ] {
         let clock = ManualClock::new(Timestamp::from_micros(START));
+        let patience = Duration::from_secs(30);
         let builder = RedisStore::builder().url(redis.socket_url()).clock(clock.clone());
+        let builder = builder.connect_timeout(patience).response_timeout(patience);
         let store = builder.prefix(fresh_prefix()).build().unwrap();
         let policy = policy(text);
         let charges = [Charge::new(&policy, "s")];

@@ -46,7 +46,7 @@ async fn passes(prefix: &str, policy: &str, stores: u64, each: u64) -> Vec<Times
             tasks.push(tokio::spawn(async move {
                 let mut passes = vec![];
                 for _ in 0..each {
-                    assert!(limiter.until_ready("api").await.unwrap().is_allowed());
+                    assert!(limiter.until_ready("api").await.is_ok());
                     // The server tells a time that is not before the pass.
                     passes.push(limiter.store().now().await.unwrap());
                 }
@@ -105,7 +105,7 @@ async fn b51_places_are_given_first_come_first_served_across_stores() {
 async fn b51_cancelled_waits_give_back_what_they_booked() {
     let prefix = fresh_prefix();
     let limiters = [limiter(&prefix, "gcra 1/1h").await, limiter(&prefix, "gcra 1/1h").await];
-    assert!(limiters[0].until_ready("s").await.unwrap().is_allowed());
+    assert!(limiters[0].until_ready("s").await.is_ok());
     let callers = (0..100_u64).map(|caller| {
         let limiter = limiters[usize::from(caller % 2 == 0)].clone();
         tokio::spawn(async move {
@@ -129,7 +129,7 @@ async fn b51_cancelled_waits_give_back_what_they_booked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn b52_no_task_is_left_when_a_thousand_callers_are_dropped() {
     let limiter = limiter(&fresh_prefix(), "gcra 1/1h").await;
-    assert!(limiter.until_ready("s").await.unwrap().is_allowed());
+    assert!(limiter.until_ready("s").await.is_ok());
     // What the connection itself needs.
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let callers: Vec<_> = (0..1_000)

@@ -32,7 +32,7 @@ pub(crate) async fn builder_with(prefix: &str) -> RedisStoreBuilder {
     // The machine that runs the tests may be slow; none of these is about a timeout.
     let patience = Duration::from_secs(30);
     let builder = RedisStore::builder().url(server().await.socket_url());
-    builder.prefix(prefix).response_timeout(patience)
+    builder.prefix(prefix).connect_timeout(patience).response_timeout(patience)
 }
 
 /// The same, in virtual time.
