@@ -13,12 +13,12 @@ use proptest::test_runner::{Config, TestRunner};
 use std::time::Duration;
 use tidegate_redis::wire::Keys;
 use tidegate_redis::{
-    Call, Charge, Decision, ErrorKind, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
+    Call, Charge, Decision, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::servers::Reply;
 
-use common::{builder_with, client, fresh_prefix, key_with, policy, server, store_at};
+use common::{builder_with, client, fresh_prefix, key_with, policy, store_at};
 
 /// Runs of the same call, so that few steps make logs of many chunks.
 #[derive(Debug, Clone)]
@@ -366,7 +366,7 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
 async fn a_log_of_ten_thousand_takes_a_seventh_of_a_sorted_set() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
     let prefix = fresh_prefix();
-    let builder = common::builder_with(&prefix).await;
+    let builder = builder_with(&prefix).await;
     let store = builder.clock(clock.clone()).build().unwrap();
     let log = policy("log: sliding-log 10000/1h");
     let mut client = client().await;
@@ -399,7 +399,7 @@ async fn a_log_that_somebody_has_cut_is_an_error_and_is_left_alone() {
     for (text, records) in [("p: sliding-log 100/1ms", 50), ("p: sliding-log 500/1ms", 300)] {
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
-        let builder = common::builder_with(&prefix).await;
+        let builder = builder_with(&prefix).await;
         let store = builder.clock(clock.clone()).build().unwrap();
         let policy = policy(text);
         let key = key_with(&prefix, &policy);
