@@ -328,5 +328,5 @@ fn merge(
     let verdicts = verdicts.into_iter().collect::<Option<Vec<_>>>().ok_or_else(no_answer)?;
     let decision = Decision::new(verdicts);
     let is_booked = matches!(call.operation, Operation::Reserve { .. }) && decision.is_allowed();
-    Ok(if is_booked { decision.booked_in(booked) } else { decision })
+    Ok(if is_booked { decision.with_wait(booked) } else { decision })
 }

@@ -6,7 +6,7 @@
 //!
 //! One thread, one hot key for each policy, all rows in turns: medians of 41 rounds.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};

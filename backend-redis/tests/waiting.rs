@@ -33,7 +33,7 @@ async fn store(prefix: &str) -> RedisStore {
 }
 
 async fn limiter(prefix: &str, text: &str) -> Limiter<RedisStore> {
-    Limiter::new(store(prefix).await, [policy(text)]).unwrap().longest_wait(LONG)
+    Limiter::new(store(prefix).await, [policy(text)]).unwrap().max_wait(LONG)
 }
 
 /// When each has passed, by the server's clock, in the order of passing.
@@ -158,7 +158,7 @@ async fn the_process_that_dies() {
     let (url, prefix) =
         (std::env::var("WAITING_URL").unwrap(), std::env::var("WAITING_PREFIX").unwrap());
     let store = RedisStore::builder().url(url).prefix(prefix).build().unwrap();
-    let limiter = Limiter::new(store, [policy("gcra 1/1s")]).unwrap().longest_wait(LONG);
+    let limiter = Limiter::new(store, [policy("gcra 1/1s")]).unwrap().max_wait(LONG);
     let callers: Vec<_> = (0..5)
         .map(|_| {
             let limiter = limiter.clone();

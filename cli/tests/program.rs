@@ -77,7 +77,7 @@ fn json_carries_the_same_numbers_and_where_the_time_is_spent_waiting() {
     assert_eq!(found["source"]["subjects"], 2);
     let policy = &found["policies"][0];
     assert_eq!((&policy["admitted"], &policy["denied"]), (&3.into(), &8.into()));
-    assert_eq!(policy["longest_wait_us"], 10_000_000);
+    assert_eq!(policy["max_wait_us"], 10_000_000);
     assert_eq!(policy["offenders"][0]["subject"], "192.0.2.1");
     let steps = |name: &str| -> u64 {
         policy["timeline"][name].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum()

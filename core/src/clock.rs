@@ -90,7 +90,7 @@ impl Clock for ManualClock {
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
 /// let store = MemoryStore::builder().clock(TokioClock::new()).build();
-/// let limiter = Limiter::new(store, ["gcra 1/1h".parse()?])?.longest_wait(Duration::from_secs(3600));
+/// let limiter = Limiter::new(store, ["gcra 1/1h".parse()?])?.max_wait(Duration::from_secs(3600));
 /// for _ in 0..2 {
 ///     limiter.until_ready("alice").await?; // no hour goes by
 /// }

@@ -58,7 +58,7 @@ impl Decision {
     }
 
     /// The same decision, for a place that was booked this far in the future.
-    pub fn booked_in(self, wait: Duration) -> Self {
+    pub fn with_wait(self, wait: Duration) -> Self {
         if wait == self.wait() {
             return self;
         }

@@ -426,7 +426,7 @@ fn acquire_one(
 }
 
 fn booked(decision: Decision, wait: Wait) -> Decision {
-    decision.booked_in(wait.as_duration().unwrap_or_default())
+    decision.with_wait(wait.as_duration().unwrap_or_default())
 }
 
 fn refund(call: &Call<'_>, now: u64, records: &mut impl Records) -> Result<Decision, Error> {

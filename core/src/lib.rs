@@ -9,7 +9,7 @@
 //! | write down a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`], [`Gcra`] |
 //! | decide on requests | [`Limiter`] and its [`Request`](limiter::Request), or a [`Call`] of several [`Charge`]s |
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
-//! | wait instead of being refused | [`Limiter::until_ready`], [`waiting`] (feature `tokio`) |
+//! | wait instead of being refused | [`Limiter::until_ready`], [`limiter::waiting`] (feature `tokio`) |
 //! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
 //! | decide while the store is slow or down | [`around`] |
 //! | write a store | [`Store`], [`engine`] |
@@ -42,8 +42,6 @@ pub mod shards;
 pub mod store;
 mod subject;
 mod time;
-#[cfg(feature = "tokio")]
-pub mod waiting;
 
 pub use around::{Breaker, DenyCache, OnFailure, StoreExt};
 pub use call::{Call, Charge, Charges, Operation};
@@ -53,6 +51,8 @@ pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, PolicyVerdict, Receipt, Verdict};
 pub use error::{Error, ErrorKind};
 pub use limiter::Limiter;
+#[cfg(feature = "tokio")]
+pub use limiter::waiting::Admission;
 pub use policy::{
     Algorithm, FixedWindow, Gcra, Policy, PolicyError, Shards, Share, SlidingCounter, SlidingLog,
     TokenBucket,

@@ -1,5 +1,7 @@
 //! Requests on several subjects, and what a verdict with its policy holds.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
+
 use std::net::IpAddr;
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ pub(crate) async fn run(
     seconds: &str,
 ) -> Result<(), Box<dyn Error>> {
     let store = RedisStore::builder().url(redis).prefix(prefix).build()?;
-    let limiter = Limiter::new(store, [POLICY.parse()?])?.longest_wait(Duration::from_secs(10));
+    let limiter = Limiter::new(store, [POLICY.parse()?])?.max_wait(Duration::from_secs(10));
     let end = Instant::now() + Duration::from_secs(seconds.parse()?);
     let workers = (0..WORKERS).map(|_| {
         let (limiter, api) = (limiter.clone(), api.to_owned());

@@ -82,7 +82,7 @@ fn decide(asked: &Asked<'_>, said: &[Said], now: u64) -> Option<Told> {
     let taken_at = asked.each(&taken_at).collect();
     let is_booked = matches!(asked.operation, Operation::Reserve { .. }) && decision.is_allowed();
     let wait = Duration::from_micros(if is_booked { booked } else { 0 });
-    Some(Told { decision: decision.booked_in(wait), taken_at })
+    Some(Told { decision: decision.with_wait(wait), taken_at })
 }
 
 fn foreign_value(charge: &Charge<'_>) -> Error {

@@ -9,9 +9,9 @@ pub(crate) async fn until_ready_does_not_wait_for_redis() {
     let redis = dead_redis().await;
     let policies = || [policy("gcra 1/1h")];
     let start = Instant::now();
-    let limiter = Limiter::new(store(&redis), policies()).unwrap().longest_wait(PATIENCE);
+    let limiter = Limiter::new(store(&redis), policies()).unwrap().max_wait(PATIENCE);
     assert_eq!(limiter.until_ready("s").await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let limiter = |store| Limiter::new(store, policies()).unwrap().longest_wait(PATIENCE);
+    let limiter = |store| Limiter::new(store, policies()).unwrap().max_wait(PATIENCE);
     let open = limiter(store(&redis).or_fail_open()).until_ready("s").await.unwrap();
     assert!(open.decision().degraded().is_some());
     let closed = limiter(store(&redis).or_fail_closed()).until_ready("s").await.unwrap_err();

@@ -16,7 +16,7 @@ pub(super) struct Tally {
     cost_admitted: u64,
     cost_denied: u64,
     never: u64,
-    longest_wait: Option<Duration>,
+    max_wait: Option<Duration>,
     by_subject: Vec<Counts>,
     timeline: Timeline,
 }
@@ -44,7 +44,7 @@ impl Tally {
             self.denied += 1;
             self.cost_denied = self.cost_denied.saturating_add(record.cost);
             match decision.verdicts().first().and_then(|verdict| verdict.retry_after()) {
-                Some(wait) => self.longest_wait = self.longest_wait.max(Some(wait)),
+                Some(wait) => self.max_wait = self.max_wait.max(Some(wait)),
                 None => self.never += 1,
             }
         }
@@ -75,7 +75,7 @@ impl Tally {
             cost_denied: self.cost_denied,
             never: self.never,
             subjects_denied,
-            longest_wait: self.longest_wait.map(micros),
+            max_wait: self.max_wait.map(micros),
             offenders: denied.into_iter().take(OFFENDERS).map(offender).collect(),
             timeline: self.timeline.report(),
         }

@@ -12,7 +12,7 @@
 //!   "policies": [{
 //!     "policy": "sliding-log 3/1m", "algorithm": "sliding-log",
 //!     "admitted": 6, "denied": 3, "cost_admitted": 6, "cost_denied": 3,
-//!     "never": 0, "subjects_denied": 1, "longest_wait_us": 59000000,
+//!     "never": 0, "subjects_denied": 1, "max_wait_us": 59000000,
 //!     "offenders": [{"subject": "2001:db8::1", "requests": 6, "denied": 3}],
 //!     "timeline": {"start_us": 1762128000000000, "step_us": 5000000,
 //!                  "admitted": [4, 2], "denied": [1, 2]}
@@ -25,7 +25,7 @@
 //! ```
 //!
 //! * What ends in `_us` is in microseconds; a moment counts from 1970-01-01 00:00 UTC. `first_us`,
-//!   `last_us` and `longest_wait_us` are `null` where there is none.
+//!   `last_us` and `max_wait_us` are `null` where there is none.
 //! * Numbers are integers of up to 64 bits. None is rounded, and none is written as a float: a
 //!   reader that keeps numbers as doubles loses the low bits of those above 2^53.
 //! * `never` counts the denied requests that no wait would let pass. `offenders` is worst first,

@@ -107,8 +107,8 @@ pub struct PolicyReport {
     /// Subjects denied at least once.
     pub subjects_denied: u64,
     /// The longest wait that a denial asked for, in microseconds (`None`: nothing was told to wait).
-    #[serde(rename = "longest_wait_us")]
-    pub longest_wait: Option<u64>,
+    #[serde(rename = "max_wait_us")]
+    pub max_wait: Option<u64>,
     /// The most denied subjects, worst first. A list as long as `subjects_denied` is complete.
     pub offenders: Vec<Offender>,
     /// Requests over time.

@@ -57,7 +57,7 @@ prop_compose! {
     fn policy()(
         words in [text(), text()],
         numbers in [number(), number(), number(), number(), number(), number()],
-        longest_wait in prop::option::of(number()),
+        max_wait in prop::option::of(number()),
         offenders in vec(offender(), 0..5),
         timeline in timeline(),
     ) -> PolicyReport {
@@ -65,7 +65,7 @@ prop_compose! {
         let [admitted, denied, cost_admitted, cost_denied, never, subjects_denied] = numbers;
         PolicyReport {
             policy, algorithm, admitted, denied, cost_admitted, cost_denied, never,
-            subjects_denied, longest_wait, offenders, timeline,
+            subjects_denied, max_wait, offenders, timeline,
         }
     }
 }

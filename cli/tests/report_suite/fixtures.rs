@@ -92,7 +92,7 @@ fn day_policy(
         cost_denied: denied,
         never: 0,
         subjects_denied: crawl / 10,
-        longest_wait: Some(wait),
+        max_wait: Some(wait),
         offenders,
         timeline,
     }
@@ -150,7 +150,7 @@ pub(crate) fn none_denied() -> Report {
     for policy in &mut report.policies {
         policy.admitted += policy.denied;
         (policy.denied, policy.cost_denied, policy.subjects_denied) = (0, 0, 0);
-        policy.longest_wait = None;
+        policy.max_wait = None;
         policy.offenders.clear();
         let timeline = &mut policy.timeline;
         for (admitted, denied) in timeline.admitted.iter_mut().zip(&mut timeline.denied) {
@@ -170,7 +170,7 @@ pub(crate) fn all_denied() -> Report {
         policy.never = policy.denied;
         (policy.cost_admitted, policy.cost_denied) = (0, policy.denied * 2_311);
         policy.subjects_denied = 3_201;
-        policy.longest_wait = None;
+        policy.max_wait = None;
         let timeline = &mut policy.timeline;
         for (admitted, denied) in timeline.admitted.iter_mut().zip(&mut timeline.denied) {
             *denied += std::mem::take(admitted);

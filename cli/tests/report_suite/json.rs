@@ -38,7 +38,7 @@ fn small() -> Report {
             cost_denied: u64::MAX,
             never: 0,
             subjects_denied: 1,
-            longest_wait: Some(59_000_000),
+            max_wait: Some(59_000_000),
             offenders: vec![Offender { subject: "2001:db8::1".into(), requests: 6, denied: 3 }],
             timeline: Timeline {
                 start: fixtures::START,
@@ -74,7 +74,7 @@ fn the_document_has_the_shape_that_is_promised() {
             "policies": [{
                 "policy": "sliding-log 3/1m", "algorithm": "sliding-log",
                 "admitted": 6, "denied": 3, "cost_admitted": 6, "cost_denied": u64::MAX,
-                "never": 0, "subjects_denied": 1, "longest_wait_us": 59_000_000,
+                "never": 0, "subjects_denied": 1, "max_wait_us": 59_000_000,
                 "offenders": [{"subject": "2001:db8::1", "requests": 6, "denied": 3}],
                 "timeline": {
                     "start_us": 1_762_128_000_000_000_u64, "step_us": 5_000_000,

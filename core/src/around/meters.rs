@@ -2,9 +2,6 @@
 //!
 //! As in an observed store, each is looked up when it is first needed.
 
-#[cfg(feature = "tokio")]
-mod waiters;
-
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
 
@@ -135,9 +132,6 @@ impl Drop for BreakerMeter {
     }
 }
 
-#[cfg(feature = "tokio")]
-pub(crate) use waiters::{Waiter, WaitersMeter};
-
 #[cfg(all(test, feature = "metrics"))]
 mod tests {
     use tidegate_testkit::Recorder;
@@ -183,25 +177,6 @@ mod tests {
             assert_eq!(recorder.counter("tidegate_breaker_opened_total"), Some(1));
             drop(one);
             assert_eq!(states(), [1.0, 0.0, 0.0]);
-        });
-    }
-
-    #[cfg(feature = "tokio")]
-    #[test]
-    fn who_waits_is_counted_until_he_waits_no_longer() {
-        recorded(|recorder| {
-            let gauge = |name| recorder.gauge(name).unwrap();
-            let (one, other) = (WaitersMeter::default(), WaitersMeter::default());
-            let (first, second) = (one.enter(10), one.enter(10));
-            let third = other.enter(5);
-            assert_eq!(gauge("tidegate_waiters"), 3.0);
-            assert_eq!(gauge("tidegate_waiters_limit"), 15.0);
-            drop(first);
-            drop(one);
-            assert_eq!(gauge("tidegate_waiters"), 2.0);
-            assert_eq!(gauge("tidegate_waiters_limit"), 5.0);
-            drop((second, third));
-            assert_eq!(gauge("tidegate_waiters"), 0.0);
         });
     }
 }

@@ -2,6 +2,8 @@
 
 mod multi;
 mod request;
+#[cfg(feature = "tokio")]
+pub mod waiting;
 
 use std::sync::Arc;
 
@@ -9,9 +11,9 @@ pub use multi::{MultiRequest, PolicyRef};
 pub use request::Request;
 
 use crate::decision::PolicyVerdict;
-#[cfg(feature = "tokio")]
-use crate::waiting::{Bounds, Waiters};
 use crate::{Answer, Decision, Error, ErrorKind, Policy, Store, Subject, policy};
+#[cfg(feature = "tokio")]
+use waiting::{WaitLimits, Waiters};
 
 /// One or several policies in force on a store. Cheap to clone: clones share one store.
 ///
@@ -40,7 +42,7 @@ use crate::{Answer, Decision, Error, ErrorKind, Policy, Store, Subject, policy};
 pub struct Limiter<S> {
     shared: Arc<Shared<S>>,
     #[cfg(feature = "tokio")]
-    pub(crate) bounds: Bounds,
+    wait_limits: WaitLimits,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl<S> Clone for Limiter<S> {
         Self {
             shared: Arc::clone(&self.shared),
             #[cfg(feature = "tokio")]
-            bounds: self.bounds,
+            wait_limits: self.wait_limits,
         }
     }
 }
@@ -103,7 +105,7 @@ impl<S: Store> Limiter<S> {
         Ok(Self {
             shared: Arc::new(shared),
             #[cfg(feature = "tokio")]
-            bounds: Bounds::default(),
+            wait_limits: WaitLimits::default(),
         })
     }
 

@@ -75,7 +75,7 @@ async fn never_more_wait_than_may_whoever_comes_and_goes_at_once() {
 fn who_need_not_wait_passes_even_when_too_many_do() {
     virtually(async {
         for policy in ["gcra 1/1h", "fixed-window 1/1h anchored"] {
-            let limiter = limiter(Noted::new(), policy).max_waiters(1).longest_wait(ms(7_200_000));
+            let limiter = limiter(Noted::new(), policy).max_waiters(1).max_wait(ms(7_200_000));
             assert!(limiter.until_ready("hot").await.is_ok());
             let waiter = tokio::spawn({
                 let limiter = limiter.clone();
@@ -118,7 +118,7 @@ fn too_many_waiters_do_not_hide_a_refusal() {
 #[test]
 fn clones_count_together_and_keep_bounds_of_their_own() {
     virtually(async {
-        let limiter = limiter(Noted::new(), "gcra 1/1h").longest_wait(ms(36_000_000));
+        let limiter = limiter(Noted::new(), "gcra 1/1h").max_wait(ms(36_000_000));
         let narrow: Limiter<_> = limiter.clone().max_waiters(2);
         let _ = limiter.until_ready("s").await.unwrap();
         let waiters: Vec<_> = (0..2)

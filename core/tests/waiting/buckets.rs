@@ -140,7 +140,7 @@ fn the_slowest_of_several_buckets_decides_and_all_are_charged_once() {
 #[test]
 fn a_wait_beyond_the_longest_is_refused_at_once() {
     virtually(async {
-        let limiter = limiter(Noted::new(), "gcra 1/1s").longest_wait(ms(2_000));
+        let limiter = limiter(Noted::new(), "gcra 1/1s").max_wait(ms(2_000));
         let started = Instant::now();
         let (a, b, c, d) = tokio::join!(
             limiter.until_ready("s"),

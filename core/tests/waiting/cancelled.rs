@@ -19,7 +19,7 @@ proptest! {
         virtually(async {
             let store = Noted::new();
             let (mut all, mut kept) = (Bucket::new(rate, capacity), Bucket::new(rate, capacity));
-            let limiter = limiter(store.clone(), &all.policy()).longest_wait(ms(10_000_000));
+            let limiter = limiter(store.clone(), &all.policy()).max_wait(ms(10_000_000));
             let mut cancelled = 0;
             for &(cost, patience) in &callers {
                 let cost = cost.min(capacity);
@@ -52,7 +52,7 @@ proptest! {
     ) {
         virtually(async {
             let bucket = Bucket::new(rate, capacity);
-            let limiter = limiter(Noted::new(), &bucket.policy()).longest_wait(ms(10_000_000));
+            let limiter = limiter(Noted::new(), &bucket.policy()).max_wait(ms(10_000_000));
             let started = Instant::now();
             let mut tasks = vec![];
             for &(gap, cost, patience) in &callers {

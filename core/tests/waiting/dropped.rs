@@ -62,7 +62,7 @@ fn a_runtime_may_end_while_callers_wait() {
         let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
         let slow = Slow(MemoryStore::new(), ms(3));
         let (slow, fast) = (limiter(slow, "gcra 1/1h"), limiter(MemoryStore::new(), "gcra 1/1h"));
-        let (slow, fast) = (slow.longest_wait(ms(360_000_000)), fast.longest_wait(ms(360_000_000)));
+        let (slow, fast) = (slow.max_wait(ms(360_000_000)), fast.max_wait(ms(360_000_000)));
         for _ in 0..50 {
             let (slow, fast) = (slow.clone(), fast.clone());
             runtime
@@ -80,7 +80,7 @@ fn b51_a_future_may_be_dropped_outside_of_the_runtime() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(1).build().unwrap();
     let store = Noted::over(Arc::new(Slow(MemoryStore::new(), ms(1))));
-    let limiter = limiter(store.clone(), "gcra 1/1h").longest_wait(ms(360_000_000));
+    let limiter = limiter(store.clone(), "gcra 1/1h").max_wait(ms(360_000_000));
     let mut waiting = Box::pin(limiter.until_ready("s"));
     assert!(runtime.block_on(&mut waiting).is_ok());
     let mut waiting = Box::pin(limiter.until_ready("s"));

@@ -28,7 +28,7 @@ fn down(answer: DegradedAnswer, outcome: Outcome, micros: u64) -> Noted<std::syn
     let decision = Decision::one(Verdict::new(outcome, 1, 0, retry, 0))
         .degraded_by(Degraded { answer, reason: ErrorKind::Unavailable });
     let is_booked = outcome == Outcome::Allowed;
-    let decision = if is_booked { decision.booked_in(ms(micros / 1_000)) } else { decision };
+    let decision = if is_booked { decision.with_wait(ms(micros / 1_000)) } else { decision };
     Noted::over(std::sync::Arc::new(Down(decision)))
 }
 

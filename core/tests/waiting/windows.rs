@@ -10,7 +10,7 @@ use super::common::{Noted, limiter, micros, ms, settle, virtually};
 fn crowd(policy: &str, callers: usize) -> (Vec<u64>, usize) {
     virtually(async {
         let store = Noted::new();
-        let limiter = limiter(store.clone(), policy).longest_wait(ms(600_000));
+        let limiter = limiter(store.clone(), policy).max_wait(ms(600_000));
         sleep(ms(137)).await;
         let started = Instant::now();
         let callers: Vec<_> = (0..callers)

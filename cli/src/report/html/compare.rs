@@ -98,8 +98,8 @@ fn measures(report: &Report) -> [Measure; 3] {
         measure(
             "Longest wait",
             "wait",
-            |policy| policy.longest_wait.unwrap_or(0),
-            |policy| policy.longest_wait.map_or_else(|| "none".to_owned(), micros_text),
+            |policy| policy.max_wait.unwrap_or(0),
+            |policy| policy.max_wait.map_or_else(|| "none".to_owned(), micros_text),
             String::new(),
         ),
     ]

@@ -30,7 +30,7 @@ const COLUMNS: [Column; 6] = [
     ("Share denied", |policy| share(policy.denied, policy.requests())),
     ("Can never pass", |policy| thousands(policy.never)),
     ("Subjects denied", |policy| thousands(policy.subjects_denied)),
-    ("Longest wait", |policy| policy.longest_wait.map_or_else(|| "–".to_owned(), micros_text)),
+    ("Longest wait", |policy| policy.max_wait.map_or_else(|| "–".to_owned(), micros_text)),
 ];
 
 /// Shown if requests cost something other than one each.

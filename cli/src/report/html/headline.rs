@@ -57,7 +57,7 @@ pub(super) fn remarks(report: &Report) -> Vec<String> {
         ));
     }
     remarks.extend(concentration(report, most));
-    if let (1, Some(wait)) = (ranked.len(), most.longest_wait) {
+    if let (1, Some(wait)) = (ranked.len(), most.max_wait) {
         remarks.push(format!(
             "The longest wait {} asks for is {}.",
             most.policy,
@@ -190,9 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn a_single_policy_tells_its_longest_wait() {
+    fn a_single_policy_tells_its_max_wait() {
         let mut report = report(100, &[4]);
-        report.policies[0].longest_wait = Some(12_500_000);
+        report.policies[0].max_wait = Some(12_500_000);
         assert_eq!(remarks(&report)[1], "The longest wait gcra 0/s asks for is 12.5s.");
     }
 }

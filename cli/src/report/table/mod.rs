@@ -135,7 +135,7 @@ fn cells(policy: &PolicyReport, costs: bool, never: bool) -> Vec<Cell> {
         cells.push(Cell::plain(thousands(policy.never)));
     }
     cells.push(Cell::plain(thousands(policy.subjects_denied)));
-    cells.push(Cell::plain(policy.longest_wait.map_or_else(|| "–".to_owned(), micros_text)));
+    cells.push(Cell::plain(policy.max_wait.map_or_else(|| "–".to_owned(), micros_text)));
     cells
 }
 

@@ -144,7 +144,7 @@ impl<'a> Failed<'a> {
         })?;
         let degraded = Degraded { answer: self.degraded_answer(), reason: self.error.kind() };
         let booked = if is_denied { std::time::Duration::ZERO } else { fallback.wait() };
-        Ok(Decision::new(verdicts).booked_in(booked).degraded_by(degraded))
+        Ok(Decision::new(verdicts).with_wait(booked).degraded_by(degraded))
     }
 
     /// The verdict where nobody decides. Only a cost that could never pass is told the truth of how

@@ -1,4 +1,4 @@
-//! A request that outlives the future of who made it.
+//! A request that outlives the future that made it.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use crate::{
     Store, Verdict,
 };
 
-/// How long a task that cleans up after a cancelled wait may take, if the store never answers.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time after which a task that cleans up after a cancelled wait gives up.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request with all that it needs to be carried on in a task.
-pub(super) struct Order<S> {
+/// A request that owns what it needs, so that a task can complete it.
+pub(super) struct DetachedRequest<S> {
     limiter: Limiter<S>,
     charges: SmallVec<[OwnedCharge; 2]>,
     runtime: Handle,
@@ -34,8 +34,8 @@ struct OwnedCharge {
 /// Most subjects need no allocation.
 type Bytes = SmallVec<[u8; 32]>;
 
-impl<S: Store + 'static> Order<S> {
-    /// The charges, for the runtime that it is made in.
+impl<S: Store + 'static> DetachedRequest<S> {
+    /// Copies the charges, and keeps the current runtime for tasks.
     pub(super) fn new<'c>(
         limiter: &Limiter<S>,
         charges: impl Iterator<Item = Charge<'c>>,
@@ -56,13 +56,13 @@ impl<S: Store + 'static> Order<S> {
         &self.limiter
     }
 
-    /// Whether places can be booked with all policies.
+    /// Whether all policies can reserve.
     pub(super) fn can_reserve(&self) -> bool {
         self.charges.iter().all(|charge| charge.policy.rule().can_reserve())
     }
 
-    /// Asks the store. Gives the order back with the answer.
-    pub(super) fn ask(self, operation: Operation) -> Asking<S> {
+    /// Sends the call to the store. The output returns the request beside the answer.
+    pub(super) fn send(self, operation: Operation) -> PendingCall<S> {
         let runtime = self.runtime.clone();
         let call = Box::pin(async move {
             let answer = {
@@ -71,24 +71,24 @@ impl<S: Store + 'static> Order<S> {
             };
             (self, answer)
         });
-        Asking { call: Some(call), runtime }
+        PendingCall { call: Some(call), runtime }
     }
 
-    /// Gives back what `decision` says was taken: at once if the store answers at once, else in a task.
-    pub(super) fn give_back(mut self, decision: &Decision) {
-        // A shadow that would have refused was not charged.
+    /// Refunds what `decision` took: in place if the store answers without waiting, else in a task.
+    pub(super) fn refund(mut self, decision: &Decision) {
+        // A shadow policy that denied was not charged.
         let mut outcomes = decision.verdicts().iter().map(Verdict::outcome);
         self.charges.retain(|_| outcomes.next() == Some(Outcome::Allowed));
 
         let runtime = self.runtime.clone();
-        let _within = runtime.enter();
+        let _guard = runtime.enter();
         let mut refund = Box::pin(async move {
             let charges = borrowed(&self.charges);
             let answer = self.limiter.store().decide(Call::new(Operation::Refund, &charges));
             if let Err(answer) = answer.into_ready() {
-                in_a_task().await;
-                // Nobody is left who could be told of a failure: the charge stays, as documented.
-                let _ = timeout(PATIENCE, answer).await;
+                skip_first_poll().await;
+                // No caller is left to return an error to: the charge stays, as documented.
+                let _ = timeout(CLEANUP_TIMEOUT, answer).await;
             }
         });
         if refund.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -105,68 +105,62 @@ fn borrowed(charges: &[OwnedCharge]) -> SmallVec<[Charge<'_>; 2]> {
     charges.collect()
 }
 
-/// Pending when polled for the first time: what follows is not for a destructor, where a timer would
-/// panic if the runtime is just shut down.
-async fn in_a_task() {
-    let mut is_in_destructor = true;
-    poll_fn(
-        |_| {
-            if std::mem::take(&mut is_in_destructor) { Poll::Pending } else { Poll::Ready(()) }
-        },
-    )
-    .await;
+/// Pending on the first poll, which happens in a destructor: there, the timer that follows would panic if
+/// the runtime is shutting down.
+async fn skip_first_poll() {
+    let mut is_first = true;
+    poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
-/// A call on its way to the store and back.
+/// A call in flight.
 ///
-/// Dropped before the answer is there, it is carried to its end in a task; and if it turns out that
-/// the store has taken the charge, that is given back.
-pub(super) struct Asking<S: Store + 'static> {
-    call: Option<Pin<Box<dyn Future<Output = Asked<S>> + Send>>>,
+/// If it is dropped before the answer arrives, a task completes it, and refunds what it took.
+pub(super) struct PendingCall<S: Store + 'static> {
+    call: Option<Pin<Box<dyn Future<Output = Answered<S>> + Send>>>,
     runtime: Handle,
 }
 
-type Asked<S> = (Order<S>, Result<Decision, Error>);
+type Answered<S> = (DetachedRequest<S>, Result<Decision, Error>);
 
-impl<S: Store> Future for Asking<S> {
-    type Output = Asked<S>;
+impl<S: Store> Future for PendingCall<S> {
+    type Output = Answered<S>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Out of here while it is polled: a call that panics is not to be polled again by the destructor.
+        // Taken out while it is polled, so that the destructor does not poll a call that panicked.
         let Some(mut call) = self.call.take() else {
             return Poll::Pending;
         };
-        let asked = call.as_mut().poll(context);
-        if asked.is_pending() {
+        let answered = call.as_mut().poll(context);
+        if answered.is_pending() {
             self.call = Some(call);
         }
-        asked
+        answered
     }
 }
 
-impl<S: Store> Drop for Asking<S> {
+impl<S: Store> Drop for PendingCall<S> {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
             self.runtime.spawn(async move {
-                if let Ok((order, Ok(decision))) = timeout(PATIENCE, call).await
+                if let Ok((request, Ok(decision))) = timeout(CLEANUP_TIMEOUT, call).await
                     && is_in_store(&decision)
                 {
-                    order.give_back(&decision);
+                    request.refund(&decision);
                 }
             });
         }
     }
 }
 
-/// Whether it was the store that took the charge, so that it may be given back there.
+/// Whether the store itself took the charge, so that a refund belongs there.
 ///
-/// What another one took in its stead is not: by now the store may be back, and it would give away
-/// what it never had.
+/// A charge of a fallback is not refunded: by then the store may be back, and would give away what it never
+/// took.
 pub(super) fn is_in_store(decision: &Decision) -> bool {
     decision.is_allowed() && decision.degraded().is_none()
 }
 
-/// Whether nobody has decided, so that the refusal tells nothing about when to ask again.
+/// Whether the call failed closed, so that the refusal does not say when to retry.
 pub(super) fn is_failed_closed(decision: &Decision) -> bool {
     let closed = |degraded: &crate::Degraded| degraded.answer == DegradedAnswer::FailedClosed;
     decision.degraded().is_some_and(closed)

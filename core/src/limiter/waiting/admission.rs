@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::order::is_failed_closed;
+use super::detached::is_failed_closed;
 use crate::policy::show_span;
 use crate::{Decision, Error, ErrorKind};
 

@@ -1,68 +1,62 @@
-//! Waiting by asking again: windows, whose places cannot be booked.
+//! Waiting by retrying: windows, which cannot reserve.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::order::{Order, is_failed_closed};
-use super::too_many;
-use super::waiters::{Bounds, Waiters};
+use super::detached::{DetachedRequest, is_failed_closed};
+use super::permits::{WaitLimits, Waiters};
+use super::too_many_waiters;
 use crate::{Decision, Error, Operation, Store};
 
-/// The longest that is waited beyond what the store said.
-const MOST_JITTER: Duration = Duration::from_secs(1);
+/// The longest wait beyond `retry_after`.
+const MAX_JITTER: Duration = Duration::from_secs(1);
 
-/// Tokio's timers are no finer; and a store that refuses with a wait of zero must not be asked in a
-/// circle without any rest.
-const LEAST_SLEEP: Duration = Duration::from_millis(1);
+/// The resolution of Tokio's timers, which also keeps a store that refuses with a wait of zero from being
+/// called in a busy loop.
+const MIN_SLEEP: Duration = Duration::from_millis(1);
 
-/// Asks, and if refused, asks again once the refusal is over; never after `max_wait`.
+/// Acquires, and retries after each refusal until `max_wait` is over.
 pub(super) async fn acquire<S: Store + 'static>(
-    mut order: Order<S>,
+    mut request: DetachedRequest<S>,
     max_wait: Duration,
     waiters: &Waiters,
-    bounds: Bounds,
+    limits: WaitLimits,
 ) -> Result<Decision, Error> {
     let started = Instant::now();
-    let mut seat = None;
+    let mut permit = None;
     loop {
         let answer;
-        (order, answer) = order.ask(Operation::Acquire).await;
+        (request, answer) = request.send(Operation::Acquire).await;
         let decision = answer?;
         if decision.is_allowed() {
-            let has_waited = seat.is_some();
-            return Ok(if has_waited { decision.booked_in(started.elapsed()) } else { decision });
+            let has_waited = permit.is_some();
+            return Ok(if has_waited { decision.with_wait(started.elapsed()) } else { decision });
         }
-        let Some(rest) = next_try(&decision, max_wait.saturating_sub(started.elapsed())) else {
+        let Some(pause) = next_try(&decision, max_wait.saturating_sub(started.elapsed())) else {
             return Ok(decision);
         };
-        if seat.is_none() {
-            let taken = waiters.take_seat(bounds.max_waiters);
-            seat = Some(taken.ok_or_else(|| too_many(bounds.max_waiters))?);
+        if permit.is_none() {
+            let acquired = waiters.acquire_permit(limits.max_waiters);
+            permit = Some(acquired.ok_or_else(|| too_many_waiters(limits.max_waiters))?);
         }
-        sleep(rest).await;
+        sleep(pause).await;
         if started.elapsed() > max_wait {
             return Ok(decision);
         }
     }
 }
 
-/// When to ask again after a refusal; `None` if there is no use within the time that is `left`.
+/// The pause before the next try; `None` if no try within the time that is `left` could succeed.
 fn next_try(refusal: &Decision, left: Duration) -> Option<Duration> {
-    let wait = refusal.retry_after().filter(|_| !is_failed_closed(refusal))?.max(LEAST_SLEEP);
+    let wait = refusal.retry_after().filter(|_| !is_failed_closed(refusal))?.max(MIN_SLEEP);
     let spare = left.checked_sub(wait)?;
-    Some(wait + jitter(spare.min(wait / 8).min(MOST_JITTER)))
+    Some(wait + jitter(spare.min(wait / 8).min(MAX_JITTER)))
 }
 
-/// A random time up to `most`, so that not all who were refused ask again at one instant.
-fn jitter(most: Duration) -> Duration {
-    // The standard library's hasher is keyed from the system's randomness, and each one differently:
-    // random enough to scatter callers and processes, and no further dependency.
-    let random = RandomState::new().hash_one(()) >> 32;
-    let most = u64::try_from(most.as_nanos()).unwrap_or(0);
-    // At most a second is 2^30 ns: the product is below 2^62.
-    Duration::from_nanos((most * random) >> 32)
+/// A random duration up to `max`, so that callers refused together do not retry together.
+fn jitter(max: Duration) -> Duration {
+    max.mul_f64(fastrand::f64())
 }
 
 #[cfg(test)]

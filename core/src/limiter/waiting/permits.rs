@@ -1,0 +1,58 @@
+//! The number of callers that wait, and its limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::meter::{CountedWaiter, WaitersMeter};
+
+/// What a limiter's waits are limited to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitLimits {
+    pub(crate) max_wait: Duration,
+    pub(crate) max_waiters: usize,
+}
+
+impl Default for WaitLimits {
+    fn default() -> Self {
+        Self { max_wait: Duration::from_secs(30), max_waiters: 1024 }
+    }
+}
+
+/// The number of callers that wait, of a limiter and its clones.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Waiters(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    count: AtomicUsize,
+    meter: WaitersMeter,
+}
+
+impl Waiters {
+    pub(crate) fn count(&self) -> usize {
+        self.0.count.load(Ordering::Relaxed)
+    }
+
+    /// A permit to wait, held until it is dropped; `None` if `max` callers wait already.
+    pub(crate) fn acquire_permit(&self, max: usize) -> Option<WaiterPermit> {
+        let one_more = |count: usize| (count < max).then_some(count + 1);
+        // Relaxed: no other memory is published with the count.
+        self.0.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(WaiterPermit { _counted: self.0.meter.enter(max), of: self.clone() })
+    }
+}
+
+/// One caller that waits.
+#[derive(Debug)]
+#[must_use = "the caller counts as waiting until the permit is dropped"]
+pub(crate) struct WaiterPermit {
+    of: Waiters,
+    _counted: CountedWaiter,
+}
+
+impl Drop for WaiterPermit {
+    fn drop(&mut self) {
+        self.of.0.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
