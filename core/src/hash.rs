@@ -16,6 +16,11 @@ pub(crate) fn mix(hash: u64, number: u64) -> u64 {
     hash ^ (hash >> 33)
 }
 
+/// Maps a hash to `0..count` by its high bits.
+pub(crate) fn spread(hash: u64, count: usize) -> usize {
+    usize::try_from((u128::from(hash) * count as u128) >> 64).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ type Store = DenyCacheStore<ModelStore, ManualClock>;
 tidegate_testkit::conformance!(
     deny_cache,
     fixture: fixture(|clock: ManualClock| -> Store {
-        let cache = DenyCache::new().most_bytes(1 << 18).only_exact().clock(clock.clone());
+        let cache = DenyCache::new().max_bytes(1 << 18).only_exact().clock(clock.clone());
         ModelStore::new(clock).deny_cache(cache)
     })
     .with_snapshot(|store: &Store| store.inner().snapshot())

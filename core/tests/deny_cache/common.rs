@@ -38,7 +38,7 @@ impl Bench {
         let hand = ManualClock::new(Timestamp::from_micros(START));
         let model = Arc::new(ModelStore::keeping_all(hand.clone()));
         let inner = FaultyStore::new(Arc::clone(&model), plan);
-        let store = inner.deny_cache(cache.most_bytes(1 << 18).clock(hand.clone()));
+        let store = inner.deny_cache(cache.max_bytes(1 << 18).clock(hand.clone()));
         Self { store, model, hand }
     }
 

@@ -59,9 +59,9 @@ fn b46_ten_million_random_subjects_stay_within_the_bound() {
     let log = policy("sliding-log 0/1h");
     let clock = ManualClock::default();
     let allocated = measure(|| {
-        let store = cached(DenyCache::new().most_bytes(MOST), &clock);
+        let store = cached(DenyCache::new().max_bytes(MOST), &clock);
         let stats = store.stats();
-        assert_eq!(stats.most_bytes(), MOST);
+        assert_eq!(stats.max_bytes(), MOST);
         let mut bytes = vec![0; 5_000];
         for n in 0..10_000_000 {
             refuse(&store, &log, subject(n, &mut bytes), 1);
@@ -84,7 +84,7 @@ fn policies_made_anew_for_each_call_count_as_well() {
     const MOST: usize = 256 << 10;
     let clock = ManualClock::default();
     let allocated = measure(|| {
-        let store = cached(DenyCache::new().most_bytes(MOST), &clock);
+        let store = cached(DenyCache::new().max_bytes(MOST), &clock);
         let name = "n".repeat(50);
         for n in 0..20_000_u64 {
             let policies = [0, 1, 2].map(|p| policy(&format!("{name}{p}: sliding-log 0/1h")));
@@ -131,7 +131,7 @@ fn a_call_that_passes_allocates_no_more_than_the_store() {
 #[test]
 fn who_is_refused_again_and_again_is_not_pushed_out_by_who_is_refused_once() {
     let (log, clock) = (policy("sliding-log 0/1h"), ManualClock::default());
-    let store = cached(DenyCache::new().most_bytes(DenyCache::<ManualClock>::LEAST_BYTES), &clock);
+    let store = cached(DenyCache::new().max_bytes(DenyCache::<ManualClock>::MIN_BYTES), &clock);
     let stats = store.stats();
     let mut known = 0;
     for n in 0..20_000_u64 {
@@ -147,7 +147,7 @@ fn who_is_refused_again_and_again_is_not_pushed_out_by_who_is_refused_once() {
 #[test]
 fn what_is_over_goes_before_what_is_not() {
     let (log, clock) = (policy("sliding-log 0/1h"), ManualClock::default());
-    let store = cached(DenyCache::new().most_bytes(1 << 20), &clock);
+    let store = cached(DenyCache::new().max_bytes(1 << 20), &clock);
     for n in 0..2_000_u64 {
         refuse(&store, &log, &random(n).to_le_bytes(), 2);
     }

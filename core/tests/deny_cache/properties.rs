@@ -85,7 +85,7 @@ struct Pair {
 fn pair(cache: DenyCache) -> Pair {
     let hand = ManualClock::default();
     let store = || ModelStore::keeping_all(hand.clone());
-    let cached = store().deny_cache(cache.most_bytes(0).clock(hand.clone()));
+    let cached = store().deny_cache(cache.max_bytes(0).clock(hand.clone()));
     Pair { plain: store(), cached, hand }
 }
 

@@ -1,12 +1,9 @@
-//! Refusals that are remembered, so that a flood of refused requests costs the store nothing.
+//! A cache of denials, so that a flood of refused requests costs the store nothing.
 
-mod asked;
-mod generations;
-mod many;
-mod moment;
-mod refusal;
-mod sent;
-mod settings;
+mod config;
+mod entry;
+mod in_flight;
+mod staleness;
 mod table;
 
 use std::fmt;
@@ -14,41 +11,39 @@ use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 
-pub use settings::DenyCache;
+pub use config::DenyCache;
 
-use self::asked::Asked;
-use self::generations::Generations;
-use self::moment::{Moment, Moments};
-use self::refusal::is_asking;
-use self::sent::Sent;
+use self::entry::{CallKey, is_cacheable};
+use self::in_flight::InFlight;
+use self::staleness::{ClockGuard, ClockReading, Generations};
 use self::table::Table;
 use super::meters::CacheMeter;
 use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
-/// A store around another that answers refusals from memory until they end: see [`DenyCache`].
+/// A store that answers denials of another from memory until they end: see [`DenyCache`].
 pub struct DenyCacheStore<S, C = SystemClock> {
     inner: S,
     clock: C,
     cache: Arc<Cache>,
 }
 
-/// All that is remembered.
+/// The cached denials, and what tells whether they are valid.
 #[derive(Debug)]
 struct Cache {
     table: Table,
     generations: Generations,
-    moments: Moments,
+    clock_guard: ClockGuard,
     hasher: RandomState,
     only_exact: bool,
-    /// Bytes that it takes while nothing is remembered.
+    /// The bytes of an empty cache.
     fixed_bytes: usize,
-    most_bytes: usize,
+    max_bytes: usize,
     meter: CacheMeter,
 }
 
 impl Cache {
-    fn find(&self, asked: &Asked<'_>, at: Moment) -> Option<Decision> {
-        let known = self.table.find(asked, at, &self.generations);
+    fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
+        let known = self.table.find(key, at, &self.generations);
         match known {
             Some(_) => self.meter.hit(),
             None => self.meter.miss(),
@@ -58,14 +53,13 @@ impl Cache {
 }
 
 impl<S, C> DenyCacheStore<S, C> {
-    /// The store around which this is.
+    /// The inner store.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// What the cache has done and what it takes, to be looked at whenever one likes: it stays good
-    /// when the store has gone into a limiter.
+    /// Statistics of the cache: a handle that stays valid when the store is moved into a limiter.
     #[must_use]
     pub fn stats(&self) -> DenyCacheStats {
         DenyCacheStats(Arc::clone(&self.cache))
@@ -74,22 +68,22 @@ impl<S, C> DenyCacheStore<S, C> {
 
 impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let asked = Asked::new(call, &self.cache.hasher);
-        let at = self.cache.moments.now(&self.clock);
-        if is_asking(call.operation)
-            && let Some(decision) = self.cache.find(&asked, at)
+        let key = CallKey::new(call, &self.cache.hasher);
+        let at = self.cache.clock_guard.now(&self.clock);
+        if is_cacheable(call.operation)
+            && let Some(decision) = self.cache.find(&key, at)
         {
             return Answer::ready(Ok(decision));
         }
-        let sent = Sent::new(&self.cache, asked, at);
+        let in_flight = InFlight::new(&self.cache, key, at);
         match self.inner.decide(call).into_ready() {
             Ok(answer) => {
-                sent.answered(&answer);
+                in_flight.answered(&answer);
                 Answer::ready(answer)
             }
             Err(later) => Answer::later(async move {
                 let answer = later.await;
-                sent.answered(&answer);
+                in_flight.answered(&answer);
                 answer
             }),
         }
@@ -121,47 +115,46 @@ impl<S: fmt::Debug, C: fmt::Debug> fmt::Debug for DenyCacheStore<S, C> {
     }
 }
 
-/// What a [`DenyCache`] has done and what it takes, for metrics.
+/// Statistics of a [`DenyCache`].
 #[derive(Clone)]
 pub struct DenyCacheStats(Arc<Cache>);
 
 impl DenyCacheStats {
-    /// Calls that were answered from memory.
+    /// Calls that were answered by the cache.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.0.table.sums().hits
     }
 
-    /// Acquires and peeks that the store was asked, though they might have been remembered: all that
-    /// are admitted are among them.
+    /// Acquires and peeks that went to the store, with all that were admitted.
     #[must_use]
     pub fn misses(&self) -> u64 {
         self.0.table.sums().misses
     }
 
-    /// Refusals that are remembered, those included that are over and have not been looked at since.
+    /// The number of cached denials, with those that have expired and were not looked up since.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.table.sums().len
     }
 
-    /// Whether no refusal is remembered.
+    /// Whether no denial is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that the cache takes, as they were asked of the allocator. A policy counts with each of
-    /// its refusals, as each may be the last to hold it; so mostly it is less.
+    /// The bytes that the cache takes, as requested from the allocator: an upper bound, as a policy is
+    /// counted with each of its denials.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.fixed_bytes + self.0.table.sums().bytes
     }
 
-    /// Bytes that the cache never exceeds.
+    /// The maximum of [`bytes`](Self::bytes).
     #[must_use]
-    pub fn most_bytes(&self) -> usize {
-        self.0.most_bytes
+    pub fn max_bytes(&self) -> usize {
+        self.0.max_bytes
     }
 }
 

@@ -1,30 +1,28 @@
-//! The refusals that are remembered: a table of a fixed size, with a bound on what lies outside of it.
+//! The cached denials: an eight-way set-associative table of fixed size, with a bound on heap bytes.
 //!
-//! Forgetting a refusal costs a call to the store and nothing else, so the table is a plain one: a
-//! refusal has eight places where it may lie, and what does not fit pushes something else out. What is
-//! over goes first, then what nobody has asked for since the last time that something had to go, and
-//! of those what is over soonest. (Caches that are to be had count the entries' weights but not their
-//! own tables, and know of no time at which an entry is over.)
+//! Evicting a denial costs a call to the store and nothing else, so the table is a plain one. Expired entries
+//! are evicted first, then those not used since the last eviction, and of those the one that expires first.
+//! (Cache crates bound the weight of entries but not that of their own tables, and evict regardless of
+//! expiry.)
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::asked::Asked;
-use super::generations::Generations;
-use super::moment::Moment;
-use super::refusal::Refusal;
+use super::entry::{CachedDenial, CallKey};
+use super::staleness::{ClockReading, Generations};
 use crate::Decision;
+use crate::hash::spread;
 
-/// Places where a refusal may lie.
+/// Slots in which a denial may lie.
 const WAYS: usize = 8;
 
-/// Places in a shard, if there are more than one: so many callers at once rarely meet in one.
-const PLACES_PER_SHARD: usize = 512;
+/// Slots in a shard, if there is more than one.
+const SLOTS_PER_SHARD: usize = 512;
 
-const MOST_SHARDS: usize = 64;
+const MAX_SHARDS: usize = 64;
 
-/// A refusal takes at most this part of what its shard has.
-const LARGEST: usize = 8;
+/// A denial takes at most one part in so many of its shard's bytes.
+const MAX_PART: usize = 8;
 
 /// All shards.
 #[derive(Debug)]
@@ -34,67 +32,67 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct Shard {
-    places: Box<[Place]>,
+    slots: Box<[Slot]>,
     len: usize,
-    /// Bytes that the refusals take, outside of the places.
+    /// Heap bytes of the entries.
     bytes: usize,
-    most_bytes: usize,
-    /// Where to look next for what has to go.
-    hand: usize,
+    max_bytes: usize,
+    /// The slot to look at next for an eviction.
+    evict_cursor: usize,
     hits: u64,
     misses: u64,
 }
 
-/// The hash of a call and the refusal of it, if there is one.
-type Place = Option<(u64, Box<Kept>)>;
+/// The hash of a call and its denial, if there is one.
+type Slot = Option<(u64, Box<Entry>)>;
 
 #[derive(Debug)]
-struct Kept {
-    refusal: Refusal,
-    /// Whether it was asked for since something last had to go.
+struct Entry {
+    denial: CachedDenial,
+    /// Whether it was found since the last eviction in its set.
     used: bool,
 }
 
-impl Kept {
+impl Entry {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.refusal.heap_bytes()
+        size_of::<Self>() + self.denial.heap_bytes()
     }
 }
 
-/// Figures of a table.
+/// Statistics of a table.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sums {
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) len: usize,
-    /// Outside of the places.
+    /// On the heap.
     pub(super) bytes: usize,
 }
 
 impl Table {
-    /// A table of about so many places, whose refusals take at most so many bytes.
-    pub(super) fn new(places: usize, most_bytes: usize) -> Self {
-        let shards = shards_of(places);
-        let shard = || Shard::new(places_in_each(places), most_bytes / shards);
+    /// A table of about `slots` slots, whose entries take at most `max_bytes` on the heap.
+    pub(super) fn new(slots: usize, max_bytes: usize) -> Self {
+        let shards = shards_of(slots);
+        let shard = || Shard::new(slots_in_each(slots), max_bytes / shards);
         Self { shards: (0..shards).map(|_| Mutex::new(shard())).collect() }
     }
 
     /// Bytes on the heap of an empty table.
-    pub(super) fn bytes_of(places: usize) -> usize {
-        let shard = size_of::<Mutex<Shard>>() + places_in_each(places) * size_of::<Place>();
-        shards_of(places) * shard
+    pub(super) fn bytes_of(slots: usize) -> usize {
+        let shard = size_of::<Mutex<Shard>>() + slots_in_each(slots) * size_of::<Slot>();
+        shards_of(slots) * shard
     }
 
-    /// The answer to a call that is known to be refused.
+    /// The answer to a call that is known to be denied.
     pub(super) fn find(
         &self,
-        asked: &Asked<'_>,
-        at: Moment,
+        key: &CallKey<'_>,
+        at: ClockReading,
         generations: &Generations,
     ) -> Option<Decision> {
-        let hash = asked.hash?;
+        let hash = key.hash?;
         let mut shard = self.shard(hash);
-        let decision = shard.find(hash, asked, at, generations);
+        let decision = shard.find(hash, key, at, generations);
         match decision {
             Some(_) => shard.hits += 1,
             None => shard.misses += 1,
@@ -102,11 +100,11 @@ impl Table {
         decision
     }
 
-    /// Remembers the refusal of a call.
-    pub(super) fn keep(&self, asked: &Asked<'_>, refusal: Refusal, at: Moment) {
-        if let Some(hash) = asked.hash {
-            let kept = Box::new(Kept { refusal, used: false });
-            self.shard(hash).keep(hash, asked, kept, at);
+    /// Caches the denial of a call.
+    pub(super) fn insert(&self, key: &CallKey<'_>, denial: CachedDenial, at: ClockReading) {
+        if let Some(hash) = key.hash {
+            let entry = Box::new(Entry { denial, used: false });
+            self.shard(hash).insert(hash, key, entry, at);
         }
     }
 
@@ -119,117 +117,112 @@ impl Table {
         })
     }
 
-    /// By the high bits of the hash: the low ones choose the places.
+    /// By the high bits of the hash; the low ones select the set.
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[spread(hash, self.shards.len())])
     }
 }
 
-/// One of so many, by the high bits of a hash.
-pub(super) fn spread(hash: u64, over: usize) -> usize {
-    usize::try_from((u128::from(hash) * over as u128) >> 64).unwrap_or(0)
-}
-
-/// Nothing is left half done by a caller that panics here: there is nothing that could.
+/// A panic leaves no shard half-changed, as nothing that could panic comes between changes.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn shards_of(places: usize) -> usize {
-    (places / PLACES_PER_SHARD).clamp(1, MOST_SHARDS)
+fn shards_of(slots: usize) -> usize {
+    (slots / SLOTS_PER_SHARD).clamp(1, MAX_SHARDS)
 }
 
-/// Places of each shard: whole sets of them.
-fn places_in_each(places: usize) -> usize {
-    (places / shards_of(places) / WAYS).max(1) * WAYS
+/// Slots of each shard: whole sets of them.
+fn slots_in_each(slots: usize) -> usize {
+    (slots / shards_of(slots) / WAYS).max(1) * WAYS
 }
 
 impl Shard {
-    fn new(places: usize, most_bytes: usize) -> Self {
-        let places = (0..places).map(|_| None).collect();
-        Self { places, len: 0, bytes: 0, most_bytes, hand: 0, hits: 0, misses: 0 }
+    fn new(slots: usize, max_bytes: usize) -> Self {
+        let slots = (0..slots).map(|_| None).collect();
+        Self { slots, len: 0, bytes: 0, max_bytes, evict_cursor: 0, hits: 0, misses: 0 }
     }
 
     fn find(
         &mut self,
         hash: u64,
-        asked: &Asked<'_>,
-        at: Moment,
+        key: &CallKey<'_>,
+        at: ClockReading,
         generations: &Generations,
     ) -> Option<Decision> {
-        let place = self.position(hash, asked)?;
-        let (_, kept) = self.places[place].as_mut()?;
-        if kept.refusal.holds(asked, at, generations) {
-            kept.used = true;
-            return Some(kept.refusal.decision(at));
+        let slot = self.position(hash, key)?;
+        let (_, entry) = self.slots[slot].as_mut()?;
+        if entry.denial.is_valid(key, at, generations) {
+            entry.used = true;
+            return Some(entry.denial.decision(at));
         }
-        self.remove(place);
+        self.remove(slot);
         None
     }
 
-    fn keep(&mut self, hash: u64, asked: &Asked<'_>, kept: Box<Kept>, at: Moment) {
-        let bytes = kept.bytes();
-        if bytes > self.most_bytes / LARGEST {
+    fn insert(&mut self, hash: u64, key: &CallKey<'_>, entry: Box<Entry>, at: ClockReading) {
+        let bytes = entry.bytes();
+        if bytes > self.max_bytes / MAX_PART {
             return;
         }
-        let place = match self.position(hash, asked) {
+        let slot = match self.position(hash, key) {
             Some(same) => same,
-            None => self.place_for(hash, at),
+            None => self.slot_for(hash, at),
         };
-        self.remove(place);
+        self.remove(slot);
         self.make_room(bytes, at);
         self.bytes += bytes;
         self.len += 1;
-        self.places[place] = Some((hash, kept));
+        self.slots[slot] = Some((hash, entry));
     }
 
-    /// Where the refusal of this call lies.
-    fn position(&self, hash: u64, asked: &Asked<'_>) -> Option<usize> {
+    /// The slot of this call's denial.
+    fn position(&self, hash: u64, key: &CallKey<'_>) -> Option<usize> {
         let set = self.set(hash);
-        let is_same = |(other, kept): &(u64, Box<Kept>)| {
-            *other == hash && kept.refusal.is_to(asked.call.charges)
+        let is_same = |(other, entry): &(u64, Box<Entry>)| {
+            *other == hash && entry.denial.matches(key.call.charges)
         };
-        set.clone().find(|place| self.places[*place].as_ref().is_some_and(is_same))
+        set.clone().find(|slot| self.slots[*slot].as_ref().is_some_and(is_same))
     }
 
-    /// The place that a new refusal takes: one that is free, or whose refusal has to go.
-    fn place_for(&mut self, hash: u64, at: Moment) -> usize {
+    /// The slot for a new denial: a free one, or the one to evict.
+    fn slot_for(&mut self, hash: u64, at: ClockReading) -> usize {
         let set = self.set(hash);
-        let worth = |place: &usize| {
-            let (_, kept) = self.places[*place].as_ref()?;
-            Some((!kept.refusal.is_over(at), kept.used, kept.refusal.until()))
+        let worth = |slot: &usize| {
+            let (_, entry) = self.slots[*slot].as_ref()?;
+            Some((!entry.denial.is_over(at), entry.used, entry.denial.until()))
         };
-        let place = set.clone().min_by_key(worth).unwrap_or(set.start);
-        if let Some((true, ..)) = worth(&place) {
-            for (_, kept) in self.places[set].iter_mut().flatten() {
-                kept.used = false;
+        let slot = set.clone().min_by_key(worth).unwrap_or(set.start);
+        if let Some((true, ..)) = worth(&slot) {
+            for (_, entry) in self.slots[set].iter_mut().flatten() {
+                entry.used = false;
             }
         }
-        place
+        slot
     }
 
-    /// Lets refusals go, wherever they lie, until there is room for so many bytes.
-    fn make_room(&mut self, bytes: usize, at: Moment) {
-        while self.len > 0 && self.bytes + bytes > self.most_bytes {
-            let place = self.hand;
-            self.hand = (place + 1) % self.places.len();
-            match &mut self.places[place] {
-                Some((_, kept)) if kept.used && !kept.refusal.is_over(at) => kept.used = false,
-                _ => self.remove(place),
+    /// Evicts denials from any set until `bytes` more fit.
+    fn make_room(&mut self, bytes: usize, at: ClockReading) {
+        while self.len > 0 && self.bytes + bytes > self.max_bytes {
+            let slot = self.evict_cursor;
+            self.evict_cursor = (slot + 1) % self.slots.len();
+            match &mut self.slots[slot] {
+                Some((_, entry)) if entry.used && !entry.denial.is_over(at) => entry.used = false,
+                _ => self.remove(slot),
             }
         }
     }
 
-    fn remove(&mut self, place: usize) {
-        if let Some((_, kept)) = self.places[place].take() {
-            self.bytes -= kept.bytes();
+    fn remove(&mut self, slot: usize) {
+        if let Some((_, entry)) = self.slots[slot].take() {
+            self.bytes -= entry.bytes();
             self.len -= 1;
         }
     }
 
-    /// The places where the refusal of a call may lie.
+    /// The slots in which the denial of a call may lie.
     fn set(&self, hash: u64) -> Range<usize> {
-        let first = spread(hash.rotate_left(32), self.places.len() / WAYS) * WAYS;
+        let first = spread(hash.rotate_left(32), self.slots.len() / WAYS) * WAYS;
         first..first + WAYS
     }
 }

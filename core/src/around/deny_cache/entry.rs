@@ -1,0 +1,271 @@
+//! A denied call in the cache: its key, its answer, and until when that is valid.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::quality::RandomState;
+use smallvec::SmallVec;
+
+use super::staleness::{ClockReading, Generations, KeyGenerations, Keys};
+use crate::call::MAX_CHARGES;
+use crate::policy::Rule;
+use crate::{Call, Charge, Charges, Decision, Operation, Outcome, Policy, Verdict};
+
+/// Calls with more bytes of tenants and subjects than this are not cached.
+pub(super) const MAX_NAME_BYTES: usize = 4096;
+
+/// A call with the hashes that the cache looks it up by.
+#[derive(Debug)]
+pub(super) struct CallKey<'a> {
+    pub(super) call: Call<'a>,
+    /// Of each charge, in order; without those that are too long to be cached.
+    pub(super) keys: Keys,
+    /// Of all charges with their costs; `None` if the call is too large to be cached.
+    pub(super) hash: Option<u64>,
+}
+
+impl<'a> CallKey<'a> {
+    pub(super) fn new(call: Call<'a>, hasher: &RandomState) -> Self {
+        let mut keys = Keys::new();
+        let mut of_call = hasher.build_hasher();
+        let (mut names, mut last) = (0, None);
+        for charge in call.charges.iter() {
+            let bytes = charge.tenant.len().saturating_add(charge.subject.len());
+            names = bytes.saturating_add(names);
+            if bytes > MAX_NAME_BYTES {
+                continue;
+            }
+            let name = name_hash(&charge, last, hasher);
+            last = Some((charge, name));
+            let key = key_hash(&charge, name, hasher);
+            of_call.write_u64(key);
+            // A charge to a tenant's limit invalidates the denials of all its subjects. (The call's own
+            // hash has the subject: with shards, the answer to one subject does not hold for others.)
+            keys.push(if charge.policy.is_of_tenant() {
+                let tenant = Charge { subject: charge.state_subject(), ..charge };
+                key_hash(&charge, name_hash(&tenant, None, hasher), hasher)
+            } else {
+                key
+            });
+            of_call.write_u64(charge.cost);
+        }
+        let fits = names <= MAX_NAME_BYTES && keys.len() <= MAX_CHARGES;
+        Self { call, keys, hash: fits.then(|| of_call.finish()) }
+    }
+}
+
+/// A hash of tenant and subject; the last one again if they are the same slices, as in most calls.
+fn name_hash(charge: &Charge<'_>, last: Option<(Charge<'_>, u64)>, hasher: &RandomState) -> u64 {
+    if let Some((last, hash)) = last
+        && std::ptr::eq(last.tenant, charge.tenant)
+        && std::ptr::eq(last.subject, charge.subject)
+    {
+        return hash;
+    }
+    let mut hasher = hasher.build_hasher();
+    hasher.write_usize(charge.tenant.len());
+    hasher.write(charge.tenant);
+    hasher.write(charge.subject);
+    hasher.finish()
+}
+
+fn key_hash(charge: &Charge<'_>, name: u64, hasher: &RandomState) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write_u64(charge.policy.state_hash());
+    hasher.write_u64(name);
+    hasher.finish()
+}
+
+/// A denial, with what it takes to answer the same call until it ends.
+#[derive(Debug)]
+pub(super) struct CachedDenial {
+    sent: ClockReading,
+    /// Microseconds since 1970.
+    until: u64,
+    /// The tenants and subjects of all charges, concatenated.
+    names: SmallVec<[u8; 24]>,
+    charges: SmallVec<[DeniedCharge; 1]>,
+}
+
+/// One charge of the call, and its verdict.
+#[derive(Debug)]
+struct DeniedCharge {
+    policy: Policy,
+    cost: u64,
+    tenant_len: u16,
+    subject_len: u16,
+    /// The generation of the charge's key before the call was sent.
+    generation: u64,
+    verdict: Verdict,
+}
+
+impl CachedDenial {
+    /// The denial to cache; `None` if the decision allows, or denies for ever, or if the same call may have
+    /// another answer immediately.
+    pub(super) fn new(
+        call: &Call<'_>,
+        decision: &Decision,
+        sent: ClockReading,
+        counts: &KeyGenerations,
+        only_exact: bool,
+    ) -> Option<Self> {
+        // A cost above the limit is denied for ever, longer than a cache should be trusted.
+        if decision.is_allowed() || decision.degraded().is_some() {
+            return None;
+        }
+        let _ends = decision.retry_after()?;
+        let verdicts = decision.verdicts();
+        if verdicts.len() != call.charges.len() || counts.len() != call.charges.len() {
+            return None;
+        }
+        let mut stays = u64::MAX;
+        let mut charges = SmallVec::with_capacity(call.charges.len());
+        let len = call.charges.iter().map(|charge| charge.tenant.len() + charge.subject.len());
+        let mut names = SmallVec::with_capacity(len.sum());
+        for ((charge, verdict), generation) in call.charges.iter().zip(verdicts).zip(counts) {
+            let verdict = verdict.to_the_next();
+            if has_block_to_write(&charge, &verdict) {
+                return None;
+            }
+            stays = stays.min(verdict.stays_for());
+            if only_exact {
+                stays = stays.min(remaining_stays_for(call.charges, &charge, &verdict));
+            }
+            names.extend_from_slice(charge.tenant);
+            names.extend_from_slice(charge.subject);
+            charges.push(DeniedCharge {
+                policy: charge.policy.clone(),
+                cost: charge.cost,
+                tenant_len: u16::try_from(charge.tenant.len()).ok()?,
+                subject_len: u16::try_from(charge.subject.len()).ok()?,
+                generation: *generation,
+                verdict,
+            });
+        }
+        let until = sent.now.saturating_add(stays);
+        (stays > 0).then(|| Self { sent, until, names, charges })
+    }
+
+    /// Whether this is the answer to exactly these charges.
+    pub(super) fn matches(&self, charges: Charges<'_>) -> bool {
+        let mut names = &*self.names;
+        let mut next = |len: u16| {
+            let (name, rest) = names.split_at_checked(usize::from(len)).unwrap_or_default();
+            names = rest;
+            name
+        };
+        self.charges.len() == charges.len()
+            && self.charges.iter().zip(charges.iter()).all(|(held, charge)| {
+                held.cost == charge.cost
+                    && next(held.tenant_len) == charge.tenant
+                    && next(held.subject_len) == charge.subject
+                    && (held.policy.is_same_object(charge.policy) || held.policy == *charge.policy)
+            })
+    }
+
+    /// Whether it is still what the store would answer, as far as this cache can know.
+    pub(super) fn is_valid(
+        &self,
+        key: &CallKey<'_>,
+        at: ClockReading,
+        generations: &Generations,
+    ) -> bool {
+        let mut counts = self.charges.iter().zip(&key.keys);
+        !self.is_over(at) && counts.all(|(held, key)| generations.is_current(*key, held.generation))
+    }
+
+    /// Whether it has ended, or the clock has stepped back.
+    pub(super) fn is_over(&self, at: ClockReading) -> bool {
+        at.epoch != self.sent.epoch || at.now < self.sent.now || at.now >= self.until
+    }
+
+    pub(super) fn until(&self) -> u64 {
+        self.until
+    }
+
+    /// The answer at a time at which it is valid.
+    pub(super) fn decision(&self, at: ClockReading) -> Decision {
+        let since = at.now.saturating_sub(self.sent.now);
+        Decision::new(self.charges.iter().map(|held| held.verdict.later(since)))
+    }
+
+    /// Bytes on the heap, with the policies, as this may be their last clone.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let names = if self.names.spilled() { self.names.capacity() } else { 0 };
+        let spilled = if self.charges.spilled() { self.charges.capacity() } else { 0 };
+        let policies = self.charges.iter().map(|held| held.policy.heap_bytes());
+        names + spilled * size_of::<DeniedCharge>() + policies.sum::<usize>()
+    }
+}
+
+/// Whether an acquire of the same charge has to write a block, and so must reach the store.
+fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
+    verdict.outcome() == Outcome::Denied && charge.policy.blocks_for().is_some()
+}
+
+/// The microseconds for which `remaining` is sure to stay the same.
+fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict) -> u64 {
+    let cost = all.cost_to_the_key_of(charge);
+    match (verdict.outcome(), charge.policy.rule()) {
+        (Outcome::Blocked, _) => verdict.stays_for(),
+        // Not even 1 is admitted.
+        (Outcome::Denied, _) if cost <= 1 => verdict.stays_for(),
+        // Nothing is taken.
+        _ if verdict.remaining() == verdict.limit() => u64::MAX,
+        // All comes back at once.
+        (_, Rule::FixedWindow(_)) => verdict.reset_micros(),
+        _ => 0,
+    }
+}
+
+/// Whether the cache may hold and give answers to this operation.
+pub(super) fn is_cacheable(operation: Operation) -> bool {
+    matches!(operation, Operation::Acquire | Operation::Peek)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Wait;
+
+    fn policy(text: &str) -> Policy {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_denial_is_of_the_very_charges_that_were_denied_and_of_no_others() {
+        let (api, day) = (policy("api: fixed-window 5/1s"), policy("day: fixed-window 9/1d"));
+        let first = Charge::new(&api, "alice").tenant("acme").cost(2);
+        let second = Charge::new(&day, "alice");
+        let refused = [first, second];
+        let verdict = Verdict::new(Outcome::Denied, 5, 0, Wait::until(9, 4), 5);
+        let (sent, counts) =
+            (ClockReading { now: 4, epoch: 0 }, KeyGenerations::from_slice(&[0, 0]));
+        let denial = CachedDenial::new(
+            &Call::acquire(&refused),
+            &Decision::new([verdict, verdict]),
+            sent,
+            &counts,
+            false,
+        )
+        .unwrap();
+        let matches = |charges: &[Charge<'_>]| denial.matches(Charges::Each(charges));
+
+        assert!(matches(&refused));
+        let (same, other) = (policy("api: fixed-window 5/1s"), policy("api: fixed-window 6/1s"));
+        assert!(matches(&[Charge { policy: &same, ..first }, second]));
+        for changed in [
+            Charge { policy: &other, ..first },
+            first.cost(3),
+            first.tenant("acm"),
+            // The same bytes, one after the other.
+            Charge::new(&api, "ealice").tenant("acm").cost(2),
+            Charge::new(&api, "acmealice").cost(2),
+            Charge { subject: b"bob", ..first },
+        ] {
+            assert!(!matches(&[changed, second]), "{changed:?}");
+        }
+        assert!(!matches(&[second, first]));
+        assert!(!matches(&[first]));
+        assert!(!matches(&[first, second, second]));
+    }
+}

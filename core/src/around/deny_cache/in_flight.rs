@@ -1,0 +1,165 @@
+//! Calls in flight to the store, and what their answers do to the cache.
+
+use std::collections::HashSet;
+
+use super::entry::{CachedDenial, CallKey, is_cacheable};
+use super::staleness::{ClockReading, KeyGenerations};
+use super::{Cache, DenyCacheStore};
+use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
+
+/// A call in flight, with the generations and the time from before it was sent.
+///
+/// Dropped without an answer, it begins a generation of its keys: it may have changed their states.
+#[derive(Debug)]
+pub(super) struct InFlight<'a> {
+    cache: &'a Cache,
+    key: CallKey<'a>,
+    at: ClockReading,
+    counts: KeyGenerations,
+    is_settled: bool,
+}
+
+/// What a call has done to the states of its keys.
+enum Effect {
+    /// No change.
+    None,
+    /// It has blocked subjects, as its answer says.
+    Blocked,
+    /// A change that the answer does not describe in full, or there is no answer.
+    Changed,
+}
+
+impl<'a> InFlight<'a> {
+    /// To be called before the call is sent.
+    pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
+        cache.clock_guard.record_send(at);
+        if !is_cacheable(key.call.operation) {
+            // Already now, as the state may change at any time before the answer arrives.
+            cache.generations.advance(&key.keys);
+        }
+        let counts = cache.generations.of(&key.keys);
+        Self { cache, key, at, counts, is_settled: false }
+    }
+
+    pub(super) fn call(&self) -> Call<'a> {
+        self.key.call
+    }
+
+    /// Records the answer.
+    pub(super) fn answered(mut self, answer: &Result<Decision, Error>) {
+        self.is_settled = true;
+        let Self { cache, key, at, counts, .. } = &mut self;
+        match effect(&key.call, answer) {
+            Effect::None => {}
+            Effect::Blocked => cache.generations.advance_from(&key.keys, counts),
+            Effect::Changed => return cache.generations.advance(&key.keys),
+        }
+        let Ok(decision) = answer else { return };
+        if key.hash.is_none() || !is_cacheable(key.call.operation) {
+            return;
+        }
+        let denial = CachedDenial::new(&key.call, decision, *at, counts, cache.only_exact);
+        if let Some(denial) = denial.filter(|it| it.is_valid(key, *at, &cache.generations)) {
+            cache.table.insert(key, denial, *at);
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled && self.key.call.operation != Operation::Peek {
+            self.cache.generations.advance(&self.key.keys);
+        }
+    }
+}
+
+fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
+    match (call.operation, answer) {
+        (Operation::Peek, _) => Effect::None,
+        (Operation::Refund | Operation::Undo { .. }, _) => Effect::Changed,
+        (Operation::Reset | Operation::Block { .. }, _) => Effect::Changed,
+        (_, Err(error)) if error.kind().is_surely_not_charged() => Effect::None,
+        (_, Err(_)) => Effect::Changed,
+        // It is not known what the store itself has done.
+        (_, Ok(decision)) if decision.degraded().is_some() => Effect::Changed,
+        (_, Ok(decision)) if decision.is_denied() => {
+            let has_blocked = decision.verdicts().iter().any(|verdict| {
+                verdict.outcome() == Outcome::Denied && !verdict.blocked_for().is_zero()
+            });
+            if has_blocked { Effect::Blocked } else { Effect::None }
+        }
+        (_, Ok(_)) if call.charges.iter().all(|charge| charge.cost == 0) => Effect::None,
+        (_, Ok(_)) => Effect::Changed,
+    }
+}
+
+type Answers = Vec<Result<Decision, Error>>;
+
+/// A batch, of which some calls are answered by the cache, and the others are in flight.
+struct Batch<'a> {
+    /// Of each call, in order; `None` if it is in flight.
+    known: Vec<Option<Decision>>,
+    sent: Vec<InFlight<'a>>,
+}
+
+impl<S: Store, C: Clock> DenyCacheStore<S, C> {
+    pub(super) fn decide_all<'a>(&'a self, calls: &'a [Call<'a>]) -> Answer<'a, Answers> {
+        let batch = look_up(&self.cache, &self.clock, calls);
+        if batch.sent.is_empty() {
+            return Answer::ready(batch.merge(vec![]));
+        }
+        if batch.sent.len() == calls.len() {
+            return match self.inner.decide_many(calls).into_ready() {
+                Ok(answers) => Answer::ready(batch.merge(answers)),
+                Err(later) => Answer::later(async move { batch.merge(later.await) }),
+            };
+        }
+        Answer::later(async move {
+            let calls: Vec<Call<'_>> = batch.sent.iter().map(InFlight::call).collect();
+            let answers = self.inner.decide_many(&calls).await;
+            batch.merge(answers)
+        })
+    }
+}
+
+/// Answers what the cache holds. A call that shares a key with an earlier call in flight is sent too, as that
+/// one may change the answer.
+fn look_up<'a>(cache: &'a Cache, clock: &impl Clock, calls: &'a [Call<'a>]) -> Batch<'a> {
+    let at = cache.clock_guard.now(clock);
+    let mut in_flight = HashSet::with_hasher(cache.hasher.clone());
+    let mut batch = Batch { known: Vec::with_capacity(calls.len()), sent: vec![] };
+    for call in calls {
+        let key = CallKey::new(*call, &cache.hasher);
+        let may_be_cached =
+            is_cacheable(call.operation) && !key.keys.iter().any(|key| in_flight.contains(key));
+        let known = if may_be_cached { cache.find(&key, at) } else { None };
+        if known.is_none() {
+            in_flight.extend(key.keys.iter().copied());
+            batch.sent.push(InFlight::new(cache, key, at));
+        }
+        batch.known.push(known);
+    }
+    batch
+}
+
+impl Batch<'_> {
+    /// The answers to all calls, in order.
+    fn merge(self, answers: Answers) -> Answers {
+        let mut answers = answers.into_iter();
+        let mut sent = self.sent.into_iter();
+        let mut next = || {
+            // A call without an answer is dropped as a lost one.
+            let (sent, answer) = (sent.next(), answers.next());
+            let answer = answer.ok_or_else(missing)?;
+            if let Some(sent) = sent {
+                sent.answered(&answer);
+            }
+            answer
+        };
+        self.known.into_iter().map(|known| known.map_or_else(&mut next, Ok)).collect()
+    }
+}
+
+fn missing() -> Error {
+    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
+}
