@@ -149,6 +149,7 @@
 //! | `Protocol` | an answer that makes no sense | not known |
 //!
 //! A call across slots that fails in one of them takes nothing in the others, or gives it back.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod across;
 mod batch;

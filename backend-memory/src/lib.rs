@@ -34,6 +34,7 @@
 //! [`WhenFull`] decides: by default the one that would have recovered soonest goes, and its subject
 //! starts with a fresh budget; that is the least of all possible harms, as a subject at its limit is
 //! among the last to recover.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod bounds;
 mod key;

@@ -124,6 +124,7 @@
 //! admitted; of calls that race for the last of it, each may be refused. What a refused call has added is
 //! taken off again even if its caller goes away meanwhile. Each window has a key of its own, which
 //! lives ten seconds longer than the window.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
 #[doc(hidden)]

@@ -1,4 +1,5 @@
 //! Replays real traffic against rate-limit policies, and plans what they take.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod plan;
 pub mod replay;

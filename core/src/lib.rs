@@ -7,9 +7,9 @@
 //! | to | look at |
 //! |---|---|
 //! | write down a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`], [`Gcra`] |
-//! | decide on requests | [`Limiter`] and its [`Request`](limiter::Request), or a [`Call`] of several [`Charge`]s |
+//! | decide on requests | [`Limiter`]: [`acquire`](Limiter::acquire) for one subject, [`by`](Limiter::by) for several; or a [`Call`] of [`Charge`]s on a [`Store`] |
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
-//! | wait instead of being refused | [`Limiter::until_ready`], [`limiter::waiting`] (feature `tokio`) |
+//! | wait instead of being refused | `Limiter::until_ready` and the module `limiter::waiting` (feature `tokio`) |
 //! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
 //! | decide while the store is slow or down | [`around`] |
 //! | write a store | [`Store`], [`engine`] |
@@ -26,7 +26,19 @@
 //! # Ok::<(), tidegate_core::PolicyError>(())
 //! ```
 //!
-//! Everything is integers, exact to the microsecond; nothing here panics, whatever comes in.
+//! Everything is integers, exact to the microsecond. No input makes it panic.
+//!
+//! # Crate features
+//!
+//! None is on by default. The backends pass them on.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `StoreExt::timeout`, `TokioClock` |
+//! | `metrics` | `StoreExt::observed` for the recorder of the [`metrics`](https://docs.rs/metrics) crate |
+//! | `tracing` | `StoreExt::observed` with a span per call |
+//! | `uuid` | [`Subject`] from `uuid::Uuid` |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
 pub mod around;

@@ -25,6 +25,7 @@
 //!
 //! `TIDEGATE_CASES` sets how many random cases each property tries (64), and `TIDEGATE_STEPS` how
 //! many calls the longest makes (1,000,000).
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod differential;
 mod env;
