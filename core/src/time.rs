@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::time::SystemTime;
 
 /// No intermediate of any algorithm exceeds this: 2^52.
 ///
@@ -64,10 +65,32 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+/// Seconds since 1970, with the microseconds.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Rounded down to the microsecond. A time before 1970 is [`Timestamp::EPOCH`], and one after
+/// [`Timestamp::MAX`] is that.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self::from_micros(micros_of(since))
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        Self::UNIX_EPOCH + Duration::from_micros(time.0)
+    }
+}
+
 /// How long to wait: not at all, a while, or for ever.
 ///
 /// One number, so that waits compare and combine: the longest of several is their maximum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wait(u64);
 
 impl Wait {
@@ -110,6 +133,16 @@ impl Wait {
     }
 }
 
+/// `never`, or as the policy grammar writes a span: `1500ms`; `0s` for none.
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.as_duration() {
+            Some(wait) => crate::policy::show_span(wait).fmt(f),
+            None => f.write_str("never"),
+        }
+    }
+}
+
 /// Whole microseconds of a duration, rounded down; `u64::MAX` where they do not fit.
 pub(crate) fn micros_of(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
@@ -148,5 +181,18 @@ mod tests {
         assert!(Wait::until(1, 2).is_now());
         assert_eq!(Wait::until(5, 2).as_duration(), Some(Duration::from_micros(3)));
         assert_eq!(Wait::NEVER.as_duration(), None);
+        let shown =
+            [Wait::NOW, Wait::until(1_500_002, 2), Wait::NEVER].map(|wait| wait.to_string());
+        assert_eq!(shown, ["0s", "1500ms", "never"]);
+    }
+
+    #[test]
+    fn a_system_time_is_a_timestamp_to_the_microsecond() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let time = Timestamp::from(epoch + Duration::from_nanos(1_500_000_999));
+        assert_eq!((time.as_micros(), time.to_string().as_str()), (1_500_000, "1.500000s"));
+        assert_eq!(SystemTime::from(time), epoch + Duration::from_millis(1_500));
+        assert_eq!(Timestamp::from(epoch - Duration::from_secs(1)), Timestamp::EPOCH);
+        assert_eq!(Timestamp::from(epoch + Duration::from_secs(1 << 40)), Timestamp::MAX);
     }
 }

@@ -16,6 +16,7 @@ mod split;
 mod state_name;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -334,6 +335,24 @@ impl Policy {
     #[inline]
     pub(crate) fn block_micros(&self) -> u64 {
         self.0.block_for
+    }
+}
+
+/// Equal policies have equal hashes. Not the [`state_hash`](Policy::state_hash), which stays the same when a
+/// number changes.
+impl Hash for Policy {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.name.hash(hasher);
+        self.0.algorithm.hash(hasher);
+        self.0.block_for.hash(hasher);
+    }
+}
+
+impl TryFrom<&str> for Policy {
+    type Error = PolicyError;
+
+    fn try_from(text: &str) -> Result<Self, PolicyError> {
+        text.parse()
     }
 }
 

@@ -1,0 +1,69 @@
+//! What a caller may rely on of the public types.
+
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use tidegate_core::around::{BreakerStore, DenyCacheStats, DenyCacheStore, FailureStore};
+use tidegate_core::limiter::{MultiRequest, Request};
+use tidegate_core::{
+    Answer, Breaker, Call, Charge, Charges, Decision, Degraded, DenyCache, Error, ErrorKind,
+    Limiter, ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict,
+    Receipt, Shards, Share, Store, Subject, SystemClock, Timestamp, Verdict, Wait,
+};
+use tidegate_testkit::ModelStore;
+
+/// Compiles if each type is shared between threads as callers expect.
+#[test]
+fn types_are_send_and_sync() {
+    fn both<T: Send + Sync>() {}
+    fn send<T: Send>() {}
+    both::<Limiter<ModelStore>>();
+    both::<Limiter<Arc<dyn Store>>>();
+    both::<Request<'_, ModelStore>>();
+    both::<MultiRequest<'_, ModelStore>>();
+    both::<BreakerStore<ModelStore, SystemClock>>();
+    both::<DenyCacheStore<ModelStore>>();
+    both::<FailureStore<ModelStore>>();
+    both::<DenyCacheStats>();
+    both::<(Breaker<SystemClock>, DenyCache, OnFailure)>();
+    both::<(Call<'_>, Charge<'_>, Charges<'_>, Operation, Policy, PolicyError, Share, Shards)>();
+    both::<(Decision, Degraded, Outcome, PolicyVerdict<'_>, Receipt, Verdict)>();
+    both::<(Error, ErrorKind, Subject<'_>, Timestamp, Wait, ManualClock)>();
+    // Not `Sync`, as no future needs to be.
+    send::<Answer<'_, Decision>>();
+}
+
+#[test]
+fn futures_of_requests_are_send() {
+    fn is_send<T: Send>(_: &T) {}
+    let limiter =
+        Limiter::new(ModelStore::new(ManualClock::default()), ["gcra 1/1s".parse().unwrap()]);
+    let limiter = limiter.unwrap();
+    let request = limiter.by("gcra 1/1s", "s");
+    is_send(&request.acquire());
+    is_send(&request.refund());
+    #[cfg(feature = "tokio")]
+    is_send(&request.until_ready());
+}
+
+#[test]
+fn values_have_the_common_traits() {
+    fn value<T: Clone + Debug + Eq + Hash>() {}
+    fn shown<T: Display>() {}
+    value::<Policy>();
+    value::<Timestamp>();
+    value::<Wait>();
+    value::<Outcome>();
+    value::<ErrorKind>();
+    value::<Share>();
+    shown::<Policy>();
+    shown::<Timestamp>();
+    shown::<Wait>();
+    shown::<Outcome>();
+    shown::<Error>();
+    let texts = ["a: fixed-window 1/1s", "a: fixed-window 1/1s block 1s", "b: fixed-window 1/1s"];
+    let policies: std::collections::HashSet<Policy> =
+        texts.iter().chain(&texts).map(|text| Policy::try_from(*text).unwrap()).collect();
+    assert_eq!(policies.len(), 3);
+}
