@@ -1,5 +1,6 @@
 use std::io::Write;
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use tidegate_core::Charge;
 
 use super::shard_tag;
@@ -95,16 +96,11 @@ impl Keys {
     }
 }
 
+/// All but visible ASCII, and what has a meaning in a key.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'{').add(b'}').add(b':').add(b'%');
+
 fn escape(bytes: &[u8], into: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in bytes {
-        if byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}' | b':' | b'%') {
-            into.push(byte);
-        } else {
-            let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-            into.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
-        }
-    }
+    percent_encode(bytes, ESCAPED).for_each(|part| into.extend_from_slice(part.as_bytes()));
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! Where the states of a replay are kept.
 
 use std::cell::Cell;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
 use tidegate_cluster::ClusterStore;
@@ -90,25 +88,8 @@ impl Stores {
         answers: Vec<Answer<'_, Result<T, Error>>>,
     ) -> Result<Vec<T>, Error> {
         let runtime = self.runtime.as_ref().ok_or_else(none_at_hand)?;
-        runtime.block_on(all(answers)).into_iter().collect()
+        runtime.block_on(join_all(answers)).into_iter().collect()
     }
-}
-
-/// The answers to all, each asked for before any is waited for.
-async fn all<T>(mut answers: Vec<Answer<'_, T>>) -> Vec<T> {
-    let mut there: Vec<Option<T>> = answers.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        let mut pending = false;
-        for (answer, there) in answers.iter_mut().zip(&mut there).filter(|(_, it)| it.is_none()) {
-            match Pin::new(answer).poll(context) {
-                Poll::Ready(answer) => *there = Some(answer),
-                Poll::Pending => pending = true,
-            }
-        }
-        if pending { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    there.into_iter().flatten().collect()
 }
 
 /// A replay is exact or fails: nothing is evicted that still matters.

@@ -1,4 +1,7 @@
 //! From the notations of dates and zones to microseconds; `jiff` does the arithmetic.
+//!
+//! Not by `jiff::fmt::strtime`: it takes fields of other widths, and separators and zones that vary
+//! would take a format each.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};

@@ -1,4 +1,6 @@
 //! Numbers in decimal notation, exactly: never through a floating-point number.
+//!
+//! Not by `rust_decimal`: it rounds beyond 28 digits, and does not tell whether it did.
 
 /// The most significant digits kept. Times and costs need 16; whatever lies beyond 36 cannot
 /// change how they are cut to whole units.

@@ -1,4 +1,4 @@
-//! Text of others in HTML.
+//! Untrusted text in HTML.
 
 use std::fmt;
 
@@ -11,19 +11,7 @@ pub(super) struct Html<T>(pub(super) T);
 impl<T: AsRef<str>> fmt::Display for Html<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = visible(self.0.as_ref());
-        let mut rest = text.as_ref();
-        while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
-            f.write_str(&rest[..at])?;
-            f.write_str(match rest.as_bytes()[at] {
-                b'&' => "&amp;",
-                b'<' => "&lt;",
-                b'>' => "&gt;",
-                b'"' => "&quot;",
-                _ => "&#39;",
-            })?;
-            rest = &rest[at + 1..];
-        }
-        f.write_str(rest)
+        f.write_str(&html_escape::encode_quoted_attribute(&text))
     }
 }
 
@@ -46,7 +34,7 @@ mod tests {
         let hostile = "<script>alert('1')</script>&\"\u{202e}\0";
         assert_eq!(
             Html(hostile).to_string(),
-            "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\u{202e}\\u{0}"
+            "&lt;script&gt;alert(&#x27;1&#x27;)&lt;/script&gt;&amp;&quot;\\u{202e}\\u{0}"
         );
     }
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::paint::{Paint, Tone};
 
 const GAP: usize = 2;
@@ -64,10 +66,11 @@ impl Grid {
                 writeln!(out, "{name}")?;
                 write!(out, "{:names$}", "")?;
             } else {
-                write!(out, "{name:<names$}")?;
+                write!(out, "{name}{:1$}", "", names - length(name))?;
             }
             for (cell, width) in cells.iter().zip(&widths) {
-                let text = format!("{:>1$}", cell.text, width + GAP);
+                let text =
+                    format!("{:1$}{text}", "", width + GAP - length(&cell.text), text = cell.text);
                 write!(out, "{}", paint.text(&text, cell.tone))?;
             }
             writeln!(out)?;
@@ -84,6 +87,23 @@ impl Grid {
     }
 }
 
+/// In columns of a terminal: a Chinese character takes two, an accent of its own none.
 fn length(text: &str) -> usize {
-    text.chars().count()
+    text.width()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_characters_are_aligned_by_columns() {
+        let mut grid = Grid::new("name", vec!["count"]);
+        grid.push("\u{4f60}\u{597d}".to_owned(), vec![Cell::plain("1".to_owned())]);
+        grid.push("e\u{301}t".to_owned(), vec![Cell::plain("22".to_owned())]);
+        let mut out = Vec::new();
+        grid.write(&mut out, 80, Paint::new(false)).unwrap();
+        let lines = String::from_utf8(out).unwrap();
+        assert_eq!(lines, "name  count\n\u{4f60}\u{597d}      1\ne\u{301}t       22\n");
+    }
 }

@@ -1,4 +1,6 @@
-//! Colour, where there is any.
+//! Colours in a terminal that has them.
+
+use anstyle::{AnsiColor, Style};
 
 /// What a piece of text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +23,16 @@ impl Paint {
     }
 
     pub(super) fn text(self, text: &str, tone: Tone) -> String {
+        if !self.colour || tone == Tone::Plain {
+            return text.to_owned();
+        }
         // Only the sixteen named colours: they follow the theme of the terminal, light or dark.
-        let code = match tone {
-            Tone::Plain => return text.to_owned(),
-            Tone::Heading => "1",
-            Tone::Quiet => "2",
-            Tone::Warning => "33",
+        let style = match tone {
+            Tone::Plain => Style::new(),
+            Tone::Heading => Style::new().bold(),
+            Tone::Quiet => Style::new().dimmed(),
+            Tone::Warning => AnsiColor::Yellow.on_default(),
         };
-        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        format!("{style}{text}{style:#}")
     }
 }
