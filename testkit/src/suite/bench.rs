@@ -16,7 +16,7 @@ use tidegate_core::{
 };
 
 use super::fixture::Fixture;
-use super::report::{Calls, Ended, caught, check, check_eq, ended, fail, leave_out};
+use super::report::{Calls, Ended, caught, check, check_eq, ended, fail, fail_as_case, leave_out};
 use crate::generate::Scenario;
 use crate::show;
 
@@ -220,7 +220,7 @@ pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Bench<'_, F
         ended(result.map(Ok), &bench.calls.borrow())
     });
     if let Ended::Failed(message) = end {
-        fail(&message);
+        fail_as_case(message);
     }
 }
 
@@ -267,7 +267,7 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         Err(TestError::Abort(_)) if rejected.get() > 0 => {}
         Err(TestError::Abort(why)) => fail(&format!("no cases can be drawn: {why}")),
         Err(TestError::Fail(message, _)) => {
-            fail(&format!("of random cases, this is the smallest that fails:\n  {message}"));
+            fail_as_case(format!("of random cases, this is the smallest that fails:\n  {message}"));
         }
     }
 }
@@ -308,7 +308,7 @@ pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Bench<'_
         fail(&format!("the calls have not come to an end within {patience:?}: a deadlock"));
     }
     if let Some(Ended::Failed(message)) = end {
-        fail(&message);
+        fail_as_case(message);
     }
 }
 

@@ -46,6 +46,11 @@ pub(super) fn fail(message: &str) -> ! {
     resume_unwind(Box::new(Broken(format!("{message}\n  ({}:{})", place.file(), place.line()))))
 }
 
+/// Fails the property with the message of a case, which says where it failed.
+pub(super) fn fail_as_case(message: String) -> ! {
+    resume_unwind(Box::new(Broken(message)))
+}
+
 /// Ends the case without a result.
 pub(super) fn leave_out(why: String) -> ! {
     resume_unwind(Box::new(LeftOut(why)))
@@ -130,10 +135,10 @@ impl Calls {
         }
     }
 
-    /// The calls, one per line.
+    /// The calls, one per line; of none, nothing.
     pub(crate) fn show(&self) -> String {
         let mut text = match (self.made, self.last.len()) {
-            (0, _) => return "\n  no calls were made before".to_owned(),
+            (0, _) => return String::new(),
             (made, last) if made > last => format!("\n  the last {last} of {made} calls:"),
             (made, _) => format!("\n  the calls, {made} in all:"),
         };
