@@ -2,9 +2,11 @@
 //!
 //! A backend that keeps its states in its own process needs nothing else: it implements [`Records`]
 //! over whatever it keeps them in, holds off other callers meanwhile, and calls [`decide`].
-//! Everything that can fail is checked before the first write.
+//! Everything that can fail is checked before the first write. A backend that keeps them elsewhere
+//! stores a record's parts, and makes it anew from these: [`Record::restore`].
 
 mod numbers;
+mod restore;
 mod undo;
 
 use std::borrow::Cow;
@@ -20,7 +22,19 @@ use crate::policy::Rule;
 use crate::time::{MAX_SPAN, Wait, micros_of, micros_of_ceil};
 use crate::{Call, Charge, Decision, Error, Operation, Outcome, Policy, Timestamp, Verdict};
 
-/// What one of the algorithms keeps.
+/// What one of the algorithms keeps: a few numbers, each below 2^53, so that a signed 64-bit column
+/// holds it. Times are microseconds since 1970.
+///
+/// | state | numbers |
+/// |---|---|
+/// | [fixed window](fixed_window::State) | `ends`: when the window ends; `count`: what was taken in it |
+/// | [sliding log](sliding_log::State) | [`records`](sliding_log::State::records): pairs of a time and a cost, oldest first |
+/// | [sliding counter](sliding_counter::State) | `ends`: when the current window ends; `previous` and `current`: what was taken in the window before and in this one |
+/// | [token bucket, GCRA](token_bucket::State) | `time`: when the debt was as it stands here; `debt`: in units of the policy that wrote it, see [`token_bucket`] |
+/// | [bucket by intervals](interval_bucket::State) | `anchor`: when the current period began; `debt`: in tokens |
+///
+/// A debt, a count and a cost mean nothing without the policy that wrote them: a store keeps its text
+/// too. To read a state back: [`Record::restore`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
@@ -65,10 +79,11 @@ impl Record {
         self.state.as_ref()
     }
 
-    /// Until when the subject is shut out, if it is.
+    /// Until when the subject is shut out, if it was: microseconds since 1970. This may lie beyond
+    /// [`Timestamp::MAX`], and before now.
     #[must_use]
-    pub fn blocked_until(&self) -> Option<Timestamp> {
-        (self.blocked_until > 0).then(|| Timestamp::from_micros(self.blocked_until))
+    pub fn blocked_until(&self) -> Option<u64> {
+        (self.blocked_until > 0).then_some(self.blocked_until)
     }
 
     /// From when on the record is indistinguishable from none, so that a store may drop it, in

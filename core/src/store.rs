@@ -24,8 +24,22 @@ use crate::{Call, Decision, Error, Policy, Timestamp};
 /// 3. Never more is admitted than the policy says, and never less, whatever the interleaving.
 /// 4. A clock that steps back mints nothing and costs at most the step.
 /// 5. A state is dropped only once it is indistinguishable from none, by the store's clock.
+/// 6. The same calls at the same times get the same answers, one by one or in a batch.
+/// 7. What a verdict says holds: `remaining`, `retry_after`, `reset_after`.
+/// 8. Two subjects, two tenants and two policies share no state, whatever bytes they are made of.
+///    (Policies share states by their [`state_name`](Policy::state_name).)
+/// 9. A policy that changes under its name keeps what was used, or has a state of its own.
+/// 10. A block lasts exactly as long as it was asked for, and a shadow never refuses.
+/// 11. An undo gives back what its take has left, and nothing that others took.
+/// 12. An error is never a denial, and a call is charged at most once.
 ///
-/// `tidegate-testkit` checks all of this on any store.
+/// `tidegate-testkit` checks all of this on any store, and names the guarantee that one breaks.
+///
+/// A store need not compute any of it: it finds the records of a call, holds off other callers
+/// meanwhile, and calls [`engine::decide`](crate::engine::decide) (see
+/// [`Records`](crate::engine::Records)). One that keeps its states in a database makes the records of
+/// its rows: [`Record::restore`](crate::engine::Record::restore), and `examples/sqlite` in the
+/// repository.
 ///
 /// # Example
 ///

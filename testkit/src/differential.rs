@@ -17,6 +17,8 @@ use tokio::task::JoinSet;
 use crate::ModelStore;
 use crate::env::from_env;
 use crate::generate::{ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario};
+use crate::show;
+use crate::suite::report::Calls;
 
 /// A store in virtual time that can be emptied, for [`differential!`](crate::differential!).
 pub trait Emptied: Send + 'static {
@@ -73,7 +75,8 @@ pub enum Run {
 ///
 /// # Panics
 ///
-/// If a store decides otherwise than the core, with the smallest scenario in which it does.
+/// If a store decides otherwise than the core, with the last calls of the smallest scenario in which it
+/// does.
 pub async fn differ(stores: Vec<impl Emptied>, run: Run) {
     let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
     let (policies, charges) = match run {
@@ -112,8 +115,8 @@ async fn play_all<E: Emptied>(
                 Ok(calls) => made += calls,
                 Err(error) => {
                     let tree = &mut trees[place];
-                    let (smallest, error) = game.smallest(&mut store, tree, error).await;
-                    panic!("batches of {batch}: {smallest:#?}\n{error}");
+                    let error = game.smallest(&mut store, tree, error).await;
+                    panic!("batches of {batch}, the smallest scenario that differs:\n  {error}");
                 }
             }
             stores.push(store);
@@ -137,7 +140,7 @@ impl Game {
         let (store, clock) = (subject.store(), subject.clock());
         let model = ModelStore::keeping_all(clock.clone());
         let mut trace = Trace::new(scenario, self.moves);
-        let mut made = 0;
+        let (mut made, mut before) = (0, Calls::default());
         for steps in scenario.steps.chunks(self.batch) {
             let now: Timestamp = trace.pass(&steps[0]);
             clock.set(now);
@@ -152,28 +155,32 @@ impl Game {
             assert_eq!(answers.len(), calls.len());
             for ((call, expected), answer) in calls.iter().zip(&expected).zip(&answers) {
                 match (expected, answer) {
-                    (Ok(expected), Ok(answer)) if expected == answer => trace.answered(answer),
-                    (Err(expected), Err(answer)) if expected.kind() == answer.kind() => {}
+                    (Ok(expected), Ok(actual)) if expected == actual => trace.answered(actual),
+                    (Err(expected), Err(actual)) if expected.kind() == actual.kind() => {}
                     _ => {
                         return Err(format!(
-                            "at {now:?}: {call:?}\n expected {expected:?}\n answered {answer:?}"
+                            "at {now:?}: {}\n    expected: {}\n    actual:   {}{}",
+                            show::call(call),
+                            show::answer(expected),
+                            show::answer(answer),
+                            before.show(),
                         ));
                     }
                 }
+                before.add(now, call, answer);
             }
             made += calls.len();
         }
         Ok(made)
     }
 
-    /// The smallest scenario like that of the tree that still fails, as it says most, and its error.
+    /// The error of the smallest scenario like that of the tree that still fails, as it says most.
     async fn smallest(
         self,
         store: &mut impl Emptied,
         tree: &mut impl ValueTree<Value = Scenario>,
         mut error: String,
-    ) -> (Scenario, String) {
-        let mut smallest = tree.current();
+    ) -> String {
         let mut more = tree.simplify();
         // `PROPTEST_MAX_SHRINK_ITERS` counts here too.
         for _ in 0..Config::default().max_shrink_iters.min(2_000) {
@@ -183,12 +190,12 @@ impl Game {
             more = match self.play(store, &tree.current()).await {
                 Ok(_) => tree.complicate(),
                 Err(smaller) => {
-                    (error, smallest) = (smaller, tree.current());
+                    error = smaller;
                     tree.simplify()
                 }
             };
         }
-        (smallest, error)
+        error
     }
 }
 

@@ -4,6 +4,7 @@ use tidegate_core::{Call, ManualClock, Store};
 
 use crate::generate::{ClockKind, Scenario, Step, Trace};
 use crate::oracle::Oracle;
+use crate::suite::report::Calls;
 
 /// Plays a scenario on an empty store whose clock is `hand`.
 ///
@@ -16,7 +17,7 @@ pub async fn follow(
     scenario: &Scenario,
     clock: ClockKind,
 ) -> Result<(), String> {
-    let mut oracle = Oracle::new();
+    let (mut oracle, mut before) = (Oracle::new(), Calls::default());
     let mut trace = Trace::new(scenario, clock);
     for (place, step) in scenario.steps.iter().enumerate() {
         let now = trace.pass(step);
@@ -24,7 +25,10 @@ pub async fn follow(
         let (operation, charges) = trace.ask(step);
         let call = Call::new(operation, &charges);
         let answer = store.decide(call).await;
-        oracle.check(&call, now, &answer).map_err(|error| format!("step {place}: {error}"))?;
+        oracle
+            .check(&call, now, &answer)
+            .map_err(|error| format!("step {place}: {error}{}", before.show()))?;
+        before.add(now, &call, &answer);
         if let Ok(decision) = &answer {
             trace.answered(decision);
         }
@@ -44,7 +48,7 @@ pub async fn follow_in_batches(
     clock: ClockKind,
     size: usize,
 ) -> Result<(), String> {
-    let mut oracle = Oracle::new();
+    let (mut oracle, mut before) = (Oracle::new(), Calls::default());
     let mut trace = Trace::new(scenario, clock);
     for batch in scenario.steps.chunks(size.max(1)) {
         let now = batch.first().map_or(trace.now(), |step| trace.pass(step));
@@ -57,7 +61,8 @@ pub async fn follow_in_batches(
             return Err(format!("{} answers to {} calls", answers.len(), calls.len()));
         }
         for (call, answer) in calls.iter().zip(&answers) {
-            oracle.check(call, now, answer)?;
+            oracle.check(call, now, answer).map_err(|error| format!("{error}{}", before.show()))?;
+            before.add(now, call, answer);
             if let Ok(decision) = answer {
                 trace.answered(decision);
             }

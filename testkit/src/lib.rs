@@ -11,6 +11,15 @@
 //! It makes a test of each property, named by what the store has to do, such as
 //! `my_store::b01_a_denial_writes_nothing`. Time is moved by hand; no test sleeps.
 //!
+//! A failure names the guarantee of [`Store`](tidegate_core::Store) that is broken, what was expected and
+//! what was answered, and the last calls before. A store that [supports](tidegate_core::Store::supports)
+//! some policies only is asked for these only; a property of which nothing is left passes, and prints
+//! `not run: …`.
+//!
+//! A store of your own keeps records and leaves decisions to
+//! [`tidegate_core::engine`]: [`ModelStore`] keeps them in a map, and `examples/sqlite` in the repository
+//! in a database.
+//!
 //! | to | look at |
 //! |---|---|
 //! | know what is checked, by id | [`suite`] |
@@ -38,6 +47,7 @@ pub mod oracle;
 mod recorder;
 #[cfg(all(unix, feature = "servers"))]
 pub mod servers;
+mod show;
 mod store_with;
 pub mod suite;
 

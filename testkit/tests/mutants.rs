@@ -1,9 +1,11 @@
 //! The suite, tried on stores that are broken on purpose: each must be caught, by the property that
 //! is named for it.
+#![expect(clippy::expect_used, reason = "a test")]
 
 mod broken;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::time::Duration;
 
 use broken::{Broken, Defect};
@@ -31,9 +33,89 @@ impl Fixture for With {
     }
 }
 
-/// Whether a property fails on a store with a defect.
+/// Whether a property fails on a store with a defect. If it does, it does so with a message that fits on
+/// a screen and names the guarantee that is broken.
 fn catches(property: &str, defect: Defect) -> bool {
-    catch_unwind(AssertUnwindSafe(|| check(&With(defect), property))).is_err()
+    let result = catch_unwind(AssertUnwindSafe(|| check(&With(defect), property)));
+    let Err(payload) = result else { return false };
+    let message = payload.downcast::<String>().expect("a message");
+    fits_on_a_screen(&message);
+    assert!(message.starts_with(property), "{message}");
+    assert!(message.contains("\n  guarantee "), "{message}");
+    true
+}
+
+fn fits_on_a_screen(text: &str) {
+    let (lines, bytes) = (text.lines().count(), text.len());
+    assert!(lines <= 60 && bytes <= 8 << 10, "{lines} lines, {bytes} bytes: {}", &text[..2_000]);
+    let words = ["left:", "right:", "Index(", "ExpectedVerdict"];
+    assert!(words.iter().all(|word| !text.contains(word)), "{text}");
+}
+
+/// In a process of its own, this is the failing test of `the_whole_output_…`.
+#[test]
+fn a_property_in_a_process_of_its_own() {
+    let Ok(property) = std::env::var("TIDEGATE_TEST_PROPERTY") else { return };
+    let defect = match std::env::var("TIDEGATE_TEST_DEFECT").as_deref() {
+        Ok("ChargesDenials") => Defect::ChargesDenials,
+        Ok("Seconds") => Defect::Seconds,
+        Ok("GetsThenSets") => Defect::GetsThenSets,
+        Ok("JoinsKeys") => Defect::JoinsKeys,
+        Ok("Panics") => Defect::Panics,
+        other => unreachable!("{other:?}"),
+    };
+    check(&With(defect), &property);
+}
+
+#[test]
+fn the_whole_output_of_a_failure_fits_on_a_screen_and_says_what_is_broken() {
+    for (defect, property, expected) in [
+        (
+            "ChargesDenials",
+            "b05_charges_to_one_key_add_up",
+            "guarantee 1: All charges of a call are",
+        ),
+        (
+            "ChargesDenials",
+            "token_bucket_decides_as_the_oracle",
+            "guarantee 3: Never more is admitted",
+        ),
+        (
+            "Seconds",
+            "b17_hostile_subjects_are_decided_as_by_the_oracle",
+            "guarantee 8: Two subjects",
+        ),
+        ("Seconds", "b36_intervals_below_a_microsecond_do_not_truncate", "guarantee 3: Never more"),
+        (
+            "GetsThenSets",
+            "b24_sixty_four_callers_on_one_key_are_counted_exactly",
+            "the limit is 500",
+        ),
+        ("JoinsKeys", "b17_no_two_subjects_share_a_state", "two subjects share a state"),
+        (
+            "Panics",
+            "several_charges_are_decided_as_by_the_oracle",
+            "panicked: internal error: entered unreachable code: this store panics",
+        ),
+        (
+            "Panics",
+            "b19_a_reset_is_of_one_subject",
+            "panicked: internal error: entered unreachable code: this store panics",
+        ),
+    ] {
+        let output = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "a_property_in_a_process_of_its_own", "--nocapture"])
+            .env("TIDEGATE_TEST_PROPERTY", property)
+            .env("TIDEGATE_TEST_DEFECT", defect)
+            .env("RUST_BACKTRACE", "0")
+            .output()
+            .expect("it starts");
+        assert!(!output.status.success(), "{defect}: {property} lets it pass");
+        let text = [&output.stdout[..], &output.stderr[..]].concat();
+        let text = String::from_utf8(text).expect("text");
+        fits_on_a_screen(&text);
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
 }
 
 #[test]
@@ -117,6 +199,9 @@ caught! {
         by gcra_under_a_jumping_clock;
     a_store_with_a_millisecond_clock_is_caught: Milliseconds
         by b36_intervals_below_a_microsecond_do_not_truncate, b37_fifty_thousand_a_second_pass;
+    a_store_with_a_clock_of_whole_seconds_is_caught: Seconds
+        by b17_hostile_subjects_are_decided_as_by_the_oracle,
+           b36_intervals_below_a_microsecond_do_not_truncate;
     a_store_that_is_late_by_a_microsecond_is_caught: LateByOne
         by b40_the_end_of_a_window_is_outside_of_it;
     a_store_whose_waits_are_short_is_caught: ShortWaits

@@ -140,7 +140,7 @@ impl SlidingCounter {
 
     /// The window in microseconds.
     #[inline(always)]
-    fn span(&self) -> u64 {
+    pub(crate) fn span(&self) -> u64 {
         self.window.get() * self.tick.get()
     }
 

@@ -30,8 +30,9 @@ pub struct SlidingLog {
     pub(crate) grain: u64,
 }
 
-/// The records, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// The records, oldest first: collected from pairs of a time and a cost, as
+/// [`records`](Self::records) yields them.
+#[derive(Debug, Clone, Default)]
 pub struct State {
     records: VecDeque<Record>,
     /// The running total before the oldest record.
@@ -178,6 +179,26 @@ impl SlidingLog {
         if state.records.capacity() > 64 && state.records.len() < state.records.capacity() / 4 {
             state.records.shrink_to(state.records.len() * 2);
         }
+    }
+}
+
+/// Totals may begin anywhere, as they wrap around: of two equal logs they need not be the same.
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.records().eq(other.records())
+    }
+}
+
+impl Eq for State {}
+
+impl FromIterator<(u64, u64)> for State {
+    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(records: I) -> Self {
+        let mut total: u64 = 0;
+        let record = |(stamp, cost)| {
+            total = total.wrapping_add(cost);
+            Record { stamp, total }
+        };
+        Self { records: records.into_iter().map(record).collect(), before: 0 }
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome};
 
-use super::expected::{Expected, ExpectedVerdict};
 use super::record::Record;
+use super::reply::{Reply, ReplyVerdict};
 use super::rules::{self, Past, rules_of};
 use super::{Key, rules::micros};
 
@@ -29,11 +29,11 @@ pub(super) fn key_of(charge: &Charge<'_>) -> Key {
 }
 
 /// Carries out a call, and tells the answer.
-pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Expected {
+pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
     let charges: Vec<Charge<'_>> = call.charges.iter().collect();
     let mistakes = mistakes(call.operation, &charges);
     if !mistakes.is_empty() {
-        return Expected::Error(mistakes);
+        return Reply::Error(mistakes);
     }
     match call.operation {
         Operation::Peek => peek(ledger, &charges, now),
@@ -74,7 +74,7 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Expec
             look(ledger, &charges, now)
         }
         // An operation newer than the oracle: no answer is right.
-        _ => Expected::Error(vec![]),
+        _ => Reply::Error(vec![]),
     }
 }
 
@@ -143,7 +143,7 @@ fn acquire(
     charges: &[Charge<'_>],
     max_wait: Option<Duration>,
     now: u64,
-) -> Expected {
+) -> Reply {
     let before = ledger.clone();
     let opinions: Vec<Opinion> =
         charges.iter().map(|charge| opinion(&before, charges, charge, max_wait, now)).collect();
@@ -172,14 +172,14 @@ fn acquire(
     report(ledger, charges, &opinions, Duration::from_micros(booked), now)
 }
 
-fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Expected {
+fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     let opinions: Vec<Opinion> =
         charges.iter().map(|charge| opinion(ledger, charges, charge, None, now)).collect();
     report(ledger, charges, &opinions, Duration::ZERO, now)
 }
 
 /// A peek at no cost.
-fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Expected {
+fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0)).collect();
     peek(ledger, &charges, now)
 }
@@ -219,7 +219,7 @@ fn report(
     opinions: &[Opinion],
     wait: Duration,
     now: u64,
-) -> Expected {
+) -> Reply {
     let verdict = |(charge, opinion): (&Charge<'_>, &Opinion)| {
         let record = record_of(ledger, charge);
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
@@ -230,7 +230,7 @@ fn report(
             Past::Nothing => 0,
             _ => record.recovers_at.saturating_sub(now),
         };
-        ExpectedVerdict {
+        ReplyVerdict {
             outcome: opinion.outcome,
             shadow: policy.is_shadow(),
             limit,
@@ -251,7 +251,7 @@ fn report(
         }
     };
     let verdicts: Vec<_> = charges.iter().zip(opinions).map(verdict).collect();
-    Expected::Decision {
+    Reply::Decision {
         allowed: verdicts
             .iter()
             .all(|verdict| verdict.shadow || verdict.outcome == Outcome::Allowed),

@@ -12,14 +12,14 @@
 //! | `rules` | what they have in common, and the searches |
 //! | `record` | one key: a past, a block, and a policy that may change |
 //! | `ledger` | a whole call: several charges, penalties, shadows |
-//! | `expected` | the answer, ready to be compared |
+//! | `reply` | the answer, ready to be compared |
 
 mod bucket;
-mod expected;
 mod fixed_window;
 mod interval_bucket;
 mod ledger;
 mod record;
+mod reply;
 mod rules;
 mod sliding_counter;
 mod sliding_log;
@@ -28,9 +28,11 @@ use std::collections::BTreeMap;
 
 use tidegate_core::{Call, Decision, Error, Timestamp};
 
-pub use expected::{Expected, ExpectedVerdict};
 use ledger::Ledger;
 use record::Record;
+pub use reply::{Reply, ReplyVerdict};
+
+use crate::show;
 
 /// Which state: policy name and shape, tenant, subject.
 type Key = (String, Vec<u8>, Vec<u8>);
@@ -74,21 +76,24 @@ impl Oracle {
     ///
     /// # Errors
     ///
-    /// If it is not: what was expected, and what came.
+    /// If it is not: the call, what was expected, the actual answer, and which fields differ.
     pub fn check(
         &mut self,
         call: &Call<'_>,
         now: Timestamp,
         answer: &Result<Decision, Error>,
     ) -> Result<(), String> {
-        let came = Expected::from_answer(answer);
+        let actual = Reply::from_answer(answer);
         let futures = self.futures(call, now.as_micros());
         let (right, wrong): (Vec<_>, Vec<_>) =
-            futures.into_iter().partition(|(expected, _)| came.is_one_of(expected));
+            futures.into_iter().partition(|(expected, _)| actual.is_one_of(expected));
         if right.is_empty() {
-            let expected: Vec<_> = wrong.iter().map(|(expected, _)| expected).collect();
+            let expected: Vec<_> = wrong.iter().map(|(expected, _)| expected.to_string()).collect();
             return Err(format!(
-                "at {now:?}, {call:?}\n came:     {came:?}\n expected: {expected:?}"
+                "at {now:?}: {}\n    expected: {}\n    actual:   {actual}{}",
+                show::call(call),
+                show::cut(&expected.join("\n    or:       "), 4, 1_500),
+                wrong.first().map(|(expected, _)| actual.differences(expected)).unwrap_or_default(),
             ));
         }
         self.learn(right.into_iter().map(|(_, ledger)| ledger));
@@ -100,7 +105,7 @@ impl Oracle {
     /// # Errors
     ///
     /// If more than one can come, as the clock has stepped back.
-    pub fn predict(&mut self, call: &Call<'_>, now: Timestamp) -> Result<Expected, String> {
+    pub fn predict(&mut self, call: &Call<'_>, now: Timestamp) -> Result<Reply, String> {
         let futures = self.futures(call, now.as_micros());
         let Some(expected) = futures
             .first()
@@ -114,7 +119,7 @@ impl Oracle {
     }
 
     /// Each answer that may come, with what the keys of the call then look like.
-    fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<(Expected, Ledger)> {
+    fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<(Reply, Ledger)> {
         for pasts in self.keys.values_mut() {
             forget(pasts, now);
         }

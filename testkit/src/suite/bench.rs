@@ -1,5 +1,8 @@
 //! A store on the bench: opened for one case, asked in short words.
 
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
@@ -7,12 +10,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use tidegate_core::{
-    Call, Charge, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp, Verdict,
+    Call, Charge, Clock, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp, Verdict,
 };
 
 use super::fixture::Fixture;
+use super::report::{Calls, Ended, caught, check, check_eq, ended, fail, fail_as_case, leave_out};
+use crate::generate::Scenario;
+use crate::show;
 
 /// An ordinary time, which no window begins or ends at.
 pub(super) const START: u64 = 1_790_000_000_000_123;
@@ -40,26 +46,89 @@ pub(super) fn each() -> impl Iterator<Item = Policy> {
     EACH.iter().map(|text| policy(text))
 }
 
-/// An open store, and its clock.
+/// Algorithms by which a policy of few requests in an hour decides alike, if no time passes.
+const ALIKE: [&str; 6] = [
+    "sliding-log N/1h",
+    "fixed-window N/1h anchored",
+    "fixed-window N/1h",
+    "sliding-counter N/1h",
+    "token-bucket N/1h burst N",
+    "token-bucket N/1h burst N by-interval",
+];
+
+/// An open store, its clock, and the calls made so far.
 pub(super) struct Bench<'f, F: Fixture> {
     pub(super) store: Arc<F::Store>,
     pub(super) hand: ManualClock,
+    pub(super) calls: RefCell<Calls>,
     fixture: &'f F,
     _guard: F::Guard,
 }
 
 /// What a store looks like: all it has stored, if it can tell, and what it says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) struct Imprint {
     stored: Option<Vec<u8>>,
     says: Vec<Verdict>,
+}
+
+impl fmt::Debug for Imprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdicts: Vec<_> = self.says.iter().map(show::verdict).collect();
+        write!(f, "peeks answer [{}]", show::cut(&verdicts.join("; "), 1, 400))?;
+        match &self.stored {
+            Some(stored) => {
+                let text = String::from_utf8_lossy(stored);
+                write!(f, ", {} bytes are stored: {}", stored.len(), show::cut(&text, 1, 600))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl<'f, F: Fixture> Bench<'f, F> {
     pub(super) async fn open(fixture: &'f F) -> Self {
         let hand = ManualClock::new(Timestamp::from_micros(START));
         let (store, guard) = fixture.open(hand.clone()).await;
-        Self { store: Arc::new(store), hand, fixture, _guard: guard }
+        Self { store: Arc::new(store), hand, calls: RefCell::default(), fixture, _guard: guard }
+    }
+
+    pub(super) fn supports(&self, policy: &Policy) -> bool {
+        self.store.supports(policy).is_ok()
+    }
+
+    /// Leaves the case out if the store does not support a policy that it is about.
+    pub(super) fn needs(&self, policy: &Policy) {
+        if let Err(error) = self.store.supports(policy) {
+            leave_out(format!("`{policy}` ({error})"));
+        }
+    }
+
+    /// A policy of at most `limit` in an hour, of the first algorithm that the store supports.
+    pub(super) fn hourly(&self, name: &str, limit: u64, more: &str) -> Policy {
+        let texts = ALIKE.map(|text| text.replace('N', &limit.to_string()));
+        let mut policies = texts.iter().map(|text| policy(&format!("{name}: {text}{more}")));
+        let first = policies.clone().next();
+        match policies.find(|policy| self.supports(policy)).or(first) {
+            Some(policy) => {
+                self.needs(&policy);
+                policy
+            }
+            None => fail("there are algorithms"),
+        }
+    }
+
+    /// The scenario with those of its policies that the store supports; without any, it is left out.
+    pub(super) fn supported<'s>(&self, scenario: &'s Scenario) -> Cow<'s, Scenario> {
+        if scenario.policies.iter().all(|policy| self.supports(policy)) {
+            return Cow::Borrowed(scenario);
+        }
+        if !scenario.policies.iter().any(|policy| self.supports(policy)) {
+            scenario.policies.iter().for_each(|policy| self.needs(policy));
+        }
+        let mut scenario = scenario.clone();
+        scenario.policies.retain(|policy| self.supports(policy));
+        Cow::Owned(scenario)
     }
 
     /// Sets the clock, µs since 1970.
@@ -81,16 +150,22 @@ impl<'f, F: Fixture> Bench<'f, F> {
         operation: Operation,
         charges: &[Charge<'_>],
     ) -> Result<Decision, Error> {
-        let decision = self.store.decide(Call::new(operation, charges)).await?;
-        assert_eq!(decision.verdicts().len(), charges.len(), "verdicts per charge");
-        assert_eq!(decision.degraded(), None, "a store that answers is not degraded");
+        charges.iter().for_each(|charge| self.needs(charge.policy));
+        let call = Call::new(operation, charges);
+        let answer = self.store.decide(call).await;
+        self.calls.borrow_mut().add(self.hand.now(), &call, &answer);
+        let decision = answer?;
+        check_eq!(decision.verdicts().len(), charges.len(), "there is one verdict per charge");
+        check_eq!(decision.degraded(), None, "a store that answers is not degraded");
         Ok(decision)
     }
 
     pub(super) async fn ask(&self, operation: Operation, charges: &[Charge<'_>]) -> Decision {
         match self.try_ask(operation, charges).await {
             Ok(decision) => decision,
-            Err(error) => panic!("{operation:?} {charges:?}: {error}"),
+            Err(error) => {
+                fail(&format!("{} fails: {error}", show::call(&Call::new(operation, charges))))
+            }
         }
     }
 
@@ -103,13 +178,13 @@ impl<'f, F: Fixture> Bench<'f, F> {
     /// Acquires for the subject "s"; it must be admitted.
     pub(super) async fn take(&self, policy: &Policy, cost: u64) {
         let decision = self.acquire(policy, cost).await;
-        assert!(decision.is_allowed(), "{policy}, cost {cost}: {decision:?}");
+        check!(decision.is_allowed(), "`{policy}` must admit a cost of {cost}");
     }
 
     /// Acquires for the subject "s"; it must be refused.
     pub(super) async fn refused(&self, policy: &Policy, cost: u64) -> Decision {
         let decision = self.acquire(policy, cost).await;
-        assert!(decision.is_denied(), "{policy}, cost {cost}: {decision:?}");
+        check!(decision.is_denied(), "`{policy}` must refuse a cost of {cost}");
         decision
     }
 
@@ -139,30 +214,71 @@ impl<'f, F: Fixture> Bench<'f, F> {
 
 /// Runs one case.
 pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Bench<'_, F>)) {
-    runtime().block_on(async {
+    let end = runtime().block_on(async {
         let bench = Bench::open(fixture).await;
-        check(&bench).await;
+        let result = caught(check(&bench)).await;
+        ended(result.map(Ok), &bench.calls.borrow())
     });
+    if let Ended::Failed(message) = end {
+        fail_as_case(message);
+    }
 }
 
-/// Runs random cases.
+/// Runs random cases. Those about policies that the store does not support are drawn again.
 #[expect(clippy::needless_pass_by_value, reason = "callers write the check in place")]
-pub(super) fn cases<F: Fixture, I: std::fmt::Debug>(
+pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     fixture: &F,
     inputs: impl Strategy<Value = I>,
     check: impl AsyncFn(&Bench<'_, F>, &I) -> Result<(), String>,
 ) {
     let runtime = runtime();
-    let config = Config { cases: fixture.cases(), failure_persistence: None, ..Config::default() };
+    let (cases, held, rejected) = (fixture.cases(), Cell::new(0), Cell::new(0));
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_global_rejects: cases.saturating_mul(8),
+        ..Config::default()
+    };
     let result = TestRunner::new(config).run(&inputs, |input| {
-        runtime.block_on(async {
+        // Where none of so many is supported, none is: no further store is opened.
+        if held.get() == 0 && rejected.get() > cases {
+            return Err(TestCaseError::reject("not supported"));
+        }
+        let end = runtime.block_on(async {
             let bench = Bench::open(fixture).await;
-            check(&bench, &input).await.map_err(TestCaseError::fail)
-        })
+            let result = caught(check(&bench, &input)).await;
+            ended(result, &bench.calls.borrow())
+        });
+        match end {
+            Ended::Held => {
+                held.set(held.get() + 1);
+                Ok(())
+            }
+            Ended::LeftOut => {
+                rejected.set(rejected.get() + 1);
+                Err(TestCaseError::reject("not supported"))
+            }
+            Ended::Failed(message) => Err(TestCaseError::fail(message)),
+        }
     });
-    if let Err(error) = result {
-        panic!("{error}");
+    match result {
+        Ok(()) => {}
+        // Of policies that are rarely supported, fewer cases are run.
+        Err(TestError::Abort(_)) if rejected.get() > 0 => {}
+        Err(TestError::Abort(why)) => fail(&format!("no cases can be drawn: {why}")),
+        Err(TestError::Fail(message, _)) => {
+            fail_as_case(format!("of random cases, this is the smallest that fails:\n  {message}"));
+        }
     }
+}
+
+/// Whether the store supports any policy that the suite is about.
+pub(super) fn supports_any<F: Fixture>(fixture: &F) -> bool {
+    runtime().block_on(async {
+        let bench = Bench::open(fixture).await;
+        let hourly = ALIKE.map(|text| policy(&format!("p: {}", text.replace('N', "5"))));
+        each().chain(hourly).any(|policy| bench.supports(&policy))
+    })
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -180,13 +296,20 @@ pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Bench<'_
         .build()
         .expect("a runtime can be built");
     let patience = fixture.patience();
+    let mut end = None;
     let in_time = runtime.block_on(watched(patience, async {
         let bench = Bench::open(fixture).await;
-        check(&bench).await;
+        let result = caught(check(&bench)).await;
+        end = Some(ended(result.map(Ok), &bench.calls.borrow()));
     }));
     // A thread that is stuck would keep the runtime from ending.
     runtime.shutdown_background();
-    assert!(in_time, "no end within {patience:?}: a deadlock");
+    if !in_time {
+        fail(&format!("the calls have not come to an end within {patience:?}: a deadlock"));
+    }
+    if let Some(Ended::Failed(message)) = end {
+        fail_as_case(message);
+    }
 }
 
 /// Whether a case comes to an end in time.

@@ -6,6 +6,7 @@ use tidegate_core::{Charge, Operation, Outcome};
 
 use super::bench::{case, each, policy};
 use super::fixture::Fixture;
+use super::report::{check, check_eq};
 
 /// B01: a denial leaves the store as it was, byte for byte, and does not push the wait on.
 pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
@@ -17,18 +18,18 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
             for _ in 0..3 {
                 let _ = bench.refused(&policy, 2).await;
             }
-            assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
             // The same for a key that is not there, and with something to prune.
             let other = Charge::new(&policy, "other");
             let denied = bench.ask(Operation::Acquire, &[other.cost(6)]).await;
-            assert!(denied.is_denied());
-            assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            check!(denied.is_denied());
+            check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
             bench.advance(Duration::from_micros(3));
             let _ = bench.acquire(&policy, 1).await;
             bench.advance(Duration::from_micros(9));
             let before = bench.imprint(&[charge]).await;
             let _ = bench.refused(&policy, 6).await;
-            assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
         });
     }
 }
@@ -48,9 +49,9 @@ pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(
                 bench.does(Operation::Acquire, &policy, 0).await;
                 bench.does(Operation::Refund, &policy, 0).await;
                 let mixed_up = [charge, Charge::new(&twin, "s")];
-                assert!(bench.try_ask(Operation::Acquire, &mixed_up).await.is_err());
-                assert!(bench.try_ask(Operation::Acquire, &[]).await.is_err());
-                assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+                check!(bench.try_ask(Operation::Acquire, &mixed_up).await.is_err());
+                check!(bench.try_ask(Operation::Acquire, &[]).await.is_err());
+                check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
             }
         });
     }
@@ -64,9 +65,9 @@ pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: 
             let before = bench.imprint(&[charge]).await;
             for cost in [6, 1 << 40, u64::MAX] {
                 let decision = bench.refused(&policy, cost).await;
-                assert_eq!(decision.retry_after(), None, "{policy}, cost {cost}");
+                check_eq!(decision.retry_after(), None, "{policy}, cost {cost}");
             }
-            assert_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
             bench.take(&policy, 5).await;
         });
     }
@@ -77,7 +78,7 @@ pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) 
     for policy in each() {
         case(fixture, async |bench| {
             bench.take(&policy, 4).await;
-            assert_eq!(bench.remaining(&policy).await, 1, "{policy}");
+            check_eq!(bench.remaining(&policy).await, 1, "{policy}");
             let _ = bench.refused(&policy, 5).await;
             let _ = bench.refused(&policy, 2).await;
             bench.take(&policy, 1).await;
@@ -89,7 +90,7 @@ pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) 
 pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
     for wide in each() {
         case(fixture, async |bench| {
-            let narrow = policy("narrow: sliding-log 1/1h");
+            let narrow = bench.hourly("narrow", 1, "");
             bench.take(&narrow, 1).await;
             let charges = [
                 Charge::new(&wide, "s").cost(2),
@@ -101,11 +102,11 @@ pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
                 let mut charges = charges;
                 charges.rotate_left(turn);
                 let decision = bench.ask(Operation::Acquire, &charges).await;
-                assert!(decision.is_denied());
+                check!(decision.is_denied());
                 let refused: Vec<_> = decision.refused_by().collect();
-                assert_eq!(refused, [(4 - turn) % 3], "{wide}: which one refused");
+                check_eq!(refused, [(4 - turn) % 3], "{wide}: which one refused");
             }
-            assert_eq!(bench.imprint(&charges).await, before, "{wide}");
+            check_eq!(bench.imprint(&charges).await, before, "{wide}");
         });
     }
 }
@@ -117,18 +118,18 @@ pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
             let twins =
                 |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
             let denied = bench.ask(Operation::Acquire, &twins(3, 3)).await;
-            assert_eq!(denied.retry_after(), None, "{policy}: 6 of 5");
-            assert_eq!(denied.refused_by().count(), 2, "{policy}: both refuse");
+            check_eq!(denied.retry_after(), None, "{policy}: 6 of 5");
+            check_eq!(denied.refused_by().count(), 2, "{policy}: both refuse");
             let overflow = bench.ask(Operation::Acquire, &twins(u64::MAX, u64::MAX)).await;
-            assert!(overflow.is_denied(), "{policy}");
+            check!(overflow.is_denied(), "{policy}");
             let allowed = bench.ask(Operation::Acquire, &twins(2, 2)).await;
-            assert!(allowed.is_allowed(), "{policy}");
+            check!(allowed.is_allowed(), "{policy}");
             for verdict in allowed.verdicts() {
-                assert_eq!(verdict.remaining(), 1, "{policy}: 4 of 5 are taken");
+                check_eq!(verdict.remaining(), 1, "{policy}: 4 of 5 are taken");
             }
             let denied = bench.ask(Operation::Acquire, &twins(1, 1)).await;
-            assert!(denied.is_denied(), "{policy}: each fits, the sum does not");
-            assert_eq!(bench.remaining(&policy).await, 1, "{policy}");
+            check!(denied.is_denied(), "{policy}: each fits, the sum does not");
+            check_eq!(bench.remaining(&policy).await, 1, "{policy}");
         });
     }
 }
@@ -140,13 +141,13 @@ pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture
             let charge = Charge::new(&policy, "s");
             let fresh = bench.imprint(&[charge]).await;
             bench.does(Operation::Refund, &policy, 3).await;
-            assert_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: absent stays absent");
+            check_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: absent stays absent");
             bench.take(&policy, 3).await;
             let after = bench.does(Operation::Refund, &policy, 1).await;
-            assert_eq!(after.remaining(), 3, "{policy}");
+            check_eq!(after.remaining(), 3, "{policy}");
             let after = bench.does(Operation::Refund, &policy, u64::MAX).await;
-            assert_eq!(after.remaining(), 5, "{policy}");
-            assert_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: all given back");
+            check_eq!(after.remaining(), 5, "{policy}");
+            check_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: all given back");
             bench.take(&policy, 5).await;
             let _ = bench.refused(&policy, 1).await;
         });
@@ -163,11 +164,11 @@ pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
             for place in 1..=5 {
                 let charge = [Charge::new(&bucket, "s")];
                 let booked = bench.ask(Operation::Reserve { max_wait }, &charge).await;
-                assert_eq!(booked.wait(), Duration::from_millis(place), "{text}");
+                check_eq!(booked.wait(), Duration::from_millis(place), "{text}");
             }
-            assert_eq!(bench.remaining(&bucket).await, 0, "{text}");
+            check_eq!(bench.remaining(&bucket).await, 0, "{text}");
             let denied = bench.refused(&bucket, 1).await;
-            assert_eq!(denied.retry_after(), Some(Duration::from_millis(6)), "{text}");
+            check_eq!(denied.retry_after(), Some(Duration::from_millis(6)), "{text}");
             bench.at(5_999);
             let _ = bench.refused(&bucket, 1).await;
             bench.at(6_000);
@@ -182,11 +183,11 @@ pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
         case(fixture, async |bench| {
             bench.take(&policy, 2).await;
             let denied = bench.refused(&policy, 4).await;
-            assert_eq!(denied.verdicts()[0].remaining(), 3, "{policy}");
+            check_eq!(denied.verdicts()[0].remaining(), 3, "{policy}");
             let allowed = bench.acquire(&policy, 2).await;
-            assert_eq!(allowed.verdicts()[0].outcome(), Outcome::Allowed);
-            assert_eq!(allowed.verdicts()[0].remaining(), 1, "{policy}");
-            assert_eq!(bench.remaining(&policy).await, 1, "{policy}");
+            check_eq!(allowed.verdicts()[0].outcome(), Outcome::Allowed);
+            check_eq!(allowed.verdicts()[0].remaining(), 1, "{policy}");
+            check_eq!(bench.remaining(&policy).await, 1, "{policy}");
         });
     }
 }
@@ -198,10 +199,10 @@ pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
             let bucket = policy(text);
             bench.take(&bucket, 10).await;
             bench.at(9_500_000);
-            assert_eq!(bench.remaining(&bucket).await, 9, "{text}");
+            check_eq!(bench.remaining(&bucket).await, 9, "{text}");
             bench.take(&bucket, 9).await;
             let denied = bench.refused(&bucket, 1).await;
-            assert_eq!(denied.retry_after(), Some(Duration::from_millis(500)), "{text}");
+            check_eq!(denied.retry_after(), Some(Duration::from_millis(500)), "{text}");
         });
     }
 }
@@ -215,9 +216,9 @@ pub(super) fn b10_remaining_is_rounded_down<F: Fixture>(fixture: &F) {
             // 7/3 s and 14/3 s, rounded up.
             for (due, tokens) in [(2_333_334, 1), (4_666_667, 2), (7_000_000, 3)] {
                 bench.at(due - 1);
-                assert_eq!(bench.remaining(&bucket).await, tokens - 1, "{text} at {due} - 1");
+                check_eq!(bench.remaining(&bucket).await, tokens - 1, "{text} at {due} - 1");
                 bench.at(due);
-                assert_eq!(bench.remaining(&bucket).await, tokens, "{text} at {due}");
+                check_eq!(bench.remaining(&bucket).await, tokens, "{text} at {due}");
             }
         });
     }

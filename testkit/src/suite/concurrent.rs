@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Call, Charge, Operation, Policy, Store};
+use tidegate_core::{Call, Charge, Error, Operation, Policy, Store};
 use tokio::sync::Barrier;
 
-use super::bench::{START, each, policy, threads};
+use super::bench::{Bench, each, policy, threads};
 use super::fixture::Fixture;
+use super::report::{check_eq, fail};
 
 /// Lets `callers` make `calls` calls each, all starting at once; tells how many were admitted.
 ///
@@ -28,16 +29,21 @@ async fn race<S: Store + 'static>(
                 let (operation, asked) = ask(caller, call);
                 let charges: Vec<_> = asked.iter().map(Asked::charge).collect();
                 let decision = store.decide(Call::new(operation, &charges)).await;
-                let decision = decision.unwrap_or_else(|error| panic!("{error}"));
-                admitted += u64::from(decision.is_allowed());
+                admitted += u64::from(decision?.is_allowed());
             }
-            admitted
+            Ok::<_, Error>(admitted)
         })
     };
     let tasks: Vec<_> = (0..callers).map(run).collect();
     let mut admitted = 0;
     for task in tasks {
-        admitted += task.await.expect("a caller fails");
+        match task.await {
+            Ok(Ok(count)) => admitted += count,
+            Ok(Err(error)) => {
+                fail(&format!("one of {callers} callers at once gets an error: {error}"))
+            }
+            Err(error) => fail(&format!("one of {callers} callers at once panics: {error}")),
+        }
     }
     admitted
 }
@@ -72,21 +78,32 @@ fn wide() -> impl Iterator<Item = Policy> {
 /// Runs a case with the store shared between threads.
 fn shared<F: Fixture>(
     fixture: &F,
-    check: impl AsyncFnOnce(&Arc<F::Store>, &tidegate_core::ManualClock),
+    policy: &Policy,
+    check: impl AsyncFnOnce(&Arc<F::Store>, &Bench<'_, F>),
 ) {
     // The guard lives in the bench; only the store is shared.
     threads(fixture, async |bench| {
-        check(&bench.store, &bench.hand).await;
+        bench.needs(policy);
+        check(&bench.store, bench).await;
     });
+}
+
+/// Fails unless callers at once were admitted just as often as the limit says.
+fn all_of_the_limit(policy: &Policy, admitted: u64, limit: u64) {
+    if admitted != limit {
+        fail(&format!(
+            "`{policy}`, many callers at once: admitted {admitted}, the limit is {limit}"
+        ));
+    }
 }
 
 /// B24: 64 callers on one key all come to an end, and the count is exact.
 pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
-        shared(fixture, async |store, _| {
+        shared(fixture, &policy, async |store, _| {
             let of = policy.clone();
             let ask = move |_, _| (Operation::Acquire, vec![Asked::new(&of, "s", 1)]);
-            assert_eq!(race(store, 64, 20, ask).await, 500, "{policy}");
+            all_of_the_limit(&policy, race(store, 64, 20, ask).await, 500);
         });
     }
 }
@@ -94,12 +111,12 @@ pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(
 /// B25: of 100 callers on a limit of 5, just 5 pass.
 pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     for policy in each() {
-        shared(fixture, async |store, _| {
+        shared(fixture, &policy, async |store, _| {
             for round in 0..20 {
                 let of = policy.clone();
                 let ask =
                     move |_, _| (Operation::Acquire, vec![Asked::new(&of, format!("s{round}"), 1)]);
-                assert_eq!(race(store, 100, 1, ask).await, 5, "{policy}");
+                all_of_the_limit(&policy, race(store, 100, 1, ask).await, 5);
             }
         });
     }
@@ -107,14 +124,13 @@ pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
 
 /// B26: so it is on a key that was there and has expired.
 pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
-    use tidegate_core::Timestamp;
     for policy in each() {
-        shared(fixture, async |store, hand| {
+        shared(fixture, &policy, async |store, bench| {
             for round in 0..30 {
-                hand.set(Timestamp::from_micros(START + round * 1_000));
+                bench.at(round * 1_000);
                 let of = policy.clone();
                 let ask = move |_, _| (Operation::Acquire, vec![Asked::new(&of, "s", 1)]);
-                assert_eq!(race(store, 16, 2, ask).await, 5, "{policy}, round {round}");
+                all_of_the_limit(&policy, race(store, 16, 2, ask).await, 5);
             }
         });
     }
@@ -123,13 +139,13 @@ pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: 
 /// Several keys at once: each admits its limit.
 pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
-        shared(fixture, async |store, _| {
+        shared(fixture, &policy, async |store, _| {
             let of = policy.clone();
             let ask = move |caller: usize, call: usize| {
                 let subject = format!("s{}", (caller + call) % 5);
                 (Operation::Acquire, vec![Asked::new(&of, subject, 1)])
             };
-            assert_eq!(race(store, 16, 250, ask).await, 5 * 500, "{policy}");
+            all_of_the_limit(&policy, race(store, 16, 250, ask).await, 5 * 500);
         });
     }
 }
@@ -137,8 +153,8 @@ pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &
 /// All-or-nothing charges over the same keys in opposite orders: exact, and no deadlock.
 pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: &F) {
     for policy in wide() {
-        shared(fixture, async |store, _| {
-            let narrow = super::bench::policy("narrow: sliding-log 300/1h");
+        shared(fixture, &policy, async |store, bench| {
+            let narrow = bench.hourly("narrow", 300, "");
             let (of, least) = (policy.clone(), narrow.clone());
             let ask = move |caller: usize, call: usize| {
                 let mut asked = vec![
@@ -154,13 +170,13 @@ pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: 
                 }
                 (Operation::Acquire, asked)
             };
-            assert_eq!(race(store, 16, 60, ask).await, 300, "{policy}");
+            all_of_the_limit(&policy, race(store, 16, 60, ask).await, 300);
             for subject in ["a", "b", "c"] {
                 let asked = Asked::new(&policy, subject, 0);
                 let charge = [asked.charge()];
                 let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
                 let remaining = peek.expect("no error").verdicts()[0].remaining();
-                assert_eq!(remaining, 200, "{policy}: charged without its companions");
+                check_eq!(remaining, 200, "{policy}: charged without its companions");
             }
         });
     }
@@ -169,31 +185,31 @@ pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: 
 /// Acquires and refunds at once: nothing is lost and nothing is minted.
 pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) {
     for policy in wide() {
-        shared(fixture, async |store, _| {
+        shared(fixture, &policy, async |store, _| {
             // Each caller takes two and gives one back, far below the limit.
             let of = policy.clone();
             let ask = move |_, call: usize| match call % 2 {
                 0 => (Operation::Acquire, vec![Asked::new(&of, "s", 2)]),
                 _ => (Operation::Refund, vec![Asked::new(&of, "s", 1)]),
             };
-            assert_eq!(race(store, 16, 40, ask).await, 16 * 40, "{policy}");
+            all_of_the_limit(&policy, race(store, 16, 40, ask).await, 16 * 40);
             let asked = Asked::new(&policy, "s", 0);
             let charge = [asked.charge()];
             let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
             let remaining = peek.expect("no error").verdicts()[0].remaining();
-            assert_eq!(remaining, 500 - 16 * 20, "{policy}");
+            check_eq!(remaining, 500 - 16 * 20, "{policy}");
         });
     }
 }
 
 /// Reservations made at once get places of their own, one after the other.
 pub(super) fn concurrent_reservations_get_places_of_their_own<F: Fixture>(fixture: &F) {
-    shared(fixture, async |store, _| {
-        let bucket = policy("p: token-bucket 1/1ms burst 1");
+    let bucket = policy("p: token-bucket 1/1ms burst 1");
+    shared(fixture, &bucket, async |store, _| {
         let of = bucket.clone();
         let max_wait = Duration::from_millis(99);
         let ask = move |_, _| (Operation::Reserve { max_wait }, vec![Asked::new(&of, "s", 1)]);
         // One passes at once, and one at each of 99 milliseconds.
-        assert_eq!(race(store, 16, 10, ask).await, 100);
+        all_of_the_limit(&bucket, race(store, 16, 10, ask).await, 100);
     });
 }

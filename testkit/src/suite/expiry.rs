@@ -7,6 +7,7 @@ use tidegate_core::{Charge, Operation};
 
 use super::bench::{START, case, cases, each, policy};
 use super::fixture::Fixture;
+use super::report::{check, check_eq};
 use crate::generate::{confusable_pair, hostile_subject};
 
 /// B11, B15: a state tells when it will have recovered, at most as late as the policy says.
@@ -19,8 +20,8 @@ pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixtu
                 bench.at(step * 3);
                 let verdict = bench.does(Operation::Acquire, &policy, 1).await;
                 let longest = policy.longest_memory();
-                assert!(verdict.reset_after() > Duration::ZERO, "{policy}");
-                assert!(verdict.reset_after() <= longest, "{policy}: {verdict:?}");
+                check!(verdict.reset_after() > Duration::ZERO, "{policy}");
+                check!(verdict.reset_after() <= longest, "{policy}: {verdict:?}");
             }
         });
     }
@@ -61,11 +62,11 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
                 let end = at + u64::try_from(reset.as_micros()).expect("short");
                 bench.at(end - 1);
                 let before = bench.does(Operation::Peek, &policy, 0).await;
-                assert_eq!(before.reset_after(), Duration::from_micros(1), "{policy}");
+                check_eq!(before.reset_after(), Duration::from_micros(1), "{policy}");
                 bench.at(end);
                 let after = bench.does(Operation::Peek, &policy, 0).await;
-                assert_eq!(after.reset_after(), Duration::ZERO, "{policy}");
-                assert_eq!(after.remaining(), 5, "{policy}");
+                check_eq!(after.reset_after(), Duration::ZERO, "{policy}");
+                check_eq!(after.remaining(), 5, "{policy}");
             });
         }
     }
@@ -77,11 +78,11 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
         bench.set(start);
         bench.take(&counter, 10).await;
         bench.set(start + hour);
-        assert_eq!(bench.remaining(&counter).await, 0);
+        check_eq!(bench.remaining(&counter).await, 0);
         bench.set(start + hour + hour * 9 / 10);
-        assert_eq!(bench.remaining(&counter).await, 9);
+        check_eq!(bench.remaining(&counter).await, 9);
         bench.set(start + 2 * hour - 1);
-        assert_eq!(bench.remaining(&counter).await, 9);
+        check_eq!(bench.remaining(&counter).await, 9);
     });
 }
 
@@ -105,8 +106,8 @@ pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &
                     }
                     // Phases are the subject's own, so that only one subject can be compared.
                     if !policy.to_string().contains("phased") {
-                        assert_eq!(answers[0], answers[1], "{policy}: recovered");
-                        assert_eq!(answers[0], answers[2], "{policy}: reset");
+                        check_eq!(answers[0], answers[1], "{policy}: recovered");
+                        check_eq!(answers[0], answers[2], "{policy}: reset");
                     }
                 }
             });
@@ -123,7 +124,7 @@ pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &
             for at in 0..100 {
                 bench.set(start + at);
                 let decision = bench.acquire(&window, 1).await;
-                assert_eq!(decision.is_allowed(), at % 10 < 5, "{text} at {at}");
+                check_eq!(decision.is_allowed(), at % 10 < 5, "{text} at {at}");
             }
         });
     }
@@ -137,7 +138,7 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
         });
     let pairs = prop_oneof![3 => confusable_pair(), 1 => anything];
     cases(fixture, pairs, async |bench, pair| {
-        let log = policy("p: sliding-log 3/1h");
+        let log = bench.hourly("p", 3, "");
         let [left, right] = pair;
         let left = Charge::new(&log, &left.1).tenant(&left.0).cost(3);
         let right = Charge::new(&log, &right.1).tenant(&right.0).cost(3);
@@ -181,12 +182,12 @@ pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
             ("a", b"", b"{}"),
         ];
         for (name, tenant, subject) in keys {
-            let log = policy(&format!("{name}: sliding-log 1/1h"));
+            let log = bench.hourly(name, 1, "");
             let charge = Charge::new(&log, subject).tenant(tenant);
             let first = bench.ask(Operation::Acquire, &[charge]).await;
-            assert!(first.is_allowed(), "{name:?} {tenant:?} {subject:?}");
+            check!(first.is_allowed(), "{name:?} {tenant:?} {subject:?}");
             let second = bench.ask(Operation::Acquire, &[charge]).await;
-            assert!(second.is_denied(), "{name:?} {tenant:?} {subject:?}");
+            check!(second.is_denied(), "{name:?} {tenant:?} {subject:?}");
         }
     });
 }
@@ -194,21 +195,21 @@ pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
 /// Subjects and tenants of 1 MiB are told apart by their last byte; longer ones are refused.
 pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
-        let log = policy("p: sliding-log 1/1h");
+        let log = bench.hourly("p", 1, "");
         let longest = vec![b'x'; 1 << 20];
         let mut other = longest.clone();
         other[(1 << 20) - 1] = b'y';
         for subject in [&longest, &other] {
             let charge = Charge::new(&log, subject);
-            assert!(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
+            check!(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
             let charge = Charge::new(&log, "s").tenant(subject);
-            assert!(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
+            check!(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
         }
         let too_long = vec![b'x'; (1 << 20) + 1];
         for charge in [Charge::new(&log, &too_long), Charge::new(&log, "s").tenant(&too_long)] {
             let error = bench.try_ask(Operation::Acquire, &[charge]).await;
             let kind = error.expect_err("too long").kind();
-            assert_eq!(kind, tidegate_core::ErrorKind::InvalidCall);
+            check_eq!(kind, tidegate_core::ErrorKind::InvalidCall);
         }
     });
 }
@@ -226,13 +227,13 @@ pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
             for subject in ["*", "a"] {
                 let after = bench.ask(Operation::Reset, &of(subject)).await;
                 let verdict = after.verdicts()[0];
-                assert_eq!(verdict.remaining(), 5, "{policy}");
-                assert_eq!(verdict.reset_after(), Duration::ZERO, "{policy}");
+                check_eq!(verdict.remaining(), 5, "{policy}");
+                check_eq!(verdict.reset_after(), Duration::ZERO, "{policy}");
             }
             for subject in ["b", "ab"] {
-                assert!(bench.ask(Operation::Acquire, &of(subject)).await.is_denied());
+                check!(bench.ask(Operation::Acquire, &of(subject)).await.is_denied());
             }
-            assert!(bench.ask(Operation::Acquire, &of("a")).await.is_allowed());
+            check!(bench.ask(Operation::Acquire, &of("a")).await.is_allowed());
         });
     }
 }

@@ -6,15 +6,16 @@ use std::task::Poll;
 
 use tidegate_core::{Answer, Call, Charge, ErrorKind, Limiter, Operation, Store};
 
-use super::bench::{case, cases, each, policy};
+use super::bench::{case, cases, each};
 use super::fixture::Fixture;
+use super::report::{check, check_eq};
 use crate::faults::{Fault, FaultyStore, plan};
 
 /// B42: whatever happens to a call, it is charged at most once, and not at all if the error says so.
 pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
     cases(fixture, plan(1..30), async |bench, plan| {
         let faulty = FaultyStore::new(&bench.store, plan.clone());
-        let limiter = Limiter::new(faulty, [policy("p: fixed-window 1000/1h")]);
+        let limiter = Limiter::new(faulty, [bench.hourly("p", 1_000, "")]);
         let limiter = limiter.map_err(|error| error.to_string())?;
         let (mut least, mut most) = (0, 0);
         for fault in plan {
@@ -63,16 +64,17 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
         case(fixture, async |bench| {
             let plan =
                 vec![Fault::Before(ErrorKind::Busy), Fault::After(ErrorKind::Timeout), Fault::None];
+            bench.needs(&policy);
             let faulty = FaultyStore::new(&bench.store, plan);
             let charges = [Charge::new(&policy, "s").cost(5)];
             let busy = faulty.decide(Call::acquire(&charges)).await.expect_err("busy");
-            assert_eq!(busy.kind(), ErrorKind::Busy);
-            assert!(busy.kind().is_surely_not_charged());
+            check_eq!(busy.kind(), ErrorKind::Busy);
+            check!(busy.kind().is_surely_not_charged());
             let lost = faulty.decide(Call::acquire(&charges)).await.expect_err("lost");
-            assert_eq!(lost.kind(), ErrorKind::Timeout);
-            assert!(!lost.kind().is_surely_not_charged());
+            check_eq!(lost.kind(), ErrorKind::Timeout);
+            check!(!lost.kind().is_surely_not_charged());
             let denied = faulty.decide(Call::acquire(&charges)).await.expect("an answer");
-            assert!(denied.is_denied(), "{policy}: the lost one was charged");
+            check!(denied.is_denied(), "{policy}: the lost one was charged");
         });
     }
 }
@@ -80,15 +82,15 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
 /// B44: a call without an answer is not admitted; and one with an answer is not degraded.
 pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
-        let log = policy("p: sliding-log 1/1h");
+        let log = bench.hourly("p", 1, "");
         let faulty = FaultyStore::new(&bench.store, vec![Fault::Late]);
         let charges = [Charge::new(&log, "s")];
         let mut answer = faulty.decide(Call::acquire(&charges));
         let early = unless_late(&faulty, &mut answer).await;
-        assert!(early.is_none(), "an answer before there is one");
+        check!(early.is_none(), "an answer before there is one");
         faulty.deliver().await;
         let decision = answer.await.expect("an answer at last");
-        assert!(decision.is_allowed() && decision.degraded().is_none());
+        check!(decision.is_allowed() && decision.degraded().is_none());
         let _ = bench.refused(&log, 1).await;
     });
 }
@@ -97,7 +99,7 @@ pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: 
 pub(super) fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |bench| {
         let faulty = FaultyStore::new(&bench.store, vec![Fault::Delayed; 9]);
-        let limiter = Limiter::new(faulty, each().take(1));
-        assert_eq!(limiter.map(|limiter| limiter.store().calls()).ok(), Some(0));
+        let limiter = Limiter::new(faulty, [bench.hourly("p", 5, "")]);
+        check_eq!(limiter.map(|limiter| limiter.store().calls()).ok(), Some(0));
     });
 }

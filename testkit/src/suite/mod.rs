@@ -5,6 +5,10 @@
 //!
 //! Each case opens a store of its own, at a clock that only the case moves; nothing sleeps.
 //!
+//! Only policies that the store [supports](tidegate_core::Store::supports) are asked for. A case about
+//! another one is left out, random ones are drawn again, and a property without any case left prints
+//! `not run: …`. A store that supports none of the policies fails.
+//!
 //! # What it checks
 //!
 //! Rules are those of `docs/design.md`; the ids name defects that rate limiters have shipped with.
@@ -83,17 +87,20 @@
 mod bench;
 mod charging;
 mod concurrent;
+mod contract;
 mod erased;
 mod expiry;
 mod failure;
 mod fixture;
 mod numbers;
 mod operations;
+pub(crate) mod report;
 mod shards;
 mod time;
 mod traces;
 mod undo;
 
+use contract::Guarantee;
 use erased::Erased;
 pub use fixture::{Fixture, FromFn, fixture};
 
@@ -267,7 +274,13 @@ macro_rules! __list {
             pub fn $name<F: Fixture>(fixture: &F) {
                 // Not generic, and so compiled here.
                 fn erased(fixture: &Erased<'_>) {
-                    $file::$name(fixture);
+                    let property = stringify!($name);
+                    report::run(
+                        property,
+                        Guarantee::shown_by(property),
+                        || $file::$name(fixture),
+                        || bench::supports_any(fixture),
+                    );
                 }
                 erased(&Erased::new(fixture));
             }

@@ -8,6 +8,7 @@ use tidegate_core::{
 
 use super::bench::{START, case, each, policy};
 use super::fixture::Fixture;
+use super::report::{check, check_eq};
 
 /// B27: requests of one instant are all counted.
 pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &F) {
@@ -23,8 +24,8 @@ pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &
             let policy = policy(text);
             for request in 1..=1_000 {
                 let decision = bench.acquire(&policy, 1).await;
-                assert!(decision.is_allowed(), "{text}: request {request}");
-                assert_eq!(decision.verdicts()[0].remaining(), 1_000 - request, "{text}");
+                check!(decision.is_allowed(), "{text}: request {request}");
+                check_eq!(decision.verdicts()[0].remaining(), 1_000 - request, "{text}");
             }
             let _ = bench.refused(&policy, 1).await;
         });
@@ -34,7 +35,7 @@ pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &
 /// B28: a log of 1,000,000 is exact; one that would be too long is refused when it is built.
 pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     let hour = Duration::from_secs(3_600);
-    assert!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());
+    check!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());
     let log = Policy::new("p", SlidingLog::new(1_000_000, hour)).expect("within the bounds");
     case(fixture, async |bench| {
         for step in 0..2_000 {
@@ -43,9 +44,9 @@ pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
         }
         bench.take(&log, 998_000).await;
         let denied = bench.refused(&log, 1_500).await;
-        assert_eq!(denied.retry_after(), Some(hour - Duration::from_micros(500)));
+        check_eq!(denied.retry_after(), Some(hour - Duration::from_micros(500)));
         bench.at(3_600_000_000 + 1_499);
-        assert_eq!(bench.remaining(&log).await, 1_500);
+        check_eq!(bench.remaining(&log).await, 1_500);
         bench.take(&log, 1_500).await;
         let _ = bench.refused(&log, 1).await;
     });
@@ -65,7 +66,7 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
             let decision = bench.ask(Operation::Acquire, &charges).await;
             admitted += u64::from(decision.is_allowed());
         }
-        assert_eq!(admitted, 10 + (steps - 1) * 3 / 7);
+        check_eq!(admitted, 10 + (steps - 1) * 3 / 7);
     });
 }
 
@@ -73,9 +74,9 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
 pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
     const LARGEST: u64 = 1 << 52;
     let us = Duration::from_micros;
-    assert!(Policy::new("p", FixedWindow::new(LARGEST + 1, us(1))).is_err());
-    assert!(Policy::new("p", SlidingCounter::new(LARGEST, us(7))).is_err());
-    assert!(Policy::new("p", TokenBucket::new(1, us(7)).burst(LARGEST)).is_err());
+    check!(Policy::new("p", FixedWindow::new(LARGEST + 1, us(1))).is_err());
+    check!(Policy::new("p", SlidingCounter::new(LARGEST, us(7))).is_err());
+    check!(Policy::new("p", TokenBucket::new(1, us(7)).burst(LARGEST)).is_err());
     let policies = [
         Policy::new("a", FixedWindow::new(LARGEST, us(7)).anchored()),
         Policy::new("b", SlidingCounter::new(LARGEST, us(1))),
@@ -86,12 +87,12 @@ pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
             for at in [START, LARGEST - 1_000] {
                 bench.set(at);
                 bench.take(&policy, LARGEST - 1).await;
-                assert_eq!(bench.remaining(&policy).await, 1, "{policy}");
+                check_eq!(bench.remaining(&policy).await, 1, "{policy}");
                 let _ = bench.refused(&policy, 2).await;
                 bench.take(&policy, 1).await;
                 let denied = bench.refused(&policy, 1).await;
-                assert!(denied.retry_after().is_some(), "{policy}");
-                assert_eq!(bench.refused(&policy, LARGEST + 1).await.retry_after(), None);
+                check!(denied.retry_after().is_some(), "{policy}");
+                check_eq!(bench.refused(&policy, LARGEST + 1).await.retry_after(), None);
                 bench.does(Operation::Reset, &policy, 0).await;
             }
         });
@@ -105,11 +106,11 @@ pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F
         case(fixture, async |bench| {
             let block = Operation::Block { span: days };
             let verdict = bench.does(block, &policy, 1).await;
-            assert_eq!(verdict.retry_after(), Some(days), "{policy}");
-            assert_eq!(verdict.reset_after(), days, "{policy}");
+            check_eq!(verdict.retry_after(), Some(days), "{policy}");
+            check_eq!(verdict.reset_after(), days, "{policy}");
             bench.advance(days - Duration::from_micros(1));
             let denied = bench.refused(&policy, 1).await;
-            assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{policy}");
+            check_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{policy}");
             bench.advance(Duration::from_micros(1));
             bench.take(&policy, 1).await;
         });
@@ -117,7 +118,7 @@ pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F
     case(fixture, async |bench| {
         let log = policy("p: sliding-log 1/60d");
         bench.take(&log, 1).await;
-        assert_eq!(bench.refused(&log, 1).await.retry_after(), Some(days));
+        check_eq!(bench.refused(&log, 1).await.retry_after(), Some(days));
     });
 }
 
@@ -135,13 +136,13 @@ pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
         "fixed-window 5/1s block 0s",
     ] {
         let error = text.parse::<Policy>().expect_err(text).to_string();
-        assert!(error.contains('0'), "`{text}`: {error}");
+        check!(error.contains('0'), "`{text}`: {error}");
     }
     for text in ["p: fixed-window 0/1s", "p: sliding-log 0/1s", "p: sliding-counter 0/1s"] {
         case(fixture, async |bench| {
             let denied = bench.refused(&policy(text), 1).await;
-            assert_eq!(denied.retry_after(), None, "{text}");
-            assert_eq!(denied.verdicts()[0].remaining(), 0, "{text}");
+            check_eq!(denied.retry_after(), None, "{text}");
+            check_eq!(denied.verdicts()[0].remaining(), 0, "{text}");
         });
     }
 }
@@ -164,7 +165,7 @@ pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixt
                     admitted += u64::from(bench.acquire(&policy, 1).await.is_allowed());
                 }
             }
-            assert_eq!(admitted, burst + 10 * per_ms, "{text}");
+            check_eq!(admitted, burst + 10 * per_ms, "{text}");
         });
     }
 }
@@ -193,11 +194,11 @@ pub(super) fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
         case(fixture, async |bench| {
             let log = policy(&format!("p: sliding-log 1/{window}"));
             let allowed = bench.acquire(&log, 1).await;
-            assert_eq!(allowed.retry_after_secs(), Some(0), "{window}");
+            check_eq!(allowed.retry_after_secs(), Some(0), "{window}");
             let denied = bench.refused(&log, 1).await;
-            assert_eq!(denied.retry_after_secs(), Some(seconds), "{window}");
+            check_eq!(denied.retry_after_secs(), Some(seconds), "{window}");
             let never = bench.refused(&log, 2).await;
-            assert_eq!(never.retry_after_secs(), None, "{window}");
+            check_eq!(never.retry_after_secs(), None, "{window}");
         });
     }
 }
@@ -214,9 +215,9 @@ pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
     ] {
         case(fixture, async |bench| {
             bench.take(&policy(wide), 100).await;
-            assert_eq!(bench.remaining(&policy(narrow)).await, 0, "{narrow}");
+            check_eq!(bench.remaining(&policy(narrow)).await, 0, "{narrow}");
             let denied = bench.refused(&policy(narrow), 1).await;
-            assert_eq!(denied.verdicts()[0].remaining(), 0, "{narrow}");
+            check_eq!(denied.verdicts()[0].remaining(), 0, "{narrow}");
         });
     }
 }

@@ -7,6 +7,7 @@ use tidegate_core::{Charge, Operation, Outcome, Policy, Shards};
 
 use super::bench::{Bench, case, each};
 use super::fixture::Fixture;
+use super::report::{check, check_eq};
 
 /// What passes of one request of each of so many subjects of a tenant.
 async fn passes<F: Fixture>(bench: &Bench<'_, F>, policy: &Policy, tenant: &str) -> u64 {
@@ -33,12 +34,12 @@ pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F)
                 let mut passed = 0;
                 for _ in 0..4 * policy.limit() {
                     let decision = bench.acquire(&policy, 1).await;
-                    assert_eq!(decision.verdicts()[0].limit(), policy.limit(), "{policy}");
+                    check_eq!(decision.verdicts()[0].limit(), policy.limit(), "{policy}");
                     passed += u64::from(decision.is_allowed());
                 }
-                assert_eq!(passed, policy.limit(), "{policy}");
+                check_eq!(passed, policy.limit(), "{policy}");
                 let reset = bench.does(Operation::Reset, &policy, 1).await;
-                assert_eq!(reset.remaining(), policy.limit(), "{policy}");
+                check_eq!(reset.remaining(), policy.limit(), "{policy}");
                 bench.take(&policy, 1).await;
             });
         }
@@ -51,18 +52,18 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
         for count in [1, 3, 8] {
             let policy = sharded(&policy, Shards::by_subject(count));
             case(fixture, async |bench| {
-                assert_eq!(passes(bench, &policy, "one").await, policy.limit(), "{policy}");
-                assert_eq!(passes(bench, &policy, "other").await, policy.limit(), "{policy}");
+                check_eq!(passes(bench, &policy, "one").await, policy.limit(), "{policy}");
+                check_eq!(passes(bench, &policy, "other").await, policy.limit(), "{policy}");
                 // Whichever subject is named, it is the tenant's.
                 let anybody = [Charge::new(&policy, "anybody").tenant("one")];
                 let _ = bench.ask(Operation::Reset, &anybody).await;
-                assert_eq!(passes(bench, &policy, "other").await, 0, "{policy}");
-                assert_eq!(passes(bench, &policy, "one").await, policy.limit(), "{policy}");
+                check_eq!(passes(bench, &policy, "other").await, 0, "{policy}");
+                check_eq!(passes(bench, &policy, "one").await, policy.limit(), "{policy}");
                 let span = Duration::from_secs(60);
                 let _ = bench.ask(Operation::Block { span }, &anybody).await;
                 bench.advance(Duration::from_secs(30));
-                assert_eq!(passes(bench, &policy, "one").await, 0, "{policy}");
-                assert_eq!(passes(bench, &policy, "other").await, policy.limit(), "{policy}");
+                check_eq!(passes(bench, &policy, "one").await, 0, "{policy}");
+                check_eq!(passes(bench, &policy, "other").await, policy.limit(), "{policy}");
             });
         }
     }
@@ -77,10 +78,10 @@ pub(super) fn a_whole_limit_is_each_subjects_own<F: Fixture>(fixture: &F) {
                 let charge = [Charge::new(&policy, subject).tenant("t")];
                 for _ in 0..policy.limit() {
                     let decision = bench.ask(Operation::Acquire, &charge).await;
-                    assert!(decision.is_allowed(), "{policy}");
+                    check!(decision.is_allowed(), "{policy}");
                 }
                 let refused = bench.ask(Operation::Acquire, &charge).await;
-                assert_eq!(refused.verdicts()[0].outcome(), Outcome::Denied, "{policy}");
+                check_eq!(refused.verdicts()[0].outcome(), Outcome::Denied, "{policy}");
             }
         });
     }

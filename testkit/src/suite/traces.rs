@@ -1,7 +1,7 @@
 //! Random traces, each answer held against the oracle.
 
 use proptest::prelude::*;
-use tidegate_core::Policy;
+use tidegate_core::{Error, Policy};
 
 use super::bench::cases;
 use super::fixture::Fixture;
@@ -9,6 +9,7 @@ use crate::follow::{follow, follow_in_batches};
 use crate::generate::{
     ClockKind, Kind, Scenario, hostile_subject, policy, related_policies, scenario,
 };
+use crate::show;
 
 fn one(kind: Kind) -> impl Strategy<Value = Vec<Policy>> {
     policy(kind, "p").prop_map(|policy| vec![policy])
@@ -22,7 +23,7 @@ fn several() -> impl Strategy<Value = Vec<Policy>> {
 
 fn play<F: Fixture>(fixture: &F, scenarios: impl Strategy<Value = Scenario>, clock: ClockKind) {
     cases(fixture, scenarios, async |bench, scenario| {
-        follow(&bench.store, &bench.hand, scenario, clock).await
+        follow(&bench.store, &bench.hand, &bench.supported(scenario), clock).await
     });
 }
 
@@ -75,7 +76,8 @@ pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
     let traces = scenario(several(), moves, 30, 2);
     cases(fixture, (traces, 1..9_usize), async |bench, (scenario, size)| {
-        follow_in_batches(&bench.store, &bench.hand, scenario, moves, *size).await
+        let scenario = bench.supported(scenario);
+        follow_in_batches(&bench.store, &bench.hand, &scenario, moves, *size).await
     });
 }
 
@@ -96,7 +98,8 @@ pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
     let traces = scenario(several(), ClockKind::Forwards, 25, 3);
     cases(fixture, traces, async |bench, scenario| {
         let other = Bench::open(fixture).await;
-        let mut trace = Trace::new(scenario, ClockKind::Forwards);
+        let scenario = bench.supported(scenario);
+        let mut trace = Trace::new(&scenario, ClockKind::Forwards);
         for step in &scenario.steps {
             let now = trace.pass(step);
             bench.hand.set(now);
@@ -106,7 +109,12 @@ pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
             let (one, two) = (bench.store.decide(call).await, other.store.decide(call).await);
             if let (Ok(one), Ok(two)) = (&one, &two) {
                 if one != two {
-                    return Err(format!("{call:?}: {one:?} and {two:?}"));
+                    return Err(format!(
+                        "{} is answered with {} by one store, and with {} by another",
+                        show::call(&call),
+                        show::answer(&Ok::<_, Error>(one.clone())),
+                        show::answer(&Ok::<_, Error>(two.clone())),
+                    ));
                 }
                 trace.answered(one);
             }

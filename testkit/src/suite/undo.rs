@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::algorithm::sliding_log::MAX_UNDO;
-use tidegate_core::{Charge, Operation, Outcome, Policy, Timestamp};
+use tidegate_core::{Charge, Error, Operation, Outcome, Policy, Timestamp};
 
 use super::bench::{Bench, EACH, START, case, cases, each, policy};
 use super::fixture::Fixture;
+use super::report::{check, check_eq};
+use crate::show;
 
 /// The undo of what was taken so much after [`START`].
 fn undo(micros: u64) -> Operation {
@@ -19,7 +21,7 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
     for policy in each() {
         for before in [0, 2] {
             case(fixture, async |bench| {
-                let other = super::bench::policy("other: sliding-log 9/1h");
+                let other = bench.hourly("other", 9, "");
                 let charges = [
                     Charge::new(&policy, "s").cost(2),
                     Charge::new(&other, "s").cost(3),
@@ -31,12 +33,12 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
                 }
                 let imprint = bench.imprint(&charges).await;
                 for _ in 0..3 {
-                    assert!(bench.ask(Operation::Acquire, &charges).await.is_allowed(), "{policy}");
+                    check!(bench.ask(Operation::Acquire, &charges).await.is_allowed(), "{policy}");
                     let undone = bench.ask(undo(0), &charges).await;
-                    assert!(undone.is_allowed(), "{policy}: answered as a peek of no cost");
+                    check!(undone.is_allowed(), "{policy}: answered as a peek of no cost");
                     let left: Vec<_> = undone.verdicts().iter().map(|v| v.remaining()).collect();
-                    assert_eq!(left, [5 - before, 9 - before, 5 - before], "{policy}");
-                    assert_eq!(bench.imprint(&charges).await, imprint, "{policy}");
+                    check_eq!(left, [5 - before, 9 - before, 5 - before], "{policy}");
+                    check_eq!(bench.imprint(&charges).await, imprint, "{policy}");
                 }
             });
         }
@@ -88,7 +90,12 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
             let (one, two) =
                 (bench.acquire(policy, *cost).await, without.acquire(policy, *cost).await);
             if one != two {
-                return Err(format!("{policy}, {now} after the start: {one:?} and {two:?}"));
+                return Err(format!(
+                    "{policy}, {now} us after the start: a charge is answered with {} after an undo, and \
+                     with {} without take and undo",
+                    show::answer(&Ok::<_, Error>(one)),
+                    show::answer(&Ok::<_, Error>(two)),
+                ));
             }
         }
         Ok(())
@@ -127,9 +134,9 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
             bench.at(when);
             bench.take(&policy, cost).await;
             let undone = bench.does(undo(0), &policy, 3).await;
-            assert_eq!(undone.remaining(), remains, "{text}: undone {when} later");
+            check_eq!(undone.remaining(), remains, "{text}: undone {when} later");
             bench.at(later);
-            assert_eq!(bench.remaining(&policy).await, remains_later, "{text}: {later} later");
+            check_eq!(bench.remaining(&policy).await, remains_later, "{text}: {later} later");
         });
     }
 }
@@ -157,7 +164,7 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
             for _ in 0..20 {
                 bench.does(Operation::Undo { at }, &policy, 1).await;
             }
-            assert_eq!(bench.remaining(&policy).await, 100, "{policy}");
+            check_eq!(bench.remaining(&policy).await, 100, "{policy}");
         });
     }
 }
@@ -170,7 +177,7 @@ pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
             let charge = Charge::new(&policy, "s");
             let fresh = bench.imprint(&[charge]).await;
             bench.does(undo(0), &policy, 2).await;
-            assert_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: an absent key");
+            check_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: an absent key");
             bench.take(&policy, 3).await;
             let taken = bench.imprint(&[charge]).await;
             let twins = [charge.cost(3), charge.cost(3)];
@@ -183,7 +190,7 @@ pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
             }
             let long_ago = Operation::Undo { at: Timestamp::EPOCH };
             bench.does(long_ago, &policy, 2).await;
-            assert_eq!(bench.imprint(&[charge]).await, taken, "{policy}");
+            check_eq!(bench.imprint(&[charge]).await, taken, "{policy}");
         });
     }
 }
@@ -196,10 +203,10 @@ pub(super) fn an_undo_leaves_blocks_alone<F: Fixture>(fixture: &F) {
             bench.take(&strict, 4).await;
             let _ = bench.refused(&strict, 2).await;
             let undone = bench.does(undo(0), &strict, 4).await;
-            assert_eq!(undone.outcome(), Outcome::Blocked, "{strict}");
-            assert_eq!(undone.retry_after(), Some(Duration::from_micros(50)), "{strict}");
+            check_eq!(undone.outcome(), Outcome::Blocked, "{strict}");
+            check_eq!(undone.retry_after(), Some(Duration::from_micros(50)), "{strict}");
             let lifted = bench.does(Operation::Block { span: Duration::ZERO }, &strict, 0).await;
-            assert_eq!(lifted.remaining(), 5, "{strict}");
+            check_eq!(lifted.remaining(), 5, "{strict}");
         });
     }
 }
@@ -217,7 +224,7 @@ pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture:
                     bench.take(&log, 1).await;
                 }
                 let undone = bench.does(undo(0), &log, 2).await;
-                assert_eq!(undone.remaining(), left, "{text}: {records} records");
+                check_eq!(undone.remaining(), left, "{text}: {records} records");
             });
         }
     }
@@ -269,7 +276,9 @@ pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F)
             if let Some(&(to, _)) = taken.last().filter(|(at, _)| *at == now)
                 && let Some(error) = too_much(policy, phase, &taken, to)
             {
-                return Err(format!("{policy}: {error}: {taken:?} of {steps:?}"));
+                return Err(format!(
+                    "{policy}: what stands is more than the policy admits: {error}"
+                ));
             }
         }
         Ok(())

@@ -55,6 +55,8 @@ pub(crate) enum Defect {
     DeniesErrors,
     ReversesBatches,
     Deadlocks,
+    Seconds,
+    Panics,
 }
 
 /// A store with a defect.
@@ -95,6 +97,7 @@ impl Broken {
         match self.defect {
             Defect::NeverExpires => *first.get_or_insert(now),
             Defect::NeverStepsBack => *latest,
+            Defect::Seconds => Timestamp::from_micros(micros - micros % 1_000_000),
             Defect::Milliseconds => Timestamp::from_micros(micros - micros % 1_000),
             Defect::LateByOne => Timestamp::from_micros(micros.saturating_sub(1)),
             Defect::MintsAtStepBack => {
@@ -214,6 +217,9 @@ impl Broken {
                 for (charge, policy) in charges.iter_mut().zip(&changed) {
                     charge.policy = policy;
                 }
+            }
+            Defect::Panics if operation == Operation::Reset => {
+                unreachable!("this store panics at {call:?}")
             }
             Defect::Blocks32Bit => {
                 if let Operation::Block { span } = &mut operation {

@@ -1,0 +1,171 @@
+//! Rows, and the records that are made of them.
+
+use rusqlite::{Connection, Row, params};
+use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
+use tidegate_core::engine::{Record, Records, State};
+use tidegate_core::policy::Rule;
+use tidegate_core::{Charge, Charges, Error, ErrorKind, Timestamp};
+
+use crate::failed;
+
+const READ: &str = "SELECT policy, time, used, used_before, log, blocked_until FROM states
+    WHERE state_name = ?1 AND tenant = ?2 AND subject = ?3";
+
+const WRITE: &str = "INSERT OR REPLACE INTO states
+    (state_name, tenant, subject, policy, time, used, used_before, log, blocked_until, recovers_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+const DELETE: &str = "DELETE FROM states WHERE state_name = ?1 AND tenant = ?2 AND subject = ?3";
+
+const DELETE_RECOVERED: &str = "DELETE FROM states WHERE rowid IN
+    (SELECT rowid FROM states WHERE recovers_at <= ?1 LIMIT 100)";
+
+/// The records that a call is about.
+pub(crate) struct Rows<'c> {
+    charges: Charges<'c>,
+    keys: Vec<Key<'c>>,
+}
+
+/// One row, for all charges to its key.
+struct Key<'c> {
+    charge: Charge<'c>,
+    record: Option<Record>,
+    is_changed: bool,
+}
+
+impl<'c> Rows<'c> {
+    pub(crate) fn read(connection: &Connection, charges: Charges<'c>) -> Result<Self, Error> {
+        let mut keys: Vec<Key<'c>> = vec![];
+        let mut select = connection.prepare_cached(READ).map_err(failed)?;
+        for charge in charges.iter() {
+            if keys.iter().any(|key| key.charge.same_key(&charge)) {
+                continue;
+            }
+            let name = charge.policy.state_name().to_string();
+            let key = params![name, charge.tenant, charge.state_subject()];
+            let mut rows = select.query(key).map_err(failed)?;
+            let row = rows.next().map_err(failed)?;
+            let record = row.map(|row| record(row, &charge)).transpose()?;
+            keys.push(Key { charge, record, is_changed: false });
+        }
+        Ok(Self { charges, keys })
+    }
+
+    /// Writes the rows that have changed, and deletes some that have recovered.
+    pub(crate) fn write(&self, connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
+        for Key { charge, record, .. } in self.keys.iter().filter(|key| key.is_changed) {
+            let name = charge.policy.state_name().to_string();
+            let (tenant, subject) = (charge.tenant, charge.state_subject());
+            let Some(record) = record else {
+                connection.prepare_cached(DELETE)?.execute(params![name, tenant, subject])?;
+                continue;
+            };
+            let (policy, blocked) = (record.policy().to_string(), record.blocked_until());
+            let (time, used, used_before, log) = columns(record.state());
+            // "Never" is beyond what a column holds.
+            let recovers_at = i64::try_from(record.recovers_at()).unwrap_or(i64::MAX);
+            connection.prepare_cached(WRITE)?.execute(params![
+                name,
+                tenant,
+                subject,
+                policy,
+                time,
+                used,
+                used_before,
+                log,
+                blocked,
+                recovers_at,
+            ])?;
+        }
+        // A clock at the last time there is stands still: there, recovery may still be to come.
+        if self.keys.iter().any(|key| key.is_changed) && now < Timestamp::MAX {
+            connection.prepare_cached(DELETE_RECOVERED)?.execute([now.as_micros()])?;
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, place: usize) -> Option<&mut Key<'c>> {
+        let charge = self.charges.get(place)?;
+        self.keys.iter_mut().find(|key| key.charge.same_key(&charge))
+    }
+}
+
+impl Records for Rows<'_> {
+    fn get(&mut self, place: usize) -> Option<&Record> {
+        self.key(place)?.record.as_ref()
+    }
+
+    /// A write that fails rolls the transaction back: nothing needs to be made sure of before.
+    fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn update(&mut self, place: usize, change: impl FnOnce(&mut Record)) {
+        if let Some(Key { charge, record, is_changed }) = self.key(place) {
+            change(record.get_or_insert_with(|| Record::new(charge.policy)));
+            *is_changed = true;
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        if let Some(key) = self.key(place) {
+            key.is_changed |= key.record.take().is_some();
+        }
+    }
+}
+
+/// The columns `time`, `used`, `used_before` and `log`.
+type Columns = (Option<u64>, Option<u64>, Option<u64>, Option<Vec<u8>>);
+
+fn columns(state: Option<&State>) -> Columns {
+    match state {
+        Some(State::FixedWindow(s)) => (Some(s.ends), Some(s.count), None, None),
+        Some(State::SlidingCounter(s)) => (Some(s.ends), Some(s.current), Some(s.previous), None),
+        Some(State::TokenBucket(s)) => (Some(s.time), Some(s.debt), None, None),
+        Some(State::IntervalBucket(s)) => (Some(s.anchor), Some(s.debt), None, None),
+        Some(State::SlidingLog(s)) => {
+            let numbers = s.records().flat_map(|(time, cost)| [time, cost]);
+            (None, None, None, Some(numbers.flat_map(u64::to_le_bytes).collect()))
+        }
+        // None; or of an algorithm newer than this store, which `supports` would have to refuse.
+        _ => (None, None, None, None),
+    }
+}
+
+fn state(rule: &Rule, columns: Columns) -> Option<State> {
+    Some(match (rule, columns) {
+        (_, (.., Some(log))) => {
+            let pairs = log.as_chunks::<8>().0.as_chunks::<2>().0;
+            let records = pairs.iter().map(|pair| pair.map(u64::from_le_bytes).into());
+            State::SlidingLog(Box::new(records.collect()))
+        }
+        (Rule::FixedWindow(_), (Some(ends), Some(count), ..)) => {
+            State::FixedWindow(fixed_window::State { ends, count })
+        }
+        (Rule::SlidingCounter(_), (Some(ends), Some(current), Some(previous), _)) => {
+            State::SlidingCounter(sliding_counter::State { ends, previous, current })
+        }
+        (Rule::TokenBucket(_), (Some(time), Some(debt), ..)) => {
+            State::TokenBucket(token_bucket::State { time, debt })
+        }
+        (Rule::IntervalBucket(_), (Some(anchor), Some(debt), ..)) => {
+            State::IntervalBucket(interval_bucket::State { anchor, debt })
+        }
+        _ => return None,
+    })
+}
+
+/// Refuses what no record has, such as numbers that another program wrote.
+fn record(row: &Row<'_>, charge: &Charge<'_>) -> Result<Record, Error> {
+    let policy: String = row.get(0).map_err(failed)?;
+    // Mostly it is the policy of the charge that wrote the row.
+    let policy = match charge.policy.to_string() == policy {
+        true => charge.policy.clone(),
+        false => policy.parse().map_err(|error| {
+            Error::new(ErrorKind::ForeignValue, format!("the policy of the row: {error}"))
+        })?,
+    };
+    let read = || Ok((row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
+    let state = state(policy.rule(), read().map_err(failed)?);
+    Record::restore(&policy, state, row.get(5).map_err(failed)?)
+}

@@ -1,0 +1,152 @@
+//! What a store guarantees, as [`Store`](tidegate_core::Store) says it, and which property shows that one
+//! of it is broken.
+
+use std::fmt;
+
+/// One of the numbered guarantees in the documentation of [`Store`](tidegate_core::Store).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guarantee {
+    AllOrNone = 1,
+    WritesNothing,
+    NeverMoreNeverLess,
+    StepsBack,
+    DropsStates,
+    SameAnswers,
+    Promises,
+    OwnStates,
+    Changes,
+    Blocks,
+    Undo,
+    Errors,
+}
+
+impl Guarantee {
+    #[cfg(test)]
+    const ALL: [Self; 12] = [
+        Self::AllOrNone,
+        Self::WritesNothing,
+        Self::NeverMoreNeverLess,
+        Self::StepsBack,
+        Self::DropsStates,
+        Self::SameAnswers,
+        Self::Promises,
+        Self::OwnStates,
+        Self::Changes,
+        Self::Blocks,
+        Self::Undo,
+        Self::Errors,
+    ];
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::AllOrNone => {
+                "All charges of a call are taken, or none, atomically; charges to one key add up."
+            }
+            Self::WritesNothing => "A denial, a peek, a cost of 0 and a failed call write nothing.",
+            Self::NeverMoreNeverLess => {
+                "Never more is admitted than the policy says, and never less, whatever the interleaving."
+            }
+            Self::StepsBack => "A clock that steps back mints nothing and costs at most the step.",
+            Self::DropsStates => {
+                "A state is dropped only once it is indistinguishable from none, by the store's clock."
+            }
+            Self::SameAnswers => {
+                "The same calls at the same times get the same answers, one by one or in a batch."
+            }
+            Self::Promises => {
+                "What a verdict says holds: `remaining`, `retry_after`, `reset_after`."
+            }
+            Self::OwnStates => {
+                "Two subjects, two tenants and two policies share no state, whatever bytes they are \
+                 made of."
+            }
+            Self::Changes => {
+                "A policy that changes under its name keeps what was used, or has a state of its own."
+            }
+            Self::Blocks => {
+                "A block lasts exactly as long as it was asked for, and a shadow never refuses."
+            }
+            Self::Undo => {
+                "An undo gives back what its take has left, and nothing that others took."
+            }
+            Self::Errors => "An error is never a denial, and a call is charged at most once.",
+        }
+    }
+
+    /// What a property shows to be broken if it does not hold.
+    pub(super) fn shown_by(property: &str) -> Self {
+        let begins = |starts: &[&str]| starts.iter().any(|start| property.starts_with(start));
+        let contains = |parts: &[&str]| parts.iter().any(|part| property.contains(part));
+        match property {
+            "a_peek_a_cost_of_zero_and_a_failed_call_write_nothing"
+            | "a_penalty_is_all_that_a_denial_writes" => Self::WritesNothing,
+            "an_undo_leaves_blocks_alone" => Self::Undo,
+            "a_block_survives_a_changed_limit" => Self::Changes,
+            "fresh_recovered_and_reset_keys_decide_alike" => Self::DropsStates,
+            "b17_hostile_subjects_are_decided_as_by_the_oracle" => Self::OwnStates,
+            "the_same_calls_get_the_same_answers"
+            | "a_batch_is_answered_as_its_calls_one_by_one"
+            | "batches_are_decided_as_by_the_oracle"
+            | "b30_the_clock_that_counts_is_the_stores" => Self::SameAnswers,
+            "b02_a_cost_above_the_limit_is_never_admitted" => Self::Promises,
+            _ if contains(&["undo", "undone", "_undoes_"]) => Self::Undo,
+            _ if contains(&["block", "shadow"]) => Self::Blocks,
+            _ if contains(&["jumping_clock", "b31_", "ends_of_time"]) => Self::StepsBack,
+            _ if begins(&["b01_"]) => Self::WritesNothing,
+            _ if begins(&["b04_", "b05_", "b08_", "several_charges", "charges_in_opposite"]) => {
+                Self::AllOrNone
+            }
+            _ if begins(&["b11_", "b12_", "b13_", "b14_", "b40_"]) => Self::DropsStates,
+            _ if begins(&["b17_", "b19_", "a_limit_of_a_tenant", "a_whole_limit"]) => {
+                Self::OwnStates
+            }
+            _ if begins(&["b53_", "b60_", "b61_", "a_lowered_rate"]) => Self::Changes,
+            _ if begins(&["b10_", "b35_", "b38_", "b39_", "b41_", "a_cost_of_remaining"])
+                || contains(&["a_peek_says"]) =>
+            {
+                Self::Promises
+            }
+            _ if begins(&["b42_", "b43_", "b44_", "b48_", "a_wrong_call", "reserving_what_is"]) => {
+                Self::Errors
+            }
+            _ => Self::NeverMoreNeverLess,
+        }
+    }
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", *self as u8, self.sentence())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text of the documentation of the trait, without line breaks.
+    fn documented() -> String {
+        let source = include_str!("../../../core/src/store.rs");
+        let lines = source.lines().filter_map(|line| line.strip_prefix("///"));
+        lines.map(str::trim).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_guarantee_stands_in_the_documentation_of_store_under_its_number() {
+        let documented = documented();
+        for guarantee in Guarantee::ALL {
+            let sentence = format!("{}. {}", guarantee as u8, guarantee.sentence());
+            assert!(documented.contains(&sentence), "{sentence}");
+        }
+        let more = format!("{}. ", Guarantee::ALL.len() + 1);
+        assert!(!documented.contains(&more), "a guarantee that no property names");
+    }
+
+    #[test]
+    fn each_guarantee_has_a_property() {
+        for guarantee in Guarantee::ALL {
+            let mut properties = crate::suite::properties().iter();
+            assert!(properties.any(|name| Guarantee::shown_by(name) == guarantee), "{guarantee}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Stores that support some policies only: the suite asks them for these, and still finds a defect.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tidegate_core::policy::Shape;
+use tidegate_core::{
+    Answer, Call, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
+};
+use tidegate_testkit::suite::{check, properties};
+use tidegate_testkit::{Fixture, ModelStore, conformance, fixture};
+
+/// A store that refuses some policies, both when it is asked and when it decides.
+#[derive(Debug)]
+struct Partial {
+    inner: ModelStore,
+    supports: fn(&Policy) -> bool,
+    /// Whether a refused charge is taken one at a time, as far as it goes.
+    charges_denials: bool,
+}
+
+impl Store for Partial {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        if let Some(error) = call.charges.iter().find_map(|c| self.supports(c.policy).err()) {
+            return Answer::ready(Err(error));
+        }
+        let answer = self.inner.decide(call);
+        if !self.charges_denials || call.operation != Operation::Acquire {
+            return answer;
+        }
+        let answer = answer.into_ready().unwrap();
+        if answer.as_ref().is_ok_and(Decision::is_denied) {
+            for charge in call.charges.iter() {
+                drop(self.inner.decide(Call::acquire(&[charge.cost(1)])).into_ready());
+            }
+        }
+        Answer::ready(answer)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.inner.now()
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        match (self.supports)(policy) {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Unsupported, format!("not `{policy}`"))),
+        }
+    }
+}
+
+fn partial(supports: fn(&Policy) -> bool) -> impl Fn(ManualClock) -> Partial {
+    move |clock| Partial { inner: ModelStore::new(clock), supports, charges_denials: false }
+}
+
+fn is_bucket(policy: &Policy) -> bool {
+    policy.rule().can_reserve()
+}
+
+fn is_window(policy: &Policy) -> bool {
+    matches!(policy.rule().shape(), Shape::FixedWindow(..))
+}
+
+fn is_long(policy: &Policy) -> bool {
+    policy.longest_memory() >= std::time::Duration::from_secs(1)
+}
+
+fn does_not_block(policy: &Policy) -> bool {
+    is_window(policy) && policy.blocks_for().is_none() && !policy.is_shadow()
+}
+
+conformance!(buckets_only, partial(is_bucket));
+conformance!(windows_only, partial(is_window));
+conformance!(plain_windows_only, partial(does_not_block));
+conformance!(long_memories_only, partial(is_long));
+
+/// What the check of a property panics with.
+fn failure(make: impl Fn(ManualClock) -> Partial, property: &str) -> Option<String> {
+    let result = catch_unwind(AssertUnwindSafe(|| check(&fixture(&make), property)));
+    result.err().map(|payload| *payload.downcast::<String>().unwrap())
+}
+
+#[test]
+fn a_defect_of_a_store_with_buckets_only_is_found() {
+    for (supports, algorithm) in [(is_bucket as fn(&Policy) -> bool, "token"), (is_window, "fixed")]
+    {
+        let make = |clock| Partial { charges_denials: true, ..partial(supports)(clock) };
+        for property in ["b01_a_denial_writes_nothing", "b04_a_denied_decision_charges_no_member"] {
+            let message = failure(make, property).unwrap();
+            assert!(message.contains(algorithm), "{message}");
+        }
+    }
+    let make = |clock| Partial { charges_denials: true, ..partial(is_bucket)(clock) };
+    assert!(failure(make, "token_bucket_decides_as_the_oracle").is_some());
+    assert!(failure(make, "several_charges_are_decided_as_by_the_oracle").is_some());
+    assert!(failure(make, "sliding_log_decides_as_the_oracle").is_none(), "there are no logs");
+}
+
+/// Opens stores that support nothing.
+struct Nothing;
+
+impl Fixture for Nothing {
+    type Store = Partial;
+    type Guard = ();
+
+    async fn open(&self, clock: ManualClock) -> (Partial, ()) {
+        (partial(|_| false)(clock), ())
+    }
+
+    fn cases(&self) -> u32 {
+        4
+    }
+}
+
+#[test]
+fn a_store_that_supports_nothing_fails() {
+    let mut failed = 0;
+    for property in properties() {
+        let result = catch_unwind(|| check(&Nothing, property));
+        if let Err(payload) = result {
+            let message = payload.downcast::<String>().unwrap();
+            assert!(message.contains("supports none of the policies"), "{message}");
+            failed += 1;
+        }
+    }
+    // The others ask for no policy: of the clock, and of what no policy may say.
+    assert!(failed >= properties().len() - 3, "{failed} of {}", properties().len());
+}
+
+/// A policy that the store supports is never left out: asked for, each is decided on.
+#[test]
+fn supported_policies_are_asked_for() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    fn counts(policy: &Policy) -> bool {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        is_bucket(policy)
+    }
+    assert_eq!(failure(partial(counts), "gcra_decides_as_the_oracle"), None);
+    assert!(ASKED.load(Ordering::Relaxed) >= 64, "as many as there are cases");
+}
