@@ -2,12 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::ConnectionInfo;
 use redis::cluster::NodeAddress;
-use redis::{ConnectionInfo, IntoConnectionInfo};
 #[cfg(feature = "testing")]
 use tidegate_core::Clock;
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, unusable};
+use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, parse_url, unusable_url};
 use tidegate_redis::wire::Keys;
 
 use crate::cluster_store::{ClusterStore, Inner};
@@ -135,12 +135,12 @@ impl ClusterStoreBuilder {
         let Some(first) = infos.first() else {
             return Err(invalid("a cluster needs the URL of at least one of its nodes".to_owned()));
         };
-        let access = Access::new(first.clone(), self.settings.clone());
-        let access = access.map_err(|error| unusable("URLs", error))?;
+        let access = Access::new(first.clone(), self.settings.clone())?;
         let mut seeds = vec![];
-        for info in &infos {
+        for (info, url) in infos.iter().zip(&self.urls) {
             let address = NodeAddress::try_from(info.addr());
-            let address = address.map_err(|error| unusable("URL", error))?;
+            let address = address
+                .map_err(|_| unusable_url(url, "a node of a cluster is at a host and a port"))?;
             seeds.push(Arc::new(access.node(address)));
         }
         let map = Arc::new(Map::new(access, seeds));
@@ -158,13 +158,11 @@ impl ClusterStoreBuilder {
     fn infos(&self) -> Result<Vec<ConnectionInfo>, Error> {
         let mut infos: Vec<ConnectionInfo> = vec![];
         for url in &self.urls {
-            let info = url.as_str().into_connection_info().map_err(|e| unusable("URL", e))?;
+            let info = parse_url(url)?;
             let database = info.redis_settings().db();
             if database != 0 {
-                return Err(invalid(format!(
-                    "a cluster has no database but 0; the URL of {} names {database}",
-                    info.addr()
-                )));
+                let why = format!("a cluster has no database but 0, and it names {database}");
+                return Err(unusable_url(url, &why));
             }
             let info = self.settings.with_user(info);
             if let Some(first) = infos.first().filter(|first| !is_alike(first, &info)) {

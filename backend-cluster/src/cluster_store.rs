@@ -11,7 +11,7 @@ use crate::batch;
 use crate::builder::ClusterStoreBuilder;
 use crate::errand::{Calls, Decided, Errand};
 use crate::map::Map;
-use crate::node::{Node, at_node};
+use crate::node::Node;
 use crate::place::parts;
 use crate::replicas::Replicas;
 use crate::scout::Scout;
@@ -125,9 +125,7 @@ impl Inner {
         if let Some(clock) = &self.clock {
             return Ok(clock.now());
         }
-        let ask = |node: Arc<Node>| async move {
-            node.connections.next().time().await.map_err(|error| at_node(&node, &error))
-        };
+        let ask = |node: Arc<Node>| async move { node.connections.next().time().await };
         let time = first_success(self.map.nodes().into_iter().map(ask)).await;
         time.unwrap_or_else(|| Err(no_answer()))
     }

@@ -1,12 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::ConnectionInfo;
 #[cfg(feature = "testing")]
 use tidegate_core::Clock;
-use tidegate_core::Error;
+use tidegate_core::{Error, ErrorKind};
 
-use crate::connection::{ConnectionPool, ScriptTimes, Settings, Target, Tls, refused, unusable};
+#[cfg(feature = "tls")]
+use crate::connection::unusable_url;
+use crate::connection::{ConnectionPool, ScriptTimes, Settings, Target, Tls, parse_url};
 use crate::redis_store::{Inner, RedisStore};
 use crate::wire::Keys;
 
@@ -164,32 +166,29 @@ impl RedisStoreBuilder {
     }
 
     fn connection_pool(&self) -> Result<ConnectionPool, Error> {
-        let of_url = |error| unusable("URL", error);
-        let server = self.server().map_err(of_url)?;
+        let server = self.server()?;
         let Some((urls, name)) = &self.sentinel else {
-            let tls = self.tls_of_server(&server).map_err(of_url)?;
+            let tls = self.tls_of_server(&server)?;
             return Ok(self.settings.pool(Target::Server(server), tls));
         };
-        let of_sentinels = |error| unusable("Sentinel URLs", error);
-        let sentinels = sentinels(urls).map_err(of_sentinels)?;
+        let sentinels = sentinels(urls)?;
         // The servers may be encrypted or not, whatever the Sentinels are.
-        let tls = self.settings.tls(sentinels.iter().chain([&server])).map_err(of_sentinels)?;
+        let tls = self.settings.tls(sentinels.iter().chain([&server]))?;
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
 
-    fn tls_of_server(&self, server: &ConnectionInfo) -> Result<Option<Tls>, RedisError> {
+    fn tls_of_server(&self, server: &ConnectionInfo) -> Result<Option<Tls>, Error> {
         let tls = self.settings.tls([server])?;
         #[cfg(feature = "tls")]
         if tls.is_none() && self.settings.root_certificates.is_some() {
-            return Err(refused(
-                "there are root certificates, but it does not begin with `rediss://`",
-            ));
+            let why = "there are root certificates, but it does not begin with `rediss://`";
+            return Err(unusable_url(&self.url, why));
         }
         Ok(tls)
     }
 
-    fn server(&self) -> Result<ConnectionInfo, RedisError> {
-        let info = self.settings.with_user(self.url.as_str().into_connection_info()?);
+    fn server(&self) -> Result<ConnectionInfo, Error> {
+        let info = self.settings.with_user(parse_url(&self.url)?);
         let Some(database) = self.database else { return Ok(info) };
         let settings = info.redis_settings().clone().set_db(i64::from(database));
         Ok(info.set_redis_settings(settings))
@@ -197,12 +196,12 @@ impl RedisStoreBuilder {
 }
 
 /// The Sentinels at these URLs. They have no databases.
-fn sentinels(urls: &[String]) -> Result<Vec<ConnectionInfo>, RedisError> {
+fn sentinels(urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
     if urls.is_empty() {
-        return Err(refused("there is none"));
+        return Err(Error::new(ErrorKind::InvalidCall, "there is no URL of a Sentinel"));
     }
     let sentinel = |url: &String| {
-        let info = url.as_str().into_connection_info()?;
+        let info = parse_url(url)?;
         let settings = info.redis_settings().clone().set_db(0);
         Ok(info.set_redis_settings(settings))
     };

@@ -90,7 +90,7 @@ impl RedisStore {
             (Some(error), _) => Err(error),
             (None, Ok(decided)) => decided.next().unwrap_or_else(|| Err(no_answer())),
             // The error of the whole is that of each.
-            (None, Err(error)) => Err(Error::new(error.kind(), format!("in a batch: {error}"))),
+            (None, Err(error)) => Err(error.repeated("in a batch")),
         }));
         &calls[sent..]
     }

@@ -41,7 +41,7 @@ async fn a_server_is_trusted_by_the_root_that_is_given_and_only_by_it() {
             RedisStore::builder().url(&url).root_certificates(Certificates::new().root()),
         ] {
             let error = acquire(&build(untrusting)).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         }
     }
 }
@@ -59,7 +59,7 @@ async fn a_sentinel_group_is_trusted_by_the_root_that_is_given_through_a_failove
     assert!(acquire(&store).await.unwrap());
     for untrusting in [builder(), builder().root_certificates(Certificates::new().root())] {
         let error = acquire(&build(untrusting)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     }
     let old = group.kill_primary().await.unwrap();
     group.primary_after(old).await.unwrap();

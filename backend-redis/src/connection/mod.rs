@@ -7,6 +7,7 @@
 //! | `multiplexed` | one of them: made, watched and replaced by tasks of its own |
 //! | `source` | where connections are made to, and how |
 //! | `sentinel` | which server of a Sentinel group that is |
+//! | `url` | the URLs of servers, read, and shown without passwords |
 //! | `stream` | the bytes of one connection, watched as they pass |
 //! | `answers` | where the answers end in these bytes |
 
@@ -21,11 +22,13 @@ mod settings;
 mod source;
 mod stream;
 mod tls;
+mod url;
 
 pub use multiplexed::{Connection, LiveConnection};
 pub use pool::ConnectionPool;
 pub use race::first_success;
 pub use script_times::ScriptTimes;
-pub use settings::{Settings, is_encrypted, refused, unusable};
+pub use settings::{Settings, is_encrypted};
 pub use source::Target;
 pub use tls::Tls;
+pub use url::{parse_url, unusable_url, without_password};

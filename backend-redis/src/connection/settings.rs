@@ -2,10 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, ErrorKind as RedisKind, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo};
 use tidegate_core::{Clock, Error, ErrorKind};
 
+#[cfg(feature = "tls")]
 use super::error::printable;
+use super::error::server_name;
 use super::pool::ConnectionPool;
 use super::source::{Access, Source, Target};
 use super::tls::Tls;
@@ -58,17 +60,22 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// If a URL asks for certificates not to be verified, or if no certificates can be read.
+    /// [`ErrorKind::InvalidCall`] if a URL asks for certificates not to be verified, or if certificates cannot
+    /// be read.
     pub fn tls<'a>(
         &self,
         servers: impl IntoIterator<Item = &'a ConnectionInfo>,
-    ) -> Result<Option<Tls>, RedisError> {
+    ) -> Result<Option<Tls>, Error> {
         let mut is_needed = false;
         for server in servers {
             if let ConnectionAddr::TcpTls { insecure, .. } = server.addr() {
                 is_needed = true;
                 if *insecure {
-                    return Err(refused("`#insecure`: certificates are always verified"));
+                    let at = server_name(server.addr());
+                    let message = format!(
+                        "the URL of {at} ends in `#insecure`: certificates are always verified"
+                    );
+                    return Err(Error::new(ErrorKind::InvalidCall, message));
                 }
             }
         }
@@ -76,13 +83,17 @@ impl Settings {
     }
 
     #[cfg(feature = "tls")]
-    fn encryption(&self) -> Result<Tls, RedisError> {
-        Tls::new(self.root_certificates.as_deref())
+    fn encryption(&self) -> Result<Tls, Error> {
+        Tls::new(self.root_certificates.as_deref()).map_err(|error| {
+            let message = "the root certificates cannot be used";
+            Error::new(ErrorKind::InvalidCall, message).with_source(printable(&error))
+        })
     }
 
     #[cfg(not(feature = "tls"))]
-    fn encryption(&self) -> Result<Tls, RedisError> {
-        Err(refused("encryption needs the feature `tls`"))
+    fn encryption(&self) -> Result<Tls, Error> {
+        let message = "encryption needs the feature `tls` of `tidegate-redis`";
+        Err(Error::new(ErrorKind::InvalidCall, message))
     }
 
     /// The connections to a server; none is made yet.
@@ -98,19 +109,6 @@ impl Settings {
 #[must_use]
 pub fn is_encrypted(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-}
-
-/// The error of a setting that connections cannot be made with.
-#[must_use]
-pub fn unusable(what: &str, error: RedisError) -> Error {
-    // The URL itself may hold a password.
-    let message = format!("the {what} cannot be used: {}", printable(&error));
-    Error::new(ErrorKind::InvalidCall, message).with_source(error)
-}
-
-/// Settings that contradict each other, or a URL that says what is not supported.
-pub fn refused(why: &'static str) -> RedisError {
-    RedisError::from((RedisKind::InvalidClientConfig, why))
 }
 
 impl fmt::Debug for Settings {

@@ -45,6 +45,12 @@ const LINES: &[(&str, fn())] = &[
         nothing_around::redis_is_found_again,
     ),
     (
+        "A wrong password, a missing permission, a database that does not exist or a certificate that \
+         is not trusted is the error `misconfigured`, which no failure policy hides and no circuit \
+         counts, unless `.also_on(ErrorKind::Misconfigured)` is set.",
+        nothing_around::a_wrong_password_is_hidden_only_if_asked_for,
+    ),
+    (
         "A call ends within the timeout, however slow Redis is.",
         timeout::a_call_ends_within_the_timeout,
     ),

@@ -58,7 +58,8 @@ pub trait StoreExt: Store + Sized {
     ///
     /// Failures are errors of the store as a whole: `Timeout`, `Unavailable`, `ReadOnly`, `Busy`,
     /// `OutOfMemory`, `UnsupportedServer` and `Protocol`. An error about one key or one call says
-    /// nothing against the store, so no subject can open the circuit for all. A batch is one call,
+    /// nothing against the store, so no subject can open the circuit for all. Nor does `Misconfigured`
+    /// count: the server has answered, and an open circuit would hide what is wrong. A batch is one call,
     /// failed if none of its calls was answered. Nor does a call count whose caller went away; so put
     /// a timeout within the breaker, not around it.
     ///
@@ -119,7 +120,9 @@ pub trait StoreExt: Store + Sized {
     /// Each such decision says so: [`Decision::degraded`](crate::Decision::degraded) tells who
     /// decided instead, and why the store did not. A caller's mistake
     /// ([`ErrorKind::is_callers_mistake`](crate::ErrorKind::is_callers_mistake)) stays an error, even
-    /// where the store was not asked and so could not find it.
+    /// where the store was not asked and so could not find it. So do settings that do not fit the server,
+    /// such as a wrong password ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless
+    /// [`OnFailure::also_on`] says otherwise.
     ///
     /// The module [`failure`] says what each setting does to each operation, and what it costs.
     ///

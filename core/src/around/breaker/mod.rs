@@ -309,6 +309,9 @@ impl Sign {
             | ErrorKind::Protocol => Self::Failing,
             // The server has answered; what is wrong is one key.
             ErrorKind::ForeignValue => Self::Alive,
+            // The server has answered; what is wrong are the settings. An open circuit would turn this
+            // into an error that failure policies hide.
+            ErrorKind::Misconfigured => Self::Alive,
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall
             | ErrorKind::CircuitOpen

@@ -45,8 +45,7 @@ impl<'a> Failed<'a> {
         settings: &Settings,
         rescue: impl Fn(&Policy) -> Result<Rescue, Error>,
     ) -> Result<Self, Error> {
-        // Nothing was wrong with the store when too many wait for it.
-        if error.kind().is_callers_mistake() || error.kind() == ErrorKind::TooManyWaiters {
+        if settings.passes_on(error.kind()) {
             return Err(error);
         }
         // A store that was not asked, or could not answer, found no mistakes.
@@ -173,6 +172,6 @@ impl<'a> Failed<'a> {
 }
 
 fn both_failed(first: &Error, second: Error) -> Error {
-    let message = format!("neither the store ({first}) nor its fallback ({second}) has answered");
+    let message = format!("neither the store ({first:#}) nor its fallback has answered");
     Error::new(first.kind(), message).with_source(second)
 }

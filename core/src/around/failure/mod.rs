@@ -8,6 +8,10 @@
 //! | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | stays an error |
 //! | [fall back](OnFailure::fall_back_to) | is decided by the other store, by [the policy's share](crate::Policy::scaled_to); what it books or takes, it books or takes there | is carried out on the other store as well, and stays an error (an undo is not: nothing was taken there) |
 //!
+//! A caller's mistake stays an error, and so does an error of kind
+//! [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, unless
+//! [`also_on`](OnFailure::also_on) says otherwise.
+//!
 //! A policy whose share comes to nothing fails closed. A shadow never refuses, here either.
 //!
 //! A failed call of several charges is refused as a whole if one of them fails closed. Those that

@@ -195,6 +195,7 @@ mod tests {
             ErrorKind::OutOfMemory | ErrorKind::ForeignValue | ErrorKind::Unsupported => true,
             ErrorKind::UnsupportedServer | ErrorKind::InvalidCall | ErrorKind::Protocol => true,
             ErrorKind::CircuitOpen | ErrorKind::TooManyWaiters => true,
+            ErrorKind::Misconfigured => true,
         }));
         assert!(DegradedAnswer::ALL.iter().all(|answer| match answer {
             DegradedAnswer::FailedOpen | DegradedAnswer::FailedClosed => true,
