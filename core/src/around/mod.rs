@@ -5,6 +5,8 @@
 
 pub mod breaker;
 mod deny_cache;
+#[cfg(feature = "tracing")]
+mod events;
 pub mod failure;
 pub(crate) mod meters;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -30,6 +32,10 @@ pub trait StoreExt: Store + Sized {
     /// Bounds every call: one that has no answer after `bound` fails with
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). A batch is one call. An answer that is
     /// there at once sets no timer; for others, the timers of the Tokio runtime must be enabled.
+    ///
+    /// A store on a server has timeouts of its own, such as `response_timeout` of Redis, which also replaces a
+    /// connection that has fallen silent; this one bounds the whole call, with waiting for a connection, and
+    /// should be the shorter one. Where both are set the shorter one ends the call.
     ///
     /// The call is given up, not undone: whether it was or will still be carried out, and so whether
     /// the charge was made, is not known. It is made at most once.

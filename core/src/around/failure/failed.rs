@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::fresh;
+use super::outage::Outage;
 use super::settings::Settings;
 use crate::{
     Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation, Outcome, Policy,
@@ -87,13 +88,16 @@ impl<'a> Failed<'a> {
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
+        outage: &Outage,
     ) -> Result<Decision, Error> {
-        match fallback {
-            Some(Err(second)) => Err(both_failed(&self.error, second)),
-            _ if !self.is_decided() => Err(self.error),
-            Some(Ok(decision)) => self.merge(&decision),
-            None => self.merge(&Decision::new([])),
-        }
+        let decision = match fallback {
+            Some(Err(second)) => return Err(both_failed(&self.error, second)),
+            _ if !self.is_decided() => return Err(self.error),
+            Some(Ok(decision)) => self.merge(&decision)?,
+            None => self.merge(&Decision::new([]))?,
+        };
+        outage.stood_in(&self.error, self.degraded_answer(), self.now);
+        Ok(decision)
     }
 
     /// Whether the call asks for a decision, which others can make as well, or for a change to what
