@@ -58,8 +58,15 @@ impl ClusterStoreBuilder {
     /// [`RedisStoreBuilder::user`](tidegate_redis::RedisStoreBuilder::user) names, and CLUSTER SLOTS and
     /// ASKING; and WAIT for [`wait_for_replicas`](Self::wait_for_replicas).
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
-        let user = Some((name.into(), password.into()));
-        Self { settings: Settings { user, ..self.settings }, ..self }
+        let (user, password) = (Some(name.into()), Some(password.into()));
+        Self { settings: Settings { user, password, ..self.settings }, ..self }
+    }
+
+    /// The password, instead of that in the URLs, as from a file of secrets. The user stays the one of the URL,
+    /// or of [`user`](Self::user).
+    pub fn password(self, password: impl Into<String>) -> Self {
+        let password = Some(password.into());
+        Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
     /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.
@@ -112,6 +119,14 @@ impl ClusterStoreBuilder {
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let root_certificates = Some(pem.into());
         Self { settings: Settings { root_certificates, ..self.settings }, ..self }
+    }
+
+    /// Shows servers this certificate, or chain, with its key (both PEM), where they want to know their clients
+    /// (`tls-auth-clients` of Redis).
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let client_certificate = Some((pem.into(), key.into()));
+        Self { settings: Settings { client_certificate, ..self.settings }, ..self }
     }
 
     /// The clock that counts instead of the nodes', for tests. What is written lives an hour longer

@@ -26,6 +26,8 @@
 //! | to | look at |
 //! |---|---|
 //! | choose nodes, a user, timeouts, replicas to wait for | [`ClusterStoreBuilder`] |
+//! | make a store of any kind from one URL of a configuration | [`connect_url`], [`StoreBuilder`] |
+//! | check the nodes when a program starts | [`ClusterStore::ready`] |
 //! | know what holds in which case | [below](#guarantees) |
 //! | take of several tenants at once | [below](#calls-across-slots) |
 //! | spread a tenant that is too hot for one node | [below](#hot-tenants) |
@@ -160,12 +162,15 @@ mod errand;
 mod map;
 mod node;
 mod place;
+mod ready;
 mod replicas;
 mod scout;
+mod store_url;
 mod view;
 
 pub use builder::ClusterStoreBuilder;
 pub use cluster_store::ClusterStore;
+pub use store_url::{StoreBuilder, connect_url};
 pub use tidegate_core::*;
 /// The metrics of this crate, beside those of [`around::observed::names`].
 #[cfg(feature = "metrics")]

@@ -112,7 +112,7 @@ async fn ask(node: Arc<Node>) -> Result<Vec<Range>, Error> {
     view::read(answer, &node.address)
 }
 
-fn unserved(slot: Slot) -> Error {
+pub(crate) fn unserved(slot: Slot) -> Error {
     Error::new(ErrorKind::Unavailable, format!("no node of the cluster serves {slot:?}"))
 }
 

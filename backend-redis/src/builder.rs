@@ -84,8 +84,15 @@ impl RedisStoreBuilder {
     /// EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, all of them, on keys that
     /// begin with the prefix.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
-        let user = Some((name.into(), password.into()));
-        Self { settings: Settings { user, ..self.settings }, ..self }
+        let (user, password) = (Some(name.into()), Some(password.into()));
+        Self { settings: Settings { user, password, ..self.settings }, ..self }
+    }
+
+    /// The password, instead of that in the URL, as from a file of secrets. The user stays the one of the URL,
+    /// or of [`user`](Self::user).
+    pub fn password(self, password: impl Into<String>) -> Self {
+        let password = Some(password.into());
+        Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
     /// The database, instead of the one in the URL.
@@ -120,6 +127,15 @@ impl RedisStoreBuilder {
     /// A connection on which an answer has been owed for that long, and none has come, is replaced at once,
     /// whatever became of the calls. So this should be longer than a server that is well ever takes; for
     /// callers with less patience there is [`timeout`](tidegate_core::StoreExt::timeout).
+    ///
+    /// | | this setting | `.timeout(..)` around the store |
+    /// |---|---|---|
+    /// | bounds | the time from sending a call to its answer | the whole call, with waiting for a connection |
+    /// | when it passes | the call fails, and a silent connection is replaced | the call fails |
+    /// | usual | 500 ms: what a healthy server never needs | 50 ms: what a request may cost |
+    ///
+    /// Where both are set the shorter one ends the call. A `.timeout(..)` that is longer than both this and
+    /// [`connect_timeout`](Self::connect_timeout) together has no effect.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
@@ -131,6 +147,14 @@ impl RedisStoreBuilder {
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let root_certificates = Some(pem.into());
         Self { settings: Settings { root_certificates, ..self.settings }, ..self }
+    }
+
+    /// Shows servers this certificate, or chain, with its key (both PEM), where they want to know their clients
+    /// (`tls-auth-clients` of Redis).
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let client_certificate = Some((pem.into(), key.into()));
+        Self { settings: Settings { client_certificate, ..self.settings }, ..self }
     }
 
     /// Uses no scripts, for where there are none, as behind some proxies: only fixed windows,
@@ -180,8 +204,8 @@ impl RedisStoreBuilder {
     fn tls_of_server(&self, server: &ConnectionInfo) -> Result<Option<Tls>, Error> {
         let tls = self.settings.tls([server])?;
         #[cfg(feature = "tls")]
-        if tls.is_none() && self.settings.root_certificates.is_some() {
-            let why = "there are root certificates, but it does not begin with `rediss://`";
+        if tls.is_none() && self.settings.has_certificates() {
+            let why = "there are certificates, but it does not begin with `rediss://`";
             return Err(unusable_url(&self.url, why));
         }
         Ok(tls)

@@ -24,6 +24,7 @@
 //! | to | look at |
 //! |---|---|
 //! | choose a server, a Sentinel group, a user, timeouts | [`RedisStoreBuilder`] |
+//! | check the server when a program starts | [`RedisStore::ready`] |
 //! | decide on many calls in one round trip | [`Store::decide_many`] |
 //! | know what an error means | [below](#errors) |
 //! | know what happens to connections | [below](#connections) |
@@ -34,7 +35,8 @@
 //! # The server
 //!
 //! Redis from 6.0 on, or Valkey: it is tested on 7.0.15, and was tried on 6.0.9, 6.2.14 and 8.2.3, and on
-//! Valkey 9.1.2 (`.ci/newest-redis` fetches the newest and tries it). A call needs a tokio runtime.
+//! Valkey 9.1.2 (`.ci/newest-redis` fetches the newest and tries it). A call needs a tokio runtime
+//! with its drivers for I/O and time (`enable_all`); without a runtime it fails with `Unsupported`.
 //!
 //! A failover of Redis may lose the last writes, as replicas lag behind: what was admitted in that
 //! moment may be admitted again. That is the one bound on exactness that no client can lift.

@@ -127,9 +127,9 @@ async fn an_error_of_the_server_is_told_with_the_server() {
 async fn a_silent_server_is_told_from_one_that_is_not_there() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let server = listener.local_addr().unwrap().to_string();
-    let soon = Duration::from_millis(200);
+    let soon = Duration::from_secs(1);
     let error = error_of(at(&format!("redis://{server}")).connect_timeout(soon)).await;
-    says(&error, ErrorKind::Unavailable, &[&server, "within 200ms", "no answer to the login"]);
+    says(&error, ErrorKind::Unavailable, &[&server, "within 1s", "no answer to the login"]);
 }
 
 /// Answers whatever comes with this, and closes the connection.
@@ -173,7 +173,7 @@ async fn encryption_on_one_side_only_is_told() {
     // A plain server waits for more of what it takes for a command, or says that there is no such command.
     let plain = Redis::start().await.unwrap();
     let server = format!("127.0.0.1:{}", plain.port());
-    let soon = Duration::from_millis(300);
+    let soon = Duration::from_secs(1);
     let error = error_of(at(&format!("rediss://{server}")).connect_timeout(soon)).await;
     says(&error, ErrorKind::Unavailable, &[&server, "TLS", "`redis://`"]);
     let http = server_that_says(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -240,6 +240,18 @@ async fn a_wrong_password_or_database_is_of_a_kind_of_its_own() {
     let open = Redis::start().await.unwrap();
     let needless = open.url().replace("redis://", "redis://:S3CRET@");
     refuses_the_login(&error_of(at(&needless)).await, "127.0.0.1", "ERR AUTH ");
+}
+
+#[tokio::test]
+async fn a_password_may_be_set_apart_from_the_user() {
+    let redis =
+        Redis::builder().user("limiter", "secret", "~tidegate:* +@all").start().await.unwrap();
+    let url = format!("redis://limiter:S3CRET@127.0.0.1:{}", redis.port());
+    assert!(acquire(&at(&url).password("secret").build().unwrap()).await.unwrap());
+    let of_user = at(&url).user("limiter", "S3CRET").password("secret");
+    assert!(acquire(&of_user.build().unwrap()).await.unwrap());
+    let error = error_of(at(&url)).await;
+    says(&error, ErrorKind::Misconfigured, &["refuses the user, the password"]);
 }
 
 /// A full server answers the login with this, which once was taken for a wrong password.

@@ -355,6 +355,11 @@ impl LiveConnection {
         Self { connection, activity, since: Instant::now(), server }
     }
 
+    /// Where the server is, for errors.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Asks on a connection that is not driven yet.
     pub(super) async fn ask<T: FromRedisValue>(
         &mut self,

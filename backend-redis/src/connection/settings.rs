@@ -15,8 +15,10 @@ use super::tls::Tls;
 /// What the builders of all stores on Redis have in common.
 #[derive(Clone)]
 pub struct Settings {
-    /// The ACL user and its password, instead of those in the URL.
-    pub user: Option<(String, String)>,
+    /// The ACL user, instead of that in the URL.
+    pub user: Option<String>,
+    /// The password, instead of that in the URL.
+    pub password: Option<String>,
     /// What all keys begin with.
     pub prefix: String,
     /// How many connections to use in turn, per server.
@@ -30,12 +32,16 @@ pub struct Settings {
     /// The certificates to trust instead of the system's (PEM).
     #[cfg(feature = "tls")]
     pub root_certificates: Option<Vec<u8>>,
+    /// This client's certificate and its key (PEM), where servers want one.
+    #[cfg(feature = "tls")]
+    pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             user: None,
+            password: None,
             prefix: "tidegate".to_owned(),
             connections: 1,
             connect_timeout: Duration::from_secs(1),
@@ -43,6 +49,8 @@ impl Default for Settings {
             clock: None,
             #[cfg(feature = "tls")]
             root_certificates: None,
+            #[cfg(feature = "tls")]
+            client_certificate: None,
         }
     }
 }
@@ -51,8 +59,13 @@ impl Settings {
     /// The same server, with the user of these settings if they name one.
     #[must_use]
     pub fn with_user(&self, info: ConnectionInfo) -> ConnectionInfo {
-        let Some((name, password)) = &self.user else { return info };
-        let settings = info.redis_settings().clone().set_username(name).set_password(password);
+        let mut settings = info.redis_settings().clone();
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
         info.set_redis_settings(settings)
     }
 
@@ -82,10 +95,19 @@ impl Settings {
         if is_needed { self.encryption().map(Some) } else { Ok(None) }
     }
 
+    /// Whether there are certificates, which only encrypted connections use.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn has_certificates(&self) -> bool {
+        self.root_certificates.is_some() || self.client_certificate.is_some()
+    }
+
     #[cfg(feature = "tls")]
     fn encryption(&self) -> Result<Tls, Error> {
-        Tls::new(self.root_certificates.as_deref()).map_err(|error| {
-            let message = "the root certificates cannot be used";
+        let roots = self.root_certificates.as_deref();
+        let client = self.client_certificate.as_ref().map(|(chain, key)| (&chain[..], &key[..]));
+        Tls::new(roots, client).map_err(|error| {
+            let message = "the certificates cannot be used";
             Error::new(ErrorKind::InvalidCall, message).with_source(printable(&error))
         })
     }

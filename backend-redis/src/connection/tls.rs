@@ -15,7 +15,7 @@ mod with {
     use redis::RedisError;
     use rustls::crypto::{CryptoProvider, ring};
     use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, ServerName};
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
     use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
     use tidegate_core::ErrorKind;
     use tokio::net::TcpStream;
@@ -29,12 +29,13 @@ mod with {
     pub struct Tls(TlsConnector);
 
     impl Tls {
-        /// Trusts these root certificates (PEM), or those that the system trusts.
+        /// Trusts these root certificates (PEM), or those that the system trusts, and shows servers the client's
+        /// certificate, if there is one, given with its key (PEM).
         ///
         /// # Errors
         ///
         /// If they cannot be read.
-        pub fn new(roots: Option<&[u8]>) -> io::Result<Self> {
+        pub fn new(roots: Option<&[u8]>, client: Option<(&[u8], &[u8])>) -> io::Result<Self> {
             let roots = match roots {
                 Some(pem) => given(pem)?,
                 None => of_the_system()?,
@@ -45,8 +46,16 @@ mod with {
             let config = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
                 .map_err(io::Error::other)?
-                .with_root_certificates(roots)
-                .with_no_client_auth();
+                .with_root_certificates(roots);
+            let config = match client {
+                Some((chain, key)) => {
+                    let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>();
+                    let chain: Vec<_> = chain.map_err(io::Error::other)?;
+                    let key = PrivateKeyDer::from_pem_slice(key).map_err(io::Error::other)?;
+                    config.with_client_auth_cert(chain, key).map_err(io::Error::other)?
+                }
+                None => config.with_no_client_auth(),
+            };
             Ok(Self(TlsConnector::from(Arc::new(config))))
         }
 

@@ -25,6 +25,12 @@ pub fn parse_url(url: &str) -> Result<ConnectionInfo, Error> {
     })
 }
 
+/// Whether a URL had a password in it.
+#[must_use]
+pub fn has_password(info: &ConnectionInfo) -> bool {
+    info.redis_settings().password().is_some()
+}
+
 /// The error of a URL that cannot be used.
 #[must_use]
 pub fn unusable_url(url: &str, why: &str) -> Error {

@@ -23,6 +23,11 @@ const LINES: &[(&str, fn())] = &[
         nothing_around::a_limiter_is_built_at_once,
     ),
     (
+        "`store.ready()` checks the server when a program starts, and fails with the error that a call \
+         would meet, whatever is around the store.",
+        nothing_around::ready_fails_as_a_call_would,
+    ),
+    (
         "A call fails with an error and never with a refusal: `timeout` if it was sent and has no \
          answer, `unavailable` if it could not be sent.",
         nothing_around::a_call_fails_with_an_error,
@@ -108,7 +113,8 @@ const LINES: &[(&str, fn())] = &[
         fall_back::each_node_admits_its_share,
     ),
     (
-        "A policy of which a share comes to nothing is refused.",
+        "A policy whose share rounds down to nothing is refused when the limiter is built; without a \
+         limiter its requests are refused while Redis is down.",
         fall_back::a_share_of_nothing_is_refused,
     ),
     (

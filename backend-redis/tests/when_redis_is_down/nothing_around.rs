@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use tidegate_redis::{Breaker, ErrorKind, Limiter, OnFailure, RedisStore, StoreExt};
+use tidegate_redis::{Breaker, ErrorKind, Limiter, OnFailure, RedisStore, Store, StoreExt};
 use tidegate_testkit::servers::{Data, Redis};
 
 use crate::scene::{
@@ -116,5 +116,16 @@ pub(crate) async fn a_wrong_password_is_hidden_only_if_asked_for() {
         let decision = acquire(&asked, &policy).await.unwrap();
         assert!(decision.is_allowed());
         assert_eq!(decision.degraded().unwrap().reason, ErrorKind::Misconfigured);
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn ready_fails_as_a_call_would() {
+    let redis = redis().await;
+    let around = store(&redis).timeout(SOON).breaker(Breaker::new().failures(1)).or_fail_open();
+    around.ready().await.unwrap();
+    redis.kill().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(around.ready().await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
 }
