@@ -9,7 +9,6 @@ use tidegate_core::{
 
 use crate::cluster_store::{Inner, no_answer};
 use crate::errand::Decided;
-use crate::node::again;
 use crate::place::{Part, parts};
 use crate::replicas::Replicas;
 
@@ -277,15 +276,15 @@ async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> 
     failure.map_or(Ok(()), |error| {
         let why = "a call across slots was not admitted, and what it had taken of one could not be \
                    given back; it recovers by itself";
-        Err(done_in_part(&again(why, &error)))
+        Err(done_in_part(why, error))
     })
 }
 
-/// The same error, of a kind that does not say that nothing was written.
-fn done_in_part(error: &Error) -> Error {
-    let kind = error.kind();
+/// An error with this cause, of a kind that does not say that nothing was written.
+fn done_in_part(why: &str, cause: Error) -> Error {
+    let kind = cause.kind();
     let kind = if kind.is_surely_not_charged() { ErrorKind::Unavailable } else { kind };
-    Error::new(kind, error.to_string())
+    Error::new(kind, why).with_source(cause)
 }
 
 /// One decision of all slots, its verdicts in the order asked. What was `seen` of slots that are left out
@@ -308,7 +307,7 @@ fn merge(
         let decision = match decision {
             Ok(decision) => decision,
             Err(error) => {
-                failures.push(again(&format!("across slots, of {:?}", part.slot), &error));
+                failures.push(error.repeated(&format!("across slots, of {:?}", part.slot)));
                 continue;
             }
         };
@@ -321,9 +320,10 @@ fn merge(
     }
     if !failures.is_empty() {
         // Nothing is charged only if nothing is in any slot.
-        let is_uncertain = |error: &Error| !error.kind().is_surely_not_charged();
+        let is_uncertain = |error: &Error| !error.is_surely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
-        return Err(if is_done_in_part { done_in_part(&error) } else { error });
+        let why = "a call across slots failed in one of them, and may be done in the others";
+        return Err(if is_done_in_part { done_in_part(why, error) } else { error });
     }
     let verdicts = verdicts.into_iter().collect::<Option<Vec<_>>>().ok_or_else(no_answer)?;
     let decision = Decision::new(verdicts);

@@ -2,12 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::ConnectionInfo;
 use redis::cluster::NodeAddress;
-use redis::{ConnectionInfo, IntoConnectionInfo};
 #[cfg(feature = "testing")]
 use tidegate_core::Clock;
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, unusable};
+use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, parse_url, unusable_url};
 use tidegate_redis::wire::Keys;
 
 use crate::cluster_store::{ClusterStore, Inner};
@@ -58,8 +58,15 @@ impl ClusterStoreBuilder {
     /// [`RedisStoreBuilder::user`](tidegate_redis::RedisStoreBuilder::user) names, and CLUSTER SLOTS and
     /// ASKING; and WAIT for [`wait_for_replicas`](Self::wait_for_replicas).
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
-        let user = Some((name.into(), password.into()));
-        Self { settings: Settings { user, ..self.settings }, ..self }
+        let (user, password) = (Some(name.into()), Some(password.into()));
+        Self { settings: Settings { user, password, ..self.settings }, ..self }
+    }
+
+    /// The password, instead of that in the URLs, as from a file of secrets. The user stays the one of the URL,
+    /// or of [`user`](Self::user).
+    pub fn password(self, password: impl Into<String>) -> Self {
+        let password = Some(password.into());
+        Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
     /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.
@@ -114,6 +121,14 @@ impl ClusterStoreBuilder {
         Self { settings: Settings { root_certificates, ..self.settings }, ..self }
     }
 
+    /// Shows servers this certificate, or chain, with its key (both PEM), where they want to know their clients
+    /// (`tls-auth-clients` of Redis).
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let client_certificate = Some((pem.into(), key.into()));
+        Self { settings: Settings { client_certificate, ..self.settings }, ..self }
+    }
+
     /// The clock that counts instead of the nodes', for tests. What is written lives an hour longer
     /// than the states matter, as real time must not end what virtual time does not.
     #[cfg(feature = "testing")]
@@ -135,12 +150,12 @@ impl ClusterStoreBuilder {
         let Some(first) = infos.first() else {
             return Err(invalid("a cluster needs the URL of at least one of its nodes".to_owned()));
         };
-        let access = Access::new(first.clone(), self.settings.clone());
-        let access = access.map_err(|error| unusable("URLs", error))?;
+        let access = Access::new(first.clone(), self.settings.clone())?;
         let mut seeds = vec![];
-        for info in &infos {
+        for (info, url) in infos.iter().zip(&self.urls) {
             let address = NodeAddress::try_from(info.addr());
-            let address = address.map_err(|error| unusable("URL", error))?;
+            let address = address
+                .map_err(|_| unusable_url(url, "a node of a cluster is at a host and a port"))?;
             seeds.push(Arc::new(access.node(address)));
         }
         let map = Arc::new(Map::new(access, seeds));
@@ -158,13 +173,11 @@ impl ClusterStoreBuilder {
     fn infos(&self) -> Result<Vec<ConnectionInfo>, Error> {
         let mut infos: Vec<ConnectionInfo> = vec![];
         for url in &self.urls {
-            let info = url.as_str().into_connection_info().map_err(|e| unusable("URL", e))?;
+            let info = parse_url(url)?;
             let database = info.redis_settings().db();
             if database != 0 {
-                return Err(invalid(format!(
-                    "a cluster has no database but 0; the URL of {} names {database}",
-                    info.addr()
-                )));
+                let why = format!("a cluster has no database but 0, and it names {database}");
+                return Err(unusable_url(url, &why));
             }
             let info = self.settings.with_user(info);
             if let Some(first) = infos.first().filter(|first| !is_alike(first, &info)) {

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::cluster_store::Inner;
 use crate::errand::{Calls, Decided, Errand, Failed, Step, Target};
-use crate::node::{Node, address_of, again, at_node};
+use crate::node::{Node, address_of};
 
 /// The calls that have come to an end, by their places.
 pub(crate) type Ended = Vec<(usize, Result<Decided, Error>)>;
@@ -128,7 +128,7 @@ impl Inner {
                 // It may be gone for good, and another in its place.
                 self.scout.go();
                 for errand in errands {
-                    landed.fail(errand.into_calls(), at_node(node, &error));
+                    landed.fail(errand.into_calls(), error.repeated("a node of the cluster"));
                 }
                 return;
             }
@@ -138,7 +138,7 @@ impl Inner {
         for errand in errands {
             let step = answers.next().map_or_else(
                 || Step::Done(Err(Error::new(ErrorKind::Protocol, "the node left out an answer"))),
-                |answer| errand.step(answer),
+                |answer| errand.step(&node.address, answer),
             );
             self.take_step(node, errand, step, replicas, landed);
         }
@@ -200,7 +200,7 @@ impl Inner {
                 if tells_of_a_change(&error) {
                     self.scout.go();
                 }
-                landed.fail(errand.into_calls(), at_node(node, &error));
+                landed.fail(errand.into_calls(), error);
                 return;
             }
             Step::NoScript => Ok(errand.with_script()),
@@ -257,7 +257,7 @@ impl<'a> Landed<'a> {
     fn fail(&mut self, calls: Calls<'a>, error: Error) {
         let mut calls = calls.into_iter().map(|(place, _)| place);
         let last = calls.next_back();
-        self.ended.extend(calls.map(|place| (place, Err(again("in a batch", &error)))));
+        self.ended.extend(calls.map(|place| (place, Err(error.repeated("in a batch")))));
         self.ended.extend(last.map(|place| (place, Err(error))));
     }
 }

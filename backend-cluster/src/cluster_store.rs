@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use tidegate_core::shards::ShardedStore;
 use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
-use tidegate_redis::connection::{ScriptTimes, first_success};
+use tidegate_redis::connection::{ScriptTimes, check_runtime, first_success};
 use tidegate_redis::wire::Keys;
 
 use crate::across;
@@ -11,8 +11,9 @@ use crate::batch;
 use crate::builder::ClusterStoreBuilder;
 use crate::errand::{Calls, Decided, Errand};
 use crate::map::Map;
-use crate::node::{Node, at_node};
+use crate::node::Node;
 use crate::place::parts;
+use crate::ready;
 use crate::replicas::Replicas;
 use crate::scout::Scout;
 
@@ -55,13 +56,33 @@ impl ClusterStore {
         ClusterStoreBuilder::new()
     }
 
+    /// Checks when a program starts that the store can decide: finds the nodes, and on each of the primaries
+    /// does what [`RedisStore::ready`](tidegate_redis::RedisStore::ready) does on one server.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), tidegate_cluster::Error> {
+    /// use tidegate_cluster::ClusterStore;
+    ///
+    /// let store = ClusterStore::connect(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
+    /// store.ready().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first that a call would meet, on any of the primaries.
+    pub async fn ready(&self) -> Result<(), Error> {
+        ready::check(&self.0.inner().0).await
+    }
+
     pub(crate) fn new(inner: Inner) -> Self {
         Self(Arc::new(ShardedStore::new(Slots(Arc::new(inner)))))
     }
 }
 
 impl Inner {
-    async fn decide_one(self: &Arc<Self>, call: Call<'_>) -> Result<Decision, Error> {
+    pub(crate) async fn decide_one(self: &Arc<Self>, call: Call<'_>) -> Result<Decision, Error> {
         // A single charge lies in one slot, whatever it is.
         if call.charges.len() > 1 {
             call.check()?;
@@ -122,12 +143,11 @@ impl Inner {
 
     /// The time by the clock of any node.
     async fn now(&self) -> Result<Timestamp, Error> {
+        check_runtime()?;
         if let Some(clock) = &self.clock {
             return Ok(clock.now());
         }
-        let ask = |node: Arc<Node>| async move {
-            node.connections.next().time().await.map_err(|error| at_node(&node, &error))
-        };
+        let ask = |node: Arc<Node>| async move { node.connections.next().time().await };
         let time = first_success(self.map.nodes().into_iter().map(ask)).await;
         time.unwrap_or_else(|| Err(no_answer()))
     }
@@ -153,6 +173,10 @@ impl Store for ClusterStore {
         self.0.now()
     }
 
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        Answer::later(Self::ready(self))
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.0.supports(policy)
     }
@@ -160,14 +184,22 @@ impl Store for ClusterStore {
 
 impl Store for Slots {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        Answer::later(self.0.decide_one(call))
+        Answer::later(async move {
+            check_runtime()?;
+            self.0.decide_one(call).await
+        })
     }
 
     fn decide_many<'a>(
         &'a self,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        Answer::later(batch::decide(&self.0, calls))
+        Answer::later(async move {
+            match check_runtime() {
+                Ok(()) => batch::decide(&self.0, calls).await,
+                Err(error) => calls.iter().map(|_| Err(error.repeated("in a batch"))).collect(),
+            }
+        })
     }
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {

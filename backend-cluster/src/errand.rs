@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::cluster::NodeAddress;
 use redis::cluster_routing::Slot;
 use redis::{Cmd, RedisError, ServerErrorKind, Value, from_redis_value};
 use smallvec::SmallVec;
@@ -170,10 +171,13 @@ impl<'a> Errand<'a> {
     }
 
     /// What an answer means.
-    pub(crate) fn step(&self, answer: Result<Value, RedisError>) -> Step {
+    pub(crate) fn step(&self, node: &NodeAddress, answer: Result<Value, RedisError>) -> Step {
         let answer = answer.and_then(|value| Ok(from_redis_value::<Vec<u8>>(value)?));
         let error = match answer {
-            Ok(bytes) => return Step::Done(self.request.read_told(&bytes)),
+            Ok(bytes) => {
+                let read = self.request.read_told(&bytes);
+                return Step::Done(read.map_err(|error| error.repeated(&format!("node {node}"))));
+            }
             Err(error) => error,
         };
         let kind = |kind: ServerErrorKind| error.kind() == kind.into();
@@ -188,9 +192,11 @@ impl<'a> Errand<'a> {
             _ if error.is_cluster_error() && !kind(ServerErrorKind::ClusterDown)
                 || kind(ServerErrorKind::CrossSlot) =>
             {
-                Step::Done(Err(Error::new(ErrorKind::Protocol, printable(&error))))
+                let message = format!("node {node} refers to no other node, and does not serve");
+                let error = Error::new(ErrorKind::Protocol, message).with_source(printable(&error));
+                Step::Done(Err(error))
             }
-            _ => Step::Done(Err(error::of_call(error))),
+            _ => Step::Done(Err(error::of_call(&node.to_string(), error))),
         }
     }
 

@@ -26,6 +26,8 @@
 //! | to | look at |
 //! |---|---|
 //! | choose nodes, a user, timeouts, replicas to wait for | [`ClusterStoreBuilder`] |
+//! | make a store of any kind from one URL of a configuration | [`connect_url`], [`StoreBuilder`] |
+//! | check the nodes when a program starts | [`ClusterStore::ready`] |
 //! | know what holds in which case | [below](#guarantees) |
 //! | take of several tenants at once | [below](#calls-across-slots) |
 //! | spread a tenant that is too hot for one node | [below](#hot-tenants) |
@@ -138,14 +140,15 @@
 //! | [`ErrorKind`] | what happened | charged? |
 //! |---|---|---|
 //! | `Timeout` | no answer within [`response_timeout`](ClusterStoreBuilder::response_timeout) | not known |
-//! | `Unavailable` | no connection to the node, or it was lost; nobody serves the slot; CLUSTERDOWN; a wrong password | not known |
+//! | `Unavailable` | no connection to the node, or it was lost; nobody serves the slot; CLUSTERDOWN | not known |
+//! | `Misconfigured` | a wrong user or password, a permission that is missing, a certificate that is not trusted or is for another name | no; not known if a script lacks a permission |
 //! | `Unavailable` | too few replicas have it, where they are [waited for](ClusterStoreBuilder::wait_for_replicas) | yes |
 //! | `Unavailable`, `Timeout` | a call across slots was not admitted, and could not be undone everywhere | in part |
 //! | `Busy` | the slot is on the move, and the nodes kept sending the call away; LOADING; BUSY | no |
 //! | `ReadOnly` | READONLY, MISCONF, NOREPLICAS | no |
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
 //! | `ForeignValue` | what lies under the key is not ours; it was left as it is | no |
-//! | `UnsupportedServer` | no scripts, no permission, a server that is no cluster | no |
+//! | `UnsupportedServer` | no scripts, a server that is no cluster | no |
 //! | `Protocol` | an answer that makes no sense | not known |
 //!
 //! A call across slots that fails in one of them takes nothing in the others, or gives it back.
@@ -160,12 +163,15 @@ mod errand;
 mod map;
 mod node;
 mod place;
+mod ready;
 mod replicas;
 mod scout;
+mod store_url;
 mod view;
 
 pub use builder::ClusterStoreBuilder;
 pub use cluster_store::ClusterStore;
+pub use store_url::{StoreBuilder, connect_url};
 pub use tidegate_core::*;
 /// The metrics of this crate, beside those of [`around::observed::names`].
 #[cfg(feature = "metrics")]

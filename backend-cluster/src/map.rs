@@ -1,6 +1,6 @@
 //! Which node serves which slot, as far as is known.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use redis::cluster::NodeAddress;
@@ -47,6 +47,19 @@ impl Map {
     /// All nodes that are known, replicas too.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         self.read().nodes.values().cloned().collect()
+    }
+
+    /// How many nodes serve a slot.
+    pub(crate) fn primaries(&self) -> usize {
+        let table = self.read();
+        table.primaries.values().map(Arc::as_ptr).collect::<HashSet<_>>().len()
+    }
+
+    /// The first slot of which no node is known to serve it.
+    pub(crate) fn first_unserved(&self) -> Option<Slot> {
+        let table = self.read();
+        let mut slots = (0..=u16::MAX).map_while(Slot::new);
+        slots.find(|slot| !table.primaries.contains_key(slot))
     }
 
     /// Takes note of the node that serves a slot now.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use redis::cluster::NodeAddress;
-use redis::{ConnectionAddr, ConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo};
 use tidegate_core::{Error, ErrorKind};
 use tidegate_redis::connection::error::printable;
 use tidegate_redis::connection::{ConnectionPool, Settings, Target, Tls};
@@ -23,7 +23,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    pub(crate) fn new(info: ConnectionInfo, settings: Settings) -> Result<Self, RedisError> {
+    pub(crate) fn new(info: ConnectionInfo, settings: Settings) -> Result<Self, Error> {
         let tls = settings.tls([&info])?;
         Ok(Self { info, settings, tls })
     }
@@ -40,21 +40,6 @@ impl Access {
         let target = Target::Server(self.info.clone().set_addr(there));
         Node { address, connections: self.settings.pool(target, self.tls.clone()) }
     }
-}
-
-/// An error, told again with the node that it came from.
-pub(crate) fn at_node(node: &Node, error: &Error) -> Error {
-    again(&format!("node {}", node.address), error)
-}
-
-/// An error, told again to another who was waiting for the same.
-pub(crate) fn again(place: &str, error: &Error) -> Error {
-    let kind = error.kind();
-    // The kind stands before the message already.
-    let text = error.to_string();
-    let message =
-        text.strip_prefix(kind.as_str()).map_or(&*text, |rest| rest.trim_start_matches(": "));
-    Error::new(kind, format!("{place}: {message}"))
 }
 
 /// The address that a node names, where an empty host stands for that of the node itself.

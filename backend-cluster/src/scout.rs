@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::map::Map;
-use crate::node::{Node, again, at_node};
+use crate::node::Node;
 use crate::view::{self, Range};
 
 /// Between two rounds of questions.
@@ -108,16 +108,16 @@ impl Scout {
 async fn ask(node: Arc<Node>) -> Result<Vec<Range>, Error> {
     let connection = node.connections.next();
     let answer = async { connection.send(&mut connection.live().await?, &view::question()).await };
-    let answer: Value = answer.await.map_err(|error| at_node(&node, &error))?;
+    let answer: Value = answer.await?;
     view::read(answer, &node.address)
 }
 
-fn unserved(slot: Slot) -> Error {
+pub(crate) fn unserved(slot: Slot) -> Error {
     Error::new(ErrorKind::Unavailable, format!("no node of the cluster serves {slot:?}"))
 }
 
 fn unknown(slot: Slot, failure: &Error) -> Error {
-    again(&format!("who serves {slot:?} is not known"), failure)
+    failure.repeated(&format!("it is not known which node serves {slot:?}"))
 }
 
 /// Held during a round; whatever ends it, the next can begin, and those who wait are woken.

@@ -35,7 +35,7 @@ async fn all_nodes_are_trusted_by_the_root_that_is_given_and_only_by_it() {
     let untrusting = patient(&cluster).root_certificates(Certificates::new().root());
     for store in [patient(&cluster), untrusting] {
         let error = acquire_on_all(&store.build().unwrap()).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     }
 }
 
@@ -48,7 +48,7 @@ async fn a_user_needs_no_more_than_the_commands_that_are_named() {
     let with = |password: &str| patient(&cluster).user("limiter", password).build().unwrap();
     acquire_on_all(&with("secret")).await.unwrap();
     let error = acquire_on_all(&with("guess")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
 }
 
 #[test]

@@ -207,7 +207,7 @@ async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
     let before = written_at(cluster.node(2)).await;
     assert!(before > 0);
     let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
-    assert!(error.to_string().contains("down"), "{error}");
+    assert!(format!("{error:#}").contains("down"), "{error}");
     assert_eq!(written_at(cluster.node(2)).await, before, "nothing was written");
 
     cluster.node(0).restart(Data::Lost).await.unwrap();

@@ -1,12 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::ConnectionInfo;
 #[cfg(feature = "testing")]
 use tidegate_core::Clock;
-use tidegate_core::Error;
+use tidegate_core::{Error, ErrorKind};
 
-use crate::connection::{ConnectionPool, ScriptTimes, Settings, Target, Tls, refused, unusable};
+#[cfg(feature = "tls")]
+use crate::connection::unusable_url;
+use crate::connection::{ConnectionPool, ScriptTimes, Settings, Target, Tls, parse_url};
 use crate::redis_store::{Inner, RedisStore};
 use crate::wire::Keys;
 
@@ -82,8 +84,15 @@ impl RedisStoreBuilder {
     /// EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, all of them, on keys that
     /// begin with the prefix.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
-        let user = Some((name.into(), password.into()));
-        Self { settings: Settings { user, ..self.settings }, ..self }
+        let (user, password) = (Some(name.into()), Some(password.into()));
+        Self { settings: Settings { user, password, ..self.settings }, ..self }
+    }
+
+    /// The password, instead of that in the URL, as from a file of secrets. The user stays the one of the URL,
+    /// or of [`user`](Self::user).
+    pub fn password(self, password: impl Into<String>) -> Self {
+        let password = Some(password.into());
+        Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
     /// The database, instead of the one in the URL.
@@ -118,6 +127,15 @@ impl RedisStoreBuilder {
     /// A connection on which an answer has been owed for that long, and none has come, is replaced at once,
     /// whatever became of the calls. So this should be longer than a server that is well ever takes; for
     /// callers with less patience there is [`timeout`](tidegate_core::StoreExt::timeout).
+    ///
+    /// | | this setting | `.timeout(..)` around the store |
+    /// |---|---|---|
+    /// | bounds | the time from sending a call to its answer | the whole call, with waiting for a connection |
+    /// | when it passes | the call fails, and a silent connection is replaced | the call fails |
+    /// | usual | 500 ms: what a healthy server never needs | 50 ms: what a request may cost |
+    ///
+    /// Where both are set the shorter one ends the call. A `.timeout(..)` that is longer than both this and
+    /// [`connect_timeout`](Self::connect_timeout) together has no effect.
     pub fn response_timeout(self, timeout: Duration) -> Self {
         Self { settings: Settings { response_timeout: timeout, ..self.settings }, ..self }
     }
@@ -129,6 +147,14 @@ impl RedisStoreBuilder {
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let root_certificates = Some(pem.into());
         Self { settings: Settings { root_certificates, ..self.settings }, ..self }
+    }
+
+    /// Shows servers this certificate, or chain, with its key (both PEM), where they want to know their clients
+    /// (`tls-auth-clients` of Redis).
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let client_certificate = Some((pem.into(), key.into()));
+        Self { settings: Settings { client_certificate, ..self.settings }, ..self }
     }
 
     /// Uses no scripts, for where there are none, as behind some proxies: only fixed windows,
@@ -164,32 +190,29 @@ impl RedisStoreBuilder {
     }
 
     fn connection_pool(&self) -> Result<ConnectionPool, Error> {
-        let of_url = |error| unusable("URL", error);
-        let server = self.server().map_err(of_url)?;
+        let server = self.server()?;
         let Some((urls, name)) = &self.sentinel else {
-            let tls = self.tls_of_server(&server).map_err(of_url)?;
+            let tls = self.tls_of_server(&server)?;
             return Ok(self.settings.pool(Target::Server(server), tls));
         };
-        let of_sentinels = |error| unusable("Sentinel URLs", error);
-        let sentinels = sentinels(urls).map_err(of_sentinels)?;
+        let sentinels = sentinels(urls)?;
         // The servers may be encrypted or not, whatever the Sentinels are.
-        let tls = self.settings.tls(sentinels.iter().chain([&server])).map_err(of_sentinels)?;
+        let tls = self.settings.tls(sentinels.iter().chain([&server]))?;
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
 
-    fn tls_of_server(&self, server: &ConnectionInfo) -> Result<Option<Tls>, RedisError> {
+    fn tls_of_server(&self, server: &ConnectionInfo) -> Result<Option<Tls>, Error> {
         let tls = self.settings.tls([server])?;
         #[cfg(feature = "tls")]
-        if tls.is_none() && self.settings.root_certificates.is_some() {
-            return Err(refused(
-                "there are root certificates, but it does not begin with `rediss://`",
-            ));
+        if tls.is_none() && self.settings.has_certificates() {
+            let why = "there are certificates, but it does not begin with `rediss://`";
+            return Err(unusable_url(&self.url, why));
         }
         Ok(tls)
     }
 
-    fn server(&self) -> Result<ConnectionInfo, RedisError> {
-        let info = self.settings.with_user(self.url.as_str().into_connection_info()?);
+    fn server(&self) -> Result<ConnectionInfo, Error> {
+        let info = self.settings.with_user(parse_url(&self.url)?);
         let Some(database) = self.database else { return Ok(info) };
         let settings = info.redis_settings().clone().set_db(i64::from(database));
         Ok(info.set_redis_settings(settings))
@@ -197,12 +220,12 @@ impl RedisStoreBuilder {
 }
 
 /// The Sentinels at these URLs. They have no databases.
-fn sentinels(urls: &[String]) -> Result<Vec<ConnectionInfo>, RedisError> {
+fn sentinels(urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
     if urls.is_empty() {
-        return Err(refused("there is none"));
+        return Err(Error::new(ErrorKind::InvalidCall, "there is no URL of a Sentinel"));
     }
     let sentinel = |url: &String| {
-        let info = url.as_str().into_connection_info()?;
+        let info = parse_url(url)?;
         let settings = info.redis_settings().clone().set_db(0);
         Ok(info.set_redis_settings(settings))
     };

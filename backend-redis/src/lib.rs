@@ -24,6 +24,7 @@
 //! | to | look at |
 //! |---|---|
 //! | choose a server, a Sentinel group, a user, timeouts | [`RedisStoreBuilder`] |
+//! | check the server when a program starts | [`RedisStore::ready`] |
 //! | decide on many calls in one round trip | [`Store::decide_many`] |
 //! | know what an error means | [below](#errors) |
 //! | know what happens to connections | [below](#connections) |
@@ -34,7 +35,8 @@
 //! # The server
 //!
 //! Redis from 6.0 on, or Valkey: it is tested on 7.0.15, and was tried on 6.0.9, 6.2.14 and 8.2.3, and on
-//! Valkey 9.1.2 (`.ci/newest-redis` fetches the newest and tries it). A call needs a tokio runtime.
+//! Valkey 9.1.2 (`.ci/newest-redis` fetches the newest and tries it). A call needs a tokio runtime
+//! with its drivers for I/O and time (`enable_all`); without a runtime it fails with `Unsupported`.
 //!
 //! A failover of Redis may lose the last writes, as replicas lag behind: what was admitted in that
 //! moment may be admitted again. That is the one bound on exactness that no client can lift.
@@ -66,18 +68,25 @@
 //! the script (`NOSCRIPT`) gets the call again, with the script: it has done nothing. And a call of which
 //! not a byte was sent, as the connection had been closed before, is sent on a new one.
 //!
-//! What a server says is shown in messages with its control characters escaped, and cut to 300 characters.
+//! A message names the server, as `host:port` or by its socket, and never a user or a password. What the
+//! server or the system said is the error's `source()`, and no part of the message; `{:#}` prints both in
+//! one line. What a server says is shown with its control characters escaped, and cut to 300 characters.
 //!
 //! | [`ErrorKind`] | what happened | charged? |
 //! |---|---|---|
 //! | `Timeout` | no answer within [`response_timeout`](RedisStoreBuilder::response_timeout) | not known |
-//! | `Unavailable` | no connection, or it was lost, or the password is wrong | not known |
+//! | `Unavailable` | no connection, or it was lost, or what answers is not Redis | not known; no, if there was no connection |
+//! | `Misconfigured` | NOAUTH, WRONGPASS, NOPERM, DENIED: the user, the password or a permission; no such database; a certificate that is not trusted, or is for another name | no; not known if a script lacks a permission |
 //! | `ReadOnly` | READONLY, MISCONF, NOREPLICAS: a replica, or a server that cannot save | no |
 //! | `Busy` | BUSY, LOADING, TRYAGAIN | no |
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
 //! | `ForeignValue` | what lies under the key is not ours; it was left as it is | no |
-//! | `UnsupportedServer` | no scripts, no permission, a cluster | no |
+//! | `UnsupportedServer` | no scripts, a cluster | no |
 //! | `Protocol` | an answer that makes no sense | not known |
+//!
+//! [`Error::is_surely_not_charged`] tells for each error. `Misconfigured` ends as soon as the server or the
+//! settings are put right: the next attempt finds out. A [`FailureStore`](around::FailureStore) does not
+//! hide it, unless [`OnFailure::also_on`] says so.
 //!
 //! A script checks all that can fail before its first write, and writes a state and its expiry in one
 //! step.

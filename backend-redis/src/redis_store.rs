@@ -1,11 +1,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::{Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+use tidegate_core::{
+    Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp,
+};
 
 use crate::builder::RedisStoreBuilder;
 use crate::connection::error::is_unknown_script;
-use crate::connection::{Connection, ConnectionPool, ScriptTimes};
+use crate::connection::{
+    Connection, ConnectionPool, PROBE_OPERATIONS, ScriptTimes, check_runtime, check_server, probes,
+};
 use crate::script_free;
 use crate::wire::{Batch, Keys, Request};
 
@@ -45,7 +49,42 @@ impl RedisStore {
         RedisStoreBuilder::new()
     }
 
+    /// Checks when a program starts that the store can decide: connects and logs in, checks the server's
+    /// version, loads and runs the scripts, and writes, reads and removes keys of its own below the prefix, which
+    /// live for a second. Changes no subject's state.
+    ///
+    /// Without it a wrong password or a missing permission shows at the first call. A service that shall
+    /// start while Redis is away may log the error and go on: the store keeps trying.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), tidegate_redis::Error> {
+    /// use tidegate_redis::RedisStore;
+    ///
+    /// let store = RedisStore::connect("redis://limiter:secret@127.0.0.1:6379")?;
+    /// store.ready().await?; // fails on a typo in the password
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first that a call would meet, such as `Unavailable`, `Misconfigured`, `UnsupportedServer`, `ReadOnly`
+    /// or `OutOfMemory`.
+    pub async fn ready(&self) -> Result<(), Error> {
+        check_runtime()?;
+        check_server(self.0.connection()).await?;
+        self.0.now().await?;
+        for policy in probes().iter().filter(|policy| self.supports(policy).is_ok()) {
+            let charges = [Charge::new(policy, "ready")];
+            for operation in PROBE_OPERATIONS {
+                let _ = self.decide_one(Call::new(operation, &charges)).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn decide_one(&self, call: Call<'_>) -> Result<Decision, Error> {
+        check_runtime()?;
         if self.0.script_free {
             return script_free::decide(&self.0, &call).await;
         }
@@ -56,6 +95,9 @@ impl RedisStore {
 
     async fn decide_each(&self, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
         let mut answers = Vec::with_capacity(calls.len());
+        if let Err(error) = check_runtime() {
+            return calls.iter().map(|_| Err(error.repeated("in a batch"))).collect();
+        }
         if self.0.script_free {
             for call in calls {
                 answers.push(self.decide_one(*call).await);
@@ -90,7 +132,7 @@ impl RedisStore {
             (Some(error), _) => Err(error),
             (None, Ok(decided)) => decided.next().unwrap_or_else(|| Err(no_answer())),
             // The error of the whole is that of each.
-            (None, Err(error)) => Err(Error::new(error.kind(), format!("in a batch: {error}"))),
+            (None, Err(error)) => Err(error.repeated("in a batch")),
         }));
         &calls[sent..]
     }
@@ -127,6 +169,7 @@ impl Inner {
     }
 
     pub(crate) async fn now(&self) -> Result<Timestamp, Error> {
+        check_runtime()?;
         if let Some(clock) = &self.clock {
             return Ok(clock.now());
         }
@@ -148,6 +191,10 @@ impl Store for RedisStore {
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
         Answer::later(self.0.now())
+    }
+
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        Answer::later(Self::ready(self))
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

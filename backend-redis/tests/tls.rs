@@ -41,7 +41,7 @@ async fn a_server_is_trusted_by_the_root_that_is_given_and_only_by_it() {
             RedisStore::builder().url(&url).root_certificates(Certificates::new().root()),
         ] {
             let error = acquire(&build(untrusting)).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         }
     }
 }
@@ -59,12 +59,28 @@ async fn a_sentinel_group_is_trusted_by_the_root_that_is_given_through_a_failove
     assert!(acquire(&store).await.unwrap());
     for untrusting in [builder(), builder().root_certificates(Certificates::new().root())] {
         let error = acquire(&build(untrusting)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     }
     let old = group.kill_primary().await.unwrap();
     group.primary_after(old).await.unwrap();
     let is_back = async || acquire(&store).await.ok();
     assert!(eventually(Duration::from_secs(20), "the new primary", is_back).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_server_that_wants_to_know_its_clients_is_shown_a_certificate() {
+    let certificates = Certificates::new();
+    let redis = certificates.server().config("tls-auth-clients", "yes").start().await.unwrap();
+    let builder = || RedisStore::builder().url(redis.url()).root_certificates(certificates.root());
+    let [certificate, key] = certificates.of_client();
+    assert!(acquire(&build(builder().client_certificate(certificate, key))).await.unwrap());
+    let [certificate, key] = Certificates::new().of_client();
+    for without in [builder(), builder().client_certificate(certificate, key)] {
+        let error = acquire(&build(without)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+        assert!(error.to_string().contains("this client's certificate"), "{error:#}");
+        assert!(error.is_surely_not_charged());
+    }
 }
 
 #[test]
@@ -88,6 +104,9 @@ fn what_would_not_be_verified_is_refused_when_the_store_is_built() {
         // With these roots nothing would be verified either.
         RedisStore::builder().url("redis://127.0.0.1").root_certificates(root),
         RedisStore::builder().url("rediss://127.0.0.1").root_certificates(""),
+        RedisStore::builder().url("rediss://127.0.0.1").root_certificates("no certificate"),
+        RedisStore::builder().url("rediss://127.0.0.1").client_certificate("", ""),
+        RedisStore::builder().url("redis://127.0.0.1").client_certificate("", ""),
     ] {
         let error = builder.build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");

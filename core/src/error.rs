@@ -1,9 +1,13 @@
 use std::error::Error as StdError;
 use std::fmt;
+use std::iter::successors;
 
 /// Why a call to a store has no decision. An error is never a denial, and a denial never an error.
 ///
 /// One word wide, since it travels in every result. [`kind`](Self::kind) says what to do.
+///
+/// `{}` shows the kind and the message; [`source`](std::error::Error::source) is what the system or the server
+/// said, whose text is not a part of the message. `{:#}` shows the message and all causes in one line.
 ///
 /// ```
 /// use tidegate_core::{Error, ErrorKind};
@@ -12,6 +16,10 @@ use std::fmt;
 /// assert_eq!(error.kind(), ErrorKind::Timeout);
 /// assert!(!error.kind().is_callers_mistake());
 /// assert_eq!(error.to_string(), "timeout: no answer within 50ms");
+///
+/// let error = error.with_source("the network is down");
+/// assert_eq!(error.to_string(), "timeout: no answer within 50ms");
+/// assert_eq!(format!("{error:#}"), "timeout: no answer within 50ms: the network is down");
 /// ```
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
@@ -22,6 +30,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     what: Box<dyn StdError + Send + Sync>,
+    is_surely_not_charged: bool,
 }
 
 /// A message with its cause.
@@ -61,12 +70,16 @@ pub enum ErrorKind {
     TooManyWaiters,
     /// The wait would be longer than the caller allows, or for ever. Nothing was charged.
     WaitTooLong,
+    /// The settings do not fit the server: a wrong user or password, a permission that is missing, a
+    /// database that does not exist, a certificate that is not trusted or names another host. The message
+    /// says which. Trying again helps once the settings or the server have been changed.
+    Misconfigured,
 }
 
 impl ErrorKind {
     /// All kinds, in the order in which they are declared.
     #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Timeout,
         Self::Unavailable,
         Self::ReadOnly,
@@ -80,6 +93,7 @@ impl ErrorKind {
         Self::CircuitOpen,
         Self::TooManyWaiters,
         Self::WaitTooLong,
+        Self::Misconfigured,
     ];
 
     /// Whether the caller is at fault, so that trying again, or failing open, would only hide it.
@@ -88,12 +102,15 @@ impl ErrorKind {
         matches!(self, Self::Unsupported | Self::InvalidCall)
     }
 
-    /// Whether it is certain that nothing was charged, so that the call may be made again.
+    /// Whether it is certain of every error of this kind that nothing was charged, so that the call may be
+    /// made again. [`Error::is_surely_not_charged`] knows more of a single error.
     #[must_use]
     pub fn is_surely_not_charged(self) -> bool {
         // Of a new kind, this has to be decided: no arm takes all the rest.
         match self {
             Self::Timeout | Self::Unavailable | Self::Protocol => false,
+            // A permission may turn out to be missing between two writes of a script.
+            Self::Misconfigured => false,
             Self::ReadOnly
             | Self::Busy
             | Self::OutOfMemory
@@ -125,6 +142,7 @@ impl ErrorKind {
             Self::CircuitOpen => "circuit-open",
             Self::TooManyWaiters => "too-many-waiters",
             Self::WaitTooLong => "wait-too-long",
+            Self::Misconfigured => "misconfigured",
         }
     }
 }
@@ -139,7 +157,31 @@ impl Error {
     /// An error of a kind, with a message that names the offending value and the bound it broke.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, what: message.into().into() }))
+        let is_surely_not_charged = kind.is_surely_not_charged();
+        Self(Box::new(Inner { kind, what: message.into().into(), is_surely_not_charged }))
+    }
+
+    /// The same error, of which it is certain that nothing was charged, as of a call that was not sent.
+    ///
+    /// ```
+    /// use tidegate_core::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Unavailable, "no connection");
+    /// assert!(!error.is_surely_not_charged());
+    /// assert!(error.surely_not_charged().is_surely_not_charged());
+    /// ```
+    #[must_use]
+    pub fn surely_not_charged(mut self) -> Self {
+        self.0.is_surely_not_charged = true;
+        self
+    }
+
+    /// Whether it is certain that nothing was charged, so that the call may be made again. Of some
+    /// kinds this is always so ([`ErrorKind::is_surely_not_charged`]), of others only if the call was not
+    /// sent.
+    #[must_use]
+    pub fn is_surely_not_charged(&self) -> bool {
+        self.0.is_surely_not_charged
     }
 
     /// The same error with its cause.
@@ -155,11 +197,42 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
+
+    /// The same error for another caller, as each call of a batch has one: of the same kind, with `place`
+    /// before the message, and with the text of its causes.
+    ///
+    /// ```
+    /// use tidegate_core::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Busy, "the server is busy").with_source("BUSY a script runs");
+    /// let each = error.repeated("in a batch");
+    /// assert_eq!(each.to_string(), "busy: in a batch: the server is busy");
+    /// assert_eq!(format!("{each:#}"), "busy: in a batch: the server is busy: BUSY a script runs");
+    /// ```
+    #[must_use]
+    pub fn repeated(&self, place: &str) -> Self {
+        let mut repeated = Self::new(self.kind(), format!("{place}: {}", self.0.what));
+        repeated.0.is_surely_not_charged = self.is_surely_not_charged();
+        match self.causes() {
+            causes if causes.is_empty() => repeated,
+            causes => repeated.with_source(causes),
+        }
+    }
+
+    /// The texts of all causes, in one line.
+    fn causes(&self) -> String {
+        let texts = successors(self.source(), |&cause| cause.source());
+        texts.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.kind, self.0.what)
+        write!(f, "{}: {}", self.0.kind, self.0.what)?;
+        match self.source() {
+            Some(_) if f.alternate() => write!(f, ": {}", self.causes()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -192,5 +265,28 @@ mod tests {
         let error = error.with_source("one").with_source("another");
         assert_eq!(error.to_string(), "busy: a script runs");
         assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("another"));
+        assert_eq!(format!("{error:#}"), "busy: a script runs: another");
+    }
+
+    #[test]
+    fn a_repeated_error_says_what_the_first_said_and_no_text_twice() {
+        let deep = Error::new(ErrorKind::Busy, "inner").with_source("innermost");
+        let error = Error::new(ErrorKind::Unavailable, "outer").with_source(deep);
+        let repeated = error.repeated("in a batch");
+        assert_eq!(
+            format!("{repeated:#}"),
+            "unavailable: in a batch: outer: busy: inner: innermost"
+        );
+        assert!(!repeated.is_surely_not_charged());
+        assert!(error.surely_not_charged().repeated("here").is_surely_not_charged());
+    }
+
+    #[test]
+    fn what_is_certain_of_a_kind_is_certain_of_its_errors() {
+        for kind in [ErrorKind::Busy, ErrorKind::Unavailable, ErrorKind::Misconfigured] {
+            let error = Error::new(kind, "");
+            assert_eq!(error.is_surely_not_charged(), kind.is_surely_not_charged());
+        }
+        assert!(!ErrorKind::Misconfigured.is_surely_not_charged());
     }
 }

@@ -38,6 +38,7 @@
 //! | `metrics` | `StoreExt::observed` for the recorder of the [`metrics`](https://docs.rs/metrics) crate |
 //! | `tracing` | `StoreExt::observed` with a span per call |
 //! | `uuid` | [`Subject`] from `uuid::Uuid` |
+//! | `serde` | [`Policy`] and [`Share`] as their text |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;

@@ -89,6 +89,23 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// The time by the clock that counts: the store's own.
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>>;
 
+    /// Checks that the store can decide, as when a program starts: that it can be reached and lets this
+    /// client in, and, if the store is on a server, that the server takes the store's writes. Changes no
+    /// subject's state.
+    ///
+    /// Without an implementation of its own a store only has to show the time. Stores around a store ask the
+    /// one within, past timeouts, breakers and failure policies.
+    ///
+    /// # Errors
+    ///
+    /// The first that a call would meet.
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        match self.now().into_ready() {
+            Ok(time) => Answer::ready(time.map(drop)),
+            Err(later) => Answer::later(async move { later.await.map(drop) }),
+        }
+    }
+
     /// Whether the store can keep states of this policy. Asked when a limiter is built; it must not
     /// need a server.
     ///
@@ -117,6 +134,10 @@ macro_rules! forward {
 
             fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
                 (**self).now()
+            }
+
+            fn ready(&self) -> Answer<'_, Result<(), Error>> {
+                (**self).ready()
             }
 
             fn supports(&self, policy: &Policy) -> Result<(), Error> {

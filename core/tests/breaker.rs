@@ -170,6 +170,24 @@ fn a_call_that_says_nothing_of_the_store_neither_hides_failures_nor_ends_a_probe
     });
 }
 
+/// An open circuit would turn a wrong password into an error that failure policies hide.
+#[test]
+fn settings_that_do_not_fit_the_server_open_no_circuit() {
+    run(async {
+        let bench = bench(|breaker| breaker);
+        bench.stub.set(Mood::Down(ErrorKind::Misconfigured));
+        for _ in 0..9 {
+            bench.fails_with(ErrorKind::Misconfigured).await;
+        }
+        assert_eq!(bench.store.watch().times_opened(), 0);
+        bench.open().await;
+        bench.clock.advance(SECOND);
+        bench.stub.set(Mood::Down(ErrorKind::Misconfigured));
+        bench.fails_with(ErrorKind::Misconfigured).await;
+        assert_eq!(bench.store.state(), CircuitState::Closed, "the server has answered");
+    });
+}
+
 #[test]
 fn a_batch_is_one_call() {
     run(async {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use stubs::{Mood, Stub, run};
 use tidegate_core::around::FailureStore;
+use tidegate_core::around::failure::HasFallback;
 use tidegate_core::{
-    Call, Charge, Clock, Decision, DegradedAnswer, Error, ErrorKind, ManualClock, OnFailure,
-    Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,
+    Breaker, Call, Charge, Clock, Decision, DegradedAnswer, DenyCache, Error, ErrorKind, Limiter,
+    ManualClock, OnFailure, Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -293,6 +294,38 @@ fn a_mistake_stays_an_error_even_if_the_store_is_not_asked() {
     });
 }
 
+/// A wrong password is not hidden, unless the settings ask for that.
+#[test]
+fn settings_that_do_not_fit_the_server_stay_an_error_unless_asked_otherwise() {
+    run(async {
+        let log = policy("p: sliding-log 3/1h");
+        let charges = [Charge::new(&log, "s")];
+        for bench in [open(), closed(), fall_back(), bench(|_, _, _| unrelated())] {
+            for mood in
+                [Mood::Down(ErrorKind::Misconfigured), Mood::SlowlyDown(ErrorKind::Misconfigured)]
+            {
+                bench.main.set(mood);
+                let error = bench.ask(Operation::Acquire, &charges).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Misconfigured);
+                let many = bench.store.decide_many(&[Call::acquire(&charges)]).await;
+                assert_eq!(many[0].as_ref().unwrap_err().kind(), ErrorKind::Misconfigured);
+            }
+            assert_eq!(bench.spare.asked().len(), 0);
+        }
+        let asked = bench(|_, _, _| OnFailure::open().also_on(ErrorKind::Misconfigured));
+        asked.main.set(Mood::Down(ErrorKind::Misconfigured));
+        let decision = asked.acquire(&log, 1).await;
+        let degraded = (DegradedAnswer::FailedOpen, ErrorKind::Misconfigured);
+        assert_eq!(answer(&decision), Some(degraded));
+    });
+}
+
+/// Other kinds cannot be asked for.
+fn unrelated() -> OnFailure {
+    let on_failure = OnFailure::open().also_on(ErrorKind::TooManyWaiters);
+    on_failure.also_on(ErrorKind::InvalidCall)
+}
+
 #[test]
 fn b43_b55_every_other_error_is_the_reason_and_never_a_plain_decision() {
     run(async {
@@ -328,10 +361,10 @@ fn if_the_fallback_fails_too_the_error_names_both() {
             let error = bench.ask(operation, &charges).await.unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "unavailable: neither the store (unavailable: down) nor its fallback \
-                 (out-of-memory: down) has answered"
+                "unavailable: neither the store (unavailable: down) nor its fallback has answered"
             );
-            assert!(std::error::Error::source(&error).is_some());
+            let fallback = std::error::Error::source(&error).unwrap();
+            assert_eq!(fallback.to_string(), "out-of-memory: down");
         }
         // And so one more setting around it has the last word.
         let store = bench.store.or_fail_closed();
@@ -499,6 +532,58 @@ fn a_policy_that_has_no_share_is_refused_when_a_limiter_is_built() {
     assert!(store(Share::new(1, 3).unwrap()).supports(&slow).is_ok());
     assert!(store(Share::new(0, 3).unwrap()).supports(&slow).is_ok(), "it fails closed");
     assert!(store(Share::new(1, 3).unwrap()).supports(&policy("unsupported: gcra 9/1s")).is_err());
+}
+
+/// It would refuse everything, and only in an outage.
+#[test]
+fn a_share_that_rounds_to_nothing_is_refused_when_a_limiter_is_built() {
+    let clock = ManualClock::default();
+    let store = |setting: fn(OnFailure<HasFallback>) -> OnFailure<HasFallback>| {
+        let third = Share::new(1, 3).unwrap();
+        let on_failure = OnFailure::fall_back_to(Stub::new(&clock), third);
+        Stub::new(&clock).on_failure(setting(on_failure))
+    };
+    let build = |setting, text: &str| Limiter::new(store(setting), [policy(text)]);
+    for text in ["login: sliding-log 2/15m", "login: gcra 9/1s burst 2", "login: fixed-window 1/1s"]
+    {
+        let error = build(|it| it, text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let message = error.to_string();
+        for part in [text, "share 1/3", "at least 3", "fall_back_for", "closed_for"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        let two_thirds =
+            |it: OnFailure<HasFallback>| it.fall_back_for("login", Share::new(2, 3).unwrap());
+        assert_eq!(build(two_thirds, text).is_ok(), !text.contains(" 1/1s"), "{text}");
+        assert!(build(|it| it.closed_for("login"), text).is_ok());
+        assert!(build(|it| it.open_for("login"), text).is_ok());
+        assert!(build(|it| it.fall_back_for("login", Share::new(0, 3).unwrap()), text).is_ok());
+        let shadow = format!("{text} shadow");
+        assert!(build(|it| it, &shadow).is_ok(), "it refuses nothing");
+    }
+    assert!(build(|it| it, "login: sliding-log 3/15m").is_ok());
+    assert!(build(|it| it, "none: fixed-window 0/15m").is_ok(), "it refuses everything anyway");
+}
+
+#[test]
+fn a_store_is_asked_past_what_is_around_it_whether_it_is_ready() {
+    run(async {
+        for mood in [Mood::Up, Mood::Slow, Mood::Down(ErrorKind::Misconfigured)] {
+            let stub = Stub::new(&ManualClock::default());
+            stub.set(Mood::Down(ErrorKind::Unavailable));
+            let store =
+                stub.clone().breaker(Breaker::new().failures(1)).deny_cache(DenyCache::new());
+            let store = std::sync::Arc::new(store.or_fail_open());
+            let log = policy("p: sliding-log 3/1h");
+            let charges = [Charge::new(&log, "s")];
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().degraded().is_some());
+            stub.set(mood);
+            match mood {
+                Mood::Down(kind) => assert_eq!(store.ready().await.unwrap_err().kind(), kind),
+                _ => store.ready().await.unwrap(),
+            }
+        }
+    });
 }
 
 #[test]

@@ -1,13 +1,19 @@
-//! What the span of an observed call says.
+//! What the span of an observed call says, and which events tell of an outage.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod stubs;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_core::{Call, Charge, ErrorKind, Limiter, ManualClock, Policy, Store, StoreExt};
+use stubs::{Mood, Stub};
+use tidegate_core::{
+    Breaker, Call, Charge, Error, ErrorKind, Limiter, ManualClock, OnFailure, Policy, Store,
+    StoreExt,
+};
 use tidegate_memory::MemoryStore;
 use tidegate_testkit::faults::{Fault, FaultyStore};
 use tracing::field::{Field, Visit};
@@ -136,4 +142,186 @@ fn without_a_listener_a_span_allocates_nothing() {
     let _ = decide();
     let allocated = allocation_counter::measure(|| (0..100).for_each(|_| drop(decide())));
     assert_eq!(allocated.count_total, 0);
+}
+
+/// Writes down the events for operators: those of level info and above.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    /// What was written since this was last called.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "tidegate" && metadata.is_event() && *metadata.level() <= Level::INFO
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = event.metadata().level().to_string();
+        event.record(&mut Line(&mut line));
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Runs with a log and a store that can be put down, in virtual time.
+fn logged<F: Future<Output = ()>>(run: impl FnOnce(Log, Stub, ManualClock) -> F) {
+    let (log, clock) = (Log::default(), ManualClock::default());
+    let stub = Stub::new(&clock);
+    let run = run(log.clone(), stub, clock);
+    let _guard = tracing::subscriber::set_default(log);
+    stubs::run(run);
+}
+
+/// Of a subject that must not be logged.
+async fn acquire(store: &impl Store) -> Result<bool, Error> {
+    let policy = policy("p: sliding-log 1000/1h");
+    let charges = [Charge::new(&policy, "S3CRET").tenant("S3CRET")];
+    store.decide(Call::acquire(&charges)).await.map(|decision| decision.degraded().is_some())
+}
+
+#[test]
+fn an_operator_is_told_when_a_circuit_opens_and_when_it_closes() {
+    logged(|log, stub, clock| async move {
+        let breaker = Breaker::new().failures(3).clock(clock.clone());
+        let store = stub.clone().breaker(breaker);
+        acquire(&store).await.unwrap();
+        stub.set(Mood::SlowlyDown(ErrorKind::Unavailable));
+        for _ in 0..2 {
+            acquire(&store).await.unwrap_err();
+        }
+        assert_eq!(log.take(), [""; 0], "it is not open yet");
+        for _ in 0..50 {
+            acquire(&store).await.unwrap_err();
+        }
+        let opened = "WARN message=the circuit is open: the store is not asked for a while \
+                      reason=\"unavailable\" error=\"unavailable: down\" failures=3";
+        assert_eq!(log.take(), [opened]);
+        // Probes that fail are no news.
+        for _ in 0..5 {
+            clock.advance(Duration::from_secs(1));
+            assert_eq!(acquire(&store).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        }
+        assert_eq!(log.take(), [""; 0]);
+        stub.set(Mood::Up);
+        clock.advance(Duration::from_secs(1));
+        for _ in 0..5 {
+            acquire(&store).await.unwrap();
+        }
+        assert_eq!(log.take(), ["INFO message=the circuit is closed: the store is asked again"]);
+    });
+}
+
+#[test]
+fn an_operator_is_told_when_a_failure_policy_takes_over_and_how_often_it_decided() {
+    logged(|log, stub, clock| async move {
+        let store = stub.clone().on_failure(OnFailure::open().clock(clock.clone()));
+        assert!(!acquire(&store).await.unwrap());
+        stub.set(Mood::Down(ErrorKind::Timeout));
+        for _ in 0..20 {
+            assert!(acquire(&store).await.unwrap());
+        }
+        let policy = policy("p: sliding-log 1000/1h");
+        let charges = [Charge::new(&policy, "S3CRET")];
+        let answers = store.decide_many(&[Call::acquire(&charges); 3]).await;
+        assert!(answers.iter().all(Result::is_ok));
+        let taken_over = "WARN message=the store does not decide: its failure policy does \
+                          reason=\"timeout\" error=\"timeout: down\" answer=\"failed-open\"";
+        assert_eq!(log.take(), [taken_over]);
+        stub.set(Mood::Slow);
+        for _ in 0..5 {
+            assert!(!acquire(&store).await.unwrap());
+        }
+        assert_eq!(log.take(), ["INFO message=the store decides again decisions=23"]);
+        // A batch ends an outage as well.
+        clock.advance(Duration::from_secs(60));
+        stub.set(Mood::Down(ErrorKind::Timeout));
+        assert!(acquire(&store).await.unwrap());
+        stub.set(Mood::Up);
+        let answers = store.decide_many(&[Call::acquire(&charges); 3]).await;
+        assert!(answers.iter().all(Result::is_ok));
+        assert_eq!(log.take()[1..], ["INFO message=the store decides again decisions=1"]);
+    });
+}
+
+#[test]
+fn a_store_that_fails_now_and_then_is_no_line_per_call() {
+    logged(|log, stub, clock| async move {
+        let store = stub.clone().on_failure(OnFailure::closed().clock(clock.clone()));
+        for call in 0..2_000 {
+            stub.set(if call % 2 == 0 { Mood::Down(ErrorKind::Busy) } else { Mood::Up });
+            assert_eq!(acquire(&store).await.unwrap(), call % 2 == 0);
+            clock.advance(Duration::from_millis(10));
+        }
+        // Two outages are reported in 20 s, and the second says how many decisions were made meanwhile.
+        let lines = log.take();
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert_eq!(lines[3], "INFO message=the store decides again decisions=500");
+        // One that lasts is reported, although it began too soon after the last.
+        stub.set(Mood::Down(ErrorKind::Busy));
+        for _ in 0..20 {
+            acquire(&store).await.unwrap();
+            clock.advance(Duration::from_secs(1));
+        }
+        assert_eq!(log.take().len(), 1);
+    });
+}
+
+/// It concerns one subject, and would be a line for each of its calls.
+#[test]
+fn a_foreign_value_under_one_key_is_no_outage() {
+    logged(|log, stub, clock| async move {
+        let store = stub.clone().on_failure(OnFailure::open().clock(clock));
+        stub.set(Mood::Down(ErrorKind::ForeignValue));
+        assert!(acquire(&store).await.unwrap());
+        stub.set(Mood::Up);
+        assert!(!acquire(&store).await.unwrap());
+        assert_eq!(log.take(), [""; 0]);
+    });
+}
+
+/// Fails with what a server says, which may quote a key.
+#[derive(Debug)]
+struct Quoting(ErrorKind);
+
+impl Store for Quoting {
+    fn decide<'a>(
+        &'a self,
+        _: Call<'a>,
+    ) -> tidegate_core::Answer<'a, Result<tidegate_core::Decision, Error>> {
+        let error = Error::new(self.0, "Redis at a:1 refuses").with_source("no access to S3CRET");
+        tidegate_core::Answer::ready(Err(error))
+    }
+
+    fn now(&self) -> tidegate_core::Answer<'_, Result<tidegate_core::Timestamp, Error>> {
+        tidegate_core::Answer::ready(Ok(tidegate_core::Timestamp::EPOCH))
+    }
+}
+
+#[test]
+fn what_a_server_says_is_not_logged_where_it_may_quote_a_key() {
+    logged(|log, _, clock| async move {
+        for kind in [ErrorKind::Protocol, ErrorKind::Misconfigured, ErrorKind::UnsupportedServer] {
+            let on_failure = OnFailure::open().also_on(ErrorKind::Misconfigured);
+            let breaker = Breaker::new().failures(1).clock(clock.clone());
+            let store = Quoting(kind).breaker(breaker).on_failure(on_failure.clock(clock.clone()));
+            assert!(acquire(&store).await.unwrap());
+            let lines = log.take();
+            assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("Redis at a:1")));
+            assert!(!lines.iter().any(|line| line.contains("S3CRET")), "{lines:?}");
+        }
+    });
 }

@@ -163,7 +163,7 @@ async fn a_refund_that_is_done_in_one_slot_alone_does_not_say_that_nothing_was_w
     let charges = across(&policy);
     let error = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("OOM"), "{error}");
+    assert!(format!("{error:#}").contains("OOM"), "{error}");
 
     // Where none has done it, nothing was.
     for node in [&low, &high] {

@@ -132,7 +132,7 @@ fn what_is_no_cluster_is_refused_when_the_store_is_built() {
         &["http://127.0.0.1"],
         &["redis://:secret@127.0.0.1:port"],
         &["redis://127.0.0.1/3"],
-        &["redis+unix:///tmp/secret.sock"],
+        &["redis+unix:///tmp/a.sock"],
         &["redis://:secret@127.0.0.1", "redis://127.0.0.2"],
         &["redis://127.0.0.1", "rediss://127.0.0.2"],
     ] {

@@ -7,6 +7,8 @@
 //! | `multiplexed` | one of them: made, watched and replaced by tasks of its own |
 //! | `source` | where connections are made to, and how |
 //! | `sentinel` | which server of a Sentinel group that is |
+//! | `url` | the URLs of servers, read, and shown without passwords |
+//! | `ready` | what a store needs of a server, tried when a program starts |
 //! | `stream` | the bytes of one connection, watched as they pass |
 //! | `answers` | where the answers end in these bytes |
 
@@ -15,17 +17,21 @@ pub mod error;
 mod multiplexed;
 mod pool;
 mod race;
+mod ready;
 mod script_times;
 mod sentinel;
 mod settings;
 mod source;
 mod stream;
 mod tls;
+mod url;
 
 pub use multiplexed::{Connection, LiveConnection};
 pub use pool::ConnectionPool;
 pub use race::first_success;
+pub use ready::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 pub use script_times::ScriptTimes;
-pub use settings::{Settings, is_encrypted, refused, unusable};
+pub use settings::{Settings, is_encrypted};
 pub use source::Target;
 pub use tls::Tls;
+pub use url::{has_password, parse_url, unusable_url, without_password};

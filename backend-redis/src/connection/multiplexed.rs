@@ -11,11 +11,11 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
-use tidegate_core::{Error, Timestamp};
+use tidegate_core::{Error, ErrorKind, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::error;
+use super::error::{self, ConnectError};
 use super::source::{Driver, Source};
 use super::stream::{Activity, Counts};
 
@@ -56,13 +56,15 @@ enum Phase {
     Live(LiveConnection),
     /// The last attempt has failed, and the next one has to wait.
     Failed {
-        error: RedisError,
+        error: ConnectError,
         until: Instant,
     },
 }
 
 /// What an attempt has come to, once it has. The sender goes early only with its runtime.
-type Outcome = watch::Receiver<Option<RedisResult<LiveConnection>>>;
+type Outcome = watch::Receiver<Option<Connected>>;
+
+type Connected = Result<LiveConnection, ConnectError>;
 
 /// A connection that was good when it was last used.
 #[derive(Clone)]
@@ -70,6 +72,8 @@ pub struct LiveConnection {
     connection: MultiplexedConnection,
     activity: Arc<Activity>,
     since: Instant,
+    /// Where the server is, for errors.
+    server: Arc<str>,
 }
 
 /// What is sent at once.
@@ -98,24 +102,25 @@ impl Connection {
             let mut outcome = match self.0.look() {
                 Ok(live) => return Ok(live),
                 Err(Wait::For(outcome)) => outcome,
-                Err(Wait::NotYet(error)) => return Err(error::of_connecting(&error)),
+                Err(Wait::NotYet(error)) => return Err(error.of_call()),
             };
             // An attempt ends in time by itself, unless its runtime stands still.
             let limit = self.0.source.connect_timeout.saturating_add(GRACE);
             let waited = timeout(limit, outcome.wait_for(Option::is_some)).await;
             match waited.map(|ended| ended.ok().and_then(|outcome| outcome.clone())) {
                 Ok(Some(outcome)) => {
-                    return outcome.map_err(|error| error::of_connecting(&error));
+                    return outcome.map_err(|error| error.of_call());
                 }
                 Ok(None) => {}
                 Err(_) => {
                     self.0.give_up(&outcome);
-                    return Err(error::of_connecting(&self.0.source.no_connection_in_time()));
+                    return Err(self.0.source.no_connection_in_time().of_call());
                 }
             }
         }
-        let ended = io::Error::other("the runtime has ended");
-        Err(error::of_connecting(&RedisError::from(ended)))
+        let target = &self.0.source.target;
+        let message = format!("no connection to {target}: the runtime that made it has ended");
+        Err(ConnectError::new(ErrorKind::Unavailable, message).of_call())
     }
 
     /// Sends one command on a connection, once. If it was surely not sent, because the connection had
@@ -166,14 +171,21 @@ impl Connection {
         match message.query(&mut live.connection).await {
             Ok(answer) => return Ok(answer),
             Err(error) if self.0.was_not_sent(live, before, &error) => {}
-            Err(error) => return Err(error::of_call(error)),
+            Err(error) => return Err(self.error_of_call(live, error)),
         }
         *live = self.live().await?;
         let before = live.activity.counts();
         message.query(&mut live.connection).await.map_err(|error| {
             self.0.was_not_sent(live, before, &error);
-            error::of_call(error)
+            self.error_of_call(live, error)
         })
+    }
+
+    fn error_of_call(&self, live: &LiveConnection, error: RedisError) -> Error {
+        if error.is_timeout() {
+            return error::no_answer(&live.server, self.0.source.access.response_timeout);
+        }
+        error::of_call(&live.server, error)
     }
 }
 
@@ -182,7 +194,7 @@ enum Wait {
     /// It is being made.
     For(Outcome),
     /// It could not be made, and the next attempt has to wait.
-    NotYet(RedisError),
+    NotYet(ConnectError),
 }
 
 impl Shared {
@@ -212,7 +224,7 @@ impl Shared {
     }
 
     /// Takes note of what an attempt has come to, if it has not been given up.
-    fn settle(&self, attempt: &Outcome, connected: RedisResult<LiveConnection>) {
+    fn settle(&self, attempt: &Outcome, connected: Connected) {
         let mut state = self.state();
         if !state.is_attempt(attempt) {
             return;
@@ -297,7 +309,7 @@ impl State {
 async fn keep(
     shared: Weak<Shared>,
     source: Arc<Source>,
-    outcome: watch::Sender<Option<RedisResult<LiveConnection>>>,
+    outcome: watch::Sender<Option<Connected>>,
 ) {
     let connected = match select(pin!(source.connect()), pin!(outcome.closed())).await {
         Either::Left((connected, _)) => connected,
@@ -335,8 +347,17 @@ async fn watch(shared: &Weak<Shared>, activity: &Activity, driver: Driver, limit
 }
 
 impl LiveConnection {
-    pub(super) fn new(connection: MultiplexedConnection, activity: Arc<Activity>) -> Self {
-        Self { connection, activity, since: Instant::now() }
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        activity: Arc<Activity>,
+        server: Arc<str>,
+    ) -> Self {
+        Self { connection, activity, since: Instant::now(), server }
+    }
+
+    /// Where the server is, for errors.
+    pub(super) fn server(&self) -> &str {
+        &self.server
     }
 
     /// Asks on a connection that is not driven yet.

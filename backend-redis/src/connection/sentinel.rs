@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
-use redis::{
-    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisError, RedisResult, Value,
-};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, RedisError, Value};
+use tidegate_core::ErrorKind;
 use tokio::time::{Instant, timeout_at};
 
+use super::error::{self, ConnectError, Peer};
 use super::multiplexed::LiveConnection;
 use super::race::STAGGER;
-use super::source::{Access, Driver};
+use super::source::{Access, Driver, Progress};
 
 /// The Sentinels of a group, and how to connect to its servers.
 pub(super) struct SentinelGroup<'a> {
@@ -29,9 +29,9 @@ type Address = (String, u16);
 /// What an attempt comes to.
 enum Outcome {
     /// What a Sentinel says, by its place.
-    Named(usize, RedisResult<Address>),
+    Named(usize, Result<Address, ConnectError>),
     /// Of the server that it named.
-    Connected(Address, RedisResult<(LiveConnection, Driver)>),
+    Connected(Address, Result<(LiveConnection, Driver), ConnectError>),
 }
 
 impl SentinelGroup<'_> {
@@ -41,7 +41,7 @@ impl SentinelGroup<'_> {
     /// after the one before, or as soon as one has failed. They are asked again as long as a server that
     /// they named is being connected to, as they may name another by then. The first connection to a
     /// server that is a primary wins. No server is connected to twice at once.
-    pub(super) async fn connect(&self) -> RedisResult<(LiveConnection, Driver)> {
+    pub(super) async fn connect(&self) -> Result<(LiveConnection, Driver), ConnectError> {
         let mut running = FuturesUnordered::<BoxFuture<'_, Outcome>>::new();
         let mut idle: VecDeque<usize> = (0..self.sentinels.len()).collect();
         let (mut asked, mut next_question) = (0, Instant::now());
@@ -82,8 +82,10 @@ impl SentinelGroup<'_> {
                 next_question = Instant::now();
             } else if servers.is_empty() && (no_server.is_some() || running.is_empty()) {
                 // A Sentinel that hangs is waited for only if no other has named a server.
-                let error = no_server.or(no_sentinel);
-                return Err(error.unwrap_or_else(|| self.unknown("there are no Sentinels")));
+                let place = format!("the primary of `{}`", self.name);
+                let error = no_server.or(no_sentinel).map(|error| error.within(&place));
+                let none = || ConnectError::new(ErrorKind::Unavailable, "there are no Sentinels");
+                return Err(error.unwrap_or_else(none));
             }
         }
     }
@@ -91,11 +93,18 @@ impl SentinelGroup<'_> {
     /// Asks a Sentinel for the address of the primary.
     async fn ask(&self, place: usize) -> Outcome {
         let named = async {
-            let (mut sentinel, mut driver) = self.access.connect(&self.sentinels[place]).await?;
+            let sentinel = &self.sentinels[place];
+            let peer = Peer::new("Sentinel", sentinel.addr());
+            let connected = self.access.connect(&peer, sentinel, &Progress::default()).await;
+            let (mut sentinel, mut driver) = connected?;
             let mut question = Cmd::new();
             question.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(self.name);
-            let address: Option<Address> = sentinel.ask(&mut driver, &question).await?;
-            address.ok_or_else(|| self.unknown("the Sentinels know no primary of this name"))
+            let address = sentinel.ask::<Option<Address>>(&mut driver, &question).await;
+            let address = address.map_err(|error| error::of_question(&peer, &error))?;
+            address.ok_or_else(|| {
+                let message = format!("{peer} knows no primary of this name");
+                ConnectError::new(ErrorKind::Unavailable, message)
+            })
         };
         Outcome::Named(place, named.await)
     }
@@ -109,7 +118,7 @@ impl SentinelGroup<'_> {
     async fn connect_to_primary(
         &self,
         (host, port): &Address,
-    ) -> RedisResult<(LiveConnection, Driver)> {
+    ) -> Result<(LiveConnection, Driver), ConnectError> {
         let (host, port) = (host.clone(), *port);
         let address = match self.server.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -117,23 +126,26 @@ impl SentinelGroup<'_> {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
+        let peer = Peer::new("Redis", &address);
         let server = self.server.clone().set_addr(address);
-        let (mut connection, mut driver) = self.access.connect(&server).await?;
+        let connected = self.access.connect(&peer, &server, &Progress::default()).await;
+        let (mut connection, mut driver) = connected?;
         let mut question = Cmd::new();
         question.arg("ROLE");
         match connection.ask::<Vec<Value>>(&mut driver, &question).await {
             Ok(role) if !is_primary(role.first()) => {
-                Err(self.unknown("the server that the Sentinels name is no primary"))
+                let message = format!("{peer}, which the Sentinels name, is not a primary");
+                Err(ConnectError::new(ErrorKind::Unavailable, message))
             }
             // Without permission to ask for the role, the Sentinels' answer counts.
-            Err(error) if error.code() != Some("NOPERM") => Err(error),
+            Err(error) if !is_forbidden(&error) => Err(error::of_question(&peer, &error)),
             _ => Ok((connection, driver)),
         }
     }
+}
 
-    fn unknown(&self, what: &'static str) -> RedisError {
-        (ErrorKind::MasterNameNotFoundBySentinel, what, self.name.to_owned()).into()
-    }
+fn is_forbidden(error: &RedisError) -> bool {
+    error.code() == Some("NOPERM")
 }
 
 /// Whether that is how a primary's answer to `ROLE` begins.

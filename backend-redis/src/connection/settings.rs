@@ -2,10 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, ErrorKind as RedisKind, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo};
 use tidegate_core::{Clock, Error, ErrorKind};
 
+#[cfg(feature = "tls")]
 use super::error::printable;
+use super::error::server_name;
 use super::pool::ConnectionPool;
 use super::source::{Access, Source, Target};
 use super::tls::Tls;
@@ -13,8 +15,10 @@ use super::tls::Tls;
 /// What the builders of all stores on Redis have in common.
 #[derive(Clone)]
 pub struct Settings {
-    /// The ACL user and its password, instead of those in the URL.
-    pub user: Option<(String, String)>,
+    /// The ACL user, instead of that in the URL.
+    pub user: Option<String>,
+    /// The password, instead of that in the URL.
+    pub password: Option<String>,
     /// What all keys begin with.
     pub prefix: String,
     /// How many connections to use in turn, per server.
@@ -28,12 +32,16 @@ pub struct Settings {
     /// The certificates to trust instead of the system's (PEM).
     #[cfg(feature = "tls")]
     pub root_certificates: Option<Vec<u8>>,
+    /// This client's certificate and its key (PEM), where servers want one.
+    #[cfg(feature = "tls")]
+    pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             user: None,
+            password: None,
             prefix: "tidegate".to_owned(),
             connections: 1,
             connect_timeout: Duration::from_secs(1),
@@ -41,6 +49,8 @@ impl Default for Settings {
             clock: None,
             #[cfg(feature = "tls")]
             root_certificates: None,
+            #[cfg(feature = "tls")]
+            client_certificate: None,
         }
     }
 }
@@ -49,8 +59,13 @@ impl Settings {
     /// The same server, with the user of these settings if they name one.
     #[must_use]
     pub fn with_user(&self, info: ConnectionInfo) -> ConnectionInfo {
-        let Some((name, password)) = &self.user else { return info };
-        let settings = info.redis_settings().clone().set_username(name).set_password(password);
+        let mut settings = info.redis_settings().clone();
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
         info.set_redis_settings(settings)
     }
 
@@ -58,31 +73,49 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// If a URL asks for certificates not to be verified, or if no certificates can be read.
+    /// [`ErrorKind::InvalidCall`] if a URL asks for certificates not to be verified, or if certificates cannot
+    /// be read.
     pub fn tls<'a>(
         &self,
         servers: impl IntoIterator<Item = &'a ConnectionInfo>,
-    ) -> Result<Option<Tls>, RedisError> {
+    ) -> Result<Option<Tls>, Error> {
         let mut is_needed = false;
         for server in servers {
             if let ConnectionAddr::TcpTls { insecure, .. } = server.addr() {
                 is_needed = true;
                 if *insecure {
-                    return Err(refused("`#insecure`: certificates are always verified"));
+                    let at = server_name(server.addr());
+                    let message = format!(
+                        "the URL of {at} ends in `#insecure`: certificates are always verified"
+                    );
+                    return Err(Error::new(ErrorKind::InvalidCall, message));
                 }
             }
         }
         if is_needed { self.encryption().map(Some) } else { Ok(None) }
     }
 
+    /// Whether there are certificates, which only encrypted connections use.
     #[cfg(feature = "tls")]
-    fn encryption(&self) -> Result<Tls, RedisError> {
-        Tls::new(self.root_certificates.as_deref())
+    #[must_use]
+    pub fn has_certificates(&self) -> bool {
+        self.root_certificates.is_some() || self.client_certificate.is_some()
+    }
+
+    #[cfg(feature = "tls")]
+    fn encryption(&self) -> Result<Tls, Error> {
+        let roots = self.root_certificates.as_deref();
+        let client = self.client_certificate.as_ref().map(|(chain, key)| (&chain[..], &key[..]));
+        Tls::new(roots, client).map_err(|error| {
+            let message = "the certificates cannot be used";
+            Error::new(ErrorKind::InvalidCall, message).with_source(printable(&error))
+        })
     }
 
     #[cfg(not(feature = "tls"))]
-    fn encryption(&self) -> Result<Tls, RedisError> {
-        Err(refused("encryption needs the feature `tls`"))
+    fn encryption(&self) -> Result<Tls, Error> {
+        let message = "encryption needs the feature `tls` of `tidegate-redis`";
+        Err(Error::new(ErrorKind::InvalidCall, message))
     }
 
     /// The connections to a server; none is made yet.
@@ -98,19 +131,6 @@ impl Settings {
 #[must_use]
 pub fn is_encrypted(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-}
-
-/// The error of a setting that connections cannot be made with.
-#[must_use]
-pub fn unusable(what: &str, error: RedisError) -> Error {
-    // The URL itself may hold a password.
-    let message = format!("the {what} cannot be used: {}", printable(&error));
-    Error::new(ErrorKind::InvalidCall, message).with_source(error)
-}
-
-/// Settings that contradict each other, or a URL that says what is not supported.
-pub fn refused(why: &'static str) -> RedisError {
-    RedisError::from((RedisKind::InvalidClientConfig, why))
 }
 
 impl fmt::Debug for Settings {

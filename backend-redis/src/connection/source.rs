@@ -3,17 +3,19 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult,
-};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
+use tidegate_core::ErrorKind;
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::error::{self, ConnectError, Peer};
 use super::multiplexed::LiveConnection;
 use super::race::first_success;
 use super::sentinel::SentinelGroup;
@@ -55,72 +57,155 @@ pub enum Target {
 /// What carries the bytes of a connection. It ends when the connection does.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// How far an attempt to connect to one server has come.
+#[derive(Debug, Default)]
+pub(super) struct Progress(AtomicU8);
+
+impl Progress {
+    const HAS_CONNECTED: u8 = 1;
+    const IS_ENCRYPTED: u8 = 2;
+
+    fn reach(&self, stage: u8) {
+        self.0.store(stage, Ordering::Relaxed);
+    }
+
+    /// What the server has left undone, where the attempt took too long.
+    fn missing(&self, address: &ConnectionAddr) -> &'static str {
+        let encrypts = matches!(address, ConnectionAddr::TcpTls { .. });
+        match self.0.load(Ordering::Relaxed) {
+            Self::HAS_CONNECTED if encrypts => {
+                ": it accepts connections, but gave no answer in TLS; does it do without (`redis://`)?"
+            }
+            Self::HAS_CONNECTED | Self::IS_ENCRYPTED => {
+                ": it accepts connections, but gave no answer to the login"
+            }
+            _ => "",
+        }
+    }
+}
+
 impl Source {
     /// A new connection, to what is the primary now.
     ///
     /// # Errors
     ///
     /// If there is none in time.
-    pub(super) async fn connect(&self) -> RedisResult<(LiveConnection, Driver)> {
+    pub(super) async fn connect(&self) -> Result<(LiveConnection, Driver), ConnectError> {
+        let progress = Progress::default();
         let connect = async {
             match &self.target {
-                Target::Server(server) => self.access.connect(server).await,
+                Target::Server(server) => {
+                    self.access.connect(&Peer::new("Redis", server.addr()), server, &progress).await
+                }
                 Target::Sentinel { sentinels, name, server } => {
                     SentinelGroup { access: &self.access, sentinels, name, server }.connect().await
                 }
             }
         };
         let connected = timeout(self.connect_timeout, connect).await;
-        connected.unwrap_or_else(|_| Err(self.no_connection_in_time()))
+        connected.unwrap_or_else(|_| Err(self.not_in_time(&progress)))
     }
 
-    pub(super) fn no_connection_in_time(&self) -> RedisError {
-        let message = format!("no connection within {:?}", self.connect_timeout);
-        io::Error::new(io::ErrorKind::TimedOut, message).into()
+    /// The error of an attempt that took too long, whatever it was at.
+    pub(super) fn no_connection_in_time(&self) -> ConnectError {
+        self.not_in_time(&Progress::default())
+    }
+
+    fn not_in_time(&self, progress: &Progress) -> ConnectError {
+        let missing = match &self.target {
+            Target::Server(server) => progress.missing(server.addr()),
+            Target::Sentinel { .. } => "",
+        };
+        let message =
+            format!("no connection to {} within {:?}{missing}", self.target, self.connect_timeout);
+        ConnectError::new(ErrorKind::Unavailable, message)
     }
 }
 
 impl Access {
-    /// Connects to a server and logs in.
+    /// Connects to a server, named `peer` in errors, and logs in.
     pub(super) async fn connect(
         &self,
+        peer: &Peer,
         server: &ConnectionInfo,
-    ) -> RedisResult<(LiveConnection, Driver)> {
-        let stream = Stream::new(self.open(server.addr()).await?);
+        progress: &Progress,
+    ) -> Result<(LiveConnection, Driver), ConnectError> {
+        let stream = Stream::new(self.open(peer, server.addr(), progress).await?);
+        progress.reach(Progress::IS_ENCRYPTED);
         let activity = stream.activity();
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.response_timeout));
         let login = server.redis_settings();
+        let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
         let (connection, driver) =
-            MultiplexedConnection::new_with_config(login, stream, config).await?;
-        Ok((LiveConnection::new(connection, activity), Box::pin(driver)))
+            connected.map_err(|error| error::of_login(peer, &activity.head(), &error))?;
+        if let Some(refused) = error::login_that_is_missing(peer, &activity.head()) {
+            return Err(refused);
+        }
+        let address = Arc::from(&*peer.address);
+        Ok((LiveConnection::new(connection, activity, address), Box::pin(driver)))
     }
 
-    async fn open(&self, address: &ConnectionAddr) -> RedisResult<Socket> {
+    async fn open(
+        &self,
+        peer: &Peer,
+        address: &ConnectionAddr,
+        progress: &Progress,
+    ) -> Result<Socket, ConnectError> {
         match (address, &self.tls) {
-            (ConnectionAddr::Tcp(host, port), _) => Ok(Socket::Tcp(dial(host, *port).await?)),
+            (ConnectionAddr::Tcp(host, port), _) => {
+                let stream = dial(peer, host, *port).await?;
+                progress.reach(Progress::HAS_CONNECTED);
+                Ok(Socket::Tcp(stream))
+            }
             #[cfg(feature = "tls")]
             (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
-                Ok(tls.encrypt(host, dial(host, *port).await?).await?)
+                let stream = dial(peer, host, *port).await?;
+                progress.reach(Progress::HAS_CONNECTED);
+                tls.encrypt(host, stream).await.map_err(|error| super::tls::of_tls(peer, &error))
             }
             #[cfg(unix)]
-            (ConnectionAddr::Unix(path), _) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
-            _ => Err(RedisError::from((
-                ErrorKind::InvalidClientConfig,
-                "such addresses are not supported here",
-                address.to_string(),
-            ))),
+            (ConnectionAddr::Unix(path), _) => {
+                let stream = UnixStream::connect(path).await.map_err(|error| {
+                    ConnectError::of_io(peer, error::unreachable(&error), &error)
+                })?;
+                progress.reach(Progress::HAS_CONNECTED);
+                Ok(Socket::Unix(stream))
+            }
+            _ => {
+                let message = format!("cannot connect to {peer}: such addresses are not supported");
+                Err(ConnectError::new(ErrorKind::Misconfigured, message))
+            }
         }
     }
 }
 
 /// Connects to a host at any of its addresses.
-async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
-    let addresses = tokio::net::lookup_host((host, port)).await?;
-    let stream = first_success(addresses.map(TcpStream::connect)).await.unwrap_or_else(|| {
-        Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address")))
-    })?;
-    configure(&stream)?;
-    Ok(stream)
+async fn dial(peer: &Peer, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+    let addresses = tokio::net::lookup_host((host, port))
+        .await
+        .map_err(|error| ConnectError::of_io(peer, "its host name cannot be resolved", &error))?;
+    let stream = first_success(addresses.map(TcpStream::connect))
+        .await
+        .unwrap_or_else(|| Err(io::Error::other("the host has no address")));
+    let stream = stream.and_then(|stream| configure(&stream).map(|()| stream));
+    stream.map_err(|error| ConnectError::of_io(peer, error::unreachable(&error), &error))
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(server) => Peer::new("Redis", server.addr()).fmt(f),
+            Self::Sentinel { sentinels, name, .. } => {
+                let urls: Vec<_> =
+                    sentinels.iter().map(|it| error::server_name(it.addr())).collect();
+                write!(
+                    f,
+                    "the primary of `{name}`, of which the Sentinels at {} know",
+                    urls.join(", ")
+                )
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Target {

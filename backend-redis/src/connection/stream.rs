@@ -4,8 +4,8 @@ use std::future::pending;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -34,6 +34,9 @@ const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// in, but most likely the end of the connection.
 const IDLE: Duration = Duration::from_millis(5);
 
+/// The number of bytes that are kept of what a server says first.
+const HEAD: usize = 512;
+
 /// What the bytes of a connection show, for its callers and the task that watches it.
 ///
 /// **Whether a call was sent.** `writes` counts the attempts to write, and its highest bit, once set,
@@ -50,6 +53,8 @@ pub(super) struct Activity {
     /// Microseconds after `epoch`, and one more; 0 if no answer is owed.
     owed_since: AtomicU64,
     begins_to_owe: Notify,
+    /// What the server said first: a login that fails is explained by it.
+    head: Mutex<Vec<u8>>,
 }
 
 /// How many attempts to write there were, and how many answers.
@@ -70,7 +75,21 @@ impl Activity {
             answers: AtomicU64::new(0),
             owed_since: AtomicU64::new(0),
             begins_to_owe: Notify::new(),
+            head: Mutex::default(),
         }
+    }
+
+    /// The first bytes that the server has sent, at most [`HEAD`] of them.
+    pub(super) fn head(&self) -> Vec<u8> {
+        self.head.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps what is read as long as it belongs to the first bytes; whether more does.
+    fn keep_head(&self, read: &[u8]) -> bool {
+        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = HEAD - head.len();
+        head.extend_from_slice(&read[..read.len().min(room)]);
+        head.len() < HEAD
     }
 
     /// What there was so far.
@@ -201,13 +220,15 @@ pub(super) struct Stream {
     last_read: Instant,
     /// Whether it was read from since a write was last put off.
     is_read: bool,
+    /// Whether what is read next belongs to the first bytes.
+    is_head: bool,
 }
 
 impl Stream {
     pub(super) fn new(socket: Socket) -> Self {
         let activity = Arc::new(Activity::new());
         let (answers, last_read) = (Answers::default(), Instant::now());
-        Self { socket, activity, answers, last_read, is_read: false }
+        Self { socket, activity, answers, last_read, is_read: false, is_head: true }
     }
 
     pub(super) fn activity(&self) -> Arc<Activity> {
@@ -256,6 +277,7 @@ impl Stream {
         if read.is_empty() {
             self.activity.close();
         }
+        self.is_head = self.is_head && self.activity.keep_head(read);
         self.last_read = Instant::now();
         match self.answers.count(read) {
             Ok(0) => Poll::Ready(Ok(())),

@@ -40,6 +40,12 @@ impl Certificates {
         Redis::builder().tls(self.path("certificate"), self.path("key"), self.path("root"))
     }
 
+    /// A certificate that the root has signed, and its key.
+    #[allow(dead_code, reason = "not every test program uses it")]
+    pub(crate) fn of_client(&self) -> [Vec<u8>; 2] {
+        ["certificate", "key"].map(|name| std::fs::read(self.path(name)).unwrap())
+    }
+
     pub(crate) fn root(&self) -> Vec<u8> {
         std::fs::read(self.path("root")).unwrap()
     }

@@ -1,5 +1,7 @@
 use tidegate_memory::MemoryStore;
-use tidegate_redis::{DegradedAnswer, Limiter, OnFailure, Policy, Share, Store, StoreExt};
+use tidegate_redis::{
+    DegradedAnswer, ErrorKind, Limiter, OnFailure, Policy, Share, Store, StoreExt,
+};
 use tidegate_testkit::servers::{Data, Redis};
 
 use crate::scene::{acquire, dead_redis, policy, redis, store, until_it_decides};
@@ -36,7 +38,10 @@ pub(crate) async fn each_node_admits_its_share() {
 #[tokio::test]
 pub(crate) async fn a_share_of_nothing_is_refused() {
     let redis = dead_redis().await;
-    let decision = acquire(&node(&redis), &policy("sliding-log 2/1h")).await.unwrap();
+    let small = policy("sliding-log 2/1h");
+    let error = Limiter::new(node(&redis), [small.clone()]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let decision = acquire(&node(&redis), &small).await.unwrap();
     assert!(decision.is_denied());
     assert_eq!(decision.degraded().unwrap().answer, DegradedAnswer::FailedClosed);
 }

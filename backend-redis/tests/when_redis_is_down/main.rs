@@ -23,6 +23,11 @@ const LINES: &[(&str, fn())] = &[
         nothing_around::a_limiter_is_built_at_once,
     ),
     (
+        "`store.ready()` checks the server when a program starts, and fails with the error that a call \
+         would meet, whatever is around the store.",
+        nothing_around::ready_fails_as_a_call_would,
+    ),
+    (
         "A call fails with an error and never with a refusal: `timeout` if it was sent and has no \
          answer, `unavailable` if it could not be sent.",
         nothing_around::a_call_fails_with_an_error,
@@ -43,6 +48,12 @@ const LINES: &[(&str, fn())] = &[
     (
         "Once Redis is back, calls are decided by it again, and nothing has to be restarted.",
         nothing_around::redis_is_found_again,
+    ),
+    (
+        "A wrong password, a missing permission, a database that does not exist or a certificate that \
+         is not trusted is the error `misconfigured`, which no failure policy hides and no circuit \
+         counts, unless `.also_on(ErrorKind::Misconfigured)` is set.",
+        nothing_around::a_wrong_password_is_hidden_only_if_asked_for,
     ),
     (
         "A call ends within the timeout, however slow Redis is.",
@@ -102,7 +113,8 @@ const LINES: &[(&str, fn())] = &[
         fall_back::each_node_admits_its_share,
     ),
     (
-        "A policy of which a share comes to nothing is refused.",
+        "A policy whose share rounds down to nothing is refused when the limiter is built; without a \
+         limiter its requests are refused while Redis is down.",
         fall_back::a_share_of_nothing_is_refused,
     ),
     (

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
-use tidegate_redis::{ErrorKind, Limiter, RedisStore};
-use tidegate_testkit::servers::Data;
+use tidegate_redis::{Breaker, ErrorKind, Limiter, OnFailure, RedisStore, Store, StoreExt};
+use tidegate_testkit::servers::{Data, Redis};
 
 use crate::scene::{
     SOON, acquire, dead_redis, error_of, policy, redis, store, taken, until_it_decides,
@@ -96,4 +96,36 @@ pub(crate) async fn redis_is_found_again() {
     redis.restart(Data::Lost).await.unwrap();
     let _ = until_it_decides(&store, &policy).await;
     assert!(acquire(&store, &policy).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+pub(crate) async fn a_wrong_password_is_hidden_only_if_asked_for() {
+    let redis = Redis::builder().password("sesame").start().await.unwrap();
+    let policy = policy("fixed-window 5/1h");
+    let store = || {
+        let builder = RedisStore::builder().url(redis.url()).user("default", "guess");
+        builder.build().unwrap().breaker(Breaker::new().failures(1))
+    };
+    let on_failure = OnFailure::open;
+    let (plain, asked) = (
+        store().on_failure(on_failure()),
+        store().on_failure(on_failure().also_on(ErrorKind::Misconfigured)),
+    );
+    for _ in 0..3 {
+        assert_eq!(error_of(&plain, &policy).await, ErrorKind::Misconfigured);
+        let decision = acquire(&asked, &policy).await.unwrap();
+        assert!(decision.is_allowed());
+        assert_eq!(decision.degraded().unwrap().reason, ErrorKind::Misconfigured);
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn ready_fails_as_a_call_would() {
+    let redis = redis().await;
+    let around = store(&redis).timeout(SOON).breaker(Breaker::new().failures(1)).or_fail_open();
+    around.ready().await.unwrap();
+    redis.kill().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(around.ready().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
 }

@@ -5,6 +5,8 @@
 
 pub mod breaker;
 mod deny_cache;
+#[cfg(feature = "tracing")]
+mod events;
 pub mod failure;
 pub(crate) mod meters;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -30,6 +32,10 @@ pub trait StoreExt: Store + Sized {
     /// Bounds every call: one that has no answer after `bound` fails with
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). A batch is one call. An answer that is
     /// there at once sets no timer; for others, the timers of the Tokio runtime must be enabled.
+    ///
+    /// A store on a server has timeouts of its own, such as `response_timeout` of Redis, which also replaces a
+    /// connection that has fallen silent; this one bounds the whole call, with waiting for a connection, and
+    /// should be the shorter one. Where both are set the shorter one ends the call.
     ///
     /// The call is given up, not undone: whether it was or will still be carried out, and so whether
     /// the charge was made, is not known. It is made at most once.
@@ -58,7 +64,8 @@ pub trait StoreExt: Store + Sized {
     ///
     /// Failures are errors of the store as a whole: `Timeout`, `Unavailable`, `ReadOnly`, `Busy`,
     /// `OutOfMemory`, `UnsupportedServer` and `Protocol`. An error about one key or one call says
-    /// nothing against the store, so no subject can open the circuit for all. A batch is one call,
+    /// nothing against the store, so no subject can open the circuit for all. Nor does `Misconfigured`
+    /// count: the server has answered, and an open circuit would hide what is wrong. A batch is one call,
     /// failed if none of its calls was answered. Nor does a call count whose caller went away; so put
     /// a timeout within the breaker, not around it.
     ///
@@ -119,7 +126,9 @@ pub trait StoreExt: Store + Sized {
     /// Each such decision says so: [`Decision::degraded`](crate::Decision::degraded) tells who
     /// decided instead, and why the store did not. A caller's mistake
     /// ([`ErrorKind::is_callers_mistake`](crate::ErrorKind::is_callers_mistake)) stays an error, even
-    /// where the store was not asked and so could not find it.
+    /// where the store was not asked and so could not find it. So do settings that do not fit the server,
+    /// such as a wrong password ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless
+    /// [`OnFailure::also_on`] says otherwise.
     ///
     /// The module [`failure`] says what each setting does to each operation, and what it costs.
     ///

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 /// A store that answers within a bound, or with [`ErrorKind::Timeout`]: see
@@ -27,15 +29,19 @@ impl<S> TimeoutStore<S> {
     fn bounded<'a, T: Send + 'a>(
         &self,
         answer: Answer<'a, T>,
-        too_late: impl FnOnce(Duration) -> T + Send + 'a,
+        fail: impl FnOnce(Error) -> T + Send + 'a,
     ) -> Answer<'a, T> {
         let bound = self.bound;
         match answer.into_ready() {
             Ok(answer) => Answer::ready(answer),
             Err(later) => Answer::later(async move {
+                // A timer would panic.
+                if Handle::try_current().is_err() {
+                    return fail(no_runtime());
+                }
                 match tokio::time::timeout(bound, later).await {
                     Ok(answer) => answer,
-                    Err(_) => too_late(bound),
+                    Err(_) => fail(too_late(bound)),
                 }
             }),
         }
@@ -44,25 +50,34 @@ impl<S> TimeoutStore<S> {
 
 impl<S: Store> Store for TimeoutStore<S> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.bounded(self.inner.decide(call), |bound| Err(too_late(bound)))
+        self.bounded(self.inner.decide(call), Err)
     }
 
     fn decide_many<'a>(
         &'a self,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.bounded(self.inner.decide_many(calls), |bound| {
-            calls.iter().map(|_| Err(too_late(bound))).collect()
+        self.bounded(self.inner.decide_many(calls), |error| {
+            calls.iter().map(|_| Err(error.repeated("in a batch"))).collect()
         })
     }
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.bounded(self.inner.now(), |bound| Err(too_late(bound)))
+        self.bounded(self.inner.now(), Err)
+    }
+
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        self.inner.ready()
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }
+}
+
+fn no_runtime() -> Error {
+    let message = "a timeout around a store that does not answer at once needs a Tokio runtime with its timers";
+    Error::new(ErrorKind::Unsupported, message)
 }
 
 fn too_late(bound: Duration) -> Error {

@@ -64,6 +64,20 @@ impl PolicyError {
         self
     }
 
+    /// The message with the text that it is about, without a line break.
+    #[cfg(feature = "serde")]
+    pub(super) fn in_one_line(&self) -> String {
+        match &self.0.place {
+            None => self.0.message.clone(),
+            Some((text, span)) => {
+                let (before, rest) = text.split_at_checked(span.start).unwrap_or(("", text));
+                let (word, after) = rest.split_at_checked(span.len()).unwrap_or((rest, ""));
+                let (before, word, after) = (shown(before), shown(word), shown(after));
+                format!("{}, at the marked place of: {before}>{word}<{after}", self.0.message)
+            }
+        }
+    }
+
     /// Where in the text the word is that is wrong, in bytes; `None` if the policy was not read
     /// from text.
     #[must_use]

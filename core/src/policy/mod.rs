@@ -8,6 +8,8 @@ mod error;
 mod parse;
 mod print;
 mod rule;
+#[cfg(feature = "serde")]
+mod serde;
 mod shards;
 mod share;
 mod span;

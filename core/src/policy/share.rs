@@ -1,8 +1,10 @@
 //! A part of a budget: what one of several nodes may admit on its own.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
+use super::error::shown;
 use super::{Algorithm, Policy, PolicyError, spec};
 use crate::time::micros_of;
 
@@ -46,6 +48,25 @@ impl Share {
         // No more than the whole, so it fits.
         u64::try_from(u128::from(whole) * u128::from(self.part) / u128::from(self.of))
             .unwrap_or(whole)
+    }
+
+    /// The smallest whole of which this share is at least 1; `None` if the share of anything is nothing.
+    pub(crate) fn min_whole(self) -> Option<u64> {
+        (self.part > 0).then(|| u64::from(self.of).div_ceil(u64::from(self.part)))
+    }
+}
+
+impl FromStr for Share {
+    type Err = PolicyError;
+
+    /// Reads a share as it is printed, such as `1/3`.
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let numbers = text.split_once('/');
+        let numbers = numbers.and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
+        let (part, of) = numbers.ok_or_else(|| {
+            PolicyError::new(format!("`{}` is not a share, such as `1/3`", shown(text)))
+        })?;
+        Self::new(part, of)
     }
 }
 
@@ -194,6 +215,27 @@ mod tests {
             Share::new(u32::MAX - 1, u32::MAX).unwrap().of(1 << 52),
             (1 << 52) - (1 << 20) - 1
         );
+    }
+
+    #[test]
+    fn a_share_is_read_as_it_is_printed() {
+        for text in ["1/3", "0/1", "4294967294/4294967295"] {
+            assert_eq!(text.parse::<Share>().unwrap().to_string(), text);
+        }
+        for text in ["", "1", "/3", "1/", "4/3", "1/0", "a/b", "1/3/5", "-1/3"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_whole_with_a_share_is_known() {
+        for (part, of) in [(1, 3), (2, 3), (1, 1), (3, 7), (u32::MAX - 1, u32::MAX), (1, u32::MAX)]
+        {
+            let share = Share::new(part, of).unwrap();
+            let least = share.min_whole().unwrap();
+            assert_eq!((share.of(least), share.of(least - 1)), (1, 0), "{share}");
+        }
+        assert_eq!(Share::new(0, 3).unwrap().min_whole(), None);
     }
 
     #[test]

@@ -147,6 +147,10 @@ impl<S: Store> Store for ShardedStore<S> {
         self.inner.now()
     }
 
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        self.inner.ready()
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)?;
         policy.shares().iter().try_for_each(|share| self.inner.supports(share))

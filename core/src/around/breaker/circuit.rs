@@ -178,8 +178,8 @@ impl Circuit {
         entered
     }
 
-    /// The store has answered.
-    pub(super) fn answered(&self, pass: Pass) {
+    /// The store has answered. Returns whether that has closed the circuit.
+    pub(super) fn answered(&self, pass: Pass) -> bool {
         let changed = self.change(|state| match (pass, state) {
             (Pass::Closed { round }, State::Closed { round: current, failures })
                 if round == current && failures > 0 =>
@@ -191,13 +191,15 @@ impl Circuit {
             }
             _ => None,
         });
-        if matches!(pass, Pass::Probe { .. }) && changed.is_some() {
+        let has_closed = matches!(pass, Pass::Probe { .. }) && changed.is_some();
+        if has_closed {
             self.meter.changed(|| self.told());
         }
+        has_closed
     }
 
-    /// The store has failed.
-    pub(super) fn failed(&self, pass: Pass, now: Timestamp) {
+    /// The store has failed. Returns whether that has opened a circuit that was closed.
+    pub(super) fn failed(&self, pass: Pass, now: Timestamp) -> bool {
         let open = |reopened| {
             let until = now.as_micros().saturating_add(self.settings.open_micros(reopened));
             State::Tripped { until, probes: 0, reopened }
@@ -217,11 +219,13 @@ impl Circuit {
             }
             _ => None,
         });
-        if matches!(changed, Some(State::Tripped { .. })) {
+        let is_open = matches!(changed, Some(State::Tripped { .. }));
+        if is_open {
             self.opened.fetch_add(1, Ordering::Relaxed);
             self.meter.opened();
             self.meter.changed(|| self.told());
         }
+        is_open && matches!(pass, Pass::Closed { .. })
     }
 
     /// It was not found out how the store is: a probe's place is free again.

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub use circuit::CircuitState;
 use circuit::{Circuit, MOST_PROBES, Pass, Refused};
 
+#[cfg(feature = "tracing")]
+use crate::around::events;
 use crate::time::micros_of;
 use crate::{
     Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
@@ -185,19 +187,18 @@ impl<S, C: Clock> BreakerStore<S, C> {
     }
 
     /// Passes an answer on, and remembers what it says of the store.
-    fn watched<'a, T: Send + 'a>(
+    fn watched<'a, T: Evidence + Send + 'a>(
         permit: Permit<'a, C>,
         answer: Answer<'a, T>,
-        sign: impl FnOnce(&T) -> Sign + Send + 'a,
     ) -> Answer<'a, T> {
         match answer.into_ready() {
             Ok(answer) => {
-                permit.end(sign(&answer));
+                permit.end(answer.sign());
                 Answer::ready(answer)
             }
             Err(later) => Answer::later(async move {
                 let answer = later.await;
-                permit.end(sign(&answer));
+                permit.end(answer.sign());
                 answer
             }),
         }
@@ -207,7 +208,7 @@ impl<S, C: Clock> BreakerStore<S, C> {
 impl<S: Store, C: Clock> Store for BreakerStore<S, C> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         match self.enter() {
-            Ok(permit) => Self::watched(permit, self.inner.decide(call), Sign::of),
+            Ok(permit) => Self::watched(permit, self.inner.decide(call)),
             Err(refused) => Answer::ready(Err(self.not_asked(refused))),
         }
     }
@@ -220,9 +221,7 @@ impl<S: Store, C: Clock> Store for BreakerStore<S, C> {
             return self.inner.decide_many(calls);
         }
         match self.enter() {
-            Ok(permit) => Self::watched(permit, self.inner.decide_many(calls), |answers| {
-                Sign::of_many(answers)
-            }),
+            Ok(permit) => Self::watched(permit, self.inner.decide_many(calls)),
             Err(refused) => {
                 Answer::ready(calls.iter().map(|_| Err(self.not_asked(refused))).collect())
             }
@@ -231,9 +230,13 @@ impl<S: Store, C: Clock> Store for BreakerStore<S, C> {
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
         match self.enter() {
-            Ok(permit) => Self::watched(permit, self.inner.now(), Sign::of),
+            Ok(permit) => Self::watched(permit, self.inner.now()),
             Err(refused) => Answer::ready(Err(self.not_asked(refused))),
         }
+    }
+
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        self.inner.ready()
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
@@ -250,11 +253,23 @@ struct Permit<'a, C: Clock> {
 }
 
 impl<C: Clock> Permit<'_, C> {
-    fn end(mut self, sign: Sign) {
+    fn end(mut self, sign: Sign<'_>) {
         let circuit = &self.watch.circuit;
         match sign {
-            Sign::Alive => circuit.answered(self.pass),
-            Sign::Failing => circuit.failed(self.pass, self.watch.clock.now()),
+            Sign::Alive => {
+                if circuit.answered(self.pass) {
+                    #[cfg(feature = "tracing")]
+                    events::closed();
+                }
+            }
+            Sign::Failing(error) => {
+                if circuit.failed(self.pass, self.watch.clock.now()) {
+                    #[cfg(feature = "tracing")]
+                    events::opened(error, circuit.settings().failures);
+                    #[cfg(not(feature = "tracing"))]
+                    let _ = error;
+                }
+            }
             Sign::None => return,
         }
         self.is_used = true;
@@ -270,45 +285,54 @@ impl<C: Clock> Drop for Permit<'_, C> {
 }
 
 /// What an answer says of the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sign {
+#[derive(Debug, Clone, Copy)]
+enum Sign<'e> {
     Alive,
-    Failing,
+    Failing(&'e Error),
     /// Nothing: it may not even have been asked.
     None,
 }
 
-impl Sign {
-    fn of<T>(answer: &Result<T, Error>) -> Self {
-        match answer {
-            Ok(_) => Self::Alive,
-            Err(error) => Self::of_error(error.kind()),
+/// What is to be passed on, and says something of the store.
+trait Evidence {
+    fn sign(&self) -> Sign<'_>;
+}
+
+impl<T> Evidence for Result<T, Error> {
+    fn sign(&self) -> Sign<'_> {
+        match self {
+            Ok(_) => Sign::Alive,
+            Err(error) => Sign::of_error(error),
         }
     }
+}
 
-    /// Of a batch, which is one round trip: one answer is a sign of life, and all failures are one.
-    fn of_many<T>(answers: &[Result<T, Error>]) -> Self {
-        let signs = || answers.iter().map(Self::of);
-        if signs().any(|sign| sign == Self::Alive) {
-            Self::Alive
-        } else if signs().any(|sign| sign == Self::Failing) {
-            Self::Failing
-        } else {
-            Self::None
+/// A batch is one round trip: one answer is a sign of life, and all failures are one.
+impl<T> Evidence for Vec<Result<T, Error>> {
+    fn sign(&self) -> Sign<'_> {
+        let signs = || self.iter().map(Evidence::sign);
+        if signs().any(|sign| matches!(sign, Sign::Alive)) {
+            return Sign::Alive;
         }
+        signs().find(|sign| matches!(sign, Sign::Failing(_))).unwrap_or(Sign::None)
     }
+}
 
-    fn of_error(kind: ErrorKind) -> Self {
-        match kind {
+impl<'e> Sign<'e> {
+    fn of_error(error: &'e Error) -> Self {
+        match error.kind() {
             ErrorKind::Timeout
             | ErrorKind::Unavailable
             | ErrorKind::ReadOnly
             | ErrorKind::Busy
             | ErrorKind::OutOfMemory
             | ErrorKind::UnsupportedServer
-            | ErrorKind::Protocol => Self::Failing,
+            | ErrorKind::Protocol => Self::Failing(error),
             // The server has answered; what is wrong is one key.
             ErrorKind::ForeignValue => Self::Alive,
+            // The server has answered; what is wrong are the settings. An open circuit would turn this
+            // into an error that failure policies hide.
+            ErrorKind::Misconfigured => Self::Alive,
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall
             | ErrorKind::CircuitOpen

@@ -100,6 +100,10 @@ impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
         self.inner.now()
     }
 
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        self.inner.ready()
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::fresh;
+use super::outage::Outage;
 use super::settings::Settings;
 use crate::{
     Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation, Outcome, Policy,
@@ -45,8 +46,7 @@ impl<'a> Failed<'a> {
         settings: &Settings,
         rescue: impl Fn(&Policy) -> Result<Rescue, Error>,
     ) -> Result<Self, Error> {
-        // Nothing was wrong with the store when too many wait for it.
-        if error.kind().is_callers_mistake() || error.kind() == ErrorKind::TooManyWaiters {
+        if settings.passes_on(error.kind()) {
             return Err(error);
         }
         // A store that was not asked, or could not answer, found no mistakes.
@@ -88,13 +88,16 @@ impl<'a> Failed<'a> {
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
+        outage: &Outage,
     ) -> Result<Decision, Error> {
-        match fallback {
-            Some(Err(second)) => Err(both_failed(&self.error, second)),
-            _ if !self.is_decided() => Err(self.error),
-            Some(Ok(decision)) => self.merge(&decision),
-            None => self.merge(&Decision::new([])),
-        }
+        let decision = match fallback {
+            Some(Err(second)) => return Err(both_failed(&self.error, second)),
+            _ if !self.is_decided() => return Err(self.error),
+            Some(Ok(decision)) => self.merge(&decision)?,
+            None => self.merge(&Decision::new([]))?,
+        };
+        outage.stood_in(&self.error, self.degraded_answer(), self.now);
+        Ok(decision)
     }
 
     /// Whether the call asks for a decision, which others can make as well, or for a change to what
@@ -173,6 +176,6 @@ impl<'a> Failed<'a> {
 }
 
 fn both_failed(first: &Error, second: Error) -> Error {
-    let message = format!("neither the store ({first}) nor its fallback ({second}) has answered");
+    let message = format!("neither the store ({first:#}) nor its fallback has answered");
     Error::new(first.kind(), message).with_source(second)
 }

@@ -8,7 +8,13 @@
 //! | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | stays an error |
 //! | [fall back](OnFailure::fall_back_to) | is decided by the other store, by [the policy's share](crate::Policy::scaled_to); what it books or takes, it books or takes there | is carried out on the other store as well, and stays an error (an undo is not: nothing was taken there) |
 //!
-//! A policy whose share comes to nothing fails closed. A shadow never refuses, here either.
+//! A caller's mistake stays an error, and so does an error of kind
+//! [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, unless
+//! [`also_on`](OnFailure::also_on) says otherwise.
+//!
+//! A policy whose share rounds down to nothing is refused when a [`Limiter`](crate::Limiter) is built. One that
+//! comes to the store without a limiter, and so was not checked, fails closed; so does one of which a share of
+//! 0 was asked for. A shadow never refuses, here either.
 //!
 //! A failed call of several charges is refused as a whole if one of them fails closed. Those that
 //! fall back are one call to the other store, all or none; it takes nothing if the whole is
@@ -30,10 +36,12 @@
 
 mod failed;
 mod fresh;
+mod outage;
 mod settings;
 mod shares;
 
 use failed::{Failed, Rescue};
+use outage::Outage;
 pub use settings::{HasFallback, NoFallback, OnFailure};
 use settings::{Setting, Settings};
 use shares::Shares;
@@ -47,17 +55,38 @@ pub struct FailureStore<S> {
     inner: S,
     settings: Settings,
     shares: Shares,
+    outage: Outage,
 }
 
 impl<S: Store> FailureStore<S> {
     pub(super) fn new<F>(inner: S, on_failure: OnFailure<F>) -> Self {
-        Self { inner, settings: on_failure.settings, shares: Shares::default() }
+        let (shares, outage) = (Shares::default(), Outage::default());
+        Self { inner, settings: on_failure.settings, shares, outage }
     }
 
     /// The store within.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.inner
+    }
+
+    /// Refuses a policy whose share rounds down to nothing: all its requests would be refused in an outage,
+    /// which nobody sees before there is one.
+    fn check_share(&self, policy: &Policy) -> Result<(), Error> {
+        let Setting::FallBack(share) = self.settings.of(policy) else { return Ok(()) };
+        let (limit, min) = (policy.limit(), share.min_whole());
+        match min.filter(|min| (1..*min).contains(&limit)) {
+            // One that only reports refuses nothing.
+            Some(min) if !policy.is_shadow() => {
+                let message = format!(
+                    "the share {share} of `{policy}` rounds down to nothing, so that falling back would \
+                     refuse every request: it needs a limit of at least {min}, a larger share \
+                     (`fall_back_for`), or another setting (`open_for`, `closed_for`)"
+                );
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What would become of a charge of this policy.
@@ -90,9 +119,9 @@ impl<S: Store> FailureStore<S> {
                     let charges = failed.charges();
                     fallback.decide(Call::new(failed.operation(), &charges)).await
                 };
-                failed.answer(Some(answer))
+                failed.answer(Some(answer), &self.outage)
             }),
-            _ => Answer::ready(failed.answer(None)),
+            _ => Answer::ready(failed.answer(None, &self.outage)),
         }
     }
 
@@ -103,13 +132,14 @@ impl<S: Store> FailureStore<S> {
         answers: Vec<Result<Decision, Error>>,
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         if answers.iter().all(Result::is_ok) {
+            answers.iter().flatten().take(1).for_each(|decision| self.outage.decided(decision));
             return Answer::ready(answers);
         }
         let mut waiting = Vec::new();
         let mut all = Vec::with_capacity(answers.len());
         for (place, (call, answer)) in calls.iter().zip(answers).enumerate() {
             let answer = answer.or_else(|error| match self.failed(*call, error)? {
-                failed if failed.charges().is_empty() => failed.answer(None),
+                failed if failed.charges().is_empty() => failed.answer(None, &self.outage),
                 failed => {
                     waiting.push((place, failed));
                     Err(Error::new(
@@ -125,7 +155,7 @@ impl<S: Store> FailureStore<S> {
                 let answers = ask_all(fallback, &waiting).await;
                 for ((place, failed), answer) in waiting.into_iter().zip(answers) {
                     if let Some(slot) = all.get_mut(place) {
-                        *slot = failed.answer(Some(answer));
+                        *slot = failed.answer(Some(answer), &self.outage);
                     }
                 }
                 all
@@ -149,11 +179,17 @@ async fn ask_all(
 impl<S: Store> Store for FailureStore<S> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         match self.inner.decide(call).into_ready() {
-            Ok(Ok(decision)) => Answer::ready(Ok(decision)),
+            Ok(Ok(decision)) => {
+                self.outage.decided(&decision);
+                Answer::ready(Ok(decision))
+            }
             Ok(Err(error)) => self.stand_in(call, error),
             Err(later) => Answer::later(async move {
                 match later.await {
-                    Ok(decision) => Ok(decision),
+                    Ok(decision) => {
+                        self.outage.decided(&decision);
+                        Ok(decision)
+                    }
                     Err(error) => self.stand_in(call, error).await,
                 }
             }),
@@ -175,7 +211,12 @@ impl<S: Store> Store for FailureStore<S> {
         self.inner.now()
     }
 
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        self.inner.ready()
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.check_share(policy)?;
         self.rescue(policy).map(drop)
     }
 }

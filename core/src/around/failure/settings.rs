@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::time::{MAX_SPAN, Wait, micros_of_ceil};
-use crate::{Clock, Policy, Share, Store, SystemClock};
+use crate::{Clock, ErrorKind, Policy, Share, Store, SystemClock};
 
 /// What to do with the charges of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +52,21 @@ pub(super) struct Settings {
     pub(super) fallback: Option<Arc<dyn Store>>,
     pub(super) retry_hint: Wait,
     pub(super) clock: Arc<dyn Clock>,
+    /// Whether settings that do not fit the server are a failure like others.
+    misconfigured: bool,
 }
 
 impl Settings {
+    /// Whether an error of this kind stays an error.
+    pub(super) fn passes_on(&self, kind: ErrorKind) -> bool {
+        match kind {
+            ErrorKind::Misconfigured => !self.misconfigured,
+            // Nothing is wrong with the store when too many wait for it.
+            ErrorKind::TooManyWaiters => true,
+            kind => kind.is_callers_mistake(),
+        }
+    }
+
     /// What to do with the charges of a policy.
     pub(super) fn of(&self, policy: &Policy) -> Setting {
         let named = self.by_name.iter().rev().find(|(name, _)| **name == *policy.name());
@@ -92,6 +104,7 @@ impl OnFailure {
             fallback: None,
             retry_hint: Wait::until(1_000_000, 0),
             clock: Arc::new(SystemClock::new()),
+            misconfigured: false,
         };
         Self { settings, fallback: PhantomData }
     }
@@ -126,6 +139,24 @@ impl<F> OnFailure<F> {
     /// [`SystemClock`].
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.settings.clock = Arc::new(clock);
+        self
+    }
+
+    /// Decides also where the store fails with this kind, if that is
+    /// [`Misconfigured`](ErrorKind::Misconfigured): settings that do not fit the server, such as a wrong
+    /// password. Without this, such a call is an error, as failing open would hide the mistake for ever.
+    ///
+    /// Of other kinds this changes nothing: a caller's mistake and
+    /// [`TooManyWaiters`](ErrorKind::TooManyWaiters) stay errors, and all others are decided on anyway.
+    ///
+    /// ```
+    /// use tidegate_core::{ErrorKind, OnFailure};
+    ///
+    /// let on_failure = OnFailure::open().also_on(ErrorKind::Misconfigured);
+    /// # let _ = on_failure;
+    /// ```
+    pub fn also_on(mut self, kind: ErrorKind) -> Self {
+        self.settings.misconfigured |= kind == ErrorKind::Misconfigured;
         self
     }
 

@@ -31,7 +31,7 @@ impl Shares {
             return Ok(scaled);
         }
         let to = policy.scaled_to(share).map_err(|error| {
-            let message = format!("`{policy}` has no share of {share}: {error}");
+            let message = format!("`{policy}` has no share of {share}");
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
         let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);

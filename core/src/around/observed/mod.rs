@@ -164,6 +164,10 @@ impl<S: Store> Store for Observed<S> {
         }
     }
 
+    fn ready(&self) -> Answer<'_, Result<(), Error>> {
+        self.inner.ready()
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }

@@ -196,6 +196,7 @@ mod tests {
             ErrorKind::UnsupportedServer | ErrorKind::InvalidCall | ErrorKind::Protocol => true,
             ErrorKind::CircuitOpen | ErrorKind::TooManyWaiters => true,
             ErrorKind::WaitTooLong => true,
+            ErrorKind::Misconfigured => true,
         }));
         assert!(DegradedAnswer::ALL.iter().all(|answer| match answer {
             DegradedAnswer::FailedOpen | DegradedAnswer::FailedClosed => true,
