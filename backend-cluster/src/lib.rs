@@ -140,7 +140,7 @@
 //! | [`ErrorKind`] | what happened | charged? |
 //! |---|---|---|
 //! | `Timeout` | no answer within [`response_timeout`](ClusterStoreBuilder::response_timeout) | not known |
-//! | `Unavailable` | no connection to the node, or it was lost; nobody serves the slot; CLUSTERDOWN | not known |
+//! | `Unavailable` | no connection to the node, or it was lost; no node serves the slot; CLUSTERDOWN | not known |
 //! | `Misconfigured` | a wrong user or password, a permission that is missing, a certificate that is not trusted or is for another name | no; not known if a script lacks a permission |
 //! | `Unavailable` | too few replicas have it, where they are [waited for](ClusterStoreBuilder::wait_for_replicas) | yes |
 //! | `Unavailable`, `Timeout` | a call across slots was not admitted, and could not be undone everywhere | in part |

@@ -92,8 +92,9 @@ pub(crate) struct Replay {
     #[arg(long, default_value = "time")]
     pub(crate) order: Order,
 
-    /// Where states are kept: `memory`, the URL of a Redis, such as redis://127.0.0.1, or that of a
-    /// Redis Cluster, such as redis-cluster://10.0.0.1:7000,10.0.0.2:7000. There they are under a prefix
+    /// Where states are kept: `memory`, the URL of a Redis, such as redis://127.0.0.1, that of a Sentinel
+    /// group, such as redis-sentinel://10.0.0.1,10.0.0.2#name, or that of a Redis Cluster, such as
+    /// redis-cluster://10.0.0.1:7000,10.0.0.2:7000. There they are under a prefix
     /// of their own, and taken away at the end, also after Ctrl-C; if that fails, the result stands, a warning names the
     /// prefix, and what is left expires by itself. A password is better given in the environment
     /// variable TIDEGATE_STORE_PASSWORD than in the URL, where others see it.
@@ -234,8 +235,8 @@ Examples:
 const FORMATS_AND_POLICIES: &str = "\
 Formats:
   log      common and combined, of Apache, nginx, Traefik and others, with other words in front
-  json     one object a line, objects over several lines, or an array; with the names of Caddy, \
-Traefik, Envoy, GCP, Cloudflare, AWS WAF and API Gateway, and others
+  json     one object a line, objects over several lines, or an array, also as `{\"Records\":[…]}`; \
+with the names of Caddy, Traefik, Envoy, HAProxy, GCP, Cloudflare, Azure, AWS CloudTrail, WAF and API Gateway, and others
   csv, tsv with a header
   w3c      IIS, CloudFront
   alb, elb load balancers of AWS

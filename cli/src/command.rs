@@ -12,7 +12,7 @@ use crate::args;
 use crate::interrupt;
 use crate::outputs;
 use tidegate::plan::{self, Plan};
-use tidegate::replay::{Error, Place, Replay, Suggest};
+use tidegate::replay::{Error, Replay, Suggest};
 use tidegate::report::number::{counted, thousands};
 use tidegate::report::{self, Report, Source};
 use tidegate::sample;
@@ -71,13 +71,13 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         interrupt::listen()
             .map_err(|error| Failure::Input(format!("Ctrl-C cannot be listened for: {error}")))
     };
-    let stop = (place != Place::Memory).then(listen).transpose()?;
+    let stop = (!place.is_memory()).then(listen).transpose()?;
     let window = u64::try_from(args.window.as_micros()).unwrap_or(u64::MAX);
     let suggest = args.suggest.map(|share| Suggest { share, window });
     let bar = progress_bar();
     let replay =
         Replay::new(&policies, place, suggest, args.decisions.is_some(), |it| show(&bar, it));
-    let mut replay = replay.map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
     if let Some(stop) = &stop {
         replay = replay.until(stop);
@@ -99,7 +99,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         let _ = writeln!(
             io::stderr(),
             "tidegate: warning: not all that the replay wrote to the store was taken away; \
-             what is left, under keys that begin with `{}`, expires by itself: {error}",
+             what is left, under keys that begin with `{}`, expires by itself: {error:#}",
             replay.prefix(),
         );
     }

@@ -11,7 +11,9 @@
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
 //! | wait instead of being refused | `Limiter::until_ready` and the module `limiter::waiting` (feature `tokio`) |
 //! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
+//! | check the store when a program starts | [`Store::ready`] |
 //! | decide while the store is slow or down | [`around`] |
+//! | keep policies in configuration files | [`Policy`] is its text (feature `serde`) |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
 //! | control time | [`clock`] |

@@ -28,12 +28,12 @@ pub fn of_call(server: &str, error: RedisError) -> Error {
         kind => refusal(kind),
     };
     let is_refused = is_refused_as_a_whole(&error);
-    let told = Error::new(kind, format!("Redis at {server} {what}")).with_source(Cause(error));
-    if is_refused { told.surely_not_charged() } else { told }
+    let failed = Error::new(kind, format!("Redis at {server} {what}")).with_source(Cause(error));
+    if is_refused { failed.surely_not_charged() } else { failed }
 }
 
 /// Whether the server has refused the command before it did any of it. A permission that a script turns out
-/// to lack is told with the line of the script, and something may have been written before it.
+/// to lack is reported with the line of the script, and something may have been written before it.
 fn is_refused_as_a_whole(error: &RedisError) -> bool {
     let is_single = error.detail().is_some_and(|detail| !detail.contains("script"));
     is_single && matches!(error.code(), Some("NOAUTH" | "NOPERM"))
@@ -55,7 +55,7 @@ fn refusal(kind: ErrorKind) -> &'static str {
         ErrorKind::ForeignValue => "holds a value under the key that Tidegate did not write",
         ErrorKind::UnsupportedServer => "cannot run what the store needs",
         ErrorKind::Unavailable => "does not serve",
-        ErrorKind::Misconfigured => "refuses this user, or lacks a permission for it",
+        ErrorKind::Misconfigured => "refuses the user, or the user lacks a permission",
         _ => "answered with an error",
     }
 }

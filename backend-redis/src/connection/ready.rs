@@ -56,7 +56,7 @@ pub async fn check_server(connection: &Connection) -> Result<(), Error> {
     question.arg("INFO").arg("server");
     let info: String = match connection.send(&mut live, &question).await {
         Ok(info) => info,
-        // A user who may only do what a store needs: the scripts will show.
+        // The user may lack a permission that a store does not need: the scripts decide.
         Err(error) if is_forbidden(error.kind()) => return Ok(()),
         Err(error) => return Err(error),
     };

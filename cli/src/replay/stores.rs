@@ -7,10 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
-use tidegate_cluster::ClusterStore;
+use tidegate_cluster::StoreBuilder;
 use tidegate_core::{Answer, Error, ErrorKind, ManualClock, Store};
 use tidegate_memory::{MemoryStore, WhenFull};
-use tidegate_redis::RedisStore;
 
 use super::place::Place;
 
@@ -32,7 +31,7 @@ impl Stores {
     pub(super) fn new(place: Place) -> Result<Self, Error> {
         let runtime = match place {
             Place::Memory => None,
-            Place::Redis(_) | Place::Cluster(_) => Some(Rc::new(runtime()?)),
+            Place::Server(_) => Some(Rc::new(runtime()?)),
         };
         Ok(Self { place, runtime, prefix: unused_prefix().into(), opened: Rc::default() })
     }
@@ -44,22 +43,10 @@ impl Stores {
         let prefix = format!("{}{number}", self.prefix);
         Ok(match &self.place {
             Place::Memory => Box::new(memory(clock)),
-            Place::Redis(url) => Box::new(
-                RedisStore::builder()
-                    .url(url)
-                    .prefix(prefix)
-                    .response_timeout(PATIENCE)
-                    .clock(clock)
-                    .build()?,
-            ),
-            Place::Cluster(urls) => Box::new(
-                ClusterStore::builder()
-                    .urls(urls)
-                    .prefix(prefix)
-                    .response_timeout(PATIENCE)
-                    .clock(clock)
-                    .build()?,
-            ),
+            Place::Server(builder) => {
+                let builder = StoreBuilder::clone(builder).prefix(prefix);
+                Box::new(builder.response_timeout(PATIENCE).clock(clock).build()?)
+            }
         })
     }
 
@@ -70,7 +57,7 @@ impl Stores {
 
     /// Whether what is left in a store outlives it, and so should be taken away.
     pub(super) fn outlive_the_replay(&self) -> bool {
-        self.place != Place::Memory
+        !self.place.is_memory()
     }
 
     #[inline]

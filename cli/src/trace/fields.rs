@@ -28,6 +28,9 @@ const TIMES: &[&str] = &[
     "requesttime",
     "eventtime",
     "event_time",
+    // HAProxy's `%{+json}o`, with the names of its manual.
+    "request_date",
+    "accept_date",
     "created_at",
     "created",
     "msec",

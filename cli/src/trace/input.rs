@@ -152,8 +152,9 @@ impl Unpacked {
     /// As one object a line, where it begins as JSON that is laid out in another way.
     fn laid_out(mut self, name: &str) -> Result<Self, Error> {
         let head = self.peek(name)?;
-        if json_layout::needs_lines(head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head)) {
-            self.reader = Box::new(OneALine::new(self.reader));
+        let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head);
+        if json_layout::needs_lines(head) {
+            self.reader = Box::new(OneALine::new(self.reader, head));
         }
         Ok(self)
     }

@@ -1,9 +1,27 @@
-//! JSON that is not laid out as one object a line: an array, or objects over several lines.
+//! JSON that is not laid out as one object a line: an array, an array in a wrapper, or objects over several
+//! lines.
 
 use std::io::{self, Read};
 
-/// Whether a text begins as an array of objects, or as an object that goes on in the next line.
+/// The only key of the object around the array that AWS CloudTrail and Azure write, in either case.
+const WRAPPER: &[u8] = b"\"Records\"";
+
+/// Whether a text begins as `{"Records":[`.
+fn is_wrapped(head: &[u8]) -> bool {
+    let inside = head.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    let Some((key, rest)) = inside.and_then(|inside| inside.split_at_checked(WRAPPER.len())) else {
+        return false;
+    };
+    let array = rest.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+    key.eq_ignore_ascii_case(WRAPPER) && array.is_some_and(|array| array.starts_with(b"["))
+}
+
+/// Whether a text begins as an array of objects, with or without a wrapper, or as an object that goes on in
+/// the next line.
 pub(super) fn needs_lines(head: &[u8]) -> bool {
+    if is_wrapped(head) {
+        return true;
+    }
     match head.trim_ascii_start() {
         [b'[', rest @ ..] => matches!(rest.trim_ascii_start().first(), Some(b'{')),
         [b'{', rest @ ..] => {
@@ -15,9 +33,11 @@ pub(super) fn needs_lines(head: &[u8]) -> bool {
 }
 
 /// Reads such JSON as one object a line: newlines within an object become spaces, commas between
-/// the elements of an array become newlines. Each byte becomes one byte.
+/// the elements of an array become newlines, and a wrapper around it becomes spaces. Each byte becomes one
+/// byte.
 pub(super) struct OneALine<R> {
     inner: R,
+    is_wrapped: bool,
     in_array: bool,
     /// How many objects and arrays are open, the outermost array not counted.
     depth: u64,
@@ -26,8 +46,10 @@ pub(super) struct OneALine<R> {
 }
 
 impl<R: Read> OneALine<R> {
-    pub(super) fn new(inner: R) -> Self {
-        Self { inner, in_array: false, depth: 0, in_string: false, escaped: false }
+    /// `head` is what the text begins with.
+    pub(super) fn new(inner: R, head: &[u8]) -> Self {
+        let is_wrapped = is_wrapped(head);
+        Self { inner, is_wrapped, in_array: false, depth: 0, in_string: false, escaped: false }
     }
 
     fn lay_out(&mut self, byte: u8) -> u8 {
@@ -38,6 +60,9 @@ impl<R: Read> OneALine<R> {
             return if byte == b'\n' { b' ' } else { byte };
         }
         let outside = self.depth == 0;
+        if self.is_wrapped && !self.in_array && byte != b'[' {
+            return if byte == b'\n' { byte } else { b' ' };
+        }
         match byte {
             b'"' => self.in_string = true,
             b'[' if outside && !self.in_array => {
@@ -75,7 +100,7 @@ mod tests {
     fn laid_out(text: &str) -> Vec<String> {
         assert!(needs_lines(text.as_bytes()), "{text}");
         let mut found = String::new();
-        OneALine::new(text.as_bytes()).read_to_string(&mut found).unwrap();
+        OneALine::new(text.as_bytes(), text.as_bytes()).read_to_string(&mut found).unwrap();
         let words = |line: &str| line.split_whitespace().collect::<String>();
         found.lines().map(words).filter(|line| !line.is_empty()).collect()
     }
@@ -88,6 +113,8 @@ mod tests {
             "\n[\n  {\n \"a\" : \"],[{\\\"\\\\\"\n  },\n  {\"b\": [\n1,\n{}]}\n]\n",
             "{\n \"a\": \"],[{\\\"\\\\\"\n}\n{\r\n\"b\": [1, {}]}",
             r#"[{"a":"],[{\"\\"}][{"b":[1,{}]}]"#,
+            r#"{"Records":[{"a":"],[{\"\\"},{"b":[1,{}]}]}"#,
+            "{ \"records\" :\n [{\"a\":\"],[{\\\"\\\\\"}] }\n{\"Records\":[{\"b\":[1,{}]}]}\n",
         ] {
             assert_eq!(laid_out(text), wanted, "{text}");
         }
@@ -95,7 +122,16 @@ mod tests {
 
     #[test]
     fn what_is_one_object_a_line_is_left_alone() {
-        for text in ["{\"a\":1}\n{\"a\":2}\n", "[17/May/2015] x", "", "[", "{", "[[1]]", "a,b\n"] {
+        for text in [
+            "{\"a\":1}\n{\"a\":2}\n",
+            "[17/May/2015] x",
+            "",
+            "[",
+            "{",
+            "[[1]]",
+            "a,b\n",
+            "{\"Records\":1}",
+        ] {
             assert!(!needs_lines(text.as_bytes()), "{text}");
         }
     }

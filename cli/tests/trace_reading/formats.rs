@@ -186,6 +186,44 @@ fn json_of_servers_and_clouds() {
     }
 }
 
+/// `option httplog` as `log-format "%{+json}o %(client_ip)ci … %(request_date)tr …"`.
+#[test]
+fn haproxy_as_json() {
+    check(
+        r#"{"client_ip":"203.0.113.5","client_port":33317,"request_date":"01/May/2026:10:00:00.655","fe_name_transport":"http-in","be_name":"static","server_name":"srv1","time_request":10,"status_code":200,"bytes_read":2750,"captured_request_cookie":null,"actconn":1,"srv_queue":0,"request_line":"GET /index.html HTTP/1.1"}
+{"client_ip":"2001:db8::5","client_port":33318,"request_date":"01/May/2026:10:00:01.655","fe_name_transport":"http-in~","be_name":"http-in","server_name":"<NOSRV>","time_request":-1,"status_code":400,"bytes_read":0,"captured_request_cookie":null,"actconn":2,"srv_queue":0,"request_line":"<BADREQ>"}
+"#,
+        Format::JsonLines,
+        "client_ip",
+    );
+    let tcp = r#"{"client_ip":"203.0.113.5","client_port":57317,"accept_date":"01/May/2026:10:00:00.003","frontend":"fnt"}"#;
+    assert_eq!(records(tcp, &Options::default())[0].0, TEN + 3_000);
+}
+
+/// One file is one line, and several files are put one behind the other.
+#[test]
+fn aws_cloudtrail() {
+    const FIRST: &str = r#"{"eventVersion":"1.08","userIdentity":{"type":"IAMUser","arn":"arn:aws:iam::1:user/alice","userName":"alice","sessionContext":{"attributes":{"creationDate":"2026-05-01T09:00:00Z"}}},"eventTime":"2026-05-01T10:00:00Z","eventSource":"ec2.amazonaws.com","eventName":"DescribeInstances","awsRegion":"eu-central-1","sourceIPAddress":"203.0.113.5","userAgent":"aws-cli/2.15 {x} [y]","requestParameters":{"filterSet":{"items":[{"name":"tag:Name"}]}},"responseElements":null,"eventID":"1"}"#;
+    const SECOND: &str = r#"{"eventVersion":"1.08","userIdentity":{"type":"AssumedRole"},"eventTime":"2026-05-01T10:00:01Z","eventSource":"s3.amazonaws.com","eventName":"GetObject","sourceIPAddress":"2001:db8::5","userAgent":"[aws-sdk]","requestParameters":null,"eventID":"2"}"#;
+    for text in [
+        format!("{{\"Records\":[{FIRST},{SECOND}]}}"),
+        format!("{{\"Records\": [\n  {FIRST},\n  {SECOND}\n]}}\n"),
+        format!("{{\"Records\":[{FIRST}]}}{{\"Records\":[{SECOND}]}}\n"),
+        format!("{{\"Records\":[{FIRST}]}}\n{{\"Records\":[]}}\n{{\"Records\":[{SECOND}]}}\n"),
+    ] {
+        check(&text, Format::JsonLines, "sourceIPAddress");
+    }
+    let by_user = records(format!("{{\"Records\":[{FIRST}]}}"), &by("userIdentity.userName"));
+    assert_eq!(by_user[0].1, "alice");
+}
+
+/// Diagnostic logs of Azure, in the files that a storage account keeps.
+#[test]
+fn azure_records() {
+    let text = r#"{"records":[{"time":"2026-05-01T10:00:00.1Z","resourceId":"/x","properties":{"clientIP":"203.0.113.5","clientPort":1}},{"time":"2026-05-01T10:00:01Z","resourceId":"/x","properties":{"clientIP":"2001:db8::5","clientPort":2}}]}"#;
+    check(text, Format::JsonLines, "properties.clientIP");
+}
+
 #[test]
 fn json_without_a_known_subject_says_what_there_is() {
     let line = r#"{"time":"2026-05-01T10:00:00Z","host":"web-1","api_key":"k"}"#;

@@ -70,8 +70,8 @@ impl<S: Store> FailureStore<S> {
         &self.inner
     }
 
-    /// Refuses a policy whose share rounds down to nothing: all its requests would be refused in an outage,
-    /// which nobody sees before there is one.
+    /// Refuses a policy whose share rounds down to nothing: all its requests would be refused in an outage, and
+    /// nothing shows that before.
     fn check_share(&self, policy: &Policy) -> Result<(), Error> {
         let Setting::FallBack(share) = self.settings.of(policy) else { return Ok(()) };
         let (limit, min) = (policy.limit(), share.min_whole());
