@@ -10,13 +10,14 @@ use tidegate_core::{Error, ErrorKind};
 use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, parse_url, unusable_url};
 use tidegate_redis::wire::Keys;
 
-use crate::cluster_store::{ClusterStore, Inner};
-use crate::map::Map;
-use crate::node::Access;
-use crate::replicas::Replicas;
-use crate::scout::Scout;
+use crate::dispatch::wait_replicas::Replicas;
+use crate::inner::Inner;
+use crate::routing::node::Access;
+use crate::routing::refresh::TopologyRefresh;
+use crate::routing::slot_map::SlotMap;
+use crate::store::ClusterStore;
 
-/// How a [`ClusterStore`] shall be.
+/// Configures a [`ClusterStore`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -109,7 +110,7 @@ impl ClusterStoreBuilder {
     /// not among those that had it. It costs the time to the replica and back, during which the
     /// connection carries nothing else: use [several](Self::connections).
     pub fn wait_for_replicas(self, count: u32, patience: Duration) -> Self {
-        let replicas = Replicas { count: u64::from(count), patience };
+        let replicas = Replicas { count: u64::from(count), timeout: patience };
         Self { replicas: (count > 0).then_some(replicas), ..self }
     }
 
@@ -158,11 +159,11 @@ impl ClusterStoreBuilder {
                 .map_err(|_| unusable_url(url, "a node of a cluster is at a host and a port"))?;
             seeds.push(Arc::new(access.node(address)));
         }
-        let map = Arc::new(Map::new(access, seeds));
+        let map = Arc::new(SlotMap::new(access, seeds));
         Ok(ClusterStore::new(Inner {
             keys: Keys::new(&self.settings.prefix),
-            scout: Arc::new(Scout::new(Arc::clone(&map))),
-            map,
+            topology: Arc::new(TopologyRefresh::new(Arc::clone(&map))),
+            slot_map: map,
             replicas: self.replicas,
             script_times: ScriptTimes::default(),
             clock: self.settings.clock,
@@ -193,7 +194,7 @@ impl ClusterStoreBuilder {
     }
 
     fn check_patience(&self) -> Result<(), Error> {
-        let Some(Replicas { patience, .. }) = self.replicas else { return Ok(()) };
+        let Some(Replicas { timeout: patience, .. }) = self.replicas else { return Ok(()) };
         let most = self.settings.response_timeout;
         if patience < Duration::from_millis(1) || patience >= most {
             return Err(invalid(format!(

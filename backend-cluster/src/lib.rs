@@ -127,7 +127,7 @@
 //! * `TRYAGAIN`: it rests for some milliseconds, and goes again. A script call for several of a batch goes
 //!   again as one for each.
 //! * `NOSCRIPT`: it goes to the same node again, with the script.
-//! * After eight such turns, within half a second, it fails with `Busy`.
+//! * After eight such redirects, within half a second, it fails with `Busy`.
 //! * Everything else is an error. **What may have been carried out is never sent again.**
 //!
 //! When a primary dies, calls for its slots fail until a replica has taken over; they find it within about
@@ -154,25 +154,26 @@
 //! A call across slots that fails in one of them takes nothing in the others, or gives it back.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod across;
-mod batch;
 mod builder;
-mod carry;
-mod cluster_store;
-mod errand;
-mod map;
-mod node;
-mod place;
+mod dispatch;
+mod inner;
 mod ready;
-mod replicas;
-mod scout;
+mod routing;
+mod store;
 mod store_url;
-mod view;
 
 pub use builder::ClusterStoreBuilder;
-pub use cluster_store::ClusterStore;
+pub use store::ClusterStore;
 pub use store_url::{StoreBuilder, connect_url};
-pub use tidegate_core::*;
+pub use tidegate_core as core;
+#[doc(no_inline)]
+pub use tidegate_core::{
+    Admission, Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision,
+    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Gcra, Limiter, ManualClock,
+    OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
+    SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
+    TokioClock, Verdict, Wait,
+};
 /// The metrics of this crate, beside those of [`around::observed::names`].
 #[cfg(feature = "metrics")]
 pub use tidegate_redis::names;

@@ -7,10 +7,10 @@ use redis::cluster_routing::Slot;
 use tidegate_core::{Call, Charge, Error, Policy};
 use tidegate_redis::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 
-use crate::cluster_store::Inner;
-use crate::node::Node;
-use crate::place::slot_of;
-use crate::scout::unserved;
+use crate::inner::Inner;
+use crate::routing::node::Node;
+use crate::routing::refresh::unserved;
+use crate::routing::slots::slot_of;
 
 /// The most subjects that are looked through for one that each primary has: a node with a single slot has one
 /// of 16,384.
@@ -21,8 +21,8 @@ pub(crate) async fn check(store: &Arc<Inner>) -> Result<(), Error> {
     check_runtime()?;
     let policies = probes();
     // Asks for the slots, if they are not known.
-    store.scout.primary(slot_of_subject(store, &policies, "ready")).await?;
-    if let Some(slot) = store.map.first_unserved() {
+    store.topology.primary(slot_of_subject(store, &policies, "ready")).await?;
+    if let Some(slot) = store.slot_map.first_unserved() {
         return Err(unserved(slot));
     }
     let subjects = subjects(store, &policies);
@@ -51,14 +51,14 @@ async fn check_node(
 
 /// The primaries, each with a subject that it keeps.
 fn subjects(store: &Inner, policies: &[Policy]) -> Vec<(Arc<Node>, String)> {
-    let number = store.map.primaries();
+    let number = store.slot_map.primaries();
     let mut found: Vec<(Arc<Node>, String)> = vec![];
     for n in 0..MAX_SUBJECTS {
         if found.len() >= number {
             break;
         }
         let subject = format!("ready{n}");
-        let node = store.map.primary(slot_of_subject(store, policies, &subject));
+        let node = store.slot_map.primary(slot_of_subject(store, policies, &subject));
         if let Some(node) = node.filter(|node| !found.iter().any(|(it, _)| Arc::ptr_eq(it, node))) {
             found.push((node, subject));
         }

@@ -146,4 +146,12 @@ pub mod wire;
 
 pub use builder::RedisStoreBuilder;
 pub use redis_store::RedisStore;
-pub use tidegate_core::*;
+pub use tidegate_core as core;
+#[doc(no_inline)]
+pub use tidegate_core::{
+    Admission, Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision,
+    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Gcra, Limiter, ManualClock,
+    OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
+    SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
+    TokioClock, Verdict, Wait,
+};

@@ -153,12 +153,12 @@ impl Inner {
         let connection = self.connection();
         let mut live = connection.live().await?;
         let script = request.script();
-        let by_name = request.by_name();
+        let evalsha = request.evalsha();
         let mut answer =
-            self.script_times.of(script, connection.send::<Vec<u8>>(&mut live, &by_name)).await;
+            self.script_times.of(script, connection.send::<Vec<u8>>(&mut live, &evalsha)).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
-            let in_full = request.in_full();
-            answer = self.script_times.of(script, connection.send(&mut live, &in_full)).await;
+            let eval = request.eval();
+            answer = self.script_times.of(script, connection.send(&mut live, &eval)).await;
         }
         request.read(&answer?)
     }

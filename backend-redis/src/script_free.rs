@@ -20,7 +20,7 @@ use tidegate_core::{
 
 use crate::connection::{Connection, LiveConnection};
 use crate::redis_store::Inner;
-use crate::wire::Asked;
+use crate::wire::NormalizedCall;
 
 /// Who was slow may still add to a window that has ended: its count is kept so much longer.
 const GRACE: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ fn unsupported(message: String) -> Error {
 }
 
 pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decision, Error> {
-    let asked = Asked::new(call)?;
+    let asked = NormalizedCall::new(call)?;
     if !matches!(asked.operation, Operation::Acquire | Operation::Peek | Operation::Reset) {
         return Err(unsupported(format!("{:?} needs scripts", asked.operation)));
     }

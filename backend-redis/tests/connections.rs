@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use certificates::Certificates;
 use ledger::{Ledger, Load, decided, drop_after};
 use tidegate_memory::MemoryStore;
-use tidegate_redis::around::CircuitState;
+use tidegate_redis::core::around::CircuitState;
 use tidegate_redis::{
     Breaker, DenyCache, ErrorKind, RedisStore, RedisStoreBuilder, Share, Store, StoreExt,
 };

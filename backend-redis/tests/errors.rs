@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use certificates::Certificates;
 use common::policy;
-use tidegate_redis::around::CircuitState;
+use tidegate_redis::core::around::CircuitState;
 use tidegate_redis::{
     Breaker, Call, Charge, Error, ErrorKind, OnFailure, RedisStore, RedisStoreBuilder, Store,
     StoreExt,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_cluster::around::{Breaker, DenyCache};
+use tidegate_cluster::{Breaker, DenyCache};
 use tidegate_cluster::{Share, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 

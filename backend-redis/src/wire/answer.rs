@@ -9,12 +9,12 @@ use tidegate_core::{
     Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict, Wait,
 };
 
-use super::asked::Asked;
 use super::bytes::Reader;
+use super::normalized::NormalizedCall;
 
 /// What a script says to a call.
 #[derive(Debug)]
-pub struct Told {
+pub struct ScriptReply {
     /// The decision.
     pub decision: Decision,
     /// For each charge, when by its state's clock it was taken, if it was: what
@@ -24,7 +24,10 @@ pub struct Told {
 }
 
 /// Reads an answer; `None` if it makes no sense.
-pub(super) fn read(calls: &[Asked<'_>], answer: &[u8]) -> Option<Vec<Result<Told, Error>>> {
+pub(super) fn read(
+    calls: &[NormalizedCall<'_>],
+    answer: &[u8],
+) -> Option<Vec<Result<ScriptReply, Error>>> {
     let mut reader = Reader(answer);
     let told = if answer.first()? == &VERDICTS {
         reader.byte()?;
@@ -34,7 +37,7 @@ pub(super) fn read(calls: &[Asked<'_>], answer: &[u8]) -> Option<Vec<Result<Told
     } else {
         // One bucket's value, which is of now.
         let [asked] = calls else { return None };
-        let said = Said::of_value(&mut reader)?;
+        let said = ChargeReply::of_value(&mut reader)?;
         let now = said.numbers[0];
         vec![Ok(decide(asked, &[said], now)?)]
     };
@@ -47,9 +50,13 @@ const VERDICTS: u8 = 0;
 /// What stands for the first of all kinds of values; no call has so many charges.
 const LEAST_KIND: u8 = 0x90;
 
-fn read_call(asked: &Asked<'_>, now: u64, reader: &mut Reader<'_>) -> Option<Result<Told, Error>> {
+fn read_call(
+    asked: &NormalizedCall<'_>,
+    now: u64,
+    reader: &mut Reader<'_>,
+) -> Option<Result<ScriptReply, Error>> {
     if *reader.0.first()? >= LEAST_KIND {
-        let said = Said::of_value(reader)?;
+        let said = ChargeReply::of_value(reader)?;
         return Some(Ok(decide(asked, &[said], now)?));
     }
     let foreign = usize::from(reader.byte()?);
@@ -57,12 +64,12 @@ fn read_call(asked: &Asked<'_>, now: u64, reader: &mut Reader<'_>) -> Option<Res
         let (charge, _) = asked.charges.get(foreign - 1)?;
         return Some(Err(foreign_value(charge)));
     }
-    let said = asked.charges.iter().map(|_| Said::read(reader));
-    let said: SmallVec<[Said; 1]> = said.collect::<Option<_>>()?;
+    let said = asked.charges.iter().map(|_| ChargeReply::read(reader));
+    let said: SmallVec<[ChargeReply; 1]> = said.collect::<Option<_>>()?;
     Some(Ok(decide(asked, &said, now)?))
 }
 
-fn decide(asked: &Asked<'_>, said: &[Said], now: u64) -> Option<Told> {
+fn decide(asked: &NormalizedCall<'_>, said: &[ChargeReply], now: u64) -> Option<ScriptReply> {
     if said.len() != asked.charges.len() {
         return None;
     }
@@ -82,7 +89,7 @@ fn decide(asked: &Asked<'_>, said: &[Said], now: u64) -> Option<Told> {
     let taken_at = asked.each(&taken_at).collect();
     let is_booked = matches!(asked.operation, Operation::Reserve { .. }) && decision.is_allowed();
     let wait = Duration::from_micros(if is_booked { booked } else { 0 });
-    Some(Told { decision: decision.with_wait(wait), taken_at })
+    Some(ScriptReply { decision: decision.with_wait(wait), taken_at })
 }
 
 fn foreign_value(charge: &Charge<'_>) -> Error {
@@ -98,7 +105,7 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
 
 /// What a script says to a charge: what is decided, and what is taken now, in the policy's numbers.
 /// All else follows from that, by the same functions that every other store computes with.
-struct Said {
+struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
@@ -107,7 +114,7 @@ struct Said {
     ends_at: u64,
 }
 
-impl Said {
+impl ChargeReply {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let outcome = match reader.byte()? {
             0 => Outcome::Allowed,

@@ -4,15 +4,15 @@
 //! Cluster, sends the same requests. [`RedisStore`](crate::RedisStore) needs none of this.
 
 mod answer;
-mod asked;
 mod bytes;
 mod key;
+mod normalized;
 mod numbers;
 mod request;
 pub mod scripts;
 mod shard_tag;
 
-pub use answer::Told;
-pub(crate) use asked::Asked;
+pub use answer::ScriptReply;
 pub use key::Keys;
+pub(crate) use normalized::NormalizedCall;
 pub use request::{Batch, Request};

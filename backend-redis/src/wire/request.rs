@@ -7,10 +7,10 @@ use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::policy::Shape;
 use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Timestamp};
 
-use super::answer::{self, Told};
-use super::asked::Asked;
+use super::answer::{self, ScriptReply};
 use super::bytes::put;
 use super::key::Keys;
+use super::normalized::NormalizedCall;
 use super::numbers::numbers;
 use super::scripts::{self, Rule, Script};
 
@@ -22,7 +22,7 @@ pub struct Request<'a> {
     arguments: Vec<u8>,
     /// Only in tests: the time to decide at.
     time: Option<Vec<u8>>,
-    calls: SmallVec<[Asked<'a>; 1]>,
+    calls: SmallVec<[NormalizedCall<'a>; 1]>,
 }
 
 impl<'a> Request<'a> {
@@ -32,7 +32,7 @@ impl<'a> Request<'a> {
     ///
     /// As [`Call::check`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        let asked = Asked::new(call)?;
+        let asked = NormalizedCall::new(call)?;
         if let Some(one) = Self::one(keys, &asked) {
             return one.map(|request| Self { calls: SmallVec::from_buf([asked]), ..request });
         }
@@ -42,7 +42,7 @@ impl<'a> Request<'a> {
     }
 
     /// A request for the shortest script, if it suits.
-    fn one(keys: &Keys, asked: &Asked<'a>) -> Option<Result<Self, Error>> {
+    fn one(keys: &Keys, asked: &NormalizedCall<'a>) -> Option<Result<Self, Error>> {
         let (does, span) = what(asked.operation);
         let (ACQUIRE | PEEK, [(charge, cost)]) = (does, &asked.charges[..]) else {
             return None;
@@ -93,14 +93,14 @@ impl<'a> Request<'a> {
 
     /// The command that calls the script by its name: what to send first.
     #[must_use]
-    pub fn by_name(&self) -> Cmd {
+    pub fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", self.script.sha())
     }
 
     /// The command that brings the script along: what to send if the server does not know the name.
     /// Nothing has been charged then.
     #[must_use]
-    pub fn in_full(&self) -> Cmd {
+    pub fn eval(&self) -> Cmd {
         self.command("EVAL", self.script.code())
     }
 
@@ -130,7 +130,7 @@ impl<'a> Request<'a> {
     /// [`ErrorKind::Protocol`] if the answer makes no sense; per call,
     /// [`ErrorKind::ForeignValue`].
     pub fn read(&self, answer: &[u8]) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let told = self.read_told(answer)?;
+        let told = self.parse_reply(answer)?;
         Ok(told.into_iter().map(|told| told.map(|told| told.decision)).collect())
     }
 
@@ -139,7 +139,7 @@ impl<'a> Request<'a> {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub fn read_told(&self, answer: &[u8]) -> Result<Vec<Result<Told, Error>>, Error> {
+    pub fn parse_reply(&self, answer: &[u8]) -> Result<Vec<Result<ScriptReply, Error>>, Error> {
         answer::read(&self.calls, answer).ok_or_else(|| {
             Error::new(
                 ErrorKind::Protocol,
@@ -158,7 +158,7 @@ pub struct Batch<'a, 'k> {
     key_bytes: usize,
     charges: usize,
     arguments: Vec<u8>,
-    calls: SmallVec<[Asked<'a>; 1]>,
+    calls: SmallVec<[NormalizedCall<'a>; 1]>,
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
@@ -189,7 +189,7 @@ impl<'a, 'k> Batch<'a, 'k> {
     ///
     /// As [`Call::check`]. Nothing was added then.
     pub fn add_call(&mut self, call: &Call<'a>) -> Result<(), Error> {
-        self.add(Asked::new(call)?)
+        self.add(NormalizedCall::new(call)?)
     }
 
     /// Adds a call that is only looked at: the answer is that of the call, and nothing is written. (Unlike
@@ -198,8 +198,8 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// # Errors
     ///
     /// As [`Call::check`]. Nothing was added then.
-    pub fn add_look(&mut self, call: &Call<'a>) -> Result<(), Error> {
-        let asked = Asked::new(call)?;
+    pub fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
+        let asked = NormalizedCall::new(call)?;
         let (_, span) = what(asked.operation);
         self.put(asked, PEEK, span)
     }
@@ -217,12 +217,12 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.calls.is_empty()
     }
 
-    fn add(&mut self, asked: Asked<'a>) -> Result<(), Error> {
+    fn add(&mut self, asked: NormalizedCall<'a>) -> Result<(), Error> {
         let (does, span) = what(asked.operation);
         self.put(asked, does, span)
     }
 
-    fn put(&mut self, asked: Asked<'a>, does: u8, span: u64) -> Result<(), Error> {
+    fn put(&mut self, asked: NormalizedCall<'a>, does: u8, span: u64) -> Result<(), Error> {
         let known: SmallVec<[_; 4]> =
             asked.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
         // A call has at most 64 charges.

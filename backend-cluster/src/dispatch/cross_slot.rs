@@ -1,4 +1,4 @@
-//! Calls whose charges are kept in several slots, which no script can decide on together.
+//! Calls whose states lie in several slots, which no script can decide on together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +7,25 @@ use tidegate_core::{
     Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp, Verdict, Wait,
 };
 
-use crate::cluster_store::{Inner, no_answer};
-use crate::errand::Decided;
-use crate::place::{Part, parts};
-use crate::replicas::Replicas;
+use crate::dispatch::request::SlotDecision;
+use crate::dispatch::wait_replicas::Replicas;
+use crate::inner::{Inner, no_answer};
+use crate::routing::slots::{SlotPart, split_by_slot};
 
 /// Decides on a call across slots.
 ///
-/// A call that takes runs in a task of its own: if it were dropped with its caller, as at a timeout,
-/// between taking and undoing, what was to be given back would stay taken.
+/// A call that takes runs in its own task: if it were dropped with its caller's future between taking and
+/// undoing, what was to be undone would stay taken.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
     if !takes(call.operation) {
-        return merge(store, call, ask(store, call).await, None);
+        return merge(store, call, send(store, call).await, None);
     }
     let (store, operation) = (Arc::clone(store), call.operation);
-    let owned: Vec<Owned> = call.charges.iter().map(|charge| Owned::new(&charge)).collect();
+    let owned: Vec<OwnedCharge> =
+        call.charges.iter().map(|charge| OwnedCharge::new(&charge)).collect();
     let task = tokio::spawn(async move {
-        let charges: Vec<Charge<'_>> = owned.iter().map(Owned::charge).collect();
-        look_and_take(&store, Call::new(operation, &charges)).await
+        let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::charge).collect();
+        peek_then_take(&store, Call::new(operation, &charges)).await
     });
     task.await.unwrap_or_else(|ended| {
         let message = format!("a call across slots was not carried to its end: {ended}");
@@ -36,70 +37,70 @@ fn takes(operation: Operation) -> bool {
     matches!(operation, Operation::Acquire | Operation::Reserve { .. })
 }
 
-/// Takes the charges if all slots would admit them, and writes nothing else but blocks.
+/// Peeks in all slots, and takes the charges if all of them would admit. Otherwise writes nothing but blocks.
 ///
-/// Without the look, a call that one slot refuses would take in the others and undo that: callers that
-/// are refused again and again would hold a part of the other limits all the time, and would replace
-/// states that another setting has written.
-async fn look_and_take(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
-    let seen = look(store, call).await?;
-    if seen.is_denied() {
-        return block_refused(store, call, seen).await;
+/// Without the peek, a call that one slot refuses would take in the others and undo that: callers that are
+/// refused repeatedly would always hold a part of the other limits, and would replace states that another
+/// setting has written.
+async fn peek_then_take(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
+    let peeked = look(store, call).await?;
+    if peeked.is_denied() {
+        return block_refused(store, call, peeked).await;
     }
-    let mut slots = in_slots(store, call);
+    let mut slots = slot_answers(store, call);
     let mut rest = vec![];
-    if let Some(scarcest) = scarcest(&slots, &seen) {
+    if let Some(scarcest) = scarcest(&slots, &peeked) {
         slots.swap(0, scarcest);
         rest = slots.split_off(1);
     }
-    ask_each(store, call.operation, &mut slots).await;
+    send_each(store, call.operation, &mut slots).await;
     let holds = |slot: &SlotAnswer<'_>| slot.holds(store, call.operation);
     if slots.iter().all(holds) {
-        ask_each(store, call.operation, &mut rest).await;
+        send_each(store, call.operation, &mut rest).await;
         slots.extend(rest);
     }
-    // Another call may have taken since the look.
+    // Another call may have taken since the peek.
     if !slots.iter().all(holds) {
         undo(store, &mut slots).await?;
     }
-    merge(store, call, slots, Some(&seen))
+    merge(store, call, slots, Some(&peeked))
 }
 
-/// A policy that would admit fewer charges like that of the call than this is scarce.
-const SCARCE: u64 = 16;
+/// A policy that would admit fewer charges like the call's than this is scarce.
+const SCARCE_BELOW: u64 = 16;
 
-/// The slot in which to take before all others: that of the charge of which least remains, if that is little.
+/// The slot in which to take first: that of the scarcest policy, if one is scarce.
 ///
-/// Many calls at once see the last of a limit, and one gets it. Those that do not have taken nothing
-/// elsewhere then. This costs a round trip, so it is left out where such a race is unlikely.
-fn scarcest(slots: &[SlotAnswer<'_>], seen: &Decision) -> Option<usize> {
+/// When many calls race for the last charge of a limit, the ones that lose have taken nothing elsewhere then.
+/// It costs a round trip, so it is left out where such a race is unlikely.
+fn scarcest(slots: &[SlotAnswer<'_>], peeked: &Decision) -> Option<usize> {
     let remains_of = |slot: &SlotAnswer<'_>| {
-        let verdicts = slot.part.places.iter().filter_map(|&place| seen.verdicts().get(place));
+        let verdicts = slot.part.places.iter().filter_map(|&place| peeked.verdicts().get(place));
         let in_force = slot.charges.iter().zip(verdicts);
         let in_force = in_force.filter(|(charge, verdict)| charge.cost > 0 && !verdict.is_shadow());
         in_force.map(|(charge, verdict)| verdict.remaining() / charge.cost).min()
     };
     let scarce = slots.iter().enumerate();
     let scarce = scarce.filter_map(|(place, slot)| Some((remains_of(slot)?, place)));
-    scarce.min().filter(|(remains, _)| *remains < SCARCE).map(|(_, place)| place)
+    scarce.min().filter(|(remains, _)| *remains < SCARCE_BELOW).map(|(_, place)| place)
 }
 
-/// What the call would be answered now. Writes nothing.
+/// Peeks in all slots.
 async fn look(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
-    let mut slots = in_slots(store, call);
+    let mut slots = slot_answers(store, call);
     let calls: Vec<_> = slots.iter().map(|slot| Call::new(call.operation, &slot.charges)).collect();
-    let answers = store.look_in_slots(&calls).await;
+    let answers = store.peek_in_slots(&calls).await;
     slots.iter_mut().zip(answers).for_each(|(slot, answer)| slot.answer = answer);
     merge(store, Call { operation: Operation::Peek, ..call }, slots, None)
 }
 
-/// Has the policies that refuse, and block whom they refuse, do so. Only their charges are sent: they are
-/// refused again, and nothing is taken.
-async fn block_refused(store: &Inner, call: Call<'_>, seen: Decision) -> Result<Decision, Error> {
-    let all = call.charges.iter().zip(seen.verdicts()).enumerate();
+/// Sends the denied charges of policies with a block, so that they write it. They are denied again, and nothing
+/// is taken.
+async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Result<Decision, Error> {
+    let all = call.charges.iter().zip(peeked.verdicts()).enumerate();
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
-            // A cost that can never pass does not block.
+            // A cost above the limit does not block.
             charge.policy.blocks_for().is_some()
                 && verdict.outcome() == Outcome::Denied
                 && verdict.retry_after().is_some()
@@ -107,14 +108,14 @@ async fn block_refused(store: &Inner, call: Call<'_>, seen: Decision) -> Result<
         .map(|(place, (charge, _))| (place, charge))
         .unzip();
     if places.is_empty() {
-        return Ok(seen);
+        return Ok(peeked);
     }
     let call = Call::new(call.operation, &charges);
-    let mut answers = ask(store, call).await;
-    // A window may have ended since the look, or a refund have come.
+    let mut answers = send(store, call).await;
+    // They may be admitted by now, as a window may have ended since the peek.
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
-    let mut verdicts = seen.verdicts().to_vec();
+    let mut verdicts = peeked.verdicts().to_vec();
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
         if verdict.outcome() != Outcome::Allowed {
             verdicts[place] = *verdict;
@@ -124,14 +125,14 @@ async fn block_refused(store: &Inner, call: Call<'_>, seen: Decision) -> Result<
 }
 
 /// A charge that borrows nothing.
-struct Owned {
+struct OwnedCharge {
     policy: Policy,
     tenant: Vec<u8>,
     subject: Vec<u8>,
     cost: u64,
 }
 
-impl Owned {
+impl OwnedCharge {
     fn new(charge: &Charge<'_>) -> Self {
         Self {
             policy: charge.policy.clone(),
@@ -146,157 +147,151 @@ impl Owned {
     }
 }
 
-/// The charges of one slot, and what its node answered.
+/// The charges of one slot, and its node's answer.
 struct SlotAnswer<'a> {
-    part: Part,
+    part: SlotPart,
     charges: Vec<Charge<'a>>,
-    answer: Result<Decided, Error>,
+    answer: Result<SlotDecision, Error>,
 }
 
-/// The charges of a call by their slots, which have not been asked yet.
-fn in_slots<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
-    let parts = parts(&store.keys, &call).into_iter();
-    let slots = parts.map(|part| {
+/// Splits a call by slot. Nothing is sent yet.
+fn slot_answers<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
+    let split_by_slot = split_by_slot(&store.keys, &call).into_iter();
+    let slots = split_by_slot.map(|part| {
         let charges = part.places.iter().filter_map(|&place| call.charges.get(place)).collect();
         SlotAnswer { part, charges, answer: Err(no_answer()) }
     });
     slots.collect()
 }
 
-/// Asks each slot for itself, all at once.
-async fn ask<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
-    let mut slots = in_slots(store, call);
-    ask_each(store, call.operation, &mut slots).await;
+/// Sends to all slots concurrently.
+async fn send<'a>(store: &Inner, call: Call<'a>) -> Vec<SlotAnswer<'a>> {
+    let mut slots = slot_answers(store, call);
+    send_each(store, call.operation, &mut slots).await;
     slots
 }
 
-async fn ask_each(store: &Inner, operation: Operation, slots: &mut [SlotAnswer<'_>]) {
+async fn send_each(store: &Inner, operation: Operation, slots: &mut [SlotAnswer<'_>]) {
     let calls: Vec<_> = slots.iter().map(|slot| Call::new(operation, &slot.charges)).collect();
     let answers = store.decide_in_slots(&calls).await;
     slots.iter_mut().zip(answers).for_each(|(slot, answer)| slot.answer = answer);
 }
 
 impl<'a> SlotAnswer<'a> {
-    /// Whether what this slot has taken may stay taken, as far as it is concerned.
+    /// Whether the slot admitted, and enough replicas have it.
     fn holds(&self, store: &Inner, operation: Operation) -> bool {
         let Ok(decided) = &self.answer else { return false };
-        decided.told.decision.is_allowed()
+        decided.reply.decision.is_allowed()
             && store.replicas.as_ref().is_none_or(|replicas| {
                 replicas.suffices(&Call::new(operation, &self.charges), decided)
             })
     }
 
-    /// What has to be undone: the charges that were taken, by when they were.
-    fn taken(&self) -> Vec<TakenTogether<'a>> {
-        let mut taken: Vec<TakenTogether<'a>> = vec![];
-        let Some(Decided { told, .. }) = self.answer.as_ref().ok() else { return taken };
-        if told.decision.is_denied() {
+    /// The charges to undo, grouped by the time at which they were taken.
+    fn taken(&self) -> Vec<TakenAt<'a>> {
+        let mut taken: Vec<TakenAt<'a>> = vec![];
+        let Some(SlotDecision { reply, .. }) = self.answer.as_ref().ok() else { return taken };
+        if reply.decision.is_denied() {
             return taken;
         }
-        let told = told.decision.verdicts().iter().zip(&told.taken_at);
-        for (place, (charge, (verdict, at))) in self.charges.iter().zip(told).enumerate() {
+        let reply = reply.decision.verdicts().iter().zip(&reply.taken_at);
+        for (place, (charge, (verdict, at))) in self.charges.iter().zip(reply).enumerate() {
             if verdict.outcome() != Outcome::Allowed {
                 continue;
             }
             match taken.iter_mut().find(|taken| taken.at == *at) {
                 Some(taken) => taken.add(place, *charge),
                 None => {
-                    taken.push(TakenTogether {
-                        at: *at,
-                        places: vec![place],
-                        charges: vec![*charge],
-                    });
+                    taken.push(TakenAt { at: *at, places: vec![place], charges: vec![*charge] });
                 }
             }
         }
-        // A charge of no cost takes nothing; but it may be to a key that another one takes from.
+        // A charge of cost 0 takes nothing, but it may share its key with one that does.
         taken.retain(|taken| taken.charges.iter().any(|charge| charge.cost > 0));
         taken
     }
 
-    /// The same answer, now that these charges are given back.
+    /// Replaces the verdicts on charges that were undone.
     fn after_undo(&mut self, places: &[usize], undone: &Decision) {
         let Ok(decided) = &mut self.answer else { return };
-        let mut verdicts = decided.told.decision.verdicts().to_vec();
+        let mut verdicts = decided.reply.decision.verdicts().to_vec();
         for (place, now) in places.iter().zip(undone.verdicts()) {
             if let Some(verdict) = verdicts.get_mut(*place) {
                 *verdict = not_taken(now);
             }
         }
-        decided.told.decision = Decision::new(verdicts);
+        decided.reply.decision = Decision::new(verdicts);
     }
 }
 
-/// Charges of one slot that were taken at one time, and their places among the charges of that slot.
-struct TakenTogether<'a> {
+/// Charges of one slot that were taken at one time, with their indices among the charges of the slot.
+struct TakenAt<'a> {
     at: Timestamp,
     places: Vec<usize>,
     charges: Vec<Charge<'a>>,
 }
 
-impl<'a> TakenTogether<'a> {
+impl<'a> TakenAt<'a> {
     fn add(&mut self, place: usize, charge: Charge<'a>) {
         self.places.push(place);
         self.charges.push(charge);
     }
 }
 
-/// The verdict on a charge that would be admitted, but for others: with the levels after it was given
-/// back, which is what a peek of no cost reports.
+/// The verdict on a charge that its own policy admits, but others denied: with the levels after the undo, as a
+/// peek of cost 0 reports them.
 fn not_taken(now: &Verdict) -> Verdict {
     let reset = u64::try_from(now.reset_after().as_micros()).unwrap_or(u64::MAX);
     Verdict::new(Outcome::Allowed, now.limit(), now.remaining(), Wait::NOW, reset)
         .in_shadow(now.is_shadow())
 }
 
-/// Gives back what was taken, in all slots at once.
+/// Undoes what was taken, in all slots concurrently.
 ///
 /// # Errors
 ///
-/// If it could not be given back somewhere: it then stays taken until it recovers by itself.
+/// If an undo failed: the charge then stays taken until it recovers by itself.
 async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> {
     let taken = slots.iter().enumerate();
-    let taken: Vec<(usize, TakenTogether<'_>)> = taken
+    let taken: Vec<(usize, TakenAt<'_>)> = taken
         .flat_map(|(number, slot)| slot.taken().into_iter().map(move |taken| (number, taken)))
         .collect();
     let calls: Vec<_> = taken
         .iter()
-        .map(|(_, TakenTogether { at, charges, .. })| {
-            Call::new(Operation::Undo { at: *at }, charges)
-        })
+        .map(|(_, TakenAt { at, charges, .. })| Call::new(Operation::Undo { at: *at }, charges))
         .collect();
     let answers = store.decide_in_slots(&calls).await;
     let mut failure = None;
     for ((number, taken), undone) in taken.iter().zip(answers) {
         match undone {
-            Ok(undone) => slots[*number].after_undo(&taken.places, &undone.told.decision),
+            Ok(undone) => slots[*number].after_undo(&taken.places, &undone.reply.decision),
             Err(error) => failure = Some(error),
         }
     }
     failure.map_or(Ok(()), |error| {
-        let why = "a call across slots was not admitted, and what it had taken of one could not be \
-                   given back; it recovers by itself";
+        let why = "a call across slots was not admitted, and what it took in one slot could not be \
+                   undone; it recovers by itself";
         Err(done_in_part(why, error))
     })
 }
 
-/// An error with this cause, of a kind that does not say that nothing was written.
+/// An error with this cause, of a kind that does not imply that nothing was charged.
 fn done_in_part(why: &str, cause: Error) -> Error {
     let kind = cause.kind();
     let kind = if kind.is_surely_not_charged() { ErrorKind::Unavailable } else { kind };
     Error::new(kind, why).with_source(cause)
 }
 
-/// One decision of all slots, its verdicts in the order asked. What was `seen` of slots that are left out
-/// stays as it is.
+/// Merges the answers of all slots, with the verdicts in the order of the call. Slots that are left out keep the
+/// verdicts of `peeked`.
 fn merge(
     store: &Inner,
     call: Call<'_>,
     slots: Vec<SlotAnswer<'_>>,
-    seen: Option<&Decision>,
+    peeked: Option<&Decision>,
 ) -> Result<Decision, Error> {
-    let mut verdicts: Vec<Option<Verdict>> = match seen {
-        Some(seen) => seen.verdicts().iter().copied().map(Some).collect(),
+    let mut verdicts: Vec<Option<Verdict>> = match peeked {
+        Some(peeked) => peeked.verdicts().iter().copied().map(Some).collect(),
         None => vec![None; call.charges.len()],
     };
     let mut booked = Duration::ZERO;
@@ -311,7 +306,7 @@ fn merge(
                 continue;
             }
         };
-        // What was taken is undone if a slot fails, and a look does nothing.
+        // What was taken is undone if a slot fails, and a peek changes nothing.
         is_done_in_part |= !takes(call.operation) && call.operation != Operation::Peek;
         booked = booked.max(decision.wait());
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
@@ -319,7 +314,7 @@ fn merge(
         }
     }
     if !failures.is_empty() {
-        // Nothing is charged only if nothing is in any slot.
+        // Nothing is charged only if nothing is charged in any slot.
         let is_uncertain = |error: &Error| !error.is_surely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
         let why = "a call across slots failed in one of them, and may be done in the others";

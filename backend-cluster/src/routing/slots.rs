@@ -1,20 +1,20 @@
-//! Where in the cluster a charge is kept.
+//! Hash slots of charges and calls.
 
 use redis::cluster_routing::Slot;
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Error, ErrorKind};
 use tidegate_redis::wire::{Keys, Request};
 
-/// The slot that a charge is kept in. This alone decides what is asked where.
+/// The slot of a charge's state.
 pub(crate) fn slot_of(keys: &Keys, charge: &Charge<'_>) -> Slot {
     Slot::for_key(keys.of(charge))
 }
 
-/// The slot that all keys of a request lie in: a script may touch no other.
+/// The slot of all keys of a script call.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Protocol`] if they lie in several. The keys are made so that they never do.
+/// [`ErrorKind::Protocol`] if they lie in several, which the format of keys rules out.
 pub(crate) fn slot_of_request(request: &Request<'_>) -> Result<Slot, Error> {
     let mut slots = request.keys().iter().map(Slot::for_key);
     let first = slots.next();
@@ -30,17 +30,17 @@ pub(crate) fn slot_of_request(request: &Request<'_>) -> Result<Slot, Error> {
     }
 }
 
-/// The charges of a call that are kept in one slot, by their places in the call.
+/// The charges of a call that lie in one slot, by their indices.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct SlotPart {
     pub(crate) slot: Slot,
     pub(crate) places: SmallVec<[usize; 4]>,
 }
 
-/// The parts of a call, one for each slot, in the order of their first charges.
-pub(crate) fn parts(keys: &Keys, call: &Call<'_>) -> SmallVec<[Part; 1]> {
-    let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-    // Mostly all have one tag, and then the slot is told by one key.
+/// Splits a call into one part for each slot, in the order of their first charges.
+pub(crate) fn split_by_slot(keys: &Keys, call: &Call<'_>) -> SmallVec<[SlotPart; 1]> {
+    let mut parts: SmallVec<[SlotPart; 1]> = SmallVec::new();
+    // Mostly all have one hash tag, so the slot is computed once.
     let mut last: Option<(Charge<'_>, Slot)> = None;
     for (place, charge) in call.charges.iter().enumerate() {
         let slot = match last {
@@ -50,7 +50,7 @@ pub(crate) fn parts(keys: &Keys, call: &Call<'_>) -> SmallVec<[Part; 1]> {
         last = Some((charge, slot));
         match parts.iter_mut().find(|part| part.slot == slot) {
             Some(part) => part.places.push(place),
-            None => parts.push(Part { slot, places: SmallVec::from_slice(&[place]) }),
+            None => parts.push(SlotPart { slot, places: SmallVec::from_slice(&[place]) }),
         }
     }
     parts
@@ -75,17 +75,17 @@ mod tests {
             .prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario })
     }
 
-    /// The slots of all keys of a request, as CLUSTER KEYSLOT would tell them.
+    /// The slots of all keys of a request, as CLUSTER KEYSLOT computes them.
     fn slots(keys: &Keys, operation: Operation, charges: &[Charge<'_>]) -> Vec<u16> {
         let request = Request::new(keys, &Call::new(operation, charges)).unwrap();
         request.keys().iter().map(|key| Cluster::slot_of(key)).collect()
     }
 
     proptest! {
-        // Subjects may be a mebibyte long, and slots are told bit by bit here.
+        // Subjects may be a mebibyte long, and slots are computed bit by bit here.
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// B21: whatever is asked, and of whom.
+        /// B21: for any operation on any charges.
         #[test]
         fn b21_the_keys_of_each_script_call_lie_in_one_slot(scenario in any_scenario()) {
             let keys = Keys::new("tidegate");
@@ -98,7 +98,7 @@ mod tests {
                 }
                 let mut seen = vec![];
                 let mut places = vec![];
-                for part in parts(&keys, &call) {
+                for part in split_by_slot(&keys, &call) {
                     let charges: Vec<_> = part.places.iter().map(|place| all[*place]).collect();
                     let own = slots(&keys, operation, &charges);
                     prop_assert!(own.iter().all(|slot| *slot == own[0]), "{own:?}");
@@ -121,7 +121,7 @@ mod tests {
             let policy: Policy = "p: gcra 1/1s".parse().unwrap();
             let charges: Vec<_> =
                 subjects.iter().map(|subject| Charge::new(&policy, subject).tenant(&tenant)).collect();
-            prop_assert_eq!(parts(&Keys::new("t"), &Call::acquire(&charges)).len(), 1);
+            prop_assert_eq!(split_by_slot(&Keys::new("t"), &Call::acquire(&charges)).len(), 1);
         }
     }
 

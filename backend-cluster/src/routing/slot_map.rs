@@ -1,4 +1,4 @@
-//! Which node serves which slot, as far as is known.
+//! The slot map: which node serves which slot.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -6,14 +6,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use redis::cluster::NodeAddress;
 use redis::cluster_routing::Slot;
 
-use crate::node::{Access, Node};
-use crate::view::Range;
+use crate::routing::cluster_slots::Range;
+use crate::routing::node::{Access, Node};
 
-/// The nodes, and the slots that they serve. Looked at by each call, and never held up by a node.
+/// The known nodes, and the slots that they serve. Read by each call; no lock is held while a node is called.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub(crate) struct SlotMap {
     access: Access,
-    /// Those that the application has named: always asked, whatever the others say.
+    /// The nodes that the application named, which stay known whatever other nodes report.
     seeds: Vec<Arc<Node>>,
     table: RwLock<Table>,
 }
@@ -24,14 +24,14 @@ struct Table {
     primaries: HashMap<Slot, Arc<Node>>,
 }
 
-impl Map {
-    /// A map on which only the addresses of some nodes are known.
+impl SlotMap {
+    /// A map without slots.
     pub(crate) fn new(access: Access, seeds: Vec<Arc<Node>>) -> Self {
         let nodes = seeds.iter().map(|seed| (seed.address.clone(), Arc::clone(seed))).collect();
         Self { access, seeds, table: RwLock::new(Table { nodes, primaries: HashMap::new() }) }
     }
 
-    /// The node that serves a slot, if one is known.
+    /// The primary of a slot, if it is known.
     pub(crate) fn primary(&self, slot: Slot) -> Option<Arc<Node>> {
         self.read().primaries.get(&slot).cloned()
     }
@@ -44,32 +44,32 @@ impl Map {
         self.write().node(&self.access, address)
     }
 
-    /// All nodes that are known, replicas too.
+    /// All known nodes, with replicas.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         self.read().nodes.values().cloned().collect()
     }
 
-    /// How many nodes serve a slot.
+    /// The number of primaries.
     pub(crate) fn primaries(&self) -> usize {
         let table = self.read();
         table.primaries.values().map(Arc::as_ptr).collect::<HashSet<_>>().len()
     }
 
-    /// The first slot of which no node is known to serve it.
+    /// The first slot without a known primary.
     pub(crate) fn first_unserved(&self) -> Option<Slot> {
         let table = self.read();
         let mut slots = (0..=u16::MAX).map_while(Slot::new);
         slots.find(|slot| !table.primaries.contains_key(slot))
     }
 
-    /// Takes note of the node that serves a slot now.
-    pub(crate) fn moved(&self, slot: Slot, to: &Arc<Node>) {
+    /// Sets the primary of a slot.
+    pub(crate) fn set_primary(&self, slot: Slot, to: &Arc<Node>) {
         self.write().primaries.insert(slot, Arc::clone(to));
     }
 
-    /// Takes note of a node's view of the cluster. Nodes that it does not name are forgotten, and
-    /// their connections end with the calls that are on them.
-    pub(crate) fn learn(&self, view: &[Range]) {
+    /// Replaces the map by what a node reports. Nodes that are not in it are forgotten; their connections close
+    /// when their calls in flight are done.
+    pub(crate) fn update(&self, view: &[Range]) {
         let mut table = self.write();
         let mut new = Table {
             nodes: self.seeds.iter().map(|s| (s.address.clone(), Arc::clone(s))).collect(),
@@ -115,11 +115,11 @@ mod tests {
 
     use super::*;
 
-    fn map() -> Map {
+    fn map() -> SlotMap {
         let info = "redis://seed:1".into_connection_info().unwrap();
         let access = Access::new(info, Settings::default()).unwrap();
         let seed = Arc::new(access.node(NodeAddress::new("seed", 1)));
-        Map::new(access, vec![seed])
+        SlotMap::new(access, vec![seed])
     }
 
     fn slot(number: u16) -> Slot {
@@ -131,11 +131,11 @@ mod tests {
         Range { first, last, primary: NodeAddress::new(primary, 1), replicas }
     }
 
-    fn host(map: &Map, slot: u16) -> Option<String> {
+    fn host(map: &SlotMap, slot: u16) -> Option<String> {
         Some(map.primary(Slot::new(slot)?)?.address.host().to_owned())
     }
 
-    fn hosts(map: &Map) -> Vec<String> {
+    fn hosts(map: &SlotMap) -> Vec<String> {
         let mut hosts: Vec<_> =
             map.nodes().iter().map(|node| node.address.host().to_owned()).collect();
         hosts.sort();
@@ -151,12 +151,12 @@ mod tests {
     #[test]
     fn a_view_replaces_the_one_before_and_keeps_the_connections() {
         let map = map();
-        map.learn(&[range(0, 99, "a"), range(100, 16_383, "b")]);
+        map.update(&[range(0, 99, "a"), range(100, 16_383, "b")]);
         let a = map.primary(slot(0)).unwrap();
         for (slot, expected) in [(0, "a"), (99, "a"), (100, "b"), (16_383, "b")] {
             assert_eq!(host(&map, slot).as_deref(), Some(expected));
         }
-        map.learn(&[range(0, 49, "c"), range(50, 98, "a"), range(100, 16_383, "c")]);
+        map.update(&[range(0, 49, "c"), range(50, 98, "a"), range(100, 16_383, "c")]);
         assert_eq!(host(&map, 49).as_deref(), Some("c"));
         assert!(
             Arc::ptr_eq(&map.primary(slot(50)).unwrap(), &a),
@@ -169,9 +169,9 @@ mod tests {
     #[test]
     fn one_slot_moves_at_once() {
         let map = map();
-        map.learn(&[range(0, 16_383, "a")]);
+        map.update(&[range(0, 16_383, "a")]);
         let b = map.node(&NodeAddress::new("b", 1));
-        map.moved(slot(7), &b);
+        map.set_primary(slot(7), &b);
         assert!(Arc::ptr_eq(&map.primary(slot(7)).unwrap(), &b));
         assert_eq!(host(&map, 8).as_deref(), Some("a"));
     }

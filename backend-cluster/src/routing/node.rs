@@ -1,4 +1,4 @@
-//! One server of the cluster.
+//! One node of the cluster.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use tidegate_core::{Error, ErrorKind};
 use tidegate_redis::connection::error::printable;
 use tidegate_redis::connection::{ConnectionPool, Settings, Target, Tls};
 
-/// A server, and the connections to it. They are its own, so that no other node can hold them up.
+/// A node with its own connections, so that no other node can delay its calls.
 pub(crate) struct Node {
     pub(crate) address: NodeAddress,
     pub(crate) connections: ConnectionPool,
 }
 
-/// How to connect to any node of the cluster: what the first URL says, but for its address.
+/// How to connect to any node: the first URL without its address.
 #[derive(Clone)]
 pub(crate) struct Access {
     info: ConnectionInfo,
@@ -28,7 +28,7 @@ impl Access {
         Ok(Self { info, settings, tls })
     }
 
-    /// A node; it is not connected to yet.
+    /// A node, not connected yet.
     pub(crate) fn node(&self, address: NodeAddress) -> Node {
         let (host, port) = (address.host().to_owned(), address.port());
         let there = match self.info.addr().clone() {
@@ -42,7 +42,7 @@ impl Access {
     }
 }
 
-/// The address that a node names, where an empty host stands for that of the node itself.
+/// The address in a redirect of a node; an empty host means the node's own.
 pub(crate) fn address_of(text: &str, named_by: &NodeAddress) -> Result<NodeAddress, Error> {
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -63,7 +63,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the login: this ends up in logs.
+        // Without user and password, as this may be logged.
         f.debug_struct("Access").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@ use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
 
 /// A call as a script is asked: with one charge for each key.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct NormalizedCall<'a> {
     pub(crate) operation: Operation,
     /// The charges to different keys, with the sums of the costs to each.
     pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
@@ -11,7 +11,7 @@ pub(crate) struct Asked<'a> {
     places: SmallVec<[usize; 1]>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> NormalizedCall<'a> {
     pub(crate) fn new(call: &Call<'a>) -> Result<Self, Error> {
         call.check()?;
         let Call { operation, charges } = *call;

@@ -1,11 +1,11 @@
-//! What a node says about the cluster: which node serves which slots.
+//! `CLUSTER SLOTS`: which node serves which slots, as one node reports it.
 
 use redis::cluster::NodeAddress;
 use redis::cluster_routing::Slot;
 use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 use tidegate_core::{Error, ErrorKind};
 
-/// Slots in a row, and who serves them.
+/// A range of slots, and the nodes that serve it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,
@@ -14,20 +14,20 @@ pub(crate) struct Range {
     pub(crate) replicas: Vec<NodeAddress>,
 }
 
-/// Asks a node for its view.
-pub(crate) fn question() -> Cmd {
+/// The command.
+pub(crate) fn command() -> Cmd {
     let mut command = Cmd::new();
     command.arg("CLUSTER").arg("SLOTS");
     command
 }
 
-/// Reads a view that `asked` gave.
+/// Parses the reply of node `asked`.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Protocol`] if it makes no sense; [`ErrorKind::Unavailable`] if the node knows of no
-/// slots, as one that has not joined yet.
-pub(crate) fn read(answer: Value, asked: &NodeAddress) -> Result<Vec<Range>, Error> {
+/// [`ErrorKind::Protocol`] if it is malformed; [`ErrorKind::Unavailable`] if the node knows no slots,
+/// as one that has not joined yet.
+pub(crate) fn parse(answer: Value, asked: &NodeAddress) -> Result<Vec<Range>, Error> {
     let entries: Option<Vec<Vec<Value>>> = from_redis_value(answer).ok();
     let ranges = entries.and_then(|entries| {
         entries.into_iter().map(|entry| range(entry, asked)).collect::<Option<Vec<_>>>()
@@ -35,36 +35,38 @@ pub(crate) fn read(answer: Value, asked: &NodeAddress) -> Result<Vec<Range>, Err
     let ranges = ranges.ok_or_else(|| {
         Error::new(
             ErrorKind::Protocol,
-            format!("node {asked} answered CLUSTER SLOTS with something that is no list of slots"),
+            format!(
+                "node {asked} answered CLUSTER SLOTS with something other than a list of slots"
+            ),
         )
     })?;
-    // Of a node whose address the asked one does not know there is nothing to learn.
+    // Ranges of a primary without a known address are left out.
     let ranges: Vec<Range> = ranges.into_iter().flatten().collect();
     if ranges.is_empty() {
         return Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "node {asked} knows of no slots: it has not joined a cluster, or none is served"
+                "node {asked} knows no slots: it has not joined a cluster, or no slot is served"
             ),
         ));
     }
     Ok(ranges)
 }
 
-/// One entry; `None` if it makes no sense, `Some(None)` if its primary has no address.
+/// One entry; `None` if it is malformed, `Some(None)` if its primary has no address.
 fn range(entry: Vec<Value>, asked: &NodeAddress) -> Option<Option<Range>> {
     let mut entry = entry.into_iter();
     let mut slot = || number(entry.next()?).filter(|slot| Slot::new(*slot).is_some());
     let (first, last) = (slot()?, slot()?);
     let mut nodes = entry.map(|node| address(node, asked));
     let primary = nodes.next()??;
-    // A node that is gone may have left its entry without an address.
+    // A replica that is gone may be listed without an address.
     let replicas = nodes.filter_map(Option::flatten).collect();
     let range = primary.map(|primary| Range { first, last, primary, replicas });
     (first <= last).then_some(range)
 }
 
-/// The address in a node's entry; `None` if it makes no sense, `Some(None)` if it is not known.
+/// The address of a node; `None` if it is malformed, `Some(None)` if it is not known.
 fn address(node: Value, asked: &NodeAddress) -> Option<Option<NodeAddress>> {
     let mut parts = Vec::<Value>::from_redis_value(node).ok()?.into_iter();
     let host: Option<String> = from_redis_value(parts.next()?).ok()?;
@@ -73,13 +75,13 @@ fn address(node: Value, asked: &NodeAddress) -> Option<Option<NodeAddress>> {
     if host == "?" {
         return Some(None);
     }
-    // Such a node was not told its own address.
+    // The node does not know its own address: it is the one that was asked.
     let is_own = host.is_empty() || host == "0.0.0.0" || host == "::";
     Some(Some(NodeAddress::new(if is_own { asked.host() } else { &*host }, port)))
 }
 
 fn number(value: Value) -> Option<u16> {
-    // The client would cut off what does not fit.
+    // The client library would truncate.
     u16::try_from(from_redis_value::<i64>(value).ok()?).ok()
 }
 
@@ -115,14 +117,14 @@ mod tests {
             primary: NodeAddress::new("10.0.0.1", 7001),
             replicas: vec![NodeAddress::new("two.example.com", 7002)],
         };
-        assert_eq!(read(view, &asked()).unwrap(), [expected]);
+        assert_eq!(parse(view, &asked()).unwrap(), [expected]);
     }
 
     #[test]
     fn a_node_without_a_host_of_its_own_is_at_the_host_that_was_asked() {
         for host in [Value::Nil, text(""), text("0.0.0.0"), text("::")] {
             let view = Value::Array(vec![entry(5, 5, [node(host, 7009)])]);
-            let ranges = read(view, &asked()).unwrap();
+            let ranges = parse(view, &asked()).unwrap();
             assert_eq!(ranges[0].primary, NodeAddress::new("asked", 7009));
         }
     }
@@ -131,7 +133,7 @@ mod tests {
     fn a_primary_whose_address_nobody_knows_serves_nothing() {
         let known = entry(6, 7, [node(text("b"), 2), node(text("?"), 3)]);
         let view = Value::Array(vec![entry(0, 5, [node(text("?"), 1)]), known]);
-        let ranges = read(view, &asked()).unwrap();
+        let ranges = parse(view, &asked()).unwrap();
         assert_eq!(ranges.len(), 1);
         assert_eq!((ranges[0].first, &ranges[0].replicas[..]), (6, &[][..]));
     }
@@ -148,12 +150,12 @@ mod tests {
             Value::Array(vec![entry(0, 5, [])]),
         ] {
             assert_eq!(
-                read(wrong.clone(), &asked()).unwrap_err().kind(),
+                parse(wrong.clone(), &asked()).unwrap_err().kind(),
                 ErrorKind::Protocol,
                 "{wrong:?}"
             );
         }
-        let nothing = read(Value::Array(vec![]), &asked()).unwrap_err();
+        let nothing = parse(Value::Array(vec![]), &asked()).unwrap_err();
         assert_eq!(nothing.kind(), ErrorKind::Unavailable);
     }
 }

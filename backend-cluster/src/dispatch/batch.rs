@@ -1,4 +1,4 @@
-//! Many calls at once: those of one slot in one script call, those of one node in one write.
+//! Batches: the calls of one slot go in one script call, those of one node in one write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use smallvec::smallvec;
 use tidegate_core::{Call, Decision, Error};
 use tidegate_redis::wire::Batch;
 
-use crate::across;
-use crate::cluster_store::{Inner, no_answer};
-use crate::errand::{Calls, Errand};
-use crate::place::parts;
-use crate::replicas::Replicas;
+use crate::dispatch::cross_slot;
+use crate::dispatch::request::{Calls, SlotRequest};
+use crate::dispatch::wait_replicas::Replicas;
+use crate::inner::{Inner, no_answer};
+use crate::routing::slots::split_by_slot;
 
 type Answers = Vec<Result<Decision, Error>>;
 
-/// One answer for each call, in the order asked.
+/// Carries out the calls. One answer for each, in order.
 pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Answers {
     let mut answers: Answers = calls.iter().map(|_| Err(no_answer())).collect();
     for wave in waves(store, calls, &mut answers) {
-        let mut errands = vec![];
+        let mut requests = vec![];
         for (_, group) in wave.in_slots {
-            errands_of(store, group, &mut errands, &mut answers);
+            requests_of(store, group, &mut requests, &mut answers);
         }
-        for (place, decided) in store.carry(errands).await {
+        for (place, decided) in store.dispatch(requests).await {
             answers[place] = decided.and_then(|decided| {
                 Replicas::check(store.replicas.as_ref(), &calls[place], decided)
             });
         }
-        let across = wave.across.iter().map(|&place| across::decide(store, calls[place]));
+        let across = wave.across.iter().map(|&place| cross_slot::decide(store, calls[place]));
         for (place, answer) in wave.across.iter().zip(join_all(across).await) {
             answers[*place] = answer;
         }
@@ -38,8 +38,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Answers {
     answers
 }
 
-/// Calls that can be carried out together: first those within a slot, then those across slots, of
-/// which no two share one.
+/// Calls that can be in flight together: first those within a slot, then those across slots, of which no two
+/// share a slot.
 #[derive(Debug, Default)]
 struct Wave<'a> {
     in_slots: Vec<(Slot, Vec<(usize, Call<'a>)>)>,
@@ -47,24 +47,24 @@ struct Wave<'a> {
     across: Vec<usize>,
 }
 
-/// The calls in waves, so that calls that share a slot, and so perhaps a key, keep their order.
+/// Groups calls in waves, so that calls that share a slot, and so perhaps a key, keep their order.
 fn waves<'a>(store: &Inner, calls: &[Call<'a>], answers: &mut Answers) -> Vec<Wave<'a>> {
     let mut waves: Vec<Wave<'a>> = vec![];
-    // From which wave on a slot is free.
+    // The first wave in which a slot is free.
     let mut free: HashMap<Slot, usize> = HashMap::new();
     for (place, call) in calls.iter().enumerate() {
         if let Err(error) = call.check() {
             answers[place] = Err(error);
             continue;
         }
-        let parts = parts(&store.keys, call);
-        let slots = || parts.iter().map(|part| part.slot);
+        let split_by_slot = split_by_slot(&store.keys, call);
+        let slots = || split_by_slot.iter().map(|part| part.slot);
         let number = slots().filter_map(|slot| free.get(&slot).copied()).max().unwrap_or(0);
         if waves.len() <= number {
             waves.resize_with(number + 1, Wave::default);
         }
         let wave = &mut waves[number];
-        match &parts[..] {
+        match &split_by_slot[..] {
             [part] => wave.add(part.slot, place, *call),
             _ => {
                 wave.across.push(place);
@@ -86,35 +86,40 @@ impl<'a> Wave<'a> {
     }
 }
 
-/// The script calls for calls in one slot: as few as it takes.
-fn errands_of<'a>(
+/// Makes the script calls for calls in one slot, as few as possible.
+fn requests_of<'a>(
     store: &Inner,
     group: Vec<(usize, Call<'a>)>,
-    errands: &mut Vec<Errand<'a>>,
+    requests: &mut Vec<SlotRequest<'a>>,
     answers: &mut Answers,
 ) {
     let mut together = Calls::new();
     let (mut charges, mut bytes) = (0, 0);
     for (place, call) in group {
         if charges + call.charges.len() > Batch::MAX_CHARGES || bytes > Batch::MAX_KEY_BYTES {
-            put(store, std::mem::take(&mut together), errands, answers);
+            put(store, std::mem::take(&mut together), requests, answers);
             (charges, bytes) = (0, 0);
         }
         charges += call.charges.len();
         bytes += call.charges.iter().map(|c| c.tenant.len() + c.subject.len()).sum::<usize>();
         together.push((place, call));
     }
-    put(store, together, errands, answers);
+    put(store, together, requests, answers);
 }
 
-fn put<'a>(store: &Inner, calls: Calls<'a>, errands: &mut Vec<Errand<'a>>, answers: &mut Answers) {
-    match (store.errand(calls.clone()), &calls[..]) {
-        (Ok(errand), _) => errands.push(errand),
+fn put<'a>(
+    store: &Inner,
+    calls: Calls<'a>,
+    requests: &mut Vec<SlotRequest<'a>>,
+    answers: &mut Answers,
+) {
+    match (store.request(calls.clone()), &calls[..]) {
+        (Ok(request), _) => requests.push(request),
         (Err(error), [(place, _)]) => answers[*place] = Err(error),
-        // One that cannot be asked does not keep the others from it.
+        // An invalid call must not fail the others.
         (Err(_), _) => {
             for call in calls {
-                put(store, smallvec![call], errands, answers);
+                put(store, smallvec![call], requests, answers);
             }
         }
     }

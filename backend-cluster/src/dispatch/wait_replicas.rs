@@ -1,0 +1,53 @@
+//! Replication of decisions, by WAIT.
+
+use std::time::Duration;
+
+use tidegate_core::{Call, Decision, Error, ErrorKind, Operation};
+
+use crate::dispatch::request::SlotDecision;
+
+/// The number of replicas that must acknowledge a write, and the time they have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Replicas {
+    pub(crate) count: u64,
+    pub(crate) timeout: Duration,
+}
+
+impl Replicas {
+    /// The timeout of WAIT, for which 0 means none.
+    pub(crate) fn millis(&self) -> u64 {
+        u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// The decision, or an error if too few replicas have it.
+    pub(crate) fn check(
+        wanted: Option<&Self>,
+        call: &Call<'_>,
+        decided: SlotDecision,
+    ) -> Result<Decision, Error> {
+        match wanted {
+            Some(wanted) if !wanted.suffices(call, &decided) => Err(wanted.error(&decided)),
+            _ => Ok(decided.reply.decision),
+        }
+    }
+
+    /// Whether enough replicas have what was written. A refusal takes nothing.
+    pub(crate) fn suffices(&self, call: &Call<'_>, decided: &SlotDecision) -> bool {
+        let is_kept = decided.replicas.unwrap_or(0) >= self.count;
+        let takes = matches!(call.operation, Operation::Acquire | Operation::Reserve { .. });
+        is_kept
+            || matches!(call.operation, Operation::Peek | Operation::Undo { .. })
+            || takes && decided.reply.decision.is_denied()
+    }
+
+    pub(crate) fn error(&self, decided: &SlotDecision) -> Error {
+        let (have, wanted, timeout) = (decided.replicas.unwrap_or(0), self.count, self.timeout);
+        Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "{have} of {wanted} required replicas acknowledged the write within {timeout:?}; a failover now would \
+                 lose it"
+            ),
+        )
+    }
+}
