@@ -152,6 +152,11 @@
 //! | `Protocol` | an answer that makes no sense | not known |
 //!
 //! A call across slots that fails in one of them takes nothing in the others, or gives it back.
+//!
+//! # Crate features
+//!
+//! None is on by default: `tls`, `metrics`, `tracing`, `serde`, `uuid` and `testing`, as in
+//! [`tidegate_redis`](https://docs.rs/tidegate-redis).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
@@ -174,6 +179,6 @@ pub use tidegate_core::{
     SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
     TokioClock, Verdict, Wait,
 };
-/// The metrics of this crate, beside those of [`around::observed::names`].
+/// The metrics of this crate, beside those of [`core::around::observed::names`].
 #[cfg(feature = "metrics")]
 pub use tidegate_redis::names;

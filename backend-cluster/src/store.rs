@@ -27,7 +27,7 @@ impl ClusterStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if there are no URLs, if one is malformed or names a database, or if they
+    /// [`ErrorKind::InvalidCall`](crate::ErrorKind::InvalidCall) if there are no URLs, if one is malformed or names a database, or if they
     /// differ in more than the address.
     pub fn connect(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
         Self::builder().urls(urls).build()
@@ -103,7 +103,9 @@ impl Store for Slots {
         Answer::later(async move {
             match check_runtime() {
                 Ok(()) => batch::decide(&self.0, calls).await,
-                Err(error) => calls.iter().map(|_| Err(error.repeated("in a batch"))).collect(),
+                Err(error) => {
+                    calls.iter().map(|_| Err(error.clone().with_context("in a batch"))).collect()
+                }
             }
         })
     }

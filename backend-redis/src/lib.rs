@@ -5,7 +5,7 @@
 //! use tidegate_redis::{Limiter, RedisStore};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = RedisStore::connect("redis://127.0.0.1:6379")?; // does not connect yet
+//! let store = RedisStore::connect("redis://127.0.0.1:6379")?; // connects at the first call
 //! let limiter = Limiter::new(
 //!     store,
 //!     ["burst: token-bucket 10/1s burst 20".parse()?, "day: sliding-counter 10000/1d".parse()?],
@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! Everything of `tidegate-core` is here as well, so that an application names one dependency. The
+//! The types of `tidegate-core` that an application needs are re-exported, and all of it as [`core`]. The
 //! decisions are those of `tidegate-memory`, to the microsecond.
 //!
 //! | to | look at |
@@ -28,9 +28,8 @@
 //! | decide on many calls in one round trip | [`Store::decide_many`] |
 //! | know what an error means | [below](#errors) |
 //! | know what happens to connections | [below](#connections) |
-//! | read the keys with `redis-cli` | [below](#keys-and-values) |
+//! | read the keys with `redis-cli` | [below](#keys) |
 //! | do without scripts | [below](#without-scripts) |
-//! | send the requests oneself | [`wire`] |
 //!
 //! # The server
 //!
@@ -85,44 +84,29 @@
 //! | `Protocol` | an answer that makes no sense | not known |
 //!
 //! [`Error::is_surely_not_charged`] tells for each error. `Misconfigured` ends as soon as the server or the
-//! settings are put right: the next attempt finds out. A [`FailureStore`](around::FailureStore) does not
+//! settings are put right: the next attempt finds out. A [`FailureStore`](core::around::FailureStore) does not
 //! hide it, unless [`OnFailure::also_on`] says so.
 //!
 //! A script checks all that can fail before its first write, and writes a state and its expiry in one
 //! step.
 //!
-//! # Keys and values
+//! # Keys
 //!
-//! All of a state, its block included, lies under one key, named by [`wire::Keys`]:
-//! `prefix:policy:shape:{subject}`, or `prefix:policy:shape:{tenant}:subject`. The shape is the algorithm and
-//! its window, such as `log.15m` ([`Policy::state_name`]); a policy without a name has its text instead of
-//! both. So two settings of one name with different windows have a key each. A key lives at least until the state has
-//! recovered and the block is over, rounded up to a millisecond: a window, a counter, and what is
-//! written for the first time just so long. A bucket or a log that is taken from again is given some
-//! time more, so that the next takes need not set its expiry again, which is what costs most of a write:
-//! a bucket up to half, a log up to an eighth of what it still has to live. (What a penalty or a
-//! block is added to keeps the longer of both lives.) A value is a string of one byte that tells
-//! its kind (hexadecimal here), and of integers of seven bytes, little-endian; times are microseconds since
-//! 1970:
+//! A state, with its block, lies under one key: `prefix:policy:shape:{subject}`, or
+//! `prefix:policy:shape:{tenant}:subject`. The shape is the algorithm and its window, such as `log.15m`
+//! ([`Policy::state_name`]); a policy without a name has its text instead of both. Bytes that are not visible
+//! ASCII, and `{`, `}`, `:` and `%`, are escaped as `%` and two hexadecimal digits.
 //!
-//! | kind | of | then |
-//! |---|---|---|
-//! | `90` | nothing but a block | |
-//! | `91`, `92`, `93` | fixed window: aligned, phased, anchored | end of the current window, count |
-//! | `94` | sliding log | total before the first record; for each record its time and the running total; then the total before the oldest record that counted at the last write, its place (two bytes), its time and total, number of elements before this one (four bytes), of records here (two), lives until, and the kind again |
-//! | `95` | sliding counter | end of the current window, previous count, current count |
-//! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in, full again at, lives until |
-//! | `97` | bucket by intervals | start of the current period, debt, full again at, lives until |
+//! A key lives at least until the state has recovered and the block is over, rounded up to a millisecond:
+//! a window, a counter, and what is written for the first time exactly that long. A bucket or a log that is
+//! charged again lives longer (a bucket by up to half, a log by up to an eighth of its remaining life), so
+//! that most writes need not set the expiry again, which is the most expensive part of a write.
 //!
-//! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
+//! //! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both
 //! run at most both limits together are admitted.
 //!
-//! With a block the kind is greater by hexadecimal `20`, and the value ends in the time until which it blocks. A log
-//! that may need more than 128 records is a list: its last element is such a value with at most 14
-//! records, and those before it hold just 14 each, led by the total before them. So a decision reads and
-//! writes a few hundred bytes, however long the log. In a string, records that are over stay until they
-//! are half of it, so that a write at its end is enough in between.
+//! The values are described at the top of `src/wire/mod.rs`.
 //!
 //! # Without scripts
 //!
@@ -133,15 +117,30 @@
 //! admitted; of calls that race for the last of it, each may be refused. What a refused call has added is
 //! taken off again even if its caller goes away meanwhile. Each window has a key of its own, which
 //! lives ten seconds longer than the window.
+//!
+//! # Crate features
+//!
+//! None is on by default.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `tls` | `rediss://`, by rustls; root and client certificates |
+//! | `metrics`, `tracing` | `StoreExt::observed`, the times of scripts, events of outages |
+//! | `serde` | policies and shares as their text |
+//! | `uuid` | UUIDs as subjects |
+//! | `testing` | a clock of your own in place of the server's, for tests in virtual time |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
+// For `tidegate-cluster` alone: no semantic versioning.
 #[doc(hidden)]
 pub mod connection;
 #[cfg(feature = "metrics")]
 pub mod names;
 mod redis_store;
 mod script_free;
+// For `tidegate-cluster` and `tidegate plan` alone: no semantic versioning.
+#[doc(hidden)]
 pub mod wire;
 
 pub use builder::RedisStoreBuilder;

@@ -96,7 +96,7 @@ impl RedisStore {
     async fn decide_each(&self, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
         let mut answers = Vec::with_capacity(calls.len());
         if let Err(error) = check_runtime() {
-            return calls.iter().map(|_| Err(error.repeated("in a batch"))).collect();
+            return calls.iter().map(|_| Err(error.clone().with_context("in a batch"))).collect();
         }
         if self.0.script_free {
             for call in calls {
@@ -132,7 +132,7 @@ impl RedisStore {
             (Some(error), _) => Err(error),
             (None, Ok(decided)) => decided.next().unwrap_or_else(|| Err(no_answer())),
             // The error of the whole is that of each.
-            (None, Err(error)) => Err(error.repeated("in a batch")),
+            (None, Err(error)) => Err(error.clone().with_context("in a batch")),
         }));
         &calls[sent..]
     }

@@ -469,22 +469,31 @@ impl fmt::Debug for Verdict {
 
 /// How a decision was made when the store gave none.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Degraded {
-    /// Who decided instead.
+    /// What decided instead.
     pub answer: DegradedAnswer,
     /// Why the store did not.
     pub reason: ErrorKind,
 }
 
-/// Who decided when the store gave no decision.
+impl Degraded {
+    /// A decision by `answer`, because of an error of kind `reason`.
+    #[must_use]
+    pub fn new(answer: DegradedAnswer, reason: ErrorKind) -> Self {
+        Self { answer, reason }
+    }
+}
+
+/// How a call was decided when the store gave no decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DegradedAnswer {
-    /// Nobody: the request passes.
+    /// Failed open: the request is admitted.
     FailedOpen,
-    /// Nobody: the request is refused.
+    /// Failed closed: the request is refused.
     FailedClosed,
-    /// Another store, with a share of the budget.
+    /// A fallback store decided, with a share of the limit.
     FellBack,
 }
 

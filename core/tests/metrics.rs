@@ -150,7 +150,7 @@ impl Store for Degrading {
 fn b44_a_degraded_decision_is_counted_by_who_decided_and_why() {
     let (answer, reason) = (DegradedAnswer::FellBack, ErrorKind::CircuitOpen);
     let (recorder, ()) = recorded(|| async {
-        let store = Degrading(Degraded { answer, reason }).observed();
+        let store = Degrading(Degraded::new(answer, reason)).observed();
         let limiter = Limiter::new(store, policies(&["p: fixed-window 5/1m"])).unwrap();
         assert!(limiter.acquire("alice").await.unwrap().degraded().is_some());
         assert!(limiter.store().now().await.is_err());

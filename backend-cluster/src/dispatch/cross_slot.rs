@@ -302,7 +302,7 @@ fn merge(
         let decision = match decision {
             Ok(decision) => decision,
             Err(error) => {
-                failures.push(error.repeated(&format!("across slots, of {:?}", part.slot)));
+                failures.push(error.with_context(format_args!("across slots, of {:?}", part.slot)));
                 continue;
             }
         };

@@ -130,7 +130,10 @@ impl Inner {
                 // The node may have been replaced.
                 self.topology.trigger();
                 for request in requests {
-                    result.fail(request.into_calls(), error.repeated("a node of the cluster"));
+                    result.fail(
+                        request.into_calls(),
+                        error.clone().with_context("a node of the cluster"),
+                    );
                 }
                 return;
             }
@@ -264,7 +267,8 @@ impl<'a> Dispatched<'a> {
     fn fail(&mut self, calls: Calls<'a>, error: Error) {
         let mut calls = calls.into_iter().map(|(place, _)| place);
         let last = calls.next_back();
-        self.completed.extend(calls.map(|place| (place, Err(error.repeated("in a batch")))));
+        self.completed
+            .extend(calls.map(|place| (place, Err(error.clone().with_context("in a batch")))));
         self.completed.extend(last.map(|place| (place, Err(error))));
     }
 }

@@ -183,7 +183,9 @@ impl<'a> SlotRequest<'a> {
         let error = match answer {
             Ok(bytes) => {
                 let read = self.script_call.parse_reply(&bytes);
-                return Reply::Done(read.map_err(|error| error.repeated(&format!("node {node}"))));
+                return Reply::Done(
+                    read.map_err(|error| error.with_context(format_args!("node {node}"))),
+                );
             }
             Err(error) => error,
         };

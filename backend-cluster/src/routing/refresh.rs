@@ -116,7 +116,7 @@ pub(crate) fn unserved(slot: Slot) -> Error {
 }
 
 fn lookup_failed(slot: Slot, failure: &Error) -> Error {
-    failure.repeated(&format!("the node that serves {slot:?} is not known"))
+    failure.clone().with_context(format_args!("the node that serves {slot:?} is not known"))
 }
 
 /// Held during a refresh. However that ends, the next can start, and waiting callers are woken.

@@ -58,7 +58,7 @@ impl<S: Store> Store for TimeoutStore<S> {
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         self.bounded(self.inner.decide_many(calls), |error| {
-            calls.iter().map(|_| Err(error.repeated("in a batch"))).collect()
+            calls.iter().map(|_| Err(error.clone().with_context("in a batch"))).collect()
         })
     }
 

@@ -257,7 +257,7 @@ impl Store for Degrading {
         let decision = Decision::one(verdict);
         let (answer, reason) = (DegradedAnswer::FailedClosed, ErrorKind::Timeout);
         Answer::ready(Ok(match calls {
-            0 => decision.degraded_by(Degraded { answer, reason }),
+            0 => decision.degraded_by(Degraded::new(answer, reason)),
             _ => decision,
         }))
     }

@@ -26,7 +26,7 @@ fn down(answer: DegradedAnswer, outcome: Outcome, micros: u64) -> Noted<std::syn
     let wait = Wait::until(micros, 0);
     let retry = if outcome == Outcome::Allowed { Wait::NOW } else { wait };
     let decision = Decision::one(Verdict::new(outcome, 1, 0, retry, 0))
-        .degraded_by(Degraded { answer, reason: ErrorKind::Unavailable });
+        .degraded_by(Degraded::new(answer, ErrorKind::Unavailable));
     let is_booked = outcome == Outcome::Allowed;
     let decision = if is_booked { decision.with_wait(ms(micros / 1_000)) } else { decision };
     Noted::over(std::sync::Arc::new(Down(decision)))
