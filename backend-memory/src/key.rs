@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::policies::Id;
+use crate::interner::PolicyId;
 
 /// A key of at most 20 bytes, in words: these compare and hash without a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl ShortKey {
 
 /// The same within a slot, with its policy: compared in three words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeptKey {
+pub(crate) struct StoredKey {
     low: u64,
     middle: u64,
     /// The rest of the key, a bit that is always set, and the policy in the two highest bytes. What a
@@ -66,29 +66,29 @@ pub(crate) struct KeptKey {
     rest: NonZeroU64,
 }
 
-const IS_KEPT: NonZeroU64 = match NonZeroU64::new(1 << 47) {
+const STORED_BIT: NonZeroU64 = match NonZeroU64::new(1 << 47) {
     Some(bit) => bit,
     None => NonZeroU64::MIN,
 };
 
-impl KeptKey {
+impl StoredKey {
     #[inline(always)]
-    pub(crate) fn new(ShortKey { low, middle, rest }: ShortKey, policy: Id) -> Self {
+    pub(crate) fn new(ShortKey { low, middle, rest }: ShortKey, policy: PolicyId) -> Self {
         let [a, b] = policy.to_bytes();
         let policy = u64::from_le_bytes([0, 0, 0, 0, 0, 0, a, b]);
-        Self { low, middle, rest: IS_KEPT | rest | policy }
+        Self { low, middle, rest: STORED_BIT | rest | policy }
     }
 
     #[inline(always)]
     pub(crate) fn key(self) -> ShortKey {
-        let rest = self.rest.get() & (IS_KEPT.get() - 1);
+        let rest = self.rest.get() & (STORED_BIT.get() - 1);
         ShortKey { low: self.low, middle: self.middle, rest }
     }
 
     #[inline(always)]
-    pub(crate) fn policy(self) -> Id {
+    pub(crate) fn policy(self) -> PolicyId {
         let [.., a, b] = self.rest.get().to_le_bytes();
-        Id::from_bytes([a, b])
+        PolicyId::from_bytes([a, b])
     }
 }
 
@@ -125,20 +125,20 @@ fn low_byte(len: usize) -> u8 {
 
 /// Any key that is kept.
 pub(crate) enum Key {
-    Short(KeptKey),
+    Short(StoredKey),
     Long(LongKey),
 }
 
 impl Key {
-    pub(crate) fn new(policy: Id, tenant: &[u8], subject: &[u8]) -> Self {
+    pub(crate) fn new(policy: PolicyId, tenant: &[u8], subject: &[u8]) -> Self {
         match ShortKey::new(tenant, subject) {
-            Some(key) => Self::Short(KeptKey::new(key, policy)),
+            Some(key) => Self::Short(StoredKey::new(key, policy)),
             None => Self::Long(LongKey::new(policy, tenant, subject)),
         }
     }
 
     #[inline]
-    pub(crate) fn policy(&self) -> Id {
+    pub(crate) fn policy(&self) -> PolicyId {
         match self {
             Self::Short(key) => key.policy(),
             Self::Long(key) => key.policy(),
@@ -146,10 +146,10 @@ impl Key {
     }
 
     /// The same key with another policy.
-    pub(crate) fn rename(&mut self, policy: Id) {
+    pub(crate) fn set_policy(&mut self, policy: PolicyId) {
         match self {
-            Self::Short(key) => *key = KeptKey::new(key.key(), policy),
-            Self::Long(key) => key.rename(policy),
+            Self::Short(key) => *key = StoredKey::new(key.key(), policy),
+            Self::Long(key) => key.set_policy(policy),
         }
     }
 
@@ -173,7 +173,7 @@ impl Key {
     }
 
     /// The same of the key of these.
-    pub(crate) fn heap_bytes_of(tenant: &[u8], subject: &[u8]) -> usize {
+    pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         match ShortKey::new(tenant, subject) {
             Some(_) => 0,
             None => LongKey::HEADER + tenant.len() + subject.len(),
@@ -188,18 +188,18 @@ impl LongKey {
     /// Bytes of the id and of the length.
     const HEADER: usize = 2 + 4;
 
-    pub(crate) fn new(policy: Id, tenant: &[u8], subject: &[u8]) -> Self {
+    pub(crate) fn new(policy: PolicyId, tenant: &[u8], subject: &[u8]) -> Self {
         // A call is checked to have tenants of at most 1 MiB before it gets here.
         let tenant_len = u32::try_from(tenant.len()).unwrap_or(u32::MAX);
         let parts = [&policy.to_bytes()[..], &tenant_len.to_le_bytes(), tenant, subject];
         Self(parts.concat().into())
     }
 
-    pub(crate) fn policy(&self) -> Id {
-        self.0.first_chunk().map_or_else(Id::default, |bytes| Id::from_bytes(*bytes))
+    pub(crate) fn policy(&self) -> PolicyId {
+        self.0.first_chunk().map_or_else(PolicyId::default, |bytes| PolicyId::from_bytes(*bytes))
     }
 
-    fn rename(&mut self, policy: Id) {
+    fn set_policy(&mut self, policy: PolicyId) {
         if let Some(bytes) = self.0.first_chunk_mut() {
             *bytes = policy.to_bytes();
         }
@@ -250,15 +250,15 @@ mod tests {
 
     #[test]
     fn a_key_has_a_policy_and_can_get_another() {
-        let [one, other] = [[1, 2], [0xff, 0xff]].map(Id::from_bytes);
+        let [one, other] = [[1, 2], [0xff, 0xff]].map(PolicyId::from_bytes);
         for len in [0, 19, 20, 21, 100] {
             let subject = vec![0xff; len];
             let mut key = Key::new(one, b"", &subject);
             assert_eq!(key.policy(), one);
-            key.rename(other);
+            key.set_policy(other);
             assert_eq!(key.policy(), other);
             key.see(|tenant, seen| assert_eq!((tenant, seen), (&b""[..], &subject[..])));
-            assert_eq!(key.heap_bytes(), Key::heap_bytes_of(b"", &subject));
+            assert_eq!(key.heap_bytes(), Key::heap_bytes_for(b"", &subject));
         }
     }
 }

@@ -25,7 +25,7 @@
 //!
 //! # Memory
 //!
-//! A store never takes more than [`MemoryStore::most_bytes`]. States go away by themselves once they
+//! A store never takes more than [`MemoryStore::max_bytes`]. States go away by themselves once they
 //! are indistinguishable from none: each call looks at a few more places, there is no background
 //! thread, and no call ever looks at all of them.
 //!
@@ -35,14 +35,14 @@
 //! starts with a fresh budget; that is the least of all possible harms, as a subject at its limit is
 //! among the last to recover.
 
-mod bounds;
+mod expiry_bounds;
+mod heap_budget;
+mod interner;
 mod key;
+mod locked_call;
 mod memory;
-mod policies;
-mod session;
 mod shard;
 mod slot;
-mod spill;
 mod table;
 
 pub use memory::{MemoryStore, MemoryStoreBuilder, WhenFull};

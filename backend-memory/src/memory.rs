@@ -1,4 +1,4 @@
-mod several;
+mod multi;
 
 use std::fmt;
 use std::hint;
@@ -15,10 +15,10 @@ use tidegate_core::{
     SystemClock, Timestamp,
 };
 
+use crate::interner::PolicyInterner;
 use crate::key::ShortKey;
-use crate::policies::Policies;
-use crate::session::{self, Session};
-use crate::shard::{Missed, Shard, Shared};
+use crate::locked_call::{self, LockedCall};
+use crate::shard::{MissReason, Shard, Shared};
 use crate::slot::{AnyKey, Slot};
 
 /// What happens when a new state does not fit, and all that are there still matter.
@@ -29,7 +29,7 @@ pub enum WhenFull {
     /// [bytes outside of the tables](MemoryStoreBuilder::max_spill_bytes) and the shard has no such
     /// state, those of all other shards are evicted, the soonest first.
     #[default]
-    EvictSoonest,
+    EvictEarliestExpiry,
     /// The new state is refused with [`ErrorKind::OutOfMemory`]; the caller decides.
     Refuse,
 }
@@ -37,15 +37,15 @@ pub enum WhenFull {
 /// States in this process's memory, in shards that are locked one by one.
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
-    shards: Box<[Place]>,
+    shards: Box<[ShardCell]>,
     shared: Shared,
 }
 
 /// One time for several calls.
 #[derive(Debug)]
-struct Given(Timestamp);
+struct BatchClock(Timestamp);
 
-impl Clock for Given {
+impl Clock for BatchClock {
     fn now(&self) -> Timestamp {
         self.0
     }
@@ -53,22 +53,22 @@ impl Clock for Given {
 
 /// A shard on cache lines of its own, so that threads at work in two shards do not disturb each other.
 #[repr(align(128))]
-struct Place(SpinMutex<Shard>);
+struct ShardCell(SpinMutex<Shard>);
 
 pub(crate) type Guard<'a> = SpinMutexGuard<'a, Shard>;
 
 /// A decision that was made out of the way. Were it handed back alone, it would be written to where the
 /// caller makes its own, and so that would have to be made too, whether or not anybody looks at it.
-struct Apart {
+struct OutOfLine {
     decision: Result<Decision, Error>,
     _time: Timestamp,
 }
 
 /// Where a record is, or would be, and what is known of it.
-struct Found<'a> {
+struct Lookup<'a> {
     shard: Guard<'a>,
     hash: u64,
-    missed: Missed,
+    reason: MissReason,
 }
 
 impl MemoryStore {
@@ -136,10 +136,10 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     #[must_use]
     pub fn build(self) -> MemoryStore<C> {
         let count = (self.max_keys / KEYS_PER_SHARD).next_power_of_two();
-        let most = self.max_keys / count;
+        let max_len = self.max_keys / count;
         MemoryStore {
             clock: self.clock,
-            shards: (0..count).map(|_| Place(SpinMutex::new(Shard::new(most)))).collect(),
+            shards: (0..count).map(|_| ShardCell(SpinMutex::new(Shard::new(max_len)))).collect(),
             shared: Shared::new(self.max_spill, self.when_full),
         }
     }
@@ -177,15 +177,15 @@ impl<C: Clock> MemoryStore<C> {
     /// Bytes that the store takes now, its tables' free slots included.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.fixed_bytes() + self.each_shard(Shard::bytes).sum::<usize>() + self.shared.spill.used()
+        self.fixed_bytes() + self.each_shard(Shard::bytes).sum::<usize>() + self.shared.heap.used()
     }
 
     /// Bytes that the store never exceeds. (While a shard grows, its old table is there too for a
     /// moment: at most the shard's part of this, for each thread that is just growing one.)
     #[must_use]
-    pub fn most_bytes(&self) -> usize {
-        let shards = self.each_shard(Shard::most_bytes).sum::<usize>();
-        self.fixed_bytes() + shards + self.shared.spill.most()
+    pub fn max_bytes(&self) -> usize {
+        let shards = self.each_shard(Shard::max_bytes).sum::<usize>();
+        self.fixed_bytes() + shards + self.shared.heap.max()
     }
 
     /// Drops all states that have recovered, in one go. There is no need to call this.
@@ -201,7 +201,7 @@ impl<C: Clock> MemoryStore<C> {
     pub fn for_each(&self, mut see: impl FnMut(&[u8], &[u8], &Record)) {
         for shard in &self.shards {
             for (slot, record) in lock(shard).records() {
-                slot.see_key(|tenant, subject| see(tenant, subject, &record));
+                slot.with_key(|tenant, subject| see(tenant, subject, &record));
             }
         }
     }
@@ -224,19 +224,19 @@ impl<C: Clock> MemoryStore<C> {
         let (charge, others) = match (call.operation, &call.charges) {
             (Operation::Acquire, Charges::Each([charge])) => (charge, &[][..]),
             (Operation::Acquire, Charges::Alike { first, others }) => (first, *others),
-            _ => return answer(self.decide_any(call, clock.now())),
+            _ => return answer(self.decide_full(call, clock.now())),
         };
         let Charge { policy, tenant, subject, cost } = *charge;
         let is_plain = tenant.is_empty() && others.is_empty();
         match policy.rule() {
             Rule::TokenBucket(rule) if is_plain => {
-                self.decide_here(policy, rule, subject, cost, clock, answer)
+                self.decide_fast(policy, rule, subject, cost, clock, answer)
             }
             Rule::SlidingCounter(rule) if is_plain => {
-                self.decide_here(policy, rule, subject, cost, clock, answer)
+                self.decide_fast(policy, rule, subject, cost, clock, answer)
             }
             Rule::FixedWindow(rule) if is_plain => {
-                self.decide_here(policy, rule, subject, cost, clock, answer)
+                self.decide_fast(policy, rule, subject, cost, clock, answer)
             }
             _ => {
                 let (policies, time) = ((policy, others), clock.now());
@@ -247,8 +247,9 @@ impl<C: Clock> MemoryStore<C> {
                 };
                 match taken {
                     Ok(taken) => answer(Ok(Decision::one(taken.verdict(policy)))),
-                    Err(found) => answer(
-                        self.decide_alike(policies, tenant, subject, cost, time, found).decision,
+                    Err(lookup) => answer(
+                        self.decide_out_of_line(policies, tenant, subject, cost, time, lookup)
+                            .decision,
                     ),
                 }
             }
@@ -257,7 +258,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// One charge without a tenant, by a rule that is known where this is called.
     #[inline(always)]
-    fn decide_here<A: FewNumbers, T>(
+    fn decide_fast<A: FewNumbers, T>(
         &self,
         policy: &Policy,
         rule: &A,
@@ -272,9 +273,9 @@ impl<C: Clock> MemoryStore<C> {
         let time = clock.now();
         match self.acquire(&charge, rule, place, time) {
             Ok(taken) => answer(Ok(Decision::one(taken.verdict_by(rule, policy)))),
-            Err(found) => {
-                answer(self.decide_alike((policy, &[]), &[], subject, cost, time, found).decision)
-            }
+            Err(lookup) => answer(
+                self.decide_out_of_line((policy, &[]), &[], subject, cost, time, lookup).decision,
+            ),
         }
     }
 
@@ -287,7 +288,7 @@ impl<C: Clock> MemoryStore<C> {
         subject: &[u8],
         cost: u64,
         time: Timestamp,
-    ) -> Result<Taken, Option<Found<'_>>> {
+    ) -> Result<Taken, Option<Lookup<'_>>> {
         let charge = Charge { policy, tenant, subject, cost };
         let place = self.place(&charge);
         match policy.rule() {
@@ -308,11 +309,11 @@ impl<C: Clock> MemoryStore<C> {
         rule: &A,
         place: Option<(u64, ShortKey)>,
         time: Timestamp,
-    ) -> Result<Taken, Option<Found<'_>>> {
+    ) -> Result<Taken, Option<Lookup<'_>>> {
         let (hash, key) = place.ok_or(None)?;
-        let mut shard = self.enter_at_once(hash).ok_or(None)?;
+        let mut shard = self.try_lock_shard(hash).ok_or(None)?;
         let taken = shard.acquire(hash, key, charge, rule, time.as_micros());
-        taken.map_err(|missed| Some(Found { shard, hash, missed }))
+        taken.map_err(|reason| Some(Lookup { shard, hash, reason }))
     }
 
     /// The same of a log that is there.
@@ -324,7 +325,7 @@ impl<C: Clock> MemoryStore<C> {
         time: Timestamp,
     ) -> Option<Taken> {
         let (hash, key) = place?;
-        let mut shard = self.enter_at_once(hash)?;
+        let mut shard = self.try_lock_shard(hash)?;
         shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
     }
 
@@ -337,84 +338,85 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Locks the shard of a hash, unless that takes longer, or it is time to sweep first.
     #[inline(always)]
-    fn enter_at_once(&self, hash: u64) -> Option<Guard<'_>> {
+    fn try_lock_shard(&self, hash: u64) -> Option<Guard<'_>> {
         let mut shard = self.shards.get(self.shard_of(hash))?.0.try_lock()?;
-        shard.count_on().then_some(shard)
+        shard.count_unless_sweep_due().then_some(shard)
     }
 
     /// One charge, of any key and any algorithm. `None`, and nothing has changed, where that takes more.
     #[inline(never)]
-    fn acquire_any(
+    fn acquire_single(
         &self,
         charge: &Charge<'_>,
         time: Timestamp,
-        found: Option<Found<'_>>,
+        lookup: Option<Lookup<'_>>,
     ) -> Option<Taken> {
         if charge.subject.len().max(charge.tenant.len()) > MAX_SUBJECT {
             return None;
         }
         let (key, now) = (AnyKey::new(charge.tenant, charge.state_subject()), time.as_micros());
-        let Found { mut shard, hash, missed } = match found {
-            Some(found) => found,
+        let Lookup { mut shard, hash, reason } = match lookup {
+            Some(lookup) => lookup,
             None => {
                 let hash = self.shared.hash(charge.policy, key);
-                Found { shard: self.enter(hash, now)?, hash, missed: Missed::Unknown }
+                Lookup { shard: self.lock_shard(hash, now)?, hash, reason: MissReason::Unknown }
             }
         };
-        shard.acquire_any(hash, key, charge, now, &self.shared, missed)
+        shard.acquire_single(hash, key, charge, now, &self.shared, reason)
     }
 
     /// Several charges, or one that takes more than that.
     #[inline(never)]
-    fn decide_alike(
+    fn decide_out_of_line(
         &self,
         (policy, others): (&Policy, &[Policy]),
         tenant: &[u8],
         subject: &[u8],
         cost: u64,
         time: Timestamp,
-        found: Option<Found<'_>>,
-    ) -> Apart {
+        lookup: Option<Lookup<'_>>,
+    ) -> OutOfLine {
         let first = Charge { policy, tenant, subject, cost };
-        let taken = if others.is_empty() { self.acquire_any(&first, time, found) } else { None };
+        let taken =
+            if others.is_empty() { self.acquire_single(&first, time, lookup) } else { None };
         let charges = Charges::Alike { first, others };
         let decision = match taken {
             Some(taken) => Ok(Decision::one(taken.verdict(policy))),
-            None => self.decide_any(&Call { operation: Operation::Acquire, charges }, time),
+            None => self.decide_full(&Call { operation: Operation::Acquire, charges }, time),
         };
-        Apart { decision, _time: time }
+        OutOfLine { decision, _time: time }
     }
 
     /// Locks the shard of a hash, and sweeps a little if it is time to.
     #[inline(always)]
-    fn enter(&self, hash: u64, now: u64) -> Option<Guard<'_>> {
+    fn lock_shard(&self, hash: u64, now: u64) -> Option<Guard<'_>> {
         let number = self.shard_of(hash);
         let place = self.shards.get(number)?;
         let mut shard = lock(place);
         match shard.count() {
             None => Some(shard),
-            Some(away) => Some(self.sweep_by_the_way(place, shard, number.wrapping_add(away), now)),
+            Some(away) => Some(self.sweep_and_relock(place, shard, number.wrapping_add(away), now)),
         }
     }
 
     #[inline(never)]
-    fn sweep_by_the_way<'s>(
+    fn sweep_and_relock<'s>(
         &'s self,
-        place: &'s Place,
+        place: &'s ShardCell,
         mut shard: Guard<'s>,
         other: usize,
         now: u64,
     ) -> Guard<'s> {
-        shard.sweep_on(now, &self.shared);
+        shard.sweep_step(now, &self.shared);
         drop(shard);
-        self.look_after(other, now);
+        self.sweep_elsewhere(other, now);
         lock(place)
     }
 
     /// Any call.
     #[inline(never)]
-    fn decide_any(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
-        if let Some(decision) = self.acquire_several(call, time) {
+    fn decide_full(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
+        if let Some(decision) = self.acquire_multi(call, time) {
             return Ok(decision);
         }
         // A call that is not well formed must not lock or hash anything. (The above has left all such alone.)
@@ -424,7 +426,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut last = self.decide_locked(call, time);
         for _ in 1..ATTEMPTS {
             match last {
-                (Err(_), Some(bytes)) if self.evict_spilling(bytes, call, time.as_micros()) => {
+                (Err(_), Some(bytes)) if self.evict_heap_entries(bytes, call, time.as_micros()) => {
                     last = self.decide_locked(call, time);
                 }
                 _ => break,
@@ -440,11 +442,11 @@ impl<C: Clock> MemoryStore<C> {
         time: Timestamp,
     ) -> (Result<Decision, Error>, Option<usize>) {
         let now = time.as_micros();
-        let mut places: SmallVec<[session::Place<'_>; 4]> = (call.charges.iter())
+        let mut places: SmallVec<[locked_call::ChargeSlot<'_>; 4]> = (call.charges.iter())
             .map(|charge| {
                 let key = AnyKey::new(charge.tenant, charge.state_subject());
                 let hash = self.shared.hash(charge.policy, key);
-                session::Place { charge, key, hash, shard: self.shard_of(hash) }
+                locked_call::ChargeSlot { charge, key, hash, shard: self.shard_of(hash) }
             })
             .collect();
         // Always in rising order, so that two calls never wait for each other.
@@ -454,7 +456,7 @@ impl<C: Clock> MemoryStore<C> {
         for place in &mut places {
             place.shard = numbers.binary_search(&place.shard).unwrap_or(0);
         }
-        let mut session = Session {
+        let mut locked = LockedCall {
             places,
             shards: numbers.iter().map(|&number| (number, lock(&self.shards[number]))).collect(),
             shared: &self.shared,
@@ -465,17 +467,17 @@ impl<C: Clock> MemoryStore<C> {
             missing: None,
         };
         let mut visit = None;
-        for (number, shard) in &mut session.shards {
+        for (number, shard) in &mut locked.shards {
             if let Some(away) = shard.count() {
-                shard.sweep_on(now, &self.shared);
+                shard.sweep_step(now, &self.shared);
                 visit = visit.or(Some(number.wrapping_add(away)));
             }
         }
-        let decision = engine::decide(call, time, &mut session);
-        let missing = session.missing;
-        drop(session);
+        let decision = engine::decide(call, time, &mut locked);
+        let missing = locked.missing;
+        drop(locked);
         if let Some(number) = visit {
-            self.look_after(number, now);
+            self.sweep_elsewhere(number, now);
         }
         (decision, missing)
     }
@@ -487,19 +489,19 @@ impl<C: Clock> MemoryStore<C> {
     /// while others have. Shards are locked one at a time.
     #[cold]
     #[inline(never)]
-    fn evict_spilling(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {
-        if self.shared.when_full == WhenFull::Refuse || bytes > self.shared.spill.most() {
+    fn evict_heap_entries(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {
+        if self.shared.when_full == WhenFull::Refuse || bytes > self.shared.heap.max() {
             return false;
         }
-        let pinned = |slot: &Slot, policies: &Policies| {
+        let pinned = |slot: &Slot, policies: &PolicyInterner| {
             call.charges.iter().any(|charge| {
                 let key = AnyKey::new(charge.tenant, charge.state_subject());
                 slot.is_of(key, charge.policy, policies)
             })
         };
         let mut exhausted = vec![false; self.shards.len()];
-        while !self.shared.spill.has_room(bytes) {
-            let earliest = |number: usize| lock(&self.shards[number]).earliest_spilling();
+        while !self.shared.heap.has_room(bytes) {
+            let earliest = |number: usize| lock(&self.shards[number]).earliest_heap_expiry();
             let candidates = (0..self.shards.len()).filter(|&number| !exhausted[number]);
             let soonest = candidates
                 .map(|number| (earliest(number), number))
@@ -507,15 +509,15 @@ impl<C: Clock> MemoryStore<C> {
                 .min();
             let Some((_, number)) = soonest else { return false };
             let mut shard = lock(&self.shards[number]);
-            exhausted[number] = !shard.evict_spilling(bytes, now, &self.shared, pinned);
+            exhausted[number] = !shard.evict_heap_entries(bytes, now, &self.shared, pinned);
         }
         true
     }
 
     /// Sweeps a little in a shard, unless somebody is there already.
-    fn look_after(&self, number: usize, now: u64) {
+    fn sweep_elsewhere(&self, number: usize, now: u64) {
         if let Some(mut shard) = self.shards[number % self.shards.len()].0.try_lock() {
-            shard.sweep_on(now, &self.shared);
+            shard.sweep_step(now, &self.shared);
         }
     }
 
@@ -531,7 +533,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn fixed_bytes(&self) -> usize {
-        size_of::<Self>() + self.shards.len() * size_of::<Place>()
+        size_of::<Self>() + self.shards.len() * size_of::<ShardCell>()
     }
 }
 
@@ -545,7 +547,7 @@ impl<C: Clock> Store for MemoryStore<C> {
         &'a self,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        let now = Given(self.clock.now());
+        let now = BatchClock(self.clock.now());
         Answer::ready(
             calls.iter().map(|call| self.decide_by(call, &now, |decision| decision)).collect(),
         )
@@ -559,7 +561,7 @@ impl<C: Clock> Store for MemoryStore<C> {
         // A log that doubles has up to twice the room it needs, and its old half while it moves.
         let records = usize::try_from(policy.rule().most_records()).unwrap_or(usize::MAX);
         let needed = records.saturating_mul(2 * 16);
-        if needed <= self.shared.spill.most() {
+        if needed <= self.shared.heap.max() {
             return Ok(());
         }
         Err(Error::new(
@@ -567,7 +569,7 @@ impl<C: Clock> Store for MemoryStore<C> {
             format!(
                 "one state of `{policy}` may take {needed} bytes, and all logs together have {}; \
                  raise max_spill_bytes, or give the log a grain",
-                self.shared.spill.most(),
+                self.shared.heap.max(),
             ),
         ))
     }
@@ -582,10 +584,10 @@ impl<C: fmt::Debug> fmt::Debug for MemoryStore<C> {
 /// Every change of a shard is complete before anything that could panic: so what a thread leaves that
 /// panics is whole.
 #[inline(always)]
-fn lock(shard: &Place) -> Guard<'_> {
+fn lock(shard: &ShardCell) -> Guard<'_> {
     match shard.0.try_lock() {
         Some(shard) => shard,
-        None => lock_later(shard),
+        None => lock_contended(shard),
     }
 }
 
@@ -594,7 +596,7 @@ fn lock(shard: &Place) -> Guard<'_> {
 /// was interrupted: then this lets others run, and at last sleeps, whoever they are.
 #[cold]
 #[inline(never)]
-fn lock_later(shard: &Place) -> Guard<'_> {
+fn lock_contended(shard: &ShardCell) -> Guard<'_> {
     for look in 0..u32::MAX {
         match look {
             0..LOOKS => (0..FIRST << look).for_each(|_| hint::spin_loop()),
@@ -622,6 +624,6 @@ mod tests {
 
     #[test]
     fn a_shard_takes_two_cache_lines_with_its_lock() {
-        assert_eq!(size_of::<Place>(), 128);
+        assert_eq!(size_of::<ShardCell>(), 128);
     }
 }

@@ -8,17 +8,17 @@ use tidegate_core::engine::{FewNumbers, Numbers, Record, Taken, Weighing};
 use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
 use crate::WhenFull;
-use crate::bounds::Which;
-use crate::key::{KeptKey, ShortKey};
-use crate::policies::{Id, Policies};
-use crate::slot::{AnyKey, Other, Slot, Wanted};
-use crate::spill::Spill;
-use crate::table::{Keeper, Table};
+use crate::expiry_bounds::Scope;
+use crate::heap_budget::HeapBudget;
+use crate::interner::{PolicyId, PolicyInterner};
+use crate::key::{ShortKey, StoredKey};
+use crate::slot::{AnyKey, KeyQuery, Slot, Uncommon};
+use crate::table::{EntryInfo, Table};
 
 /// What all shards share.
 pub(crate) struct Shared {
     seeds: Seeds,
-    pub(crate) spill: Spill,
+    pub(crate) heap: HeapBudget,
     pub(crate) when_full: WhenFull,
 }
 
@@ -38,11 +38,11 @@ impl Seeds {
 
 impl Shared {
     pub(crate) fn new(max_spill: usize, when_full: WhenFull) -> Self {
-        Self { seeds: Seeds::random(), spill: Spill::new(max_spill), when_full }
+        Self { seeds: Seeds::random(), heap: HeapBudget::new(max_spill), when_full }
     }
 
     #[inline]
-    pub(crate) fn hash(&self, policy: &Policy, key: impl Wanted) -> u64 {
+    pub(crate) fn hash(&self, policy: &Policy, key: impl KeyQuery) -> u64 {
         let mut hasher = self.hasher(policy);
         key.hash_into(&mut hasher);
         hasher.finish()
@@ -56,23 +56,23 @@ impl Shared {
 
 /// Knows what the slots of a shard's table mean.
 struct Slots<'s> {
-    policies: &'s mut Policies,
+    policies: &'s mut PolicyInterner,
     shared: &'s Shared,
 }
 
-impl Keeper<Slot> for Slots<'_> {
+impl EntryInfo<Slot> for Slots<'_> {
     #[inline]
-    fn recovers_at(&self, slot: &Slot) -> u64 {
-        slot.recovers_at(self.policies)
+    fn expires_at(&self, slot: &Slot) -> u64 {
+        slot.expires_at(self.policies)
     }
 
     #[inline]
-    fn spills(&self, slot: &Slot) -> bool {
-        slot.spilled() > 0
+    fn uses_heap(&self, slot: &Slot) -> bool {
+        slot.heap_bytes() > 0
     }
 
-    fn gone(&mut self, slot: Slot) {
-        self.shared.spill.moved(slot.spilled(), 0);
+    fn on_removed(&mut self, slot: Slot) {
+        self.shared.heap.adjust(slot.heap_bytes(), 0);
         self.policies.release(slot.policy());
     }
 }
@@ -83,12 +83,12 @@ pub(crate) struct Shard {
     /// Calls that came to this shard.
     calls: u32,
     table: Table<Slot>,
-    policies: Policies,
+    policies: PolicyInterner,
 }
 
 /// Why the shortest way did not do.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Missed {
+pub(crate) enum MissReason {
     /// There is no such record.
     Absent,
     Unknown,
@@ -99,8 +99,8 @@ pub(crate) enum Missed {
 const CALLS_PER_SWEEP: u32 = 64;
 
 impl Shard {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { table: Table::new(most), policies: Policies::default(), calls: 0 }
+    pub(crate) fn new(max_len: usize) -> Self {
+        Self { table: Table::new(max_len), policies: PolicyInterner::default(), calls: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -113,9 +113,9 @@ impl Shard {
     }
 
     /// Bytes that the shard takes at its bound.
-    pub(crate) fn most_bytes(&self) -> usize {
-        let most = self.table.most();
-        Table::<Slot>::most_bytes(most) + Policies::most_heap_bytes(most)
+    pub(crate) fn max_bytes(&self) -> usize {
+        let max_len = self.table.max_len();
+        Table::<Slot>::max_bytes(max_len) + PolicyInterner::max_heap_bytes(max_len)
     }
 
     /// The keys and their records.
@@ -124,7 +124,7 @@ impl Shard {
     }
 
     #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, key: impl Wanted, policy: &Policy) -> Option<usize> {
+    pub(crate) fn find(&self, hash: u64, key: impl KeyQuery, policy: &Policy) -> Option<usize> {
         self.table.find(slot_hash(hash), |slot| slot.is_of(key, policy, &self.policies))
     }
 
@@ -135,10 +135,12 @@ impl Shard {
     /// The record of a slot.
     pub(crate) fn unpack(&self, slot: &Slot) -> Option<Record> {
         match slot {
-            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
+            Slot::Short { numbers, .. } | Slot::Uncommon(Uncommon::Long { numbers, .. }) => {
                 self.policies.get(slot.policy()).map(|policy| numbers.record(policy))
             }
-            Slot::Other(Other::Whole(whole)) => whole.as_ref().map(|whole| whole.record.clone()),
+            Slot::Uncommon(Uncommon::Boxed(boxed)) => {
+                boxed.as_ref().map(|boxed| boxed.record.clone())
+            }
         }
     }
 
@@ -152,22 +154,22 @@ impl Shard {
         charge: &Charge<'_>,
         rule: &A,
         now: u64,
-    ) -> Result<Taken, Missed> {
-        let place = self.policies.place_of(charge.policy).ok_or(Missed::Unknown)?;
-        let key = KeptKey::new(key, place);
+    ) -> Result<Taken, MissReason> {
+        let place = self.policies.id_of(charge.policy).ok_or(MissReason::Unknown)?;
+        let key = StoredKey::new(key, place);
         match self.table.find(slot_hash(hash), |slot| slot.may_be_of(key)) {
             // What was taken makes a record recover later, never earlier: the table need not hear.
             Some(index) => {
                 let numbers = self.table.get_mut(index).and_then(Slot::short_numbers);
                 let taken = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
-                taken.ok_or(Missed::Unknown)
+                taken.ok_or(MissReason::Unknown)
             }
             // With another policy, of the same name, it could be there.
-            None if self.policies.is_alone() => {
+            None if self.policies.is_single() => {
                 self.table.expect(slot_hash(hash));
-                Err(Missed::Absent)
+                Err(MissReason::Absent)
             }
-            None => Err(Missed::Unknown),
+            None => Err(MissReason::Unknown),
         }
     }
 
@@ -182,13 +184,13 @@ impl Shard {
         shared: &Shared,
     ) -> Option<Taken> {
         let (index, key) = self.find_short(hash, key, charge.policy)?;
-        self.table.get_mut(index)?.whole_of(key)?.acquire_log(charge, now, shared)
+        self.table.get_mut(index)?.boxed_with_key(key)?.acquire_log(charge, now, shared)
     }
 
     /// Where a short key may be, by the very object that is its policy.
     #[inline(always)]
-    fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, KeptKey)> {
-        let key = KeptKey::new(key, self.policies.place_of(policy)?);
+    fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, StoredKey)> {
+        let key = StoredKey::new(key, self.policies.id_of(policy)?);
         let index = self.table.find(slot_hash(hash), |slot| slot.may_be_of(key))?;
         Some((index, key))
     }
@@ -225,18 +227,18 @@ impl Shard {
 
     /// Decides on one charge to any record, there or not, and takes it if it is admitted. `None`, and
     /// nothing has changed, where there is no room for it, or where it has to be blocked.
-    pub(crate) fn acquire_any(
+    pub(crate) fn acquire_single(
         &mut self,
         hash: u64,
         key: AnyKey<'_>,
         charge: &Charge<'_>,
         now: u64,
         shared: &Shared,
-        missed: Missed,
+        reason: MissReason,
     ) -> Option<Taken> {
-        let found = match missed {
-            Missed::Absent => None,
-            Missed::Unknown => self.find(hash, key, charge.policy),
+        let found = match reason {
+            MissReason::Absent => None,
+            MissReason::Unknown => self.find(hash, key, charge.policy),
         };
         let Some(index) = found else {
             return self.acquire_new(hash, key, charge, now, shared);
@@ -246,10 +248,12 @@ impl Shard {
             return None;
         }
         match slot {
-            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
+            Slot::Short { numbers, .. } | Slot::Uncommon(Uncommon::Long { numbers, .. }) => {
                 numbers.acquire(charge, now)
             }
-            Slot::Other(Other::Whole(whole)) => whole.as_mut()?.acquire_log(charge, now, shared),
+            Slot::Uncommon(Uncommon::Boxed(boxed)) => {
+                boxed.as_mut()?.acquire_log(charge, now, shared)
+            }
         }
     }
 
@@ -264,9 +268,9 @@ impl Shard {
         let mut numbers = Numbers::NONE;
         let taken = numbers.acquire(charge, now)?;
         if numbers != Numbers::NONE {
-            let is_full = self.table.len() >= self.table.most();
-            if is_full && !self.make_one_go(Which::All, now, shared, |_, _| false)
-                || !shared.spill.reserve(key.spilled())
+            let is_full = self.table.len() >= self.table.max_len();
+            if is_full && !self.free_one(Scope::All, now, shared, |_, _| false)
+                || !shared.heap.reserve(key.heap_bytes())
             {
                 return None;
             }
@@ -286,36 +290,36 @@ impl Shard {
     ) {
         let Self { table, policies, .. } = self;
         let Some(slot) = table.get_mut(index) else { return };
-        let (before, older) = (slot.spilled(), slot.policy());
+        let (before, older) = (slot.heap_bytes(), slot.policy());
         match slot {
-            Slot::Other(Other::Whole(whole)) => {
-                let Some(whole) = whole else { return };
-                change(&mut whole.record);
-                let newer = renamed(policies, older, &whole.record);
-                match Numbers::of(&whole.record) {
+            Slot::Uncommon(Uncommon::Boxed(boxed)) => {
+                let Some(boxed) = boxed else { return };
+                change(&mut boxed.record);
+                let newer = reintern(policies, older, &boxed.record);
+                match Numbers::of(&boxed.record) {
                     Some(numbers) => {
                         let new = |tenant: &[u8], subject: &[u8]| {
                             Slot::new(tenant, subject, newer, numbers)
                         };
-                        *slot = slot.see_key(new);
+                        *slot = slot.with_key(new);
                     }
-                    None => whole.key.rename(newer),
+                    None => boxed.key.set_policy(newer),
                 }
             }
-            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
+            Slot::Short { numbers, .. } | Slot::Uncommon(Uncommon::Long { numbers, .. }) => {
                 let Some(policy) = policies.get(older) else { return };
                 let mut record = numbers.record(policy);
                 change(&mut record);
-                let newer = renamed(policies, older, &record);
+                let newer = reintern(policies, older, &record);
                 match Numbers::of(&record) {
                     Some(changed) if newer == older => *numbers = changed,
                     _ => *slot = slot.with(newer, record),
                 }
             }
         }
-        shared.spill.moved(before, slot.spilled());
+        shared.heap.adjust(before, slot.heap_bytes());
         let (table, slots) = self.parts(shared);
-        table.touched(index, &slots);
+        table.expiry_changed(index, &slots);
     }
 
     /// Inserts a record for a key that has none. Room was made before.
@@ -328,7 +332,7 @@ impl Shard {
     ) {
         let policy = self.policies.intern(record.policy());
         let slot = Slot::of(charge.tenant, charge.state_subject(), policy, record);
-        shared.spill.moved(0, slot.spilled());
+        shared.heap.adjust(0, slot.heap_bytes());
         let (table, slots) = self.parts(shared);
         table.insert(slot_hash(hash), slot, &slots);
     }
@@ -336,13 +340,13 @@ impl Shard {
     pub(crate) fn remove(&mut self, index: usize, shared: &Shared) {
         let (table, mut slots) = self.parts(shared);
         if let Some(slot) = table.remove(index) {
-            slots.gone(slot);
+            slots.on_removed(slot);
         }
     }
 
     /// Counts a call, unless the next is one that sweeps.
     #[inline(always)]
-    pub(crate) fn count_on(&mut self) -> bool {
+    pub(crate) fn count_unless_sweep_due(&mut self) -> bool {
         let calls = self.calls.wrapping_add(1);
         let counts = !calls.is_multiple_of(CALLS_PER_SWEEP);
         if counts {
@@ -361,9 +365,9 @@ impl Shard {
     }
 
     /// Drops a few records that have recovered, if it comes across some.
-    pub(crate) fn sweep_on(&mut self, now: u64, shared: &Shared) {
+    pub(crate) fn sweep_step(&mut self, now: u64, shared: &Shared) {
         let (table, mut slots) = self.parts(shared);
-        table.sweep_on(now, &mut slots);
+        table.sweep_step(now, &mut slots);
     }
 
     /// Drops everything that has recovered.
@@ -388,29 +392,29 @@ impl Shard {
         bytes: usize,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Slot, &Policies) -> bool,
+        pinned: impl Fn(&Slot, &PolicyInterner) -> bool,
     ) -> Result<(), Error> {
-        while self.table.len() + missing(self) > self.table.most() {
-            if !self.make_one_go(Which::All, now, shared, &pinned) {
+        while self.table.len() + missing(self) > self.table.max_len() {
+            if !self.free_one(Scope::All, now, shared, &pinned) {
                 return Err(Error::new(
                     ErrorKind::OutOfMemory,
                     format!(
                         "the subject's shard holds {} states of at most {}, and none may go",
                         self.table.len(),
-                        self.table.most(),
+                        self.table.max_len(),
                     ),
                 ));
             }
         }
-        while !shared.spill.reserve(bytes) {
-            if !self.make_one_go(Which::Spilling, now, shared, &pinned) {
+        while !shared.heap.reserve(bytes) {
+            if !self.free_one(Scope::HeapOnly, now, shared, &pinned) {
                 return Err(Error::new(
                     ErrorKind::OutOfMemory,
                     format!(
                         "logs and long subjects take {} bytes of at most {}; {bytes} more do not \
                          fit, and nothing may go",
-                        shared.spill.used(),
-                        shared.spill.most(),
+                        shared.heap.used(),
+                        shared.heap.max(),
                     ),
                 ));
             }
@@ -419,37 +423,37 @@ impl Shard {
     }
 
     /// No record that keeps something outside of the table recovers before this time.
-    pub(crate) fn earliest_spilling(&self) -> u64 {
-        self.table.earliest(Which::Spilling)
+    pub(crate) fn earliest_heap_expiry(&self) -> u64 {
+        self.table.earliest(Scope::HeapOnly)
     }
 
     /// Evicts records that keep something outside of the table, the first to recover first, until
     /// `bytes` can be set aside, or 64 records are evicted. `false` if none could be.
-    pub(crate) fn evict_spilling(
+    pub(crate) fn evict_heap_entries(
         &mut self,
         bytes: usize,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Slot, &Policies) -> bool,
+        pinned: impl Fn(&Slot, &PolicyInterner) -> bool,
     ) -> bool {
-        const MOST: usize = 64;
+        const MAX_EVICTIONS: usize = 64;
         let mut evicted = 0;
-        while evicted < MOST && !shared.spill.has_room(bytes) {
-            if !self.make_one_go(Which::Spilling, now, shared, &pinned) {
+        while evicted < MAX_EVICTIONS && !shared.heap.has_room(bytes) {
+            if !self.free_one(Scope::HeapOnly, now, shared, &pinned) {
                 break;
             }
             evicted += 1;
         }
-        evicted > 0 || shared.spill.has_room(bytes)
+        evicted > 0 || shared.heap.has_room(bytes)
     }
 
     /// Drops what has recovered, or else the record that would recover first, if that is allowed.
-    fn make_one_go(
+    fn free_one(
         &mut self,
-        which: Which,
+        scope: Scope,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Slot, &Policies) -> bool,
+        pinned: impl Fn(&Slot, &PolicyInterner) -> bool,
     ) -> bool {
         let before = self.table.len();
         let (table, mut slots) = self.parts(shared);
@@ -460,15 +464,15 @@ impl Shard {
         if shared.when_full == WhenFull::Refuse {
             return false;
         }
-        let soonest = table.take_soonest(which, |slot| !pinned(slot, slots.policies), &slots);
+        let soonest = table.evict_earliest(scope, |slot| !pinned(slot, slots.policies), &slots);
         let is_one = soonest.is_some();
-        soonest.into_iter().for_each(|slot| slots.gone(slot));
+        soonest.into_iter().for_each(|slot| slots.on_removed(slot));
         is_one
     }
 }
 
 /// The place of a record's policy after the record was changed.
-fn renamed(policies: &mut Policies, older: Id, record: &Record) -> Id {
+fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> PolicyId {
     if policies.is(older, record.policy()) {
         return older;
     }

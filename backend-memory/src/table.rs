@@ -13,23 +13,23 @@ use std::ops::Range;
 
 use prefetch_index::prefetch_index;
 
-use crate::bounds::{Bounds, Earliest, Which};
+use crate::expiry_bounds::{ExpiryBounds, MinExpiry, Scope};
 
 /// Slots in a block.
 const BLOCK: usize = 8;
 
 /// Knows what items mean, which they do not say themselves.
-pub(crate) trait Keeper<T> {
+pub(crate) trait EntryInfo<T> {
     /// From when on the item no longer matters. May move on while the item is in the table, and back
     /// only through [`Table::touched`].
-    fn recovers_at(&self, item: &T) -> u64;
+    fn expires_at(&self, item: &T) -> u64;
 
     /// Whether the item keeps something outside of the table. Does not change while it is in it,
     /// unless [`Table::touched`] is told.
-    fn spills(&self, item: &T) -> bool;
+    fn uses_heap(&self, item: &T) -> bool;
 
     /// The item has recovered, and was removed.
-    fn gone(&mut self, item: T);
+    fn on_removed(&mut self, item: T);
 }
 
 /// What finding something reads comes first: with the lock before it, that is one cache line.
@@ -42,26 +42,26 @@ pub(crate) struct Table<T> {
     slots: Box<[T]>,
     len: u32,
     /// The most items that there may ever be.
-    most: u32,
-    bounds: Bounds,
+    max_len: u32,
+    bounds: ExpiryBounds,
     /// The blocks to sweep next.
-    hand: u32,
+    sweep_cursor: u32,
     /// The block that is the first to give something up, of those that might.
-    turn: u32,
+    evict_cursor: u32,
 }
 
 impl<T: Default> Table<T> {
     /// A table of at most so many items, of which there may be some ten thousands: beyond, tags would no
     /// longer tell slots apart.
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(max_len: usize) -> Self {
         Self {
             tags: Box::default(),
             slots: Box::default(),
-            bounds: Bounds::default(),
+            bounds: ExpiryBounds::default(),
             len: 0,
-            most: u32::try_from(most).unwrap_or(u32::MAX),
-            hand: 0,
-            turn: 0,
+            max_len: u32::try_from(max_len).unwrap_or(u32::MAX),
+            sweep_cursor: 0,
+            evict_cursor: 0,
         }
     }
 
@@ -70,8 +70,8 @@ impl<T: Default> Table<T> {
     }
 
     /// The most items that there may be.
-    pub(crate) fn most(&self) -> usize {
-        self.most as usize
+    pub(crate) fn max_len(&self) -> usize {
+        self.max_len as usize
     }
 
     /// Bytes that the table takes, apart from what its items keep elsewhere.
@@ -80,9 +80,9 @@ impl<T: Default> Table<T> {
     }
 
     /// The most bytes that a table of this bound takes.
-    pub(crate) fn most_bytes(most: usize) -> usize {
-        let slots = slots_for(most);
-        Self::bytes_of(slots) + Bounds::most_bytes(slots.div_ceil(BLOCK))
+    pub(crate) fn max_bytes(max_len: usize) -> usize {
+        let slots = slots_for(max_len);
+        Self::bytes_of(slots) + ExpiryBounds::max_bytes(slots.div_ceil(BLOCK))
     }
 
     fn bytes_of(slots: usize) -> usize {
@@ -129,11 +129,11 @@ impl<T: Default> Table<T> {
     }
 
     /// Inserts an item that is not there yet. There must be room.
-    pub(crate) fn insert(&mut self, hash: u64, item: T, keeper: &impl Keeper<T>) {
-        if (self.len() + 1) * 16 > self.slots.len() * LOAD {
+    pub(crate) fn insert(&mut self, hash: u64, item: T, info: &impl EntryInfo<T>) {
+        if (self.len() + 1) * 16 > self.slots.len() * MAX_LOAD {
             self.grow();
         }
-        let earliest = earliest_of(&item, keeper);
+        let earliest = expiry_of(&item, info);
         self.place(tag(hash), item, earliest);
     }
 
@@ -148,7 +148,7 @@ impl<T: Default> Table<T> {
         while self.tags[at] != 0 {
             let home = self.home(self.tags[at]);
             // The item may fill the hole unless its home lies after the hole, on the way to it.
-            if self.way(home, at) >= self.way(hole, at) {
+            if self.probe_distance(home, at) >= self.probe_distance(hole, at) {
                 self.tags[hole] = self.tags[at];
                 let item = mem::take(&mut self.slots[at]);
                 self.fill(hole, item);
@@ -164,93 +164,94 @@ impl<T: Default> Table<T> {
     }
 
     /// Says that the item at `index` may recover earlier than before.
-    pub(crate) fn touched(&mut self, index: usize, keeper: &impl Keeper<T>) {
-        self.bounds.lower(index / BLOCK, earliest_of(&self.slots[index], keeper));
+    pub(crate) fn expiry_changed(&mut self, index: usize, info: &impl EntryInfo<T>) {
+        self.bounds.lower(index / BLOCK, expiry_of(&self.slots[index], info));
     }
 
     /// Looks at one more group of blocks, and removes what has recovered there.
     #[inline]
-    pub(crate) fn sweep_on(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
-        let hand = self.hand as usize;
-        if self.bounds.is_until(hand, now) {
-            self.sweep_group(hand, now, keeper);
+    pub(crate) fn sweep_step(&mut self, now: u64, info: &mut impl EntryInfo<T>) {
+        let sweep_cursor = self.sweep_cursor as usize;
+        if self.bounds.group_may_expire(sweep_cursor, now) {
+            self.sweep_group(sweep_cursor, now, info);
         }
-        self.hand = if hand + 1 < self.bounds.groups() { self.hand + 1 } else { 0 };
-        if self.bounds.is_fine() && self.len < self.most / 2 {
-            self.bounds.coarsen();
+        self.sweep_cursor =
+            if sweep_cursor + 1 < self.bounds.groups() { self.sweep_cursor + 1 } else { 0 };
+        if self.bounds.has_block_bounds() && self.len < self.max_len / 2 {
+            self.bounds.drop_block_bounds();
         }
     }
 
     /// Removes at least one recovered item, unless there is none in the whole table.
-    pub(crate) fn sweep_any(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
+    pub(crate) fn sweep_any(&mut self, now: u64, info: &mut impl EntryInfo<T>) {
         let before = self.len;
         while self.len == before {
-            let Some(group) = self.bounds.first_until(now) else { return };
+            let Some(group) = self.bounds.first_expired_group(now) else { return };
             // Finds something, or learns that there is nothing: the bound of the group rises.
-            self.sweep_group(group, now, keeper);
+            self.sweep_group(group, now, info);
         }
     }
 
     /// No item recovers before this time; `u64::MAX` if there is none.
-    pub(crate) fn earliest(&self, which: Which) -> u64 {
-        self.bounds.earliest(which)
+    pub(crate) fn earliest(&self, scope: Scope) -> u64 {
+        self.bounds.earliest(scope)
     }
 
     /// Removes the item that recovers first of those that may go.
-    pub(crate) fn take_soonest(
+    pub(crate) fn evict_earliest(
         &mut self,
-        which: Which,
+        scope: Scope,
         may_go: impl Fn(&T) -> bool,
-        keeper: &impl Keeper<T>,
+        info: &impl EntryInfo<T>,
     ) -> Option<T> {
-        if !self.bounds.is_fine() {
-            self.refine(keeper);
+        if !self.bounds.has_block_bounds() {
+            self.add_block_bounds(info);
         }
-        let may_go = |item: &T| (which == Which::All || keeper.spills(item)) && may_go(item);
-        let item = match self.soonest_at_once(which, &may_go, keeper) {
+        let may_go = |item: &T| (scope == Scope::All || info.uses_heap(item)) && may_go(item);
+        let item = match self.earliest_by_bounds(scope, &may_go, info) {
             Some(index) => self.remove(index),
             None => {
-                let index = self.soonest_by_and_by(which, &may_go, keeper)?;
+                let index = self.scan_earliest(scope, &may_go, info)?;
                 let item = self.remove(index);
-                self.refresh(index / BLOCK, keeper);
+                self.refresh(index / BLOCK, info);
                 item
             }
         };
-        self.ask_for_the_next(which);
+        self.prefetch_next_victim(scope);
         item
     }
 
     /// Who had to give something up will have to again: where that is looked for then comes to the cache
     /// meanwhile.
-    fn ask_for_the_next(&self, which: Which) {
-        if let Some((_, block)) = self.bounds.lowest(which, self.turn as usize) {
+    fn prefetch_next_victim(&self, scope: Scope) {
+        if let Some((_, block)) = self.bounds.min_block(scope, self.evict_cursor as usize) {
             self.block(block).for_each(|index| prefetch_index(&*self.slots, index));
         }
     }
 
     /// The first item of the block with the lowest bound, which is out of that bound already. `None`
     /// where it may not go.
-    fn soonest_at_once(
+    fn earliest_by_bounds(
         &mut self,
-        which: Which,
+        scope: Scope,
         may_go: &impl Fn(&T) -> bool,
-        keeper: &impl Keeper<T>,
+        info: &impl EntryInfo<T>,
     ) -> Option<usize> {
         loop {
             // Of equals the next in turn: if it were always the first, the others would fill up.
-            let (bound, block) = self.bounds.lowest(which, self.turn as usize)?;
-            let Seen { first, others } = self.look_at(block, may_go, keeper);
+            let (bound, block) = self.bounds.min_block(scope, self.evict_cursor as usize)?;
+            let BlockScan { first, others } = self.scan_block(block, may_go, info);
             match first {
-                Some((index, item)) if item.of(which) == bound => {
+                Some((index, item)) if item.of(scope) == bound => {
                     self.bounds.set(block, others);
-                    self.turn = u32::try_from(block + 1).unwrap_or(0);
+                    self.evict_cursor = u32::try_from(block + 1).unwrap_or(0);
                     return Some(index);
                 }
                 _ => {
                     // A bound that was too low rises now.
                     let all = first.map_or(others, |(_, item)| others.and(item));
                     self.bounds.set(block, all);
-                    if all.of(which) == bound {
+                    if all.of(scope) == bound {
                         return None;
                     }
                 }
@@ -259,75 +260,80 @@ impl<T: Default> Table<T> {
     }
 
     /// The same where the very first may not go.
-    fn soonest_by_and_by(
+    fn scan_earliest(
         &self,
-        which: Which,
+        scope: Scope,
         may_go: &impl Fn(&T) -> bool,
-        keeper: &impl Keeper<T>,
+        info: &impl EntryInfo<T>,
     ) -> Option<usize> {
         let firsts = (0..self.bounds.blocks()).filter_map(|block| {
-            let (index, item) = self.look_at(block, may_go, keeper).first?;
-            Some((item.of(which), index))
+            let (index, item) = self.scan_block(block, may_go, info).first?;
+            Some((item.of(scope), index))
         });
         firsts.min().map(|(_, index)| index)
     }
 
     /// Which item of a block recovers first of those that may go, and when the others do.
-    fn look_at(&self, block: usize, may_go: &impl Fn(&T) -> bool, keeper: &impl Keeper<T>) -> Seen {
-        let (mut first, mut others): (Option<(usize, Earliest)>, _) = (None, Earliest::NEVER);
+    fn scan_block(
+        &self,
+        block: usize,
+        may_go: &impl Fn(&T) -> bool,
+        info: &impl EntryInfo<T>,
+    ) -> BlockScan {
+        let (mut first, mut others): (Option<(usize, MinExpiry)>, _) = (None, MinExpiry::NEVER);
         for index in self.block(block) {
             let Some(item) = self.taken(index) else { continue };
-            let mut other = earliest_of(item, keeper);
+            let mut other = expiry_of(item, info);
             if first.is_none_or(|(_, first)| other.all < first.all) && may_go(item) {
                 let before = first.replace((index, other));
-                other = before.map_or(Earliest::NEVER, |(_, before)| before);
+                other = before.map_or(MinExpiry::NEVER, |(_, before)| before);
             }
             others = others.and(other);
         }
-        Seen { first, others }
+        BlockScan { first, others }
     }
 
     /// Afterwards no bound in the group is at `now` or before it.
-    fn sweep_group(&mut self, group: usize, now: u64, keeper: &mut impl Keeper<T>) {
-        let (mut all, blocks) = (Earliest::NEVER, self.bounds.blocks_of_group(group));
+    fn sweep_group(&mut self, group: usize, now: u64, info: &mut impl EntryInfo<T>) {
+        let (mut all, blocks) = (MinExpiry::NEVER, self.bounds.blocks_of_group(group));
         for block in blocks.clone() {
             if self.bounds.of(block).all <= now {
-                self.sweep_block(block, now, keeper);
+                self.sweep_block(block, now, info);
             }
         }
-        if self.bounds.is_fine() {
+        if self.bounds.has_block_bounds() {
             return;
         }
         for block in blocks {
-            all = all.and(self.look_at(block, &|_| false, keeper).others);
+            all = all.and(self.scan_block(block, &|_| false, info).others);
         }
         self.bounds.set_group(group, all);
     }
 
-    fn sweep_block(&mut self, block: usize, now: u64, keeper: &mut impl Keeper<T>) {
+    fn sweep_block(&mut self, block: usize, now: u64, info: &mut impl EntryInfo<T>) {
         for index in self.block(block) {
             // Removing shifts another item in, which may have recovered too.
-            while self.taken(index).is_some_and(|item| keeper.recovers_at(item) <= now) {
+            while self.taken(index).is_some_and(|item| info.expires_at(item) <= now) {
                 if let Some(item) = self.remove(index) {
-                    keeper.gone(item);
+                    info.on_removed(item);
                 }
             }
         }
-        if self.bounds.is_fine() {
-            self.refresh(block, keeper);
+        if self.bounds.has_block_bounds() {
+            self.refresh(block, info);
         }
     }
 
-    fn refresh(&mut self, block: usize, keeper: &impl Keeper<T>) {
-        let all = self.look_at(block, &|_| false, keeper).others;
+    fn refresh(&mut self, block: usize, info: &impl EntryInfo<T>) {
+        let all = self.scan_block(block, &|_| false, info).others;
         self.bounds.set(block, all);
     }
 
     /// Learns when each block recovers.
-    fn refine(&mut self, keeper: &impl Keeper<T>) {
-        self.bounds.refine();
+    fn add_block_bounds(&mut self, info: &impl EntryInfo<T>) {
+        self.bounds.add_block_bounds();
         for block in 0..self.bounds.blocks() {
-            self.refresh(block, keeper);
+            self.refresh(block, info);
         }
     }
 
@@ -343,13 +349,13 @@ impl<T: Default> Table<T> {
 
     /// Items keep their order, so this reads one end of the memory to the other, and so it writes.
     fn grow(&mut self) {
-        let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, slots_for(self.most()));
+        let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, slots_for(self.max_len()));
         let (tags, old) = (mem::take(&mut self.tags), mem::take(&mut self.slots));
         let bounds = mem::take(&mut self.bounds);
         self.tags = vec![0; slots].into();
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
-        self.bounds = Bounds::new(slots.div_ceil(BLOCK));
-        (self.len, self.hand, self.turn) = (0, 0, 0);
+        self.bounds = ExpiryBounds::new(slots.div_ceil(BLOCK));
+        (self.len, self.sweep_cursor, self.evict_cursor) = (0, 0, 0);
         // From here on all is free.
         let mut rest = 0;
         for (index, (item, tag)) in old.into_iter().zip(tags).enumerate() {
@@ -363,7 +369,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    fn place(&mut self, tag: u16, item: T, earliest: Earliest) {
+    fn place(&mut self, tag: u16, item: T, earliest: MinExpiry) {
         self.put(self.free_from(self.home(tag)), tag, item, earliest);
     }
 
@@ -377,7 +383,7 @@ impl<T: Default> Table<T> {
     }
 
     #[inline]
-    fn put(&mut self, index: usize, tag: u16, item: T, earliest: Earliest) {
+    fn put(&mut self, index: usize, tag: u16, item: T, earliest: MinExpiry) {
         self.tags[index] = tag;
         self.bounds.lower(index / BLOCK, earliest);
         self.fill(index, item);
@@ -403,27 +409,27 @@ impl<T: Default> Table<T> {
     }
 
     /// How many steps of probing lead from one slot to another.
-    fn way(&self, from: usize, to: usize) -> usize {
+    fn probe_distance(&self, from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + self.slots.len() - from }
     }
 }
 
 /// What there is in a block.
-struct Seen {
-    first: Option<(usize, Earliest)>,
-    others: Earliest,
+struct BlockScan {
+    first: Option<(usize, MinExpiry)>,
+    others: MinExpiry,
 }
 
 #[inline]
-fn earliest_of<T>(item: &T, keeper: &impl Keeper<T>) -> Earliest {
-    Earliest::one(keeper.recovers_at(item), keeper.spills(item))
+fn expiry_of<T>(item: &T, info: &impl EntryInfo<T>) -> MinExpiry {
+    MinExpiry::one(info.expires_at(item), info.uses_heap(item))
 }
 
 /// At most 12 of 16 slots are taken.
-const LOAD: usize = 12;
+const MAX_LOAD: usize = 12;
 
 fn slots_for(items: usize) -> usize {
-    (items * 16).div_ceil(LOAD).max(8)
+    (items * 16).div_ceil(MAX_LOAD).max(8)
 }
 
 /// The high bits, but never 0.
@@ -444,22 +450,22 @@ mod tests {
     #[derive(Debug, Clone, PartialEq, Default)]
     struct Thing {
         key: u64,
-        recovers_at: u64,
+        expires_at: u64,
     }
 
     /// Remembers which are gone.
     struct Things(Vec<Thing>);
 
-    impl Keeper<Thing> for Things {
-        fn recovers_at(&self, thing: &Thing) -> u64 {
-            thing.recovers_at
+    impl EntryInfo<Thing> for Things {
+        fn expires_at(&self, thing: &Thing) -> u64 {
+            thing.expires_at
         }
 
-        fn spills(&self, thing: &Thing) -> bool {
+        fn uses_heap(&self, thing: &Thing) -> bool {
             thing.key.is_multiple_of(3)
         }
 
-        fn gone(&mut self, thing: Thing) {
+        fn on_removed(&mut self, thing: Thing) {
             self.0.push(thing);
         }
     }
@@ -487,7 +493,7 @@ mod tests {
             2 => (key(), time()).prop_map(|(key, at)| Step::Move(key, at)),
             1 => time().prop_map(Step::SweepOn),
             1 => time().prop_map(Step::SweepAny),
-            2 => (any::<bool>(), key()).prop_map(|(spilling, key)| Step::Soonest(spilling, key)),
+            2 => (any::<bool>(), key()).prop_map(|(heap_only, key)| Step::Soonest(heap_only, key)),
         ]
     }
 
@@ -501,10 +507,10 @@ mod tests {
             let mut things = Things(Vec::new());
             for step in steps {
                 match step {
-                    Step::Insert(key, recovers_at) => {
-                        if model.len() < table.most() && !model.contains_key(&key) {
-                            table.insert(hash_of_key(key), Thing { key, recovers_at }, &things);
-                            model.insert(key, recovers_at);
+                    Step::Insert(key, expires_at) => {
+                        if model.len() < table.max_len() && !model.contains_key(&key) {
+                            table.insert(hash_of_key(key), Thing { key, expires_at }, &things);
+                            model.insert(key, expires_at);
                         }
                     }
                     Step::Remove(key) => {
@@ -514,37 +520,37 @@ mod tests {
                             prop_assert_eq!(table.remove(index).unwrap().key, key);
                         }
                     }
-                    Step::Move(key, recovers_at) => {
+                    Step::Move(key, expires_at) => {
                         if let Some(index) = table.find(hash_of_key(key), |t| t.key == key) {
-                            table.get_mut(index).unwrap().recovers_at = recovers_at;
-                            table.touched(index, &things);
-                            model.insert(key, recovers_at);
+                            table.get_mut(index).unwrap().expires_at = expires_at;
+                            table.expiry_changed(index, &things);
+                            model.insert(key, expires_at);
                         }
                     }
                     Step::SweepOn(now) => {
-                        table.sweep_on(now, &mut things);
-                        for gone in things.0.drain(..) {
-                            assert!(gone.recovers_at <= now);
-                            assert!(model.remove(&gone.key).is_some());
+                        table.sweep_step(now, &mut things);
+                        for on_removed in things.0.drain(..) {
+                            assert!(on_removed.expires_at <= now);
+                            assert!(model.remove(&on_removed.key).is_some());
                         }
                     }
                     Step::SweepAny(now) => {
                         let some = model.values().any(|&at| at <= now);
                         let before = model.len();
                         table.sweep_any(now, &mut things);
-                        for gone in things.0.drain(..) {
-                            assert!(gone.recovers_at <= now);
-                            assert!(model.remove(&gone.key).is_some());
+                        for on_removed in things.0.drain(..) {
+                            assert!(on_removed.expires_at <= now);
+                            assert!(model.remove(&on_removed.key).is_some());
                         }
                         prop_assert_eq!(model.len() < before, some);
                     }
-                    Step::Soonest(spilling, pinned) => {
-                        let which = if spilling { Which::Spilling } else { Which::All };
-                        let may_go = |key: u64| key != pinned && (!spilling || key.is_multiple_of(3));
-                        let soonest = table.take_soonest(which, |thing| thing.key != pinned, &things);
+                    Step::Soonest(heap_only, pinned) => {
+                        let scope = if heap_only { Scope::HeapOnly } else { Scope::All };
+                        let may_go = |key: u64| key != pinned && (!heap_only || key.is_multiple_of(3));
+                        let soonest = table.evict_earliest(scope, |thing| thing.key != pinned, &things);
                         let left = model.iter().filter(|(key, _)| may_go(**key));
                         let expected = left.map(|(_, &at)| at).min();
-                        prop_assert_eq!(soonest.as_ref().map(|thing| thing.recovers_at), expected);
+                        prop_assert_eq!(soonest.as_ref().map(|thing| thing.expires_at), expected);
                         if let Some(thing) = soonest {
                             prop_assert!(may_go(thing.key));
                             prop_assert_eq!(model.remove(&thing.key), expected);
@@ -552,15 +558,15 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(table.len(), model.len());
-                for (&key, &recovers_at) in &model {
+                for (&key, &expires_at) in &model {
                     let found = table.find(hash_of_key(key), |thing| thing.key == key).unwrap();
-                    prop_assert_eq!(table.get(found), Some(&Thing { key, recovers_at }));
+                    prop_assert_eq!(table.get(found), Some(&Thing { key, expires_at }));
                     let bound = table.bounds.of(found / BLOCK);
-                    prop_assert!(bound.all <= recovers_at);
-                    prop_assert!(!key.is_multiple_of(3) || bound.spilling <= recovers_at);
+                    prop_assert!(bound.all <= expires_at);
+                    prop_assert!(!key.is_multiple_of(3) || bound.heap_only <= expires_at);
 
                 }
-                prop_assert!(table.bytes() <= Table::<Thing>::most_bytes(30));
+                prop_assert!(table.bytes() <= Table::<Thing>::max_bytes(30));
             }
         }
     }
@@ -574,10 +580,10 @@ mod tests {
         let things = Things(Vec::new());
         let mut table = Table::new(2_000);
         for key in 0..50_000 {
-            if table.len() == table.most() {
-                table.take_soonest(Which::All, |_| true, &things).unwrap();
+            if table.len() == table.max_len() {
+                table.evict_earliest(Scope::All, |_| true, &things).unwrap();
             }
-            let thing = Thing { key, recovers_at: 7 };
+            let thing = Thing { key, expires_at: 7 };
             table.insert(hash(key), thing, &things);
         }
         let longest = table.tags.split(|&tag| tag == 0).map(<[u16]>::len).max().unwrap();
@@ -590,31 +596,31 @@ mod tests {
         let mut things = Things(Vec::new());
         for key in 0..1_000 {
             let hash = key << 54 | key;
-            table.insert(hash, Thing { key, recovers_at: 1 + key % 2 }, &things);
-            table.sweep_on(0, &mut things);
+            table.insert(hash, Thing { key, expires_at: 1 + key % 2 }, &things);
+            table.sweep_step(0, &mut things);
         }
-        assert!(!table.bounds.is_fine());
-        table.take_soonest(Which::All, |_| true, &things).unwrap();
-        table.sweep_on(0, &mut things);
-        assert!(table.bounds.is_fine());
+        assert!(!table.bounds.has_block_bounds());
+        table.evict_earliest(Scope::All, |_| true, &things).unwrap();
+        table.sweep_step(0, &mut things);
+        assert!(table.bounds.has_block_bounds());
         for _ in 0..table.bounds.groups() {
-            table.sweep_on(1, &mut things);
+            table.sweep_step(1, &mut things);
         }
         assert_eq!(table.len(), 500);
-        assert!(table.bounds.is_fine());
-        table.take_soonest(Which::All, |_| true, &things).unwrap();
-        table.sweep_on(1, &mut things);
-        assert!(!table.bounds.is_fine());
+        assert!(table.bounds.has_block_bounds());
+        table.evict_earliest(Scope::All, |_| true, &things).unwrap();
+        table.sweep_step(1, &mut things);
+        assert!(!table.bounds.has_block_bounds());
     }
 
     #[test]
     fn a_whole_lap_of_sweeping_leaves_nothing_that_has_recovered() {
         let (mut table, mut things) = (Table::new(1_000), Things(Vec::new()));
         for key in 0..1_000 {
-            table.insert(hash_of_key(key), Thing { key, recovers_at: key % 2 }, &things);
+            table.insert(hash_of_key(key), Thing { key, expires_at: key % 2 }, &things);
         }
         for _ in 0..table.bounds.groups() {
-            table.sweep_on(0, &mut things);
+            table.sweep_step(0, &mut things);
         }
         assert_eq!(table.len(), 500);
     }

@@ -94,11 +94,11 @@ fn b46_ten_million_random_subjects_stay_within_the_bound() {
         if n % 65_536 == 0 {
             clock.advance(Duration::from_secs(1));
             assert!(store.len() <= 10_000);
-            assert!(store.bytes() <= store.most_bytes(), "{} bytes", store.bytes());
+            assert!(store.bytes() <= store.max_bytes(), "{} bytes", store.bytes());
         }
     }
-    assert!(store.bytes() <= store.most_bytes());
-    assert!(store.most_bytes() < 1_500_000, "{}", store.most_bytes());
+    assert!(store.bytes() <= store.max_bytes());
+    assert!(store.max_bytes() < 1_500_000, "{}", store.max_bytes());
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn logs_and_long_subjects_stay_within_their_bound() {
             Err(error) => break error,
         }
         admitted += 1;
-        assert!(store.bytes() <= store.most_bytes());
+        assert!(store.bytes() <= store.max_bytes());
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
@@ -213,7 +213,7 @@ fn logs_and_long_subjects_stay_within_their_bound() {
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));
     for subject in 0..200_u8 {
         assert!(acquire(&store, &log, &[subject; 100]).unwrap().is_allowed());
-        assert!(store.bytes() <= store.most_bytes());
+        assert!(store.bytes() <= store.max_bytes());
     }
 }
 
@@ -230,7 +230,7 @@ fn a_newcomer_evicts_large_states_of_other_shards() {
             subject.resize(bytes, 7);
             let decision = acquire(&store, &window, &subject).unwrap();
             assert!(decision.is_allowed());
-            assert!(store.bytes() <= store.most_bytes());
+            assert!(store.bytes() <= store.max_bytes());
         }
         // Small subjects beside them too, and what one call is about stays while it is carried out.
         let long = [9; 100];
@@ -264,7 +264,7 @@ fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
     let (store, _) = store_and_clock(|b| b.max_spill_bytes(1_000).when_full(WhenFull::Refuse));
     let refused = (0..100).find_map(|subject| take(&store, subject, 5_000_000_000).err()).unwrap();
     assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
-    assert!(store.bytes() <= store.most_bytes());
+    assert!(store.bytes() <= store.max_bytes());
 }
 
 #[test]

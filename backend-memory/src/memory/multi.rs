@@ -8,12 +8,12 @@ use super::{Guard, MemoryStore};
 use crate::key::ShortKey;
 
 /// The most charges that are decided on here.
-const MOST: usize = 4;
+const MAX_CHARGES: usize = 4;
 
-type Few<T> = SmallVec<[T; MOST]>;
+type Few<T> = SmallVec<[T; MAX_CHARGES]>;
 
 /// Where the record of a charge is.
-struct Place {
+struct ChargeKey {
     state_hash: u64,
     hash: u64,
     key: ShortKey,
@@ -24,11 +24,11 @@ struct Place {
 impl<C: Clock> MemoryStore<C> {
     /// Takes all charges if all policies that are in force admit theirs, else none. `None`, and nothing
     /// has changed, where that takes more, or is not what is asked for.
-    pub(super) fn acquire_several(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
-        if call.operation != Operation::Acquire || !(2..=MOST).contains(&call.charges.len()) {
+    pub(super) fn acquire_multi(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
+        if call.operation != Operation::Acquire || !(2..=MAX_CHARGES).contains(&call.charges.len()) {
             return None;
         }
-        let mut places: Few<Place> = SmallVec::new();
+        let mut places: Few<ChargeKey> = SmallVec::new();
         for charge in call.charges.iter() {
             // Two charges to one state are for the engine.
             let state_hash = charge.policy.state_hash();
@@ -36,9 +36,9 @@ impl<C: Clock> MemoryStore<C> {
                 return None;
             }
             let (hash, key) = self.place(&charge)?;
-            places.push(Place { state_hash, hash, key, shard: self.shard_of(hash) });
+            places.push(ChargeKey { state_hash, hash, key, shard: self.shard_of(hash) });
         }
-        let mut shards = self.enter_several(&places)?;
+        let mut shards = self.try_lock_shards(&places)?;
         let mut weighed: Few<(usize, usize, Weighing)> = SmallVec::new();
         let mut are_admitted = true;
         for (charge, place) in call.charges.iter().zip(&places) {
@@ -64,11 +64,11 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Locks the shards, each once, unless one takes longer or it is time to sweep there first. They are
     /// tried in any order, as nothing waits here.
-    fn enter_several(&self, places: &[Place]) -> Option<Few<(usize, Guard<'_>)>> {
+    fn try_lock_shards(&self, places: &[ChargeKey]) -> Option<Few<(usize, Guard<'_>)>> {
         let mut shards: Few<(usize, Guard<'_>)> = SmallVec::new();
         for place in places {
             if shards.iter().all(|(number, _)| *number != place.shard) {
-                shards.push((place.shard, self.enter_at_once(place.hash)?));
+                shards.push((place.shard, self.try_lock_shard(place.hash)?));
             }
         }
         Some(shards)

@@ -4,9 +4,9 @@ use tidegate_core::Policy;
 
 /// The place of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Id(u16);
+pub(crate) struct PolicyId(u16);
 
-impl Id {
+impl PolicyId {
     pub(crate) fn to_bytes(self) -> [u8; 2] {
         self.0.to_le_bytes()
     }
@@ -20,21 +20,21 @@ impl Id {
 ///
 /// (Most stores have one, which is found without a look elsewhere in memory.)
 #[derive(Debug, Default)]
-pub(crate) struct Policies {
-    first: Option<Interned>,
-    others: Vec<Option<Interned>>,
+pub(crate) struct PolicyInterner {
+    first: Option<InternedPolicy>,
+    others: Vec<Option<InternedPolicy>>,
 }
 
 #[derive(Debug)]
-struct Interned {
+struct InternedPolicy {
     policy: Policy,
     /// How many records name it.
     uses: u32,
 }
 
-impl Policies {
+impl PolicyInterner {
     #[inline]
-    pub(crate) fn get(&self, id: Id) -> Option<&Policy> {
+    pub(crate) fn get(&self, id: PolicyId) -> Option<&Policy> {
         let interned = match usize::from(id.0).checked_sub(1) {
             None => &self.first,
             Some(other) => self.others.get(other)?,
@@ -42,7 +42,7 @@ impl Policies {
         interned.as_ref().map(|interned| &interned.policy)
     }
 
-    fn get_mut(&mut self, id: Id) -> Option<&mut Option<Interned>> {
+    fn get_mut(&mut self, id: PolicyId) -> Option<&mut Option<InternedPolicy>> {
         match usize::from(id.0).checked_sub(1) {
             None => Some(&mut self.first),
             Some(other) => self.others.get_mut(other),
@@ -50,42 +50,43 @@ impl Policies {
     }
 
     #[inline(always)]
-    fn places(&self) -> impl Iterator<Item = (&Option<Interned>, Id)> {
-        std::iter::once(&self.first).chain(&self.others).zip((0..).map(Id))
+    fn places(&self) -> impl Iterator<Item = (&Option<InternedPolicy>, PolicyId)> {
+        std::iter::once(&self.first).chain(&self.others).zip((0..).map(PolicyId))
     }
 
     /// The place of this very object.
     #[inline(always)]
-    pub(crate) fn place_of(&self, policy: &Policy) -> Option<Id> {
+    pub(crate) fn id_of(&self, policy: &Policy) -> Option<PolicyId> {
         let wanted = Some(policy.address());
-        let is_it = |one: &Option<Interned>| one.as_ref().map(|one| one.policy.address()) == wanted;
+        let is_it =
+            |one: &Option<InternedPolicy>| one.as_ref().map(|one| one.policy.address()) == wanted;
         if is_it(&self.first) {
-            return Some(Id(0));
+            return Some(PolicyId(0));
         }
-        self.others.iter().zip(1..).find(|(one, _)| is_it(one)).map(|(_, place)| Id(place))
+        self.others.iter().zip(1..).find(|(one, _)| is_it(one)).map(|(_, place)| PolicyId(place))
     }
 
     /// Whether there is but one.
     #[inline]
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.others.is_empty()
     }
 
     /// Whether the policy at `id` is `policy`, and not an older one of its name.
     #[inline]
-    pub(crate) fn is(&self, id: Id, policy: &Policy) -> bool {
+    pub(crate) fn is(&self, id: PolicyId, policy: &Policy) -> bool {
         self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
     }
 
     /// The place of `policy`, for one more record. A shard holds fewer records than there are ids.
-    pub(crate) fn intern(&mut self, policy: &Policy) -> Id {
+    pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
         let same = |other: &Policy| other.is_same_object(policy) || other == policy;
-        let used = |one: &Option<Interned>| one.as_ref().is_some_and(|one| same(&one.policy));
+        let used = |one: &Option<InternedPolicy>| one.as_ref().is_some_and(|one| same(&one.policy));
         let found = self.places().find(|(one, _)| used(one));
         let found = found.or_else(|| self.places().find(|(one, _)| one.is_none()));
         let next = || u16::try_from(1 + self.others.len()).unwrap_or(u16::MAX);
-        let id = found.map_or_else(|| Id(next()), |(_, id)| id);
-        let interned = || Some(Interned { policy: policy.clone(), uses: 1 });
+        let id = found.map_or_else(|| PolicyId(next()), |(_, id)| id);
+        let interned = || Some(InternedPolicy { policy: policy.clone(), uses: 1 });
         match self.get_mut(id) {
             Some(Some(interned)) => interned.uses += 1,
             Some(free) => *free = interned(),
@@ -95,7 +96,7 @@ impl Policies {
     }
 
     /// One record less names the policy at `id`.
-    pub(crate) fn release(&mut self, id: Id) {
+    pub(crate) fn release(&mut self, id: PolicyId) {
         let Some(place) = self.get_mut(id) else { return };
         let uses = place.as_ref().map_or(0, |interned| interned.uses);
         match place {
@@ -106,16 +107,16 @@ impl Policies {
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        Self::heap_bytes_of(self.others.capacity())
+        Self::heap_bytes_for(self.others.capacity())
     }
 
     /// The most that the policies of so many records take on the heap.
-    pub(crate) fn most_heap_bytes(records: usize) -> usize {
-        Self::heap_bytes_of(records.next_power_of_two().max(4))
+    pub(crate) fn max_heap_bytes(records: usize) -> usize {
+        Self::heap_bytes_for(records.next_power_of_two().max(4))
     }
 
-    fn heap_bytes_of(capacity: usize) -> usize {
-        capacity * size_of::<Option<Interned>>()
+    fn heap_bytes_for(capacity: usize) -> usize {
+        capacity * size_of::<Option<InternedPolicy>>()
     }
 }
 
@@ -134,7 +135,7 @@ mod tests {
     fn a_policy_is_there_for_as_long_as_a_record_names_it() {
         let [one, other]: [Policy; 2] =
             ["gcra 1/1m", "gcra 2/1m"].map(|text| text.parse().unwrap());
-        let mut policies = Policies::default();
+        let mut policies = PolicyInterner::default();
         let id = policies.intern(&one);
         assert_eq!(policies.intern(&"gcra 1/1m".parse().unwrap()), id);
         assert_ne!(policies.intern(&other), id);
@@ -148,10 +149,10 @@ mod tests {
 
     #[test]
     fn policies_take_no_more_than_is_said_however_few_there_are() {
-        let mut policies = Policies::default();
+        let mut policies = PolicyInterner::default();
         for records in 1..20 {
             policies.intern(&format!("gcra {records}/1m").parse().unwrap());
-            let (taken, most) = (policies.heap_bytes(), Policies::most_heap_bytes(records));
+            let (taken, most) = (policies.heap_bytes(), PolicyInterner::max_heap_bytes(records));
             assert!(taken <= most, "{taken} of {most} bytes with {records}");
         }
     }

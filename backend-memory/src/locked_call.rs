@@ -6,10 +6,10 @@ use tidegate_core::{Charge, Error};
 
 use crate::memory::Guard;
 use crate::shard::{Shard, Shared};
-use crate::slot::{AnyKey, Other, Slot, Wanted, Whole};
+use crate::slot::{AnyKey, BoxedEntry, KeyQuery, Slot, Uncommon};
 
 /// A charge, and where its record is.
-pub(crate) struct Place<'s> {
+pub(crate) struct ChargeSlot<'s> {
     pub(crate) charge: Charge<'s>,
     pub(crate) key: AnyKey<'s>,
     pub(crate) hash: u64,
@@ -17,18 +17,18 @@ pub(crate) struct Place<'s> {
     pub(crate) shard: usize,
 }
 
-impl Place<'_> {
+impl ChargeSlot<'_> {
     fn find(&self, shard: &Shard) -> Option<usize> {
         shard.find(self.hash, self.key, self.charge.policy)
     }
 }
 
 /// A call with its charges' shards, each locked once.
-pub(crate) struct Session<'s> {
+pub(crate) struct LockedCall<'s> {
     /// The locked shards by their numbers, which rise.
     pub(crate) shards: SmallVec<[(usize, Guard<'s>); 4]>,
     pub(crate) shared: &'s Shared,
-    pub(crate) places: SmallVec<[Place<'s>; 4]>,
+    pub(crate) places: SmallVec<[ChargeSlot<'s>; 4]>,
     pub(crate) now: u64,
     /// Whether the call shuts its subjects out.
     pub(crate) blocks: bool,
@@ -39,19 +39,19 @@ pub(crate) struct Session<'s> {
     pub(crate) missing: Option<usize>,
 }
 
-impl<'s> Session<'s> {
-    fn parts(&mut self, place: usize) -> Option<(&Place<'s>, &mut Shard, &'s Shared)> {
+impl<'s> LockedCall<'s> {
+    fn parts(&mut self, place: usize) -> Option<(&ChargeSlot<'s>, &mut Shard, &'s Shared)> {
         let place = self.places.get(place)?;
         Some((place, &mut self.shards.get_mut(place.shard)?.1, self.shared))
     }
 }
 
-impl Records for Session<'_> {
+impl Records for LockedCall<'_> {
     fn get(&mut self, place: usize) -> Option<&Record> {
         let place = self.places.get(place)?;
         let shard = &self.shards.get(place.shard)?.1;
         match shard.slot(place.find(shard)?)? {
-            Slot::Other(Other::Whole(whole)) => whole.as_ref().map(|whole| &whole.record),
+            Slot::Uncommon(Uncommon::Boxed(boxed)) => boxed.as_ref().map(|boxed| &boxed.record),
             slot => {
                 self.unpacked = shard.unpack(slot);
                 self.unpacked.as_ref()
@@ -62,7 +62,7 @@ impl Records for Session<'_> {
     fn make_room(&mut self, writes: &[usize]) -> Result<(), Error> {
         let (places, blocks) = (&self.places, self.blocks);
         for (at, (_, shard)) in self.shards.iter_mut().enumerate() {
-            let here: SmallVec<[&Place<'_>; 4]> = (writes.iter())
+            let here: SmallVec<[&ChargeSlot<'_>; 4]> = (writes.iter())
                 .filter_map(|&place| places.get(place))
                 .filter(|place| place.shard == at)
                 .collect();
@@ -80,7 +80,7 @@ impl Records for Session<'_> {
                     places.iter().any(|place| slot.is_of(place.key, place.charge.policy, policies))
                 },
             );
-            if made.is_err() && !self.shared.spill.has_room(bytes) {
+            if made.is_err() && !self.shared.heap.has_room(bytes) {
                 self.missing = Some(bytes);
             }
             made?;
@@ -113,21 +113,25 @@ impl Records for Session<'_> {
     }
 }
 
-impl Drop for Session<'_> {
+impl Drop for LockedCall<'_> {
     fn drop(&mut self) {
-        self.shared.spill.release(self.reserved);
+        self.shared.heap.release(self.reserved);
     }
 }
 
 /// Bytes outside of the table that the next write to a slot may take.
-fn bytes_for(slot: Option<&Slot>, place: &Place<'_>, blocks: bool) -> usize {
+fn bytes_for(slot: Option<&Slot>, place: &ChargeSlot<'_>, blocks: bool) -> usize {
     let Charge { policy, tenant, .. } = place.charge;
     let subject = place.charge.state_subject();
     let may_be_whole = blocks || policy.blocks_for().is_some() || !Numbers::always_hold(policy);
     match slot {
-        Some(Slot::Other(Other::Whole(Some(whole)))) => Record::growth(Some(&whole.record), policy),
-        _ if may_be_whole => Whole::heap_bytes_of(tenant, subject) + Record::growth(None, policy),
+        Some(Slot::Uncommon(Uncommon::Boxed(Some(boxed)))) => {
+            Record::growth(Some(&boxed.record), policy)
+        }
+        _ if may_be_whole => {
+            BoxedEntry::heap_bytes_for(tenant, subject) + Record::growth(None, policy)
+        }
         Some(_) => 0,
-        None => place.key.spilled(),
+        None => place.key.heap_bytes(),
     }
 }
