@@ -1,8 +1,8 @@
-//! The policies of a shard's records, each once, so that a record names its own in two bytes.
+//! Interner for the policies of a shard's records: a record refers to its policy by an id of two bytes.
 
 use tidegate_core::Policy;
 
-/// The place of a policy.
+/// Index of a policy in the interner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyId(u16);
 
@@ -16,9 +16,8 @@ impl PolicyId {
     }
 }
 
-/// The policies by their places. One that no record names any more is gone, and its place is free.
-///
-/// (Most stores have one, which is found without a look elsewhere in memory.)
+/// Reference-counted policies by id. A policy without references is dropped, and its id is free.
+// The first policy is stored inline: most stores have only one, and it is found without another memory access.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyInterner {
     first: Option<InternedPolicy>,
@@ -28,7 +27,7 @@ pub(crate) struct PolicyInterner {
 #[derive(Debug)]
 struct InternedPolicy {
     policy: Policy,
-    /// How many records name it.
+    /// Number of records that refer to it.
     uses: u32,
 }
 
@@ -50,40 +49,48 @@ impl PolicyInterner {
     }
 
     #[inline(always)]
-    fn places(&self) -> impl Iterator<Item = (&Option<InternedPolicy>, PolicyId)> {
+    fn entries(&self) -> impl Iterator<Item = (&Option<InternedPolicy>, PolicyId)> {
         std::iter::once(&self.first).chain(&self.others).zip((0..).map(PolicyId))
     }
 
-    /// The place of this very object.
+    /// Id of a policy by the identity of the object. `None` if the policy is interned as another, equal object.
     #[inline(always)]
     pub(crate) fn id_of(&self, policy: &Policy) -> Option<PolicyId> {
-        let wanted = Some(policy.address());
-        let is_it =
-            |one: &Option<InternedPolicy>| one.as_ref().map(|one| one.policy.address()) == wanted;
-        if is_it(&self.first) {
+        let address = Some(policy.address());
+        let has_address = |entry: &Option<InternedPolicy>| {
+            entry.as_ref().map(|entry| entry.policy.address()) == address
+        };
+        if has_address(&self.first) {
             return Some(PolicyId(0));
         }
-        self.others.iter().zip(1..).find(|(one, _)| is_it(one)).map(|(_, place)| PolicyId(place))
+        self.others
+            .iter()
+            .zip(1..)
+            .find(|(entry, _)| has_address(entry))
+            .map(|(_, id)| PolicyId(id))
     }
 
-    /// Whether there is but one.
+    /// Whether there has never been more than one policy at a time.
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
         self.others.is_empty()
     }
 
-    /// Whether the policy at `id` is `policy`, and not an older one of its name.
+    /// Whether the policy at `id` equals `policy`. A changed policy of the same name does not.
     #[inline]
-    pub(crate) fn is(&self, id: PolicyId, policy: &Policy) -> bool {
+    pub(crate) fn is_policy(&self, id: PolicyId, policy: &Policy) -> bool {
         self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
     }
 
-    /// The place of `policy`, for one more record. A shard holds fewer records than there are ids.
+    /// Adds a reference to `policy` and returns its id.
+    // Ids cannot run out, as a shard holds fewer than 2^16 records.
     pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
         let same = |other: &Policy| other.is_same_object(policy) || other == policy;
-        let used = |one: &Option<InternedPolicy>| one.as_ref().is_some_and(|one| same(&one.policy));
-        let found = self.places().find(|(one, _)| used(one));
-        let found = found.or_else(|| self.places().find(|(one, _)| one.is_none()));
+        let is_same = |entry: &Option<InternedPolicy>| {
+            entry.as_ref().is_some_and(|entry| same(&entry.policy))
+        };
+        let found = self.entries().find(|(entry, _)| is_same(entry));
+        let found = found.or_else(|| self.entries().find(|(entry, _)| entry.is_none()));
         let next = || u16::try_from(1 + self.others.len()).unwrap_or(u16::MAX);
         let id = found.map_or_else(|| PolicyId(next()), |(_, id)| id);
         let interned = || Some(InternedPolicy { policy: policy.clone(), uses: 1 });
@@ -95,22 +102,22 @@ impl PolicyInterner {
         id
     }
 
-    /// One record less names the policy at `id`.
+    /// Removes a reference to the policy at `id`.
     pub(crate) fn release(&mut self, id: PolicyId) {
-        let Some(place) = self.get_mut(id) else { return };
-        let uses = place.as_ref().map_or(0, |interned| interned.uses);
-        match place {
+        let Some(entry) = self.get_mut(id) else { return };
+        let uses = entry.as_ref().map_or(0, |interned| interned.uses);
+        match entry {
             Some(interned) if uses > 1 => interned.uses -= 1,
-            _ => *place = None,
+            _ => *entry = None,
         }
     }
 
-    /// Bytes on the heap.
+    /// Heap bytes in use, without the policies themselves.
     pub(crate) fn heap_bytes(&self) -> usize {
         Self::heap_bytes_for(self.others.capacity())
     }
 
-    /// The most that the policies of so many records take on the heap.
+    /// Upper bound on [`heap_bytes`](Self::heap_bytes) with so many records.
     pub(crate) fn max_heap_bytes(records: usize) -> usize {
         Self::heap_bytes_for(records.next_power_of_two().max(4))
     }
@@ -120,7 +127,7 @@ impl PolicyInterner {
     }
 }
 
-/// Out of the way of those that are one object, as most are.
+// Not inlined: most comparisons end at the identity check.
 #[cold]
 #[inline(never)]
 fn is_equal(one: &Policy, other: &Policy) -> bool {
@@ -132,28 +139,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_there_for_as_long_as_a_record_names_it() {
+    fn a_policy_is_interned_as_long_as_a_record_refers_to_it() {
         let [one, other]: [Policy; 2] =
             ["gcra 1/1m", "gcra 2/1m"].map(|text| text.parse().unwrap());
         let mut policies = PolicyInterner::default();
         let id = policies.intern(&one);
         assert_eq!(policies.intern(&"gcra 1/1m".parse().unwrap()), id);
         assert_ne!(policies.intern(&other), id);
-        assert!(policies.is(id, &one) && !policies.is(id, &other));
+        assert!(policies.is_policy(id, &one) && !policies.is_policy(id, &other));
         policies.release(id);
-        assert!(policies.is(id, &one));
+        assert!(policies.is_policy(id, &one));
         policies.release(id);
         assert_eq!(policies.get(id), None);
         assert_eq!(policies.intern(&other.clone().shadow()), id);
     }
 
     #[test]
-    fn policies_take_no_more_than_is_said_however_few_there_are() {
+    fn heap_bytes_stay_within_the_bound_for_few_policies() {
         let mut policies = PolicyInterner::default();
         for records in 1..20 {
             policies.intern(&format!("gcra {records}/1m").parse().unwrap());
-            let (taken, most) = (policies.heap_bytes(), PolicyInterner::max_heap_bytes(records));
-            assert!(taken <= most, "{taken} of {most} bytes with {records}");
+            let (used, max) = (policies.heap_bytes(), PolicyInterner::max_heap_bytes(records));
+            assert!(used <= max, "{used} of {max} bytes with {records}");
         }
     }
 }

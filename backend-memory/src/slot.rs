@@ -1,5 +1,6 @@
-//! What a slot of the table holds: as small as it can be, for a check that misses the cache pays for
-//! each line.
+//! The contents of a table slot: a key, and a record packed into two words if possible.
+//!
+//! A slot takes 40 bytes. Its size matters because a check on a cold key pays for each cache line it reads.
 
 use std::hash::Hasher;
 
@@ -8,23 +9,29 @@ use tidegate_core::{Charge, Policy};
 
 use crate::interner::{PolicyId, PolicyInterner};
 use crate::key::{Key, LongKey, ShortKey, StoredKey};
-use crate::shard::Shared;
+use crate::shared::Shared;
 
-/// A key that is looked for.
+/// A key to look up.
 pub(crate) trait KeyQuery: Copy {
     fn hash_into(self, hasher: &mut impl Hasher);
 
-    /// Whether the slot is of this key, whatever its policy.
+    #[inline]
+    fn hash(self, mut hasher: impl Hasher) -> u64 {
+        self.hash_into(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether the slot has this key, under any policy.
     fn is_key_of(self, slot: &Slot) -> bool;
 
-    /// The slot of this key, whose record is nothing but numbers.
+    /// A slot with this key and a packed record.
     fn slot(self, policy: PolicyId, numbers: Numbers) -> Slot;
 
-    /// Bytes on the heap that such a slot takes.
+    /// Heap bytes of such a slot.
     fn heap_bytes(self) -> usize;
 }
 
-/// Any key that is looked for.
+/// A key of any length to look up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AnyKey<'a> {
     Short(ShortKey),
@@ -86,7 +93,7 @@ impl KeyQuery for ShortKey {
     fn is_key_of(self, slot: &Slot) -> bool {
         match slot {
             Slot::Short { key, .. } => key.key() == self,
-            Slot::Uncommon(Uncommon::Boxed(Some(boxed))) => boxed.has_short_key(self),
+            Slot::Uncommon(Uncommon::Boxed(Some(entry))) => entry.has_short_key(self),
             Slot::Uncommon(_) => false,
         }
     }
@@ -103,8 +110,10 @@ impl KeyQuery for ShortKey {
 }
 
 /// A key and its record.
+///
+/// The default is a free slot. (The table itself tells free slots by their tag.)
 pub(crate) enum Slot {
-    /// A short key and a few numbers: all of it lies in the slot.
+    /// A short key and a packed record, both inline.
     Short {
         key: StoredKey,
         numbers: Numbers,
@@ -112,92 +121,92 @@ pub(crate) enum Slot {
     Uncommon(Uncommon),
 }
 
-/// What a slot holds seldom. (Told apart by itself, as a short key leaves it one value to be told by.)
+/// Uncommon contents of a slot.
+// A separate enum, because the niche of `StoredKey` has room for one variant only.
 pub(crate) enum Uncommon {
-    /// A long key and a few numbers.
+    /// A key on the heap and a packed record.
     Long { key: LongKey, numbers: Numbers },
-    /// A log, or a record that is blocked; or nothing, where the slot is free.
+    /// A record that does not fit into two words: a log, a blocked one, a large count. `None` if the slot is free.
     Boxed(Option<Box<BoxedEntry>>),
 }
 
 impl Default for Slot {
-    /// A free one.
+    /// A free slot.
     fn default() -> Self {
         Self::Uncommon(Uncommon::Boxed(None))
     }
 }
 
-/// A record that is more than a few numbers.
+/// A key, and a record that cannot be packed.
 pub(crate) struct BoxedEntry {
     pub(crate) key: Key,
     pub(crate) record: Record,
 }
 
 impl Slot {
-    /// The slot of a key whose record is nothing but numbers.
+    /// A slot with a packed record.
     pub(crate) fn new(tenant: &[u8], subject: &[u8], policy: PolicyId, numbers: Numbers) -> Self {
         AnyKey::new(tenant, subject).slot(policy, numbers)
     }
 
-    /// The policy that wrote the record.
+    /// Id of the policy that wrote the record.
     #[inline]
     pub(crate) fn policy(&self) -> PolicyId {
         match self {
             Self::Short { key, .. } => key.policy(),
             Self::Uncommon(Uncommon::Long { key, .. }) => key.policy(),
-            Self::Uncommon(Uncommon::Boxed(boxed)) => {
-                boxed.as_ref().map_or_else(PolicyId::default, |boxed| boxed.key.policy())
+            Self::Uncommon(Uncommon::Boxed(entry)) => {
+                entry.as_ref().map_or_else(PolicyId::default, |entry| entry.key.policy())
             }
         }
     }
 
-    /// Shows the tenant and the subject.
-    pub(crate) fn with_key<T>(&self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+    /// Calls `f` with the tenant and the subject.
+    pub(crate) fn with_key<T>(&self, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         match self {
-            Self::Short { key, .. } => key.key().see(see),
+            Self::Short { key, .. } => key.key().with_parts(f),
             Self::Uncommon(Uncommon::Long { key, .. }) => {
                 let (tenant, subject) = key.parts();
-                see(tenant, subject)
+                f(tenant, subject)
             }
-            Self::Uncommon(Uncommon::Boxed(Some(boxed))) => boxed.key.see(see),
-            Self::Uncommon(Uncommon::Boxed(None)) => see(&[], &[]),
+            Self::Uncommon(Uncommon::Boxed(Some(entry))) => entry.key.with_parts(f),
+            Self::Uncommon(Uncommon::Boxed(None)) => f(&[], &[]),
         }
     }
 
-    /// Whether the slot is of a key, and of a policy that shares its states with this one.
+    /// Whether the slot has this key, under a policy that shares its states with `policy`.
     #[inline]
-    pub(crate) fn is_of(
+    pub(crate) fn matches(
         &self,
         key: impl KeyQuery,
         policy: &Policy,
         policies: &PolicyInterner,
     ) -> bool {
         key.is_key_of(self)
-            && policies.get(self.policy()).is_some_and(|mine| mine.shares_state_with(policy))
+            && policies.get(self.policy()).is_some_and(|own| own.shares_state_with(policy))
     }
 
-    /// Whether the slot is of this short key and of the policy in this place, or holds what is seldom,
-    /// and whose that is is for others to find out.
+    /// Whether the slot has this short key and policy id, or is uncommon. The caller must then compare the full key.
     #[inline(always)]
-    pub(crate) fn may_be_of(&self, wanted: StoredKey) -> bool {
+    pub(crate) fn may_match(&self, wanted: StoredKey) -> bool {
         match self {
             Self::Short { key, .. } => *key == wanted,
             Self::Uncommon(_) => true,
         }
     }
 
-    /// The record of this short key and of the policy in this place, if it is more than numbers.
+    /// The boxed entry of this short key and policy id.
     #[inline(always)]
     pub(crate) fn boxed_with_key(&mut self, wanted: StoredKey) -> Option<&mut BoxedEntry> {
         match self {
-            Self::Uncommon(Uncommon::Boxed(Some(boxed))) => {
-                matches!(boxed.key, Key::Short(key) if key == wanted).then_some(boxed)
+            Self::Uncommon(Uncommon::Boxed(Some(entry))) => {
+                matches!(entry.key, Key::Short(key) if key == wanted).then_some(entry)
             }
             _ => None,
         }
     }
 
-    /// The numbers with a short key.
+    /// The packed record of a short key.
     #[inline(always)]
     pub(crate) fn short_numbers(&mut self) -> Option<&mut Numbers> {
         match self {
@@ -206,12 +215,17 @@ impl Slot {
         }
     }
 
-    /// The same key with another record.
-    pub(crate) fn with(&self, policy: PolicyId, record: Record) -> Self {
-        self.with_key(|tenant, subject| Self::of(tenant, subject, policy, record))
+    /// A slot with the same key and another record.
+    pub(crate) fn with_record(&self, policy: PolicyId, record: Record) -> Self {
+        self.with_key(|tenant, subject| Self::from_record(tenant, subject, policy, record))
     }
 
-    pub(crate) fn of(tenant: &[u8], subject: &[u8], policy: PolicyId, record: Record) -> Self {
+    pub(crate) fn from_record(
+        tenant: &[u8],
+        subject: &[u8],
+        policy: PolicyId,
+        record: Record,
+    ) -> Self {
         match Numbers::of(&record) {
             Some(numbers) => Self::new(tenant, subject, policy, numbers),
             None => {
@@ -228,27 +242,27 @@ impl Slot {
             Self::Uncommon(Uncommon::Long { key, numbers }) => {
                 expires_at(*numbers, policies.get(key.policy()))
             }
-            Self::Uncommon(Uncommon::Boxed(boxed)) => {
-                boxed.as_ref().map_or(0, |boxed| boxed.record.recovers_at())
+            Self::Uncommon(Uncommon::Boxed(entry)) => {
+                entry.as_ref().map_or(0, |entry| entry.record.recovers_at())
             }
         }
     }
 
-    /// Bytes on the heap.
+    /// Heap bytes in use.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Short { .. } => 0,
             Self::Uncommon(Uncommon::Long { key, .. }) => key.heap_bytes(),
-            Self::Uncommon(Uncommon::Boxed(boxed)) => {
-                boxed.as_ref().map_or(0, |boxed| boxed.heap_bytes())
+            Self::Uncommon(Uncommon::Boxed(entry)) => {
+                entry.as_ref().map_or(0, |entry| entry.heap_bytes())
             }
         }
     }
 }
 
 impl BoxedEntry {
-    /// Bytes on the heap, its own included.
+    /// Heap bytes in use, including the box itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
@@ -258,7 +272,8 @@ impl BoxedEntry {
         matches!(self.key, Key::Short(key) if key.key() == wanted)
     }
 
-    /// Decides on one charge to a log that need not grow.
+    /// Acquires one charge to a log. Returns `None`, and changes nothing, if the log might have to grow, or as
+    /// [`Record::acquire_log`].
     pub(crate) fn acquire_log(
         &mut self,
         charge: &Charge<'_>,
@@ -274,7 +289,7 @@ impl BoxedEntry {
         taken
     }
 
-    /// The most that such a key takes on the heap, apart from what its record does.
+    /// Heap bytes of an entry with this key, without its record's.
     pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
         size_of::<Self>() + Key::heap_bytes_for(tenant, subject)
     }
@@ -317,7 +332,7 @@ mod tests {
             assert_eq!(slot.heap_bytes(), AnyKey::new(a.0, a.1).heap_bytes());
             for (j, b) in cases.iter().enumerate() {
                 let key = AnyKey::new(b.0, b.1);
-                assert_eq!(slot.is_of(key, &policy, &policies), i == j, "{a:?} and {b:?}");
+                assert_eq!(slot.matches(key, &policy, &policies), i == j, "{a:?} and {b:?}");
             }
         }
     }
