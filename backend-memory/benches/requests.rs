@@ -1,10 +1,10 @@
-//! What a request costs on one subject, on several, and with a policy of its own.
+//! Cost of a request with one subject, with several, and with a policy of its own.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench requests
 //! ```
 //!
-//! One thread, one hot key for each policy, all rows in turns: medians of 41 rounds.
+//! One thread, one hot key per policy, rows interleaved, medians of 41 rounds.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -19,11 +19,11 @@ const ROUNDS: usize = 41;
 const CHECKS: u32 = 50_000;
 const USER: &str = "subject:000000000007";
 
-/// Polls once: the store answers at once.
-fn now<T>(future: impl Future<Output = T>) -> T {
+/// Polls a future that is ready at once.
+fn ready<T>(future: impl Future<Output = T>) -> T {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("a store in memory answers at once"),
+        Poll::Pending => panic!("the memory store is ready at once"),
     }
 }
 
@@ -31,7 +31,7 @@ fn main() {
     let parse = |text: &str| -> Policy { text.parse().unwrap() };
     let bucket = "token-bucket 1000000/1s burst 1000000";
     let policies = ["ip", "user", "all"].map(|name| parse(&format!("{name}: {bucket}")));
-    // A store for each row, so that none finds states that another has left.
+    // A store per row, so that rows do not share states.
     let one = || Limiter::new(MemoryStore::new(), [policies[1].clone()]).unwrap();
     let three = || Limiter::new(MemoryStore::new(), policies.clone()).unwrap();
     let singles = [(); 5].map(|()| one());
@@ -46,42 +46,41 @@ fn main() {
 
     let mut rows: [(&str, &dyn Fn()); 10] = [
         ("`limiter.acquire(user)`", &|| {
-            let _ = black_box(now(singles[0].acquire(black_box(USER))));
+            let _ = black_box(ready(singles[0].acquire(black_box(USER))));
         }),
         ("`limiter.by(\"user\", user)`", &|| {
-            let _ = black_box(now(singles[1].by("user", black_box(USER)).acquire()));
+            let _ = black_box(ready(singles[1].by("user", black_box(USER)).acquire()));
         }),
         ("`limiter.by(&policy, user)`, a policy of the request", &|| {
-            let _ = black_box(now(singles[2].by(black_box(&plan), black_box(USER)).acquire()));
+            let _ = black_box(ready(singles[2].by(black_box(&plan), black_box(USER)).acquire()));
         }),
         ("the same, built for each request", &|| {
             let plan = build();
-            let _ = black_box(now(singles[3].by(&plan, black_box(USER)).acquire()));
+            let _ = black_box(ready(singles[3].by(&plan, black_box(USER)).acquire()));
         }),
         ("`limiter.by(\"user\", 42_u64)`", &|| {
-            let _ = black_box(now(singles[4].by("user", black_box(42_u64)).acquire()));
+            let _ = black_box(ready(singles[4].by("user", black_box(42_u64)).acquire()));
         }),
         ("`store.decide` of two charges", &|| {
             let charges = [Charge::new(user, black_box(USER)), Charge::new(&policies[2], b"")];
-            let _ = black_box(now(store.decide(tidegate_memory::Call::acquire(&charges))));
+            let _ = black_box(ready(store.decide(tidegate_memory::Call::acquire(&charges))));
         }),
         ("`limiter.by(\"user\", user).by(\"all\", ())`", &|| {
-            let _ = black_box(now(two_names.by("user", black_box(USER)).by("all", ()).acquire()));
+            let _ = black_box(ready(two_names.by("user", black_box(USER)).by("all", ()).acquire()));
         }),
         ("`limiter.by(&policy, user).by(\"all\", ())`", &|| {
-            let _ = black_box(now(two_policies
-                .by(black_box(&plan), black_box(USER))
-                .by("all", ())
-                .acquire()));
+            let _ = black_box(ready(
+                two_policies.by(black_box(&plan), black_box(USER)).by("all", ()).acquire(),
+            ));
         }),
         ("the same, built for each request", &|| {
             let plan = build();
-            let _ = black_box(now(two_built.by(&plan, black_box(USER)).by("all", ()).acquire()));
+            let _ = black_box(ready(two_built.by(&plan, black_box(USER)).by("all", ()).acquire()));
         }),
         ("`limiter.by(\"ip\", ip).by(\"user\", user).by(\"all\", ())`", &|| {
             let request =
                 three_names.by("ip", black_box(ip)).by("user", black_box(USER)).by("all", ());
-            let _ = black_box(now(request.acquire()));
+            let _ = black_box(ready(request.acquire()));
         }),
     ];
     let mut nanos = vec![vec![]; rows.len()];

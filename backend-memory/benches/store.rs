@@ -1,11 +1,11 @@
-//! What a check on the store costs, and the longest that one call ever takes.
+//! Cost of a check on the store, and the maximum latency of a call.
 //!
 //! ```sh
 //! cargo bench -p tidegate-memory --bench store
 //! ```
 //!
-//! One thread, subjects of 20 bytes, medians of 5 runs. `worst` is the slowest single call of a run:
-//! on a machine with other work to do that includes the time for which the thread was not running.
+//! One thread, subjects of 20 bytes, medians of 5 runs. `worst` is the slowest stretch of 16 calls of a run. On a busy
+//! machine it includes the time for which the thread was not running.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -35,11 +35,11 @@ fn main() {
         row(&format!("{keys} known keys, in random order"), || known(&policy, &subjects, keys));
     }
     row("1,000,000 keys come", || come(&policy, &subjects).0);
-    row("1,000,000 keys have expired, as many others come", || go(&policy, &subjects));
+    row("1,000,000 keys have expired, as many others come", || expired(&policy, &subjects));
     row("a flood of new keys on a full store", || flood(&policy));
 }
 
-/// What one run gave.
+/// Result of one run.
 struct Run {
     per_call: Duration,
     worst: Duration,
@@ -61,7 +61,7 @@ fn row(name: &str, mut run: impl FnMut() -> Run) {
     );
 }
 
-/// Calls on subjects one after another; timed as a whole, and again one by one for the worst.
+/// Times one call per subject: all together, and in stretches of 16.
 fn time<'s>(
     store: &MemoryStore<impl Clock>,
     policy: &Policy,
@@ -75,7 +75,7 @@ fn time<'s>(
         let _ = black_box(store.decide_now(black_box(&Call::acquire(&charge)))).unwrap();
         calls += 1;
         if calls % 16 == 0 {
-            // The longest stretch of 16 calls: reading the clock at each would cost as much as they.
+            // Reading the clock at each call would cost as much as the call.
             let now = Instant::now();
             worst = worst.max(now - last);
             last = now;
@@ -107,7 +107,7 @@ fn come(policy: &Policy, subjects: &[String]) -> (Run, MemoryStore<ManualClock>,
     (time(&store, policy, subjects.iter().map(String::as_bytes)), store, clock)
 }
 
-fn go(policy: &Policy, subjects: &[String]) -> Run {
+fn expired(policy: &Policy, subjects: &[String]) -> Run {
     let (_, store, clock) = come(policy, subjects);
     clock.advance(Duration::from_secs(86_400));
     let others: Vec<String> =

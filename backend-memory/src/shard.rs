@@ -1,149 +1,113 @@
-//! One shard of the store: a table of records, and what happens when it is full.
+//! A shard: a bounded table of records, and what is evicted when it is full.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-
-use foldhash::SharedSeed;
-use foldhash::fast::FoldHasher;
 use tidegate_core::engine::{FewNumbers, Numbers, Record, Taken, Weighing};
 use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
-use crate::WhenFull;
-use crate::bounds::Which;
-use crate::key::{KeptKey, ShortKey};
-use crate::policies::{Id, Policies};
-use crate::slot::{AnyKey, Other, Slot, Wanted};
-use crate::spill::Spill;
-use crate::table::{Keeper, Table};
+use crate::expiry_bounds::Scope;
+use crate::interner::{PolicyId, PolicyInterner};
+use crate::key::{ShortKey, StoredKey};
+use crate::shared::{Shared, WhenFull};
+use crate::slot::{AnyKey, KeyQuery, Slot, Uncommon};
+use crate::table::{EntryInfo, Table};
 
-/// What all shards share.
-pub(crate) struct Shared {
-    seeds: Seeds,
-    pub(crate) spill: Spill,
-    pub(crate) when_full: WhenFull,
-}
-
-/// What makes the hash of a key unpredictable, so that nobody can aim at a shard or a slot.
-struct Seeds {
-    one: u64,
-    others: SharedSeed,
-}
-
-impl Seeds {
-    /// From the randomness that the standard library gives its maps.
-    fn random() -> Self {
-        let random = || RandomState::new().hash_one(());
-        Self { one: random(), others: SharedSeed::from_u64(random()) }
-    }
-}
-
-impl Shared {
-    pub(crate) fn new(max_spill: usize, when_full: WhenFull) -> Self {
-        Self { seeds: Seeds::random(), spill: Spill::new(max_spill), when_full }
-    }
-
-    #[inline]
-    pub(crate) fn hash(&self, policy: &Policy, key: impl Wanted) -> u64 {
-        let mut hasher = self.hasher(policy);
-        key.hash_into(&mut hasher);
-        hasher.finish()
-    }
-
-    #[inline]
-    fn hasher(&self, policy: &Policy) -> FoldHasher<'_> {
-        FoldHasher::with_seed(self.seeds.one ^ policy.state_hash(), &self.seeds.others)
-    }
-}
-
-/// Knows what the slots of a shard's table mean.
-struct Slots<'s> {
-    policies: &'s mut Policies,
+/// Callbacks of the table: the policies give the packed states their meaning.
+struct SlotInfo<'s> {
+    policies: &'s mut PolicyInterner,
     shared: &'s Shared,
 }
 
-impl Keeper<Slot> for Slots<'_> {
+impl EntryInfo<Slot> for SlotInfo<'_> {
     #[inline]
-    fn recovers_at(&self, slot: &Slot) -> u64 {
-        slot.recovers_at(self.policies)
+    fn expires_at(&self, slot: &Slot) -> u64 {
+        slot.expires_at(self.policies)
     }
 
     #[inline]
-    fn spills(&self, slot: &Slot) -> bool {
-        slot.spilled() > 0
+    fn uses_heap(&self, slot: &Slot) -> bool {
+        slot.heap_bytes() > 0
     }
 
-    fn gone(&mut self, slot: Slot) {
-        self.shared.spill.moved(slot.spilled(), 0);
+    fn on_removed(&mut self, slot: Slot) {
+        self.shared.heap.adjust(slot.heap_bytes(), 0);
         self.policies.release(slot.policy());
     }
 }
 
-/// In two cache lines with its lock: what changes at each call, and what mostly stays.
+/// The table of a shard, with its policies.
+// Two cache lines with the lock. The first has what each call writes and what a lookup reads, the second has the
+// policies.
 #[repr(C)]
 pub(crate) struct Shard {
-    /// Calls that came to this shard.
+    /// Number of calls, wrapping.
     calls: u32,
     table: Table<Slot>,
-    policies: Policies,
+    policies: PolicyInterner,
 }
 
-/// Why the shortest way did not do.
+/// Why the fast path did not decide.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Missed {
-    /// There is no such record.
+pub(crate) enum MissReason {
+    /// The record does not exist.
     Absent,
+    /// The record may exist: boxed, or written by another [`Policy`] object.
     Unknown,
 }
 
-/// One call in so many sweeps a little: here, and in another shard, in turn, as some shards may get
-/// no calls. That is 4 slots a call, more than the one that it may fill.
+/// Number of calls per sweep. Each sweep visits one group of 128 slots in this shard and one in another, as some
+/// shards may get no calls. That is 4 slots per call, and a call fills at most one per charge.
 const CALLS_PER_SWEEP: u32 = 64;
 
+/// Maximum number of evictions under one lock.
+const MAX_EVICTIONS: usize = 64;
+
 impl Shard {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { table: Table::new(most), policies: Policies::default(), calls: 0 }
+    pub(crate) fn new(max_len: usize) -> Self {
+        Self { table: Table::new(max_len), policies: PolicyInterner::default(), calls: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Bytes that the shard takes, apart from what its slots keep elsewhere.
+    /// Bytes in use, without the heap bytes of entries.
     pub(crate) fn bytes(&self) -> usize {
         self.table.bytes() + self.policies.heap_bytes()
     }
 
-    /// Bytes that the shard takes at its bound.
-    pub(crate) fn most_bytes(&self) -> usize {
-        let most = self.table.most();
-        Table::<Slot>::most_bytes(most) + Policies::most_heap_bytes(most)
+    /// Upper bound on [`bytes`](Self::bytes).
+    pub(crate) fn max_bytes(&self) -> usize {
+        let max_len = self.table.max_len();
+        Table::<Slot>::max_bytes(max_len) + PolicyInterner::max_heap_bytes(max_len)
     }
 
-    /// The keys and their records.
+    /// All slots in use, with their records.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Slot, Record)> {
         self.table.iter().filter_map(|slot| Some((slot, self.unpack(slot)?)))
     }
 
+    /// Index of the record of a key under a policy, or under one that shares its states.
     #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, key: impl Wanted, policy: &Policy) -> Option<usize> {
-        self.table.find(slot_hash(hash), |slot| slot.is_of(key, policy, &self.policies))
+    pub(crate) fn find(&self, hash: u64, key: impl KeyQuery, policy: &Policy) -> Option<usize> {
+        self.table.find(slot_hash(hash), |slot| slot.matches(key, policy, &self.policies))
     }
 
     pub(crate) fn slot(&self, index: usize) -> Option<&Slot> {
         self.table.get(index)
     }
 
-    /// The record of a slot.
+    /// The record of a slot. `None` for a free slot.
     pub(crate) fn unpack(&self, slot: &Slot) -> Option<Record> {
         match slot {
-            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
+            Slot::Short { numbers, .. } | Slot::Uncommon(Uncommon::Long { numbers, .. }) => {
                 self.policies.get(slot.policy()).map(|policy| numbers.record(policy))
             }
-            Slot::Other(Other::Whole(whole)) => whole.as_ref().map(|whole| whole.record.clone()),
+            Slot::Uncommon(Uncommon::Boxed(entry)) => {
+                entry.as_ref().map(|entry| entry.record.clone())
+            }
         }
     }
 
-    /// Decides on one charge to a record of few numbers, and takes it if it is admitted. If not so,
-    /// nothing has changed.
+    /// Acquires one charge with a short key, if its record exists and is packed. On `Err` nothing has changed.
     #[inline(always)]
     pub(crate) fn acquire<A: FewNumbers>(
         &mut self,
@@ -152,26 +116,26 @@ impl Shard {
         charge: &Charge<'_>,
         rule: &A,
         now: u64,
-    ) -> Result<Taken, Missed> {
-        let place = self.policies.place_of(charge.policy).ok_or(Missed::Unknown)?;
-        let key = KeptKey::new(key, place);
-        match self.table.find(slot_hash(hash), |slot| slot.may_be_of(key)) {
-            // What was taken makes a record recover later, never earlier: the table need not hear.
+    ) -> Result<Taken, MissReason> {
+        let policy = self.policies.id_of(charge.policy).ok_or(MissReason::Unknown)?;
+        let key = StoredKey::new(key, policy);
+        match self.table.find(slot_hash(hash), |slot| slot.may_match(key)) {
+            // A charge never makes a record expire earlier, so the table's bounds stay valid.
             Some(index) => {
                 let numbers = self.table.get_mut(index).and_then(Slot::short_numbers);
                 let taken = numbers.and_then(|numbers| numbers.acquire_by(rule, charge, now));
-                taken.ok_or(Missed::Unknown)
+                taken.ok_or(MissReason::Unknown)
             }
-            // With another policy, of the same name, it could be there.
-            None if self.policies.is_alone() => {
-                self.table.expect(slot_hash(hash));
-                Err(Missed::Absent)
+            // With several policies in the shard, the record may belong to another policy of that name.
+            None if self.policies.is_single() => {
+                self.table.prefetch_insert(slot_hash(hash));
+                Err(MissReason::Absent)
             }
-            None => Err(Missed::Unknown),
+            None => Err(MissReason::Unknown),
         }
     }
 
-    /// The same to a log.
+    /// Acquires one charge to a log.
     #[inline(always)]
     pub(crate) fn acquire_log(
         &mut self,
@@ -182,19 +146,20 @@ impl Shard {
         shared: &Shared,
     ) -> Option<Taken> {
         let (index, key) = self.find_short(hash, key, charge.policy)?;
-        self.table.get_mut(index)?.whole_of(key)?.acquire_log(charge, now, shared)
+        self.table.get_mut(index)?.boxed_with_key(key)?.acquire_log(charge, now, shared)
     }
 
-    /// Where a short key may be, by the very object that is its policy.
+    /// Index at which a short key may be, by the identity of its policy. The slot there can be an uncommon one of
+    /// another key.
     #[inline(always)]
-    fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, KeptKey)> {
-        let key = KeptKey::new(key, self.policies.place_of(policy)?);
-        let index = self.table.find(slot_hash(hash), |slot| slot.may_be_of(key))?;
+    fn find_short(&self, hash: u64, key: ShortKey, policy: &Policy) -> Option<(usize, StoredKey)> {
+        let key = StoredKey::new(key, self.policies.id_of(policy)?);
+        let index = self.table.find(slot_hash(hash), |slot| slot.may_match(key))?;
         Some((index, key))
     }
 
-    /// Where a record of few numbers lies, and what would become of a charge to it.
-    pub(crate) fn weigh(
+    /// Evaluates a charge to a packed record without taking it. Returns the index of the slot too.
+    pub(crate) fn evaluate(
         &self,
         hash: u64,
         key: ShortKey,
@@ -203,12 +168,12 @@ impl Shard {
     ) -> Option<(usize, Weighing)> {
         let index = match self.find_short(hash, key, charge.policy) {
             Some((index, _)) => index,
-            // An equal policy that is another object, as one made for this request.
+            // The policy may be equal to the stored one without being the same object.
             None => self.find(hash, key, charge.policy)?,
         };
         match self.table.get(index)? {
             slot @ Slot::Short { numbers, .. }
-                if self.policies.is(slot.policy(), charge.policy) =>
+                if self.policies.is_policy(slot.policy(), charge.policy) =>
             {
                 Some((index, numbers.weigh(charge, now)?))
             }
@@ -216,40 +181,42 @@ impl Shard {
         }
     }
 
-    /// Writes what a charge that was weighed leaves.
+    /// Writes the state that follows an evaluated charge.
     pub(crate) fn write(&mut self, index: usize, after: Numbers) {
         if let Some(numbers) = self.table.get_mut(index).and_then(Slot::short_numbers) {
             *numbers = after;
         }
     }
 
-    /// Decides on one charge to any record, there or not, and takes it if it is admitted. `None`, and
-    /// nothing has changed, where there is no room for it, or where it has to be blocked.
-    pub(crate) fn acquire_any(
+    /// Acquires one charge, whether or not its record exists. Returns `None`, and changes nothing, if this needs
+    /// the engine: the record does not fit, is blocked or to be blocked, or has another policy.
+    pub(crate) fn acquire_single(
         &mut self,
         hash: u64,
         key: AnyKey<'_>,
         charge: &Charge<'_>,
         now: u64,
         shared: &Shared,
-        missed: Missed,
+        reason: MissReason,
     ) -> Option<Taken> {
-        let found = match missed {
-            Missed::Absent => None,
-            Missed::Unknown => self.find(hash, key, charge.policy),
+        let index = match reason {
+            MissReason::Absent => None,
+            MissReason::Unknown => self.find(hash, key, charge.policy),
         };
-        let Some(index) = found else {
+        let Some(index) = index else {
             return self.acquire_new(hash, key, charge, now, shared);
         };
         let slot = self.table.get_mut(index)?;
-        if !self.policies.is(slot.policy(), charge.policy) {
+        if !self.policies.is_policy(slot.policy(), charge.policy) {
             return None;
         }
         match slot {
-            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
+            Slot::Short { numbers, .. } | Slot::Uncommon(Uncommon::Long { numbers, .. }) => {
                 numbers.acquire(charge, now)
             }
-            Slot::Other(Other::Whole(whole)) => whole.as_mut()?.acquire_log(charge, now, shared),
+            Slot::Uncommon(Uncommon::Boxed(entry)) => {
+                entry.as_mut()?.acquire_log(charge, now, shared)
+            }
         }
     }
 
@@ -264,20 +231,20 @@ impl Shard {
         let mut numbers = Numbers::NONE;
         let taken = numbers.acquire(charge, now)?;
         if numbers != Numbers::NONE {
-            let is_full = self.table.len() >= self.table.most();
-            if is_full && !self.make_one_go(Which::All, now, shared, |_, _| false)
-                || !shared.spill.reserve(key.spilled())
+            let is_full = self.table.len() >= self.table.max_len();
+            if is_full && !self.free_one(Scope::All, now, shared, |_, _| false)
+                || !shared.heap.reserve(key.heap_bytes())
             {
                 return None;
             }
             let slot = key.slot(self.policies.intern(charge.policy), numbers);
-            let (table, slots) = self.parts(shared);
-            table.insert(slot_hash(hash), slot, &slots);
+            let (table, info) = self.parts(shared);
+            table.insert(slot_hash(hash), slot, &info);
         }
         Some(taken)
     }
 
-    /// Changes the record at `index`.
+    /// Applies `change` to the record at `index`.
     pub(crate) fn update(
         &mut self,
         index: usize,
@@ -286,39 +253,39 @@ impl Shard {
     ) {
         let Self { table, policies, .. } = self;
         let Some(slot) = table.get_mut(index) else { return };
-        let (before, older) = (slot.spilled(), slot.policy());
+        let (before, older) = (slot.heap_bytes(), slot.policy());
         match slot {
-            Slot::Other(Other::Whole(whole)) => {
-                let Some(whole) = whole else { return };
-                change(&mut whole.record);
-                let newer = renamed(policies, older, &whole.record);
-                match Numbers::of(&whole.record) {
+            Slot::Uncommon(Uncommon::Boxed(entry)) => {
+                let Some(entry) = entry else { return };
+                change(&mut entry.record);
+                let newer = reintern(policies, older, &entry.record);
+                match Numbers::of(&entry.record) {
                     Some(numbers) => {
                         let new = |tenant: &[u8], subject: &[u8]| {
                             Slot::new(tenant, subject, newer, numbers)
                         };
-                        *slot = slot.see_key(new);
+                        *slot = slot.with_key(new);
                     }
-                    None => whole.key.rename(newer),
+                    None => entry.key.set_policy(newer),
                 }
             }
-            Slot::Short { numbers, .. } | Slot::Other(Other::Long { numbers, .. }) => {
+            Slot::Short { numbers, .. } | Slot::Uncommon(Uncommon::Long { numbers, .. }) => {
                 let Some(policy) = policies.get(older) else { return };
                 let mut record = numbers.record(policy);
                 change(&mut record);
-                let newer = renamed(policies, older, &record);
+                let newer = reintern(policies, older, &record);
                 match Numbers::of(&record) {
                     Some(changed) if newer == older => *numbers = changed,
-                    _ => *slot = slot.with(newer, record),
+                    _ => *slot = slot.with_record(newer, record),
                 }
             }
         }
-        shared.spill.moved(before, slot.spilled());
-        let (table, slots) = self.parts(shared);
-        table.touched(index, &slots);
+        shared.heap.adjust(before, slot.heap_bytes());
+        let (table, info) = self.parts(shared);
+        table.expiry_changed(index, &info);
     }
 
-    /// Inserts a record for a key that has none. Room was made before.
+    /// Inserts a record for a key that has none. [`make_room`](Self::make_room) must have succeeded.
     pub(crate) fn insert(
         &mut self,
         hash: u64,
@@ -327,22 +294,23 @@ impl Shard {
         shared: &Shared,
     ) {
         let policy = self.policies.intern(record.policy());
-        let slot = Slot::of(charge.tenant, charge.state_subject(), policy, record);
-        shared.spill.moved(0, slot.spilled());
-        let (table, slots) = self.parts(shared);
-        table.insert(slot_hash(hash), slot, &slots);
+        let slot = Slot::from_record(charge.tenant, charge.state_subject(), policy, record);
+        shared.heap.adjust(0, slot.heap_bytes());
+        let (table, info) = self.parts(shared);
+        table.insert(slot_hash(hash), slot, &info);
     }
 
     pub(crate) fn remove(&mut self, index: usize, shared: &Shared) {
-        let (table, mut slots) = self.parts(shared);
+        let (table, mut info) = self.parts(shared);
         if let Some(slot) = table.remove(index) {
-            slots.gone(slot);
+            info.on_removed(slot);
         }
     }
 
-    /// Counts a call, unless the next is one that sweeps.
+    /// Counts a call and returns `true`. If the call is one that has to sweep, returns `false` and does not count
+    /// it.
     #[inline(always)]
-    pub(crate) fn count_on(&mut self) -> bool {
+    pub(crate) fn count_unless_sweep_due(&mut self) -> bool {
         let calls = self.calls.wrapping_add(1);
         let counts = !calls.is_multiple_of(CALLS_PER_SWEEP);
         if counts {
@@ -351,66 +319,65 @@ impl Shard {
         counts
     }
 
-    /// Counts a call. Now and then it says that it is time to sweep: here, and in the shard that is so
-    /// far away.
+    /// Counts a call. If a sweep is due, returns the offset of the other shard to sweep.
     #[inline]
-    pub(crate) fn count(&mut self) -> Option<usize> {
+    pub(crate) fn count_call(&mut self) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
         let sweeps = self.calls / CALLS_PER_SWEEP;
         self.calls.is_multiple_of(CALLS_PER_SWEEP).then_some(sweeps as usize)
     }
 
-    /// Drops a few records that have recovered, if it comes across some.
-    pub(crate) fn sweep_on(&mut self, now: u64, shared: &Shared) {
-        let (table, mut slots) = self.parts(shared);
-        table.sweep_on(now, &mut slots);
+    /// Sweeps the next group of slots.
+    pub(crate) fn sweep_step(&mut self, now: u64, shared: &Shared) {
+        let (table, mut info) = self.parts(shared);
+        table.sweep_step(now, &mut info);
     }
 
-    /// Drops everything that has recovered.
+    /// Removes all expired records.
     pub(crate) fn sweep_all(&mut self, now: u64, shared: &Shared) {
         let mut before = usize::MAX;
         while self.table.len() < before {
             before = self.table.len();
-            let (table, mut slots) = self.parts(shared);
-            table.sweep_any(now, &mut slots);
+            let (table, mut info) = self.parts(shared);
+            table.sweep_any(now, &mut info);
         }
     }
 
-    fn parts<'s>(&'s mut self, shared: &'s Shared) -> (&'s mut Table<Slot>, Slots<'s>) {
-        (&mut self.table, Slots { policies: &mut self.policies, shared })
+    fn parts<'s>(&'s mut self, shared: &'s Shared) -> (&'s mut Table<Slot>, SlotInfo<'s>) {
+        (&mut self.table, SlotInfo { policies: &mut self.policies, shared })
     }
 
-    /// Makes room for the records that are `missing`, and sets `bytes` aside for what they keep
-    /// outside of the table. `pinned` records stay, unless they have recovered.
+    /// Makes room for the records that are `missing`, and reserves `bytes` of the heap budget. Pinned records
+    /// are kept, unless they have expired.
     pub(crate) fn make_room(
         &mut self,
         missing: impl Fn(&Self) -> usize,
         bytes: usize,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Slot, &Policies) -> bool,
+        is_pinned: impl Fn(&Slot, &PolicyInterner) -> bool,
     ) -> Result<(), Error> {
-        while self.table.len() + missing(self) > self.table.most() {
-            if !self.make_one_go(Which::All, now, shared, &pinned) {
+        while self.table.len() + missing(self) > self.table.max_len() {
+            if !self.free_one(Scope::All, now, shared, &is_pinned) {
                 return Err(Error::new(
                     ErrorKind::OutOfMemory,
                     format!(
-                        "the subject's shard holds {} states of at most {}, and none may go",
+                        "the subject's shard holds {} states of at most {}, and none can be evicted",
                         self.table.len(),
-                        self.table.most(),
+                        self.table.max_len(),
                     ),
                 ));
             }
         }
-        while !shared.spill.reserve(bytes) {
-            if !self.make_one_go(Which::Spilling, now, shared, &pinned) {
+        while !shared.heap.reserve(bytes) {
+            if !self.free_one(Scope::HeapOnly, now, shared, &is_pinned) {
                 return Err(Error::new(
                     ErrorKind::OutOfMemory,
                     format!(
                         "logs and long subjects take {} bytes of at most {}; {bytes} more do not \
-                         fit, and nothing may go",
-                        shared.spill.used(),
-                        shared.spill.most(),
+                         fit, and nothing can be evicted",
+                        shared.heap.used(),
+                        shared.heap.max(),
                     ),
                 ));
             }
@@ -418,58 +385,57 @@ impl Shard {
         Ok(())
     }
 
-    /// No record that keeps something outside of the table recovers before this time.
-    pub(crate) fn earliest_spilling(&self) -> u64 {
-        self.table.earliest(Which::Spilling)
+    /// Lower bound on the expiry times of records that use the heap.
+    pub(crate) fn min_heap_expiry(&self) -> u64 {
+        self.table.min_expiry(Scope::HeapOnly)
     }
 
-    /// Evicts records that keep something outside of the table, the first to recover first, until
-    /// `bytes` can be set aside, or 64 records are evicted. `false` if none could be.
-    pub(crate) fn evict_spilling(
+    /// Evicts records that use the heap, the earliest expiry first, until `bytes` fit into the heap budget or
+    /// [`MAX_EVICTIONS`] are evicted. Returns `false` if nothing could be evicted.
+    pub(crate) fn evict_heap_entries(
         &mut self,
         bytes: usize,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Slot, &Policies) -> bool,
+        is_pinned: impl Fn(&Slot, &PolicyInterner) -> bool,
     ) -> bool {
-        const MOST: usize = 64;
         let mut evicted = 0;
-        while evicted < MOST && !shared.spill.has_room(bytes) {
-            if !self.make_one_go(Which::Spilling, now, shared, &pinned) {
+        while evicted < MAX_EVICTIONS && !shared.heap.has_room(bytes) {
+            if !self.free_one(Scope::HeapOnly, now, shared, &is_pinned) {
                 break;
             }
             evicted += 1;
         }
-        evicted > 0 || shared.spill.has_room(bytes)
+        evicted > 0 || shared.heap.has_room(bytes)
     }
 
-    /// Drops what has recovered, or else the record that would recover first, if that is allowed.
-    fn make_one_go(
+    /// Removes expired records, or else evicts the one that expires first, if the store may evict.
+    fn free_one(
         &mut self,
-        which: Which,
+        scope: Scope,
         now: u64,
         shared: &Shared,
-        pinned: impl Fn(&Slot, &Policies) -> bool,
+        is_pinned: impl Fn(&Slot, &PolicyInterner) -> bool,
     ) -> bool {
         let before = self.table.len();
-        let (table, mut slots) = self.parts(shared);
-        table.sweep_any(now, &mut slots);
+        let (table, mut info) = self.parts(shared);
+        table.sweep_any(now, &mut info);
         if table.len() < before {
             return true;
         }
         if shared.when_full == WhenFull::Refuse {
             return false;
         }
-        let soonest = table.take_soonest(which, |slot| !pinned(slot, slots.policies), &slots);
-        let is_one = soonest.is_some();
-        soonest.into_iter().for_each(|slot| slots.gone(slot));
-        is_one
+        let evicted = table.evict_earliest(scope, |slot| !is_pinned(slot, info.policies), &info);
+        let Some(slot) = evicted else { return false };
+        info.on_removed(slot);
+        true
     }
 }
 
-/// The place of a record's policy after the record was changed.
-fn renamed(policies: &mut Policies, older: Id, record: &Record) -> Id {
-    if policies.is(older, record.policy()) {
+/// Id of a record's policy after the record was changed.
+fn reintern(policies: &mut PolicyInterner, older: PolicyId, record: &Record) -> PolicyId {
+    if policies.is_policy(older, record.policy()) {
         return older;
     }
     let newer = policies.intern(record.policy());
@@ -477,7 +443,7 @@ fn renamed(policies: &mut Policies, older: Id, record: &Record) -> Id {
     newer
 }
 
-/// The high bits of a hash choose the shard; this moves fresh ones to their place.
+/// Hash for the table. Shard and table both use the high bits, so this rotates unused ones there.
 #[inline]
 fn slot_hash(hash: u64) -> u64 {
     hash.rotate_left(32)

@@ -1,30 +1,37 @@
-//! What a slot of the table holds: as small as it can be, for a check that misses the cache pays for
-//! each line.
+//! The contents of a table slot: a key, and a record packed into two words if possible.
+//!
+//! A slot takes 40 bytes. Its size matters because a check on a cold key pays for each cache line it reads.
 
 use std::hash::Hasher;
 
 use tidegate_core::engine::{Numbers, Record, Taken};
 use tidegate_core::{Charge, Policy};
 
-use crate::key::{KeptKey, Key, LongKey, ShortKey};
-use crate::policies::{Id, Policies};
-use crate::shard::Shared;
+use crate::interner::{PolicyId, PolicyInterner};
+use crate::key::{Key, LongKey, ShortKey, StoredKey};
+use crate::shared::Shared;
 
-/// A key that is looked for.
-pub(crate) trait Wanted: Copy {
+/// A key to look up.
+pub(crate) trait KeyQuery: Copy {
     fn hash_into(self, hasher: &mut impl Hasher);
 
-    /// Whether the slot is of this key, whatever its policy.
+    #[inline]
+    fn hash(self, mut hasher: impl Hasher) -> u64 {
+        self.hash_into(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether the slot has this key, under any policy.
     fn is_key_of(self, slot: &Slot) -> bool;
 
-    /// The slot of this key, whose record is nothing but numbers.
-    fn slot(self, policy: Id, numbers: Numbers) -> Slot;
+    /// A slot with this key and a packed record.
+    fn slot(self, policy: PolicyId, numbers: Numbers) -> Slot;
 
-    /// Bytes on the heap that such a slot takes.
-    fn spilled(self) -> usize;
+    /// Heap bytes of such a slot.
+    fn heap_bytes(self) -> usize;
 }
 
-/// Any key that is looked for.
+/// A key of any length to look up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AnyKey<'a> {
     Short(ShortKey),
@@ -38,7 +45,7 @@ impl<'a> AnyKey<'a> {
     }
 }
 
-impl Wanted for AnyKey<'_> {
+impl KeyQuery for AnyKey<'_> {
     fn hash_into(self, hasher: &mut impl Hasher) {
         match self {
             Self::Short(key) => key.hash_into(hasher),
@@ -53,28 +60,29 @@ impl Wanted for AnyKey<'_> {
         match self {
             Self::Short(key) => key.is_key_of(slot),
             Self::Long { .. } if matches!(slot, Slot::Short { .. }) => false,
-            Self::Long { tenant, subject } => slot.see_key(|a, b| a == tenant && b == subject),
+            Self::Long { tenant, subject } => slot.with_key(|a, b| a == tenant && b == subject),
         }
     }
 
-    fn slot(self, policy: Id, numbers: Numbers) -> Slot {
+    fn slot(self, policy: PolicyId, numbers: Numbers) -> Slot {
         match self {
             Self::Short(key) => key.slot(policy, numbers),
-            Self::Long { tenant, subject } => {
-                Slot::Other(Other::Long { key: LongKey::new(policy, tenant, subject), numbers })
-            }
+            Self::Long { tenant, subject } => Slot::Uncommon(Uncommon::Long {
+                key: LongKey::new(policy, tenant, subject),
+                numbers,
+            }),
         }
     }
 
-    fn spilled(self) -> usize {
+    fn heap_bytes(self) -> usize {
         match self {
             Self::Short(_) => 0,
-            Self::Long { tenant, subject } => Key::heap_bytes_of(tenant, subject),
+            Self::Long { tenant, subject } => Key::heap_bytes_for(tenant, subject),
         }
     }
 }
 
-impl Wanted for ShortKey {
+impl KeyQuery for ShortKey {
     #[inline(always)]
     fn hash_into(self, hasher: &mut impl Hasher) {
         hasher.write_u128(u128::from(self.low) | u128::from(self.middle) << 64);
@@ -85,164 +93,176 @@ impl Wanted for ShortKey {
     fn is_key_of(self, slot: &Slot) -> bool {
         match slot {
             Slot::Short { key, .. } => key.key() == self,
-            Slot::Other(Other::Whole(Some(whole))) => whole.has_short_key(self),
-            Slot::Other(_) => false,
+            Slot::Uncommon(Uncommon::Boxed(Some(entry))) => entry.has_short_key(self),
+            Slot::Uncommon(_) => false,
         }
     }
 
     #[inline(always)]
-    fn slot(self, policy: Id, numbers: Numbers) -> Slot {
-        Slot::Short { key: KeptKey::new(self, policy), numbers }
+    fn slot(self, policy: PolicyId, numbers: Numbers) -> Slot {
+        Slot::Short { key: StoredKey::new(self, policy), numbers }
     }
 
     #[inline(always)]
-    fn spilled(self) -> usize {
+    fn heap_bytes(self) -> usize {
         0
     }
 }
 
 /// A key and its record.
+///
+/// The default is a free slot. (The table itself tells free slots by their tag.)
 pub(crate) enum Slot {
-    /// A short key and a few numbers: all of it lies in the slot.
+    /// A short key and a packed record, both inline.
     Short {
-        key: KeptKey,
+        key: StoredKey,
         numbers: Numbers,
     },
-    Other(Other),
+    Uncommon(Uncommon),
 }
 
-/// What a slot holds seldom. (Told apart by itself, as a short key leaves it one value to be told by.)
-pub(crate) enum Other {
-    /// A long key and a few numbers.
+/// Uncommon contents of a slot.
+// A separate enum, because the niche of `StoredKey` has room for one variant only.
+pub(crate) enum Uncommon {
+    /// A key on the heap and a packed record.
     Long { key: LongKey, numbers: Numbers },
-    /// A log, or a record that is blocked; or nothing, where the slot is free.
-    Whole(Option<Box<Whole>>),
+    /// A record that does not fit into two words: a log, a blocked one, a large count. `None` if the slot is free.
+    Boxed(Option<Box<BoxedEntry>>),
 }
 
 impl Default for Slot {
-    /// A free one.
+    /// A free slot.
     fn default() -> Self {
-        Self::Other(Other::Whole(None))
+        Self::Uncommon(Uncommon::Boxed(None))
     }
 }
 
-/// A record that is more than a few numbers.
-pub(crate) struct Whole {
+/// A key, and a record that cannot be packed.
+pub(crate) struct BoxedEntry {
     pub(crate) key: Key,
     pub(crate) record: Record,
 }
 
 impl Slot {
-    /// The slot of a key whose record is nothing but numbers.
-    pub(crate) fn new(tenant: &[u8], subject: &[u8], policy: Id, numbers: Numbers) -> Self {
+    /// A slot with a packed record.
+    pub(crate) fn new(tenant: &[u8], subject: &[u8], policy: PolicyId, numbers: Numbers) -> Self {
         AnyKey::new(tenant, subject).slot(policy, numbers)
     }
 
-    /// The policy that wrote the record.
+    /// Id of the policy that wrote the record.
     #[inline]
-    pub(crate) fn policy(&self) -> Id {
+    pub(crate) fn policy(&self) -> PolicyId {
         match self {
             Self::Short { key, .. } => key.policy(),
-            Self::Other(Other::Long { key, .. }) => key.policy(),
-            Self::Other(Other::Whole(whole)) => {
-                whole.as_ref().map_or_else(Id::default, |whole| whole.key.policy())
+            Self::Uncommon(Uncommon::Long { key, .. }) => key.policy(),
+            Self::Uncommon(Uncommon::Boxed(entry)) => {
+                entry.as_ref().map_or_else(PolicyId::default, |entry| entry.key.policy())
             }
         }
     }
 
-    /// Shows the tenant and the subject.
-    pub(crate) fn see_key<T>(&self, see: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+    /// Calls `f` with the tenant and the subject.
+    pub(crate) fn with_key<T>(&self, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
         match self {
-            Self::Short { key, .. } => key.key().see(see),
-            Self::Other(Other::Long { key, .. }) => {
+            Self::Short { key, .. } => key.key().with_parts(f),
+            Self::Uncommon(Uncommon::Long { key, .. }) => {
                 let (tenant, subject) = key.parts();
-                see(tenant, subject)
+                f(tenant, subject)
             }
-            Self::Other(Other::Whole(Some(whole))) => whole.key.see(see),
-            Self::Other(Other::Whole(None)) => see(&[], &[]),
+            Self::Uncommon(Uncommon::Boxed(Some(entry))) => entry.key.with_parts(f),
+            Self::Uncommon(Uncommon::Boxed(None)) => f(&[], &[]),
         }
     }
 
-    /// Whether the slot is of a key, and of a policy that shares its states with this one.
+    /// Whether the slot has this key, under a policy that shares its states with `policy`.
     #[inline]
-    pub(crate) fn is_of(&self, key: impl Wanted, policy: &Policy, policies: &Policies) -> bool {
+    pub(crate) fn matches(
+        &self,
+        key: impl KeyQuery,
+        policy: &Policy,
+        policies: &PolicyInterner,
+    ) -> bool {
         key.is_key_of(self)
-            && policies.get(self.policy()).is_some_and(|mine| mine.shares_state_with(policy))
+            && policies.get(self.policy()).is_some_and(|own| own.shares_state_with(policy))
     }
 
-    /// Whether the slot is of this short key and of the policy in this place, or holds what is seldom,
-    /// and whose that is is for others to find out.
+    /// Whether the slot has this short key and policy id, or is uncommon. The caller must then compare the full key.
     #[inline(always)]
-    pub(crate) fn may_be_of(&self, wanted: KeptKey) -> bool {
+    pub(crate) fn may_match(&self, wanted: StoredKey) -> bool {
         match self {
             Self::Short { key, .. } => *key == wanted,
-            Self::Other(_) => true,
+            Self::Uncommon(_) => true,
         }
     }
 
-    /// The record of this short key and of the policy in this place, if it is more than numbers.
+    /// The boxed entry of this short key and policy id.
     #[inline(always)]
-    pub(crate) fn whole_of(&mut self, wanted: KeptKey) -> Option<&mut Whole> {
+    pub(crate) fn boxed_with_key(&mut self, wanted: StoredKey) -> Option<&mut BoxedEntry> {
         match self {
-            Self::Other(Other::Whole(Some(whole))) => {
-                matches!(whole.key, Key::Short(key) if key == wanted).then_some(whole)
+            Self::Uncommon(Uncommon::Boxed(Some(entry))) => {
+                matches!(entry.key, Key::Short(key) if key == wanted).then_some(entry)
             }
             _ => None,
         }
     }
 
-    /// The numbers with a short key.
+    /// The packed record of a short key.
     #[inline(always)]
     pub(crate) fn short_numbers(&mut self) -> Option<&mut Numbers> {
         match self {
             Self::Short { numbers, .. } => Some(numbers),
-            Self::Other(_) => None,
+            Self::Uncommon(_) => None,
         }
     }
 
-    /// The same key with another record.
-    pub(crate) fn with(&self, policy: Id, record: Record) -> Self {
-        self.see_key(|tenant, subject| Self::of(tenant, subject, policy, record))
+    /// A slot with the same key and another record.
+    pub(crate) fn with_record(&self, policy: PolicyId, record: Record) -> Self {
+        self.with_key(|tenant, subject| Self::from_record(tenant, subject, policy, record))
     }
 
-    pub(crate) fn of(tenant: &[u8], subject: &[u8], policy: Id, record: Record) -> Self {
+    pub(crate) fn from_record(
+        tenant: &[u8],
+        subject: &[u8],
+        policy: PolicyId,
+        record: Record,
+    ) -> Self {
         match Numbers::of(&record) {
             Some(numbers) => Self::new(tenant, subject, policy, numbers),
             None => {
                 let key = Key::new(policy, tenant, subject);
-                Self::Other(Other::Whole(Some(Box::new(Whole { key, record }))))
+                Self::Uncommon(Uncommon::Boxed(Some(Box::new(BoxedEntry { key, record }))))
             }
         }
     }
 
     #[inline]
-    pub(crate) fn recovers_at(&self, policies: &Policies) -> u64 {
+    pub(crate) fn expires_at(&self, policies: &PolicyInterner) -> u64 {
         match self {
-            Self::Short { key, numbers } => recovers_at(*numbers, policies.get(key.policy())),
-            Self::Other(Other::Long { key, numbers }) => {
-                recovers_at(*numbers, policies.get(key.policy()))
+            Self::Short { key, numbers } => expires_at(*numbers, policies.get(key.policy())),
+            Self::Uncommon(Uncommon::Long { key, numbers }) => {
+                expires_at(*numbers, policies.get(key.policy()))
             }
-            Self::Other(Other::Whole(whole)) => {
-                whole.as_ref().map_or(0, |whole| whole.record.recovers_at())
+            Self::Uncommon(Uncommon::Boxed(entry)) => {
+                entry.as_ref().map_or(0, |entry| entry.record.recovers_at())
             }
         }
     }
 
-    /// Bytes on the heap.
+    /// Heap bytes in use.
     #[inline]
-    pub(crate) fn spilled(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Short { .. } => 0,
-            Self::Other(Other::Long { key, .. }) => key.heap_bytes(),
-            Self::Other(Other::Whole(whole)) => {
-                whole.as_ref().map_or(0, |whole| whole.heap_bytes())
+            Self::Uncommon(Uncommon::Long { key, .. }) => key.heap_bytes(),
+            Self::Uncommon(Uncommon::Boxed(entry)) => {
+                entry.as_ref().map_or(0, |entry| entry.heap_bytes())
             }
         }
     }
 }
 
-impl Whole {
-    /// Bytes on the heap, its own included.
+impl BoxedEntry {
+    /// Heap bytes in use, including the box itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.key.heap_bytes() + self.record.heap_bytes()
     }
@@ -252,7 +272,8 @@ impl Whole {
         matches!(self.key, Key::Short(key) if key.key() == wanted)
     }
 
-    /// Decides on one charge to a log that need not grow.
+    /// Acquires one charge to a log. Returns `None`, and changes nothing, if the log might have to grow, or as
+    /// [`Record::acquire_log`].
     pub(crate) fn acquire_log(
         &mut self,
         charge: &Charge<'_>,
@@ -264,18 +285,18 @@ impl Whole {
         }
         let before = self.record.heap_bytes();
         let taken = self.record.acquire_log(charge, now);
-        shared.spill.moved(before, self.record.heap_bytes());
+        shared.heap.adjust(before, self.record.heap_bytes());
         taken
     }
 
-    /// The most that such a key takes on the heap, apart from what its record does.
-    pub(crate) fn heap_bytes_of(tenant: &[u8], subject: &[u8]) -> usize {
-        size_of::<Self>() + Key::heap_bytes_of(tenant, subject)
+    /// Heap bytes of an entry with this key, without its record's.
+    pub(crate) fn heap_bytes_for(tenant: &[u8], subject: &[u8]) -> usize {
+        size_of::<Self>() + Key::heap_bytes_for(tenant, subject)
     }
 }
 
 #[inline]
-fn recovers_at(numbers: Numbers, policy: Option<&Policy>) -> u64 {
+fn expires_at(numbers: Numbers, policy: Option<&Policy>) -> u64 {
     policy.map_or(0, |policy| numbers.recovers_at(policy))
 }
 
@@ -302,16 +323,16 @@ mod tests {
             (b"x", &[b'x'; 20]),
         ];
         let policy: Policy = "gcra 1/1m".parse().unwrap();
-        let mut policies = Policies::default();
+        let mut policies = PolicyInterner::default();
         let id = policies.intern(&policy);
         for (i, a) in cases.iter().enumerate() {
             let slot = Slot::new(a.0, a.1, id, Numbers::NONE);
-            slot.see_key(|tenant, subject| assert_eq!((tenant, subject), *a));
+            slot.with_key(|tenant, subject| assert_eq!((tenant, subject), *a));
             assert_eq!(slot.policy(), id);
-            assert_eq!(slot.spilled(), AnyKey::new(a.0, a.1).spilled());
+            assert_eq!(slot.heap_bytes(), AnyKey::new(a.0, a.1).heap_bytes());
             for (j, b) in cases.iter().enumerate() {
                 let key = AnyKey::new(b.0, b.1);
-                assert_eq!(slot.is_of(key, &policy, &policies), i == j, "{a:?} and {b:?}");
+                assert_eq!(slot.matches(key, &policy, &policies), i == j, "{a:?} and {b:?}");
             }
         }
     }
@@ -320,7 +341,7 @@ mod tests {
     fn only_long_keys_take_heap() {
         for (tenant, len, heap) in [(0, 20, 0), (0, 21, 27), (4, 15, 0), (4, 16, 26), (20, 0, 26)] {
             let (tenant, subject) = (vec![7; tenant], vec![7; len]);
-            assert_eq!(AnyKey::new(&tenant, &subject).spilled(), heap);
+            assert_eq!(AnyKey::new(&tenant, &subject).heap_bytes(), heap);
         }
     }
 }

@@ -1,67 +1,86 @@
-//! A hash table with a hard bound, that is swept a little at a time.
+//! A hash table with a fixed maximum of entries, which is swept in small steps.
 //!
-//! Open addressing with linear probing. Two bytes per slot, of the hash, tell most misses from a hit
-//! without touching the entry, and also where the search for the entry begins: so entries are moved
-//! without being looked at. Removing shifts entries back instead of leaving tombstones, so a table at its
-//! bound can be churned for ever without growing. For each group of slots there is a lower bound on
-//! the times at which its entries recover (and for each block of it, once the table had to give something
-//! up), so that sweeping looks only where something may be found, and "is there any recovered entry at
-//! all" is answered without a scan.
+//! Open addressing with linear probing. With 16 slots, blocks of 8 slots, and three entries whose tags have the
+//! home slots 2, 2 and 3:
+//!
+//! ```text
+//!           block 0                          block 1
+//! slot      0   1   2   3   4   5   6   7  | 8   9   ...
+//! tags      0   0   A   B   C   0   0   0  | 0   0   ...    2 bytes each, 0 = free
+//! slots     -   -   a   b   c   -   -   -  | -   -   ...    T each
+//! bounds    <= min(expiry of a, b, c)      | u64::MAX       per block or per group of 16 blocks
+//! ```
+//!
+//! 1. *Tags.* A tag is the high 16 bits of the entry's hash, never 0. It rules out most other entries without reading
+//!    them. It also determines the home slot (the tag scaled to the number of slots), so entries are moved without
+//!    being read or hashed again.
+//! 2. *Lookup* probes from the home slot until the tag matches and the key compares equal, or until a free slot.
+//! 3. *Removal* shifts later entries of the run back instead of leaving a tombstone. A full table can be churned
+//!    for ever without growing.
+//! 4. *Growth* is by half, up to the number of slots for the maximum of entries. The load factor is at most 3/4.
+//!    Entries keep their order, so growing reads and writes memory sequentially.
+//! 5. *Expiry bounds* ([`ExpiryBounds`]) say where a sweep can find expired entries, and whether there are any,
+//!    without a scan.
+//! 6. *Eviction* removes the entry with the earliest expiry: the block with the lowest bound holds it.
 
 use std::mem;
 use std::ops::Range;
 
 use prefetch_index::prefetch_index;
 
-use crate::bounds::{Bounds, Earliest, Which};
+use crate::expiry_bounds::{ExpiryBounds, MinExpiry, Scope};
 
-/// Slots in a block.
+/// Number of slots in a block.
 const BLOCK: usize = 8;
 
-/// Knows what items mean, which they do not say themselves.
-pub(crate) trait Keeper<T> {
-    /// From when on the item no longer matters. May move on while the item is in the table, and back
-    /// only through [`Table::touched`].
-    fn recovers_at(&self, item: &T) -> u64;
+/// Maximum load factor, in sixteenths.
+const MAX_LOAD: usize = 12;
 
-    /// Whether the item keeps something outside of the table. Does not change while it is in it,
-    /// unless [`Table::touched`] is told.
-    fn spills(&self, item: &T) -> bool;
+/// Callbacks through which the table reads an entry's expiry and releases its resources.
+pub(crate) trait EntryInfo<T> {
+    /// When the entry expires. While it is in the table, this may become later at any time. If it becomes
+    /// earlier, [`Table::expiry_changed`] must be called.
+    fn expires_at(&self, entry: &T) -> u64;
 
-    /// The item has recovered, and was removed.
-    fn gone(&mut self, item: T);
+    /// Whether the entry uses heap memory outside the table. If this changes while it is in the table,
+    /// [`Table::expiry_changed`] must be called.
+    fn uses_heap(&self, entry: &T) -> bool;
+
+    /// Releases the resources of an entry that a sweep has removed. Other removals return the entry instead.
+    fn on_removed(&mut self, entry: T);
 }
 
-/// What finding something reads comes first: with the lock before it, that is one cache line.
+/// A bounded hash table with expiry.
+// The fields that a lookup reads come first: with the lock before them, they are one cache line.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Table<T> {
-    /// 0 for a free slot, else [`tag`] of the hash of its item.
+    /// 0 for a free slot, else the [`tag`] of its entry.
     tags: Box<[u16]>,
-    /// In a free slot lies a default.
+    /// A free slot holds `T::default()`.
     slots: Box<[T]>,
     len: u32,
-    /// The most items that there may ever be.
-    most: u32,
-    bounds: Bounds,
-    /// The blocks to sweep next.
-    hand: u32,
-    /// The block that is the first to give something up, of those that might.
-    turn: u32,
+    max_len: u32,
+    bounds: ExpiryBounds,
+    /// Next group to sweep.
+    sweep_cursor: u32,
+    /// Block at which to begin the search for the lowest bound.
+    evict_cursor: u32,
 }
 
 impl<T: Default> Table<T> {
-    /// A table of at most so many items, of which there may be some ten thousands: beyond, tags would no
-    /// longer tell slots apart.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Creates a table of at most `max_len` entries.
+    ///
+    /// `max_len` should be at most some ten thousands: with more, tags of 16 bits no longer tell slots apart.
+    pub(crate) fn new(max_len: usize) -> Self {
         Self {
             tags: Box::default(),
             slots: Box::default(),
-            bounds: Bounds::default(),
+            bounds: ExpiryBounds::default(),
             len: 0,
-            most: u32::try_from(most).unwrap_or(u32::MAX),
-            hand: 0,
-            turn: 0,
+            max_len: u32::try_from(max_len).unwrap_or(u32::MAX),
+            sweep_cursor: 0,
+            evict_cursor: 0,
         }
     }
 
@@ -69,29 +88,29 @@ impl<T: Default> Table<T> {
         self.len as usize
     }
 
-    /// The most items that there may be.
-    pub(crate) fn most(&self) -> usize {
-        self.most as usize
+    /// Maximum number of entries.
+    pub(crate) fn max_len(&self) -> usize {
+        self.max_len as usize
     }
 
-    /// Bytes that the table takes, apart from what its items keep elsewhere.
+    /// Bytes in use, without the heap bytes of entries.
     pub(crate) fn bytes(&self) -> usize {
-        Self::bytes_of(self.slots.len()) + self.bounds.bytes()
+        Self::bytes_for(self.slots.len()) + self.bounds.bytes()
     }
 
-    /// The most bytes that a table of this bound takes.
-    pub(crate) fn most_bytes(most: usize) -> usize {
-        let slots = slots_for(most);
-        Self::bytes_of(slots) + Bounds::most_bytes(slots.div_ceil(BLOCK))
+    /// Upper bound on [`bytes`](Self::bytes) of a table with this maximum of entries.
+    pub(crate) fn max_bytes(max_len: usize) -> usize {
+        let slots = max_slots(max_len);
+        Self::bytes_for(slots) + ExpiryBounds::max_bytes(slots.div_ceil(BLOCK))
     }
 
-    fn bytes_of(slots: usize) -> usize {
+    fn bytes_for(slots: usize) -> usize {
         slots * (size_of::<u16>() + size_of::<T>())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        let taken = self.slots.iter().zip(&self.tags).filter(|(_, tag)| **tag != 0);
-        taken.map(|(item, _)| item)
+        let used = self.slots.iter().zip(&self.tags).filter(|(_, tag)| **tag != 0);
+        used.map(|(entry, _)| entry)
     }
 
     #[inline(always)]
@@ -99,158 +118,163 @@ impl<T: Default> Table<T> {
         self.slots.get(index)
     }
 
-    /// Changes an item. Afterwards call [`touched`](Self::touched) if it may recover earlier now.
+    /// Gives access to an entry. If it expires earlier afterwards, call [`expiry_changed`](Self::expiry_changed).
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.slots.get_mut(index)
     }
 
+    /// Index of the first entry with this hash for which `is_match` returns `true`.
     #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
+    pub(crate) fn find(&self, hash: u64, is_match: impl Fn(&T) -> bool) -> Option<usize> {
         let wanted = tag(hash);
-        let mut index = self.home(wanted);
-        // Its item is in its home, or soon after: so that it comes while the tag does, from elsewhere in
-        // memory, and not only then.
+        let mut index = self.home_slot(wanted);
+        // The entry is at or shortly after its home slot. The prefetch makes the cache misses of tag and entry
+        // overlap.
         prefetch_index(&*self.slots, index);
         loop {
-            // Before the first item there are no slots, and so no tags.
+            // A table that has never had an entry has no slots, and so no tags.
             match *self.tags.get(index)? {
                 0 => return None,
-                tag if tag == wanted && self.get(index).is_some_and(&is) => return Some(index),
-                _ => index = self.next(index),
+                tag if tag == wanted && self.get(index).is_some_and(&is_match) => {
+                    return Some(index);
+                }
+                _ => index = self.next_slot(index),
             }
         }
     }
 
-    /// An item with this hash is about to be inserted: what else that looks at is asked for already.
+    /// Prefetches what the insertion of an entry with this hash will write, apart from its slot.
     #[inline]
-    pub(crate) fn expect(&self, hash: u64) {
-        self.bounds.expect(self.home(tag(hash)) / BLOCK);
+    pub(crate) fn prefetch_insert(&self, hash: u64) {
+        self.bounds.prefetch(self.home_slot(tag(hash)) / BLOCK);
     }
 
-    /// Inserts an item that is not there yet. There must be room.
-    pub(crate) fn insert(&mut self, hash: u64, item: T, keeper: &impl Keeper<T>) {
-        if (self.len() + 1) * 16 > self.slots.len() * LOAD {
+    /// Inserts an entry that is not in the table. The table must not be full.
+    pub(crate) fn insert(&mut self, hash: u64, entry: T, info: &impl EntryInfo<T>) {
+        if (self.len() + 1) * 16 > self.slots.len() * MAX_LOAD {
             self.grow();
         }
-        let earliest = earliest_of(&item, keeper);
-        self.place(tag(hash), item, earliest);
+        let (tag, expiry) = (tag(hash), expiry_of(&entry, info));
+        self.occupy(self.free_slot_from(self.home_slot(tag)), tag, entry, expiry);
     }
 
-    /// Removes the item at `index`. Others may move.
+    /// Removes the entry at `index`. Other entries may move.
     pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
         if self.tags[index] == 0 {
             return None;
         }
         let removed = mem::take(&mut self.slots[index]);
         self.len -= 1;
-        let (mut hole, mut at) = (index, self.next(index));
+        let (mut hole, mut at) = (index, self.next_slot(index));
         while self.tags[at] != 0 {
-            let home = self.home(self.tags[at]);
-            // The item may fill the hole unless its home lies after the hole, on the way to it.
-            if self.way(home, at) >= self.way(hole, at) {
+            let home = self.home_slot(self.tags[at]);
+            // The entry may move to the hole unless its home slot lies behind the hole.
+            if self.probe_distance(home, at) >= self.probe_distance(hole, at) {
                 self.tags[hole] = self.tags[at];
-                let item = mem::take(&mut self.slots[at]);
-                self.fill(hole, item);
+                let entry = mem::take(&mut self.slots[at]);
+                self.fill(hole, entry);
                 if hole / BLOCK != at / BLOCK {
-                    self.bounds.lower(hole / BLOCK, self.bounds.of(at / BLOCK));
+                    self.bounds.lower(hole / BLOCK, self.bounds.block(at / BLOCK));
                 }
                 hole = at;
             }
-            at = self.next(at);
+            at = self.next_slot(at);
         }
         self.tags[hole] = 0;
         Some(removed)
     }
 
-    /// Says that the item at `index` may recover earlier than before.
-    pub(crate) fn touched(&mut self, index: usize, keeper: &impl Keeper<T>) {
-        self.bounds.lower(index / BLOCK, earliest_of(&self.slots[index], keeper));
+    /// Updates the bounds after the entry at `index` may expire earlier than before.
+    pub(crate) fn expiry_changed(&mut self, index: usize, info: &impl EntryInfo<T>) {
+        self.bounds.lower(index / BLOCK, expiry_of(&self.slots[index], info));
     }
 
-    /// Looks at one more group of blocks, and removes what has recovered there.
+    /// Removes the expired entries of one group, and advances to the next.
     #[inline]
-    pub(crate) fn sweep_on(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
-        let hand = self.hand as usize;
-        if self.bounds.is_until(hand, now) {
-            self.sweep_group(hand, now, keeper);
+    pub(crate) fn sweep_step(&mut self, now: u64, info: &mut impl EntryInfo<T>) {
+        let group = self.sweep_cursor as usize;
+        if self.bounds.may_have_expired(group, now) {
+            self.sweep_group(group, now, info);
         }
-        self.hand = if hand + 1 < self.bounds.groups() { self.hand + 1 } else { 0 };
-        if self.bounds.is_fine() && self.len < self.most / 2 {
-            self.bounds.coarsen();
+        self.sweep_cursor =
+            if group + 1 < self.bounds.groups() { self.sweep_cursor + 1 } else { 0 };
+        if self.bounds.has_block_bounds() && self.len < self.max_len / 2 {
+            self.bounds.drop_block_bounds();
         }
     }
 
-    /// Removes at least one recovered item, unless there is none in the whole table.
-    pub(crate) fn sweep_any(&mut self, now: u64, keeper: &mut impl Keeper<T>) {
+    /// Removes at least one expired entry, unless there is none in the whole table.
+    pub(crate) fn sweep_any(&mut self, now: u64, info: &mut impl EntryInfo<T>) {
         let before = self.len;
         while self.len == before {
-            let Some(group) = self.bounds.first_until(now) else { return };
-            // Finds something, or learns that there is nothing: the bound of the group rises.
-            self.sweep_group(group, now, keeper);
+            let Some(group) = self.bounds.first_expired_group(now) else { return };
+            // Either removes an entry or raises the group's bound above `now`.
+            self.sweep_group(group, now, info);
         }
     }
 
-    /// No item recovers before this time; `u64::MAX` if there is none.
-    pub(crate) fn earliest(&self, which: Which) -> u64 {
-        self.bounds.earliest(which)
+    /// Lower bound on the expiry times of all entries; `u64::MAX` if there are none.
+    pub(crate) fn min_expiry(&self, scope: Scope) -> u64 {
+        self.bounds.min(scope)
     }
 
-    /// Removes the item that recovers first of those that may go.
-    pub(crate) fn take_soonest(
+    /// Removes the entry with the earliest expiry of those for which `may_evict` returns `true`.
+    pub(crate) fn evict_earliest(
         &mut self,
-        which: Which,
-        may_go: impl Fn(&T) -> bool,
-        keeper: &impl Keeper<T>,
+        scope: Scope,
+        may_evict: impl Fn(&T) -> bool,
+        info: &impl EntryInfo<T>,
     ) -> Option<T> {
-        if !self.bounds.is_fine() {
-            self.refine(keeper);
+        if !self.bounds.has_block_bounds() {
+            self.add_block_bounds(info);
         }
-        let may_go = |item: &T| (which == Which::All || keeper.spills(item)) && may_go(item);
-        let item = match self.soonest_at_once(which, &may_go, keeper) {
+        let may_evict =
+            |entry: &T| (scope == Scope::All || info.uses_heap(entry)) && may_evict(entry);
+        let entry = match self.earliest_by_bounds(scope, &may_evict, info) {
             Some(index) => self.remove(index),
             None => {
-                let index = self.soonest_by_and_by(which, &may_go, keeper)?;
-                let item = self.remove(index);
-                self.refresh(index / BLOCK, keeper);
-                item
+                let index = self.earliest_by_scan(scope, &may_evict, info)?;
+                let entry = self.remove(index);
+                self.refresh_bound(index / BLOCK, info);
+                entry
             }
         };
-        self.ask_for_the_next(which);
-        item
+        self.prefetch_next_victim(scope);
+        entry
     }
 
-    /// Who had to give something up will have to again: where that is looked for then comes to the cache
-    /// meanwhile.
-    fn ask_for_the_next(&self, which: Which) {
-        if let Some((_, block)) = self.bounds.lowest(which, self.turn as usize) {
+    /// Prefetches the block from which the next entry will be evicted: a shard that is full will evict again soon.
+    fn prefetch_next_victim(&self, scope: Scope) {
+        if let Some((_, block)) = self.bounds.min_block(scope, self.evict_cursor as usize) {
             self.block(block).for_each(|index| prefetch_index(&*self.slots, index));
         }
     }
 
-    /// The first item of the block with the lowest bound, which is out of that bound already. `None`
-    /// where it may not go.
-    fn soonest_at_once(
+    /// Finds the earliest entry in the block with the lowest bound, and raises that bound to the block's other
+    /// entries. Returns `None` if that entry must not be evicted.
+    fn earliest_by_bounds(
         &mut self,
-        which: Which,
-        may_go: &impl Fn(&T) -> bool,
-        keeper: &impl Keeper<T>,
+        scope: Scope,
+        may_evict: &impl Fn(&T) -> bool,
+        info: &impl EntryInfo<T>,
     ) -> Option<usize> {
         loop {
-            // Of equals the next in turn: if it were always the first, the others would fill up.
-            let (bound, block) = self.bounds.lowest(which, self.turn as usize)?;
-            let Seen { first, others } = self.look_at(block, may_go, keeper);
-            match first {
-                Some((index, item)) if item.of(which) == bound => {
-                    self.bounds.set(block, others);
-                    self.turn = u32::try_from(block + 1).unwrap_or(0);
+            // Of blocks with equal bounds, the next after the last eviction is taken. If it were always the
+            // first, evictions would empty the front of the table while the rest filled up.
+            let (bound, block) = self.bounds.min_block(scope, self.evict_cursor as usize)?;
+            let BlockScan { earliest, others } = self.scan_block(block, may_evict, info);
+            match earliest {
+                Some((index, expiry)) if expiry.of_scope(scope) == bound => {
+                    self.bounds.set_block(block, others);
+                    self.evict_cursor = u32::try_from(block + 1).unwrap_or(0);
                     return Some(index);
                 }
                 _ => {
-                    // A bound that was too low rises now.
-                    let all = first.map_or(others, |(_, item)| others.and(item));
-                    self.bounds.set(block, all);
-                    if all.of(which) == bound {
+                    // The bound was too low, or the entry at the bound must not be evicted.
+                    let all = earliest.map_or(others, |(_, expiry)| others.min(expiry));
+                    self.bounds.set_block(block, all);
+                    if all.of_scope(scope) == bound {
                         return None;
                     }
                 }
@@ -258,175 +282,183 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// The same where the very first may not go.
-    fn soonest_by_and_by(
+    /// Finds the earliest entry that may be evicted by scanning the whole table.
+    fn earliest_by_scan(
         &self,
-        which: Which,
-        may_go: &impl Fn(&T) -> bool,
-        keeper: &impl Keeper<T>,
+        scope: Scope,
+        may_evict: &impl Fn(&T) -> bool,
+        info: &impl EntryInfo<T>,
     ) -> Option<usize> {
-        let firsts = (0..self.bounds.blocks()).filter_map(|block| {
-            let (index, item) = self.look_at(block, may_go, keeper).first?;
-            Some((item.of(which), index))
+        let candidates = (0..self.bounds.blocks()).filter_map(|block| {
+            let (index, expiry) = self.scan_block(block, may_evict, info).earliest?;
+            Some((expiry.of_scope(scope), index))
         });
-        firsts.min().map(|(_, index)| index)
+        candidates.min().map(|(_, index)| index)
     }
 
-    /// Which item of a block recovers first of those that may go, and when the others do.
-    fn look_at(&self, block: usize, may_go: &impl Fn(&T) -> bool, keeper: &impl Keeper<T>) -> Seen {
-        let (mut first, mut others): (Option<(usize, Earliest)>, _) = (None, Earliest::NEVER);
+    fn scan_block(
+        &self,
+        block: usize,
+        may_evict: &impl Fn(&T) -> bool,
+        info: &impl EntryInfo<T>,
+    ) -> BlockScan {
+        let (mut earliest, mut others): (Option<(usize, MinExpiry)>, _) = (None, MinExpiry::NEVER);
         for index in self.block(block) {
-            let Some(item) = self.taken(index) else { continue };
-            let mut other = earliest_of(item, keeper);
-            if first.is_none_or(|(_, first)| other.all < first.all) && may_go(item) {
-                let before = first.replace((index, other));
-                other = before.map_or(Earliest::NEVER, |(_, before)| before);
+            let Some(entry) = self.entry(index) else { continue };
+            let mut other = expiry_of(entry, info);
+            if earliest.is_none_or(|(_, expiry)| other.all < expiry.all) && may_evict(entry) {
+                let before = earliest.replace((index, other));
+                other = before.map_or(MinExpiry::NEVER, |(_, before)| before);
             }
-            others = others.and(other);
+            others = others.min(other);
         }
-        Seen { first, others }
+        BlockScan { earliest, others }
     }
 
-    /// Afterwards no bound in the group is at `now` or before it.
-    fn sweep_group(&mut self, group: usize, now: u64, keeper: &mut impl Keeper<T>) {
-        let (mut all, blocks) = (Earliest::NEVER, self.bounds.blocks_of_group(group));
+    /// Removes the expired entries of a group. Afterwards its bounds are after `now`.
+    fn sweep_group(&mut self, group: usize, now: u64, info: &mut impl EntryInfo<T>) {
+        let (mut all, blocks) = (MinExpiry::NEVER, self.bounds.blocks_of_group(group));
         for block in blocks.clone() {
-            if self.bounds.of(block).all <= now {
-                self.sweep_block(block, now, keeper);
+            if self.bounds.block(block).all <= now {
+                self.sweep_block(block, now, info);
             }
         }
-        if self.bounds.is_fine() {
+        if self.bounds.has_block_bounds() {
             return;
         }
         for block in blocks {
-            all = all.and(self.look_at(block, &|_| false, keeper).others);
+            all = all.min(self.min_expiry_of_block(block, info));
         }
         self.bounds.set_group(group, all);
     }
 
-    fn sweep_block(&mut self, block: usize, now: u64, keeper: &mut impl Keeper<T>) {
+    fn sweep_block(&mut self, block: usize, now: u64, info: &mut impl EntryInfo<T>) {
         for index in self.block(block) {
-            // Removing shifts another item in, which may have recovered too.
-            while self.taken(index).is_some_and(|item| keeper.recovers_at(item) <= now) {
-                if let Some(item) = self.remove(index) {
-                    keeper.gone(item);
+            // Removal shifts another entry into the slot, which may have expired too.
+            while self.entry(index).is_some_and(|entry| info.expires_at(entry) <= now) {
+                if let Some(entry) = self.remove(index) {
+                    info.on_removed(entry);
                 }
             }
         }
-        if self.bounds.is_fine() {
-            self.refresh(block, keeper);
+        if self.bounds.has_block_bounds() {
+            self.refresh_bound(block, info);
         }
     }
 
-    fn refresh(&mut self, block: usize, keeper: &impl Keeper<T>) {
-        let all = self.look_at(block, &|_| false, keeper).others;
-        self.bounds.set(block, all);
+    fn min_expiry_of_block(&self, block: usize, info: &impl EntryInfo<T>) -> MinExpiry {
+        self.scan_block(block, &|_| false, info).others
     }
 
-    /// Learns when each block recovers.
-    fn refine(&mut self, keeper: &impl Keeper<T>) {
-        self.bounds.refine();
+    /// Sets the bound of a block to the minimum of its entries.
+    fn refresh_bound(&mut self, block: usize, info: &impl EntryInfo<T>) {
+        let all = self.min_expiry_of_block(block, info);
+        self.bounds.set_block(block, all);
+    }
+
+    fn add_block_bounds(&mut self, info: &impl EntryInfo<T>) {
+        self.bounds.add_block_bounds();
         for block in 0..self.bounds.blocks() {
-            self.refresh(block, keeper);
+            self.refresh_bound(block, info);
         }
     }
 
-    /// The item at `index`, unless the slot is free.
+    /// The entry at `index`, unless the slot is free.
     #[inline]
-    fn taken(&self, index: usize) -> Option<&T> {
+    fn entry(&self, index: usize) -> Option<&T> {
         self.slots.get(index).filter(|_| self.tags[index] != 0)
     }
 
+    /// The slots of a block.
     fn block(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.slots.len())
     }
 
-    /// Items keep their order, so this reads one end of the memory to the other, and so it writes.
+    /// Moves all entries to 1.5 times as many slots.
+    // Entries keep their order, so both tables are traversed sequentially.
     fn grow(&mut self) {
-        let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, slots_for(self.most()));
+        let slots = (self.slots.len() + self.slots.len() / 2).clamp(8, max_slots(self.max_len()));
         let (tags, old) = (mem::take(&mut self.tags), mem::take(&mut self.slots));
         let bounds = mem::take(&mut self.bounds);
         self.tags = vec![0; slots].into();
         self.slots = std::iter::repeat_with(T::default).take(slots).collect();
-        self.bounds = Bounds::new(slots.div_ceil(BLOCK));
-        (self.len, self.hand, self.turn) = (0, 0, 0);
-        // From here on all is free.
-        let mut rest = 0;
-        for (index, (item, tag)) in old.into_iter().zip(tags).enumerate() {
+        self.bounds = ExpiryBounds::new(slots.div_ceil(BLOCK));
+        (self.len, self.sweep_cursor, self.evict_cursor) = (0, 0, 0);
+        // All slots from here on are free.
+        let mut end = 0;
+        for (index, (entry, tag)) in old.into_iter().zip(tags).enumerate() {
             if tag != 0 {
-                let home = self.home(tag);
-                let place = if home < rest { self.free_from(home) } else { home };
-                rest = rest.max(place + 1);
-                // What was a bound of all its block is a bound of the item too.
-                self.put(place, tag, item, bounds.of(index / BLOCK));
+                let home = self.home_slot(tag);
+                let slot = if home < end { self.free_slot_from(home) } else { home };
+                end = end.max(slot + 1);
+                // The bound of the old block is a bound of the entry. Its expiry is not read.
+                self.occupy(slot, tag, entry, bounds.block(index / BLOCK));
             }
         }
     }
 
-    fn place(&mut self, tag: u16, item: T, earliest: Earliest) {
-        self.put(self.free_from(self.home(tag)), tag, item, earliest);
-    }
-
-    /// The first free slot from here on, of which there is one.
+    /// The first free slot at or after `index`. There must be one.
     #[inline]
-    fn free_from(&self, mut index: usize) -> usize {
+    fn free_slot_from(&self, mut index: usize) -> usize {
         while self.tags[index] != 0 {
-            index = self.next(index);
+            index = self.next_slot(index);
         }
         index
     }
 
+    /// Puts an entry into a free slot.
     #[inline]
-    fn put(&mut self, index: usize, tag: u16, item: T, earliest: Earliest) {
+    fn occupy(&mut self, index: usize, tag: u16, entry: T, expiry: MinExpiry) {
         self.tags[index] = tag;
-        self.bounds.lower(index / BLOCK, earliest);
-        self.fill(index, item);
+        self.bounds.lower(index / BLOCK, expiry);
+        self.fill(index, entry);
         self.len += 1;
     }
 
-    /// Puts an item into a free slot. Were what is there dropped, it would be read first, and that takes
-    /// longer than all the rest, as nobody has looked at it for long.
+    /// Writes a slot whose value is `T::default()`, without dropping that value.
+    // Dropping would read the slot, which is mostly not in the cache. That read took longer than the rest of an
+    // insertion.
     #[inline(always)]
-    fn fill(&mut self, index: usize, item: T) {
-        mem::forget(mem::replace(&mut self.slots[index], item));
+    fn fill(&mut self, index: usize, entry: T) {
+        mem::forget(mem::replace(&mut self.slots[index], entry));
     }
 
-    /// The slot where the search for a tag begins: the tag scaled to the number of slots.
+    /// The slot where probing for a tag begins: the tag scaled to the number of slots.
     #[inline(always)]
-    fn home(&self, tag: u16) -> usize {
+    fn home_slot(&self, tag: u16) -> usize {
         (usize::from(tag) * self.slots.len()) >> u16::BITS
     }
 
     #[inline(always)]
-    fn next(&self, index: usize) -> usize {
+    fn next_slot(&self, index: usize) -> usize {
         if index + 1 == self.slots.len() { 0 } else { index + 1 }
     }
 
-    /// How many steps of probing lead from one slot to another.
-    fn way(&self, from: usize, to: usize) -> usize {
+    /// Number of probes from one slot to another.
+    fn probe_distance(&self, from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + self.slots.len() - from }
     }
 }
 
-/// What there is in a block.
-struct Seen {
-    first: Option<(usize, Earliest)>,
-    others: Earliest,
+/// Result of scanning a block.
+struct BlockScan {
+    /// The earliest entry that may be evicted: its index and expiry.
+    earliest: Option<(usize, MinExpiry)>,
+    /// Minimum over all other entries.
+    others: MinExpiry,
 }
 
 #[inline]
-fn earliest_of<T>(item: &T, keeper: &impl Keeper<T>) -> Earliest {
-    Earliest::one(keeper.recovers_at(item), keeper.spills(item))
+fn expiry_of<T>(entry: &T, info: &impl EntryInfo<T>) -> MinExpiry {
+    MinExpiry::new(info.expires_at(entry), info.uses_heap(entry))
 }
 
-/// At most 12 of 16 slots are taken.
-const LOAD: usize = 12;
-
-fn slots_for(items: usize) -> usize {
-    (items * 16).div_ceil(LOAD).max(8)
+/// Number of slots of a table with the maximum of entries.
+fn max_slots(max_len: usize) -> usize {
+    (max_len * 16).div_ceil(MAX_LOAD).max(8)
 }
 
-/// The high bits, but never 0.
+/// The high 16 bits of a hash, with the lowest bit set so that a tag is never 0.
 #[inline(always)]
 fn tag(hash: u64) -> u16 {
     let [.., low, high] = hash.to_le_bytes();
@@ -442,29 +474,29 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Clone, PartialEq, Default)]
-    struct Thing {
+    struct Entry {
         key: u64,
-        recovers_at: u64,
+        expires_at: u64,
     }
 
-    /// Remembers which are gone.
-    struct Things(Vec<Thing>);
+    /// Records which entries were removed.
+    struct Removed(Vec<Entry>);
 
-    impl Keeper<Thing> for Things {
-        fn recovers_at(&self, thing: &Thing) -> u64 {
-            thing.recovers_at
+    impl EntryInfo<Entry> for Removed {
+        fn expires_at(&self, entry: &Entry) -> u64 {
+            entry.expires_at
         }
 
-        fn spills(&self, thing: &Thing) -> bool {
-            thing.key.is_multiple_of(3)
+        fn uses_heap(&self, entry: &Entry) -> bool {
+            entry.key.is_multiple_of(3)
         }
 
-        fn gone(&mut self, thing: Thing) {
-            self.0.push(thing);
+        fn on_removed(&mut self, entry: Entry) {
+            self.0.push(entry);
         }
     }
 
-    /// Few different hashes, near both ends of the table, so that runs are long and wrap around.
+    /// A few distinct hashes near both ends of the table, so that runs are long and wrap around.
     fn hash_of_key(key: u64) -> u64 {
         [0, 1 << 60, u64::MAX, u64::MAX - (1 << 61)][usize::try_from(key % 4).unwrap()]
     }
@@ -473,10 +505,10 @@ mod tests {
     enum Step {
         Insert(u64, u64),
         Remove(u64),
-        Move(u64, u64),
-        SweepOn(u64),
+        ChangeExpiry(u64, u64),
+        SweepGroup(u64),
         SweepAny(u64),
-        Soonest(bool, u64),
+        EvictEarliest(bool, u64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -484,10 +516,10 @@ mod tests {
         prop_oneof![
             4 => (key(), time()).prop_map(|(key, at)| Step::Insert(key, at)),
             2 => key().prop_map(Step::Remove),
-            2 => (key(), time()).prop_map(|(key, at)| Step::Move(key, at)),
-            1 => time().prop_map(Step::SweepOn),
+            2 => (key(), time()).prop_map(|(key, at)| Step::ChangeExpiry(key, at)),
+            1 => time().prop_map(Step::SweepGroup),
             1 => time().prop_map(Step::SweepAny),
-            2 => (any::<bool>(), key()).prop_map(|(spilling, key)| Step::Soonest(spilling, key)),
+            2 => (any::<bool>(), key()).prop_map(|(heap_only, key)| Step::EvictEarliest(heap_only, key)),
         ]
     }
 
@@ -498,123 +530,122 @@ mod tests {
         fn a_table_holds_what_a_map_holds(steps in prop::collection::vec(step(), 1..120)) {
             let mut table = Table::new(30);
             let mut model: HashMap<u64, u64> = HashMap::new();
-            let mut things = Things(Vec::new());
+            let mut info = Removed(Vec::new());
             for step in steps {
                 match step {
-                    Step::Insert(key, recovers_at) => {
-                        if model.len() < table.most() && !model.contains_key(&key) {
-                            table.insert(hash_of_key(key), Thing { key, recovers_at }, &things);
-                            model.insert(key, recovers_at);
+                    Step::Insert(key, expires_at) => {
+                        if model.len() < table.max_len() && !model.contains_key(&key) {
+                            table.insert(hash_of_key(key), Entry { key, expires_at }, &info);
+                            model.insert(key, expires_at);
                         }
                     }
                     Step::Remove(key) => {
-                        let index = table.find(hash_of_key(key), |thing| thing.key == key);
+                        let index = table.find(hash_of_key(key), |entry| entry.key == key);
                         prop_assert_eq!(index.is_some(), model.remove(&key).is_some());
                         if let Some(index) = index {
                             prop_assert_eq!(table.remove(index).unwrap().key, key);
                         }
                     }
-                    Step::Move(key, recovers_at) => {
+                    Step::ChangeExpiry(key, expires_at) => {
                         if let Some(index) = table.find(hash_of_key(key), |t| t.key == key) {
-                            table.get_mut(index).unwrap().recovers_at = recovers_at;
-                            table.touched(index, &things);
-                            model.insert(key, recovers_at);
+                            table.get_mut(index).unwrap().expires_at = expires_at;
+                            table.expiry_changed(index, &info);
+                            model.insert(key, expires_at);
                         }
                     }
-                    Step::SweepOn(now) => {
-                        table.sweep_on(now, &mut things);
-                        for gone in things.0.drain(..) {
-                            assert!(gone.recovers_at <= now);
-                            assert!(model.remove(&gone.key).is_some());
+                    Step::SweepGroup(now) => {
+                        table.sweep_step(now, &mut info);
+                        for removed in info.0.drain(..) {
+                            assert!(removed.expires_at <= now);
+                            assert!(model.remove(&removed.key).is_some());
                         }
                     }
                     Step::SweepAny(now) => {
-                        let some = model.values().any(|&at| at <= now);
+                        let any_expired = model.values().any(|&at| at <= now);
                         let before = model.len();
-                        table.sweep_any(now, &mut things);
-                        for gone in things.0.drain(..) {
-                            assert!(gone.recovers_at <= now);
-                            assert!(model.remove(&gone.key).is_some());
+                        table.sweep_any(now, &mut info);
+                        for removed in info.0.drain(..) {
+                            assert!(removed.expires_at <= now);
+                            assert!(model.remove(&removed.key).is_some());
                         }
-                        prop_assert_eq!(model.len() < before, some);
+                        prop_assert_eq!(model.len() < before, any_expired);
                     }
-                    Step::Soonest(spilling, pinned) => {
-                        let which = if spilling { Which::Spilling } else { Which::All };
-                        let may_go = |key: u64| key != pinned && (!spilling || key.is_multiple_of(3));
-                        let soonest = table.take_soonest(which, |thing| thing.key != pinned, &things);
-                        let left = model.iter().filter(|(key, _)| may_go(**key));
+                    Step::EvictEarliest(heap_only, pinned) => {
+                        let scope = if heap_only { Scope::HeapOnly } else { Scope::All };
+                        let may_evict = |key: u64| key != pinned && (!heap_only || key.is_multiple_of(3));
+                        let evicted = table.evict_earliest(scope, |entry| entry.key != pinned, &info);
+                        let left = model.iter().filter(|(key, _)| may_evict(**key));
                         let expected = left.map(|(_, &at)| at).min();
-                        prop_assert_eq!(soonest.as_ref().map(|thing| thing.recovers_at), expected);
-                        if let Some(thing) = soonest {
-                            prop_assert!(may_go(thing.key));
-                            prop_assert_eq!(model.remove(&thing.key), expected);
+                        prop_assert_eq!(evicted.as_ref().map(|entry| entry.expires_at), expected);
+                        if let Some(entry) = evicted {
+                            prop_assert!(may_evict(entry.key));
+                            prop_assert_eq!(model.remove(&entry.key), expected);
                         }
                     }
                 }
                 prop_assert_eq!(table.len(), model.len());
-                for (&key, &recovers_at) in &model {
-                    let found = table.find(hash_of_key(key), |thing| thing.key == key).unwrap();
-                    prop_assert_eq!(table.get(found), Some(&Thing { key, recovers_at }));
-                    let bound = table.bounds.of(found / BLOCK);
-                    prop_assert!(bound.all <= recovers_at);
-                    prop_assert!(!key.is_multiple_of(3) || bound.spilling <= recovers_at);
+                for (&key, &expires_at) in &model {
+                    let found = table.find(hash_of_key(key), |entry| entry.key == key).unwrap();
+                    prop_assert_eq!(table.get(found), Some(&Entry { key, expires_at }));
+                    let bound = table.bounds.block(found / BLOCK);
+                    prop_assert!(bound.all <= expires_at);
+                    prop_assert!(!key.is_multiple_of(3) || bound.heap_only <= expires_at);
 
                 }
-                prop_assert!(table.bytes() <= Table::<Thing>::most_bytes(30));
+                prop_assert!(table.bytes() <= Table::<Entry>::max_bytes(30));
             }
         }
     }
 
-    /// When everything recovers at one time, as with aligned windows, giving up always the first of
-    /// equals emptied the front of the table while the rest filled up, until searches went through
-    /// most of it.
+    /// Regression: with equal expiry times, as of aligned windows, eviction always took the first of equals. This
+    /// emptied the front of the table while the rest filled up, until probing went through most of it.
     #[test]
-    fn a_full_table_in_which_all_are_equal_stays_even_while_it_is_churned() {
+    fn churning_a_full_table_of_equal_expiries_keeps_its_runs_short() {
         let hash: fn(u64) -> u64 = |key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let things = Things(Vec::new());
+        let info = Removed(Vec::new());
         let mut table = Table::new(2_000);
         for key in 0..50_000 {
-            if table.len() == table.most() {
-                table.take_soonest(Which::All, |_| true, &things).unwrap();
+            if table.len() == table.max_len() {
+                table.evict_earliest(Scope::All, |_| true, &info).unwrap();
             }
-            let thing = Thing { key, recovers_at: 7 };
-            table.insert(hash(key), thing, &things);
+            let entry = Entry { key, expires_at: 7 };
+            table.insert(hash(key), entry, &info);
         }
-        let longest = table.tags.split(|&tag| tag == 0).map(<[u16]>::len).max().unwrap();
-        assert!(longest < 200, "{longest} slots in a row are taken, of {}", table.tags.len());
+        let max_run = table.tags.split(|&tag| tag == 0).map(<[u16]>::len).max().unwrap();
+        assert!(max_run < 200, "{max_run} consecutive slots are in use, of {}", table.tags.len());
     }
 
     #[test]
-    fn blocks_have_bounds_from_when_one_had_to_go_until_half_of_all_have_gone() {
+    fn blocks_have_bounds_from_the_first_eviction_until_the_table_is_half_empty() {
         let mut table = Table::new(1_000);
-        let mut things = Things(Vec::new());
+        let mut info = Removed(Vec::new());
         for key in 0..1_000 {
             let hash = key << 54 | key;
-            table.insert(hash, Thing { key, recovers_at: 1 + key % 2 }, &things);
-            table.sweep_on(0, &mut things);
+            table.insert(hash, Entry { key, expires_at: 1 + key % 2 }, &info);
+            table.sweep_step(0, &mut info);
         }
-        assert!(!table.bounds.is_fine());
-        table.take_soonest(Which::All, |_| true, &things).unwrap();
-        table.sweep_on(0, &mut things);
-        assert!(table.bounds.is_fine());
+        assert!(!table.bounds.has_block_bounds());
+        table.evict_earliest(Scope::All, |_| true, &info).unwrap();
+        table.sweep_step(0, &mut info);
+        assert!(table.bounds.has_block_bounds());
         for _ in 0..table.bounds.groups() {
-            table.sweep_on(1, &mut things);
+            table.sweep_step(1, &mut info);
         }
         assert_eq!(table.len(), 500);
-        assert!(table.bounds.is_fine());
-        table.take_soonest(Which::All, |_| true, &things).unwrap();
-        table.sweep_on(1, &mut things);
-        assert!(!table.bounds.is_fine());
+        assert!(table.bounds.has_block_bounds());
+        table.evict_earliest(Scope::All, |_| true, &info).unwrap();
+        table.sweep_step(1, &mut info);
+        assert!(!table.bounds.has_block_bounds());
     }
 
     #[test]
-    fn a_whole_lap_of_sweeping_leaves_nothing_that_has_recovered() {
-        let (mut table, mut things) = (Table::new(1_000), Things(Vec::new()));
+    fn a_full_cycle_of_sweep_steps_removes_all_expired_entries() {
+        let (mut table, mut info) = (Table::new(1_000), Removed(Vec::new()));
         for key in 0..1_000 {
-            table.insert(hash_of_key(key), Thing { key, recovers_at: key % 2 }, &things);
+            table.insert(hash_of_key(key), Entry { key, expires_at: key % 2 }, &info);
         }
         for _ in 0..table.bounds.groups() {
-            table.sweep_on(0, &mut things);
+            table.sweep_step(0, &mut info);
         }
         assert_eq!(table.len(), 500);
     }

@@ -1,23 +1,22 @@
-//! The memory backend has every property that the suite asks of a store: with the usual bounds, and
-//! with a single shard, where all keys meet.
+//! The conformance suite on the memory backend: with the default bounds, and with a single shard that holds all keys.
 
 use tidegate_core::{Clock, ManualClock};
 use tidegate_memory::MemoryStore;
 use tidegate_testkit::{Fixture, fixture};
 
-fn usual() -> impl Fixture<Store = MemoryStore<ManualClock>> {
+fn default_bounds() -> impl Fixture<Store = MemoryStore<ManualClock>> {
     fixture(|clock: ManualClock| MemoryStore::builder().clock(clock).build())
-        .with_snapshot(everything)
+        .with_snapshot(snapshot)
 }
 
 fn single_shard() -> impl Fixture<Store = MemoryStore<ManualClock>> {
     fixture(|clock: ManualClock| MemoryStore::builder().clock(clock).max_keys(4096).build())
-        .with_snapshot(everything)
+        .with_snapshot(snapshot)
 }
 
-/// All records that matter, in an order that does not depend on where they lie.
-fn everything(store: &MemoryStore<impl Clock>) -> Vec<u8> {
-    // What has recovered may go at any call, which is not that call's doing.
+/// All records that have not expired, sorted.
+fn snapshot(store: &MemoryStore<impl Clock>) -> Vec<u8> {
+    // Any call may remove expired records. That is not an effect of the call itself.
     store.sweep();
     let mut records = Vec::new();
     store.for_each(|tenant, subject, record| {
@@ -27,5 +26,5 @@ fn everything(store: &MemoryStore<impl Clock>) -> Vec<u8> {
     records.concat().into_bytes()
 }
 
-tidegate_testkit::conformance!(with_the_usual_bounds, fixture: crate::usual());
+tidegate_testkit::conformance!(with_default_bounds, fixture: crate::default_bounds());
 tidegate_testkit::conformance!(with_a_single_shard, fixture: crate::single_shard());

@@ -1,4 +1,4 @@
-//! What the memory backend adds to the contract of every store: bounds, evictions, expiry.
+//! Properties of the memory backend beyond the contract of every store: bounds, eviction, expiry.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ fn acquire<C: Clock>(
 }
 
 #[test]
-fn states_go_away_by_themselves_while_other_calls_come() {
+fn later_calls_remove_expired_states() {
     let (store, clock) = store_and_clock(|b| b);
     let short = policy("fixed-window 10/1s");
     for subject in 0..100_000_u32 {
@@ -43,7 +43,7 @@ fn states_go_away_by_themselves_while_other_calls_come() {
     }
     assert_eq!(store.len(), 100_000);
     clock.advance(Duration::from_secs(2));
-    // No call looks at everything, but enough calls have seen everything.
+    // One call sweeps a few slots, so enough calls sweep all.
     for subject in 0..100_000_u32 {
         assert!(
             acquire(&store, &short, &(subject % 100).to_le_bytes()).unwrap().is_allowed()
@@ -55,9 +55,9 @@ fn states_go_away_by_themselves_while_other_calls_come() {
     assert_eq!(store.len(), 100);
 }
 
-/// In one shard there are more pairs of subjects than there are tags to tell them apart by.
+/// With 4,000 subjects in one shard, many pairs have equal tags.
 #[test]
-fn no_two_subjects_share_a_state_whatever_kinds_of_state_lie_side_by_side() {
+fn no_two_subjects_share_a_state_in_a_shard_of_mixed_slots() {
     let policies = [
         "token-bucket 2/1h burst 2",
         "log: sliding-log 2/1h",
@@ -82,7 +82,7 @@ fn b46_ten_million_random_subjects_stay_within_the_bound() {
     let (store, clock) = store_and_clock(|b| b.max_keys(10_000).max_spill_bytes(100_000));
     let policies = [policy("gcra 1/1m burst 5"), policy("sliding-log 5/1m")];
     for n in 0..10_000_000_u64 {
-        // Long subjects now and then, which live outside of the tables.
+        // Some long subjects, which are stored outside the tables.
         let subject = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().repeat(if n % 7 == 0 {
             4
         } else {
@@ -94,15 +94,15 @@ fn b46_ten_million_random_subjects_stay_within_the_bound() {
         if n % 65_536 == 0 {
             clock.advance(Duration::from_secs(1));
             assert!(store.len() <= 10_000);
-            assert!(store.bytes() <= store.most_bytes(), "{} bytes", store.bytes());
+            assert!(store.bytes() <= store.max_bytes(), "{} bytes", store.bytes());
         }
     }
-    assert!(store.bytes() <= store.most_bytes());
-    assert!(store.most_bytes() < 1_500_000, "{}", store.most_bytes());
+    assert!(store.bytes() <= store.max_bytes());
+    assert!(store.max_bytes() < 1_500_000, "{}", store.max_bytes());
 }
 
 #[test]
-fn a_limited_subject_stays_limited_while_recovered_states_can_go() {
+fn a_limited_subject_stays_limited_while_expired_states_can_be_removed() {
     let (store, clock) = store_and_clock(|b| b.max_keys(100));
     let (long, short) =
         (policy("long: fixed-window 1/1h anchored"), policy("short: fixed-window 9/1s anchored"));
@@ -120,7 +120,7 @@ fn a_limited_subject_stays_limited_while_recovered_states_can_go() {
 }
 
 #[test]
-fn when_all_states_matter_the_one_that_recovers_soonest_goes() {
+fn when_no_state_has_expired_the_earliest_expiry_is_evicted() {
     let (store, clock) = store_and_clock(|b| b.max_keys(10));
     let window = policy("fixed-window 1/1m anchored");
     for subject in 0..10_u8 {
@@ -129,16 +129,16 @@ fn when_all_states_matter_the_one_that_recovers_soonest_goes() {
     }
     assert!(acquire(&store, &window, b"new").unwrap().is_allowed());
     assert_eq!(store.len(), 10);
-    // The first one made room; all others are as they were.
+    // The first state was evicted, and the others are unchanged.
     for subject in 1..10_u8 {
         assert!(acquire(&store, &window, &[subject]).unwrap().is_denied(), "{subject}");
     }
     assert!(acquire(&store, &window, &[0]).unwrap().is_allowed());
 }
 
-/// Newcomers recover soon, and so push out each other.
+/// New states expire soon, so they evict each other.
 #[test]
-fn a_flood_of_new_subjects_costs_few_of_those_who_were_there() {
+fn a_flood_of_new_subjects_evicts_few_established_ones() {
     let (store, _) = store_and_clock(|b| b.max_keys(8_192));
     let bucket = policy("token-bucket 1/1m burst 9");
     let regular = |n: u32| [b'r', n.to_le_bytes()[0], n.to_le_bytes()[1]];
@@ -153,18 +153,18 @@ fn a_flood_of_new_subjects_costs_few_of_those_who_were_there() {
     assert!((8_000..=8_192).contains(&store.len()), "{}", store.len());
     let mut left = 0;
     store.for_each(|_, subject, _| left += usize::from(subject[0] == b'r' && subject.len() == 3));
-    // Two shards, each of which may have had none but these.
+    // Each of the two shards may have held only established subjects when it became full, and evicts one of them.
     assert!(left >= 6_998, "{left} of 7,000 are left");
 }
 
 #[test]
-fn a_call_never_makes_room_by_dropping_what_it_is_about() {
+fn a_call_never_evicts_its_own_states() {
     let (store, _) = store_and_clock(|b| b.max_keys(2));
     let (soon, late) =
         (policy("soon: fixed-window 5/1s anchored"), policy("late: fixed-window 5/1h anchored"));
     assert!(acquire(&store, &soon, b"alice").unwrap().is_allowed());
     assert!(acquire(&store, &late, b"bob").unwrap().is_allowed());
-    // There is no room for the second charge, and the first one's state would recover soonest.
+    // There is no room for the second charge, and the first one's state has the earliest expiry.
     let both = [Charge::new(&soon, b"alice"), Charge::new(&late, b"alice")];
     let decision = store.decide_now(&Call::acquire(&both)).unwrap();
     let remaining = decision.verdicts().iter().map(|verdict| verdict.remaining());
@@ -173,7 +173,7 @@ fn a_call_never_makes_room_by_dropping_what_it_is_about() {
 }
 
 #[test]
-fn a_store_that_refuses_when_full_says_so_and_writes_nothing() {
+fn a_full_store_that_refuses_returns_out_of_memory_and_writes_nothing() {
     let (store, clock) = store_and_clock(|b| b.max_keys(3).when_full(WhenFull::Refuse));
     let (a, b) = (policy("a: fixed-window 5/1m anchored"), policy("b: fixed-window 5/1m anchored"));
     for subject in 0..3_u8 {
@@ -182,18 +182,18 @@ fn a_store_that_refuses_when_full_says_so_and_writes_nothing() {
     let error = acquire(&store, &a, b"new").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("3 states of at most 3"), "{error}");
-    // Neither half of a call is written when the other does not fit.
+    // No charge of a call is written if one does not fit.
     let both = [Charge::new(&a, &[0]), Charge::new(&b, &[0])];
     assert_eq!(store.decide_now(&Call::acquire(&both)).unwrap_err().kind(), ErrorKind::OutOfMemory);
     let peek = store.decide_now(&Call::new(Operation::Peek, &both)).unwrap();
     assert_eq!([4, 5], [peek.verdicts()[0].remaining(), peek.verdicts()[1].remaining()]);
-    // Once something has recovered, there is room.
+    // Once a state has expired, there is room.
     clock.advance(Duration::from_secs(60));
     assert!(acquire(&store, &a, b"new").unwrap().is_allowed());
 }
 
 #[test]
-fn logs_and_long_subjects_stay_within_their_bound() {
+fn logs_and_long_subjects_stay_within_the_heap_bound() {
     let (store, _) = store_and_clock(|b| b.max_spill_bytes(10_000).when_full(WhenFull::Refuse));
     let log = policy("sliding-log 100/1m");
     let mut admitted = 0;
@@ -203,24 +203,24 @@ fn logs_and_long_subjects_stay_within_their_bound() {
             Err(error) => break error,
         }
         admitted += 1;
-        assert!(store.bytes() <= store.most_bytes());
+        assert!(store.bytes() <= store.max_bytes());
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!((25..40).contains(&admitted), "{admitted} logs of about 300 bytes in 10,000");
-    // Short subjects of other policies are not concerned.
+    // Short subjects of other policies need no heap bytes.
     assert!(acquire(&store, &policy("fixed-window 1/1m"), b"alice").unwrap().is_allowed());
-    // Nor is a store that evicts: the newcomer takes the place of the one that recovers soonest.
+    // A store that evicts admits new logs, and evicts those that expire first.
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(10_000));
     for subject in 0..200_u8 {
         assert!(acquire(&store, &log, &[subject; 100]).unwrap().is_allowed());
-        assert!(store.bytes() <= store.most_bytes());
+        assert!(store.bytes() <= store.max_bytes());
     }
 }
 
-/// The bound on what lies outside of the tables is the store's, and few large subjects fill it: then a
-/// newcomer's own shard mostly has none of them, and newcomers were refused while others could go.
+/// Regression: the bound on heap bytes is the store's, and a few large subjects reach it. The shard of a new subject
+/// then mostly has none of them, and new subjects were refused while states of other shards could be evicted.
 #[test]
-fn a_newcomer_evicts_large_states_of_other_shards() {
+fn a_new_state_evicts_large_states_of_other_shards() {
     let window = policy("fixed-window 5/1m");
     for bytes in [1 << 20, 1 << 16] {
         // Room for some 60 of them, in 256 shards.
@@ -230,16 +230,16 @@ fn a_newcomer_evicts_large_states_of_other_shards() {
             subject.resize(bytes, 7);
             let decision = acquire(&store, &window, &subject).unwrap();
             assert!(decision.is_allowed());
-            assert!(store.bytes() <= store.most_bytes());
+            assert!(store.bytes() <= store.max_bytes());
         }
-        // Small subjects beside them too, and what one call is about stays while it is carried out.
+        // Smaller subjects too. The states of a call are not evicted while it is decided.
         let long = [9; 100];
         let charges = [Charge::new(&window, &long), Charge::new(&window, &[8; 200])];
         assert!(store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed());
     }
     let (store, _) = store_and_clock(|b| b.max_spill_bytes(1_000));
     let error = acquire(&store, &window, &[7; 2_000]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "larger than all that there may be");
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "larger than the whole bound");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn counters_beyond_four_billion_are_exact_and_stay_within_the_bound() {
     let (store, _) = store_and_clock(|b| b.max_spill_bytes(1_000).when_full(WhenFull::Refuse));
     let refused = (0..100).find_map(|subject| take(&store, subject, 5_000_000_000).err()).unwrap();
     assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
-    assert!(store.bytes() <= store.most_bytes());
+    assert!(store.bytes() <= store.max_bytes());
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn b28_a_log_of_a_million_records_is_exact() {
         assert!(acquire(&store, &log, b"a").unwrap().is_allowed(), "{n}");
         clock.advance(Duration::from_micros(1));
     }
-    // The very first is a second old, and counts no more.
+    // The first record is one second old and no longer counts.
     assert!(acquire(&store, &log, b"a").unwrap().is_allowed());
     let denied = acquire(&store, &log, b"a").unwrap();
     assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)));
@@ -287,7 +287,7 @@ fn b28_a_log_of_a_million_records_is_exact() {
 }
 
 #[test]
-fn a_log_that_could_outgrow_the_bound_is_refused_when_the_limiter_is_built() {
+fn a_log_that_could_exceed_the_heap_bound_is_not_supported() {
     let store = MemoryStore::builder().max_spill_bytes(1_000_000).build();
     let error = store.supports(&policy("sliding-log 1000000/1m")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -327,7 +327,7 @@ fn a_check_on_a_known_key_allocates_nothing() {
 }
 
 #[test]
-fn the_bytes_it_says_it_takes_are_the_bytes_it_takes() {
+fn reported_bytes_match_allocated_bytes() {
     let log = policy("sliding-log 50/1h");
     let mut store = None;
     let counted = allocation_counter::measure(|| {
@@ -338,12 +338,16 @@ fn the_bytes_it_says_it_takes_are_the_bytes_it_takes() {
         }
         store = Some(new);
     });
-    let (said, taken) = (store.unwrap().bytes(), usize::try_from(counted.bytes_current).unwrap());
-    assert!(taken.abs_diff(said) < taken / 100, "it takes {taken} bytes, and says {said}");
+    let (reported, allocated) =
+        (store.unwrap().bytes(), usize::try_from(counted.bytes_current).unwrap());
+    assert!(
+        allocated.abs_diff(reported) < allocated / 100,
+        "{allocated} bytes are allocated, {reported} reported"
+    );
 }
 
 #[test]
-fn a_panic_in_one_thread_does_not_stop_the_others() {
+fn a_panic_while_a_shard_is_locked_does_not_block_other_threads() {
     let (store, _) = store_and_clock(|b| b.max_keys(1));
     let window = policy("fixed-window 2/1m");
     assert!(acquire(&store, &window, b"a").unwrap().is_allowed());
@@ -356,20 +360,20 @@ fn a_panic_in_one_thread_does_not_stop_the_others() {
 }
 
 #[test]
-fn no_call_takes_long_while_a_million_states_come_and_go() {
-    // What it is in figures stands in docs/benchmarks.md; this keeps a whole-table pause out.
+fn no_call_pauses_while_a_million_states_are_added_and_expire() {
+    // Latencies are measured in docs/benchmarks.md. This test rules out pauses for a whole table.
     let (store, clock) = store_and_clock(|b| b.max_keys(1 << 21));
     let bucket = policy("gcra 60/1m burst 10");
-    // Of this thread alone: what else the machine does counts as little as it can.
-    let ran = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    // CPU time of this thread, so that other work of the machine counts as little as possible.
+    let cpu_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let mut slow = 0;
     for round in 0..2_u32 {
         for subject in 0..500_000_u32 {
-            let started = ran();
+            let started = cpu_time();
             assert!(
                 acquire(&store, &bucket, &(subject, round).0.to_le_bytes()).unwrap().is_allowed()
             );
-            slow += u32::from(ran() - started > Duration::from_millis(20));
+            slow += u32::from(cpu_time() - started > Duration::from_millis(20));
         }
         clock.advance(Duration::from_secs(3600));
     }

@@ -149,7 +149,7 @@ fn flood(subjects: u64, rounds: usize) -> Outcome<(String, bool)> {
     for _ in 0..rounds {
         let store = MemoryStore::builder().max_keys(most).build();
         floods.push(Flood::measure(&store, &policy, subjects)?);
-        bytes = (store.bytes(), store.most_bytes());
+        bytes = (store.bytes(), store.max_bytes());
     }
     let median = |of: fn(&Flood) -> u64| -> Outcome<(Thousandths, u64, u64)> {
         let ratios = floods.iter().map(|one| Ok((one.ratio(of(one))?.0, of(one), one.calm)));

@@ -6,8 +6,8 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_memory::policy::Shards;
-use tidegate_memory::shards::{Among, Choice, ShardedStore};
+use tidegate_memory::core::policy::Shards;
+use tidegate_memory::core::shards::{Among, Choice, ShardedStore};
 use tidegate_memory::{Answer, Call, Charge, FixedWindow, ManualClock, MemoryStore, Policy, Store};
 
 use self::table::{CALLERS, LIMITS, Share};

@@ -1,0 +1,166 @@
+//! Interner for the policies of a shard's records: a record refers to its policy by an id of two bytes.
+
+use tidegate_core::Policy;
+
+/// Index of a policy in the interner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PolicyId(u16);
+
+impl PolicyId {
+    pub(crate) fn to_bytes(self) -> [u8; 2] {
+        self.0.to_le_bytes()
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 2]) -> Self {
+        Self(u16::from_le_bytes(bytes))
+    }
+}
+
+/// Reference-counted policies by id. A policy without references is dropped, and its id is free.
+// The first policy is stored inline: most stores have only one, and it is found without another memory access.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyInterner {
+    first: Option<InternedPolicy>,
+    others: Vec<Option<InternedPolicy>>,
+}
+
+#[derive(Debug)]
+struct InternedPolicy {
+    policy: Policy,
+    /// Number of records that refer to it.
+    uses: u32,
+}
+
+impl PolicyInterner {
+    #[inline]
+    pub(crate) fn get(&self, id: PolicyId) -> Option<&Policy> {
+        let interned = match usize::from(id.0).checked_sub(1) {
+            None => &self.first,
+            Some(other) => self.others.get(other)?,
+        };
+        interned.as_ref().map(|interned| &interned.policy)
+    }
+
+    fn get_mut(&mut self, id: PolicyId) -> Option<&mut Option<InternedPolicy>> {
+        match usize::from(id.0).checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(other) => self.others.get_mut(other),
+        }
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> impl Iterator<Item = (&Option<InternedPolicy>, PolicyId)> {
+        std::iter::once(&self.first).chain(&self.others).zip((0..).map(PolicyId))
+    }
+
+    /// Id of a policy by the identity of the object. `None` if the policy is interned as another, equal object.
+    #[inline(always)]
+    pub(crate) fn id_of(&self, policy: &Policy) -> Option<PolicyId> {
+        let address = Some(policy.address());
+        let has_address = |entry: &Option<InternedPolicy>| {
+            entry.as_ref().map(|entry| entry.policy.address()) == address
+        };
+        if has_address(&self.first) {
+            return Some(PolicyId(0));
+        }
+        self.others
+            .iter()
+            .zip(1..)
+            .find(|(entry, _)| has_address(entry))
+            .map(|(_, id)| PolicyId(id))
+    }
+
+    /// Whether there has never been more than one policy at a time.
+    #[inline]
+    pub(crate) fn is_single(&self) -> bool {
+        self.others.is_empty()
+    }
+
+    /// Whether the policy at `id` equals `policy`. A changed policy of the same name does not.
+    #[inline]
+    pub(crate) fn is_policy(&self, id: PolicyId, policy: &Policy) -> bool {
+        self.get(id).is_some_and(|other| other.is_same_object(policy) || is_equal(other, policy))
+    }
+
+    /// Adds a reference to `policy` and returns its id.
+    // Ids cannot run out, as a shard holds fewer than 2^16 records.
+    pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
+        let same = |other: &Policy| other.is_same_object(policy) || other == policy;
+        let is_same = |entry: &Option<InternedPolicy>| {
+            entry.as_ref().is_some_and(|entry| same(&entry.policy))
+        };
+        let found = self.entries().find(|(entry, _)| is_same(entry));
+        let found = found.or_else(|| self.entries().find(|(entry, _)| entry.is_none()));
+        let next = || u16::try_from(1 + self.others.len()).unwrap_or(u16::MAX);
+        let id = found.map_or_else(|| PolicyId(next()), |(_, id)| id);
+        let interned = || Some(InternedPolicy { policy: policy.clone(), uses: 1 });
+        match self.get_mut(id) {
+            Some(Some(interned)) => interned.uses += 1,
+            Some(free) => *free = interned(),
+            None => self.others.push(interned()),
+        }
+        id
+    }
+
+    /// Removes a reference to the policy at `id`.
+    pub(crate) fn release(&mut self, id: PolicyId) {
+        let Some(entry) = self.get_mut(id) else { return };
+        let uses = entry.as_ref().map_or(0, |interned| interned.uses);
+        match entry {
+            Some(interned) if uses > 1 => interned.uses -= 1,
+            _ => *entry = None,
+        }
+    }
+
+    /// Heap bytes in use, without the policies themselves.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        Self::heap_bytes_for(self.others.capacity())
+    }
+
+    /// Upper bound on [`heap_bytes`](Self::heap_bytes) with so many records.
+    pub(crate) fn max_heap_bytes(records: usize) -> usize {
+        Self::heap_bytes_for(records.next_power_of_two().max(4))
+    }
+
+    fn heap_bytes_for(capacity: usize) -> usize {
+        capacity * size_of::<Option<InternedPolicy>>()
+    }
+}
+
+// Not inlined: most comparisons end at the identity check.
+#[cold]
+#[inline(never)]
+fn is_equal(one: &Policy, other: &Policy) -> bool {
+    one == other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_interned_as_long_as_a_record_refers_to_it() {
+        let [one, other]: [Policy; 2] =
+            ["gcra 1/1m", "gcra 2/1m"].map(|text| text.parse().unwrap());
+        let mut policies = PolicyInterner::default();
+        let id = policies.intern(&one);
+        assert_eq!(policies.intern(&"gcra 1/1m".parse().unwrap()), id);
+        assert_ne!(policies.intern(&other), id);
+        assert!(policies.is_policy(id, &one) && !policies.is_policy(id, &other));
+        policies.release(id);
+        assert!(policies.is_policy(id, &one));
+        policies.release(id);
+        assert_eq!(policies.get(id), None);
+        assert_eq!(policies.intern(&other.clone().shadow()), id);
+    }
+
+    #[test]
+    fn heap_bytes_stay_within_the_bound_for_few_policies() {
+        let mut policies = PolicyInterner::default();
+        for records in 1..20 {
+            policies.intern(&format!("gcra {records}/1m").parse().unwrap());
+            let (used, max) = (policies.heap_bytes(), PolicyInterner::max_heap_bytes(records));
+            assert!(used <= max, "{used} of {max} bytes with {records}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Configuration of a store.
+
+use tidegate_core::{Clock, SystemClock};
+
+use super::MemoryStore;
+use crate::lock::PaddedLock;
+use crate::shard::Shard;
+use crate::shared::{Shared, WhenFull};
+
+/// Approximate number of states per shard: few enough that a table grows within a fraction of a millisecond.
+const KEYS_PER_SHARD: usize = 4096;
+
+/// Builder for [`MemoryStore`].
+///
+/// ```
+/// use tidegate_memory::{MemoryStore, WhenFull};
+///
+/// let store = MemoryStore::builder().max_keys(100_000).when_full(WhenFull::Refuse).build();
+/// assert!(store.max_bytes() < 300 << 20);
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct MemoryStoreBuilder<C = SystemClock> {
+    clock: C,
+    max_keys: usize,
+    max_heap: usize,
+    when_full: WhenFull,
+}
+
+impl MemoryStoreBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            clock: SystemClock::new(),
+            max_keys: 1 << 20,
+            max_heap: 256 << 20,
+            when_full: WhenFull::default(),
+        }
+    }
+}
+
+impl<C: Clock> MemoryStoreBuilder<C> {
+    /// Clock of the store. Default: [`SystemClock`].
+    pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
+        let Self { max_keys, max_heap, when_full, .. } = self;
+        MemoryStoreBuilder { clock, max_keys, max_heap, when_full }
+    }
+
+    /// Maximum number of states, at least 1. Default: 1,048,576.
+    ///
+    /// The states are spread evenly over shards, each of which has an equal part of the bound. A shard may be
+    /// full slightly before the store is.
+    pub fn max_keys(self, keys: usize) -> Self {
+        Self { max_keys: keys.max(1), ..self }
+    }
+
+    /// Maximum number of bytes on the heap outside the tables. Default: 256 MiB.
+    ///
+    /// A state needs such bytes if it is a log, if its subject is blocked, if a sliding counter has reached
+    /// 2^32 in one window, or if tenant and subject are together longer than 20 bytes (19 with a tenant).
+    pub fn max_spill_bytes(self, bytes: usize) -> Self {
+        Self { max_heap: bytes, ..self }
+    }
+
+    /// Behaviour when a new state does not fit and no state has expired. Default:
+    /// [`WhenFull::EvictEarliestExpiry`].
+    pub fn when_full(self, when_full: WhenFull) -> Self {
+        Self { when_full, ..self }
+    }
+
+    /// Builds the store. Tables are allocated as states are added.
+    #[must_use]
+    pub fn build(self) -> MemoryStore<C> {
+        let count = (self.max_keys / KEYS_PER_SHARD).next_power_of_two();
+        let max_len = self.max_keys / count;
+        MemoryStore {
+            clock: self.clock,
+            shards: (0..count).map(|_| PaddedLock::new(Shard::new(max_len))).collect(),
+            shared: Shared::new(self.max_heap, self.when_full),
+        }
+    }
+}

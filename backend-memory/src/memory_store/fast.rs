@@ -1,0 +1,257 @@
+//! The fast path: `Acquire` of one charge.
+//!
+//! [`decide_by`](MemoryStore::decide_by) is inlined into the callers of [`MemoryStore::decide_now`],
+//! `Store::decide` and `Limiter::acquire`. It decides completely inline if
+//!
+//! 1. the algorithm is a token bucket, a sliding counter or a fixed window,
+//! 2. the charge has no tenant, and its subject is at most 20 bytes long,
+//! 3. the shard's lock is free, and no sweep is due,
+//! 4. the record exists, was written by the same [`Policy`] object, and its state is packed into two words.
+//!
+//! Otherwise it ends in a call of [`decide_out_of_line`](MemoryStore::decide_out_of_line), which handles any
+//! algorithm, any key, contention, sweeps and new records, still for one charge. That function leaves to the
+//! [full path](super::full) what needs more: several charges, eviction on the heap budget, blocks, a change of
+//! policy, and calls that are not valid.
+//!
+//! # Semantics
+//!
+//! They are those of [`engine::decide`](tidegate_core::engine::decide). A property in `core/tests/numbers.rs`
+//! compares the packed states with the engine, and the conformance suite (`tests/conformance.rs`) compares the
+//! whole store with the oracle.
+//!
+//! # Code generation
+//!
+//! The shape of this module is chosen for the generated code. A hot check takes some 25 ns, so one more spilled
+//! register or one decision that is built in memory is measurable. `docs/design.md`, "The shortest way", has the
+//! reasons and the figures. In short:
+//!
+//! - The algorithm is a type parameter (`A: FewNumbers`), and each algorithm calls `answer` at a place of its
+//!   own. Paths that merged before `answer` would have to merge in memory.
+//! - Callees that are not inlined take scalars and are tail calls. A reference to the [`Call`] would force it
+//!   into memory, and values that live across a call would be spilled.
+//! - `decide_out_of_line` returns a type of its own, [`OutOfLine`].
+//!
+//! After a change, measure all of these, beside the binary from before the change:
+//!
+//! - `cargo bench -p tidegate-memory --bench store`
+//! - `cargo bench -p tidegate-memory --bench requests`
+//! - `tidegate-bench memory`
+
+use tidegate_core::call::MAX_SUBJECT;
+use tidegate_core::engine::{FewNumbers, Taken};
+use tidegate_core::policy::Rule;
+use tidegate_core::{Call, Charge, Charges, Clock, Decision, Error, Operation, Policy, Timestamp};
+
+use super::{MemoryStore, ShardGuard};
+use crate::key::ShortKey;
+use crate::lock::PaddedLock;
+use crate::shard::{MissReason, Shard};
+use crate::slot::{AnyKey, KeyQuery};
+
+/// Return type of the out-of-line path.
+// With `Result<Decision, Error>` itself, the compiler lets the callee write into the caller's result slot. The
+// slot then has to exist on the inline path too, and the decision is built in memory whether or not the caller
+// looks at it.
+struct OutOfLine {
+    decision: Result<Decision, Error>,
+    _time: Timestamp,
+}
+
+/// A locked shard, and what is known about a key in it.
+struct Lookup<'a> {
+    shard: ShardGuard<'a>,
+    hash: u64,
+    reason: MissReason,
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Decides on a call, and passes the decision through `answer`.
+    // Each inlined algorithm adds about 1.5 kB of code to the caller, so the rare ones are not inlined.
+    #[inline(always)]
+    pub(super) fn decide_by<T>(
+        &self,
+        call: &Call<'_>,
+        clock: &impl Clock,
+        answer: impl Fn(Result<Decision, Error>) -> T,
+    ) -> T {
+        let (charge, others) = match (call.operation, &call.charges) {
+            (Operation::Acquire, Charges::Each([charge])) => (charge, &[][..]),
+            (Operation::Acquire, Charges::Alike { first, others }) => (first, *others),
+            _ => return answer(self.decide_full(call, clock.now())),
+        };
+        let Charge { policy, tenant, subject, cost } = *charge;
+        let is_plain = tenant.is_empty() && others.is_empty();
+        match policy.rule() {
+            Rule::TokenBucket(rule) if is_plain => {
+                self.decide_fast(policy, rule, subject, cost, clock, answer)
+            }
+            Rule::SlidingCounter(rule) if is_plain => {
+                self.decide_fast(policy, rule, subject, cost, clock, answer)
+            }
+            Rule::FixedWindow(rule) if is_plain => {
+                self.decide_fast(policy, rule, subject, cost, clock, answer)
+            }
+            _ => {
+                let (policies, time) = ((policy, others), clock.now());
+                let taken = if others.is_empty() {
+                    self.acquire_by_rule(policy, tenant, subject, cost, time)
+                } else {
+                    Err(None)
+                };
+                match taken {
+                    Ok(taken) => answer(Ok(Decision::one(taken.verdict(policy)))),
+                    Err(lookup) => answer(
+                        self.decide_out_of_line(policies, tenant, subject, cost, time, lookup)
+                            .decision,
+                    ),
+                }
+            }
+        }
+    }
+
+    /// Decides on one charge without a tenant, by a rule that is known at compile time.
+    #[inline(always)]
+    fn decide_fast<A: FewNumbers, T>(
+        &self,
+        policy: &Policy,
+        rule: &A,
+        subject: &[u8],
+        cost: u64,
+        clock: &impl Clock,
+        answer: impl Fn(Result<Decision, Error>) -> T,
+    ) -> T {
+        let charge = Charge { policy, tenant: &[], subject, cost };
+        let key = self.short_key(&charge);
+        // Reading the clock costs least here, as it overlaps with the latency of the hash.
+        let time = clock.now();
+        match self.acquire(&charge, rule, key, time) {
+            Ok(taken) => answer(Ok(Decision::one(taken.verdict_by(rule, policy)))),
+            Err(lookup) => answer(
+                self.decide_out_of_line((policy, &[]), &[], subject, cost, time, lookup).decision,
+            ),
+        }
+    }
+
+    /// One charge, by whatever algorithm.
+    #[inline(never)]
+    fn acquire_by_rule(
+        &self,
+        policy: &Policy,
+        tenant: &[u8],
+        subject: &[u8],
+        cost: u64,
+        time: Timestamp,
+    ) -> Result<Taken, Option<Lookup<'_>>> {
+        let charge = Charge { policy, tenant, subject, cost };
+        let key = self.short_key(&charge);
+        match policy.rule() {
+            Rule::TokenBucket(rule) => self.acquire(&charge, rule, key, time),
+            Rule::SlidingCounter(rule) => self.acquire(&charge, rule, key, time),
+            Rule::FixedWindow(rule) => self.acquire(&charge, rule, key, time),
+            Rule::IntervalBucket(rule) => self.acquire(&charge, rule, key, time),
+            _ => self.acquire_log(&charge, key, time).ok_or(None),
+        }
+    }
+
+    #[inline(always)]
+    fn acquire<A: FewNumbers>(
+        &self,
+        charge: &Charge<'_>,
+        rule: &A,
+        key: Option<(u64, ShortKey)>,
+        time: Timestamp,
+    ) -> Result<Taken, Option<Lookup<'_>>> {
+        let (hash, key) = key.ok_or(None)?;
+        let mut shard = self.try_lock_shard(hash).ok_or(None)?;
+        let taken = shard.acquire(hash, key, charge, rule, time.as_micros());
+        taken.map_err(|reason| Some(Lookup { shard, hash, reason }))
+    }
+
+    #[inline]
+    fn acquire_log(
+        &self,
+        charge: &Charge<'_>,
+        key: Option<(u64, ShortKey)>,
+        time: Timestamp,
+    ) -> Option<Taken> {
+        let (hash, key) = key?;
+        let mut shard = self.try_lock_shard(hash)?;
+        shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
+    }
+
+    /// Decides on one charge with the same tenant, subject and cost to each policy. `lookup` is what the inline
+    /// path has found, if it has locked the shard.
+    #[inline(never)]
+    fn decide_out_of_line(
+        &self,
+        (policy, others): (&Policy, &[Policy]),
+        tenant: &[u8],
+        subject: &[u8],
+        cost: u64,
+        time: Timestamp,
+        lookup: Option<Lookup<'_>>,
+    ) -> OutOfLine {
+        let first = Charge { policy, tenant, subject, cost };
+        let taken =
+            if others.is_empty() { self.acquire_single(&first, time, lookup) } else { None };
+        let charges = Charges::Alike { first, others };
+        let decision = match taken {
+            Some(taken) => Ok(Decision::one(taken.verdict(policy))),
+            None => self.decide_full(&Call { operation: Operation::Acquire, charges }, time),
+        };
+        OutOfLine { decision, _time: time }
+    }
+
+    /// Acquires one charge with any key and by any algorithm. Returns `None`, and changes nothing, if the charge
+    /// needs the full path.
+    #[inline(never)]
+    fn acquire_single(
+        &self,
+        charge: &Charge<'_>,
+        time: Timestamp,
+        lookup: Option<Lookup<'_>>,
+    ) -> Option<Taken> {
+        if charge.subject.len().max(charge.tenant.len()) > MAX_SUBJECT {
+            return None;
+        }
+        let (key, now) = (AnyKey::new(charge.tenant, charge.state_subject()), time.as_micros());
+        let Lookup { mut shard, hash, reason } = match lookup {
+            Some(lookup) => lookup,
+            None => {
+                let hash = key.hash(self.shared.hasher(charge.policy));
+                Lookup { shard: self.lock_shard(hash, now)?, hash, reason: MissReason::Unknown }
+            }
+        };
+        shard.acquire_single(hash, key, charge, now, &self.shared, reason)
+    }
+
+    /// Locks the shard of a hash, counts the call, and sweeps if a sweep is due.
+    #[inline(always)]
+    fn lock_shard(&self, hash: u64, now: u64) -> Option<ShardGuard<'_>> {
+        let number = self.shard_of(hash);
+        let lock = self.shards.get(number)?;
+        let mut shard = lock.lock();
+        match shard.count_call() {
+            None => Some(shard),
+            Some(offset) => {
+                Some(self.sweep_and_relock(lock, shard, number.wrapping_add(offset), now))
+            }
+        }
+    }
+
+    /// Sweeps one group of this shard and one of the shard `other`.
+    // The shard is unlocked meanwhile, as a thread never holds two locks out of order.
+    #[inline(never)]
+    fn sweep_and_relock<'s>(
+        &'s self,
+        lock: &'s PaddedLock<Shard>,
+        mut shard: ShardGuard<'s>,
+        other: usize,
+        now: u64,
+    ) -> ShardGuard<'s> {
+        shard.sweep_step(now, &self.shared);
+        drop(shard);
+        self.sweep_elsewhere(other, now);
+        lock.lock()
+    }
+}

@@ -1,0 +1,116 @@
+//! The full path: any call, by [`engine::decide`].
+
+use smallvec::SmallVec;
+use tidegate_core::engine;
+use tidegate_core::{Call, Clock, Decision, Error, Operation, Timestamp};
+
+use super::MemoryStore;
+use super::locked_call::{ChargeSlot, LockedCall};
+use crate::interner::PolicyInterner;
+use crate::shared::WhenFull;
+use crate::slot::{AnyKey, KeyQuery, Slot};
+
+/// Maximum number of attempts at a call that does not fit into the heap budget. Between an eviction and the next
+/// attempt, other calls may take what was freed.
+const MAX_ATTEMPTS: u32 = 4;
+
+impl<C: Clock> MemoryStore<C> {
+    /// Decides on any call.
+    #[inline(never)]
+    pub(super) fn decide_full(&self, call: &Call<'_>, time: Timestamp) -> Result<Decision, Error> {
+        if let Some(decision) = self.acquire_multi(call, time) {
+            return Ok(decision);
+        }
+        // Calls that are not valid get here, as the paths above accept none of them.
+        call.check()?;
+        let mut last = self.decide_locked(call, time);
+        for _ in 1..MAX_ATTEMPTS {
+            match last {
+                (Err(_), Some(bytes)) if self.evict_heap_entries(bytes, call, time.as_micros()) => {
+                    last = self.decide_locked(call, time);
+                }
+                _ => break,
+            }
+        }
+        last.0
+    }
+
+    /// Decides on a valid call. If it failed because the heap budget is exhausted, also returns the number of
+    /// bytes that it needs.
+    fn decide_locked(
+        &self,
+        call: &Call<'_>,
+        time: Timestamp,
+    ) -> (Result<Decision, Error>, Option<usize>) {
+        let now = time.as_micros();
+        let mut slots: SmallVec<[ChargeSlot<'_>; 4]> = (call.charges.iter())
+            .map(|charge| {
+                let key = AnyKey::new(charge.tenant, charge.state_subject());
+                let hash = key.hash(self.shared.hasher(charge.policy));
+                ChargeSlot { charge, key, hash, shard: self.shard_of(hash) }
+            })
+            .collect();
+        // Shards are always locked in ascending order, so that two calls cannot deadlock.
+        let mut numbers: SmallVec<[usize; 4]> = slots.iter().map(|slot| slot.shard).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for slot in &mut slots {
+            slot.shard = numbers.binary_search(&slot.shard).unwrap_or(0);
+        }
+        let mut locked = LockedCall {
+            slots,
+            shards: numbers.iter().map(|&number| (number, self.shards[number].lock())).collect(),
+            shared: &self.shared,
+            now,
+            blocks: matches!(call.operation, Operation::Block { .. }),
+            unpacked: None,
+            reserved: 0,
+            missing_bytes: None,
+        };
+        let mut sweep = None;
+        for (number, shard) in &mut locked.shards {
+            if let Some(offset) = shard.count_call() {
+                shard.sweep_step(now, &self.shared);
+                sweep = sweep.or(Some(number.wrapping_add(offset)));
+            }
+        }
+        let decision = engine::decide(call, time, &mut locked);
+        let missing_bytes = locked.missing_bytes;
+        drop(locked);
+        if let Some(number) = sweep {
+            self.sweep_elsewhere(number, now);
+        }
+        (decision, missing_bytes)
+    }
+
+    /// Evicts entries that use the heap, in the order in which they expire over all shards, until `bytes` fit
+    /// into the heap budget. Returns `false` if they cannot fit. Entries of the call itself are kept.
+    // The budget is the store's, not the shard's: the shard of a new entry may have nothing to evict while other
+    // shards have. Shards are locked one at a time.
+    #[cold]
+    #[inline(never)]
+    fn evict_heap_entries(&self, bytes: usize, call: &Call<'_>, now: u64) -> bool {
+        if self.shared.when_full == WhenFull::Refuse || bytes > self.shared.heap.max() {
+            return false;
+        }
+        let is_pinned = |slot: &Slot, policies: &PolicyInterner| {
+            call.charges.iter().any(|charge| {
+                let key = AnyKey::new(charge.tenant, charge.state_subject());
+                slot.matches(key, charge.policy, policies)
+            })
+        };
+        let mut is_exhausted = vec![false; self.shards.len()];
+        while !self.shared.heap.has_room(bytes) {
+            let expiry = |number: usize| self.shards[number].lock().min_heap_expiry();
+            let candidates = (0..self.shards.len()).filter(|&number| !is_exhausted[number]);
+            let earliest = candidates
+                .map(|number| (expiry(number), number))
+                .filter(|(time, _)| *time < u64::MAX)
+                .min();
+            let Some((_, number)) = earliest else { return false };
+            let mut shard = self.shards[number].lock();
+            is_exhausted[number] = !shard.evict_heap_entries(bytes, now, &self.shared, is_pinned);
+        }
+        true
+    }
+}

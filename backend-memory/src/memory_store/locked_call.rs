@@ -1,0 +1,139 @@
+//! The records of one call, while its shards are locked.
+
+use smallvec::SmallVec;
+use tidegate_core::engine::{Numbers, Record, Records};
+use tidegate_core::{Charge, Error};
+
+use super::ShardGuard;
+use crate::shard::Shard;
+use crate::shared::Shared;
+use crate::slot::{AnyKey, BoxedEntry, KeyQuery, Slot, Uncommon};
+
+/// A charge, and where its record is or would be.
+pub(super) struct ChargeSlot<'s> {
+    pub(super) charge: Charge<'s>,
+    pub(super) key: AnyKey<'s>,
+    pub(super) hash: u64,
+    /// Position of the shard in [`LockedCall::shards`].
+    pub(super) shard: usize,
+}
+
+impl ChargeSlot<'_> {
+    fn find(&self, shard: &Shard) -> Option<usize> {
+        shard.find(self.hash, self.key, self.charge.policy)
+    }
+}
+
+/// A call, with each of its shards locked once.
+pub(super) struct LockedCall<'s> {
+    /// Locked shards and their numbers, in ascending order.
+    pub(super) shards: SmallVec<[(usize, ShardGuard<'s>); 4]>,
+    pub(super) shared: &'s Shared,
+    pub(super) slots: SmallVec<[ChargeSlot<'s>; 4]>,
+    pub(super) now: u64,
+    /// Whether the call blocks its subjects.
+    pub(super) blocks: bool,
+    /// The last record that [`get`](Records::get) has unpacked, as it returns a reference.
+    pub(super) unpacked: Option<Record>,
+    /// Bytes reserved in the heap budget, released on drop.
+    pub(super) reserved: usize,
+    /// Bytes that did not fit into the heap budget, if that was why there was no room.
+    pub(super) missing_bytes: Option<usize>,
+}
+
+impl<'s> LockedCall<'s> {
+    fn parts(&mut self, index: usize) -> Option<(&ChargeSlot<'s>, &mut Shard, &'s Shared)> {
+        let slot = self.slots.get(index)?;
+        Some((slot, &mut self.shards.get_mut(slot.shard)?.1, self.shared))
+    }
+}
+
+impl Records for LockedCall<'_> {
+    fn get(&mut self, index: usize) -> Option<&Record> {
+        let slot = self.slots.get(index)?;
+        let shard = &self.shards.get(slot.shard)?.1;
+        match shard.slot(slot.find(shard)?)? {
+            Slot::Uncommon(Uncommon::Boxed(entry)) => entry.as_ref().map(|entry| &entry.record),
+            slot => {
+                self.unpacked = shard.unpack(slot);
+                self.unpacked.as_ref()
+            }
+        }
+    }
+
+    fn make_room(&mut self, writes: &[usize]) -> Result<(), Error> {
+        let (slots, blocks) = (&self.slots, self.blocks);
+        for (at, (_, shard)) in self.shards.iter_mut().enumerate() {
+            let here: SmallVec<[&ChargeSlot<'_>; 4]> = (writes.iter())
+                .filter_map(|&index| slots.get(index))
+                .filter(|slot| slot.shard == at)
+                .collect();
+            let bytes = here.iter().map(|charge| {
+                let slot = charge.find(shard).and_then(|index| shard.slot(index));
+                max_heap_growth(slot, charge, blocks)
+            });
+            let bytes = bytes.sum();
+            let result = shard.make_room(
+                |shard| here.iter().filter(|slot| slot.find(shard).is_none()).count(),
+                bytes,
+                self.now,
+                self.shared,
+                |slot, policies| {
+                    slots.iter().any(|own| slot.matches(own.key, own.charge.policy, policies))
+                },
+            );
+            if result.is_err() && !self.shared.heap.has_room(bytes) {
+                self.missing_bytes = Some(bytes);
+            }
+            result?;
+            self.reserved += bytes;
+        }
+        Ok(())
+    }
+
+    fn update(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
+        let Some((slot, shard, shared)) = self.parts(index) else {
+            return;
+        };
+        match slot.find(shard) {
+            Some(index) => shard.update(index, shared, change),
+            None => {
+                let mut record = Record::new(slot.charge.policy);
+                change(&mut record);
+                shard.insert(slot.hash, &slot.charge, record, shared);
+            }
+        }
+    }
+
+    fn remove(&mut self, index: usize) {
+        let Some((slot, shard, shared)) = self.parts(index) else {
+            return;
+        };
+        if let Some(index) = slot.find(shard) {
+            shard.remove(index, shared);
+        }
+    }
+}
+
+impl Drop for LockedCall<'_> {
+    fn drop(&mut self) {
+        self.shared.heap.release(self.reserved);
+    }
+}
+
+/// Maximum number of heap bytes that the next write to a slot may add.
+fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, blocks: bool) -> usize {
+    let Charge { policy, tenant, .. } = own.charge;
+    let subject = own.charge.state_subject();
+    let may_be_boxed = blocks || policy.blocks_for().is_some() || !Numbers::always_hold(policy);
+    match slot {
+        Some(Slot::Uncommon(Uncommon::Boxed(Some(entry)))) => {
+            Record::growth(Some(&entry.record), policy)
+        }
+        _ if may_be_boxed => {
+            BoxedEntry::heap_bytes_for(tenant, subject) + Record::growth(None, policy)
+        }
+        Some(_) => 0,
+        None => own.key.heap_bytes(),
+    }
+}

@@ -1,0 +1,234 @@
+//! The store: shards behind one lock each.
+//!
+//! A call takes one of three paths, the cheapest that applies:
+//!
+//! | path | calls |
+//! |---|---|
+//! | [`fast`] | `Acquire` of one charge |
+//! | [`multi`] | `Acquire` of two to four charges to existing, packed records |
+//! | [`full`] | all others, through [`engine::decide`](tidegate_core::engine::decide) |
+
+mod builder;
+mod fast;
+mod full;
+mod locked_call;
+mod multi;
+
+use std::fmt;
+
+pub use builder::MemoryStoreBuilder;
+use tidegate_core::engine::Record;
+use tidegate_core::{
+    Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
+};
+
+use crate::key::ShortKey;
+use crate::lock::PaddedLock;
+use crate::shard::Shard;
+use crate::shared::Shared;
+use crate::slot::KeyQuery;
+
+type ShardGuard<'a> = crate::lock::Guard<'a, Shard>;
+
+/// In-memory store with bounded memory.
+///
+/// States are spread over shards, each with a lock of its own. No call waits for anything but a shard's lock,
+/// and there is no background thread.
+///
+/// ```
+/// use tidegate_memory::{Call, Charge, MemoryStore, Policy};
+///
+/// let store = MemoryStore::builder().max_keys(100_000).build();
+/// let policy: Policy = "api: token-bucket 2/s".parse()?;
+/// let charge = [Charge::new(&policy, "alice")];
+/// assert!(store.decide_now(&Call::acquire(&charge))?.is_allowed());
+/// assert_eq!(store.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MemoryStore<C = SystemClock> {
+    clock: C,
+    shards: Box<[PaddedLock<Shard>]>,
+    shared: Shared,
+}
+
+impl MemoryStore {
+    /// Creates a store with the system's clock and the default bounds.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Returns a builder, to set bounds and the clock.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder::new()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Decides on one call, synchronously.
+    ///
+    /// The call is inlined, with about 6 kB of code. If many places need it, wrap it in a function.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::decide`]. [`ErrorKind::OutOfMemory`] is the only kind that arises in this store itself.
+    #[inline(always)]
+    pub fn decide_now(&self, call: &Call<'_>) -> Result<Decision, Error> {
+        self.decide_by(call, &self.clock, |decision| decision)
+    }
+
+    /// Number of states, including those that have expired and are not removed yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.each_shard(Shard::len).sum()
+    }
+
+    /// Whether the store holds no state.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes in use now, including free slots of the tables.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.fixed_bytes() + self.each_shard(Shard::bytes).sum::<usize>() + self.shared.heap.used()
+    }
+
+    /// Upper bound on [`bytes`](Self::bytes).
+    ///
+    /// While a shard's table grows, the old and the new table exist side by side. This adds at most the
+    /// shard's part of the bound for each thread that is growing a table at that moment.
+    #[must_use]
+    pub fn max_bytes(&self) -> usize {
+        let shards = self.each_shard(Shard::max_bytes).sum::<usize>();
+        self.fixed_bytes() + shards + self.shared.heap.max()
+    }
+
+    /// Removes all expired states. Calling this is optional, as each call sweeps a little.
+    pub fn sweep(&self) {
+        let now = self.clock.now().as_micros();
+        for shard in &self.shards {
+            shard.lock().sweep_all(now, &self.shared);
+        }
+    }
+
+    /// Calls `see` with the tenant, the subject and the record of each state, in unspecified order.
+    ///
+    /// A shard is locked while its states are visited, so `see` must not call the store.
+    pub fn for_each(&self, mut see: impl FnMut(&[u8], &[u8], &Record)) {
+        for shard in &self.shards {
+            for (slot, record) in shard.lock().records() {
+                slot.with_key(|tenant, subject| see(tenant, subject, &record));
+            }
+        }
+    }
+
+    /// The hash and the key of a charge, if the key is short.
+    #[inline(always)]
+    fn short_key(&self, charge: &Charge<'_>) -> Option<(u64, ShortKey)> {
+        let key = ShortKey::new(charge.tenant, charge.state_subject())?;
+        Some((key.hash(self.shared.hasher(charge.policy)), key))
+    }
+
+    /// Number of the shard of a hash, by its high bits.
+    #[inline]
+    fn shard_of(&self, hash: u64) -> usize {
+        let scaled = (u128::from(hash) * self.shards.len() as u128) >> 64;
+        usize::try_from(scaled).unwrap_or(0)
+    }
+
+    /// Locks the shard of a hash and counts the call. Returns `None` if the lock is held, or if a sweep is due
+    /// first.
+    #[inline(always)]
+    fn try_lock_shard(&self, hash: u64) -> Option<ShardGuard<'_>> {
+        let mut shard = self.shards.get(self.shard_of(hash))?.try_lock()?;
+        shard.count_unless_sweep_due().then_some(shard)
+    }
+
+    /// Sweeps one group of a shard, unless its lock is held.
+    fn sweep_elsewhere(&self, number: usize, now: u64) {
+        if let Some(mut shard) = self.shards[number % self.shards.len()].try_lock() {
+            shard.sweep_step(now, &self.shared);
+        }
+    }
+
+    fn each_shard<'s, T>(&'s self, f: impl Fn(&Shard) -> T + 's) -> impl Iterator<Item = T> + 's {
+        self.shards.iter().map(move |shard| f(&shard.lock()))
+    }
+
+    /// Bytes that do not depend on the number of states.
+    fn fixed_bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.shards)
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    #[inline(always)]
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.decide_by(&call, &self.clock, Answer::ready)
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        let now = BatchClock(self.clock.now());
+        Answer::ready(
+            calls.iter().map(|call| self.decide_by(call, &now, |decision| decision)).collect(),
+        )
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::ready(Ok(self.clock.now()))
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        // A log that doubles has up to twice the capacity it needs, and its old half while it moves.
+        let records = usize::try_from(policy.rule().most_records()).unwrap_or(usize::MAX);
+        let needed = records.saturating_mul(2 * 16);
+        if needed <= self.shared.heap.max() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "one state of `{policy}` may take {needed} bytes, and all logs together have {}; \
+                 raise max_spill_bytes, or give the log a grain",
+                self.shared.heap.max(),
+            ),
+        ))
+    }
+}
+
+/// Clock that returns one time for all calls of a batch.
+#[derive(Debug)]
+struct BatchClock(Timestamp);
+
+impl Clock for BatchClock {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
+impl<C: fmt::Debug> fmt::Debug for MemoryStore<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_takes_two_cache_lines_with_its_lock() {
+        assert_eq!(size_of::<PaddedLock<Shard>>(), 128);
+    }
+}

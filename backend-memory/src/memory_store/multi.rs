@@ -1,0 +1,85 @@
+//! The path for two to four charges: all to existing records with short keys and packed states.
+//!
+//! This is the usual case of a request that several policies apply to. Each charge is evaluated on the packed
+//! state, and the results are written if all policies in force admit theirs. Everything else is left to the
+//! [full path](super::full). The conformance suite holds both against the oracle.
+
+use smallvec::SmallVec;
+use tidegate_core::engine::Weighing;
+use tidegate_core::{Call, Clock, Decision, Operation, Timestamp};
+
+use super::{MemoryStore, ShardGuard};
+use crate::key::ShortKey;
+
+/// Maximum number of charges on this path.
+const MAX_CHARGES: usize = 4;
+
+type Few<T> = SmallVec<[T; MAX_CHARGES]>;
+
+/// The key of a charge's record, its hashes, and the number of its shard.
+struct ChargeKey {
+    state_hash: u64,
+    hash: u64,
+    key: ShortKey,
+    shard: usize,
+}
+
+/// An evaluated charge, and where to write its result.
+struct Evaluated {
+    /// Position of the shard among the locked ones.
+    shard: usize,
+    slot: usize,
+    weighing: Weighing,
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Takes all charges if all policies in force admit theirs, or none. Returns `None`, and changes nothing, if
+    /// the call needs the full path.
+    pub(super) fn acquire_multi(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
+        if call.operation != Operation::Acquire || !(2..=MAX_CHARGES).contains(&call.charges.len())
+        {
+            return None;
+        }
+        let mut keys: Few<ChargeKey> = SmallVec::new();
+        for charge in call.charges.iter() {
+            let state_hash = charge.policy.state_hash();
+            // Charges to one state depend on each other: only the engine handles these.
+            if keys.iter().any(|key| key.state_hash == state_hash) {
+                return None;
+            }
+            let (hash, key) = self.short_key(&charge)?;
+            keys.push(ChargeKey { state_hash, hash, key, shard: self.shard_of(hash) });
+        }
+        let mut shards = self.try_lock_shards(&keys)?;
+        let mut evaluated: Few<Evaluated> = SmallVec::new();
+        let mut are_admitted = true;
+        for (charge, key) in call.charges.iter().zip(&keys) {
+            let at = shards.iter().position(|(number, _)| *number == key.shard)?;
+            let (_, shard) = shards.get(at)?;
+            let (slot, weighing) = shard.evaluate(key.hash, key.key, &charge, time.as_micros())?;
+            are_admitted &= weighing.admits() || charge.policy.is_shadow();
+            evaluated.push(Evaluated { shard: at, slot, weighing });
+        }
+        for Evaluated { shard, slot, weighing } in &evaluated {
+            if let (true, Some(after)) = (are_admitted, weighing.after()) {
+                shards.get_mut(*shard)?.1.write(*slot, after);
+            }
+        }
+        drop(shards);
+        Some(Decision::new(call.charges.iter().zip(evaluated).map(|(charge, evaluated)| {
+            evaluated.weighing.taken(are_admitted).verdict(charge.policy)
+        })))
+    }
+
+    /// Locks each shard once. Returns `None` if a lock is held, or if a sweep is due.
+    // The order of locking does not matter, as nothing waits here.
+    fn try_lock_shards(&self, keys: &[ChargeKey]) -> Option<Few<(usize, ShardGuard<'_>)>> {
+        let mut shards: Few<(usize, ShardGuard<'_>)> = SmallVec::new();
+        for key in keys {
+            if shards.iter().all(|(number, _)| *number != key.shard) {
+                shards.push((key.shard, self.try_lock_shard(key.hash)?));
+            }
+        }
+        Some(shards)
+    }
+}
