@@ -1,6 +1,7 @@
 //! A shard: a bounded table of records, and what is evicted when it is full.
 
-use tidegate_core::engine::{FewNumbers, Numbers, Record, Taken, Weighing};
+use tidegate_core::engine::Record;
+use tidegate_core::no_semver::{Evaluation, FastOutcome, PackedAlgorithm, PackedState};
 use tidegate_core::{Charge, Error, ErrorKind, Policy};
 
 use crate::expiry_bounds::Scope;
@@ -109,14 +110,14 @@ impl Shard {
 
     /// Acquires one charge with a short key, if its record exists and is packed. On `Err` nothing has changed.
     #[inline(always)]
-    pub(crate) fn acquire<A: FewNumbers>(
+    pub(crate) fn acquire<A: PackedAlgorithm>(
         &mut self,
         hash: u64,
         key: ShortKey,
         charge: &Charge<'_>,
         rule: &A,
         now: u64,
-    ) -> Result<Taken, MissReason> {
+    ) -> Result<FastOutcome, MissReason> {
         let policy = self.policies.id_of(charge.policy).ok_or(MissReason::Unknown)?;
         let key = StoredKey::new(key, policy);
         match self.table.find(slot_hash(hash), |slot| slot.may_match(key)) {
@@ -144,7 +145,7 @@ impl Shard {
         charge: &Charge<'_>,
         now: u64,
         shared: &Shared,
-    ) -> Option<Taken> {
+    ) -> Option<FastOutcome> {
         let (index, key) = self.find_short(hash, key, charge.policy)?;
         self.table.get_mut(index)?.boxed_with_key(key)?.acquire_log(charge, now, shared)
     }
@@ -165,7 +166,7 @@ impl Shard {
         key: ShortKey,
         charge: &Charge<'_>,
         now: u64,
-    ) -> Option<(usize, Weighing)> {
+    ) -> Option<(usize, Evaluation)> {
         let index = match self.find_short(hash, key, charge.policy) {
             Some((index, _)) => index,
             // The policy may be equal to the stored one without being the same object.
@@ -175,14 +176,14 @@ impl Shard {
             slot @ Slot::Short { numbers, .. }
                 if self.policies.is_policy(slot.policy(), charge.policy) =>
             {
-                Some((index, numbers.weigh(charge, now)?))
+                Some((index, numbers.evaluate(charge, now)?))
             }
             _ => None,
         }
     }
 
     /// Writes the state that follows an evaluated charge.
-    pub(crate) fn write(&mut self, index: usize, after: Numbers) {
+    pub(crate) fn write(&mut self, index: usize, after: PackedState) {
         if let Some(numbers) = self.table.get_mut(index).and_then(Slot::short_numbers) {
             *numbers = after;
         }
@@ -198,7 +199,7 @@ impl Shard {
         now: u64,
         shared: &Shared,
         reason: MissReason,
-    ) -> Option<Taken> {
+    ) -> Option<FastOutcome> {
         let index = match reason {
             MissReason::Absent => None,
             MissReason::Unknown => self.find(hash, key, charge.policy),
@@ -227,10 +228,10 @@ impl Shard {
         charge: &Charge<'_>,
         now: u64,
         shared: &Shared,
-    ) -> Option<Taken> {
-        let mut numbers = Numbers::NONE;
+    ) -> Option<FastOutcome> {
+        let mut numbers = PackedState::NONE;
         let taken = numbers.acquire(charge, now)?;
-        if numbers != Numbers::NONE {
+        if numbers != PackedState::NONE {
             let is_full = self.table.len() >= self.table.max_len();
             if is_full && !self.free_one(Scope::All, now, shared, |_, _| false)
                 || !shared.heap.reserve(key.heap_bytes())
@@ -259,7 +260,7 @@ impl Shard {
                 let Some(entry) = entry else { return };
                 change(&mut entry.record);
                 let newer = reintern(policies, older, &entry.record);
-                match Numbers::of(&entry.record) {
+                match PackedState::of(&entry.record) {
                     Some(numbers) => {
                         let new = |tenant: &[u8], subject: &[u8]| {
                             Slot::new(tenant, subject, newer, numbers)
@@ -274,7 +275,7 @@ impl Shard {
                 let mut record = numbers.record(policy);
                 change(&mut record);
                 let newer = reintern(policies, older, &record);
-                match Numbers::of(&record) {
+                match PackedState::of(&record) {
                     Some(changed) if newer == older => *numbers = changed,
                     _ => *slot = slot.with_record(newer, record),
                 }

@@ -4,7 +4,8 @@
 
 use std::hash::Hasher;
 
-use tidegate_core::engine::{Numbers, Record, Taken};
+use tidegate_core::engine::Record;
+use tidegate_core::no_semver::{FastOutcome, PackedState};
 use tidegate_core::{Charge, Policy};
 
 use crate::interner::{PolicyId, PolicyInterner};
@@ -25,7 +26,7 @@ pub(crate) trait KeyQuery: Copy {
     fn is_key_of(self, slot: &Slot) -> bool;
 
     /// A slot with this key and a packed record.
-    fn slot(self, policy: PolicyId, numbers: Numbers) -> Slot;
+    fn slot(self, policy: PolicyId, numbers: PackedState) -> Slot;
 
     /// Heap bytes of such a slot.
     fn heap_bytes(self) -> usize;
@@ -64,7 +65,7 @@ impl KeyQuery for AnyKey<'_> {
         }
     }
 
-    fn slot(self, policy: PolicyId, numbers: Numbers) -> Slot {
+    fn slot(self, policy: PolicyId, numbers: PackedState) -> Slot {
         match self {
             Self::Short(key) => key.slot(policy, numbers),
             Self::Long { tenant, subject } => Slot::Uncommon(Uncommon::Long {
@@ -99,7 +100,7 @@ impl KeyQuery for ShortKey {
     }
 
     #[inline(always)]
-    fn slot(self, policy: PolicyId, numbers: Numbers) -> Slot {
+    fn slot(self, policy: PolicyId, numbers: PackedState) -> Slot {
         Slot::Short { key: StoredKey::new(self, policy), numbers }
     }
 
@@ -116,7 +117,7 @@ pub(crate) enum Slot {
     /// A short key and a packed record, both inline.
     Short {
         key: StoredKey,
-        numbers: Numbers,
+        numbers: PackedState,
     },
     Uncommon(Uncommon),
 }
@@ -125,7 +126,7 @@ pub(crate) enum Slot {
 // A separate enum, because the niche of `StoredKey` has room for one variant only.
 pub(crate) enum Uncommon {
     /// A key on the heap and a packed record.
-    Long { key: LongKey, numbers: Numbers },
+    Long { key: LongKey, numbers: PackedState },
     /// A record that does not fit into two words: a log, a blocked one, a large count. `None` if the slot is free.
     Boxed(Option<Box<BoxedEntry>>),
 }
@@ -145,7 +146,12 @@ pub(crate) struct BoxedEntry {
 
 impl Slot {
     /// A slot with a packed record.
-    pub(crate) fn new(tenant: &[u8], subject: &[u8], policy: PolicyId, numbers: Numbers) -> Self {
+    pub(crate) fn new(
+        tenant: &[u8],
+        subject: &[u8],
+        policy: PolicyId,
+        numbers: PackedState,
+    ) -> Self {
         AnyKey::new(tenant, subject).slot(policy, numbers)
     }
 
@@ -208,7 +214,7 @@ impl Slot {
 
     /// The packed record of a short key.
     #[inline(always)]
-    pub(crate) fn short_numbers(&mut self) -> Option<&mut Numbers> {
+    pub(crate) fn short_numbers(&mut self) -> Option<&mut PackedState> {
         match self {
             Self::Short { numbers, .. } => Some(numbers),
             Self::Uncommon(_) => None,
@@ -226,7 +232,7 @@ impl Slot {
         policy: PolicyId,
         record: Record,
     ) -> Self {
-        match Numbers::of(&record) {
+        match PackedState::of(&record) {
             Some(numbers) => Self::new(tenant, subject, policy, numbers),
             None => {
                 let key = Key::new(policy, tenant, subject);
@@ -279,7 +285,7 @@ impl BoxedEntry {
         charge: &Charge<'_>,
         now: u64,
         shared: &Shared,
-    ) -> Option<Taken> {
+    ) -> Option<FastOutcome> {
         if Record::growth(Some(&self.record), charge.policy) > 0 {
             return None;
         }
@@ -296,7 +302,7 @@ impl BoxedEntry {
 }
 
 #[inline]
-fn expires_at(numbers: Numbers, policy: Option<&Policy>) -> u64 {
+fn expires_at(numbers: PackedState, policy: Option<&Policy>) -> u64 {
     policy.map_or(0, |policy| numbers.recovers_at(policy))
 }
 
@@ -326,7 +332,7 @@ mod tests {
         let mut policies = PolicyInterner::default();
         let id = policies.intern(&policy);
         for (i, a) in cases.iter().enumerate() {
-            let slot = Slot::new(a.0, a.1, id, Numbers::NONE);
+            let slot = Slot::new(a.0, a.1, id, PackedState::NONE);
             slot.with_key(|tenant, subject| assert_eq!((tenant, subject), *a));
             assert_eq!(slot.policy(), id);
             assert_eq!(slot.heap_bytes(), AnyKey::new(a.0, a.1).heap_bytes());

@@ -5,14 +5,13 @@
 //! Everything that can fail is checked before the first write. A backend that keeps them elsewhere
 //! stores a record's parts, and makes it anew from these: [`Record::restore`].
 
-mod numbers;
+pub(crate) mod fast;
 mod restore;
 mod undo;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-pub use numbers::{FewNumbers, Numbers, Taken, Weighing};
 use smallvec::SmallVec;
 
 use crate::algorithm::{
@@ -246,7 +245,7 @@ impl Rule {
             Self::SlidingCounter(rule) => {
                 State::SlidingCounter(rule.take(of!(SlidingCounter, old), cost, now))
             }
-            // What was weighed as admitted can be taken; else the state would stay as it was.
+            // What was evaluated as admitted can be taken; else the state would stay as it was.
             Self::TokenBucket(rule) => match rule.take(of!(TokenBucket, old), cost, now) {
                 Some(state) => State::TokenBucket(state),
                 None => return state,
@@ -342,8 +341,8 @@ pub fn decide(
         Operation::Acquire => acquire(call, now, Wait::NOW, records),
         Operation::Reserve { max_wait } => acquire(call, now, longest(max_wait), records),
         Operation::Peek => {
-            let weighed = weigh_all(call, now, Wait::NOW, records);
-            Ok(report(call, now, &weighed, records))
+            let evaluated = weigh_all(call, now, Wait::NOW, records);
+            Ok(report(call, now, &evaluated, records))
         }
         Operation::Refund => refund(call, now, records),
         Operation::Undo { at } => Ok(undo::undo(call, at.as_micros(), now, records)),
@@ -402,8 +401,8 @@ fn acquire(
     if let (1, Some(charge)) = (call.charges.len(), call.charges.get(0)) {
         return acquire_one(&charge, now, max_wait, records);
     }
-    let weighed = weigh_all(call, now, max_wait, records);
-    let charges = || call.charges.iter().zip(&weighed).enumerate();
+    let evaluated = weigh_all(call, now, max_wait, records);
+    let charges = || call.charges.iter().zip(&evaluated).enumerate();
     let in_force = || charges().filter(|(_, (charge, _))| !charge.policy.is_shadow());
     let allowed = in_force().all(|(_, (_, w))| w.admits());
 
@@ -418,7 +417,7 @@ fn acquire(
             records.update(place, |record| w.write(&charge, record, now));
         }
     }
-    let decision = report(call, now, &weighed, records);
+    let decision = report(call, now, &evaluated, records);
     let wait = in_force().map(|(_, (_, w))| w.wait).max().unwrap_or(Wait::NOW);
     Ok(if allowed { booked(decision, wait) } else { decision })
 }
@@ -430,7 +429,7 @@ fn acquire_one(
     max_wait: Wait,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    let w = weigh(charge, 0, charge.cost, records.get(0), now, max_wait);
+    let w = evaluate(charge, 0, charge.cost, records.get(0), now, max_wait);
     let allowed = w.admits() || charge.policy.is_shadow();
     if w.writes(charge, allowed) {
         records.make_room(&[0])?;
@@ -494,18 +493,18 @@ fn weigh_all(
     records: &mut impl Records,
 ) -> PerCharge<Weighed> {
     let charges = call.charges;
-    let weigh = |(place, charge): (usize, Charge<'_>)| {
+    let evaluate = |(place, charge): (usize, Charge<'_>)| {
         let (mut first, mut cost) = (place, charge.cost);
         if charges.len() > 1 {
             first = charges.iter().position(|other| other.same_key(&charge)).unwrap_or(place);
             cost = charges.cost_to_the_key_of(&charge);
         }
-        weigh(&charge, first, cost, records.get(place), now, max_wait)
+        evaluate(&charge, first, cost, records.get(place), now, max_wait)
     };
-    charges.iter().enumerate().map(weigh).collect()
+    charges.iter().enumerate().map(evaluate).collect()
 }
 
-fn weigh(
+fn evaluate(
     charge: &Charge<'_>,
     first: usize,
     cost: u64,
@@ -526,9 +525,14 @@ fn weigh(
     Weighed { first, cost, wait, outcome }
 }
 
-/// The verdicts on charges that were weighed, with the levels as they are now.
-fn report(call: &Call<'_>, now: u64, weighed: &[Weighed], records: &mut impl Records) -> Decision {
-    let charges = call.charges.iter().zip(weighed).enumerate();
+/// The verdicts on charges that were evaluated, with the levels as they are now.
+fn report(
+    call: &Call<'_>,
+    now: u64,
+    evaluated: &[Weighed],
+    records: &mut impl Records,
+) -> Decision {
+    let charges = call.charges.iter().zip(evaluated).enumerate();
     Decision::new(charges.map(|(place, (charge, w))| verdict(&charge, w, records.get(place), now)))
 }
 
@@ -551,7 +555,7 @@ fn verdict(charge: &Charge<'_>, w: &Weighed, record: Option<&Record>, now: u64) 
 fn report_after(call: &Call<'_>, now: u64, records: &mut impl Records) -> Decision {
     Decision::new(call.charges.iter().enumerate().map(|(place, charge)| {
         let record = records.get(place);
-        let w = weigh(&charge, place, 0, record, now, Wait::NOW);
+        let w = evaluate(&charge, place, 0, record, now, Wait::NOW);
         verdict(&charge, &w, record, now)
     }))
 }

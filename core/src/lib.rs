@@ -58,6 +58,13 @@ pub mod store;
 mod subject;
 mod time;
 
+/// What the crates of this repository share. No semantic versioning: no other crate should use it.
+#[doc(hidden)]
+pub mod no_semver {
+    pub use crate::engine::fast::{Evaluation, FastOutcome, PackedAlgorithm, PackedState};
+    pub use crate::shards::choice::{ShardPick, ShardWeights};
+}
+
 pub use around::{Breaker, DenyCache, OnFailure, StoreExt};
 pub use call::{Call, Charge, Charges, Operation};
 #[cfg(feature = "tokio")]

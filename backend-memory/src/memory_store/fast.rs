@@ -15,7 +15,7 @@
 //!
 //! # Semantics
 //!
-//! They are those of [`engine::decide`](tidegate_core::engine::decide). A property in `core/tests/numbers.rs`
+//! They are those of [`engine::decide`](tidegate_core::engine::decide). A property in `core/tests/fast_path.rs`
 //! compares the packed states with the engine, and the conformance suite (`tests/conformance.rs`) compares the
 //! whole store with the oracle.
 //!
@@ -25,7 +25,7 @@
 //! register or one decision that is built in memory is measurable. `docs/design.md`, "The shortest way", has the
 //! reasons and the figures. In short:
 //!
-//! - The algorithm is a type parameter (`A: FewNumbers`), and each algorithm calls `answer` at a place of its
+//! - The algorithm is a type parameter (`A: PackedAlgorithm`), and each algorithm calls `answer` at a place of its
 //!   own. Paths that merged before `answer` would have to merge in memory.
 //! - Callees that are not inlined take scalars and are tail calls. A reference to the [`Call`] would force it
 //!   into memory, and values that live across a call would be spilled.
@@ -38,7 +38,7 @@
 //! - `tidegate-bench memory`
 
 use tidegate_core::call::MAX_SUBJECT;
-use tidegate_core::engine::{FewNumbers, Taken};
+use tidegate_core::no_semver::{FastOutcome, PackedAlgorithm};
 use tidegate_core::policy::Rule;
 use tidegate_core::{Call, Charge, Charges, Clock, Decision, Error, Operation, Policy, Timestamp};
 
@@ -111,7 +111,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides on one charge without a tenant, by a rule that is known at compile time.
     #[inline(always)]
-    fn decide_fast<A: FewNumbers, T>(
+    fn decide_fast<A: PackedAlgorithm, T>(
         &self,
         policy: &Policy,
         rule: &A,
@@ -141,7 +141,7 @@ impl<C: Clock> MemoryStore<C> {
         subject: &[u8],
         cost: u64,
         time: Timestamp,
-    ) -> Result<Taken, Option<Lookup<'_>>> {
+    ) -> Result<FastOutcome, Option<Lookup<'_>>> {
         let charge = Charge { policy, tenant, subject, cost };
         let key = self.short_key(&charge);
         match policy.rule() {
@@ -154,13 +154,13 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     #[inline(always)]
-    fn acquire<A: FewNumbers>(
+    fn acquire<A: PackedAlgorithm>(
         &self,
         charge: &Charge<'_>,
         rule: &A,
         key: Option<(u64, ShortKey)>,
         time: Timestamp,
-    ) -> Result<Taken, Option<Lookup<'_>>> {
+    ) -> Result<FastOutcome, Option<Lookup<'_>>> {
         let (hash, key) = key.ok_or(None)?;
         let mut shard = self.try_lock_shard(hash).ok_or(None)?;
         let taken = shard.acquire(hash, key, charge, rule, time.as_micros());
@@ -173,7 +173,7 @@ impl<C: Clock> MemoryStore<C> {
         charge: &Charge<'_>,
         key: Option<(u64, ShortKey)>,
         time: Timestamp,
-    ) -> Option<Taken> {
+    ) -> Option<FastOutcome> {
         let (hash, key) = key?;
         let mut shard = self.try_lock_shard(hash)?;
         shard.acquire_log(hash, key, charge, time.as_micros(), &self.shared)
@@ -210,7 +210,7 @@ impl<C: Clock> MemoryStore<C> {
         charge: &Charge<'_>,
         time: Timestamp,
         lookup: Option<Lookup<'_>>,
-    ) -> Option<Taken> {
+    ) -> Option<FastOutcome> {
         if charge.subject.len().max(charge.tenant.len()) > MAX_SUBJECT {
             return None;
         }

@@ -1,7 +1,8 @@
 //! The records of one call, while its shards are locked.
 
 use smallvec::SmallVec;
-use tidegate_core::engine::{Numbers, Record, Records};
+use tidegate_core::engine::{Record, Records};
+use tidegate_core::no_semver::PackedState;
 use tidegate_core::{Charge, Error};
 
 use super::ShardGuard;
@@ -125,7 +126,7 @@ impl Drop for LockedCall<'_> {
 fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, blocks: bool) -> usize {
     let Charge { policy, tenant, .. } = own.charge;
     let subject = own.charge.state_subject();
-    let may_be_boxed = blocks || policy.blocks_for().is_some() || !Numbers::always_hold(policy);
+    let may_be_boxed = blocks || policy.blocks_for().is_some() || !PackedState::always_hold(policy);
     match slot {
         Some(Slot::Uncommon(Uncommon::Boxed(Some(entry)))) => {
             Record::growth(Some(&entry.record), policy)

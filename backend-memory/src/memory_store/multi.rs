@@ -5,7 +5,7 @@
 //! [full path](super::full). The conformance suite holds both against the oracle.
 
 use smallvec::SmallVec;
-use tidegate_core::engine::Weighing;
+use tidegate_core::no_semver::Evaluation;
 use tidegate_core::{Call, Clock, Decision, Operation, Timestamp};
 
 use super::{MemoryStore, ShardGuard};
@@ -29,7 +29,7 @@ struct Evaluated {
     /// Position of the shard among the locked ones.
     shard: usize,
     slot: usize,
-    weighing: Weighing,
+    evaluation: Evaluation,
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -56,18 +56,19 @@ impl<C: Clock> MemoryStore<C> {
         for (charge, key) in call.charges.iter().zip(&keys) {
             let at = shards.iter().position(|(number, _)| *number == key.shard)?;
             let (_, shard) = shards.get(at)?;
-            let (slot, weighing) = shard.evaluate(key.hash, key.key, &charge, time.as_micros())?;
-            are_admitted &= weighing.admits() || charge.policy.is_shadow();
-            evaluated.push(Evaluated { shard: at, slot, weighing });
+            let (slot, evaluation) =
+                shard.evaluate(key.hash, key.key, &charge, time.as_micros())?;
+            are_admitted &= evaluation.admits() || charge.policy.is_shadow();
+            evaluated.push(Evaluated { shard: at, slot, evaluation });
         }
-        for Evaluated { shard, slot, weighing } in &evaluated {
-            if let (true, Some(after)) = (are_admitted, weighing.after()) {
+        for Evaluated { shard, slot, evaluation } in &evaluated {
+            if let (true, Some(after)) = (are_admitted, evaluation.after()) {
                 shards.get_mut(*shard)?.1.write(*slot, after);
             }
         }
         drop(shards);
         Some(Decision::new(call.charges.iter().zip(evaluated).map(|(charge, evaluated)| {
-            evaluated.weighing.taken(are_admitted).verdict(charge.policy)
+            evaluated.evaluation.taken(are_admitted).verdict(charge.policy)
         })))
     }
 

@@ -6,8 +6,9 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_memory::core::no_semver::{ShardPick, ShardWeights};
 use tidegate_memory::core::policy::Shards;
-use tidegate_memory::core::shards::{Among, Choice, ShardedStore};
+use tidegate_memory::core::shards::ShardedStore;
 use tidegate_memory::{Answer, Call, Charge, FixedWindow, ManualClock, MemoryStore, Policy, Store};
 
 use self::table::{CALLERS, LIMITS, Share};
@@ -89,10 +90,10 @@ impl Caller {
         match way {
             Way::Ours => admits(&self.store, policy),
             Way::TurnsOnce => {
-                let among = Among::new(shares.len(), policy.limit());
+                let among = ShardWeights::new(shares.len(), policy.limit());
                 self.turn += 1;
                 let turn = u32::try_from(self.turn % (1 << 32))?;
-                admits(self.store.inner(), &shares[Choice::of(turn, among).first])
+                admits(self.store.inner(), &shares[ShardPick::of(turn, among).first])
             }
             Way::Random(tries) => {
                 let count = u64::try_from(shares.len())?;

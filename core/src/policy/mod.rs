@@ -235,6 +235,7 @@ impl Policy {
     }
 
     /// A hash of the [`state_name`](Self::state_name), computed once per policy.
+    #[doc(hidden)]
     #[must_use]
     #[inline]
     pub fn state_hash(&self) -> u64 {
@@ -312,6 +313,7 @@ impl Policy {
     }
 
     /// Whether both are one and the same policy object: a shortcut for `==`.
+    #[doc(hidden)]
     #[must_use]
     #[inline]
     pub fn is_same_object(&self, other: &Self) -> bool {
@@ -320,6 +322,7 @@ impl Policy {
 
     /// Where the policy object lies: of two policies the same just if both are
     /// [one object](Self::is_same_object). For stores, which compare it with what may be there or not.
+    #[doc(hidden)]
     #[must_use]
     #[inline]
     pub fn address(&self) -> NonNull<()> {

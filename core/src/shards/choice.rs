@@ -2,12 +2,12 @@
 
 /// What there is to choose from: of several limits that are charged together, the least of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Among {
+pub struct ShardWeights {
     shares: u64,
     limit: u64,
 }
 
-impl Among {
+impl ShardWeights {
     /// The first so many shares of a limit, which are the largest.
     #[must_use]
     pub fn new(shares: usize, limit: u64) -> Self {
@@ -23,14 +23,14 @@ impl Among {
 
 /// The shard to ask, and the one to ask before a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
+pub struct ShardPick {
     /// The place of the first among the shares.
     pub first: usize,
     /// That of the second, which is another; `None` if there is no other.
     pub second: Option<usize>,
 }
 
-impl Choice {
+impl ShardPick {
     /// Where the request goes whose turn it is.
     ///
     /// Who takes one turn after the other visits all shards in a circle, and those that have one more
@@ -39,15 +39,15 @@ impl Choice {
     /// a matter of chance, but the same for the same turn, so that who peeks sees what will be.
     ///
     /// ```
-    /// use tidegate_core::shards::{Among, Choice};
+    /// use tidegate_core::shards::{ShardWeights, ShardPick};
     ///
-    /// let of_eleven_over_ten = Among::new(10, 11);
-    /// let first = |turn| Choice::of(turn, of_eleven_over_ten).first;
+    /// let of_eleven_over_ten = ShardWeights::new(10, 11);
+    /// let first = |turn| ShardPick::of(turn, of_eleven_over_ten).first;
     /// let visited: Vec<usize> = (0..12).map(first).collect();
     /// assert_eq!(visited, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, /* and again */ 0]);
     /// ```
     #[must_use]
-    pub fn of(turn: u32, Among { shares, limit }: Among) -> Self {
+    pub fn of(turn: u32, ShardWeights { shares, limit }: ShardWeights) -> Self {
         // A cost that no share has is refused by the largest.
         let (shares, limit) = (shares.max(1), limit.max(1));
         let first = u64::from(turn) % limit % shares;

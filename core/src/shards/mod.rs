@@ -9,7 +9,7 @@
 //!
 //! * Policies with as many shards meet in one: a call for several of them is still one for one slot,
 //!   if it is for nothing else.
-//! * Where any shard will do, requests take turns: see [`Choice`]. One that a shard refuses is sent to
+//! * Where any shard will do, requests take turns: see [`ShardPick`]. One that a shard refuses is sent to
 //!   a second, unless that could not help, as another policy refuses too, or no share has room
 //!   for such a cost. Nothing is taken by a refusal, so that nothing has to be given back.
 //! * A refund goes to the subject's shard, or, where any will do, to that of this client's last
@@ -20,16 +20,14 @@
 //! How often requests are refused although there is room elsewhere, when just the limit arrives, is
 //! measured by `tidegate-bench shards`, and stands in `docs/scale.md`.
 
-mod choice;
+pub(crate) mod choice;
 mod routed;
 mod turns;
 
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
-pub use choice::{Among, Choice};
-
-use routed::{Part, Routed, has_shards};
-use turns::Turns;
+use routed::{Part, RoutedCall, has_shards};
+use turns::RoundRobin;
 
 /// A store around one whose states lie in many places, which spreads the policies that
 /// [have shards](crate::Policy::sharded).
@@ -55,13 +53,13 @@ use turns::Turns;
 #[derive(Debug)]
 pub struct ShardedStore<S> {
     inner: S,
-    turns: Turns,
+    turns: RoundRobin,
 }
 
 impl<S> ShardedStore<S> {
     /// Around a store.
     pub fn new(inner: S) -> Self {
-        Self { inner, turns: Turns::new() }
+        Self { inner, turns: RoundRobin::new() }
     }
 
     /// The store around which this is.
@@ -77,7 +75,7 @@ impl<S: Store> ShardedStore<S> {
     }
 
     async fn decide_each(&self, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
-        let routed: Vec<_> = calls.iter().map(|call| Routed::new(*call, &self.turns)).collect();
+        let routed: Vec<_> = calls.iter().map(|call| RoutedCall::new(*call, &self.turns)).collect();
         let first = routed.iter().flatten().map(|it| (it, it.first())).collect();
         let first = self.ask(first).await;
         let second = routed.iter().flatten().zip(&first).filter_map(|(routed, first)| {
@@ -103,7 +101,10 @@ impl<S: Store> ShardedStore<S> {
     }
 
     /// The decisions on calls that became these parts.
-    async fn ask(&self, asked: Vec<(&Routed<'_>, Vec<Part<'_>>)>) -> Vec<Result<Decision, Error>> {
+    async fn ask(
+        &self,
+        asked: Vec<(&RoutedCall<'_>, Vec<Part<'_>>)>,
+    ) -> Vec<Result<Decision, Error>> {
         let calls: Vec<Call<'_>> = asked
             .iter()
             .flat_map(|(routed, parts)| parts.iter().map(|part| part.call(routed.operation())))

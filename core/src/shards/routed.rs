@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::choice::{Among, Choice};
+use super::choice::{ShardPick, ShardWeights};
 use super::no_answer;
-use super::turns::Turns;
+use super::turns::RoundRobin;
 use crate::{Call, Charge, Charges, Decision, Error, Operation, Outcome, Policy, Verdict};
 
 type List<T> = SmallVec<[T; 4]>;
 
 /// A call to be decided in shards.
 #[derive(Debug)]
-pub(super) struct Routed<'a> {
+pub(super) struct RoutedCall<'a> {
     call: Call<'a>,
     /// For each number of shards in the call what its charges have in common, so that they meet in
     /// one slot.
-    choices: List<(u32, Choice)>,
+    choices: List<(u32, ShardPick)>,
 }
 
-impl<'a> Routed<'a> {
+impl<'a> RoutedCall<'a> {
     /// # Errors
     ///
     /// As [`Call::check`].
-    pub(super) fn new(call: Call<'a>, turns: &Turns) -> Result<Self, Error> {
+    pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
         let anywhere = || call.charges.iter().filter(|charge| charge.policy.goes_anywhere());
         let Some(_) = anywhere().next() else {
@@ -37,7 +37,7 @@ impl<'a> Routed<'a> {
             Operation::Refund | Operation::Undo { .. } => turns.look(key).wrapping_sub(1),
             _ => turns.look(key),
         };
-        let mut among: List<(u32, Among)> = List::new();
+        let mut among: List<(u32, ShardWeights)> = List::new();
         for charge in anywhere() {
             let (count, its) = (count_of(charge.policy), among_those_with_room(&call, &charge));
             match among.iter_mut().find(|(other, _)| *other == count) {
@@ -45,7 +45,7 @@ impl<'a> Routed<'a> {
                 None => among.push((count, its)),
             }
         }
-        let choice = |(count, among)| (count, Choice::of(turn, among));
+        let choice = |(count, among)| (count, ShardPick::of(turn, among));
         Ok(Self { call, choices: among.into_iter().map(choice).collect() })
     }
 
@@ -101,13 +101,13 @@ impl<'a> Routed<'a> {
     }
 
     /// The charge, to one of the shares of its policy.
-    fn to_share(&self, charge: Charge<'a>, pick: impl Fn(&Choice) -> usize) -> Charge<'a> {
+    fn to_share(&self, charge: Charge<'a>, pick: impl Fn(&ShardPick) -> usize) -> Charge<'a> {
         let place = charge.share_of_subject().or_else(|| self.choice(&charge).map(pick));
         let share = place.and_then(|place| charge.policy.shares().get(place));
         share.map_or(charge, |share| to(share, charge))
     }
 
-    fn choice(&self, charge: &Charge<'_>) -> Option<&Choice> {
+    fn choice(&self, charge: &Charge<'_>) -> Option<&ShardPick> {
         if !charge.policy.goes_anywhere() {
             return None;
         }
@@ -121,7 +121,7 @@ impl<'a> Routed<'a> {
             && self.call.charges.cost_to_the_key_of(charge) <= limit
     }
 
-    fn part(&self, pick: impl Fn(&Choice) -> usize) -> Part<'a> {
+    fn part(&self, pick: impl Fn(&ShardPick) -> usize) -> Part<'a> {
         let charges = self.call.charges.iter().map(|charge| self.to_share(charge, &pick));
         Part { charges: charges.collect(), places: (0..self.call.charges.len()).collect() }
     }
@@ -194,8 +194,8 @@ fn count_of(policy: &Policy) -> u32 {
     policy.shards().map_or(1, |shards| shards.count())
 }
 
-fn among_those_with_room(call: &Call<'_>, charge: &Charge<'_>) -> Among {
+fn among_those_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
     let cost = call.charges.cost_to_the_key_of(charge);
     let shares = charge.policy.shares();
-    Among::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
+    ShardWeights::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
 }

@@ -13,7 +13,7 @@ const KEYS: usize = 1024;
 ///
 /// Two keys that meet in one place drive each other out, and begin anywhere anew: their requests go
 /// to shards at random, which is worse than in turn, and no mistake.
-pub(super) struct Turns {
+pub(super) struct RoundRobin {
     /// In the upper half a part of the key's hash, in the lower the turn.
     places: Box<[AtomicU64]>,
     hasher: RandomState,
@@ -23,7 +23,7 @@ pub(super) struct Turns {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key(u64);
 
-impl Turns {
+impl RoundRobin {
     pub(super) fn new() -> Self {
         let places = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         Self { places, hasher: RandomState::new() }
@@ -87,9 +87,9 @@ fn low_half(word: u64) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-impl fmt::Debug for Turns {
+impl fmt::Debug for RoundRobin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turns").finish_non_exhaustive()
+        f.debug_struct("RoundRobin").finish_non_exhaustive()
     }
 }
 
@@ -98,27 +98,27 @@ mod tests {
     use super::*;
     use crate::Policy;
 
-    fn key(turns: &Turns, subject: &str) -> Key {
+    fn key(turns: &RoundRobin, subject: &str) -> Key {
         let policy: Policy = "p: fixed-window 9/1s".parse().unwrap();
         turns.key([Charge::new(&policy, subject)].into_iter())
     }
 
     #[test]
     fn turns_are_taken_one_after_the_other_from_anywhere() {
-        let turns = Turns::new();
+        let turns = RoundRobin::new();
         let alice = key(&turns, "alice");
         let first = turns.look(alice);
         for n in 0..5 {
             assert_eq!(turns.look(alice), first.wrapping_add(n));
             assert_eq!(turns.take(alice), first.wrapping_add(n));
         }
-        let other = Turns::new();
+        let other = RoundRobin::new();
         assert_ne!(first, other.look(key(&other, "alice")), "equal by a chance of one in 2^32");
     }
 
     #[test]
     fn keys_that_drive_each_other_out_begin_anywhere_anew() {
-        let turns = Turns::new();
+        let turns = RoundRobin::new();
         let (alice, bob) = (Key(7 << 32 | 5), Key(9 << 32 | 5));
         // In turn, each would only ever have odd or even turns of one count between them.
         let odd = (0..64).filter(|_| turns.take(bob) % 2 + turns.take(alice) % 2 == 1).count();

@@ -1,7 +1,7 @@
 //! How often a request is refused although another shard has room, when just the limit arrives.
 
 use proptest::prelude::*;
-use tidegate_core::shards::{Among, Choice};
+use tidegate_core::no_semver::{ShardPick, ShardWeights};
 
 /// A limit over so many shards.
 #[derive(Debug, Clone)]
@@ -16,8 +16,8 @@ impl Table {
         Self { limit, left: left.filter(|&left| left > 0).collect() }
     }
 
-    fn choice(&self, turn: u32) -> Choice {
-        Choice::of(turn, Among::new(self.left.len(), self.limit))
+    fn choice(&self, turn: u32) -> ShardPick {
+        ShardPick::of(turn, ShardWeights::new(self.left.len(), self.limit))
     }
 
     fn take(&mut self, place: usize) -> bool {
@@ -102,7 +102,7 @@ proptest! {
         let table = Table::new(limit, count);
         let mut seen = vec![false; table.left.len()];
         for turn in turn..turn + 4_000 {
-            let Choice { first, second } = table.choice(turn);
+            let ShardPick { first, second } = table.choice(turn);
             prop_assert!(first < table.left.len());
             prop_assert_ne!(Some(first), second);
             prop_assert_eq!(second.is_some(), table.left.len() > 1);
@@ -117,9 +117,9 @@ proptest! {
         other in (0..9_usize, 0..20_u64),
         turn in any::<u32>(),
     ) {
-        let (a, b) = (Among::new(one.0, one.1), Among::new(other.0, other.1));
+        let (a, b) = (ShardWeights::new(one.0, one.1), ShardWeights::new(other.0, other.1));
         prop_assert_eq!(a.and(b), b.and(a));
-        let Choice { first, second } = Choice::of(turn, a.and(b));
+        let ShardPick { first, second } = ShardPick::of(turn, a.and(b));
         let most = one.0.min(other.0).max(1);
         prop_assert!(first < most && second.is_none_or(|second| second < most));
     }

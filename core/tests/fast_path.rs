@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
-use tidegate_core::engine::{self, Numbers, Record, Records};
+use tidegate_core::engine::{self, Record, Records};
+use tidegate_core::no_semver::PackedState;
 use tidegate_core::{Call, Charge, Decision, Error, Operation, Policy, Timestamp};
 
 /// The record of one key.
@@ -69,31 +70,31 @@ proptest! {
                 _ => Operation::Acquire,
             };
             let before = one.clone();
-            let held = before.0.as_ref().is_none_or(|record| Numbers::of(record).is_some());
+            let held = before.0.as_ref().is_none_or(|record| PackedState::of(record).is_some());
             let call = Call::new(operation, &charge);
             let decision = engine::decide(&call, Timestamp::from_micros(now), &mut one).unwrap();
-            if held && policy.blocks_for().is_none() && Numbers::always_hold(&policy) {
-                prop_assert!(one.0.as_ref().is_none_or(|record| Numbers::of(record).is_some()));
+            if held && policy.blocks_for().is_none() && PackedState::always_hold(&policy) {
+                prop_assert!(one.0.as_ref().is_none_or(|record| PackedState::of(record).is_some()));
             }
             if operation != Operation::Acquire {
                 continue;
             }
-            let numbers = before.0.as_ref().map_or(Some(Numbers::NONE), Numbers::of);
+            let numbers = before.0.as_ref().map_or(Some(PackedState::NONE), PackedState::of);
             if let Some(mut numbers) = numbers {
                 match numbers.acquire(&charge[0], now) {
                     Some(shortly) => {
                         prop_assert_eq!(Decision::one(shortly.verdict(&policy)), decision);
-                        let after = one.0.as_ref().map_or(Some(Numbers::NONE), Numbers::of);
+                        let after = one.0.as_ref().map_or(Some(PackedState::NONE), PackedState::of);
                         prop_assert_eq!(Some(numbers), after);
                         let record = numbers.record(&policy);
                         prop_assert_eq!(numbers.recovers_at(&policy), record.recovers_at());
-                        prop_assert_eq!(Numbers::of(&record), Some(numbers));
+                        prop_assert_eq!(PackedState::of(&record), Some(numbers));
                         if let Some(whole) = &one.0 {
                             prop_assert_eq!(&record, whole);
                         }
                     }
                     // Only what writes more than numbers may take the whole way.
-                    None => prop_assert!(one.0.as_ref().and_then(Numbers::of).is_none()),
+                    None => prop_assert!(one.0.as_ref().and_then(PackedState::of).is_none()),
                 }
                 // So a store that keeps bounds on these times need not be told.
                 let recovered_at = before.0.map_or(0, |record| record.recovers_at());

@@ -16,9 +16,9 @@ use crate::{Charge, Outcome, Policy, Verdict};
 /// What a record says beside its policy, in two words. Logs and blocks do not fit, nor does a sliding
 /// counter that has come to 2^32 in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Numbers([u64; 2]);
+pub struct PackedState([u64; 2]);
 
-impl Numbers {
+impl PackedState {
     /// Nothing is taken.
     pub const NONE: Self = Self([0; 2]);
 
@@ -81,7 +81,7 @@ impl Numbers {
     /// `None`, and nothing has changed, where this takes more than numbers: a log, a count that would
     /// not fit, or the block that follows on a refusal.
     #[inline(always)]
-    pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<Taken> {
+    pub fn acquire(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
         match charge.policy.rule() {
             Rule::TokenBucket(rule) => self.acquire_by(rule, charge, now),
             Rule::SlidingCounter(rule) => self.acquire_by(rule, charge, now),
@@ -93,21 +93,21 @@ impl Numbers {
 
     /// The same by the charge's rule, where it is known already.
     #[inline(always)]
-    pub fn acquire_by<A: FewNumbers>(
+    pub fn acquire_by<A: PackedAlgorithm>(
         &mut self,
         rule: &A,
         charge: &Charge<'_>,
         now: u64,
-    ) -> Option<Taken> {
-        let weighed = self.weigh_by(rule, charge, now)?;
-        *self = weighed.after.unwrap_or(*self);
-        Some(weighed.taken(true))
+    ) -> Option<FastOutcome> {
+        let evaluated = self.weigh_by(rule, charge, now)?;
+        *self = evaluated.after.unwrap_or(*self);
+        Some(evaluated.taken(true))
     }
 
     /// What would become of one charge at `now`, if it were not for others that are taken with it or not
     /// at all. `None` where [`acquire`](Self::acquire) says so.
     #[must_use]
-    pub fn weigh(self, charge: &Charge<'_>, now: u64) -> Option<Weighing> {
+    pub fn evaluate(self, charge: &Charge<'_>, now: u64) -> Option<Evaluation> {
         match charge.policy.rule() {
             Rule::TokenBucket(rule) => self.weigh_by(rule, charge, now),
             Rule::SlidingCounter(rule) => self.weigh_by(rule, charge, now),
@@ -118,32 +118,37 @@ impl Numbers {
     }
 
     #[inline(always)]
-    fn weigh_by<A: FewNumbers>(self, rule: &A, charge: &Charge<'_>, now: u64) -> Option<Weighing> {
+    fn weigh_by<A: PackedAlgorithm>(
+        self,
+        rule: &A,
+        charge: &Charge<'_>,
+        now: u64,
+    ) -> Option<Evaluation> {
         let state = rule.seen(A::unpack(self), now);
         let wait = rule.wait(state, charge.cost, now);
         let seen = A::pack(state)?;
         if wait.is_now() && charge.cost > 0 {
             let after = A::pack(rule.take(state, charge, now)?)?;
-            return Some(Weighing { wait, seen, after: Some(after), now });
+            return Some(Evaluation { wait, seen, after: Some(after), now });
         }
-        let weighed = Weighing { wait, seen, after: None, now };
-        shuts_nobody_out(charge, wait).then_some(weighed)
+        let evaluated = Evaluation { wait, seen, after: None, now };
+        shuts_nobody_out(charge, wait).then_some(evaluated)
     }
 
     #[inline(always)]
-    fn level_by<A: FewNumbers>(self, rule: &A, now: u64) -> Level {
+    fn level_by<A: PackedAlgorithm>(self, rule: &A, now: u64) -> Level {
         rule.level(A::unpack(self), now)
     }
 }
 
 impl Record {
-    /// Decides on one charge at `now`, and takes it if it is admitted, as [`Numbers::acquire`] does:
+    /// Decides on one charge at `now`, and takes it if it is admitted, as [`PackedState::acquire`] does:
     /// for logs.
     ///
     /// `None`, and nothing has changed, where this is not a log of the charge's policy, or is
     /// blocked, or would have to be.
     #[inline]
-    pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<Taken> {
+    pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
         let Rule::SlidingLog(rule) = charge.policy.rule() else { return None };
         let Some(State::SlidingLog(state)) = &mut self.state else { return None };
         if self.blocked_until > 0 || !self.policy.is_same_object(charge.policy) {
@@ -154,23 +159,23 @@ impl Record {
             rule.take(state, charge.cost, now);
         }
         let Level { remaining, recovers_at } = rule.level(Some(&**state), now);
-        let left = Numbers([remaining, recovers_at]);
-        shuts_nobody_out(charge, wait).then_some(Taken { wait, left, now })
+        let left = PackedState([remaining, recovers_at]);
+        shuts_nobody_out(charge, wait).then_some(FastOutcome { wait, left, now })
     }
 }
 
 /// What would become of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weighing {
+pub struct Evaluation {
     wait: Wait,
     /// What is there.
-    seen: Numbers,
+    seen: PackedState,
     /// What would be, if the charge is admitted and costs something.
-    after: Option<Numbers>,
+    after: Option<PackedState>,
     now: u64,
 }
 
-impl Weighing {
+impl Evaluation {
     /// Whether the charge is admitted.
     #[must_use]
     pub fn admits(&self) -> bool {
@@ -179,16 +184,16 @@ impl Weighing {
 
     /// What to write if all charges are taken; `None` for nothing.
     #[must_use]
-    pub fn after(&self) -> Option<Numbers> {
+    pub fn after(&self) -> Option<PackedState> {
         self.after
     }
 
     /// What became of the charge, if all that are admitted `are_taken`, or none.
     #[must_use]
     #[inline(always)]
-    pub fn taken(self, are_taken: bool) -> Taken {
+    pub fn taken(self, are_taken: bool) -> FastOutcome {
         let after = self.after.filter(|_| are_taken);
-        Taken { wait: self.wait, left: after.unwrap_or(self.seen), now: self.now }
+        FastOutcome { wait: self.wait, left: after.unwrap_or(self.seen), now: self.now }
     }
 }
 
@@ -201,14 +206,14 @@ fn shuts_nobody_out(charge: &Charge<'_>, wait: Wait) -> bool {
 /// What became of a charge to a subject that is not shut out: all that a verdict is made of, which is
 /// for later, when no lock is held any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct FastOutcome {
     wait: Wait,
     /// What is there afterwards; of a log, its level.
-    left: Numbers,
+    left: PackedState,
     now: u64,
 }
 
-impl Taken {
+impl FastOutcome {
     /// What `policy`, the charge's, says to it.
     #[must_use]
     #[inline(always)]
@@ -219,7 +224,7 @@ impl Taken {
     /// The same where the policy's rule is known already.
     #[must_use]
     #[inline(always)]
-    pub fn verdict_by<A: FewNumbers>(self, rule: &A, policy: &Policy) -> Verdict {
+    pub fn verdict_by<A: PackedAlgorithm>(self, rule: &A, policy: &Policy) -> Verdict {
         self.verdict_at(self.left.level_by(rule, self.now), policy)
     }
 
@@ -241,7 +246,7 @@ impl Taken {
             Rule::FixedWindow(rule) => left.level_by(rule, now),
             Rule::IntervalBucket(rule) => left.level_by(rule, now),
             Rule::SlidingLog(_) => {
-                let Numbers([remaining, recovers_at]) = left;
+                let PackedState([remaining, recovers_at]) = left;
                 Level { remaining, recovers_at }
             }
         }
@@ -250,15 +255,15 @@ impl Taken {
 
 /// An algorithm whose state is a few numbers, not all of them 0 unless nothing is taken: then it
 /// decides as without a state.
-pub trait FewNumbers: Sealed {}
+pub trait PackedAlgorithm: Sealed {}
 
-/// What [`FewNumbers`] is made of, which nobody else can be.
+/// What [`PackedAlgorithm`] is made of, which nobody else can be.
 pub trait Sealed {
     type State: Copy;
 
     /// `None` where it does not fit.
-    fn pack(state: Self::State) -> Option<Numbers>;
-    fn unpack(numbers: Numbers) -> Self::State;
+    fn pack(state: Self::State) -> Option<PackedState>;
+    fn unpack(numbers: PackedState) -> Self::State;
 
     /// The state as the others want it: at `now` already, if that saves them to work it out each.
     fn seen(&self, state: Self::State, now: u64) -> Self::State;
@@ -277,18 +282,18 @@ macro_rules! few_numbers {
         take: |$taker:ident, $from:ident, $charge:ident, $now:ident| $take:expr,
         level: |$gauge:ident, $left:ident, $time:ident| $level:expr
     ) => {
-        impl FewNumbers for $rule {}
+        impl PackedAlgorithm for $rule {}
 
         impl Sealed for $rule {
             type State = $module::State;
 
             #[inline(always)]
-            fn pack($whole: Self::State) -> Option<Numbers> {
-                Some(Numbers($pack))
+            fn pack($whole: Self::State) -> Option<PackedState> {
+                Some(PackedState($pack))
             }
 
             #[inline(always)]
-            fn unpack(Numbers([$first, $second]): Numbers) -> Self::State {
+            fn unpack(PackedState([$first, $second]): PackedState) -> Self::State {
                 $unpack
             }
 
