@@ -341,7 +341,7 @@ pub fn decide(
         Operation::Acquire => acquire(call, now, Wait::NOW, records),
         Operation::Reserve { max_wait } => acquire(call, now, longest(max_wait), records),
         Operation::Peek => {
-            let evaluated = weigh_all(call, now, Wait::NOW, records);
+            let evaluated = evaluate_all(call, now, Wait::NOW, records);
             Ok(report(call, now, &evaluated, records))
         }
         Operation::Refund => refund(call, now, records),
@@ -401,7 +401,7 @@ fn acquire(
     if let (1, Some(charge)) = (call.charges.len(), call.charges.get(0)) {
         return acquire_one(&charge, now, max_wait, records);
     }
-    let evaluated = weigh_all(call, now, max_wait, records);
+    let evaluated = evaluate_all(call, now, max_wait, records);
     let charges = || call.charges.iter().zip(&evaluated).enumerate();
     let in_force = || charges().filter(|(_, (charge, _))| !charge.policy.is_shadow());
     let allowed = in_force().all(|(_, (_, w))| w.admits());
@@ -486,7 +486,7 @@ fn change(place: usize, records: &mut impl Records, change: impl FnOnce(&mut Rec
     }
 }
 
-fn weigh_all(
+fn evaluate_all(
     call: &Call<'_>,
     now: u64,
     max_wait: Wait,

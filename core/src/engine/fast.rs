@@ -99,7 +99,7 @@ impl PackedState {
         charge: &Charge<'_>,
         now: u64,
     ) -> Option<FastOutcome> {
-        let evaluated = self.weigh_by(rule, charge, now)?;
+        let evaluated = self.evaluate_by(rule, charge, now)?;
         *self = evaluated.after.unwrap_or(*self);
         Some(evaluated.taken(true))
     }
@@ -109,16 +109,16 @@ impl PackedState {
     #[must_use]
     pub fn evaluate(self, charge: &Charge<'_>, now: u64) -> Option<Evaluation> {
         match charge.policy.rule() {
-            Rule::TokenBucket(rule) => self.weigh_by(rule, charge, now),
-            Rule::SlidingCounter(rule) => self.weigh_by(rule, charge, now),
-            Rule::FixedWindow(rule) => self.weigh_by(rule, charge, now),
-            Rule::IntervalBucket(rule) => self.weigh_by(rule, charge, now),
+            Rule::TokenBucket(rule) => self.evaluate_by(rule, charge, now),
+            Rule::SlidingCounter(rule) => self.evaluate_by(rule, charge, now),
+            Rule::FixedWindow(rule) => self.evaluate_by(rule, charge, now),
+            Rule::IntervalBucket(rule) => self.evaluate_by(rule, charge, now),
             Rule::SlidingLog(_) => None,
         }
     }
 
     #[inline(always)]
-    fn weigh_by<A: PackedAlgorithm>(
+    fn evaluate_by<A: PackedAlgorithm>(
         self,
         rule: &A,
         charge: &Charge<'_>,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Record, Records, State, change, of, report_after, weigh_all};
+use super::{Record, Records, State, change, evaluate_all, of, report_after};
 use crate::policy::Rule;
 use crate::time::Wait;
 use crate::{Call, Charge, Decision};
@@ -10,7 +10,7 @@ use crate::{Call, Charge, Decision};
 /// Takes back what is left of the call's charges, as they were taken at `at`.
 pub(super) fn undo(call: &Call<'_>, at: u64, now: u64, records: &mut impl Records) -> Decision {
     // For the sum of the costs to each key, as that is what was taken.
-    let evaluated = weigh_all(call, now, Wait::NOW, records);
+    let evaluated = evaluate_all(call, now, Wait::NOW, records);
     for (place, (charge, w)) in call.charges.iter().zip(&evaluated).enumerate() {
         // What is above the limit was never taken.
         let can_be_taken = (1..=charge.policy.limit()).contains(&w.cost);

@@ -9,7 +9,7 @@
 //!
 //! * Policies with as many shards meet in one: a call for several of them is still one for one slot,
 //!   if it is for nothing else.
-//! * Where any shard will do, requests take turns: see [`ShardPick`]. One that a shard refuses is sent to
+//! * Where any shard will do, requests take turns (round robin, from a random start). One that a shard refuses is sent to
 //!   a second, unless that could not help, as another policy refuses too, or no share has room
 //!   for such a cost. Nothing is taken by a refusal, so that nothing has to be given back.
 //! * A refund goes to the subject's shard, or, where any will do, to that of this client's last
