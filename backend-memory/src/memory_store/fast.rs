@@ -49,7 +49,7 @@
 //! - `tidegate-bench memory`
 
 use tidegate_core::call::MAX_SUBJECT;
-use tidegate_core::no_semver::{PackedAlgorithm, FastOutcome};
+use tidegate_core::no_semver::{FastOutcome, PackedAlgorithm};
 use tidegate_core::policy::Rule;
 use tidegate_core::{Call, Charge, Charges, Clock, Decision, Error, Operation, Policy, Timestamp};
 
