@@ -16,7 +16,7 @@ use tidegate_core::Policy;
 /// The environment variable with the password of the store.
 const STORE_PASSWORD: &str = "TIDEGATE_STORE_PASSWORD";
 
-/// Rate limits, tried out on real traffic.
+/// Tests rate limits on real traffic.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -26,45 +26,45 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show what policies would have done to the requests of a log.
+    /// Replay a log against policies, and show which requests they would have refused.
     Replay(Box<Replay>),
-    /// Make up an access log of a day at a small shop: visitors, crawlers, and three kinds of
-    /// trouble.
+    /// Generate an access log of one day at a small shop: visitors, crawlers, and three kinds of
+    /// abuse.
     Sample(Sample),
-    /// Work out what so many subjects take in Redis: memory, nodes, CPU, with the arithmetic.
+    /// Calculate the memory, nodes and CPU that a number of subjects takes in Redis.
     Plan(Plan),
 }
 
 /// Reads the logs of web servers, proxies and load balancers, JSON, CSV and TSV, plain or packed with
-/// gzip or zstd. The format of each file is found by its first lines.
+/// gzip or zstd. The format of each file is detected from its first lines.
 #[derive(Debug, Args)]
 #[command(after_long_help = FORMATS_AND_POLICIES)]
 pub(crate) struct Replay {
-    /// What to read; `-` is standard input.
+    /// The files to read; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// A policy, such as `sliding-log 100/1m`; any number of times. Without one, six policies of
-    /// one limit are compared.
+    /// A policy, such as `sliding-log 100/1m`; may be repeated. Without one, six policies with the
+    /// same limit are compared.
     #[arg(short, long, value_name = "POLICY", value_parser = policy)]
     pub(crate) policy: Vec<Policy>,
 
-    /// The limit at which policies are compared where none is given.
+    /// The limit of the compared policies, if no policy is given.
     #[arg(long, value_name = "COUNT/SPAN", default_value = "60/1m", conflicts_with = "policy")]
     pub(crate) limit: String,
 
-    /// What a subject is: `ip` (the client's address, without port), `user`, `all` (all requests
+    /// The subject: `ip` (the client's address, without port), `user`, `all` (all requests
     /// together), or the name of a field, such as `forwarded` for the `X-Forwarded-For` at the end of a
-    /// line of nginx. Without it, the client's address. Requests that have `-` or nothing there are
+    /// line of nginx. Default: the client's address. Requests without a subject (`-` or empty) are
     /// counted and left out.
     #[arg(long, value_name = "WHAT")]
     pub(crate) by: Option<By>,
 
-    /// The field that is the subject: as --by, for a field that is called `ip`, `user` or `all`.
+    /// The field that is the subject. As --by, for a field named `ip`, `user` or `all`.
     #[arg(long, value_name = "FIELD", conflicts_with = "by")]
     pub(crate) subject: Option<String>,
 
-    /// What a request costs: `1`, `bytes`, a field's name, or several that add up (`a+b`).
+    /// The cost of a request: `1`, `bytes`, a field's name, or a sum of them (`a+b`).
     #[arg(long, value_name = "FIELDS", default_value = "1")]
     pub(crate) cost: Cost,
 
@@ -81,33 +81,33 @@ pub(crate) struct Replay {
     #[arg(long)]
     pub(crate) format: Option<Format>,
 
-    /// What the lines look like, if they are in no known format: a regular expression whose named groups
-    /// are the fields. `time` is the time, `ip` or `subject` (or another, with --by) the subject, and
-    /// `cost`, if there is such a group, the cost.
+    /// The format of a line as a regular expression, if no known format fits. Its named groups are the
+    /// fields: `time` is the time, `ip` or `subject` (or another, with --by) the subject, and `cost`, if
+    /// there is such a group, the cost.
     #[arg(long, value_name = "REGEX", conflicts_with = "format")]
     pub(crate) pattern: Option<Pattern>,
 
-    /// `time`: in order of time, whatever the order of the lines. `file`: in order of the lines,
-    /// with a clock that never steps back.
+    /// The order of the replay. `time`: by time, whatever the order of the lines. `file`: by line, with
+    /// a clock that never steps back.
     #[arg(long, default_value = "time")]
     pub(crate) order: Order,
 
-    /// Where states are kept: `memory`, the URL of a Redis, such as redis://127.0.0.1, that of a Sentinel
-    /// group, such as redis-sentinel://10.0.0.1,10.0.0.2#name, or that of a Redis Cluster, such as
-    /// redis-cluster://10.0.0.1:7000,10.0.0.2:7000. There they are under a prefix
-    /// of their own, and taken away at the end, also after Ctrl-C; if that fails, the result stands, a warning names the
-    /// prefix, and what is left expires by itself. A password is better given in the environment
-    /// variable TIDEGATE_STORE_PASSWORD than in the URL, where others see it.
-    // Read after the command line is: what refuses a value there repeats it, with the password.
+    /// The store of the states: `memory`, or the URL of a Redis (redis://127.0.0.1), of a Sentinel group
+    /// (redis-sentinel://10.0.0.1,10.0.0.2#name) or of a Redis Cluster
+    /// (redis-cluster://10.0.0.1:7000,10.0.0.2:7000). On a server, keys have a prefix of their own and are
+    /// deleted at the end, also after Ctrl-C; if that fails, a warning names the prefix, and the keys expire
+    /// by themselves. Set the password in the environment variable TIDEGATE_STORE_PASSWORD: in the URL,
+    /// other users of the machine can see it.
+    // Parsed after the command line: clap's error for an invalid value would print the password.
     #[arg(long, value_name = "STORE", default_value = "memory")]
     store: String,
 
-    /// Also find the smallest limit, per algorithm, under which this share of the subjects (in
-    /// percent, such as 99.9) would never have been refused.
+    /// Also find the smallest limit, per algorithm, under which this percentage of the subjects (such
+    /// as 99.9) would never have been refused.
     #[arg(long, value_name = "PERCENT")]
     pub(crate) suggest: Option<Share>,
 
-    /// The window of the limits to suggest.
+    /// The window of the suggested limits.
     #[arg(long, value_name = "SPAN", default_value = "1m", requires = "suggest", value_parser = span)]
     pub(crate) window: Duration,
 
@@ -115,47 +115,47 @@ pub(crate) struct Replay {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Write a page with plots as well.
+    /// Also write an HTML page with plots.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Write each decision as `1` or `0`, in the order of the replay; one line per policy where
+    /// Write each decision as `1` (admitted) or `0`, in the order of the replay; one line per policy if
     /// there are several.
     #[arg(long, value_name = "FILE")]
     pub(crate) decisions: Option<PathBuf>,
 
-    /// End at the first malformed line, instead of counting it. Without it, the exit code is 1 only if
-    /// half of all lines or more are malformed.
+    /// End at the first malformed line. Otherwise malformed lines are counted, and the exit code is 1 if
+    /// they are half of all lines or more.
     #[arg(long)]
     pub(crate) strict: bool,
 }
 
-/// Written to standard output, in the combined format.
+/// Writes to standard output, in the combined format.
 #[derive(Debug, Args)]
 pub(crate) struct Sample {
-    /// The same seed makes the same log, on every machine.
+    /// The seed. The same seed generates the same log, on every machine.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// How many lines. They fill a day, however many they are.
+    /// The number of lines, spread over one day.
     #[arg(long, default_value_t = 20_000)]
     pub(crate) lines: u64,
 }
 
-/// The figures are measured ones: docs/scale.md says on what, and how far they hold.
+/// The arithmetic is based on measurements: docs/scale.md has their conditions and limits.
 #[derive(Debug, Args)]
 #[command(after_long_help = PLANS)]
 pub(crate) struct Plan {
-    /// Subjects that have a state at one time: those with a request within as long as a key lives,
-    /// which is told for each policy.
+    /// The number of subjects that have a state at one time: those with a request within the lifetime of
+    /// a key, which is printed for each policy.
     #[arg(long, value_name = "COUNT", value_parser = subjects)]
     subjects: u64,
 
-    /// A policy that each request is charged to; any number of times.
+    /// A policy that each request is charged to; may be repeated.
     #[arg(short, long, required = true, value_name = "POLICY", value_parser = policy)]
     policy: Vec<Policy>,
 
-    /// Requests, of all subjects together: `500k/s`, `20M/m`, `100/h`.
+    /// The request rate of all subjects together: `500k/s`, `20M/m`, `100/h`.
     #[arg(long, value_name = "COUNT/UNIT", value_parser = units::rate_per_hour)]
     rate: u64,
 
@@ -163,19 +163,19 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "BYTES", default_value = "16GiB", value_parser = node_memory)]
     node_memory: u64,
 
-    /// Requests per second that a node decides on at most, if you have measured it.
+    /// The maximum number of decisions per second of a node, if you have measured it.
     #[arg(long, value_name = "COUNT", value_parser = node_decisions)]
     node_decisions: Option<u64>,
 
-    /// Replicas of each primary.
+    /// The number of replicas of each primary.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=9))]
     replicas: u8,
 
-    /// The length of a subject.
+    /// The length of a subject, in bytes.
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
     subject_bytes: u32,
 
-    /// The length of a tenant; 0 for none.
+    /// The length of a tenant, in bytes; 0 for none.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
     tenant_bytes: u32,
 
@@ -183,13 +183,13 @@ pub(crate) struct Plan {
     #[arg(long, default_value = "tidegate")]
     prefix: String,
 
-    /// Records in the log of a subject, for sliding logs; else full ones are planned for.
+    /// The number of records in the log of a subject, for sliding logs. Default: a full log.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     log_records: Option<u64>,
 }
 
 impl Plan {
-    /// What is to be planned for.
+    /// The input of the plan.
     pub(crate) fn wanted(&self) -> Wanted {
         let len = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
         Wanted {
@@ -234,7 +234,7 @@ Examples:
 
 const FORMATS_AND_POLICIES: &str = "\
 Formats:
-  log      common and combined, of Apache, nginx, Traefik and others, with other words in front
+  log      common and combined, of Apache, nginx, Traefik and others, also with other words in front
   json     one object a line, objects over several lines, or an array, also as `{\"Records\":[…]}`; \
 with the names of Caddy, Traefik, Envoy, HAProxy, GCP, Cloudflare, Azure, AWS CloudTrail, WAF and API Gateway, and others
   csv, tsv with a header
@@ -244,7 +244,7 @@ with the names of Caddy, Traefik, Envoy, HAProxy, GCP, Cloudflare, Azure, AWS Cl
   envoy    the default format, and that of Istio
   logfmt   key=value
 Each may be in lines of syslog (RFC 3164 and 5424), Docker (json-file, compose) or Kubernetes (CRI), \
-and in UTF-16 with a byte-order mark. Of anything else, --pattern says what the lines look like:
+and in UTF-16 with a byte-order mark. For other formats use --pattern:
   --pattern '^(?<time>\\S+) \\S+ (?<ip>\\S+) .* cost=(?<cost>\\d+)'
 
 Policies:
@@ -253,16 +253,16 @@ Policies:
   sliding-counter 100/1m
   token-bucket 10/1s [burst 100] [by-interval]
   gcra 10/1s [burst 100]
-Each may have a name in front (`login: sliding-log 5/15m`) and `block 15m` behind, which shuts a \
-subject out for that long after a refusal; `shards 8` [by-subject | whole] spreads it over as many \
-slots of a cluster. Spans are written 250ms, 90s, 1m, 1h30m, 7d.";
+Each may have a name in front (`login: sliding-log 5/15m`) and `block 15m` behind, which blocks a \
+subject for that long after a refusal; `shards 8` [by-subject | whole] spreads it over that many \
+slots of a cluster. Times are written 250ms, 90s, 1m, 1h30m, 7d.";
 
-/// The one-line message of an error does not say where in the text it is; this does.
+/// Parses a policy. The alternate form of an error shows the position in the text.
 fn policy(text: &str) -> Result<Policy, String> {
     text.parse().map_err(|error| format!("{error:#}"))
 }
 
-/// A span, as the policy grammar reads it.
+/// Parses a duration of the policy grammar.
 fn span(text: &str) -> Result<Duration, String> {
     tidegate_core::policy::parse_span(text).map_err(|error| error.to_string())
 }
@@ -290,7 +290,7 @@ impl Replay {
         compared.into_iter().map(parse).collect()
     }
 
-    /// Where the states are to be kept.
+    /// The store of the states.
     pub(crate) fn place(&self) -> Result<Place, String> {
         let password = match env::var(STORE_PASSWORD) {
             Ok(password) => Some(password),
@@ -304,7 +304,7 @@ impl Replay {
             .map_err(|error| format!("--store {}: {error}", without_login(&self.store)))
     }
 
-    /// Who is limited.
+    /// The subject that is limited.
     pub(crate) fn who(&self) -> By {
         match (&self.subject, &self.by) {
             (Some(field), _) => By::Field(field.clone()),
