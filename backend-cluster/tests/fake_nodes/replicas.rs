@@ -32,7 +32,7 @@ async fn an_admission_that_too_few_replicas_have_is_an_error_and_may_be_charged(
     let error = acquire(&store, LOW).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(
-        error.to_string().contains("of 2 replicas that shall have what was taken 1 had it"),
+        error.to_string().contains("1 of 2 required replicas acknowledged the write"),
         "{error}"
     );
     let policy = policy();

@@ -69,7 +69,7 @@ fn check_text(text: &str, element: Option<&String>) -> Result<(), String> {
         return Ok(());
     }
     for piece in text.split('&').skip(1) {
-        if !["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|known| piece.starts_with(known)) {
+        if !["amp;", "lt;", "gt;", "quot;", "#x27;"].iter().any(|known| piece.starts_with(known)) {
             return Err(format!("a bare & before {piece:?}"));
         }
     }
