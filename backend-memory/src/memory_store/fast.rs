@@ -36,11 +36,11 @@
 //!
 //! `try_acquire_by_rule` repeats a part of `acquire_single` because it is faster. Without it, one hot key takes
 //!
-//! | charge | instructions | time |
+//! | charge | instructions (callgrind) | CPU time (rounded, medians of 3) |
 //! |---|--:|--:|
-//! | sliding log | + 37 % | + 49 % |
-//! | bucket by intervals | + 62 % | + 77 % |
-//! | token bucket with a tenant | + 64 % | + 62 % |
+//! | sliding log | + 37 % | + 50 % |
+//! | bucket by intervals | + 62 % | + 75 % |
+//! | token bucket with a tenant | + 64 % | + 60 % |
 //!
 //! After a change, run these beside the binaries from before the change:
 //!
