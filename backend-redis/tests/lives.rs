@@ -436,6 +436,7 @@ async fn a_take_of_many_is_a_read_and_a_write() {
         ("p: fixed-window 500/10h", 1, 0),
         ("p: fixed-window 500/10h", 2, 0),
         ("p: fixed-window 500/10h anchored", 1, 0),
+        ("p: fixed-window 500/10h phased", 1, 0),
         ("p: sliding-log 100/10h", 1, 1),
         ("p: sliding-log 500/10h", 1, 1),
         ("p: sliding-counter 500/10h", 1, 0),
@@ -477,5 +478,75 @@ async fn a_take_of_many_is_a_read_and_a_write() {
         // An element of a list is full after each 14 takes.
         assert!(writes <= TAKES + TAKES / 14, "{text}: {writes}");
         assert!(expiries <= max_expiries, "{text}: {expiries}");
+    }
+}
+
+/// A state in which nothing is left is none: its key is gone, or holds a block alone.
+#[tokio::test]
+async fn what_is_given_back_in_full_leaves_no_state() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let mut client = client().await;
+    for text in [
+        "p: fixed-window 9/2h",
+        "p: fixed-window 9/2h anchored",
+        "p: sliding-log 9/2h",
+        "p: sliding-log 900/2h",
+        "p: sliding-counter 9/2h",
+        "p: token-bucket 9/2h",
+        "p: token-bucket 9/2h by-interval",
+    ] {
+        let policy = policy(text);
+        let charge = [Charge::new(&policy, "s").cost(3)];
+        let blocked = Operation::Block { span: Duration::from_secs(60) };
+        let undo = Operation::Undo { at: Timestamp::from_micros(START) };
+        let more = [charge[0].cost(4)];
+        for (gives_back, charges) in [
+            (Operation::Refund, &charge),
+            (Operation::Refund, &more),
+            (undo, &charge),
+            (undo, &more),
+        ] {
+            for (is_blocked, at_once) in [(false, 1), (false, 3), (true, 1), (true, 3)] {
+                let prefix = fresh_prefix();
+                let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+                let block = Call::new(if is_blocked { blocked } else { Operation::Peek }, &charge);
+                let calls = [Call::acquire(&charge), block, Call::new(gives_back, charges)];
+                for calls in calls.chunks(at_once) {
+                    assert!(store.decide_many(calls).await.iter().all(Result::is_ok));
+                }
+                let key = Keys::new(&prefix).of(&charge[0]);
+                let size = client.call(&[&b"STRLEN"[..], &key]).await.unwrap().text();
+                // A kind, and until when it blocks.
+                let expected = if is_blocked { "8" } else { "0" };
+                assert_eq!(size, expected, "{text}: {gives_back:?} {is_blocked} {at_once}");
+            }
+        }
+    }
+}
+
+/// A block on a subject of whom nothing is known leaves nothing behind once it is lifted.
+#[tokio::test]
+async fn a_block_that_is_lifted_leaves_no_key() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let mut client = client().await;
+    for text in ["p: fixed-window 9/2h", "p: sliding-log 900/2h", "p: gcra 9/2h"] {
+        let (policy, prefix) = (policy(text), fresh_prefix());
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        let charge = [Charge::new(&policy, "s")];
+        let key = Keys::new(&prefix).of(&charge[0]);
+        let [blocks, lifts] =
+            [60, 0].map(|seconds| Operation::Block { span: Duration::from_secs(seconds) });
+        for (operations, exists) in [
+            (&[lifts][..], 0),
+            (&[blocks], 1),
+            (&[lifts], 0),
+            (&[blocks, lifts], 0),
+            (&[blocks, lifts, blocks], 1),
+        ] {
+            let calls: Vec<_> = operations.iter().map(|does| Call::new(*does, &charge)).collect();
+            assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
+            let reply = client.call(&[&b"EXISTS"[..], &key]).await.unwrap();
+            assert_eq!(reply, Reply::Integer(exists), "{text}: {operations:?}");
+        }
     }
 }

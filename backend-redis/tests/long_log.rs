@@ -180,6 +180,67 @@ async fn any_of_the_newest_records_is_undone_as_in_the_core() {
     }
 }
 
+/// Elements of which all records have expired are there until the next take: what is undone before that is
+/// counted from the first element all the same. Totals are small, and beyond 2^48.
+#[tokio::test]
+async fn what_is_undone_behind_expired_elements_is_undone_as_in_the_core() {
+    const APART: u64 = 7;
+    const RECORDS: u64 = 60;
+    let clock = ManualClock::default();
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let mut start = 1_790_000_000_000_000_u64;
+    for (text, unit) in [
+        ("p: sliding-log 1000/1ms", 1_u64),
+        ("p: sliding-log 4503599627370496/1ms grain 1us", 1 << 44),
+        ("p: sliding-log 128/1ms", 1),
+    ] {
+        let policy = policy(text);
+        for gone in [0, 1, 14, 15, 28, 42] {
+            start += 10_000;
+            let undone = [0, 1, 3, 4, 13, 14, 17, 31, 32].iter().flat_map(|n| [(n, 1), (n, 2)]);
+            let undone: Vec<(u64, u64)> = undone.map(|(n, cost)| (*n, cost * unit)).collect();
+            let subjects: Vec<String> =
+                undone.iter().map(|undone| format!("{text} {gone} {undone:?}")).collect();
+            let last = start + RECORDS * APART;
+            let until = if gone > 0 { start + gone * APART + 1_000 } else { last };
+            // What is there, what is undone of it, and what is left: taken from, and expiring.
+            let takes = (1..=RECORDS).map(|n| (start + n * APART, Operation::Acquire));
+            let undo = Operation::Undo { at: Timestamp::EPOCH };
+            let more = (0..18).map(|n| (until + n, Operation::Acquire));
+            let rest = (0..35).map(|n| (until + 20 + n * 2 * APART, Operation::Peek));
+            for (now, operation) in takes.chain([(until, undo)]).chain(more).chain(rest) {
+                clock.set(Timestamp::from_micros(now));
+                let charges: Vec<_> = undone
+                    .iter()
+                    .zip(&subjects)
+                    .map(|((_, cost), subject)| {
+                        let cost = match operation {
+                            Operation::Undo { .. } => *cost,
+                            Operation::Peek => policy.limit(),
+                            _ => 2 * unit,
+                        };
+                        [Charge::new(&policy, subject).cost(cost)]
+                    })
+                    .collect();
+                let calls: Vec<_> = undone
+                    .iter()
+                    .zip(&charges)
+                    .map(|((newer, _), charge)| {
+                        let at = Timestamp::from_micros(last - newer * APART);
+                        let is_undo = matches!(operation, Operation::Undo { .. });
+                        Call::new(if is_undo { Operation::Undo { at } } else { operation }, charge)
+                    })
+                    .collect();
+                let answers = store.decide_many(&calls).await;
+                for (place, expected) in model.decide_many(&calls).await.iter().enumerate() {
+                    let (expected, answer) = (expected.as_ref(), answers[place].as_ref());
+                    assert_eq!(answer.unwrap(), expected.unwrap(), "{:?} at {now}", calls[place]);
+                }
+            }
+        }
+    }
+}
+
 /// A string is written anew once half of it has expired: what stands before its first record then is the
 /// total of all that is gone.
 #[tokio::test]
