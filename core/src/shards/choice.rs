@@ -39,7 +39,7 @@ impl ShardPick {
     /// a matter of chance, but the same for the same turn, so that who peeks sees what will be.
     ///
     /// ```
-    /// use tidegate_core::shards::{ShardWeights, ShardPick};
+    /// use tidegate_core::no_semver::{ShardPick, ShardWeights};
     ///
     /// let of_eleven_over_ten = ShardWeights::new(10, 11);
     /// let first = |turn| ShardPick::of(turn, of_eleven_over_ten).first;
