@@ -23,7 +23,7 @@ use common::{policy, store_at};
 /// Policies that are charged in turn, mostly of one name, and costs besides those near their limits.
 const FAMILIES: &[(&[&str], &[u64])] = &[
     // Buckets with other rates, other units in a token, and other ticks: 1, 10 and 100 µs.
-    (&["p: token-bucket 2/3us burst 4 block 2us", "p: gcra 1/2us burst 1"], &[]),
+    (&["p: token-bucket 2/3us burst 4 block 1us", "p: gcra 1/2us burst 1"], &[]),
     (
         &[
             "p: token-bucket 3/7us burst 5",
@@ -44,33 +44,38 @@ const FAMILIES: &[(&[&str], &[u64])] = &[
             "p: token-bucket 70368744177665/100us burst 140737488355328",
             "p: token-bucket 70368744177665/100us burst 1125899906842624",
         ],
-        &[1, 7, 703_687_441_777, 7_036_874_417_767, 14_073_748_835_532],
+        &[1, 7, 703_687_441_777, 7_036_874_417_767, 14_073_748_835_532, 1 << 46, 1 << 47],
     ),
+    // Of 2^27 units a token.
+    (&["p: token-bucket 1/134217728us burst 9"], &[]),
     // What is booked reaches 2^52.
-    (&["p: token-bucket 562949953421312/1us burst 2251799813685248"], &[1 << 48, 1 << 49, 1 << 50]),
+    (
+        &["p: token-bucket 562949953421312/1us burst 2251799813685248"],
+        &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
+    ),
     (
         &["p: token-bucket 562949953421312/1us by-interval burst 2251799813685248"],
-        &[1 << 48, 1 << 49, 1 << 50],
+        &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
     ),
     (
         &["p: token-bucket 2/3us by-interval burst 4", "p: token-bucket 3/3us by-interval burst 7"],
         &[2, 4, 6],
     ),
-    (&["p: token-bucket 1/5us by-interval burst 3 block 2us"], &[]),
+    (&["p: token-bucket 1/5us by-interval burst 3 block 1us"], &[]),
     (&["p: fixed-window 3/5us", "p: fixed-window 5/5us"], &[]),
     (&["p: fixed-window 3/5us phased", "p: fixed-window 5/4us anchored block 2us"], &[]),
     (&["p: fixed-window 4503599627370496/9us", "p: fixed-window 9/9us"], &[1 << 50, 1 << 51]),
     (&["p: sliding-counter 3/5us", "p: sliding-counter 7/5us"], &[]),
-    (&["p: sliding-counter 9/7us block 2us"], &[]),
+    (&["p: sliding-counter 9/7us block 1us"], &[]),
     // By ticks of 1 and 10 µs.
     (
         &["p: sliding-counter 112589990684262/40us", "p: sliding-counter 1125899906842624/40us"],
-        &[1 << 40, 1 << 45, 1 << 48],
+        &[1 << 40, 1 << 45, 1 << 48, 1 << 49],
     ),
     (&["p: sliding-log 4/9us", "p: sliding-log 7/9us"], &[]),
-    (&["p: sliding-log 5/9us grain 2us block 3us", "p: sliding-log 2/9us grain 2us"], &[]),
+    (&["p: sliding-log 5/9us grain 2us block 1us", "p: sliding-log 2/9us grain 2us"], &[]),
     // A string and a list.
-    (&["p: sliding-log 60/90us", "p: sliding-log 150/90us"], &[1, 1, 2]),
+    (&["p: sliding-log 60/90us", "p: sliding-log 150/90us block 1us"], &[1, 1, 1, 8]),
     (&["p: sliding-log 300/500us"], &[1, 2, 3]),
     (&["p: sliding-log 100/250us", "p: sliding-log 128/250us"], &[1]),
     // Running totals that wrap around, and some that are just 0.
@@ -101,29 +106,33 @@ fn one_of<'a, T>(rng: &mut TestRng, all: &'a [T]) -> &'a T {
 struct Lane<'f> {
     policies: &'f [Policy],
     costs: &'f [u64],
-    /// A policy that mostly refuses, for calls of two charges.
-    full: &'f Policy,
-    subject: String,
     /// What was taken lately, and when.
     takes: Vec<(u64, &'f Policy, u64)>,
+    /// What the last answer said remains.
+    remaining: u64,
     history: String,
 }
 
 impl<'f> Lane<'f> {
+    fn new((policies, costs): &'f (Vec<Policy>, Vec<u64>)) -> Self {
+        Self { policies, costs, takes: vec![], remaining: 0, history: String::new() }
+    }
+
     fn cost(&self, rng: &mut TestRng, policy: &Policy) -> u64 {
         let limit = policy.limit();
         // Where costs are given, those near the limit would fill it for long.
-        let near_the_limit = if self.costs.is_empty() { 3 } else { 40 };
+        let near_the_limit = if self.costs.is_empty() { 4 } else { 40 };
         match below(rng, near_the_limit) {
             0 => limit.saturating_sub(2) + below(rng, 4),
             1 => limit / (1 + below(rng, 4)) + below(rng, 2),
-            2 => below(rng, 4),
-            3..8 => *one_of(rng, self.costs) + below(rng, 3) - 1,
+            2 => self.remaining + below(rng, 2),
+            3 => below(rng, 4),
+            4..8 => *one_of(rng, self.costs) + below(rng, 3) - 1,
             _ => *one_of(rng, self.costs),
         }
     }
 
-    fn operation(&mut self, rng: &mut TestRng, now: u64) -> (Operation, Charge<'f>) {
+    fn operation(&mut self, rng: &mut TestRng, now: u64) -> (Operation, &'f Policy, u64) {
         let policy = one_of(rng, self.policies);
         let mut cost = self.cost(rng, policy);
         let mut charged = policy;
@@ -142,17 +151,31 @@ impl<'f> Lane<'f> {
             }
             9 | 10 => Operation::Peek,
             11..16 if policy.rule().can_reserve() => {
-                Operation::Reserve { max_wait: Duration::from_micros(below(rng, 12)) }
+                let most = *one_of(rng, &[12, 12, 120, 400]);
+                Operation::Reserve { max_wait: Duration::from_micros(below(rng, most)) }
             }
             _ => Operation::Acquire,
         };
-        if matches!(operation, Operation::Acquire | Operation::Reserve { .. }) {
+        let _ = writeln!(self.history, "{now}: {operation:?} {cost} of `{charged}`");
+        (operation, charged, cost)
+    }
+
+    fn answered(
+        &mut self,
+        decision: &Decision,
+        operation: Operation,
+        now: u64,
+        policy: &'f Policy,
+        cost: u64,
+    ) {
+        self.remaining = decision.verdicts()[0].remaining();
+        let takes = matches!(operation, Operation::Acquire | Operation::Reserve { .. });
+        if takes && decision.is_allowed() {
             self.takes.push((now, policy, cost));
             if self.takes.len() > 6 {
                 self.takes.remove(0);
             }
         }
-        (operation, Charge { policy: charged, tenant: b"", subject: b"", cost })
     }
 }
 
@@ -201,13 +224,9 @@ async fn play(start: u64, steps: u64, seed: u8, moves: bool) {
         .map(|(texts, costs)| (texts.iter().map(|text| policy(text)).collect(), costs.to_vec()))
         .collect();
     let full = policy("full: gcra 1/20us burst 1");
-    let mut lanes: Vec<Lane<'_>> = (0..2 * families.len())
-        .map(|place| {
-            let (policies, costs) = &families[place / 2];
-            let subject = format!("{place}");
-            Lane { policies, costs, full: &full, subject, takes: vec![], history: String::new() }
-        })
-        .collect();
+    let subjects: Vec<String> = (0..2 * families.len()).map(|place| place.to_string()).collect();
+    let mut lanes: Vec<Lane<'_>> =
+        (0..subjects.len()).map(|place| Lane::new(&families[place / 2])).collect();
     let mut rng = TestRng::from_seed(RngAlgorithm::XorShift, &[seed; 16]);
     let both = Both::new().await;
     let mut now = start;
@@ -232,39 +251,34 @@ async fn play(start: u64, steps: u64, seed: u8, moves: bool) {
                 _ => 0,
             };
             for _ in 0..times {
-                let (operation, charge) = lane.operation(&mut rng, now);
-                let is_two = charge.policy.rule().can_reserve() && below(&mut rng, 6) == 0;
-                let _ = writeln!(
-                    lane.history,
-                    "{now}: {operation:?} {} of `{}`, two: {is_two}",
-                    charge.cost, charge.policy
-                );
-                asked.push((place, operation, charge, is_two));
+                let (operation, policy, cost) = lane.operation(&mut rng, now);
+                // With another that mostly refuses.
+                let is_two = policy.rule().can_reserve() && below(&mut rng, 6) == 0;
+                asked.push((place, operation, policy, cost, is_two));
             }
         }
         let charges: Vec<Vec<Charge<'_>>> = asked
             .iter()
-            .map(|(place, _, charge, is_two)| {
-                let Lane { subject, full, .. } = &lanes[*place];
-                let charge = Charge::new(charge.policy, subject).cost(charge.cost);
-                if *is_two { vec![charge, Charge::new(full, subject)] } else { vec![charge] }
+            .map(|(place, _, policy, cost, is_two)| {
+                let subject = &subjects[*place];
+                let charge = Charge::new(policy, subject).cost(*cost);
+                if *is_two { vec![charge, Charge::new(&full, subject)] } else { vec![charge] }
             })
             .collect();
         let calls: Vec<Call<'_>> = asked
             .iter()
             .zip(&charges)
-            .map(|((_, operation, _, _), charges)| Call::new(*operation, charges))
+            .map(|(asked, charges)| Call::new(asked.1, charges))
             .collect();
         let at_once = if is_batch { calls.len().max(1) } else { 1 };
         for (calls, asked) in calls.chunks(at_once).zip(asked.chunks(at_once)) {
-            for (decisions, (place, ..)) in both.ask(calls).await.iter().zip(asked) {
-                assert!(
-                    agree(decisions),
-                    "{}\n expected {:?}\n answered {:?}",
-                    lanes[*place].history,
-                    decisions.0,
-                    decisions.1
-                );
+            for (answers, asked) in both.ask(calls).await.iter().zip(asked) {
+                let (place, operation, policy, cost, _) = *asked;
+                let lane = &mut lanes[place];
+                assert!(agree(answers), "{}\nthe last of them: {answers:#?}", lane.history);
+                if let (Ok(decision), _) = answers {
+                    lane.answered(decision, operation, now, policy, cost);
+                }
             }
         }
     }

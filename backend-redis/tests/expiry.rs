@@ -203,6 +203,27 @@ async fn broken_values_crash_nothing() {
     }
 }
 
+/// No bucket of ours has a unit of 0 parts in a token: its debt is taken as it stands, and mints nothing.
+#[tokio::test]
+async fn a_bucket_with_a_forged_unit_stays_empty() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let policy = policy("p: token-bucket 5/1d");
+    let (full, key) = ([Charge::new(&policy, "s").cost(5)], key_of(&policy));
+    assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
+    let Reply::Bytes(mut value) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
+        panic!("a string");
+    };
+    // Behind the kind, the time and the debt.
+    value[15..22].fill(0);
+    redis.command(&[&b"SET"[..], &key, &value]).await.unwrap();
+    let calls = [Call::acquire(&full[..1]), Call::new(Operation::Peek, &full)];
+    assert!(store.decide(calls[0]).await.unwrap().is_denied());
+    for answer in store.decide_many(&calls).await {
+        assert!(answer.unwrap().is_denied());
+    }
+}
+
 /// B20: all of a state is under one key, so that whichever key is lost, there is one fresh budget.
 #[tokio::test]
 async fn b20_a_key_that_is_lost_is_one_fresh_budget() {

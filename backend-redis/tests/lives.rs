@@ -472,7 +472,7 @@ async fn a_take_of_many_is_a_read_and_a_write() {
         };
         let total = |names: &[&str]| names.iter().map(|name| count(name)).sum::<u64>();
         let reads = total(&["get", "mget", "lindex", "getrange", "exists"]);
-        let writes = total(&["set", "psetex", "setrange", "lset", "rpush"]);
+        let writes = total(&["set", "psetex", "setrange", "lset", "rpush", "ltrim", "unlink"]);
         let expiries = total(&["psetex", "pexpire"]);
         assert_eq!(reads, TAKES / at_once, "{text}");
         // An element of a list is full after each 14 takes.
@@ -548,5 +548,36 @@ async fn a_block_that_is_lifted_leaves_no_key() {
             let reply = client.call(&[&b"EXISTS"[..], &key]).await.unwrap();
             assert_eq!(reply, Reply::Integer(exists), "{text}: {operations:?}");
         }
+    }
+}
+
+/// Of a sliding counter the window before matters for one window, the current one for two.
+#[tokio::test]
+async fn a_counter_lives_no_longer_than_what_is_left_of_it() {
+    const TWO_HOURS: u64 = 2 * HOUR;
+    let start = START - START % TWO_HOURS;
+    let policy = policy("p: sliding-counter 9/2h");
+    let charge = [Charge::new(&policy, "s").cost(3)];
+    let mut client = client().await;
+    for (gives_back, windows) in [
+        (Operation::Peek, 2),
+        (Operation::Refund, 1),
+        (Operation::Undo { at: Timestamp::from_micros(start + TWO_HOURS) }, 1),
+        (Operation::Undo { at: Timestamp::from_micros(start) }, 2),
+    ] {
+        let (clock, prefix) = (ManualClock::default(), fresh_prefix());
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        for (now, call) in [
+            (start, Call::acquire(&charge)),
+            (start + TWO_HOURS, Call::acquire(&charge)),
+            (start + TWO_HOURS, Call::new(gives_back, &charge)),
+        ] {
+            clock.set(Timestamp::from_micros(now));
+            assert!(store.decide(call).await.unwrap().is_allowed());
+        }
+        let key = Keys::new(&prefix).of(&charge[0]);
+        let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text().parse().unwrap();
+        let whole = windows * TWO_HOURS / 1_000;
+        assert!((whole - SPARE..=whole).contains(&life), "{gives_back:?}: {life}");
     }
 }

@@ -423,6 +423,49 @@ async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
     }
 }
 
+/// Which of both a log is depends on the policy that first takes of it, or makes it longer; a list stays one
+/// until it has expired.
+#[tokio::test]
+async fn a_log_that_may_grow_long_is_a_list_and_any_other_a_string() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let [short, long] = ["p: sliding-log 128/1ms", "p: sliding-log 129/1ms"].map(policy);
+    let mut client = client().await;
+    for (steps, at_once) in [
+        (&[(&short, 0, "string"), (&short, 9, "string"), (&long, 9, "list")][..], 1),
+        (
+            &[
+                (&long, 0, "list"),
+                (&long, 9, "list"),
+                (&short, 9, "list"),
+                (&short, 1_000, "string"),
+            ],
+            1,
+        ),
+        (&[(&short, 0, "string"), (&short, 9, "string"), (&long, 9, "list")][..], 2),
+        (
+            &[
+                (&long, 0, "list"),
+                (&long, 9, "list"),
+                (&short, 9, "list"),
+                (&short, 1_000, "string"),
+            ],
+            2,
+        ),
+    ] {
+        let prefix = fresh_prefix();
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        for (place, (policy, passes, expected)) in steps.iter().enumerate() {
+            clock.advance(Duration::from_micros(*passes));
+            let charges = [Charge::new(policy, "s")];
+            let takes = vec![Call::acquire(&charges); at_once];
+            assert!(store.decide_many(&takes).await.iter().all(Result::is_ok));
+            let key = Keys::new(&prefix).of(&charges[0]);
+            let kind = client.call(&[&b"TYPE"[..], &key]).await.unwrap().text();
+            assert_eq!(kind, *expected, "{place}: {policy}, {at_once} at once");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_log_of_ten_thousand_takes_a_seventh_of_a_sorted_set() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
@@ -529,6 +572,63 @@ async fn a_foreign_element_within_a_log_is_an_error_and_is_left_alone() {
             assert_eq!(error.kind(), ErrorKind::ForeignValue, "{call:?}");
         }
         assert_eq!(client.call(&[&b"DUMP"[..], &key]).await.unwrap(), before);
+    }
+}
+
+/// What stands behind the newest record says which records there are. If that cannot be, nothing is decided by it.
+#[tokio::test]
+async fn a_log_whose_end_contradicts_its_records_is_an_error_and_is_left_alone() {
+    /// Bytes from the end, and what is written there.
+    type Change = (usize, &'static [u8]);
+    // The first record that counts is the last one, or the one behind it, and has expired; one record too many
+    // or too few.
+    let changes: [&[Change]; 4] = [
+        &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
+        &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
+        &[(28, &[1, 0, 0, 0, 0, 0, 0]), (10, &[6, 0])],
+        &[(28, &[1, 0, 0, 0, 0, 0, 0]), (10, &[4, 0])],
+    ];
+    let mut client = client().await;
+    for text in ["p: sliding-log 100/1ms", "p: sliding-log 500/1ms"] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+        let prefix = fresh_prefix();
+        let key = Keys::new(&prefix).of(&charges[0]);
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        for _ in 0..5 {
+            clock.advance(Duration::from_micros(2));
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        }
+        let dump = client.call(&[&b"DUMP"[..], &key]).await.unwrap();
+        let Reply::Bytes(dump) = dump else { panic!("bytes") };
+        for change in changes {
+            client.call(&[&b"RESTORE"[..], &key, b"0", &dump, b"REPLACE"]).await.unwrap();
+            let is_list = client.call(&[&b"TYPE"[..], &key]).await.unwrap().text() == "list";
+            let get: &[&[u8]] = if is_list { &[b"LINDEX", &key, b"-1"] } else { &[b"GET", &key] };
+            let Reply::Bytes(mut log) = client.call(get).await.unwrap() else { panic!("bytes") };
+            for (from_end, bytes) in change {
+                let at = log.len() - from_end;
+                log[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            let set: &[&[u8]] =
+                if is_list { &[b"LSET", &key, b"-1", &log] } else { &[b"SET", &key, &log] };
+            client.call(set).await.unwrap();
+            let forged = client.call(&[&b"DUMP"[..], &key]).await.unwrap();
+            let peek = Call::new(Operation::Peek, &charges);
+            let refund = Call::new(Operation::Refund, &charges);
+            for call in [Call::acquire(&charges), peek, refund] {
+                for answer in store.decide_many(&[call, peek]).await {
+                    let error = answer.unwrap_err();
+                    assert_eq!(
+                        error.kind(),
+                        ErrorKind::ForeignValue,
+                        "{text}: {change:?} {call:?}"
+                    );
+                }
+            }
+            assert_eq!(client.call(&[&b"DUMP"[..], &key]).await.unwrap(), forged, "{text}");
+        }
     }
 }
 
