@@ -148,7 +148,7 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
 #[test]
 fn a_key_lives_until_its_state_has_recovered_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = Config { cases: 200, failure_persistence: None, ..Config::default() };
+    let config = Config { source_file: Some(file!()), ..Config::with_cases(200) };
     let inputs = (policies(), prop::collection::vec(step(), 1..25));
     let result = TestRunner::new(config).run(&inputs, |(policies, steps)| {
         runtime.block_on(play(&policies, &steps)).map_err(TestCaseError::fail)

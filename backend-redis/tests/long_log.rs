@@ -83,7 +83,7 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
 #[test]
 fn long_logs_decide_as_in_the_core() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = Config { cases: 60, failure_persistence: None, ..Config::default() };
+    let config = Config { source_file: Some(file!()), ..Config::with_cases(60) };
     let inputs = (policies(), prop::collection::vec(run(), 1..30));
     let result = TestRunner::new(config).run(&inputs, |(policies, runs)| {
         runtime.block_on(play(&policies, &runs)).map_err(TestCaseError::fail)

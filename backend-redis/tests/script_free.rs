@@ -22,7 +22,7 @@ use common::{builder, policy, server};
 const START: u64 = 1_790_000_000_000_123;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn fixed_windows_decide_as_in_the_core(

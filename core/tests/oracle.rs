@@ -33,11 +33,7 @@ fn play(scenario: &Scenario, clock: ClockKind) -> Result<(), TestCaseError> {
 
 fn config() -> Config {
     let cases = std::env::var("TIDEGATE_CASES").ok();
-    Config {
-        cases: cases.and_then(|cases| cases.parse().ok()).unwrap_or(300),
-        failure_persistence: None,
-        ..Config::default()
-    }
+    Config { cases: cases.and_then(|cases| cases.parse().ok()).unwrap_or(300), ..Config::default() }
 }
 
 fn one(kind: Kind) -> impl Strategy<Value = Vec<Policy>> {

@@ -211,7 +211,7 @@ fn taken() -> impl Strategy<Value = Taken> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3_000) })]
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
     fn more_is_there_after_next_after_and_of_windows_and_buckets_no_earlier(taken in taken()) {

@@ -375,7 +375,7 @@ impl Records for Only {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4_000) })]
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     /// Whatever is restored can be decided on: nothing overflows, neither under its own policy nor
     /// under another one.

@@ -5,6 +5,7 @@
 mod broken;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,6 +31,11 @@ impl Fixture for With {
 
     fn patience(&self) -> Duration {
         Duration::from_secs(5)
+    }
+
+    /// These stores are meant to fail.
+    fn regressions(&self) -> Option<PathBuf> {
+        None
     }
 }
 
@@ -226,4 +232,44 @@ caught! {
         by a_batch_is_answered_as_its_calls_one_by_one, batches_are_decided_as_by_the_oracle;
     a_store_that_deadlocks_is_caught: Deadlocks
         by charges_in_opposite_orders_are_exact_and_end;
+}
+
+/// Runs only the cases whose seeds are in a folder, and as many random ones as it says.
+struct Kept {
+    defect: Defect,
+    cases: u32,
+    folder: PathBuf,
+}
+
+impl Fixture for Kept {
+    type Store = Broken;
+    type Guard = ();
+
+    async fn open(&self, clock: ManualClock) -> (Broken, ()) {
+        (Broken::new(self.defect, clock), ())
+    }
+
+    fn cases(&self) -> u32 {
+        self.cases
+    }
+
+    fn regressions(&self) -> Option<PathBuf> {
+        Some(self.folder.clone())
+    }
+}
+
+#[test]
+fn the_seed_of_a_failing_case_is_kept_and_tried_again() {
+    let property = "token_bucket_decides_as_the_oracle";
+    let folder = tempfile::tempdir().expect("a folder");
+    let fails = |defect, cases| {
+        let fixture = Kept { defect, cases, folder: folder.path().to_owned() };
+        catch_unwind(AssertUnwindSafe(|| check(&fixture, property))).is_err()
+    };
+    assert!(!fails(Defect::ChargesDenials, 0), "there is no case");
+    assert!(fails(Defect::ChargesDenials, 64));
+    let kept = std::fs::read_to_string(folder.path().join(property).with_extension("txt"));
+    assert_eq!(kept.expect("a file").lines().filter(|line| line.starts_with("cc ")).count(), 1);
+    assert!(fails(Defect::ChargesDenials, 0), "the kept case is tried");
+    assert!(!fails(Defect::None, 0), "and holds once the defect is mended");
 }

@@ -2,13 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 
 use tidegate_core::policy::Shape;
 use tidegate_core::{
     Answer, Call, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };
 use tidegate_testkit::suite::{check, properties};
-use tidegate_testkit::{Fixture, ModelStore, conformance, fixture};
+use tidegate_testkit::{Fixture, ModelStore, conformance};
 
 /// A store that refuses some policies, both when it is asked and when it decides.
 #[derive(Debug)]
@@ -74,9 +75,25 @@ conformance!(windows_only, partial(is_window));
 conformance!(plain_windows_only, partial(does_not_block));
 conformance!(long_memories_only, partial(is_long));
 
+/// Opens stores that are meant to fail: no seeds of theirs are kept.
+struct Failing<M>(M);
+
+impl<M: Fn(ManualClock) -> Partial> Fixture for Failing<M> {
+    type Store = Partial;
+    type Guard = ();
+
+    async fn open(&self, clock: ManualClock) -> (Partial, ()) {
+        ((self.0)(clock), ())
+    }
+
+    fn regressions(&self) -> Option<PathBuf> {
+        None
+    }
+}
+
 /// What the check of a property panics with.
 fn failure(make: impl Fn(ManualClock) -> Partial, property: &str) -> Option<String> {
-    let result = catch_unwind(AssertUnwindSafe(|| check(&fixture(&make), property)));
+    let result = catch_unwind(AssertUnwindSafe(|| check(&Failing(&make), property)));
     result.err().map(|payload| *payload.downcast::<String>().unwrap())
 }
 
@@ -109,6 +126,10 @@ impl Fixture for Nothing {
 
     fn cases(&self) -> u32 {
         4
+    }
+
+    fn regressions(&self) -> Option<PathBuf> {
+        None
     }
 }
 

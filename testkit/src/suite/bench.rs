@@ -10,13 +10,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use proptest::test_runner::{
+    Config, FailurePersistence, FileFailurePersistence, TestCaseError, TestError, TestRunner,
+};
 use tidegate_core::{
     Call, Charge, Clock, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp, Verdict,
 };
 
 use super::fixture::Fixture;
-use super::report::{Calls, Ended, caught, check, check_eq, ended, fail, fail_as_case, leave_out};
+use super::report::{
+    Calls, Ended, caught, check, check_eq, ended, fail, fail_as_case, leave_out, property,
+};
 use crate::generate::Scenario;
 use crate::show;
 
@@ -235,7 +239,7 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     let (cases, held, rejected) = (fixture.cases(), Cell::new(0), Cell::new(0));
     let config = Config {
         cases,
-        failure_persistence: None,
+        failure_persistence: regressions(fixture),
         max_global_rejects: cases.saturating_mul(8),
         ..Config::default()
     };
@@ -270,6 +274,14 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
             fail_as_case(format!("of random cases, this is the smallest that fails:\n  {message}"));
         }
     }
+}
+
+/// Keeps the seeds of failing cases of the property that runs.
+fn regressions(fixture: &impl Fixture) -> Option<Box<dyn FailurePersistence>> {
+    let file = fixture.regressions()?.join(property()).with_extension("txt");
+    // proptest takes paths that live for ever: this is one for each property of a test run.
+    let file = String::leak(file.to_str()?.to_owned());
+    Some(Box::new(FileFailurePersistence::Direct(file)))
 }
 
 /// Whether the store supports any policy that the suite is about.

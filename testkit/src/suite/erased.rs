@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ trait Opens<'f> {
     fn cases(&self) -> u32;
     fn patience(&self) -> Duration;
     fn steps(&self) -> u32;
+    fn regressions(&self) -> Option<PathBuf>;
     fn moves_with_several(&self) -> ClockKind;
 }
 
@@ -68,6 +70,10 @@ impl<'f, F: Fixture> Opens<'f> for F {
         Fixture::steps(self)
     }
 
+    fn regressions(&self) -> Option<PathBuf> {
+        Fixture::regressions(self)
+    }
+
     fn moves_with_several(&self) -> ClockKind {
         Fixture::moves_with_several(self)
     }
@@ -95,6 +101,10 @@ impl<'f> Fixture for Erased<'f> {
 
     fn steps(&self) -> u32 {
         self.0.steps()
+    }
+
+    fn regressions(&self) -> Option<PathBuf> {
+        self.0.regressions()
     }
 
     fn moves_with_several(&self) -> ClockKind {

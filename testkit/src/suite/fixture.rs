@@ -1,6 +1,7 @@
 //! What the suite needs to know of a store: how to open an empty one.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_core::{ManualClock, Store};
@@ -43,6 +44,19 @@ pub trait Fixture {
     /// How many calls to make where it takes many: the variable `TIDEGATE_STEPS`, or 1,000,000.
     fn steps(&self) -> u32 {
         from_env("TIDEGATE_STEPS", 1_000_000)
+    }
+
+    /// Folder in which the seeds of failing random cases are kept, a file per property; they are tried
+    /// first when the property runs again. Commit the files.
+    ///
+    /// By default `proptest-regressions/conformance` in the package under test, which cargo names while
+    /// it runs tests; none if `PROPTEST_DISABLE_FAILURE_PERSISTENCE` is set.
+    fn regressions(&self) -> Option<PathBuf> {
+        if std::env::var_os("PROPTEST_DISABLE_FAILURE_PERSISTENCE").is_some() {
+            return None;
+        }
+        let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
+        Some(package.join("proptest-regressions/conformance"))
     }
 
     /// How the clock moves where calls have several charges: both ways. Forwards only suits a store that

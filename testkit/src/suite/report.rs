@@ -33,10 +33,17 @@ pub(super) struct LeftOut(pub(super) String);
 pub(super) type Payload = Box<dyn Any + Send>;
 
 thread_local! {
+    /// The property that runs on this thread.
+    static PROPERTY: Cell<&'static str> = const { Cell::new("") };
     /// How many cases of the property on this thread were run.
     static RUN: Cell<u32> = const { Cell::new(0) };
     /// The first policy of it that the store does not support, and what the store says.
     static LEFT_OUT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Name of the property that runs on this thread.
+pub(super) fn property() -> &'static str {
+    PROPERTY.get()
 }
 
 /// Fails the property.
@@ -207,11 +214,12 @@ pub(super) fn message_of(payload: &(dyn Any + Send)) -> String {
 
 /// Runs a property, and panics with one message if it does not hold.
 pub(super) fn run(
-    property: &str,
+    property: &'static str,
     guarantee: Guarantee,
     check: impl FnOnce(),
     supports_any: impl FnOnce() -> bool,
 ) {
+    PROPERTY.set(property);
     RUN.set(0);
     LEFT_OUT.set(None);
     let result = catch_unwind(AssertUnwindSafe(check));
