@@ -1,6 +1,6 @@
-//! The metrics of this crate, beside those of [`tidegate_core::around::observed::names`].
+//! The metrics of this crate, beside those of [`tidegate_core::telemetry::names`].
 
-use tidegate_core::around::observed::names::{Kind, Metric};
+use tidegate_core::telemetry::names::{Kind, Metric};
 
 /// How long scripts took, as seen from here.
 pub const SCRIPT_SECONDS: Metric = Metric::new(

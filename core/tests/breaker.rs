@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use stubs::{Mood, Stub, run};
-use tidegate_core::around::{BreakerStore, CircuitState};
+use tidegate_core::layers::{BreakerStore, CircuitState};
 use tidegate_core::{
     Breaker, Call, Charge, Decision, Error, ErrorKind, ManualClock, Policy, Store, StoreExt,
 };

@@ -20,14 +20,14 @@
 //! How often requests are refused although there is room elsewhere, when just the limit arrives, is
 //! measured by `tidegate-bench shards`, and stands in `docs/scale.md`.
 
-pub(crate) mod choice;
-mod routed;
-mod turns;
+mod round_robin;
+mod routed_call;
+pub(crate) mod shard_pick;
 
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
-use routed::{Part, RoutedCall, has_shards};
-use turns::RoundRobin;
+use round_robin::RoundRobin;
+use routed_call::{RoutedCall, SubCall, has_shards};
 
 /// A store around one whose states lie in many places, which spreads the policies that
 /// [have shards](crate::Policy::sharded).
@@ -93,7 +93,7 @@ impl<S: Store> ShardedStore<S> {
                     None => Ok(first),
                     Some(_) => {
                         let second = second.next().unwrap_or_else(|| Err(no_answer()))?;
-                        Ok(routed::better(first, second))
+                        Ok(routed_call::better(first, second))
                     }
                 }
             })
@@ -103,7 +103,7 @@ impl<S: Store> ShardedStore<S> {
     /// The decisions on calls that became these parts.
     async fn ask(
         &self,
-        asked: Vec<(&RoutedCall<'_>, Vec<Part<'_>>)>,
+        asked: Vec<(&RoutedCall<'_>, Vec<SubCall<'_>>)>,
     ) -> Vec<Result<Decision, Error>> {
         let calls: Vec<Call<'_>> = asked
             .iter()

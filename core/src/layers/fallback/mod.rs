@@ -34,34 +34,34 @@
 //! Give back (by a refund) only what the store has taken: a refund for a decision that was
 //! degraded goes to the store if it is there again, and would give back what someone else took.
 
-mod failed;
-mod fresh;
+mod empty_records;
+mod failed_call;
 mod outage;
+mod scaled_policies;
 mod settings;
-mod shares;
 
-use failed::{Failed, Rescue};
+use failed_call::{FailedCall, Fallback};
 use outage::Outage;
+use scaled_policies::ScaledPolicies;
 pub use settings::{HasFallback, NoFallback, OnFailure};
 use settings::{Setting, Settings};
-use shares::Shares;
 
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 /// A store that decides in any case, and says so when it had to do without the store within: see
 /// [`StoreExt::on_failure`](crate::StoreExt::on_failure).
 #[derive(Debug)]
-pub struct FailureStore<S> {
+pub struct FallbackStore<S> {
     inner: S,
     settings: Settings,
-    shares: Shares,
+    scaled: ScaledPolicies,
     outage: Outage,
 }
 
-impl<S: Store> FailureStore<S> {
+impl<S: Store> FallbackStore<S> {
     pub(super) fn new<F>(inner: S, on_failure: OnFailure<F>) -> Self {
-        let (shares, outage) = (Shares::default(), Outage::default());
-        Self { inner, settings: on_failure.settings, shares, outage }
+        let (scaled, outage) = (ScaledPolicies::default(), Outage::default());
+        Self { inner, settings: on_failure.settings, scaled, outage }
     }
 
     /// The store within.
@@ -90,21 +90,21 @@ impl<S: Store> FailureStore<S> {
     }
 
     /// What would become of a charge of this policy.
-    fn rescue(&self, policy: &Policy) -> Result<Rescue, Error> {
+    fn fallback_of(&self, policy: &Policy) -> Result<Fallback, Error> {
         self.inner.supports(policy)?;
         let (share, fallback) = match (self.settings.of(policy), &self.settings.fallback) {
-            (Setting::Open, _) => return Ok(Rescue::Open),
+            (Setting::Open, _) => return Ok(Fallback::Open),
             (Setting::FallBack(share), Some(fallback)) => (share, fallback),
-            (Setting::Closed | Setting::FallBack(_), _) => return Ok(Rescue::Closed),
+            (Setting::Closed | Setting::FallBack(_), _) => return Ok(Fallback::Closed),
         };
-        match self.shares.scaled(policy, share)? {
-            None => Ok(Rescue::Closed),
-            Some(scaled) => fallback.supports(&scaled).map(|()| Rescue::FallBack(scaled)),
+        match self.scaled.scaled(policy, share)? {
+            None => Ok(Fallback::Closed),
+            Some(scaled) => fallback.supports(&scaled).map(|()| Fallback::FallBack(scaled)),
         }
     }
 
-    fn failed<'a>(&self, call: Call<'a>, error: Error) -> Result<Failed<'a>, Error> {
-        Failed::new(call, error, &self.settings, |policy| self.rescue(policy))
+    fn failed<'a>(&self, call: Call<'a>, error: Error) -> Result<FailedCall<'a>, Error> {
+        FailedCall::new(call, error, &self.settings, |policy| self.fallback_of(policy))
     }
 
     /// Answers a call that the store did not.
@@ -167,7 +167,7 @@ impl<S: Store> FailureStore<S> {
 
 async fn ask_all(
     fallback: &dyn Store,
-    failed: &[(usize, Failed<'_>)],
+    failed: &[(usize, FailedCall<'_>)],
 ) -> Vec<Result<Decision, Error>> {
     let charges: Vec<_> = failed.iter().map(|(_, failed)| failed.charges()).collect();
     let calls = failed.iter().zip(&charges);
@@ -176,7 +176,7 @@ async fn ask_all(
     fallback.decide_many(&calls).await
 }
 
-impl<S: Store> Store for FailureStore<S> {
+impl<S: Store> Store for FallbackStore<S> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         match self.inner.decide(call).into_ready() {
             Ok(Ok(decision)) => {
@@ -217,6 +217,6 @@ impl<S: Store> Store for FailureStore<S> {
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.check_share(policy)?;
-        self.rescue(policy).map(drop)
+        self.fallback_of(policy).map(drop)
     }
 }

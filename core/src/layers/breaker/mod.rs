@@ -5,15 +5,17 @@
 //! tower-circuitbreaker 0.2 is tied to tower; and of none can a cancelled probe give its place back.
 
 mod circuit;
+mod meter;
+mod state;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use circuit::CircuitState;
-use circuit::{Circuit, MOST_PROBES, Pass, Refused};
+use circuit::{Circuit, MAX_PROBES, Refusal, Ticket};
+pub use state::CircuitState;
 
 #[cfg(feature = "tracing")]
-use crate::around::events;
+use crate::telemetry::events;
 use crate::time::micros_of;
 use crate::{
     Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
@@ -49,27 +51,27 @@ struct Settings {
     failures: u64,
     /// Microseconds, at least 1.
     open_for: u64,
-    longest: Option<u64>,
-    /// 1 to [`MOST_PROBES`].
+    max_open: Option<u64>,
+    /// 1 to [`MAX_PROBES`].
     probes: u64,
 }
 
 impl Settings {
     /// How long the circuit is open when its probes have failed so many times in a row.
     fn open_micros(&self, reopened: u64) -> u64 {
-        let Some(longest) = self.longest else {
+        let Some(max_open) = self.max_open else {
             return self.open_for;
         };
         let times = u32::try_from(reopened).ok().and_then(|by| 1_u64.checked_shl(by));
         let grown = self.open_for.saturating_mul(times.unwrap_or(u64::MAX));
-        grown.min(longest).max(self.open_for)
+        grown.min(max_open).max(self.open_for)
     }
 }
 
 impl Breaker {
     /// A breaker that opens for a second after 5 failures, and then tries one call at a time.
     pub fn new() -> Self {
-        let settings = Settings { failures: 5, open_for: 1_000_000, longest: None, probes: 1 };
+        let settings = Settings { failures: 5, open_for: 1_000_000, max_open: None, probes: 1 };
         Self { settings, clock: SystemClock::new() }
     }
 }
@@ -96,13 +98,13 @@ impl<C> Breaker<C> {
     /// Doubles the time for which it is open with each probe that fails, up to this. Without it, the
     /// time stays the same.
     pub fn open_for_at_most(mut self, span: Duration) -> Self {
-        self.settings.longest = Some(micros_of(span));
+        self.settings.max_open = Some(micros_of(span));
         self
     }
 
     /// How many calls at a time go through while half open, 1 to 63. Default: 1.
     pub fn probes(mut self, probes: u32) -> Self {
-        self.settings.probes = u64::from(probes.clamp(1, MOST_PROBES));
+        self.settings.probes = u64::from(probes.clamp(1, MAX_PROBES));
         self
     }
 
@@ -169,17 +171,17 @@ impl<S, C: Clock> BreakerStore<S, C> {
     }
 
     /// Leave to ask the store.
-    fn enter(&self) -> Result<Permit<'_, C>, Refused> {
+    fn enter(&self) -> Result<Permit<'_, C>, Refusal> {
         let watch = &self.watch;
-        let pass = watch.circuit.enter(|| watch.clock.now())?;
-        Ok(Permit { watch, pass, is_used: false })
+        let ticket = watch.circuit.enter(|| watch.clock.now())?;
+        Ok(Permit { watch, ticket, is_used: false })
     }
 
-    fn not_asked(&self, refused: Refused) -> Error {
+    fn not_asked(&self, refused: Refusal) -> Error {
         let failures = self.watch.circuit.settings().failures;
         let until = match refused {
-            Refused::Open(micros) => format!("for another {:?}", Duration::from_micros(micros)),
-            Refused::Probing => "until the call that tries it has an answer".to_owned(),
+            Refusal::Open(micros) => format!("for another {:?}", Duration::from_micros(micros)),
+            Refusal::Probing => "until the call that tries it has an answer".to_owned(),
         };
         let message =
             format!("the store failed {failures} times in a row; it is not asked {until}");
@@ -193,12 +195,12 @@ impl<S, C: Clock> BreakerStore<S, C> {
     ) -> Answer<'a, T> {
         match answer.into_ready() {
             Ok(answer) => {
-                permit.end(answer.sign());
+                permit.end(answer.health());
                 Answer::ready(answer)
             }
             Err(later) => Answer::later(async move {
                 let answer = later.await;
-                permit.end(answer.sign());
+                permit.end(answer.health());
                 answer
             }),
         }
@@ -248,29 +250,29 @@ impl<S: Store, C: Clock> Store for BreakerStore<S, C> {
 /// back and tells nothing.
 struct Permit<'a, C: Clock> {
     watch: &'a BreakerWatch<C>,
-    pass: Pass,
+    ticket: Ticket,
     is_used: bool,
 }
 
 impl<C: Clock> Permit<'_, C> {
-    fn end(mut self, sign: Sign<'_>) {
+    fn end(mut self, health: Health<'_>) {
         let circuit = &self.watch.circuit;
-        match sign {
-            Sign::Alive => {
-                if circuit.answered(self.pass) {
+        match health {
+            Health::Alive => {
+                if circuit.answered(self.ticket) {
                     #[cfg(feature = "tracing")]
                     events::closed();
                 }
             }
-            Sign::Failing(error) => {
-                if circuit.failed(self.pass, self.watch.clock.now()) {
+            Health::Failing(error) => {
+                if circuit.failed(self.ticket, self.watch.clock.now()) {
                     #[cfg(feature = "tracing")]
                     events::opened(error, circuit.settings().failures);
                     #[cfg(not(feature = "tracing"))]
                     let _ = error;
                 }
             }
-            Sign::None => return,
+            Health::None => return,
         }
         self.is_used = true;
     }
@@ -279,14 +281,14 @@ impl<C: Clock> Permit<'_, C> {
 impl<C: Clock> Drop for Permit<'_, C> {
     fn drop(&mut self) {
         if !self.is_used {
-            self.watch.circuit.left(self.pass);
+            self.watch.circuit.left(self.ticket);
         }
     }
 }
 
 /// What an answer says of the store.
 #[derive(Debug, Clone, Copy)]
-enum Sign<'e> {
+enum Health<'e> {
     Alive,
     Failing(&'e Error),
     /// Nothing: it may not even have been asked.
@@ -295,30 +297,30 @@ enum Sign<'e> {
 
 /// What is to be passed on, and says something of the store.
 trait Evidence {
-    fn sign(&self) -> Sign<'_>;
+    fn health(&self) -> Health<'_>;
 }
 
 impl<T> Evidence for Result<T, Error> {
-    fn sign(&self) -> Sign<'_> {
+    fn health(&self) -> Health<'_> {
         match self {
-            Ok(_) => Sign::Alive,
-            Err(error) => Sign::of_error(error),
+            Ok(_) => Health::Alive,
+            Err(error) => Health::of_error(error),
         }
     }
 }
 
 /// A batch is one round trip: one answer is a sign of life, and all failures are one.
 impl<T> Evidence for Vec<Result<T, Error>> {
-    fn sign(&self) -> Sign<'_> {
-        let signs = || self.iter().map(Evidence::sign);
-        if signs().any(|sign| matches!(sign, Sign::Alive)) {
-            return Sign::Alive;
+    fn health(&self) -> Health<'_> {
+        let states = || self.iter().map(Evidence::health);
+        if states().any(|state| matches!(state, Health::Alive)) {
+            return Health::Alive;
         }
-        signs().find(|sign| matches!(sign, Sign::Failing(_))).unwrap_or(Sign::None)
+        states().find(|state| matches!(state, Health::Failing(_))).unwrap_or(Health::None)
     }
 }
 
-impl<'e> Sign<'e> {
+impl<'e> Health<'e> {
     fn of_error(error: &'e Error) -> Self {
         match error.kind() {
             ErrorKind::Timeout

@@ -2,13 +2,13 @@
 //!
 //! `docs/metrics.md` is the same for operators, and a test holds the two together. No label is ever made
 //! from a request: subjects and tenants do not appear, and the names of policies come from the
-//! configuration, of which at most [`MOST_POLICIES`] are told apart.
+//! configuration, of which at most [`MAX_POLICIES`] are told apart.
 
 /// How many policies one observed store tells apart; what comes later is counted under
 /// [`OTHER_POLICIES`], so that names made at run time cannot flood whoever collects the metrics.
-pub const MOST_POLICIES: usize = 256;
+pub const MAX_POLICIES: usize = 256;
 
-/// The value of the label `policy` for all policies after the first [`MOST_POLICIES`]. No policy can
+/// The value of the label `policy` for all policies after the first [`MAX_POLICIES`]. No policy can
 /// have this name.
 pub const OTHER_POLICIES: &str = "(other)";
 

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::fresh;
+use super::empty_records;
 use super::outage::Outage;
 use super::settings::Settings;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 
 /// What becomes of one charge.
 #[derive(Debug, Clone)]
-pub(super) enum Rescue {
+pub(super) enum Fallback {
     /// Decided as if nothing had been taken yet.
     Open,
     /// Refused.
@@ -23,18 +23,18 @@ pub(super) enum Rescue {
 
 /// A call that the store did not decide.
 #[derive(Debug)]
-pub(super) struct Failed<'a> {
+pub(super) struct FailedCall<'a> {
     call: Call<'a>,
     error: Error,
     /// By the places of the charges.
-    rescues: SmallVec<[Rescue; 2]>,
+    fallbacks: SmallVec<[Fallback; 2]>,
     retry_hint: Wait,
     now: Timestamp,
     /// Whether it is refused whatever the other store would say.
     is_refused: bool,
 }
 
-impl<'a> Failed<'a> {
+impl<'a> FailedCall<'a> {
     /// The call, once it is certain that it is right, and that it is the store that is wrong.
     ///
     /// # Errors
@@ -44,18 +44,18 @@ impl<'a> Failed<'a> {
         call: Call<'a>,
         error: Error,
         settings: &Settings,
-        rescue: impl Fn(&Policy) -> Result<Rescue, Error>,
+        fallback: impl Fn(&Policy) -> Result<Fallback, Error>,
     ) -> Result<Self, Error> {
         if settings.passes_on(error.kind()) {
             return Err(error);
         }
         // A store that was not asked, or could not answer, found no mistakes.
         call.check()?;
-        let rescues = call.charges.iter().map(|charge| rescue(charge.policy));
+        let fallbacks = call.charges.iter().map(|charge| fallback(charge.policy));
         let mut failed = Self {
             call,
             error,
-            rescues: rescues.collect::<Result<_, _>>()?,
+            fallbacks: fallbacks.collect::<Result<_, _>>()?,
             retry_hint: settings.retry_hint,
             now: settings.clock.now(),
             is_refused: false,
@@ -75,11 +75,11 @@ impl<'a> Failed<'a> {
         if matches!(self.call.operation, Operation::Undo { .. }) {
             return SmallVec::new();
         }
-        let pairs = self.call.charges.iter().zip(&self.rescues);
+        let pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs
-            .filter_map(|(charge, rescue)| match rescue {
-                Rescue::FallBack(policy) => Some(Charge { policy, ..charge }),
-                Rescue::Open | Rescue::Closed => None,
+            .filter_map(|(charge, fallback)| match fallback {
+                Fallback::FallBack(policy) => Some(Charge { policy, ..charge }),
+                Fallback::Open | Fallback::Closed => None,
             })
             .collect()
     }
@@ -112,21 +112,23 @@ impl<'a> Failed<'a> {
 
     /// Whether a policy that is in force refuses for want of an answer.
     fn is_closed(&self) -> bool {
-        let mut pairs = self.call.charges.iter().zip(&self.rescues);
-        pairs.any(|(charge, rescue)| matches!(rescue, Rescue::Closed) && !charge.policy.is_shadow())
+        let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
+        pairs.any(|(charge, fallback)| {
+            matches!(fallback, Fallback::Closed) && !charge.policy.is_shadow()
+        })
     }
 
     /// The decision on those charges that nobody else decides.
     fn decide_open(&self, operation: Operation) -> Result<Decision, Error> {
-        let pairs = self.call.charges.iter().zip(&self.rescues);
+        let pairs = self.call.charges.iter().zip(&self.fallbacks);
         let open: SmallVec<[Charge<'_>; 2]> = pairs
-            .filter(|(_, rescue)| matches!(rescue, Rescue::Open))
+            .filter(|(_, fallback)| matches!(fallback, Fallback::Open))
             .map(|(charge, _)| charge)
             .collect();
         if open.is_empty() {
             return Ok(Decision::new([]));
         }
-        fresh::decide(operation, &open, self.now)
+        empty_records::decide(operation, &open, self.now)
     }
 
     /// One decision from three sources, in the order asked.
@@ -135,11 +137,11 @@ impl<'a> Failed<'a> {
         let open = if is_denied { Operation::Peek } else { self.call.operation };
         let open = self.decide_open(open)?;
         let (mut open, mut fell_back) = (open.verdicts().iter(), fallback.verdicts().iter());
-        let pairs = self.call.charges.iter().zip(&self.rescues);
-        let verdicts = pairs.map(|(charge, rescue)| match rescue {
-            Rescue::Open => open.next().copied(),
-            Rescue::Closed => Some(self.refuse(&charge)),
-            Rescue::FallBack(_) => fell_back.next().copied(),
+        let pairs = self.call.charges.iter().zip(&self.fallbacks);
+        let verdicts = pairs.map(|(charge, fallback)| match fallback {
+            Fallback::Open => open.next().copied(),
+            Fallback::Closed => Some(self.refuse(&charge)),
+            Fallback::FallBack(_) => fell_back.next().copied(),
         });
         let verdicts: Option<SmallVec<[Verdict; 4]>> = verdicts.collect();
         let verdicts = verdicts.ok_or_else(|| {
@@ -154,7 +156,7 @@ impl<'a> Failed<'a> {
     /// long to wait; the others get the hint.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
-        let cost = self.call.charges.cost_to_the_key_of(charge);
+        let cost = self.call.charges.total_cost_for(charge);
         let retry = if cost > limit { Wait::NEVER } else { self.retry_hint };
         let reset = self.retry_hint.as_micros().unwrap_or_default();
         Verdict::new(Outcome::Denied, limit, 0, retry, reset).in_shadow(charge.policy.is_shadow())
@@ -162,12 +164,12 @@ impl<'a> Failed<'a> {
 
     /// Who had the say.
     fn degraded_answer(&self) -> DegradedAnswer {
-        let any = |is: fn(&Rescue) -> bool| self.rescues.iter().any(is);
+        let any = |is: fn(&Fallback) -> bool| self.fallbacks.iter().any(is);
         if self.is_closed() {
             DegradedAnswer::FailedClosed
-        } else if any(|rescue| matches!(rescue, Rescue::FallBack(_))) {
+        } else if any(|fallback| matches!(fallback, Fallback::FallBack(_))) {
             DegradedAnswer::FellBack
-        } else if any(|rescue| matches!(rescue, Rescue::Open)) {
+        } else if any(|fallback| matches!(fallback, Fallback::Open)) {
             DegradedAnswer::FailedOpen
         } else {
             DegradedAnswer::FailedClosed

@@ -12,25 +12,25 @@ pub(super) fn decide(
     now: Timestamp,
 ) -> Result<Decision, Error> {
     let records = charges.iter().map(|_| None).collect();
-    engine::decide(&Call::new(operation, charges), now, &mut Fresh { charges, records })
+    engine::decide(&Call::new(operation, charges), now, &mut EmptyRecords { charges, records })
 }
 
 /// The records of a single call, empty at its beginning and forgotten at its end.
-struct Fresh<'c> {
+struct EmptyRecords<'c> {
     charges: &'c [Charge<'c>],
     records: SmallVec<[Option<Record>; 2]>,
 }
 
-impl Fresh<'_> {
+impl EmptyRecords<'_> {
     /// The record of the first charge to the key of the one at `place`.
     fn slot(&mut self, place: usize) -> Option<&mut Option<Record>> {
         let charge = self.charges.get(place)?;
-        let first = self.charges.iter().position(|other| other.same_key(charge))?;
+        let first = self.charges.iter().position(|other| other.shares_state_with(charge))?;
         self.records.get_mut(first)
     }
 }
 
-impl Records for Fresh<'_> {
+impl Records for EmptyRecords<'_> {
     fn get(&mut self, place: usize) -> Option<&Record> {
         self.slot(place)?.as_ref()
     }

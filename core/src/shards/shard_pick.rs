@@ -42,12 +42,12 @@ impl ShardPick {
     /// use tidegate_core::no_semver::{ShardPick, ShardWeights};
     ///
     /// let of_eleven_over_ten = ShardWeights::new(10, 11);
-    /// let first = |turn| ShardPick::of(turn, of_eleven_over_ten).first;
+    /// let first = |turn| ShardPick::new(turn, of_eleven_over_ten).first;
     /// let visited: Vec<usize> = (0..12).map(first).collect();
     /// assert_eq!(visited, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, /* and again */ 0]);
     /// ```
     #[must_use]
-    pub fn of(turn: u32, ShardWeights { shares, limit }: ShardWeights) -> Self {
+    pub fn new(turn: u32, ShardWeights { shares, limit }: ShardWeights) -> Self {
         // A cost that no share has is refused by the largest.
         let (shares, limit) = (shares.max(1), limit.max(1));
         let first = u64::from(turn) % limit % shares;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "tracing")]
 use crate::ErrorKind;
 #[cfg(feature = "tracing")]
-use crate::around::events;
+use crate::telemetry::events;
 use crate::{Decision, DegradedAnswer, Error, Timestamp};
 
 /// The least time between two events that a failure policy has taken over, in microseconds: a store that

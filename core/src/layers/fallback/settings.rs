@@ -63,7 +63,7 @@ impl Settings {
             ErrorKind::Misconfigured => !self.misconfigured,
             // Nothing is wrong with the store when too many wait for it.
             ErrorKind::TooManyWaiters => true,
-            kind => kind.is_callers_mistake(),
+            kind => kind.is_invalid_request(),
         }
     }
 

@@ -5,10 +5,7 @@
 
 pub mod breaker;
 mod deny_cache;
-#[cfg(feature = "tracing")]
-mod events;
-pub mod failure;
-pub(crate) mod meters;
+pub mod fallback;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub mod observed;
 #[cfg(feature = "tokio")]
@@ -19,9 +16,9 @@ use std::time::Duration;
 
 pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
 pub use deny_cache::{DenyCache, DenyCacheStats, DenyCacheStore};
-pub use failure::{FailureStore, OnFailure};
+pub use fallback::{FallbackStore, OnFailure};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub use observed::Observed;
+pub use observed::ObservedStore;
 #[cfg(feature = "tokio")]
 pub use timeout::TimeoutStore;
 
@@ -72,7 +69,7 @@ pub trait StoreExt: Store + Sized {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// use std::time::Duration;
-    /// use tidegate_core::around::CircuitState;
+    /// use tidegate_core::layers::CircuitState;
     /// use tidegate_core::{Breaker, Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
     /// use tidegate_testkit::ModelStore;
     /// use tidegate_testkit::faults::{Fault, FaultyStore};
@@ -102,22 +99,22 @@ pub trait StoreExt: Store + Sized {
 
     /// Answers refusals from memory until they end: see [`DenyCache`].
     fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
-        cache.around(self)
+        cache.wrap(self)
     }
 
     /// Lets pass what the store does not decide. See [`on_failure`](Self::on_failure).
-    fn or_fail_open(self) -> FailureStore<Self> {
+    fn or_fail_open(self) -> FallbackStore<Self> {
         self.on_failure(OnFailure::open())
     }
 
     /// Refuses what the store does not decide. See [`on_failure`](Self::on_failure).
-    fn or_fail_closed(self) -> FailureStore<Self> {
+    fn or_fail_closed(self) -> FallbackStore<Self> {
         self.on_failure(OnFailure::closed())
     }
 
     /// Asks `other` about what the store does not decide, each policy with its share of the budget.
     /// See [`on_failure`](Self::on_failure).
-    fn or_fall_back_to(self, other: impl Store + 'static, share: Share) -> FailureStore<Self> {
+    fn or_fall_back_to(self, other: impl Store + 'static, share: Share) -> FallbackStore<Self> {
         self.on_failure(OnFailure::fall_back_to(other, share))
     }
 
@@ -125,12 +122,12 @@ pub trait StoreExt: Store + Sized {
     ///
     /// Each such decision says so: [`Decision::degraded`](crate::Decision::degraded) tells who
     /// decided instead, and why the store did not. A caller's mistake
-    /// ([`ErrorKind::is_callers_mistake`](crate::ErrorKind::is_callers_mistake)) stays an error, even
+    /// ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)) stays an error, even
     /// where the store was not asked and so could not find it. So do settings that do not fit the server,
     /// such as a wrong password ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless
     /// [`OnFailure::also_on`] says otherwise.
     ///
-    /// The module [`failure`] says what each setting does to each operation, and what it costs.
+    /// The module [`fallback`] says what each setting does to each operation, and what it costs.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -157,8 +154,8 @@ pub trait StoreExt: Store + Sized {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    fn on_failure<F>(self, on_failure: OnFailure<F>) -> FailureStore<Self> {
-        FailureStore::new(self, on_failure)
+    fn on_failure<F>(self, on_failure: OnFailure<F>) -> FallbackStore<Self> {
+        FallbackStore::new(self, on_failure)
     }
 
     /// Tells what the store decides, and how long that takes: by the feature `metrics` to the recorder
@@ -186,8 +183,8 @@ pub trait StoreExt: Store + Sized {
     /// # }).unwrap();
     /// ```
     #[cfg(any(feature = "metrics", feature = "tracing"))]
-    fn observed(self) -> Observed<Self> {
-        Observed::new(self)
+    fn observed(self) -> ObservedStore<Self> {
+        ObservedStore::new(self)
     }
 }
 

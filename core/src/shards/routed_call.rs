@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::choice::{ShardPick, ShardWeights};
 use super::no_answer;
-use super::turns::RoundRobin;
+use super::round_robin::RoundRobin;
+use super::shard_pick::{ShardPick, ShardWeights};
 use crate::{Call, Charge, Charges, Decision, Error, Operation, Outcome, Policy, Verdict};
 
 type List<T> = SmallVec<[T; 4]>;
@@ -26,7 +26,7 @@ impl<'a> RoutedCall<'a> {
     /// As [`Call::check`].
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
-        let anywhere = || call.charges.iter().filter(|charge| charge.policy.goes_anywhere());
+        let anywhere = || call.charges.iter().filter(|charge| charge.policy.can_use_any_shard());
         let Some(_) = anywhere().next() else {
             return Ok(Self { call, choices: List::new() });
         };
@@ -45,12 +45,12 @@ impl<'a> RoutedCall<'a> {
                 None => among.push((count, its)),
             }
         }
-        let choice = |(count, among)| (count, ShardPick::of(turn, among));
+        let choice = |(count, among)| (count, ShardPick::new(turn, among));
         Ok(Self { call, choices: among.into_iter().map(choice).collect() })
     }
 
     /// What is sent first: one call, or, where the operation is for whole states, one for each shard.
-    pub(super) fn first(&self) -> Vec<Part<'a>> {
+    pub(super) fn first(&self) -> Vec<SubCall<'a>> {
         match self.call.operation {
             Operation::Reset | Operation::Block { .. } => self.everywhere(),
             _ => vec![self.part(|choice| choice.first)],
@@ -58,7 +58,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     /// What is sent second, if that was the answer.
-    pub(super) fn second(&self, first: &Decision) -> Option<Part<'a>> {
+    pub(super) fn second(&self, first: &Decision) -> Option<SubCall<'a>> {
         let asks = matches!(self.call.operation, Operation::Acquire | Operation::Peek);
         let verdicts = first.verdicts();
         let counts = |it: &Verdict| refuses(it) && (first.is_allowed() || !it.is_shadow());
@@ -75,7 +75,7 @@ impl<'a> RoutedCall<'a> {
     /// If the store left out a part.
     pub(super) fn answer(
         &self,
-        parts: &[Part<'_>],
+        parts: &[SubCall<'_>],
         mut decisions: Vec<Decision>,
     ) -> Result<Decision, Error> {
         if parts.len() != decisions.len() {
@@ -108,7 +108,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     fn choice(&self, charge: &Charge<'_>) -> Option<&ShardPick> {
-        if !charge.policy.goes_anywhere() {
+        if !charge.policy.can_use_any_shard() {
             return None;
         }
         let count = count_of(charge.policy);
@@ -118,16 +118,16 @@ impl<'a> RoutedCall<'a> {
     fn can_go_elsewhere(&self, charge: &Charge<'_>) -> bool {
         let limit = charge.policy.shares().first().map_or(0, Policy::limit);
         self.choice(charge).is_some_and(|choice| choice.second.is_some())
-            && self.call.charges.cost_to_the_key_of(charge) <= limit
+            && self.call.charges.total_cost_for(charge) <= limit
     }
 
-    fn part(&self, pick: impl Fn(&ShardPick) -> usize) -> Part<'a> {
+    fn part(&self, pick: impl Fn(&ShardPick) -> usize) -> SubCall<'a> {
         let charges = self.call.charges.iter().map(|charge| self.to_share(charge, &pick));
-        Part { charges: charges.collect(), places: (0..self.call.charges.len()).collect() }
+        SubCall { charges: charges.collect(), places: (0..self.call.charges.len()).collect() }
     }
 
     /// A call for each shard. What is in one place only is in the first.
-    fn everywhere(&self) -> Vec<Part<'a>> {
+    fn everywhere(&self) -> Vec<SubCall<'a>> {
         let mut parts = vec![];
         for (place, charge) in self.call.charges.iter().enumerate() {
             let split = charge.policy.shards().filter(|shards| shards.split());
@@ -136,7 +136,7 @@ impl<'a> RoutedCall<'a> {
             let here = shares.is_empty().then(|| self.to_share(charge, |choice| choice.first));
             for (shard, charge) in everywhere.chain(here).enumerate() {
                 if shard == parts.len() {
-                    parts.push(Part::default());
+                    parts.push(SubCall::default());
                 }
                 parts[shard].charges.push(charge);
                 parts[shard].places.push(place);
@@ -148,13 +148,13 @@ impl<'a> RoutedCall<'a> {
 
 /// One of the calls that a call becomes.
 #[derive(Debug, Default)]
-pub(super) struct Part<'a> {
+pub(super) struct SubCall<'a> {
     charges: List<Charge<'a>>,
     /// For each of them, which of the call's it is.
     places: List<usize>,
 }
 
-impl Part<'_> {
+impl SubCall<'_> {
     pub(super) fn call(&self, operation: Operation) -> Call<'_> {
         Call::new(operation, &self.charges)
     }
@@ -195,7 +195,7 @@ fn count_of(policy: &Policy) -> u32 {
 }
 
 fn among_those_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
-    let cost = call.charges.cost_to_the_key_of(charge);
+    let cost = call.charges.total_cost_for(charge);
     let shares = charge.policy.shares();
     ShardWeights::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
 }
