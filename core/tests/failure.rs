@@ -361,7 +361,7 @@ fn if_the_fallback_fails_too_the_error_names_both() {
             let error = bench.ask(operation, &charges).await.unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "unavailable: neither the store (unavailable: down) nor its fallback has answered"
+                "unavailable: neither the store (unavailable: down) nor its fallback has decided"
             );
             let fallback = std::error::Error::source(&error).unwrap();
             assert_eq!(fallback.to_string(), "out-of-memory: down");

@@ -7,24 +7,23 @@ use super::meter::BreakerMeter;
 use super::state::CircuitState;
 use crate::Timestamp;
 
-/// What a circuit is in, all of it in one word, so that no two callers see different halves of it.
+/// The state of a circuit. It is kept in one word, so that it is read and changed atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Calls go through.
     Closed {
-        /// Tells apart the times at which it was closed: answers to calls of an earlier one are old
-        /// news.
+        /// Distinguishes the periods in which it was closed: answers to calls of an earlier one are ignored.
         round: u64,
-        /// How many calls have failed since the last that did not.
+        /// Calls that have failed since the last one that did not.
         failures: u64,
     },
     /// It is open until a time, and half open from then on.
     Tripped {
-        /// Microseconds since 1970. Also tells apart the probes of one opening from those of another.
+        /// Microseconds since 1970. Also distinguishes the probes of one opening from those of another.
         until: u64,
-        /// How many probes are on their way.
+        /// Probes in flight.
         probes: u64,
-        /// How many times in a row the probes have failed.
+        /// Consecutive failures of probes.
         reopened: u64,
     },
 }
@@ -36,7 +35,7 @@ const REOPENED: Field = Field { shift: 58, bits: 5 };
 const FAILURES: Field = Field { shift: 0, bits: 32 };
 const ROUND: Field = Field { shift: 32, bits: 31 };
 
-/// The most probes at a time that fit.
+/// The maximum number of probes at a time.
 pub(super) const MAX_PROBES: u32 = 63;
 
 struct Field {
@@ -82,7 +81,7 @@ impl State {
     }
 }
 
-/// The leave to make a call.
+/// Permission for one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ticket {
     /// Through a closed circuit.
@@ -91,19 +90,18 @@ pub(super) enum Ticket {
     Probe { until: u64 },
 }
 
-/// Why there is no leave.
+/// Why a call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// For so many microseconds more.
+    /// The circuit is open for so many microseconds more.
     Open(u64),
-    /// As many probes as may be are on their way.
+    /// The maximum number of probes is in flight.
     Probing,
 }
 
 /// A circuit.
 ///
-/// Nothing but the word itself is handed from one thread to another, so its order among other
-/// memory does not matter, and all accesses are relaxed.
+/// No other memory is published with the word, so all accesses are relaxed.
 #[derive(Debug)]
 pub(super) struct Circuit {
     word: AtomicU64,
@@ -135,7 +133,7 @@ impl Circuit {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Leave for one more call. The clock is only read if the circuit is not closed.
+    /// Permission for one more call. The clock is read only if the circuit is not closed.
     pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Ticket, Refusal> {
         self.meter.begin(|| self.gauge_state());
         if let State::Closed { round, .. } = self.load() {
@@ -167,7 +165,7 @@ impl Circuit {
         entered
     }
 
-    /// The store has answered. Returns whether that has closed the circuit.
+    /// Records that the store has answered. Returns whether that has closed the circuit.
     pub(super) fn answered(&self, ticket: Ticket) -> bool {
         let changed = self.change(|state| match (ticket, state) {
             (Ticket::Closed { round }, State::Closed { round: current, failures })
@@ -189,7 +187,7 @@ impl Circuit {
         has_closed
     }
 
-    /// The store has failed. Returns whether that has opened a circuit that was closed.
+    /// Records that the store has failed. Returns whether that has opened a closed circuit.
     pub(super) fn failed(&self, ticket: Ticket, now: Timestamp) -> bool {
         let open = |reopened| {
             let until = now.as_micros().saturating_add(self.settings.open_micros(reopened));
@@ -219,8 +217,8 @@ impl Circuit {
         is_open && matches!(ticket, Ticket::Closed { .. })
     }
 
-    /// It was not found out how the store is: a probe's place is free again.
-    pub(super) fn left(&self, ticket: Ticket) {
+    /// Frees the place of a probe that ended without an answer.
+    pub(super) fn release(&self, ticket: Ticket) {
         let Ticket::Probe { until } = ticket else {
             return;
         };
@@ -232,7 +230,7 @@ impl Circuit {
         });
     }
 
-    /// The state to tell an operator, for which no clock is read: half open from the first probe on.
+    /// The state for the gauges, without reading the clock: half open from the first probe on.
     fn gauge_state(&self) -> CircuitState {
         match self.load() {
             State::Closed { .. } => CircuitState::Closed,
@@ -245,7 +243,7 @@ impl Circuit {
         State::from_word(self.word.load(Ordering::Relaxed))
     }
 
-    /// Changes the state, however often others come in between; returns what it was changed to.
+    /// Changes the state by compare and swap. Returns the new state.
     fn change(&self, mut change: impl FnMut(State) -> Option<State>) -> Option<State> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -269,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_survives_being_a_word() {
+    fn a_state_survives_being_packed() {
         for state in [
             State::Closed { round: 0, failures: 0 },
             State::Closed { round: ROUND.max(), failures: FAILURES.max() },
@@ -282,6 +280,6 @@ mod tests {
         assert_eq!(u64::from(MAX_PROBES), PROBES.max());
         assert_eq!(Timestamp::MAX.as_micros(), UNTIL.max());
         let reopened = |n| State::Tripped { until: 7, probes: 0, reopened: n };
-        assert_eq!(State::from_word(reopened(32).word()), reopened(31), "it stops there");
+        assert_eq!(State::from_word(reopened(32).word()), reopened(31), "the count saturates");
     }
 }

@@ -1,4 +1,4 @@
-//! A call that the store did not decide, and what becomes of it.
+//! A call for which the store returned an error.
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use crate::{
     Timestamp, Verdict, Wait,
 };
 
-/// What becomes of one charge.
+/// How one charge is decided without the store.
 #[derive(Debug, Clone)]
 pub(super) enum Fallback {
     /// Decided as if nothing had been taken yet.
@@ -21,7 +21,7 @@ pub(super) enum Fallback {
     FallBack(Policy),
 }
 
-/// A call that the store did not decide.
+/// A valid call for which the store returned an error.
 #[derive(Debug)]
 pub(super) struct FailedCall<'a> {
     call: Call<'a>,
@@ -30,26 +30,26 @@ pub(super) struct FailedCall<'a> {
     fallbacks: SmallVec<[Fallback; 2]>,
     retry_hint: Wait,
     now: Timestamp,
-    /// Whether it is refused whatever the other store would say.
+    /// Whether it is refused, whatever the other store decides.
     is_refused: bool,
 }
 
 impl<'a> FailedCall<'a> {
-    /// The call, once it is certain that it is right, and that it is the store that is wrong.
+    /// Checks the call.
     ///
     /// # Errors
     ///
-    /// The mistake, if it is the caller's.
+    /// If the call is not valid, or the error is one that the caller must see.
     pub(super) fn new(
         call: Call<'a>,
         error: Error,
         settings: &Settings,
         fallback: impl Fn(&Policy) -> Result<Fallback, Error>,
     ) -> Result<Self, Error> {
-        if settings.passes_on(error.kind()) {
+        if settings.is_returned(error.kind()) {
             return Err(error);
         }
-        // A store that was not asked, or could not answer, found no mistakes.
+        // The store may not have been called, and so may not have checked it.
         call.check()?;
         let fallbacks = call.charges.iter().map(|charge| fallback(charge.policy));
         let mut failed = Self {
@@ -64,13 +64,12 @@ impl<'a> FailedCall<'a> {
         Ok(failed)
     }
 
-    /// The operation for the other store. What is refused anyway must take nothing there.
+    /// The operation for the other store. A call that is refused anyway must take nothing there.
     pub(super) fn operation(&self) -> Operation {
         if self.is_decided() && self.is_refused { Operation::Peek } else { self.call.operation }
     }
 
-    /// The charges that the other store decides, if any. What is undone was not taken there, nor at
-    /// that time by its clock.
+    /// The charges for the other store, if any. An undo has none: the take was made elsewhere, by another clock.
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
         if matches!(self.call.operation, Operation::Undo { .. }) {
             return SmallVec::new();
@@ -84,7 +83,7 @@ impl<'a> FailedCall<'a> {
             .collect()
     }
 
-    /// The answer to the call, given that of the other store, if that was asked.
+    /// The answer to the call, from that of the other store, if it was called.
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
@@ -96,12 +95,12 @@ impl<'a> FailedCall<'a> {
             Some(Ok(decision)) => self.merge(&decision)?,
             None => self.merge(&Decision::new([]))?,
         };
-        outage.stood_in(&self.error, self.degraded_answer(), self.now);
+        outage.failed(&self.error, self.degraded_answer(), self.now);
         Ok(decision)
     }
 
-    /// Whether the call asks for a decision, which others can make as well, or for a change to what
-    /// the store keeps, which nobody else can make.
+    /// Whether the call asks for a decision, which can be made without the store. Other operations change the
+    /// store's states.
     fn is_decided(&self) -> bool {
         match self.call.operation {
             Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
@@ -110,7 +109,7 @@ impl<'a> FailedCall<'a> {
         }
     }
 
-    /// Whether a policy that is in force refuses for want of an answer.
+    /// Whether a policy in force fails closed.
     fn is_closed(&self) -> bool {
         let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs.any(|(charge, fallback)| {
@@ -118,7 +117,7 @@ impl<'a> FailedCall<'a> {
         })
     }
 
-    /// The decision on those charges that nobody else decides.
+    /// The decision on the charges that fail open.
     fn decide_open(&self, operation: Operation) -> Result<Decision, Error> {
         let pairs = self.call.charges.iter().zip(&self.fallbacks);
         let open: SmallVec<[Charge<'_>; 2]> = pairs
@@ -131,7 +130,7 @@ impl<'a> FailedCall<'a> {
         empty_records::decide(operation, &open, self.now)
     }
 
-    /// One decision from three sources, in the order asked.
+    /// One decision from the three kinds of fallback, in the order of the charges.
     fn merge(&self, fallback: &Decision) -> Result<Decision, Error> {
         let is_denied = self.is_refused || fallback.is_denied();
         let open = if is_denied { Operation::Peek } else { self.call.operation };
@@ -145,15 +144,17 @@ impl<'a> FailedCall<'a> {
         });
         let verdicts: Option<SmallVec<[Verdict; 4]>> = verdicts.collect();
         let verdicts = verdicts.ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "the fallback store gave fewer verdicts than charges")
+            Error::new(
+                ErrorKind::Protocol,
+                "the fallback store returned fewer verdicts than there were charges",
+            )
         })?;
         let degraded = Degraded { answer: self.degraded_answer(), reason: self.error.kind() };
         let booked = if is_denied { std::time::Duration::ZERO } else { fallback.wait() };
         Ok(Decision::new(verdicts).with_wait(booked).degraded_by(degraded))
     }
 
-    /// The verdict where nobody decides. Only a cost that could never pass is told the truth of how
-    /// long to wait; the others get the hint.
+    /// The verdict of a policy that fails closed. `retry_after` is the hint, but for a cost that is never admitted.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
         let cost = self.call.charges.total_cost_for(charge);
@@ -162,7 +163,7 @@ impl<'a> FailedCall<'a> {
         Verdict::new(Outcome::Denied, limit, 0, retry, reset).in_shadow(charge.policy.is_shadow())
     }
 
-    /// Who had the say.
+    /// The fallback that produced the decision.
     fn degraded_answer(&self) -> DegradedAnswer {
         let any = |is: fn(&Fallback) -> bool| self.fallbacks.iter().any(is);
         if self.is_closed() {
@@ -178,6 +179,6 @@ impl<'a> FailedCall<'a> {
 }
 
 fn both_failed(first: &Error, second: Error) -> Error {
-    let message = format!("neither the store ({first:#}) nor its fallback has answered");
+    let message = format!("neither the store ({first:#}) nor its fallback has decided");
     Error::new(first.kind(), message).with_source(second)
 }
