@@ -87,7 +87,7 @@
 //!   taken is undone. If a node cannot be told to undo, the error says so, and what was taken there stays
 //!   taken as above.
 //! * The error of a call of which a part may be charged is never of a kind that is [surely not
-//!   charged](ErrorKind::is_surely_not_charged).
+//!   charged](ErrorKind::is_definitely_not_charged).
 //! * A block begins a round trip after the look. If its policy would admit by then, as its window has just
 //!   ended, no block is written, and the call is refused all the same.
 //! * A shadow is charged only if the call is admitted.
@@ -179,6 +179,6 @@ pub use tidegate_core::{
     SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
     TokioClock, Verdict, Wait,
 };
-/// The metrics of this crate, beside those of [`core::around::observed::names`].
+/// The metrics of this crate, beside those of [`core::telemetry::names`].
 #[cfg(feature = "metrics")]
 pub use tidegate_redis::names;

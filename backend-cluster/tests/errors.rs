@@ -53,7 +53,7 @@ async fn a_cluster_that_is_not_there_is_named_by_a_node() {
         check_chain(&error);
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let names_one = ports.iter().any(|port| error.to_string().contains(&port.to_string()));
-        assert!(names_one && error.is_surely_not_charged(), "{error}");
+        assert!(names_one && error.is_definitely_not_charged(), "{error}");
     }
 }
 
@@ -102,7 +102,7 @@ async fn a_wrong_password_is_told_with_the_node_and_a_right_one_is_ready() {
         check_chain(&error);
         assert_eq!(error.kind(), ErrorKind::Misconfigured);
         assert!(error.to_string().contains("Redis at 127.0.0.1:"), "{error}");
-        assert!(error.is_surely_not_charged());
+        assert!(error.is_definitely_not_charged());
     }
 }
 

@@ -89,7 +89,7 @@ async fn a_primary_killed_under_load_is_replaced_and_service_is_back_within_a_se
         let own = || events.iter().filter(|event| event.subject == subject);
         let admitted = u64::try_from(own().filter(|event| event.is_allowed()).count()).unwrap();
         let unknown = own().filter_map(Event::error);
-        let unknown = unknown.filter(|(kind, _)| !kind.is_surely_not_charged()).count();
+        let unknown = unknown.filter(|(kind, _)| !kind.is_definitely_not_charged()).count();
         let taken = taken(&store, policy, tenant).await;
         assert!(taken <= admitted + u64::try_from(unknown).unwrap(), "more than was asked for");
         if subject >= 5 {
@@ -172,7 +172,7 @@ async fn a_failover_that_an_operator_asks_for_loses_nothing_under_load() {
         let errors: Vec<_> = own().filter_map(Event::error).collect();
         assert!(errors.iter().all(|(kind, _)| is_of_a_change(*kind)), "{errors:?}");
         let admitted = u64::try_from(own().filter(|event| event.is_allowed()).count()).unwrap();
-        let unknown = errors.iter().filter(|(kind, _)| !kind.is_surely_not_charged()).count();
+        let unknown = errors.iter().filter(|(kind, _)| !kind.is_definitely_not_charged()).count();
         let taken = taken(&store, policy, tenant).await;
         let most = admitted + u64::try_from(unknown).unwrap();
         assert!((admitted..=most).contains(&taken), "{taken} of {admitted} to {most}");

@@ -135,7 +135,7 @@ async fn keys_that_are_apart_in_the_middle_of_a_move_are_decided_when_they_are_t
     let start = Instant::now();
     let error = store.decide(Call::acquire(&both)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-    assert!(error.kind().is_surely_not_charged());
+    assert!(error.kind().is_definitely_not_charged());
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     assert_eq!(taken(&store, &one, &tenant).await, 1);
     assert_eq!(taken(&store, &other, &tenant).await, 1);

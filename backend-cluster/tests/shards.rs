@@ -29,7 +29,7 @@ async fn admitted(clients: &[ClusterStore], policy: &Policy, requests: usize) ->
         let (store, policy) = (clients[number % clients.len()].clone(), policy.clone());
         tasks.spawn(async move {
             let subject = format!("user-{number}");
-            let subject = if policy.is_of_tenant() { &subject } else { "all" };
+            let subject = if policy.is_per_tenant() { &subject } else { "all" };
             let charge = Charge::new(&policy, subject).tenant("acme");
             store.decide(Call::acquire(&[charge])).await.unwrap().is_allowed()
         });

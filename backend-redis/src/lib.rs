@@ -83,8 +83,8 @@
 //! | `UnsupportedServer` | no scripts, a cluster | no |
 //! | `Protocol` | an answer that makes no sense | not known |
 //!
-//! [`Error::is_surely_not_charged`] tells for each error. `Misconfigured` ends as soon as the server or the
-//! settings are put right: the next attempt finds out. A [`FailureStore`](core::around::FailureStore) does not
+//! [`Error::is_definitely_not_charged`] tells for each error. `Misconfigured` ends as soon as the server or the
+//! settings are put right: the next attempt finds out. A [`FallbackStore`](core::layers::FallbackStore) does not
 //! hide it, unless [`OnFailure::also_on`] says so.
 //!
 //! A script checks all that can fail before its first write, and writes a state and its expiry in one

@@ -1,14 +1,14 @@
-//! The metrics of this crate, beside those of [`tidegate_core::around::observed::names`].
+//! The metrics of this crate, beside those of [`tidegate_core::telemetry::names`].
 
-use tidegate_core::around::observed::names::{Kind, Metric};
+use tidegate_core::telemetry::names::{Kind, Metric};
 
-/// How long scripts took, as seen from here.
+/// Round-trip time of scripts.
 pub const SCRIPT_SECONDS: Metric = Metric::new(
     Kind::Histogram,
     "tidegate_redis_script_seconds",
     &["script"],
-    "Round trip of a script call, from sending it to its answer, network and queues included.",
+    "Round-trip time of a script call, with network and queues.",
 );
 
-/// All of them.
+/// All metrics of this crate.
 pub const ALL: [Metric; 1] = [SCRIPT_SECONDS];

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, Pipeline, pipe};
 use tidegate_core::algorithm::fixed_window::{FixedWindow, Start, State};
-use tidegate_core::policy::{Rule, Shape};
+use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
     Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict, Wait,
 };
@@ -30,8 +30,8 @@ const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
     let is_plain =
-        matches!(policy.rule().shape(), Shape::FixedWindow(Start::Aligned | Start::Phased, _));
-    if is_plain && policy.blocks_for().is_none() {
+        matches!(policy.rule().shape(), StateShape::FixedWindow(Start::Aligned | Start::Phased, _));
+    if is_plain && policy.block_duration().is_none() {
         return Ok(());
     }
     Err(unsupported(format!(
@@ -75,7 +75,7 @@ struct Window<'a> {
 impl<'a> Window<'a> {
     fn of(store: &Inner, charge: &Charge<'a>, cost: u64, now: u64) -> Result<Self, Error> {
         supports(charge.policy)?;
-        let (Rule::FixedWindow(rule), Shape::FixedWindow(start, window)) =
+        let (Rule::FixedWindow(rule), StateShape::FixedWindow(start, window)) =
             (charge.policy.rule(), charge.policy.rule().shape())
         else {
             return Err(unsupported(format!("`{}` needs scripts", charge.policy)));
@@ -118,14 +118,14 @@ impl<'a> Window<'a> {
     }
 
     fn weigh(&mut self, now: u64) {
-        let admits = self.rule.wait(self.state(), self.cost, now).is_now();
+        let admits = self.rule.wait(self.state(), self.cost, now).is_zero();
         self.outcome = if admits { Outcome::Allowed } else { Outcome::Denied };
     }
 
     fn verdict(&self, now: u64) -> Verdict {
         let wait = self.rule.wait(self.state(), self.cost, now);
         let level = self.rule.level(self.state(), now);
-        let retry = if self.outcome == Outcome::Allowed { Wait::NOW } else { wait };
+        let retry = if self.outcome == Outcome::Allowed { Wait::ZERO } else { wait };
         let reset = level.recovers_at.saturating_sub(now);
         let limit = self.charge.policy.limit();
         Verdict::new(self.outcome, limit, level.remaining, retry, reset)

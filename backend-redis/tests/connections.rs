@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use certificates::Certificates;
 use ledger::{Ledger, Load, decided, drop_after};
 use tidegate_memory::MemoryStore;
-use tidegate_redis::core::around::CircuitState;
+use tidegate_redis::core::layers::CircuitState;
 use tidegate_redis::{
     Breaker, DenyCache, ErrorKind, RedisStore, RedisStoreBuilder, Share, Store, StoreExt,
 };
@@ -541,7 +541,9 @@ async fn an_answer_without_end_ends_its_connection_and_fills_no_memory() {
         let start = Instant::now();
         ledger.call(&store).await;
         let failures = ledger.failures_since(start);
-        assert!(!failures.is_empty() && failures.iter().all(|kind| !kind.is_surely_not_charged()));
+        assert!(
+            !failures.is_empty() && failures.iter().all(|kind| !kind.is_definitely_not_charged())
+        );
         assert!(!failures.contains(&ErrorKind::Timeout), "that is no matter of time");
         // The system buffers some megabytes that are not read.
         let sent = sent.load(Ordering::SeqCst);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use certificates::Certificates;
 use common::policy;
-use tidegate_redis::core::around::CircuitState;
+use tidegate_redis::core::layers::CircuitState;
 use tidegate_redis::{
     Breaker, Call, Charge, Error, ErrorKind, OnFailure, RedisStore, RedisStoreBuilder, Store,
     StoreExt,
@@ -79,7 +79,7 @@ async fn a_server_that_is_not_there_is_named() {
     let server = format!("127.0.0.1:{port}");
     let error = error_of(at(&format!("redis://user:S3CRET@{server}/1"))).await;
     says(&error, ErrorKind::Unavailable, &[&server, "nothing accepts connections there"]);
-    assert!(error.is_surely_not_charged());
+    assert!(error.is_definitely_not_charged());
     let error = error_of(at("unix:///nowhere/redis.sock?pass=S3CRET")).await;
     says(&error, ErrorKind::Unavailable, &["/nowhere/redis.sock", "no such socket"]);
     let error = error_of(at("redis://nowhere.invalid:7000")).await;
@@ -110,7 +110,7 @@ async fn a_lost_connection_and_a_late_answer_name_the_server() {
     let error = lost.unwrap_err();
     check_chain(&error);
     says(&error, ErrorKind::Unavailable, &[&server, "was lost"]);
-    assert!(!error.is_surely_not_charged());
+    assert!(!error.is_definitely_not_charged());
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn a_certificate_that_is_not_trusted_or_names_another_host_is_told() {
     let server = format!("127.0.0.1:{}", redis.port());
     let error = error_of(at(&redis.url())).await;
     says(&error, ErrorKind::Misconfigured, &[&server, "its certificate is not trusted"]);
-    assert!(error.is_surely_not_charged());
+    assert!(error.is_definitely_not_charged());
     let elsewhere = redis.url().replace("127.0.0.1", "127.0.0.2");
     let error = error_of(at(&elsewhere).root_certificates(certificates.root())).await;
     says(&error, ErrorKind::Misconfigured, &["127.0.0.2", "its certificate is for another name"]);
@@ -220,7 +220,7 @@ fn refuses_the_login(error: &Error, server: &str, why: &str) {
         &[server, "refuses the user, the password or the database"],
     );
     assert!(error.source().unwrap().to_string().starts_with(why), "{error:#}");
-    assert!(error.is_surely_not_charged());
+    assert!(error.is_definitely_not_charged());
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn a_wrong_password_or_database_is_of_a_kind_of_its_own() {
     let error = error_of(at(&url("", ""))).await;
     says(&error, ErrorKind::Misconfigured, &[&server]);
     assert!(error.source().unwrap().to_string().starts_with("NOAUTH "), "{error:#}");
-    assert!(error.is_surely_not_charged());
+    assert!(error.is_definitely_not_charged());
     let open = Redis::start().await.unwrap();
     let needless = open.url().replace("redis://", "redis://:S3CRET@");
     refuses_the_login(&error_of(at(&needless)).await, "127.0.0.1", "ERR AUTH ");
@@ -299,7 +299,7 @@ async fn a_password_that_is_set_right_on_the_server_is_enough() {
     let error = acquire(&store).await.unwrap_err();
     check_chain(&error);
     says(&error, ErrorKind::Misconfigured, &["permission"]);
-    assert!(error.is_surely_not_charged(), "the call was refused as a whole");
+    assert!(error.is_definitely_not_charged(), "the call was refused as a whole");
     redis.command(&["ACL", "SETUSER", "limiter", "+evalsha"]).await.unwrap();
     assert!(acquire(&store).await.unwrap());
     // A user that is deleted loses its connections.
@@ -323,7 +323,7 @@ async fn a_permission_that_a_script_lacks_leaves_open_whether_it_charged() {
     let error = acquire(&store).await.unwrap_err();
     check_chain(&error);
     says(&error, ErrorKind::Misconfigured, &["permission"]);
-    assert!(!error.is_surely_not_charged());
+    assert!(!error.is_definitely_not_charged());
     redis.command(&["ACL", "SETUSER", "limiter", "+set", "+psetex"]).await.unwrap();
     assert!(acquire(&store).await.unwrap());
 }

@@ -75,7 +75,7 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
         let policy = policy(text);
         let charge = [Charge::new(&policy, "s")];
         let mut reset = Duration::ZERO;
-        for _ in 0..if policy.blocks_for().is_some() { 2 } else { 1 } {
+        for _ in 0..if policy.block_duration().is_some() { 2 } else { 1 } {
             let decision = store.decide(Call::acquire(&charge)).await.unwrap();
             reset = decision.verdicts()[0].reset_after();
         }

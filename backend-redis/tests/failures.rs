@@ -143,7 +143,7 @@ async fn b42_an_answer_that_is_lost_is_not_asked_for_again() {
         let before = taken(&direct, &wide).await;
         proxy.set(mode).await.unwrap();
         let error = acquire(&store, &wide).await.unwrap_err();
-        assert!(!error.kind().is_surely_not_charged(), "{mode:?}: {error}");
+        assert!(!error.kind().is_definitely_not_charged(), "{mode:?}: {error}");
         proxy.set(Mode::Pass).await.unwrap();
         assert_eq!(taken(&direct, &wide).await, before + 1, "{mode:?}");
         let is_back = async || acquire(&store, &wide).await.ok();
@@ -210,7 +210,7 @@ async fn a_server_busy_with_a_script_says_so() {
     let busy =
         async || acquire(&store, &wide()).await.err().filter(|e| e.kind() == ErrorKind::Busy);
     let error = eventually(Duration::from_secs(5), "BUSY", busy).await.unwrap();
-    assert!(error.kind().is_surely_not_charged());
+    assert!(error.kind().is_definitely_not_charged());
     redis.command(&["SCRIPT", "KILL"]).await.unwrap();
     let is_back = async || acquire(&store, &wide()).await.ok();
     let _ = eventually(Duration::from_secs(5), "the store", is_back).await.unwrap();

@@ -79,7 +79,7 @@ async fn a_server_that_wants_to_know_its_clients_is_shown_a_certificate() {
         let error = acquire(&build(without)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
         assert!(error.to_string().contains("this client's certificate"), "{error:#}");
-        assert!(error.is_surely_not_charged());
+        assert!(error.is_definitely_not_charged());
     }
 }
 

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use tidegate_memory::core::around::observed::names::SECONDS_BUCKETS;
+use tidegate_memory::core::telemetry::names::SECONDS_BUCKETS;
 use tidegate_memory::{Limiter, MemoryStore, Policy, Store, StoreExt};
 use tidegate_testkit::Recorder;
 

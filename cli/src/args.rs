@@ -264,7 +264,7 @@ fn policy(text: &str) -> Result<Policy, String> {
 
 /// Parses a duration of the policy grammar.
 fn span(text: &str) -> Result<Duration, String> {
-    tidegate_core::policy::parse_span(text).map_err(|error| error.to_string())
+    tidegate_core::policy::parse_duration(text).map_err(|error| error.to_string())
 }
 
 impl Replay {

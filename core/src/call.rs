@@ -55,12 +55,12 @@ impl<'a> Charge<'a> {
     }
 
     /// Whose the state is that is charged: the subject's; or nobody's in particular, and so empty, if
-    /// the limit is [one of the tenant](Policy::is_of_tenant). A store keeps states under the
+    /// the limit is [one of the tenant](Policy::is_per_tenant). A store keeps states under the
     /// policy's [`state_name`](Policy::state_name), the tenant and this.
     #[must_use]
     #[inline]
     pub fn state_subject(&self) -> &'a [u8] {
-        if self.policy.is_of_tenant() { b"" } else { self.subject }
+        if self.policy.is_per_tenant() { b"" } else { self.subject }
     }
 
     /// What decides where in a cluster the state lies: the tenant, or, without one, the subject.
@@ -71,7 +71,7 @@ impl<'a> Charge<'a> {
 
     /// Whether both charges are to one state.
     #[must_use]
-    pub fn same_key(&self, other: &Self) -> bool {
+    pub fn shares_state_with(&self, other: &Self) -> bool {
         self.policy.shares_state_with(other.policy)
             && self.state_subject() == other.state_subject()
             && self.tenant == other.tenant
@@ -165,8 +165,8 @@ impl<'a> Charges<'a> {
     }
 
     /// The costs of all charges to the key of this one, which are decided on together.
-    pub(crate) fn cost_to_the_key_of(&self, charge: &Charge<'_>) -> u64 {
-        let twins = self.iter().filter(|other| other.same_key(charge));
+    pub(crate) fn total_cost_for(&self, charge: &Charge<'_>) -> u64 {
+        let twins = self.iter().filter(|other| other.shares_state_with(charge));
         twins.fold(0, |sum: u64, twin| sum.saturating_add(twin.cost))
     }
 
@@ -264,7 +264,8 @@ impl<'a> Call<'a> {
                     format!("`{}` is no bucket: only buckets can be reserved", charge.policy),
                 ));
             }
-            if matches!(self.operation, Operation::Reserve { .. }) && charge.policy.goes_anywhere()
+            if matches!(self.operation, Operation::Reserve { .. })
+                && charge.policy.can_use_any_shard()
             {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -275,14 +276,15 @@ impl<'a> Call<'a> {
                     ),
                 ));
             }
-            self.check_twins(place, &charge)?;
+            self.check_duplicates(place, &charge)?;
         }
         Ok(())
     }
 
-    fn check_twins(&self, place: usize, charge: &Charge<'_>) -> Result<(), Error> {
+    fn check_duplicates(&self, place: usize, charge: &Charge<'_>) -> Result<(), Error> {
         let mut before = self.charges.iter().take(place);
-        match before.find(|other| other.same_key(charge) && other.policy != charge.policy) {
+        match before.find(|other| other.shares_state_with(charge) && other.policy != charge.policy)
+        {
             None => Ok(()),
             Some(other) => Err(invalid(format!(
                 "`{}` and `{}` share the states of one name, and differ: one call can only ask one of them",

@@ -152,7 +152,7 @@ impl Decision {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let in_force = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
-        in_force.map(|verdict| verdict.retry).max().unwrap_or(Wait::NOW).as_duration()
+        in_force.map(|verdict| verdict.retry).max().unwrap_or(Wait::ZERO).as_duration()
     }
 
     /// [`retry_after`](Self::retry_after) for the HTTP header of that name: whole seconds, rounded

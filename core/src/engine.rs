@@ -107,7 +107,7 @@ impl Record {
     pub fn growth(record: Option<&Self>, policy: &Policy) -> usize {
         match record.map(Self::state) {
             Some(Some(State::SlidingLog(log))) => log.growth(),
-            _ if policy.rule().most_records() > 0 => {
+            _ if policy.rule().max_records() > 0 => {
                 size_of::<sliding_log::State>() + sliding_log::State::default().growth()
             }
             _ => 0,
@@ -338,10 +338,10 @@ pub fn decide(
     call.check()?;
     let now = now.as_micros();
     match call.operation {
-        Operation::Acquire => acquire(call, now, Wait::NOW, records),
+        Operation::Acquire => acquire(call, now, Wait::ZERO, records),
         Operation::Reserve { max_wait } => acquire(call, now, longest(max_wait), records),
         Operation::Peek => {
-            let evaluated = evaluate_all(call, now, Wait::NOW, records);
+            let evaluated = evaluate_all(call, now, Wait::ZERO, records);
             Ok(report(call, now, &evaluated, records))
         }
         Operation::Refund => refund(call, now, records),
@@ -418,7 +418,7 @@ fn acquire(
         }
     }
     let decision = report(call, now, &evaluated, records);
-    let wait = in_force().map(|(_, (_, w))| w.wait).max().unwrap_or(Wait::NOW);
+    let wait = in_force().map(|(_, (_, w))| w.wait).max().unwrap_or(Wait::ZERO);
     Ok(if allowed { booked(decision, wait) } else { decision })
 }
 
@@ -496,8 +496,9 @@ fn evaluate_all(
     let evaluate = |(place, charge): (usize, Charge<'_>)| {
         let (mut first, mut cost) = (place, charge.cost);
         if charges.len() > 1 {
-            first = charges.iter().position(|other| other.same_key(&charge)).unwrap_or(place);
-            cost = charges.cost_to_the_key_of(&charge);
+            first =
+                charges.iter().position(|other| other.shares_state_with(&charge)).unwrap_or(place);
+            cost = charges.total_cost_for(&charge);
         }
         evaluate(&charge, first, cost, records.get(place), now, max_wait)
     };
@@ -517,7 +518,7 @@ fn evaluate(
     let wait = rule.wait(state.as_deref(), cost, now);
     let outcome = if record.is_some_and(|record| now < record.blocked_until) {
         Outcome::Blocked
-    } else if wait.is_now() || wait <= max_wait && rule.can_book(state.as_deref(), cost, now) {
+    } else if wait.is_zero() || wait <= max_wait && rule.can_book(state.as_deref(), cost, now) {
         Outcome::Allowed
     } else {
         Outcome::Denied
@@ -542,9 +543,9 @@ fn verdict(charge: &Charge<'_>, w: &Weighed, record: Option<&Record>, now: u64) 
     let ends_at = record.map_or(u64::MAX, |record| record.ends_at(charge.policy));
     let blocked_until = record.map_or(0, |record| record.blocked_until);
     let blocked = Wait::until(blocked_until, now);
-    let remaining = if blocked.is_now() { remaining } else { 0 };
+    let remaining = if blocked.is_zero() { remaining } else { 0 };
     let wait = if w.wait == Wait::NEVER { w.wait } else { w.wait.min(Wait::until(ends_at, now)) };
-    let retry = if w.admits() { Wait::NOW } else { wait.max(blocked) };
+    let retry = if w.admits() { Wait::ZERO } else { wait.max(blocked) };
     let reset = recovers_at.min(ends_at).max(blocked_until).saturating_sub(now);
     Verdict::new(w.outcome, charge.policy.limit(), remaining, retry, reset)
         .in_block(blocked_until.saturating_sub(now))
@@ -555,7 +556,7 @@ fn verdict(charge: &Charge<'_>, w: &Weighed, record: Option<&Record>, now: u64) 
 fn report_after(call: &Call<'_>, now: u64, records: &mut impl Records) -> Decision {
     Decision::new(call.charges.iter().enumerate().map(|(place, charge)| {
         let record = records.get(place);
-        let w = evaluate(&charge, place, 0, record, now, Wait::NOW);
+        let w = evaluate(&charge, place, 0, record, now, Wait::ZERO);
         verdict(&charge, &w, record, now)
     }))
 }

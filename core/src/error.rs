@@ -15,7 +15,7 @@ use std::sync::Arc;
 ///
 /// let error = Error::new(ErrorKind::Timeout, "no answer within 50ms");
 /// assert_eq!(error.kind(), ErrorKind::Timeout);
-/// assert!(!error.kind().is_callers_mistake());
+/// assert!(!error.kind().is_invalid_request());
 /// assert_eq!(error.to_string(), "timeout: no answer within 50ms");
 ///
 /// let error = error.with_source("the network is down");
@@ -30,7 +30,7 @@ pub struct Error(Box<Inner>);
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
-    is_surely_not_charged: bool,
+    is_definitely_not_charged: bool,
     what: Arc<What>,
 }
 
@@ -98,14 +98,14 @@ impl ErrorKind {
 
     /// Whether the caller is at fault, so that trying again, or failing open, would only hide it.
     #[must_use]
-    pub fn is_callers_mistake(self) -> bool {
+    pub fn is_invalid_request(self) -> bool {
         matches!(self, Self::Unsupported | Self::InvalidCall)
     }
 
     /// Whether it is certain of every error of this kind that nothing was charged, so that the call may be
-    /// made again. [`Error::is_surely_not_charged`] knows more of a single error.
+    /// made again. [`Error::is_definitely_not_charged`] knows more of a single error.
     #[must_use]
-    pub fn is_surely_not_charged(self) -> bool {
+    pub fn is_definitely_not_charged(self) -> bool {
         // Of a new kind, this has to be decided: no arm takes all the rest.
         match self {
             Self::Timeout | Self::Unavailable | Self::Protocol => false,
@@ -157,9 +157,9 @@ impl Error {
     /// An error of a kind, with a message that names the offending value and the bound it broke.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let is_surely_not_charged = kind.is_surely_not_charged();
+        let is_definitely_not_charged = kind.is_definitely_not_charged();
         let what = Arc::new(What { message: message.into(), source: None });
-        Self(Box::new(Inner { kind, is_surely_not_charged, what }))
+        Self(Box::new(Inner { kind, is_definitely_not_charged, what }))
     }
 
     /// The same error, of which it is certain that nothing was charged, as of a call that was not sent.
@@ -168,21 +168,21 @@ impl Error {
     /// use tidegate_core::{Error, ErrorKind};
     ///
     /// let error = Error::new(ErrorKind::Unavailable, "no connection");
-    /// assert!(!error.is_surely_not_charged());
-    /// assert!(error.surely_not_charged().is_surely_not_charged());
+    /// assert!(!error.is_definitely_not_charged());
+    /// assert!(error.definitely_not_charged().is_definitely_not_charged());
     /// ```
     #[must_use]
-    pub fn surely_not_charged(mut self) -> Self {
-        self.0.is_surely_not_charged = true;
+    pub fn definitely_not_charged(mut self) -> Self {
+        self.0.is_definitely_not_charged = true;
         self
     }
 
     /// Whether it is certain that nothing was charged, so that the call may be made again. Of some
-    /// kinds this is always so ([`ErrorKind::is_surely_not_charged`]), of others only if the call was not
+    /// kinds this is always so ([`ErrorKind::is_definitely_not_charged`]), of others only if the call was not
     /// sent.
     #[must_use]
-    pub fn is_surely_not_charged(&self) -> bool {
-        self.0.is_surely_not_charged
+    pub fn is_definitely_not_charged(&self) -> bool {
+        self.0.is_definitely_not_charged
     }
 
     /// The same error with its cause.
@@ -235,12 +235,12 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, is_surely_not_charged, what } = &*self.0;
+        let Inner { kind, is_definitely_not_charged, what } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)
             .field("message", &what.message)
             .field("source", &what.source)
-            .field("is_surely_not_charged", is_surely_not_charged)
+            .field("is_definitely_not_charged", is_definitely_not_charged)
             .finish()
     }
 }
@@ -275,16 +275,18 @@ mod tests {
         assert_eq!(error.to_string(), "unavailable: outer");
         let source = each.source().and_then(|source| source.downcast_ref::<Error>());
         assert_eq!(source.map(Error::kind), Some(ErrorKind::Busy));
-        assert!(!each.is_surely_not_charged());
-        assert!(error.surely_not_charged().clone().with_context("here").is_surely_not_charged());
+        assert!(!each.is_definitely_not_charged());
+        assert!(
+            error.definitely_not_charged().clone().with_context("here").is_definitely_not_charged()
+        );
     }
 
     #[test]
     fn what_is_certain_of_a_kind_is_certain_of_its_errors() {
         for kind in [ErrorKind::Busy, ErrorKind::Unavailable, ErrorKind::Misconfigured] {
             let error = Error::new(kind, "");
-            assert_eq!(error.is_surely_not_charged(), kind.is_surely_not_charged());
+            assert_eq!(error.is_definitely_not_charged(), kind.is_definitely_not_charged());
         }
-        assert!(!ErrorKind::Misconfigured.is_surely_not_charged());
+        assert!(!ErrorKind::Misconfigured.is_definitely_not_charged());
     }
 }

@@ -12,7 +12,7 @@
 //! | wait instead of being refused | `Limiter::until_ready` and the module `limiter::waiting` (feature `tokio`) |
 //! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
 //! | check the store when a program starts | [`Store::ready`] |
-//! | decide while the store is slow or down | [`around`] |
+//! | decide while the store is slow or down | [`layers`] |
 //! | keep policies in configuration files | [`Policy`] is its text (feature `serde`) |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
@@ -44,34 +44,35 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
-pub mod around;
 pub mod call;
 pub mod clock;
 pub mod decision;
 pub mod engine;
 mod error;
 mod hash;
+pub mod layers;
 pub mod limiter;
 pub mod policy;
 pub mod shards;
 pub mod store;
 mod subject;
+pub mod telemetry;
 mod time;
 
 /// What the crates of this repository share. No semantic versioning: no other crate should use it.
 #[doc(hidden)]
 pub mod no_semver {
     pub use crate::engine::fast::{Evaluation, FastOutcome, PackedAlgorithm, PackedState};
-    pub use crate::shards::choice::{ShardPick, ShardWeights};
+    pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
 }
 
-pub use around::{Breaker, DenyCache, OnFailure, StoreExt};
 pub use call::{Call, Charge, Charges, Operation};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, PolicyVerdict, Receipt, Verdict};
 pub use error::{Error, ErrorKind};
+pub use layers::{Breaker, DenyCache, OnFailure, StoreExt};
 pub use limiter::Limiter;
 #[cfg(feature = "tokio")]
 pub use limiter::waiting::Admission;

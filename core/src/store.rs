@@ -56,7 +56,7 @@ use crate::{Call, Decision, Error, Policy, Timestamp};
 ///     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
 ///         let verdicts = call.charges.iter().map(|charge| {
 ///             let limit = charge.policy.limit();
-///             Verdict::new(Outcome::Allowed, limit, limit, Wait::NOW, 0)
+///             Verdict::new(Outcome::Allowed, limit, limit, Wait::ZERO, 0)
 ///         });
 ///         Answer::ready(Ok(Decision::new(verdicts)))
 ///     }

@@ -95,7 +95,7 @@ pub struct Wait(u64);
 
 impl Wait {
     /// No wait: the charge is admitted.
-    pub const NOW: Self = Self(0);
+    pub const ZERO: Self = Self(0);
 
     /// No wait is long enough: the cost is above what the policy ever admits at once.
     pub const NEVER: Self = Self(u64::MAX);
@@ -108,7 +108,7 @@ impl Wait {
 
     /// Whether there is nothing to wait for.
     #[must_use]
-    pub const fn is_now(self) -> bool {
+    pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
@@ -137,7 +137,7 @@ impl Wait {
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.as_duration() {
-            Some(wait) => crate::policy::show_span(wait).fmt(f),
+            Some(wait) => crate::policy::format_duration(wait).fmt(f),
             None => f.write_str("never"),
         }
     }
@@ -177,12 +177,12 @@ mod tests {
 
     #[test]
     fn waits_compare_and_never_is_the_longest() {
-        assert!(Wait::NOW < Wait::until(2, 1) && Wait::until(2, 1) < Wait::NEVER);
-        assert!(Wait::until(1, 2).is_now());
+        assert!(Wait::ZERO < Wait::until(2, 1) && Wait::until(2, 1) < Wait::NEVER);
+        assert!(Wait::until(1, 2).is_zero());
         assert_eq!(Wait::until(5, 2).as_duration(), Some(Duration::from_micros(3)));
         assert_eq!(Wait::NEVER.as_duration(), None);
         let shown =
-            [Wait::NOW, Wait::until(1_500_002, 2), Wait::NEVER].map(|wait| wait.to_string());
+            [Wait::ZERO, Wait::until(1_500_002, 2), Wait::NEVER].map(|wait| wait.to_string());
         assert_eq!(shown, ["0s", "1500ms", "never"]);
     }
 

@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use tidegate_core::around::{BreakerStore, DenyCacheStats, DenyCacheStore, FailureStore};
+use tidegate_core::layers::{BreakerStore, DenyCacheStats, DenyCacheStore, FallbackStore};
 use tidegate_core::limiter::{MultiRequest, Request};
 use tidegate_core::{
     Answer, Breaker, Call, Charge, Charges, Decision, Degraded, DenyCache, Error, ErrorKind,
@@ -24,7 +24,7 @@ fn types_are_send_and_sync() {
     both::<MultiRequest<'_, ModelStore>>();
     both::<BreakerStore<ModelStore, SystemClock>>();
     both::<DenyCacheStore<ModelStore>>();
-    both::<FailureStore<ModelStore>>();
+    both::<FallbackStore<ModelStore>>();
     both::<DenyCacheStats>();
     both::<(Breaker<SystemClock>, DenyCache, OnFailure)>();
     both::<(Call<'_>, Charge<'_>, Charges<'_>, Operation, Policy, PolicyError, Share, Shards)>();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use stubs::{Mood, Stub, run};
-use tidegate_core::around::{BreakerStore, CircuitState};
+use tidegate_core::layers::{BreakerStore, CircuitState};
 use tidegate_core::{
     Breaker, Call, Charge, Decision, Error, ErrorKind, ManualClock, Policy, Store, StoreExt,
 };
@@ -247,7 +247,7 @@ fn a_probe_whose_caller_goes_away_gives_its_place_back() {
         let ask = || bench.store.decide(Call::acquire(&charges));
         let (first, second) = (ask(), ask());
         let error = ask().into_ready().unwrap().unwrap_err();
-        assert!(error.to_string().contains("until the call that tries it has an answer"));
+        assert!(error.to_string().contains("until the probe in flight is answered"));
         drop(first);
         let third = ask();
         assert_eq!(bench.stub.on_the_way(), 2);

@@ -1,7 +1,7 @@
 //! A store behind a deny cache is a store like any other, to the last field, if only exact answers
 //! are remembered.
 
-use tidegate_core::around::{DenyCache, DenyCacheStore};
+use tidegate_core::layers::{DenyCache, DenyCacheStore};
 use tidegate_core::{ManualClock, StoreExt};
 use tidegate_testkit::{ModelStore, fixture};
 

@@ -7,8 +7,8 @@ mod stubs;
 use std::time::Duration;
 
 use stubs::{Mood, Stub, run};
-use tidegate_core::around::FailureStore;
-use tidegate_core::around::failure::HasFallback;
+use tidegate_core::layers::FallbackStore;
+use tidegate_core::layers::fallback::HasFallback;
 use tidegate_core::{
     Breaker, Call, Charge, Clock, Decision, DegradedAnswer, DenyCache, Error, ErrorKind, Limiter,
     ManualClock, OnFailure, Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,
@@ -24,7 +24,7 @@ struct Bench {
     clock: ManualClock,
     main: Stub,
     spare: Stub,
-    store: FailureStore<Stub>,
+    store: FallbackStore<Stub>,
 }
 
 /// With a share of a third.
@@ -361,7 +361,7 @@ fn if_the_fallback_fails_too_the_error_names_both() {
             let error = bench.ask(operation, &charges).await.unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "unavailable: neither the store (unavailable: down) nor its fallback has answered"
+                "unavailable: neither the store (unavailable: down) nor its fallback has decided"
             );
             let fallback = std::error::Error::source(&error).unwrap();
             assert_eq!(fallback.to_string(), "out-of-memory: down");

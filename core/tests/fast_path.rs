@@ -73,7 +73,7 @@ proptest! {
             let held = before.0.as_ref().is_none_or(|record| PackedState::of(record).is_some());
             let call = Call::new(operation, &charge);
             let decision = engine::decide(&call, Timestamp::from_micros(now), &mut one).unwrap();
-            if held && policy.blocks_for().is_none() && PackedState::always_hold(&policy) {
+            if held && policy.block_duration().is_none() && PackedState::always_fits(&policy) {
                 prop_assert!(one.0.as_ref().is_none_or(|record| PackedState::of(record).is_some()));
             }
             if operation != Operation::Acquire {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use stubs::run;
-use tidegate_core::around::{BreakerStore, FailureStore, TimeoutStore};
+use tidegate_core::layers::{BreakerStore, FallbackStore, TimeoutStore};
 use tidegate_core::{
     Breaker, Call, Charge, Decision, DegradedAnswer, ManualClock, OnFailure, Operation, Policy,
     Share, Store, StoreExt, Timestamp,
@@ -77,7 +77,7 @@ type Faulty<'m> = FaultyStore<&'m ModelStore>;
 struct Node<'m> {
     /// Its own, which is ahead.
     clock: ManualClock,
-    store: FailureStore<BreakerStore<TimeoutStore<Faulty<'m>>, ManualClock>>,
+    store: FallbackStore<BreakerStore<TimeoutStore<Faulty<'m>>, ManualClock>>,
 }
 
 impl<'m> Node<'m> {
@@ -170,7 +170,7 @@ fn tally(
         sums.by_main += if decision.is_allowed() { cost } else { 0 };
         return Ok(());
     };
-    sums.perhaps += if degraded.reason.is_surely_not_charged() { 0 } else { cost };
+    sums.perhaps += if degraded.reason.is_definitely_not_charged() { 0 } else { cost };
     let passed = if decision.is_allowed() { cost } else { 0 };
     match (setting, degraded.answer) {
         (Setting::Open, DegradedAnswer::FailedOpen) => sums.by_nobody += passed,

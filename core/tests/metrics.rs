@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
-use tidegate_core::around::observed::names;
+use tidegate_core::telemetry::names;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Limiter,
     ManualClock, Operation, Outcome, Policy, Store, StoreExt, Timestamp, Verdict, Wait,
@@ -137,7 +137,7 @@ struct Degrading(Degraded);
 
 impl Store for Degrading {
     fn decide<'a>(&'a self, _: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let verdict = Verdict::new(Outcome::Allowed, 5, 5, Wait::NOW, 0);
+        let verdict = Verdict::new(Outcome::Allowed, 5, 5, Wait::ZERO, 0);
         Answer::ready(Ok(Decision::one(verdict).degraded_by(self.0.clone())))
     }
 
@@ -229,9 +229,9 @@ fn b46_policies_made_at_run_time_do_not_flood_the_metrics() {
     });
     let counted = recorder.counted();
     let allowed = |(series, _): &(&String, &u64)| series.starts_with("tidegate_decisions_total");
-    assert_eq!(counted.iter().filter(allowed).count(), names::MOST_POLICIES + 1);
+    assert_eq!(counted.iter().filter(allowed).count(), names::MAX_POLICIES + 1);
     let others = r#"tidegate_decisions_total{outcome="allowed",policy="(other)",shadow="false"}"#;
-    assert_eq!(counted[others], 1_000 - names::MOST_POLICIES as u64);
+    assert_eq!(counted[others], 1_000 - names::MAX_POLICIES as u64);
 }
 
 #[test]

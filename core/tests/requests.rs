@@ -303,7 +303,7 @@ mod waiting {
         limiter.by("a", "s").until_ready().await.unwrap();
         let error = limiter.by("a", "s").until_ready().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WaitTooLong);
-        assert!(error.kind().is_surely_not_charged() && !error.kind().is_callers_mistake());
+        assert!(error.kind().is_definitely_not_charged() && !error.kind().is_invalid_request());
         let refused = limiter.by("a", "s").acquire_within(Duration::from_secs(1)).await.unwrap();
         assert!(refused.is_denied());
         assert_eq!(start.elapsed(), Duration::ZERO);

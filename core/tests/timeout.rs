@@ -45,7 +45,7 @@ fn b48_a_call_that_is_too_slow_is_an_error_at_the_bound() {
         let error = limiter.acquire("s").await.unwrap_err();
         assert_eq!(begun.elapsed().as_millis(), BOUND.as_millis());
         assert_eq!(error.to_string(), "timeout: no answer within 50ms");
-        assert!(!error.kind().is_surely_not_charged());
+        assert!(!error.kind().is_definitely_not_charged());
         let error = limiter.store().now().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         assert_eq!(limiter.store().inner().on_the_way(), 0, "nobody waits any longer");

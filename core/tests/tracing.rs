@@ -207,7 +207,7 @@ fn an_operator_is_told_when_a_circuit_opens_and_when_it_closes() {
         for _ in 0..50 {
             acquire(&store).await.unwrap_err();
         }
-        let opened = "WARN message=the circuit is open: the store is not asked for a while \
+        let opened = "WARN message=the circuit is open: the store is not called for a while \
                       reason=\"unavailable\" error=\"unavailable: down\" failures=3";
         assert_eq!(log.take(), [opened]);
         // Probes that fail are no news.
@@ -221,7 +221,7 @@ fn an_operator_is_told_when_a_circuit_opens_and_when_it_closes() {
         for _ in 0..5 {
             acquire(&store).await.unwrap();
         }
-        assert_eq!(log.take(), ["INFO message=the circuit is closed: the store is asked again"]);
+        assert_eq!(log.take(), ["INFO message=the circuit is closed: the store is called again"]);
     });
 }
 
@@ -238,7 +238,7 @@ fn an_operator_is_told_when_a_failure_policy_takes_over_and_how_often_it_decided
         let charges = [Charge::new(&policy, "S3CRET")];
         let answers = store.decide_many(&[Call::acquire(&charges); 3]).await;
         assert!(answers.iter().all(Result::is_ok));
-        let taken_over = "WARN message=the store does not decide: its failure policy does \
+        let taken_over = "WARN message=the store does not decide: its fallback does \
                           reason=\"timeout\" error=\"timeout: down\" answer=\"failed-open\"";
         assert_eq!(log.take(), [taken_over]);
         stub.set(Mood::Slow);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use tidegate_ops::{ALERTS, DASHBOARD, RULE_TESTS, RULES, Row};
-use tidegate_redis::core::around::observed::names::{self, Metric};
+use tidegate_redis::core::telemetry::names::{self, Metric};
 
 /// What the code tells, as the table should say it.
 fn told() -> BTreeSet<Row> {

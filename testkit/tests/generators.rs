@@ -133,7 +133,7 @@ fn policies_have_coarse_ticks_and_fine_ones_shadows_and_blocks() {
     assert!(count(|policy| policy.limit() > 1 << 40) >= 20);
     assert!(count(|policy| policy.limit() == 0) >= 20);
     assert!(count(Policy::is_shadow) >= 100);
-    assert!(count(|policy| policy.blocks_for().is_some()) >= 200);
+    assert!(count(|policy| policy.block_duration().is_some()) >= 200);
     for word in ["phased", "anchored", "grain", "by-interval", "gcra"] {
         let with = policies.iter().filter(|policy| policy.to_string().contains(word));
         assert!(with.count() >= 50, "{word}");

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use tidegate_core::policy::Shape;
+use tidegate_core::policy::StateShape;
 use tidegate_core::{
     Answer, Call, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };
@@ -59,15 +59,15 @@ fn is_bucket(policy: &Policy) -> bool {
 }
 
 fn is_window(policy: &Policy) -> bool {
-    matches!(policy.rule().shape(), Shape::FixedWindow(..))
+    matches!(policy.rule().shape(), StateShape::FixedWindow(..))
 }
 
 fn is_long(policy: &Policy) -> bool {
-    policy.longest_memory() >= std::time::Duration::from_secs(1)
+    policy.max_retention() >= std::time::Duration::from_secs(1)
 }
 
 fn does_not_block(policy: &Policy) -> bool {
-    is_window(policy) && policy.blocks_for().is_none() && !policy.is_shadow()
+    is_window(policy) && policy.block_duration().is_none() && !policy.is_shadow()
 }
 
 conformance!(buckets_only, partial(is_bucket));

@@ -101,7 +101,7 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
     let (places, charges): (Vec<usize>, Vec<Charge<'_>>) = all
         .filter(|(_, (charge, verdict))| {
             // A cost above the limit does not block.
-            charge.policy.blocks_for().is_some()
+            charge.policy.block_duration().is_some()
                 && verdict.outcome() == Outcome::Denied
                 && verdict.retry_after().is_some()
         })
@@ -242,7 +242,7 @@ impl<'a> TakenAt<'a> {
 /// peek of cost 0 reports them.
 fn not_taken(now: &Verdict) -> Verdict {
     let reset = u64::try_from(now.reset_after().as_micros()).unwrap_or(u64::MAX);
-    Verdict::new(Outcome::Allowed, now.limit(), now.remaining(), Wait::NOW, reset)
+    Verdict::new(Outcome::Allowed, now.limit(), now.remaining(), Wait::ZERO, reset)
         .in_shadow(now.is_shadow())
 }
 
@@ -278,7 +278,7 @@ async fn undo(store: &Inner, slots: &mut [SlotAnswer<'_>]) -> Result<(), Error> 
 /// An error with this cause, of a kind that does not imply that nothing was charged.
 fn done_in_part(why: &str, cause: Error) -> Error {
     let kind = cause.kind();
-    let kind = if kind.is_surely_not_charged() { ErrorKind::Unavailable } else { kind };
+    let kind = if kind.is_definitely_not_charged() { ErrorKind::Unavailable } else { kind };
     Error::new(kind, why).with_source(cause)
 }
 
@@ -315,7 +315,7 @@ fn merge(
     }
     if !failures.is_empty() {
         // Nothing is charged only if nothing is charged in any slot.
-        let is_uncertain = |error: &Error| !error.is_surely_not_charged();
+        let is_uncertain = |error: &Error| !error.is_definitely_not_charged();
         let error = failures.swap_remove(failures.iter().position(is_uncertain).unwrap_or(0));
         let why = "a call across slots failed in one of them, and may be done in the others";
         return Err(if is_done_in_part { done_in_part(why, error) } else { error });

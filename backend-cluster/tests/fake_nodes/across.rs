@@ -114,7 +114,7 @@ async fn what_cannot_be_given_back_is_an_error_and_never_a_plain_refusal() {
         let policy = policy();
         let error = store.decide(Call::acquire(&across(&policy))).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(!error.kind().is_surely_not_charged());
+        assert!(!error.kind().is_definitely_not_charged());
         assert!(error.to_string().contains("could not be undone"), "{error}");
         assert_eq!((low.calls(), high.calls()), (3, 2));
     }

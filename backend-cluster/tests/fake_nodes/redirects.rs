@@ -87,7 +87,7 @@ async fn keys_on_their_way_are_waited_for_a_little() {
     let start = Instant::now();
     let error = acquire(&store, LOW).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-    assert!(error.kind().is_surely_not_charged());
+    assert!(error.kind().is_definitely_not_charged());
     assert!(start.elapsed() < Duration::from_secs(3));
     assert_eq!(low.calls(), 4 + 9);
 }
@@ -110,7 +110,7 @@ async fn what_was_lost_is_never_sent_again() {
         low.says([say.clone()]);
         let error = acquire(&store, LOW).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(!error.kind().is_surely_not_charged());
+        assert!(!error.kind().is_definitely_not_charged());
         assert!(acquire(&store, HIGH).await.unwrap().is_allowed());
         assert_eq!((low.calls(), high.calls()), (2, 1), "{say:?}");
     }

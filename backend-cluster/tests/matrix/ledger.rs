@@ -170,7 +170,7 @@ impl Ledger {
                 (_, 2..) => "charged twice",
                 (Outcome::Admitted, 0) => "answered, and not charged",
                 (Outcome::Refused, _) => "refused, though nothing else charged its subject",
-                (Outcome::Failed(kind), 1) if kind.is_surely_not_charged() => {
+                (Outcome::Failed(kind), 1) if kind.is_definitely_not_charged() => {
                     "charged, though surely not"
                 }
                 _ => continue,

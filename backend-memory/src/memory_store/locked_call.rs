@@ -126,7 +126,8 @@ impl Drop for LockedCall<'_> {
 fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, blocks: bool) -> usize {
     let Charge { policy, tenant, .. } = own.charge;
     let subject = own.charge.state_subject();
-    let may_be_boxed = blocks || policy.blocks_for().is_some() || !PackedState::always_hold(policy);
+    let may_be_boxed =
+        blocks || policy.block_duration().is_some() || !PackedState::always_fits(policy);
     match slot {
         Some(Slot::Uncommon(Uncommon::Boxed(Some(entry)))) => {
             Record::growth(Some(&entry.record), policy)

@@ -191,7 +191,7 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         // A log that doubles has up to twice the capacity it needs, and its old half while it moves.
-        let records = usize::try_from(policy.rule().most_records()).unwrap_or(usize::MAX);
+        let records = usize::try_from(policy.rule().max_records()).unwrap_or(usize::MAX);
         let needed = records.saturating_mul(2 * 16);
         if needed <= self.shared.heap.max() {
             return Ok(());

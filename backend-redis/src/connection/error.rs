@@ -29,7 +29,7 @@ pub fn of_call(server: &str, error: RedisError) -> Error {
     };
     let is_refused = is_refused_as_a_whole(&error);
     let failed = Error::new(kind, format!("Redis at {server} {what}")).with_source(Cause(error));
-    if is_refused { failed.surely_not_charged() } else { failed }
+    if is_refused { failed.definitely_not_charged() } else { failed }
 }
 
 /// Whether the server has refused the command before it did any of it. A permission that a script turns out
@@ -123,7 +123,7 @@ impl ConnectError {
 
     /// The error of a call that waited for the connection, and was not sent.
     pub(super) fn of_call(&self) -> Error {
-        let error = Error::new(self.kind, self.message.clone()).surely_not_charged();
+        let error = Error::new(self.kind, self.message.clone()).definitely_not_charged();
         match &self.cause {
             Some(cause) => error.with_source(Arc::clone(cause)),
             None => error,

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use tidegate_core::algorithm::{
     Level, fixed_window, interval_bucket, sliding_counter, token_bucket,
 };
-use tidegate_core::policy::{Rule, Shape};
+use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
     Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict, Wait,
 };
@@ -162,8 +162,8 @@ impl ChargeReply {
             }
         }
         let blocked = Wait::until(self.blocked_until, now);
-        let remaining = if blocked.is_now() { remaining } else { 0 };
-        let retry = if self.outcome == Outcome::Allowed { Wait::NOW } else { wait.max(blocked) };
+        let remaining = if blocked.is_zero() { remaining } else { 0 };
+        let retry = if self.outcome == Outcome::Allowed { Wait::ZERO } else { wait.max(blocked) };
         let reset = recovers_at.max(self.blocked_until).saturating_sub(now);
         let verdict = Verdict::new(self.outcome, charge.policy.limit(), remaining, retry, reset);
         let verdict = verdict.in_block(self.blocked_until.saturating_sub(now));
@@ -174,10 +174,10 @@ impl ChargeReply {
     fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
         let [a, b, _] = self.numbers;
         let written_at = match charge.policy.rule().shape() {
-            Shape::FixedWindow(_, window) | Shape::SlidingCounter(window) => {
+            StateShape::FixedWindow(_, window) | StateShape::SlidingCounter(window) => {
                 a.saturating_sub(window)
             }
-            Shape::SlidingLog(_, grain) => b.saturating_sub(grain),
+            StateShape::SlidingLog(_, grain) => b.saturating_sub(grain),
             _ => a,
         };
         now.max(written_at)
@@ -212,13 +212,13 @@ impl ChargeReply {
     /// before the cost is admitted.
     fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
         let [sum, newest, frees] = self.numbers;
-        let Shape::SlidingLog(window, _) = charge.policy.rule().shape() else {
+        let StateShape::SlidingLog(window, _) = charge.policy.rule().shape() else {
             return None;
         };
         let limit = charge.policy.limit();
         let wait = match limit.checked_sub(cost) {
             None => Wait::NEVER,
-            Some(most_before) if sum <= most_before => Wait::NOW,
+            Some(most_before) if sum <= most_before => Wait::ZERO,
             Some(_) => Wait::until(frees.saturating_add(window), now),
         };
         let recovers_at = if sum > 0 { newest.saturating_add(window) } else { now };

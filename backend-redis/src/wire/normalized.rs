@@ -26,7 +26,7 @@ impl<'a> NormalizedCall<'a> {
         let mut charges: SmallVec<[(Charge<'a>, u64); 1]> = SmallVec::new();
         let mut places = SmallVec::new();
         for charge in all.iter() {
-            match charges.iter().position(|(other, _)| other.same_key(&charge)) {
+            match charges.iter().position(|(other, _)| other.shares_state_with(&charge)) {
                 Some(place) => {
                     charges[place].1 = charges[place].1.saturating_add(charge.cost);
                     places.push(place);

@@ -1,5 +1,5 @@
 use tidegate_core::algorithm::fixed_window::Start;
-use tidegate_core::policy::Shape;
+use tidegate_core::policy::StateShape;
 use tidegate_core::{Algorithm, Charge, Policy};
 
 use super::scripts::Rule;
@@ -9,7 +9,7 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
     let policy = charge.policy;
     let limit = policy.limit();
     Some(match policy.rule().shape() {
-        Shape::FixedWindow(start, window) => {
+        StateShape::FixedWindow(start, window) => {
             let (phase, kind) = match start {
                 Start::Aligned => (0, 0x91),
                 Start::Phased => (charge.phase() % window, 0x92),
@@ -17,21 +17,21 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
             };
             (Rule::FixedWindow, [limit, window, phase, kind])
         }
-        Shape::SlidingLog(window, grain) => {
+        StateShape::SlidingLog(window, grain) => {
             (Rule::SlidingLog, [limit, window, grain, u64::from(is_long(policy))])
         }
-        Shape::SlidingCounter(window) => {
+        StateShape::SlidingCounter(window) => {
             let tick = policy.rule().tick();
             (Rule::SlidingCounter, [limit, window / tick, tick, 0])
         }
-        Shape::TokenBucket => {
+        StateShape::TokenBucket => {
             let (refill, period) = rate(policy)?;
             let tick = policy.rule().tick();
             let ticks = period / tick;
             let common = gcd(refill, ticks);
             (Rule::TokenBucket, [limit, ticks / common, refill / common, tick])
         }
-        Shape::IntervalBucket(period) => {
+        StateShape::IntervalBucket(period) => {
             (Rule::IntervalBucket, [limit, rate(policy)?.0, period, 0])
         }
         _ => return None,
@@ -41,7 +41,7 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
 /// Whether a log may need so many records that it is to be kept as a list.
 fn is_long(policy: &Policy) -> bool {
     const LONG: u64 = 128;
-    policy.rule().most_records() > LONG
+    policy.rule().max_records() > LONG
 }
 
 /// How much comes back to a bucket, and in how many microseconds.

@@ -4,7 +4,7 @@ use std::time::Duration;
 use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::algorithm::fixed_window::Start;
-use tidegate_core::policy::Shape;
+use tidegate_core::policy::StateShape;
 use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Timestamp};
 
 use super::answer::{self, ScriptReply};
@@ -287,7 +287,7 @@ fn what(operation: Operation) -> (u8, u64) {
 
 fn start_of(charge: &Charge<'_>) -> Start {
     match charge.policy.rule().shape() {
-        Shape::FixedWindow(start, _) => start,
+        StateShape::FixedWindow(start, _) => start,
         _ => Start::Aligned,
     }
 }
@@ -307,5 +307,5 @@ fn known(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
 
 /// For how long a refusal blocks.
 fn penalty(charge: &Charge<'_>) -> u64 {
-    micros(charge.policy.blocks_for().unwrap_or_default(), 0)
+    micros(charge.policy.block_duration().unwrap_or_default(), 0)
 }

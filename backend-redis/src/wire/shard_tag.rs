@@ -12,10 +12,10 @@ use tidegate_core::policy::Shard;
 ///
 /// How the characters are chosen must never change: it tells where states are.
 pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
-    key.extend_from_slice(format!("%.{}.", shard.of()).as_bytes());
+    key.extend_from_slice(format!("%.{}.", shard.count()).as_bytes());
     let before = crc(crc(0, key.get(begins..).unwrap_or_default()), &[0, 0]);
     let first = usize::from(cell(before));
-    let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.of()));
+    let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.count()));
     let wanted = (first + apart.unwrap_or_default()) % 256;
     // CRCs are linear: what follows adds to what two zeros would have given.
     key.extend_from_slice(&PAIRS[first ^ wanted]);

@@ -138,7 +138,7 @@ impl Ledger {
                         assert!(charged == 1 || record.asked < since, "{story}");
                         decided += 1;
                     }
-                    Outcome::Failed(kind) if kind.is_surely_not_charged() => {
+                    Outcome::Failed(kind) if kind.is_definitely_not_charged() => {
                         assert_eq!(charged, 0, "{story}");
                         failed += 1;
                     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate_redis::core::around::CircuitState;
+use tidegate_redis::core::layers::CircuitState;
 use tidegate_redis::{Breaker, Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
 use tidegate_testkit::servers::Data;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate_redis::core::around::{DenyCache, DenyCacheStats};
+use tidegate_redis::core::layers::{DenyCache, DenyCacheStats};
 use tidegate_redis::{
     Call, Charge, Clock, ManualClock, Policy, RedisStore, Store, StoreExt, SystemClock,
 };

@@ -93,7 +93,7 @@ impl Caller {
                 let among = ShardWeights::new(shares.len(), policy.limit());
                 self.turn += 1;
                 let turn = u32::try_from(self.turn % (1 << 32))?;
-                admits(self.store.inner(), &shares[ShardPick::of(turn, among).first])
+                admits(self.store.inner(), &shares[ShardPick::new(turn, among).first])
             }
             Way::Random(tries) => {
                 let count = u64::try_from(shares.len())?;

@@ -15,7 +15,7 @@ pub fn of_decision(policy: &Policy) -> u64 {
         Rule::SlidingCounter(_) => 1_373,
         Rule::IntervalBucket(_) => 1_422,
         Rule::TokenBucket(_) => 1_443,
-        Rule::SlidingLog(_) if policy.rule().most_records() <= 100 => 1_781,
+        Rule::SlidingLog(_) if policy.rule().max_records() <= 100 => 1_781,
         // Of logs up to 10,000; measured no further.
         _ => 2_029,
     }

@@ -89,7 +89,7 @@ pub fn of_busy_log(
     log_records: Option<u64>,
     in_cluster: bool,
 ) -> Option<Bytes> {
-    let most = policy.rule().most_records();
+    let most = policy.rule().max_records();
     let records = log_records.unwrap_or(most).clamp(1, most.max(1));
     let value = (1..=LONGEST_STRING).contains(&most).then(|| log(2 * records))?;
     Some(Bytes { value, ..of_state(policy, names, log_records, in_cluster) })
@@ -112,7 +112,7 @@ fn value(policy: &Policy, log_records: Option<u64>) -> u64 {
         Rule::SlidingCounter(_) => numbers(3),
         Rule::TokenBucket(_) => numbers(5),
         Rule::SlidingLog(_) => {
-            let most = policy.rule().most_records();
+            let most = policy.rule().max_records();
             let records = log_records.unwrap_or(most).clamp(1, most.max(1));
             if most > LONGEST_STRING { list(records) } else { log(records) }
         }

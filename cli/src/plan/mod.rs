@@ -146,7 +146,7 @@ fn states(policy: &Policy, wanted: &Wanted) -> u128 {
     let shares = u128::try_from(policy.shares().len().max(1)).unwrap_or(1);
     match policy.shards() {
         // The tenant's, for all of its subjects: of one tenant, as there is no telling how many.
-        Some(_) if policy.is_of_tenant() => shares,
+        Some(_) if policy.is_per_tenant() => shares,
         Some(shards) if shards.split() => subjects * shares,
         _ => subjects,
     }
@@ -155,7 +155,7 @@ fn states(policy: &Policy, wanted: &Wanted) -> u128 {
 /// A state that is taken from again is given more time than it needs, so that its expiry need not be
 /// written each time: a bucket half as much again, a log an eighth.
 fn lives(policy: &Policy) -> Duration {
-    let memory = policy.longest_memory();
+    let memory = policy.max_retention();
     match policy.rule() {
         Rule::TokenBucket(_) | Rule::IntervalBucket(_) => memory + memory / 2,
         Rule::SlidingLog(_) => memory + memory / 8,

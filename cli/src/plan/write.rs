@@ -50,7 +50,7 @@ fn write_policy(of: &PerPolicy, plan: &Plan, out: &mut impl Write) -> io::Result
     if plan.wanted.node_decisions.is_none() {
         writeln!(out, "  CPU       {} µs a decision", hundredths(*cost))?;
     }
-    if policy.is_of_tenant() {
+    if policy.is_per_tenant() {
         writeln!(out, "  (its limit is the tenant's; the states are those of one tenant)")?;
     }
     writeln!(out)

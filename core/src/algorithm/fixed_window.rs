@@ -43,12 +43,12 @@ impl FixedWindow {
     #[must_use]
     #[inline(always)]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
-        let Some(most_before) = self.limit.checked_sub(cost) else {
+        let Some(max_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
         };
         match current(state, now) {
-            Some(state) if state.count > most_before => Wait::until(state.ends, now),
-            _ => Wait::NOW,
+            Some(state) if state.count > max_before => Wait::until(state.ends, now),
+            _ => Wait::ZERO,
         }
     }
 

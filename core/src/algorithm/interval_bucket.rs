@@ -32,15 +32,15 @@ impl IntervalBucket {
     #[must_use]
     #[inline]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
-        let Some(most_before) = self.capacity.checked_sub(cost) else {
+        let Some(max_before) = self.capacity.checked_sub(cost) else {
             return Wait::NEVER;
         };
         let Some(State { anchor, debt }) = self.at(state, now) else {
-            return Wait::NOW;
+            return Wait::ZERO;
         };
-        let too_much = debt.saturating_sub(most_before);
+        let too_much = debt.saturating_sub(max_before);
         if too_much == 0 {
-            return Wait::NOW;
+            return Wait::ZERO;
         }
         Wait::until(self.later(anchor, too_much), now)
     }

@@ -36,20 +36,20 @@ impl SlidingCounter {
     #[must_use]
     #[inline(always)]
     pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
-        let Some(most_before) = self.limit.checked_sub(cost) else {
+        let Some(max_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
         };
         let Some(State { ends, previous, current }) = self.roll(state, now) else {
-            return Wait::NOW;
+            return Wait::ZERO;
         };
         // `prev·(W − e) ≤ (L − c − cur)·W`, or, where even `cur` is too much, the same one window
         // on, when `cur` has become `prev`.
-        let (fading, room, ends) = match most_before.checked_sub(current) {
+        let (fading, room, ends) = match max_before.checked_sub(current) {
             Some(room) => (previous, room, ends),
-            None => (current, most_before, ends + self.span()),
+            None => (current, max_before, ends + self.span()),
         };
         if fading.saturating_mul(self.left(ends, now)) <= room * self.window.get() {
-            return Wait::NOW;
+            return Wait::ZERO;
         }
         let left_when_admitted = room * self.window.get() / fading;
         Wait::until(ends - left_when_admitted * self.tick.get(), now)

@@ -51,16 +51,16 @@ impl SlidingLog {
     /// How long until `cost` is admitted.
     #[must_use]
     pub fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
-        let Some(most_before) = self.limit.checked_sub(cost) else {
+        let Some(max_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
         };
-        let Some(state) = state else { return Wait::NOW };
+        let Some(state) = state else { return Wait::ZERO };
         let first = self.first_counted(state, now);
-        let Some(too_much) = state.sum_from(first).checked_sub(most_before) else {
-            return Wait::NOW;
+        let Some(too_much) = state.sum_from(first).checked_sub(max_before) else {
+            return Wait::ZERO;
         };
         if too_much == 0 {
-            return Wait::NOW;
+            return Wait::ZERO;
         }
         let before = state.total_before(first);
         let last_to_go = state.records.partition_point(|r| {
@@ -70,7 +70,7 @@ impl SlidingLog {
         });
         match state.records.get(last_to_go) {
             Some(record) => Wait::until(record.stamp.saturating_add(self.window), now),
-            None => Wait::NOW,
+            None => Wait::ZERO,
         }
     }
 

@@ -146,7 +146,7 @@ impl TokenBucket {
         }
         let too_much = state.debt.saturating_sub(self.full - cost * self.unit.get());
         if too_much == 0 {
-            return Wait::NOW;
+            return Wait::ZERO;
         }
         Wait::until(self.later(state.time, too_much), now)
     }
@@ -167,7 +167,7 @@ impl TokenBucket {
     pub(crate) fn level_at(&self, state: State, now: u64) -> Level {
         let left = self.full.saturating_sub(state.debt);
         let recovers_at = if state.debt == 0 { now } else { self.recovers_at(state) };
-        Level { remaining: self.unit.whole_in(left), recovers_at }
+        Level { remaining: self.unit.whole_tokens(left), recovers_at }
     }
 
     /// When `units` have come back, counted from `time`.

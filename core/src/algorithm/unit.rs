@@ -39,7 +39,7 @@ impl Unit {
     /// than 2^(1 + `shift`).
     #[must_use]
     #[inline(always)]
-    pub fn whole_in(self, units: u64) -> u64 {
+    pub fn whole_tokens(self, units: u64) -> u64 {
         let product = u128::from(units << 1) * u128::from(self.reciprocal);
         low_half(product >> 64) >> self.shift
     }
@@ -71,11 +71,11 @@ mod tests {
             let of = of.max(1);
             let unit = Unit::new(of);
             prop_assert_eq!(unit.get(), of);
-            prop_assert_eq!(unit.whole_in(units), units / of);
+            prop_assert_eq!(unit.whole_tokens(units), units / of);
             // Where the result changes.
             let multiple = (times % (MAX_EXACT / of + 1)) * of;
             for near in [multiple.saturating_sub(1), multiple, (multiple + 1).min(MAX_EXACT)] {
-                prop_assert_eq!(unit.whole_in(near), near / of);
+                prop_assert_eq!(unit.whole_tokens(near), near / of);
             }
         }
     }

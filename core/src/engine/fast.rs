@@ -24,7 +24,7 @@ impl PackedState {
 
     /// Whether what a charge to `policy` leaves always fits, but for blocks.
     #[must_use]
-    pub fn always_hold(policy: &Policy) -> bool {
+    pub fn always_fits(policy: &Policy) -> bool {
         match policy.rule() {
             Rule::SlidingLog(_) => false,
             Rule::SlidingCounter(rule) => two_halves(rule.limit, rule.limit).is_some(),
@@ -127,7 +127,7 @@ impl PackedState {
         let state = rule.seen(A::unpack(self), now);
         let wait = rule.wait(state, charge.cost, now);
         let seen = A::pack(state)?;
-        if wait.is_now() && charge.cost > 0 {
+        if wait.is_zero() && charge.cost > 0 {
             let after = A::pack(rule.take(state, charge, now)?)?;
             return Some(Evaluation { wait, seen, after: Some(after), now });
         }
@@ -155,7 +155,7 @@ impl Record {
             return None;
         }
         let wait = rule.wait(Some(&**state), charge.cost, now);
-        if wait.is_now() && charge.cost > 0 {
+        if wait.is_zero() && charge.cost > 0 {
             rule.take(state, charge.cost, now);
         }
         let Level { remaining, recovers_at } = rule.level(Some(&**state), now);
@@ -179,7 +179,7 @@ impl Evaluation {
     /// Whether the charge is admitted.
     #[must_use]
     pub fn admits(&self) -> bool {
-        self.wait.is_now()
+        self.wait.is_zero()
     }
 
     /// What to write if all charges are taken; `None` for nothing.
@@ -200,7 +200,7 @@ impl Evaluation {
 /// Whether the policy does not shut the subject out now, as some do where they refuse.
 #[inline(always)]
 fn shuts_nobody_out(charge: &Charge<'_>, wait: Wait) -> bool {
-    wait.is_now() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0
+    wait.is_zero() || wait == Wait::NEVER || charge.cost == 0 || charge.policy.block_micros() == 0
 }
 
 /// What became of a charge to a subject that is not shut out: all that a verdict is made of, which is
@@ -230,7 +230,7 @@ impl FastOutcome {
 
     #[inline(always)]
     fn verdict_at(self, level: Level, policy: &Policy) -> Verdict {
-        let outcome = if self.wait.is_now() { Outcome::Allowed } else { Outcome::Denied };
+        let outcome = if self.wait.is_zero() { Outcome::Allowed } else { Outcome::Denied };
         let Level { remaining, recovers_at } = level;
         let reset = recovers_at.saturating_sub(self.now);
         Verdict::new(outcome, policy.limit(), remaining, self.wait, reset)

@@ -106,12 +106,12 @@ fn counter(rule: &SlidingCounter, state: sliding_counter::State) -> Result<(), S
 }
 
 fn log(rule: &SlidingLog, state: &sliding_log::State) -> Result<(), String> {
-    let longest = policy::SlidingLog::MAX_RECORDS;
+    let max_records = policy::SlidingLog::MAX_RECORDS;
     let len = u64::try_from(state.len()).unwrap_or(u64::MAX);
     if len == 0 {
         return Err("its log is empty, which is stored as no state".to_owned());
     }
-    at_most("the number of its records is", len, longest)?;
+    at_most("the number of its records is", len, max_records)?;
     let (mut before, mut sum) = (None, 0_u64);
     for (place, (stamp, cost)) in state.records().enumerate() {
         let what = || format!("the time of record {place} is");

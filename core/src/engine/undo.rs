@@ -10,7 +10,7 @@ use crate::{Call, Charge, Decision};
 /// Takes back what is left of the call's charges, as they were taken at `at`.
 pub(super) fn undo(call: &Call<'_>, at: u64, now: u64, records: &mut impl Records) -> Decision {
     // For the sum of the costs to each key, as that is what was taken.
-    let evaluated = evaluate_all(call, now, Wait::NOW, records);
+    let evaluated = evaluate_all(call, now, Wait::ZERO, records);
     for (place, (charge, w)) in call.charges.iter().zip(&evaluated).enumerate() {
         // What is above the limit was never taken.
         let can_be_taken = (1..=charge.policy.limit()).contains(&w.cost);

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use error::PolicyError;
-pub use rule::{Rule, Shape};
+pub use rule::{Rule, StateShape};
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
 pub use spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
@@ -294,7 +294,7 @@ impl Policy {
 
     /// How long a refusal shuts the subject out, if it does.
     #[must_use]
-    pub fn blocks_for(&self) -> Option<Duration> {
+    pub fn block_duration(&self) -> Option<Duration> {
         (self.0.block_for > 0).then(|| Duration::from_micros(self.0.block_for))
     }
 
@@ -308,8 +308,8 @@ impl Policy {
     /// The longest that a state of this policy matters after it was last charged, unless a
     /// reservation, a block or an earlier limit made it last longer.
     #[must_use]
-    pub fn longest_memory(&self) -> Duration {
-        Duration::from_micros(self.0.rule.longest_memory())
+    pub fn max_retention(&self) -> Duration {
+        Duration::from_micros(self.0.rule.max_retention())
     }
 
     /// Whether both are one and the same policy object: a shortcut for `==`.
@@ -372,7 +372,7 @@ impl Inner {
             self.name = text.into();
         }
         let shard =
-            self.shard.map_or(0, |shard| u64::from(shard.of) << 32 | u64::from(shard.index));
+            self.shard.map_or(0, |shard| u64::from(shard.count) << 32 | u64::from(shard.index));
         let hash = mix(stable_hash([self.name.as_bytes()]), shard);
         self.state_hash = self.rule.shape().numbers().into_iter().fold(hash, mix);
     }
@@ -386,26 +386,26 @@ impl Inner {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_core::policy::parse_span;
+/// use tidegate_core::policy::parse_duration;
 ///
-/// assert_eq!(parse_span("1h30m")?, Duration::from_secs(5400));
+/// assert_eq!(parse_duration("1h30m")?, Duration::from_secs(5400));
 /// # Ok::<(), tidegate_core::PolicyError>(())
 /// ```
-pub fn parse_span(text: &str) -> Result<Duration, PolicyError> {
+pub fn parse_duration(text: &str) -> Result<Duration, PolicyError> {
     span::parse(text).map_err(|message| PolicyError::new(message).at(text, 0..text.len()))
 }
 
-/// Writes a span as the policy grammar does: the shortest text that [`parse_span`] reads back, in whole
+/// Writes a span as the policy grammar does: the shortest text that [`parse_duration`] reads back, in whole
 /// microseconds, rounded up. Zero is `0s`, which no policy has.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_core::policy::show_span;
+/// use tidegate_core::policy::format_duration;
 ///
-/// assert_eq!(show_span(Duration::from_secs(90)).to_string(), "90s");
-/// assert_eq!(show_span(Duration::from_secs(5400)).to_string(), "90m");
+/// assert_eq!(format_duration(Duration::from_secs(90)).to_string(), "90s");
+/// assert_eq!(format_duration(Duration::from_secs(5400)).to_string(), "90m");
 /// ```
-pub fn show_span(span: Duration) -> impl fmt::Display {
+pub fn format_duration(span: Duration) -> impl fmt::Display {
     span::Micros(micros_of_ceil(span))
 }
 

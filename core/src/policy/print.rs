@@ -24,7 +24,7 @@ impl fmt::Display for Unnamed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(policy) = self;
         write!(f, "{}", policy.algorithm())?;
-        if let Some(span) = policy.blocks_for() {
+        if let Some(span) = policy.block_duration() {
             write!(f, " block {}", Micros(micros_of(span)))?;
         }
         if let Some(shards) = policy.shards() {

@@ -37,7 +37,7 @@ pub enum Rule {
 /// and its window, but not the limit, nor the rate and the capacity of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Shape {
+pub enum StateShape {
     /// Start and window (µs) of a fixed window.
     FixedWindow(Start, u64),
     /// Window and grain (µs, 0 for none) of a sliding log.
@@ -92,15 +92,15 @@ impl Rule {
 
     /// What a state must have been written under to go on under this rule.
     #[must_use]
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> StateShape {
         match self {
-            Self::FixedWindow(rule) => Shape::FixedWindow(rule.start, rule.window.get()),
-            Self::SlidingLog(rule) => Shape::SlidingLog(rule.window, rule.grain),
+            Self::FixedWindow(rule) => StateShape::FixedWindow(rule.start, rule.window.get()),
+            Self::SlidingLog(rule) => StateShape::SlidingLog(rule.window, rule.grain),
             Self::SlidingCounter(rule) => {
-                Shape::SlidingCounter(rule.window.get() * rule.tick.get())
+                StateShape::SlidingCounter(rule.window.get() * rule.tick.get())
             }
-            Self::TokenBucket(_) => Shape::TokenBucket,
-            Self::IntervalBucket(rule) => Shape::IntervalBucket(rule.period.get()),
+            Self::TokenBucket(_) => StateShape::TokenBucket,
+            Self::IntervalBucket(rule) => StateShape::IntervalBucket(rule.period.get()),
         }
     }
 
@@ -112,9 +112,9 @@ impl Rule {
 
     /// The most records that a state may hold; 0 for algorithms that keep a few numbers only.
     #[must_use]
-    pub fn most_records(&self) -> u64 {
+    pub fn max_records(&self) -> u64 {
         match self {
-            Self::SlidingLog(rule) => most_records(rule),
+            Self::SlidingLog(rule) => max_records(rule),
             _ => 0,
         }
     }
@@ -124,12 +124,12 @@ impl Rule {
             Self::SlidingLog(rule) => rule.window,
             Self::SlidingCounter(rule) => rule.window.get() * rule.tick.get(),
             Self::FixedWindow(_) | Self::TokenBucket(_) | Self::IntervalBucket(_) => {
-                self.longest_memory()
+                self.max_retention()
             }
         }
     }
 
-    pub(super) fn longest_memory(&self) -> u64 {
+    pub(super) fn max_retention(&self) -> u64 {
         match self {
             Self::FixedWindow(rule) => rule.window.get(),
             Self::SlidingLog(rule) => rule.window + rule.grain,
@@ -162,11 +162,11 @@ fn sliding_log(spec: &spec::SlidingLog) -> Result<SlidingLog, PolicyError> {
         .about(Part::Grain));
     }
     let rule = SlidingLog { limit, window, grain };
-    let (records, most) = (most_records(&rule), spec::SlidingLog::MAX_RECORDS);
-    if records > most {
-        let finest = window.div_ceil(most - 2);
+    let (records, max) = (max_records(&rule), spec::SlidingLog::MAX_RECORDS);
+    if records > max {
+        let finest = window.div_ceil(max - 2);
         return Err(PolicyError::new(format!(
-            "a log with limit {limit} may need {records} records; at most {most} are kept: lower the \
+            "a log with limit {limit} may need {records} records; at most {max} are kept: lower the \
              limit, or give a grain of {} or more",
             show_micros(finest),
         )));
@@ -176,7 +176,7 @@ fn sliding_log(spec: &spec::SlidingLog) -> Result<SlidingLog, PolicyError> {
 
 /// Each record has a cost of at least 1, and there is at most one for each grain that overlaps the
 /// window.
-fn most_records(rule: &SlidingLog) -> u64 {
+fn max_records(rule: &SlidingLog) -> u64 {
     match rule.grain {
         0 => rule.limit,
         grain => rule.limit.min(rule.window / grain + 2),

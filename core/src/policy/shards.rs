@@ -81,7 +81,7 @@ impl fmt::Display for Shards {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shard {
     pub(super) index: u32,
-    pub(super) of: u32,
+    pub(super) count: u32,
 }
 
 impl Shard {
@@ -93,8 +93,8 @@ impl Shard {
 
     /// Of how many: at most [`MAX_SHARDS`].
     #[must_use]
-    pub fn of(self) -> u32 {
-        self.of
+    pub fn count(self) -> u32 {
+        self.count
     }
 }
 
@@ -172,13 +172,13 @@ impl Policy {
     }
 
     /// Whether any request may go to any shard.
-    pub(crate) fn goes_anywhere(&self) -> bool {
+    pub(crate) fn can_use_any_shard(&self) -> bool {
         self.shards().is_some_and(|shards| shards.by == By::Any && shards.count > 1)
     }
 
     /// Whether the limit is one of a tenant, whatever the subject: see [`Shards::by_subject`].
     #[must_use]
-    pub fn is_of_tenant(&self) -> bool {
+    pub fn is_per_tenant(&self) -> bool {
         self.0.split.as_deref().is_some_and(|split| split.shards.by == By::Subject)
     }
 }

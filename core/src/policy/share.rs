@@ -16,7 +16,7 @@ use crate::time::micros_of;
 /// ```
 /// use tidegate_core::Share;
 ///
-/// assert_eq!(Share::new(1, 3)?.of(100), 33);
+/// assert_eq!(Share::new(1, 3)?.apply(100), 33);
 /// assert!(Share::new(4, 3).is_err());
 /// # Ok::<(), tidegate_core::PolicyError>(())
 /// ```
@@ -44,7 +44,7 @@ impl Share {
 
     /// The share of `whole`, rounded down: so those of several nodes never add up to more than it.
     #[must_use]
-    pub fn of(self, whole: u64) -> u64 {
+    pub fn apply(self, whole: u64) -> u64 {
         // No more than the whole, so it fits.
         u64::try_from(u128::from(whole) * u128::from(self.part) / u128::from(self.of))
             .unwrap_or(whole)
@@ -103,7 +103,7 @@ impl Policy {
     ///
     /// If the scaled rate is outside of the bounds within which every decision is exact.
     pub fn scaled_to(&self, share: Share) -> Result<Option<Self>, PolicyError> {
-        let limit = share.of(self.limit());
+        let limit = share.apply(self.limit());
         if limit == 0 {
             return Ok(None);
         }
@@ -126,7 +126,7 @@ impl Policy {
                 )
             }
         }?;
-        let scaled = match self.blocks_for() {
+        let scaled = match self.block_duration() {
             Some(span) => scaled.block_for(span)?,
             None => scaled,
         };
@@ -158,15 +158,15 @@ impl Rate {
         Self { refill: self.refill * part / common, period: self.period * (of / common) }
     }
 
-    /// The rate, or what comes closest from below, with at most `most` tokens at a time, each
+    /// The rate, or what comes closest from below, with at most `max` tokens at a time, each
     /// multiple of `every`: what comes at once beyond the capacity would be lost.
-    fn in_lumps_of(self, most: u64, every: Duration) -> Self {
-        let (most, every) = (u128::from(most), u128::from(micros_of(every)));
-        if self.refill <= most {
+    fn in_lumps_of(self, max: u64, every: Duration) -> Self {
+        let (max, every) = (u128::from(max), u128::from(micros_of(every)));
+        if self.refill <= max {
             return self;
         }
-        let periods = (most * (self.period / every)).div_ceil(self.refill);
-        Self { refill: most, period: every * periods }
+        let periods = (max * (self.period / every)).div_ceil(self.refill);
+        Self { refill: max, period: every * periods }
     }
 
     /// What `make` makes of the rate, or of the same rate in lowest terms.
@@ -209,10 +209,10 @@ mod tests {
     fn a_share_is_at_most_the_whole() {
         assert!(Share::new(0, 0).unwrap_err().to_string().contains("0/0 is no share"));
         assert!(Share::new(4, 3).unwrap_err().to_string().contains("4/3 is no share"));
-        assert_eq!(Share::new(0, 1).unwrap().of(u64::MAX), 0);
-        assert_eq!(Share::new(7, 7).unwrap().of(u64::MAX), u64::MAX);
+        assert_eq!(Share::new(0, 1).unwrap().apply(u64::MAX), 0);
+        assert_eq!(Share::new(7, 7).unwrap().apply(u64::MAX), u64::MAX);
         assert_eq!(
-            Share::new(u32::MAX - 1, u32::MAX).unwrap().of(1 << 52),
+            Share::new(u32::MAX - 1, u32::MAX).unwrap().apply(1 << 52),
             (1 << 52) - (1 << 20) - 1
         );
     }
@@ -233,7 +233,7 @@ mod tests {
         {
             let share = Share::new(part, of).unwrap();
             let least = share.min_whole().unwrap();
-            assert_eq!((share.of(least), share.of(least - 1)), (1, 0), "{share}");
+            assert_eq!((share.apply(least), share.apply(least - 1)), (1, 0), "{share}");
         }
         assert_eq!(Share::new(0, 3).unwrap().min_whole(), None);
     }

@@ -119,7 +119,7 @@ impl SlidingLog {
 
     /// The grain, if there is one; not to be mixed up with [`grain`](Self::grain), which sets it.
     #[must_use]
-    pub const fn chosen_grain(&self) -> Option<Duration> {
+    pub const fn granularity(&self) -> Option<Duration> {
         self.grain
     }
 }

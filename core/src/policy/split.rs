@@ -32,7 +32,7 @@ impl Policy {
                 "{count} shards; a policy has 1 to {MAX_SHARDS} of them"
             )));
         }
-        if shards.split() && self.blocks_for().is_some() {
+        if shards.split() && self.block_duration().is_some() {
             return Err(block_excludes_shards());
         }
         let shares = match count {
@@ -47,26 +47,26 @@ impl Policy {
     fn shares_in(&self, shards: Shards) -> Result<Box<[Self]>, PolicyError> {
         let count = shards.count();
         if !shards.split() {
-            return Ok((0..count).map(|index| self.in_shard(Shard { index, of: count })).collect());
+            return Ok((0..count).map(|index| self.in_shard(Shard { index, count })).collect());
         }
         let used = self.used_of(count);
         let share = |index| {
             let share = share(self, index, used)?;
             let share = if self.is_shadow() { share.shadow() } else { share };
-            Ok(share.in_shard(Shard { index, of: count }))
+            Ok(share.in_shard(Shard { index, count }))
         };
         (0..used).map(share).collect()
     }
 
     /// How many of the shards have something to give. Of a limit of 0 one does: it says so.
     fn used_of(&self, count: u32) -> u32 {
-        let mut most = self.limit();
+        let mut max = self.limit();
         if let Algorithm::TokenBucket(spec) = self.algorithm()
             && spec.by_interval
         {
-            most = most.min(spec.refill);
+            max = max.min(spec.refill);
         }
-        count.min(u32::try_from(most).unwrap_or(u32::MAX)).max(1)
+        count.min(u32::try_from(max).unwrap_or(u32::MAX)).max(1)
     }
 
     /// The same policy in one shard. The whole policy's identity is set on it at the end of `split`.

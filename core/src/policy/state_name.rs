@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::span::Micros;
-use super::{Policy, Shape};
+use super::{Policy, StateShape};
 use crate::algorithm::fixed_window::Start;
 
 /// The name that a store keeps a policy's states under: see [`Policy::state_name`].
@@ -28,7 +28,7 @@ impl fmt::Display for StateName<'_> {
             write!(f, ":{}", policy.rule().shape())?;
         }
         match policy.shard() {
-            Some(shard) => write!(f, "%{}.{}", shard.index(), shard.of()),
+            Some(shard) => write!(f, "%{}.{}", shard.index(), shard.count()),
             None => Ok(()),
         }
     }
@@ -42,7 +42,7 @@ impl fmt::Debug for StateName<'_> {
 
 /// Short, of `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`, `log.15m`, `log.1h.1m`,
 /// `counter.1d`, `bucket`, `bucket.1m`. It is a part of the keys in Redis, so it must never change.
-impl fmt::Display for Shape {
+impl fmt::Display for StateShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::FixedWindow(start, window) => {
@@ -64,7 +64,7 @@ impl fmt::Display for Shape {
     }
 }
 
-impl Shape {
+impl StateShape {
     /// The shape as numbers, for a hash.
     pub(super) fn numbers(self) -> [u64; 3] {
         match self {

@@ -1,36 +1,34 @@
-//! Limits that are kept in several places, so that several nodes decide on one tenant.
+//! Limits that are split over shards, so that several nodes decide on one tenant.
 //!
-//! [`Policy::sharded`](crate::Policy::sharded) says what a policy with shards means. Here is how a call
-//! gets to them: a [`ShardedStore`] around a store whose states lie in many places, such as the nodes
-//! of a Redis Cluster, makes of each charge to such a policy one to a
-//! [share](crate::Policy::shares), which is a policy with a name and a place of its own. What has no
-//! shards passes through as it is. `ClusterStore` has this built in; a store that keeps all states
-//! in one place needs none of it, and keeps each limit whole.
+//! [`Policy::sharded`](crate::Policy::sharded) describes policies with shards. This module routes calls to them: a
+//! [`ShardedStore`] around a store whose states lie on many nodes, such as a Redis Cluster, replaces each charge to
+//! such a policy by one to a [share](crate::Policy::shares), which is a policy with a name and states of its own.
+//! Other charges are passed on. `ClusterStore` has this built in; a store that keeps all states in one place does not
+//! need it, and keeps each limit whole.
 //!
-//! * Policies with as many shards meet in one: a call for several of them is still one for one slot,
-//!   if it is for nothing else.
-//! * Where any shard will do, requests take turns (round robin, from a random start). One that a shard refuses is sent to
-//!   a second, unless that could not help, as another policy refuses too, or no share has room
-//!   for such a cost. Nothing is taken by a refusal, so that nothing has to be given back.
-//! * A refund goes to the subject's shard, or, where any will do, to that of this client's last
-//!   request: if less was taken there, less is given back, and never more than was taken.
+//! * Policies with the same number of shards use the same shard in a call, so that a call for several of them alone
+//!   still concerns one slot.
+//! * If any shard will do, requests are routed round robin, from a random start. A request that a shard refuses is
+//!   sent to a second one, unless that cannot help: another policy refuses too, or no share admits such a cost. A
+//!   refusal takes nothing, so nothing has to be given back.
+//! * A refund goes to the subject's shard, or, if any will do, to that of this client's last request. If less was
+//!   taken there, less is given back.
 //! * A reset and a block go to all shards of a limit that is split, as a call for each.
-//! * A place can be reserved only where a subject has a shard of its own.
+//! * A reservation is possible only if a subject has a shard of its own.
 //!
-//! How often requests are refused although there is room elsewhere, when just the limit arrives, is
-//! measured by `tidegate-bench shards`, and stands in `docs/scale.md`.
+//! `tidegate-bench shards` measures how often requests are refused although another shard has room; `docs/scale.md`
+//! has the figures.
 
-pub(crate) mod choice;
-mod routed;
-mod turns;
+mod round_robin;
+mod routed_call;
+pub(crate) mod shard_pick;
 
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
-use routed::{Part, RoutedCall, has_shards};
-use turns::RoundRobin;
+use round_robin::RoundRobin;
+use routed_call::{RoutedCall, SubCall, has_shards};
 
-/// A store around one whose states lie in many places, which spreads the policies that
-/// [have shards](crate::Policy::sharded).
+/// A store that routes charges of policies [with shards](crate::Policy::sharded) to their shares.
 ///
 /// ```
 /// use tidegate_core::shards::ShardedStore;
@@ -39,7 +37,7 @@ use turns::RoundRobin;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let limiter = Limiter::new(
-///     ShardedStore::new(MemoryStore::new()), // to see it at work; in memory nothing is gained by it
+///     ShardedStore::new(MemoryStore::new()), // as an example; in memory it has no benefit
 ///     ["sliding-log 11/1h shards 4".parse()?],
 /// )?;
 /// let mut admitted = 0;
@@ -57,15 +55,21 @@ pub struct ShardedStore<S> {
 }
 
 impl<S> ShardedStore<S> {
-    /// Around a store.
+    /// Wraps a store.
     pub fn new(inner: S) -> Self {
         Self { inner, turns: RoundRobin::new() }
     }
 
-    /// The store around which this is.
+    /// The inner store.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.inner
+    }
+
+    /// Unwraps the inner store.
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
     }
 }
 
@@ -77,12 +81,12 @@ impl<S: Store> ShardedStore<S> {
     async fn decide_each(&self, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
         let routed: Vec<_> = calls.iter().map(|call| RoutedCall::new(*call, &self.turns)).collect();
         let first = routed.iter().flatten().map(|it| (it, it.first())).collect();
-        let first = self.ask(first).await;
+        let first = self.send(first).await;
         let second = routed.iter().flatten().zip(&first).filter_map(|(routed, first)| {
             let part = routed.second(first.as_ref().ok()?)?;
             Some((routed, vec![part]))
         });
-        let mut second = self.ask(second.collect()).await.into_iter();
+        let mut second = self.send(second.collect()).await.into_iter();
         let mut first = first.into_iter();
         routed
             .into_iter()
@@ -93,19 +97,19 @@ impl<S: Store> ShardedStore<S> {
                     None => Ok(first),
                     Some(_) => {
                         let second = second.next().unwrap_or_else(|| Err(no_answer()))?;
-                        Ok(routed::better(first, second))
+                        Ok(routed_call::better(first, second))
                     }
                 }
             })
             .collect()
     }
 
-    /// The decisions on calls that became these parts.
-    async fn ask(
+    /// Sends the sub-calls of several calls, and returns a decision for each call.
+    async fn send(
         &self,
-        asked: Vec<(&RoutedCall<'_>, Vec<Part<'_>>)>,
+        requests: Vec<(&RoutedCall<'_>, Vec<SubCall<'_>>)>,
     ) -> Vec<Result<Decision, Error>> {
-        let calls: Vec<Call<'_>> = asked
+        let calls: Vec<Call<'_>> = requests
             .iter()
             .flat_map(|(routed, parts)| parts.iter().map(|part| part.call(routed.operation())))
             .collect();
@@ -115,7 +119,7 @@ impl<S: Store> ShardedStore<S> {
             calls => self.inner.decide_many(calls).await,
         }
         .into_iter();
-        asked
+        requests
             .iter()
             .map(|(routed, parts)| {
                 let its: Vec<_> = decisions.by_ref().take(parts.len()).collect();
@@ -159,5 +163,5 @@ impl<S: Store> Store for ShardedStore<S> {
 }
 
 fn no_answer() -> Error {
-    Error::new(ErrorKind::Protocol, "the store left out a call")
+    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::around::DenyCache;
+use tidegate_core::layers::DenyCache;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation, Outcome,
     Store, StoreExt, SystemClock, Timestamp, Verdict, Wait,

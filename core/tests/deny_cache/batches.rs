@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tidegate_core::around::DenyCache;
+use tidegate_core::layers::DenyCache;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Error, ErrorKind, ManualClock, Operation, Store, StoreExt,
     Timestamp,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate_core::around::{DenyCache, DenyCacheStore};
+use tidegate_core::layers::{DenyCache, DenyCacheStore};
 use tidegate_core::{
     Answer, Call, Charge, Decision, Error, ManualClock, Operation, Policy, Store, StoreExt,
     Timestamp,

@@ -1,7 +1,7 @@
 //! B46: what the cache takes, by its own account and by the allocator's.
 
 use allocation_counter::measure;
-use tidegate_core::around::{DenyCache, DenyCacheStore};
+use tidegate_core::layers::{DenyCache, DenyCacheStore};
 use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ManualClock, Outcome, Policy, Store, StoreExt,
     Timestamp, Verdict, Wait,

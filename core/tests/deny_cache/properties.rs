@@ -1,7 +1,7 @@
 //! Any calls at any times, beside the same store without a cache.
 
 use proptest::prelude::*;
-use tidegate_core::around::{DenyCache, DenyCacheStore};
+use tidegate_core::layers::{DenyCache, DenyCacheStore};
 use tidegate_core::{
     Call, Charges, Decision, ManualClock, Operation, Outcome, Policy, Store, StoreExt, Verdict,
 };
@@ -72,7 +72,7 @@ fn same_but_for_remaining(
 /// What the call asks of the key of one of its charges.
 fn cost(charges: Charges<'_>, place: usize) -> u64 {
     let of = charges.get(place).unwrap();
-    charges.iter().filter(|c| c.same_key(&of)).fold(0, |sum, c| sum.saturating_add(c.cost))
+    charges.iter().filter(|c| c.shares_state_with(&of)).fold(0, |sum, c| sum.saturating_add(c.cost))
 }
 
 /// A store that is asked all, and the same behind a cache.

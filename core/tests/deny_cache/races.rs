@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tidegate_core::around::DenyCache;
+use tidegate_core::layers::DenyCache;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Error, Operation, Policy, Store, StoreExt, Timestamp,
 };

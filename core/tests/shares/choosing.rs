@@ -17,7 +17,7 @@ impl Table {
     }
 
     fn choice(&self, turn: u32) -> ShardPick {
-        ShardPick::of(turn, ShardWeights::new(self.left.len(), self.limit))
+        ShardPick::new(turn, ShardWeights::new(self.left.len(), self.limit))
     }
 
     fn take(&mut self, place: usize) -> bool {
@@ -119,7 +119,7 @@ proptest! {
     ) {
         let (a, b) = (ShardWeights::new(one.0, one.1), ShardWeights::new(other.0, other.1));
         prop_assert_eq!(a.and(b), b.and(a));
-        let ShardPick { first, second } = ShardPick::of(turn, a.and(b));
+        let ShardPick { first, second } = ShardPick::new(turn, a.and(b));
         let most = one.0.min(other.0).max(1);
         prop_assert!(first < most && second.is_none_or(|second| second < most));
     }

@@ -86,7 +86,7 @@ proptest! {
             let which = step.policy.index(settings.len());
             let sharded = &settings[which];
             // One limit: of the tenant, or of one subject.
-            let subject = if sharded.is_of_tenant() { [step.subject] } else { *b"s" };
+            let subject = if sharded.is_per_tenant() { [step.subject] } else { *b"s" };
             let charges = [Charge::new(sharded, &subject).cost(step.cost)];
             let client = &clients[step.client.index(clients.len())];
             let decision = now(client.decide(Call::acquire(&charges))).unwrap();
@@ -102,7 +102,7 @@ proptest! {
             if of_one.count() == 1 {
                 let whole = [sharded.clone()];
                 let shares = sharded.shares();
-                let subject: &[u8] = if sharded.is_of_tenant() { b"" } else { b"s" };
+                let subject: &[u8] = if sharded.is_per_tenant() { b"" } else { b"s" };
                 check(&policy, subject, if shares.is_empty() { &whole } else { shares }, passed)?;
             }
         }
@@ -140,7 +140,7 @@ proptest! {
             let mut admitted = [0, 0, 0, 0];
             for (call, answer) in calls.iter().zip(&answers) {
                 if let (Some(charge), Ok(decision)) = (call.charges.get(0), answer) {
-                    let key = if policy.is_of_tenant() { 3 } else { charge.subject[0] };
+                    let key = if policy.is_per_tenant() { 3 } else { charge.subject[0] };
                     admitted[usize::from(key)] += u64::from(decision.is_allowed());
                 }
             }

@@ -90,7 +90,7 @@ proptest! {
         for share in split.shares() {
             prop_assert_eq!(share.is_shadow(), split.is_shadow());
             prop_assert_eq!(share.name(), "p");
-            let is_of_those = share.shard().is_some_and(|shard| shard.of() == count);
+            let is_of_those = share.shard().is_some_and(|shard| shard.count() == count);
             prop_assert!(is_of_those);
         }
     }
@@ -122,7 +122,7 @@ fn a_whole_limit_is_not_split_and_blocks() {
     assert_eq!(policy.shares().len(), 2);
     for share in policy.shares() {
         assert_eq!(share.algorithm(), policy.algorithm());
-        assert_eq!(share.blocks_for(), policy.blocks_for());
+        assert_eq!(share.block_duration(), policy.block_duration());
         assert!(share.is_shadow());
     }
     // In whichever order it was built.
@@ -136,7 +136,7 @@ fn a_whole_limit_is_not_split_and_blocks() {
 #[test]
 fn one_shard_is_no_split() {
     let policy: Policy = "p: sliding-log 5/1m shards 1 by-subject".parse().unwrap();
-    assert!(policy.shares().is_empty() && policy.is_of_tenant());
+    assert!(policy.shares().is_empty() && policy.is_per_tenant());
     assert!(policy.block_for(Duration::from_secs(1)).is_ok(), "one shard's refusal is the limit's");
 }
 

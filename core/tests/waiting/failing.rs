@@ -24,7 +24,7 @@ impl Store for Down {
 
 fn down(answer: DegradedAnswer, outcome: Outcome, micros: u64) -> Noted<std::sync::Arc<Down>> {
     let wait = Wait::until(micros, 0);
-    let retry = if outcome == Outcome::Allowed { Wait::NOW } else { wait };
+    let retry = if outcome == Outcome::Allowed { Wait::ZERO } else { wait };
     let decision = Decision::one(Verdict::new(outcome, 1, 0, retry, 0))
         .degraded_by(Degraded::new(answer, ErrorKind::Unavailable));
     let is_booked = outcome == Outcome::Allowed;
@@ -85,7 +85,7 @@ fn b51_a_place_in_a_fallback_is_waited_for_and_never_given_back() {
 #[test]
 fn a_refusal_that_lasts_no_time_is_asked_about_once_a_millisecond_at_most() {
     virtually(async {
-        let denied = Decision::one(Verdict::new(Outcome::Denied, 1, 0, Wait::NOW, 0));
+        let denied = Decision::one(Verdict::new(Outcome::Denied, 1, 0, Wait::ZERO, 0));
         let store = Noted::over(std::sync::Arc::new(Down(denied)));
         let limiter = limiter(store.clone(), "fixed-window 1/1h");
         assert!(limiter.subject("s").acquire_within(ms(100)).await.unwrap().is_denied());

@@ -38,7 +38,7 @@ impl<'c> Rows<'c> {
         let mut keys: Vec<Key<'c>> = vec![];
         let mut select = connection.prepare_cached(READ).map_err(failed)?;
         for charge in charges.iter() {
-            if keys.iter().any(|key| key.charge.same_key(&charge)) {
+            if keys.iter().any(|key| key.charge.shares_state_with(&charge)) {
                 continue;
             }
             let name = charge.policy.state_name().to_string();
@@ -86,7 +86,7 @@ impl<'c> Rows<'c> {
 
     fn key(&mut self, place: usize) -> Option<&mut Key<'c>> {
         let charge = self.charges.get(place)?;
-        self.keys.iter_mut().find(|key| key.charge.same_key(&charge))
+        self.keys.iter_mut().find(|key| key.charge.shares_state_with(&charge))
     }
 }
 

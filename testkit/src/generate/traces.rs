@@ -299,7 +299,7 @@ impl<'s> Trace<'s> {
         let first = self.scenario.policies.first().map(Policy::algorithm);
         let window = match first {
             Some(FixedWindow(spec)) => spec.window(),
-            Some(SlidingLog(spec)) => spec.chosen_grain().unwrap_or(spec.window()),
+            Some(SlidingLog(spec)) => spec.granularity().unwrap_or(spec.window()),
             Some(SlidingCounter(spec)) => spec.window(),
             Some(TokenBucket(spec)) => spec.period(),
             Some(Gcra(spec)) => spec.period(),

@@ -19,7 +19,7 @@ pub(super) fn key_of(charge: &Charge<'_>) -> Key {
     use Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
     let shape = match charge.policy.algorithm() {
         FixedWindow(spec) => format!("window {:?} {:?}", spec.window(), spec.start()),
-        SlidingLog(spec) => format!("log {:?} {:?}", spec.window(), spec.chosen_grain()),
+        SlidingLog(spec) => format!("log {:?} {:?}", spec.window(), spec.granularity()),
         SlidingCounter(spec) => format!("counter {:?}", spec.window()),
         TokenBucket(spec) if spec.is_by_interval() => format!("by interval {:?}", spec.period()),
         _ => "bucket".to_owned(),
@@ -153,7 +153,7 @@ fn acquire(
     for (charge, opinion) in charges.iter().zip(&opinions) {
         // From the records as they were, so that two charges to one key write the same thing twice.
         let mut record = record_of(&before, charge);
-        match (opinion.outcome, charge.policy.blocks_for()) {
+        match (opinion.outcome, charge.policy.block_duration()) {
             _ if opinion.cost == 0 => continue,
             (Outcome::Allowed, _) if allowed => {
                 let past = record.past_under(charge, now);

@@ -26,7 +26,7 @@ impl Log {
         Self {
             limit: spec.limit(),
             window: micros(spec.window()),
-            grain: spec.chosen_grain().map_or(0, micros),
+            grain: spec.granularity().map_or(0, micros),
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixtu
             for step in 0..30 {
                 bench.at(step * 3);
                 let verdict = bench.does(Operation::Acquire, &policy, 1).await;
-                let longest = policy.longest_memory();
+                let longest = policy.max_retention();
                 check!(verdict.reset_after() > Duration::ZERO, "{policy}");
                 check!(verdict.reset_after() <= longest, "{policy}: {verdict:?}");
             }

@@ -23,7 +23,7 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
             // Nobody waits for an answer that is late: the caller goes away.
             let charged = match unless_late(limiter.store(), &mut answer).await {
                 Some(Ok(decision)) if decision.is_allowed() => (1, 1),
-                Some(Err(error)) if error.kind().is_surely_not_charged() => (0, 0),
+                Some(Err(error)) if error.kind().is_definitely_not_charged() => (0, 0),
                 Some(Err(_)) | None => (0, 1),
                 Some(Ok(denied)) => return Err(format!("{fault:?} became a denial: {denied:?}")),
             };
@@ -69,10 +69,10 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
             let charges = [Charge::new(&policy, "s").cost(5)];
             let busy = faulty.decide(Call::acquire(&charges)).await.expect_err("busy");
             check_eq!(busy.kind(), ErrorKind::Busy);
-            check!(busy.kind().is_surely_not_charged());
+            check!(busy.kind().is_definitely_not_charged());
             let lost = faulty.decide(Call::acquire(&charges)).await.expect_err("lost");
             check_eq!(lost.kind(), ErrorKind::Timeout);
-            check!(!lost.kind().is_surely_not_charged());
+            check!(!lost.kind().is_definitely_not_charged());
             let denied = faulty.decide(Call::acquire(&charges)).await.expect("an answer");
             check!(denied.is_denied(), "{policy}: the lost one was charged");
         });

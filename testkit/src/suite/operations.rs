@@ -377,7 +377,7 @@ pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F)
             for operation in [Operation::Acquire, Operation::Peek, Operation::Refund] {
                 let error = bench.try_ask(operation, &charges).await.expect_err("wrong");
                 check_eq!(error.kind(), ErrorKind::InvalidCall);
-                check!(error.kind().is_callers_mistake());
+                check!(error.kind().is_invalid_request());
             }
         }
         let decision = bench.ask(Operation::Acquire, &[charge; 64]).await;

@@ -181,7 +181,7 @@ impl Broken {
             Defect::ExtendsBlocks if is_acquire => {
                 for (charge, verdict) in charges.iter().zip(&verdicts) {
                     if let (Outcome::Blocked, Some(span)) =
-                        (verdict.outcome(), charge.policy.blocks_for())
+                        (verdict.outcome(), charge.policy.block_duration())
                     {
                         let block = Operation::Block { span };
                         let _ = self.engine(&Call::new(block, &[*charge]), map, now)?;

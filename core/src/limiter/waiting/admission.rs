@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::detached::is_failed_closed;
-use crate::policy::show_span;
+use crate::policy::format_duration;
 use crate::{Decision, Error, ErrorKind};
 
 /// A request that was admitted, after a wait or at once.
@@ -23,8 +23,8 @@ impl Admission {
         let message = match decision.retry_after() {
             Some(wait) => format!(
                 "the wait would be {}, and the longest wait is {}",
-                show_span(wait),
-                show_span(max_wait)
+                format_duration(wait),
+                format_duration(max_wait)
             ),
             None => "the cost is above the limit, and so never admitted".to_owned(),
         };

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 #[cfg(feature = "metrics")]
-use crate::around::observed::names;
+use crate::telemetry::names;
 
 /// The waiting callers of one limiter and their limit, in the gauges of this process until it is dropped.
 #[derive(Debug, Default)]

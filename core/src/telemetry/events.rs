@@ -1,43 +1,43 @@
-//! Events for the log of an operator, by the feature `tracing`: changes of state, never a line per call.
+//! Events for the log: changes of state, never a line per call.
 //!
-//! None holds a subject or a tenant. A server's own words may quote a key, so they are shown only for
-//! kinds of errors whose words do not.
+//! No event contains a subject or a tenant. A server's message may quote a key, so it is included only for kinds of
+//! errors whose messages do not.
 
 use crate::{DegradedAnswer, Error, ErrorKind};
 
-/// The circuit has opened after this error, the last of so many in a row.
+/// The circuit has opened after this error, the last of `failures` in a row.
 pub(crate) fn opened(error: &Error, failures: u64) {
     tracing::warn!(
         target: "tidegate",
         reason = error.kind().as_str(),
         error = text(error),
         failures,
-        "the circuit is open: the store is not asked for a while"
+        "the circuit is open: the store is not called for a while"
     );
 }
 
 /// The circuit has closed.
 pub(crate) fn closed() {
-    tracing::info!(target: "tidegate", "the circuit is closed: the store is asked again");
+    tracing::info!(target: "tidegate", "the circuit is closed: the store is called again");
 }
 
-/// A failure policy decides, as the store failed with this error.
+/// A fallback decides, as the store failed with this error.
 pub(crate) fn taken_over(error: &Error, answer: DegradedAnswer) {
     tracing::warn!(
         target: "tidegate",
         reason = error.kind().as_str(),
         error = text(error),
         answer = answer.as_str(),
-        "the store does not decide: its failure policy does"
+        "the store does not decide: its fallback does"
     );
 }
 
-/// The store decides, after so many decisions without it.
+/// The store decides again, after `decisions` decisions without it.
 pub(crate) fn decides_again(decisions: u64) {
     tracing::info!(target: "tidegate", decisions, "the store decides again");
 }
 
-/// What may be shown of an error.
+/// The part of an error that may be shown.
 fn text(error: &Error) -> String {
     match error.kind() {
         ErrorKind::Timeout

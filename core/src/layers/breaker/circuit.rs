@@ -3,27 +3,27 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Settings;
+use super::meter::BreakerMeter;
+use super::state::CircuitState;
 use crate::Timestamp;
-use crate::around::meters::BreakerMeter;
 
-/// What a circuit is in, all of it in one word, so that no two callers see different halves of it.
+/// The state of a circuit. It is kept in one word, so that it is read and changed atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Calls go through.
     Closed {
-        /// Tells apart the times at which it was closed: answers to calls of an earlier one are old
-        /// news.
+        /// Distinguishes the periods in which it was closed: answers to calls of an earlier one are ignored.
         round: u64,
-        /// How many calls have failed since the last that did not.
+        /// Calls that have failed since the last one that did not.
         failures: u64,
     },
     /// It is open until a time, and half open from then on.
     Tripped {
-        /// Microseconds since 1970. Also tells apart the probes of one opening from those of another.
+        /// Microseconds since 1970. Also distinguishes the probes of one opening from those of another.
         until: u64,
-        /// How many probes are on their way.
+        /// Probes in flight.
         probes: u64,
-        /// How many times in a row the probes have failed.
+        /// Consecutive failures of probes.
         reopened: u64,
     },
 }
@@ -35,8 +35,8 @@ const REOPENED: Field = Field { shift: 58, bits: 5 };
 const FAILURES: Field = Field { shift: 0, bits: 32 };
 const ROUND: Field = Field { shift: 32, bits: 31 };
 
-/// The most probes at a time that fit.
-pub(super) const MOST_PROBES: u32 = 63;
+/// The maximum number of probes at a time.
+pub(super) const MAX_PROBES: u32 = 63;
 
 struct Field {
     shift: u32,
@@ -44,22 +44,22 @@ struct Field {
 }
 
 impl Field {
-    const fn most(&self) -> u64 {
+    const fn max(&self) -> u64 {
         (1 << self.bits) - 1
     }
 
     const fn get(&self, word: u64) -> u64 {
-        (word >> self.shift) & self.most()
+        (word >> self.shift) & self.max()
     }
 
     /// A value that is too large becomes the largest.
     fn put(&self, value: u64) -> u64 {
-        value.min(self.most()) << self.shift
+        value.min(self.max()) << self.shift
     }
 }
 
 impl State {
-    fn of(word: u64) -> Self {
+    fn from_word(word: u64) -> Self {
         if word & TRIPPED == 0 {
             Self::Closed { round: ROUND.get(word), failures: FAILURES.get(word) }
         } else {
@@ -81,40 +81,27 @@ impl State {
     }
 }
 
-/// How a circuit is right now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CircuitState {
-    /// Calls go through.
-    Closed,
-    /// Calls fail at once.
-    Open,
-    /// A few calls go through to see whether the store is back; the others fail at once.
-    HalfOpen,
-}
-
-/// The leave to make a call.
+/// Permission for one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pass {
+pub(super) enum Ticket {
     /// Through a closed circuit.
     Closed { round: u64 },
     /// Through a half open one.
     Probe { until: u64 },
 }
 
-/// Why there is no leave.
+/// Why a call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// For so many microseconds more.
+pub(super) enum Refusal {
+    /// The circuit is open for so many microseconds more.
     Open(u64),
-    /// As many probes as may be are on their way.
+    /// The maximum number of probes is in flight.
     Probing,
 }
 
 /// A circuit.
 ///
-/// Nothing but the word itself is handed from one thread to another, so its order among other
-/// memory does not matter, and all accesses are relaxed.
+/// No other memory is published with the word, so all accesses are relaxed.
 #[derive(Debug)]
 pub(super) struct Circuit {
     word: AtomicU64,
@@ -146,73 +133,75 @@ impl Circuit {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Leave for one more call. The clock is only read if the circuit is not closed.
-    pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Pass, Refused> {
-        self.meter.begin(|| self.told());
+    /// Permission for one more call. The clock is read only if the circuit is not closed.
+    pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Ticket, Refusal> {
+        self.meter.begin(|| self.gauge_state());
         if let State::Closed { round, .. } = self.load() {
-            return Ok(Pass::Closed { round });
+            return Ok(Ticket::Closed { round });
         }
         let now = now().as_micros();
-        let mut entered = Err(Refused::Probing);
+        let mut entered = Err(Refusal::Probing);
         self.change(|state| match state {
             State::Closed { round, .. } => {
-                entered = Ok(Pass::Closed { round });
+                entered = Ok(Ticket::Closed { round });
                 None
             }
             State::Tripped { until, .. } if now < until => {
-                entered = Err(Refused::Open(until - now));
+                entered = Err(Refusal::Open(until - now));
                 None
             }
             State::Tripped { probes, .. } if probes >= self.settings.probes => {
-                entered = Err(Refused::Probing);
+                entered = Err(Refusal::Probing);
                 None
             }
             State::Tripped { until, probes, reopened } => {
-                entered = Ok(Pass::Probe { until });
+                entered = Ok(Ticket::Probe { until });
                 Some(State::Tripped { until, probes: probes + 1, reopened })
             }
         });
-        if matches!(entered, Ok(Pass::Probe { .. })) {
-            self.meter.changed(|| self.told());
+        if matches!(entered, Ok(Ticket::Probe { .. })) {
+            self.meter.changed(|| self.gauge_state());
         }
         entered
     }
 
-    /// The store has answered. Returns whether that has closed the circuit.
-    pub(super) fn answered(&self, pass: Pass) -> bool {
-        let changed = self.change(|state| match (pass, state) {
-            (Pass::Closed { round }, State::Closed { round: current, failures })
+    /// Records that the store has answered. Returns whether that has closed the circuit.
+    pub(super) fn answered(&self, ticket: Ticket) -> bool {
+        let changed = self.change(|state| match (ticket, state) {
+            (Ticket::Closed { round }, State::Closed { round: current, failures })
                 if round == current && failures > 0 =>
             {
                 Some(State::Closed { round, failures: 0 })
             }
-            (Pass::Probe { until }, State::Tripped { until: current, .. }) if until == current => {
-                Some(State::Closed { round: until & ROUND.most(), failures: 0 })
+            (Ticket::Probe { until }, State::Tripped { until: current, .. })
+                if until == current =>
+            {
+                Some(State::Closed { round: until & ROUND.max(), failures: 0 })
             }
             _ => None,
         });
-        let has_closed = matches!(pass, Pass::Probe { .. }) && changed.is_some();
+        let has_closed = matches!(ticket, Ticket::Probe { .. }) && changed.is_some();
         if has_closed {
-            self.meter.changed(|| self.told());
+            self.meter.changed(|| self.gauge_state());
         }
         has_closed
     }
 
-    /// The store has failed. Returns whether that has opened a circuit that was closed.
-    pub(super) fn failed(&self, pass: Pass, now: Timestamp) -> bool {
+    /// Records that the store has failed. Returns whether that has opened a closed circuit.
+    pub(super) fn failed(&self, ticket: Ticket, now: Timestamp) -> bool {
         let open = |reopened| {
             let until = now.as_micros().saturating_add(self.settings.open_micros(reopened));
             State::Tripped { until, probes: 0, reopened }
         };
-        let changed = self.change(|state| match (pass, state) {
-            (Pass::Closed { round }, State::Closed { round: current, failures })
+        let changed = self.change(|state| match (ticket, state) {
+            (Ticket::Closed { round }, State::Closed { round: current, failures })
                 if round == current =>
             {
                 let failures = failures + 1;
                 let closed = failures < self.settings.failures;
                 Some(if closed { State::Closed { round, failures } } else { open(0) })
             }
-            (Pass::Probe { until }, State::Tripped { until: current, reopened, .. })
+            (Ticket::Probe { until }, State::Tripped { until: current, reopened, .. })
                 if until == current =>
             {
                 Some(open(reopened + 1))
@@ -223,14 +212,14 @@ impl Circuit {
         if is_open {
             self.opened.fetch_add(1, Ordering::Relaxed);
             self.meter.opened();
-            self.meter.changed(|| self.told());
+            self.meter.changed(|| self.gauge_state());
         }
-        is_open && matches!(pass, Pass::Closed { .. })
+        is_open && matches!(ticket, Ticket::Closed { .. })
     }
 
-    /// It was not found out how the store is: a probe's place is free again.
-    pub(super) fn left(&self, pass: Pass) {
-        let Pass::Probe { until } = pass else {
+    /// Frees the place of a probe that ended without an answer.
+    pub(super) fn release(&self, ticket: Ticket) {
+        let Ticket::Probe { until } = ticket else {
             return;
         };
         self.change(|state| match state {
@@ -241,8 +230,8 @@ impl Circuit {
         });
     }
 
-    /// The state to tell an operator, for which no clock is read: half open from the first probe on.
-    fn told(&self) -> CircuitState {
+    /// The state for the gauges, without reading the clock: half open from the first probe on.
+    fn gauge_state(&self) -> CircuitState {
         match self.load() {
             State::Closed { .. } => CircuitState::Closed,
             State::Tripped { probes: 0, .. } => CircuitState::Open,
@@ -251,14 +240,14 @@ impl Circuit {
     }
 
     fn load(&self) -> State {
-        State::of(self.word.load(Ordering::Relaxed))
+        State::from_word(self.word.load(Ordering::Relaxed))
     }
 
-    /// Changes the state, however often others come in between; returns what it was changed to.
+    /// Changes the state by compare and swap. Returns the new state.
     fn change(&self, mut change: impl FnMut(State) -> Option<State>) -> Option<State> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            let changed = change(State::of(word))?;
+            let changed = change(State::from_word(word))?;
             let swap = self.word.compare_exchange_weak(
                 word,
                 changed.word(),
@@ -278,19 +267,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_survives_being_a_word() {
+    fn a_state_survives_being_packed() {
         for state in [
             State::Closed { round: 0, failures: 0 },
-            State::Closed { round: ROUND.most(), failures: FAILURES.most() },
+            State::Closed { round: ROUND.max(), failures: FAILURES.max() },
             State::Tripped { until: 0, probes: 0, reopened: 0 },
-            State::Tripped { until: UNTIL.most(), probes: 63, reopened: 31 },
+            State::Tripped { until: UNTIL.max(), probes: 63, reopened: 31 },
             State::Tripped { until: 1_790_000_000_000_123, probes: 1, reopened: 2 },
         ] {
-            assert_eq!(State::of(state.word()), state);
+            assert_eq!(State::from_word(state.word()), state);
         }
-        assert_eq!(u64::from(MOST_PROBES), PROBES.most());
-        assert_eq!(Timestamp::MAX.as_micros(), UNTIL.most());
+        assert_eq!(u64::from(MAX_PROBES), PROBES.max());
+        assert_eq!(Timestamp::MAX.as_micros(), UNTIL.max());
         let reopened = |n| State::Tripped { until: 7, probes: 0, reopened: n };
-        assert_eq!(State::of(reopened(32).word()), reopened(31), "it stops there");
+        assert_eq!(State::from_word(reopened(32).word()), reopened(31), "the count saturates");
     }
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is: a count per key, for the keys that were asked last.
+//! A counter per key, for round-robin routing.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -6,31 +6,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Charge;
 
-/// How many keys are counted: 8 KiB of counts.
-const KEYS: usize = 1024;
+/// The number of counters, in 8 KiB.
+const COUNTERS: usize = 1024;
 
-/// Counts the requests of each key, from anywhere.
+/// Counts the requests of each key, from a random start.
 ///
-/// Two keys that meet in one place drive each other out, and begin anywhere anew: their requests go
-/// to shards at random, which is worse than in turn, and no mistake.
+/// On a collision the older counter is replaced, and the new one starts at a random value. The requests of both keys
+/// are then routed at random, which may refuse too early, but never admits too much.
 pub(super) struct RoundRobin {
-    /// In the upper half a part of the key's hash, in the lower the turn.
-    places: Box<[AtomicU64]>,
+    /// The upper half has a part of the key's hash, the lower half the turn.
+    counters: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
-/// A key's place, and what tells it from others there.
+/// The hash of a key: its low half selects the counter, its high half is compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key(u64);
 
 impl RoundRobin {
     pub(super) fn new() -> Self {
-        let places = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
-        Self { places, hasher: RandomState::new() }
+        let counters = (0..COUNTERS).map(|_| AtomicU64::new(0)).collect();
+        Self { counters, hasher: RandomState::new() }
     }
 
-    /// What is asked together is counted together: calls for the same policies take turns of their
-    /// own, or those for one of them might only ever have the even ones.
+    /// The key of all charges together. With a counter per policy, calls for the same policies would interleave, and
+    /// some might only ever get even turns.
     pub(super) fn key<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Key {
         let mut hasher = self.hasher.build_hasher();
         for charge in charges {
@@ -43,23 +43,23 @@ impl RoundRobin {
         Key(hasher.finish())
     }
 
-    /// The next turn, which is then over.
+    /// Takes the next turn.
     pub(super) fn take(&self, key: Key) -> u32 {
-        let place = self.place(key);
-        let mut word = place.load(Ordering::Relaxed);
+        let counter = self.counter(key);
+        let mut word = counter.load(Ordering::Relaxed);
         loop {
             let turn = self.turn(key, word);
             let next = tag(key) << 32 | u64::from(turn.wrapping_add(1));
-            match place.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+            match counter.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return turn,
                 Err(now) => word = now,
             }
         }
     }
 
-    /// The next turn, which stays the next.
-    pub(super) fn look(&self, key: Key) -> u32 {
-        self.turn(key, self.place(key).load(Ordering::Relaxed))
+    /// The next turn, without taking it.
+    pub(super) fn peek(&self, key: Key) -> u32 {
+        self.turn(key, self.counter(key).load(Ordering::Relaxed))
     }
 
     fn turn(&self, key: Key, word: u64) -> u32 {
@@ -67,17 +67,17 @@ impl RoundRobin {
         if its_tag == tag(key) {
             return turn;
         }
-        // Where the key begins depends on what it drives out, and so is another each time.
+        // The start depends on the counter that is replaced, so it differs each time.
         low_half(self.hasher.hash_one((key.0, word)))
     }
 
-    fn place(&self, Key(hash): Key) -> &AtomicU64 {
-        let place = usize::try_from(u64::from(low_half(hash))).unwrap_or_default() % KEYS;
-        &self.places[place]
+    fn counter(&self, Key(hash): Key) -> &AtomicU64 {
+        let index = usize::try_from(u64::from(low_half(hash))).unwrap_or_default() % COUNTERS;
+        &self.counters[index]
     }
 }
 
-/// Never that of a place where nobody was.
+/// Never the tag of an unused counter.
 fn tag(Key(hash): Key) -> u64 {
     hash >> 32 | 1
 }
@@ -104,20 +104,20 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_taken_one_after_the_other_from_anywhere() {
+    fn turns_are_consecutive_from_a_random_start() {
         let turns = RoundRobin::new();
         let alice = key(&turns, "alice");
-        let first = turns.look(alice);
+        let first = turns.peek(alice);
         for n in 0..5 {
-            assert_eq!(turns.look(alice), first.wrapping_add(n));
+            assert_eq!(turns.peek(alice), first.wrapping_add(n));
             assert_eq!(turns.take(alice), first.wrapping_add(n));
         }
         let other = RoundRobin::new();
-        assert_ne!(first, other.look(key(&other, "alice")), "equal by a chance of one in 2^32");
+        assert_ne!(first, other.peek(key(&other, "alice")), "equal by a chance of one in 2^32");
     }
 
     #[test]
-    fn keys_that_drive_each_other_out_begin_anywhere_anew() {
+    fn colliding_keys_restart_at_random() {
         let turns = RoundRobin::new();
         let (alice, bob) = (Key(7 << 32 | 5), Key(9 << 32 | 5));
         // In turn, each would only ever have odd or even turns of one count between them.

@@ -1,8 +1,8 @@
-//! A call that the store did not decide, and what becomes of it.
+//! A call for which the store returned an error.
 
 use smallvec::SmallVec;
 
-use super::fresh;
+use super::empty_records;
 use super::outage::Outage;
 use super::settings::Settings;
 use crate::{
@@ -10,9 +10,9 @@ use crate::{
     Timestamp, Verdict, Wait,
 };
 
-/// What becomes of one charge.
+/// How one charge is decided without the store.
 #[derive(Debug, Clone)]
-pub(super) enum Rescue {
+pub(super) enum Fallback {
     /// Decided as if nothing had been taken yet.
     Open,
     /// Refused.
@@ -21,41 +21,41 @@ pub(super) enum Rescue {
     FallBack(Policy),
 }
 
-/// A call that the store did not decide.
+/// A valid call for which the store returned an error.
 #[derive(Debug)]
-pub(super) struct Failed<'a> {
+pub(super) struct FailedCall<'a> {
     call: Call<'a>,
     error: Error,
     /// By the places of the charges.
-    rescues: SmallVec<[Rescue; 2]>,
+    fallbacks: SmallVec<[Fallback; 2]>,
     retry_hint: Wait,
     now: Timestamp,
-    /// Whether it is refused whatever the other store would say.
+    /// Whether it is refused, whatever the other store decides.
     is_refused: bool,
 }
 
-impl<'a> Failed<'a> {
-    /// The call, once it is certain that it is right, and that it is the store that is wrong.
+impl<'a> FailedCall<'a> {
+    /// Checks the call.
     ///
     /// # Errors
     ///
-    /// The mistake, if it is the caller's.
+    /// If the call is not valid, or the error is one that the caller must see.
     pub(super) fn new(
         call: Call<'a>,
         error: Error,
         settings: &Settings,
-        rescue: impl Fn(&Policy) -> Result<Rescue, Error>,
+        fallback: impl Fn(&Policy) -> Result<Fallback, Error>,
     ) -> Result<Self, Error> {
-        if settings.passes_on(error.kind()) {
+        if settings.is_returned(error.kind()) {
             return Err(error);
         }
-        // A store that was not asked, or could not answer, found no mistakes.
+        // The store may not have been called, and so may not have checked it.
         call.check()?;
-        let rescues = call.charges.iter().map(|charge| rescue(charge.policy));
+        let fallbacks = call.charges.iter().map(|charge| fallback(charge.policy));
         let mut failed = Self {
             call,
             error,
-            rescues: rescues.collect::<Result<_, _>>()?,
+            fallbacks: fallbacks.collect::<Result<_, _>>()?,
             retry_hint: settings.retry_hint,
             now: settings.clock.now(),
             is_refused: false,
@@ -64,27 +64,26 @@ impl<'a> Failed<'a> {
         Ok(failed)
     }
 
-    /// The operation for the other store. What is refused anyway must take nothing there.
+    /// The operation for the other store. A call that is refused anyway must take nothing there.
     pub(super) fn operation(&self) -> Operation {
         if self.is_decided() && self.is_refused { Operation::Peek } else { self.call.operation }
     }
 
-    /// The charges that the other store decides, if any. What is undone was not taken there, nor at
-    /// that time by its clock.
+    /// The charges for the other store, if any. An undo has none: the take was made elsewhere, by another clock.
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
         if matches!(self.call.operation, Operation::Undo { .. }) {
             return SmallVec::new();
         }
-        let pairs = self.call.charges.iter().zip(&self.rescues);
+        let pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs
-            .filter_map(|(charge, rescue)| match rescue {
-                Rescue::FallBack(policy) => Some(Charge { policy, ..charge }),
-                Rescue::Open | Rescue::Closed => None,
+            .filter_map(|(charge, fallback)| match fallback {
+                Fallback::FallBack(policy) => Some(Charge { policy, ..charge }),
+                Fallback::Open | Fallback::Closed => None,
             })
             .collect()
     }
 
-    /// The answer to the call, given that of the other store, if that was asked.
+    /// The answer to the call, from that of the other store, if it was called.
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
@@ -96,12 +95,12 @@ impl<'a> Failed<'a> {
             Some(Ok(decision)) => self.merge(&decision)?,
             None => self.merge(&Decision::new([]))?,
         };
-        outage.stood_in(&self.error, self.degraded_answer(), self.now);
+        outage.failed(&self.error, self.degraded_answer(), self.now);
         Ok(decision)
     }
 
-    /// Whether the call asks for a decision, which others can make as well, or for a change to what
-    /// the store keeps, which nobody else can make.
+    /// Whether the call asks for a decision, which can be made without the store. Other operations change the
+    /// store's states.
     fn is_decided(&self) -> bool {
         match self.call.operation {
             Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
@@ -110,64 +109,68 @@ impl<'a> Failed<'a> {
         }
     }
 
-    /// Whether a policy that is in force refuses for want of an answer.
+    /// Whether a policy in force fails closed.
     fn is_closed(&self) -> bool {
-        let mut pairs = self.call.charges.iter().zip(&self.rescues);
-        pairs.any(|(charge, rescue)| matches!(rescue, Rescue::Closed) && !charge.policy.is_shadow())
+        let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
+        pairs.any(|(charge, fallback)| {
+            matches!(fallback, Fallback::Closed) && !charge.policy.is_shadow()
+        })
     }
 
-    /// The decision on those charges that nobody else decides.
+    /// The decision on the charges that fail open.
     fn decide_open(&self, operation: Operation) -> Result<Decision, Error> {
-        let pairs = self.call.charges.iter().zip(&self.rescues);
+        let pairs = self.call.charges.iter().zip(&self.fallbacks);
         let open: SmallVec<[Charge<'_>; 2]> = pairs
-            .filter(|(_, rescue)| matches!(rescue, Rescue::Open))
+            .filter(|(_, fallback)| matches!(fallback, Fallback::Open))
             .map(|(charge, _)| charge)
             .collect();
         if open.is_empty() {
             return Ok(Decision::new([]));
         }
-        fresh::decide(operation, &open, self.now)
+        empty_records::decide(operation, &open, self.now)
     }
 
-    /// One decision from three sources, in the order asked.
+    /// One decision from the three kinds of fallback, in the order of the charges.
     fn merge(&self, fallback: &Decision) -> Result<Decision, Error> {
         let is_denied = self.is_refused || fallback.is_denied();
         let open = if is_denied { Operation::Peek } else { self.call.operation };
         let open = self.decide_open(open)?;
         let (mut open, mut fell_back) = (open.verdicts().iter(), fallback.verdicts().iter());
-        let pairs = self.call.charges.iter().zip(&self.rescues);
-        let verdicts = pairs.map(|(charge, rescue)| match rescue {
-            Rescue::Open => open.next().copied(),
-            Rescue::Closed => Some(self.refuse(&charge)),
-            Rescue::FallBack(_) => fell_back.next().copied(),
+        let pairs = self.call.charges.iter().zip(&self.fallbacks);
+        let verdicts = pairs.map(|(charge, fallback)| match fallback {
+            Fallback::Open => open.next().copied(),
+            Fallback::Closed => Some(self.refuse(&charge)),
+            Fallback::FallBack(_) => fell_back.next().copied(),
         });
         let verdicts: Option<SmallVec<[Verdict; 4]>> = verdicts.collect();
         let verdicts = verdicts.ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "the fallback store gave fewer verdicts than charges")
+            Error::new(
+                ErrorKind::Protocol,
+                "the fallback store returned fewer verdicts than there were charges",
+            )
         })?;
         let degraded = Degraded { answer: self.degraded_answer(), reason: self.error.kind() };
         let booked = if is_denied { std::time::Duration::ZERO } else { fallback.wait() };
         Ok(Decision::new(verdicts).with_wait(booked).degraded_by(degraded))
     }
 
-    /// The verdict where nobody decides. Only a cost that could never pass is told the truth of how
-    /// long to wait; the others get the hint.
+    /// The verdict of a policy that fails closed. `retry_after` is the hint, but for a cost that is never admitted.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
-        let cost = self.call.charges.cost_to_the_key_of(charge);
+        let cost = self.call.charges.total_cost_for(charge);
         let retry = if cost > limit { Wait::NEVER } else { self.retry_hint };
         let reset = self.retry_hint.as_micros().unwrap_or_default();
         Verdict::new(Outcome::Denied, limit, 0, retry, reset).in_shadow(charge.policy.is_shadow())
     }
 
-    /// Who had the say.
+    /// The fallback that produced the decision.
     fn degraded_answer(&self) -> DegradedAnswer {
-        let any = |is: fn(&Rescue) -> bool| self.rescues.iter().any(is);
+        let any = |is: fn(&Fallback) -> bool| self.fallbacks.iter().any(is);
         if self.is_closed() {
             DegradedAnswer::FailedClosed
-        } else if any(|rescue| matches!(rescue, Rescue::FallBack(_))) {
+        } else if any(|fallback| matches!(fallback, Fallback::FallBack(_))) {
             DegradedAnswer::FellBack
-        } else if any(|rescue| matches!(rescue, Rescue::Open)) {
+        } else if any(|fallback| matches!(fallback, Fallback::Open)) {
             DegradedAnswer::FailedOpen
         } else {
             DegradedAnswer::FailedClosed
@@ -176,6 +179,6 @@ impl<'a> Failed<'a> {
 }
 
 fn both_failed(first: &Error, second: Error) -> Error {
-    let message = format!("neither the store ({first:#}) nor its fallback has answered");
+    let message = format!("neither the store ({first:#}) nor its fallback has decided");
     Error::new(first.kind(), message).with_source(second)
 }

@@ -1,18 +1,18 @@
-//! A span per call. What it says comes from the configuration and the answer, never from the request:
-//! no subject, no tenant, and of an error only its kind, as its message may quote a key.
+//! A span per call. Its fields come from the configuration and the answer, never from the request: no subject, no
+//! tenant, and of an error only its kind, as the message may quote a key.
 
 use std::fmt;
 
 use tracing::field::{Empty, debug};
 use tracing::{Span, debug_span};
 
-use super::Asked;
+use super::Calls;
 use crate::{Call, Decision, Error, Operation};
 
-/// The span of a call or of a batch. Free of cost unless somebody listens.
-pub(super) fn of(asked: Asked<'_>) -> Span {
-    match asked {
-        Asked::One(call) => debug_span!(
+/// The span of a call or a batch. It costs nothing unless a subscriber is interested.
+pub(super) fn new(calls: Calls<'_>) -> Span {
+    match calls {
+        Calls::One(call) => debug_span!(
             target: "tidegate",
             "tidegate.decide",
             operation = word_of(call.operation),
@@ -24,7 +24,7 @@ pub(super) fn of(asked: Asked<'_>) -> Span {
             reason = Empty,
             error = Empty,
         ),
-        Asked::Many(calls) => debug_span!(
+        Calls::Batch(calls) => debug_span!(
             target: "tidegate",
             "tidegate.decide_many",
             calls = calls.len(),
@@ -36,13 +36,13 @@ pub(super) fn of(asked: Asked<'_>) -> Span {
     }
 }
 
-/// Puts down what came of it.
-pub(super) fn record(span: &Span, asked: Asked<'_>, answers: &[Result<Decision, Error>]) {
+/// Records the answers in the span.
+pub(super) fn record(span: &Span, calls: Calls<'_>, answers: &[Result<Decision, Error>]) {
     if span.is_disabled() {
         return;
     }
-    match (asked, answers) {
-        (Asked::One(_), [answer]) => record_one(span, answer),
+    match (calls, answers) {
+        (Calls::One(_), [answer]) => record_one(span, answer),
         _ => record_many(span, answers),
     }
 }

@@ -1,4 +1,4 @@
-//! An answer in time, or an error.
+//! A time limit for calls.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
-/// A store that answers within a bound, or with [`ErrorKind::Timeout`]: see
+/// A store whose calls fail with [`ErrorKind::Timeout`] after a bound: see
 /// [`StoreExt::timeout`](crate::StoreExt::timeout).
 #[derive(Debug, Clone)]
 pub struct TimeoutStore<S> {
@@ -19,13 +19,19 @@ impl<S> TimeoutStore<S> {
         Self { inner, bound }
     }
 
-    /// The store within.
+    /// The inner store.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// Passes on an answer that is there; for another, sets a timer.
+    /// Unwraps the inner store.
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+
+    /// Returns an answer that is ready; for another one, sets a timer.
     fn bounded<'a, T: Send + 'a>(
         &self,
         answer: Answer<'a, T>,
@@ -35,7 +41,7 @@ impl<S> TimeoutStore<S> {
         match answer.into_ready() {
             Ok(answer) => Answer::ready(answer),
             Err(later) => Answer::later(async move {
-                // A timer would panic.
+                // Without a runtime, a timer would panic.
                 if Handle::try_current().is_err() {
                     return fail(no_runtime());
                 }
@@ -76,7 +82,7 @@ impl<S: Store> Store for TimeoutStore<S> {
 }
 
 fn no_runtime() -> Error {
-    let message = "a timeout around a store that does not answer at once needs a Tokio runtime with its timers";
+    let message = "a timeout around a store that does not answer immediately needs a Tokio runtime with timers";
     Error::new(ErrorKind::Unsupported, message)
 }
 

@@ -1,4 +1,4 @@
-//! What to do when the store gives no decision, policy by policy.
+//! Configuration of the fallback, by policy.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::time::{MAX_SPAN, Wait, micros_of_ceil};
 use crate::{Clock, ErrorKind, Policy, Share, Store, SystemClock};
 
-/// What to do with the charges of a policy.
+/// How charges of a policy are decided when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Setting {
     Open,
@@ -16,13 +16,14 @@ pub(super) enum Setting {
     FallBack(Share),
 }
 
-/// What to do when the store gives no decision: a default, and what differs from it by policy.
+/// Configures decisions when the store returns an error, for [`StoreExt::on_failure`](crate::StoreExt::on_failure): a
+/// default, and exceptions by policy.
 ///
 /// ```
 /// use tidegate_core::{OnFailure, Share};
 /// use tidegate_memory::MemoryStore;
 ///
-/// // One of three nodes. Who asks for one-time passwords is refused rather than let through.
+/// // One of three nodes. Requests for one-time passwords are refused.
 /// let on_failure = OnFailure::fall_back_to(MemoryStore::new(), Share::new(1, 3)?)
 ///     .fall_back_for("uploads", Share::new(1, 10)?)
 ///     .closed_for("otp")
@@ -37,11 +38,11 @@ pub struct OnFailure<F = NoFallback> {
     fallback: PhantomData<F>,
 }
 
-/// Marks an [`OnFailure`] that has no other store to ask.
+/// Marks an [`OnFailure`] without a fallback store.
 #[derive(Debug, Clone, Copy)]
 pub enum NoFallback {}
 
-/// Marks an [`OnFailure`] that has another store to ask.
+/// Marks an [`OnFailure`] with a fallback store.
 #[derive(Debug, Clone, Copy)]
 pub enum HasFallback {}
 
@@ -52,46 +53,45 @@ pub(super) struct Settings {
     pub(super) fallback: Option<Arc<dyn Store>>,
     pub(super) retry_hint: Wait,
     pub(super) clock: Arc<dyn Clock>,
-    /// Whether settings that do not fit the server are a failure like others.
+    /// Whether `Misconfigured` is a failure like others.
     misconfigured: bool,
 }
 
 impl Settings {
-    /// Whether an error of this kind stays an error.
-    pub(super) fn passes_on(&self, kind: ErrorKind) -> bool {
+    /// Whether an error of this kind is returned to the caller.
+    pub(super) fn is_returned(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Misconfigured => !self.misconfigured,
-            // Nothing is wrong with the store when too many wait for it.
+            // The store works.
             ErrorKind::TooManyWaiters => true,
-            kind => kind.is_callers_mistake(),
+            kind => kind.is_invalid_request(),
         }
     }
 
-    /// What to do with the charges of a policy.
-    pub(super) fn of(&self, policy: &Policy) -> Setting {
+    /// The setting for a policy.
+    pub(super) fn setting(&self, policy: &Policy) -> Setting {
         let named = self.by_name.iter().rev().find(|(name, _)| **name == *policy.name());
         named.map_or(self.default, |(_, setting)| *setting)
     }
 }
 
 impl OnFailure {
-    /// What the store did not decide is decided as if nothing had been taken yet.
+    /// Decides as if nothing had been taken yet.
     pub fn open() -> Self {
         Self::by_default(Setting::Open)
     }
 
-    /// What the store did not decide is refused.
+    /// Refuses.
     pub fn closed() -> Self {
         Self::by_default(Setting::Closed)
     }
 
-    /// What the store did not decide is decided by `store`, each policy with its share.
+    /// Lets `store` decide, each policy with its share.
     pub fn fall_back_to(store: impl Store + 'static, share: Share) -> OnFailure<HasFallback> {
         Self::by_default(Setting::FallBack(share)).with_fallback(store)
     }
 
-    /// The same, with a store to ask for the policies named by
-    /// [`fall_back_for`](OnFailure::fall_back_for).
+    /// Sets the fallback store for policies named by [`fall_back_for`](OnFailure::fall_back_for).
     pub fn with_fallback(self, store: impl Store + 'static) -> OnFailure<HasFallback> {
         let fallback: Option<Arc<dyn Store>> = Some(Arc::new(store));
         OnFailure { settings: Settings { fallback, ..self.settings }, fallback: PhantomData }
@@ -111,7 +111,7 @@ impl OnFailure {
 }
 
 impl OnFailure<HasFallback> {
-    /// Another share for the policy of this name.
+    /// Sets another share for the policy of this name.
     pub fn fall_back_for(self, policy: &str, share: Share) -> Self {
         self.for_policy(policy, Setting::FallBack(share))
     }
@@ -128,26 +128,25 @@ impl<F> OnFailure<F> {
         self.for_policy(policy, Setting::Closed)
     }
 
-    /// What a refusal without a decision of the store gives as `retry_after`: a hint, at least 1 µs,
-    /// and no promise, as nobody knows when the store is back. Default: 1 s.
+    /// Sets the `retry_after` of a refusal that failed closed, at least 1 µs. It is a hint only, as the end of the
+    /// outage is not known. Default: 1 s.
     pub fn retry_hint(mut self, hint: Duration) -> Self {
         self.settings.retry_hint = Wait::until(micros_of_ceil(hint).clamp(1, MAX_SPAN), 0);
         self
     }
 
-    /// By which clock `reset_after` is told of what passes without a decision of the store. Default:
-    /// [`SystemClock`].
+    /// Sets the clock for `reset_after` of requests that failed open. Default: [`SystemClock`].
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.settings.clock = Arc::new(clock);
         self
     }
 
-    /// Decides also where the store fails with this kind, if that is
-    /// [`Misconfigured`](ErrorKind::Misconfigured): settings that do not fit the server, such as a wrong
-    /// password. Without this, such a call is an error, as failing open would hide the mistake for ever.
+    /// Decides also on errors of this kind, if it is [`Misconfigured`](ErrorKind::Misconfigured): settings that do not
+    /// fit the server, such as a wrong password. By default such a call is an error, as failing open would hide the
+    /// mistake for ever.
     ///
-    /// Of other kinds this changes nothing: a caller's mistake and
-    /// [`TooManyWaiters`](ErrorKind::TooManyWaiters) stay errors, and all others are decided on anyway.
+    /// Other kinds have no effect: invalid requests and [`TooManyWaiters`](ErrorKind::TooManyWaiters) remain errors,
+    /// and all others are decided anyway.
     ///
     /// ```
     /// use tidegate_core::{ErrorKind, OnFailure};

@@ -1,6 +1,6 @@
-//! To which shards a request goes.
+//! Picks the shards for a request.
 
-/// What there is to choose from: of several limits that are charged together, the least of each.
+/// The shards to choose from: of several limits that are charged together, the minimum of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardWeights {
     shares: u64,
@@ -8,51 +8,50 @@ pub struct ShardWeights {
 }
 
 impl ShardWeights {
-    /// The first so many shares of a limit, which are the largest.
+    /// The first `shares` shares of a limit, which are the largest.
     #[must_use]
     pub fn new(shares: usize, limit: u64) -> Self {
         Self { shares: u64::try_from(shares).unwrap_or(u64::MAX), limit }
     }
 
-    /// What is to be had of both.
+    /// The minimum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { shares: self.shares.min(other.shares), limit: self.limit.min(other.limit) }
     }
 }
 
-/// The shard to ask, and the one to ask before a request is refused.
+/// The shard for a request, and the one for a second try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardPick {
-    /// The place of the first among the shares.
+    /// The index of the first among the shares.
     pub first: usize,
-    /// That of the second, which is another; `None` if there is no other.
+    /// The index of the second, another one; `None` if there is no other.
     pub second: Option<usize>,
 }
 
 impl ShardPick {
-    /// Where the request goes whose turn it is.
+    /// Picks the shards for a turn.
     ///
-    /// Who takes one turn after the other visits all shards in a circle, and those that have one more
-    /// than the others once more often: so a caller alone is never refused too early. What many
-    /// callers do, each beginning anywhere, is as random as their beginnings. Where to go second is
-    /// a matter of chance, but the same for the same turn, so that who peeks sees what will be.
+    /// Consecutive turns visit all shards in a circle, and those with one more than the others once more often: so a
+    /// single client is never refused too early. Clients begin at random turns. The second shard is pseudo-random,
+    /// but the same for the same turn, so that a peek has the result of the acquire that follows.
     ///
     /// ```
     /// use tidegate_core::no_semver::{ShardPick, ShardWeights};
     ///
     /// let of_eleven_over_ten = ShardWeights::new(10, 11);
-    /// let first = |turn| ShardPick::of(turn, of_eleven_over_ten).first;
+    /// let first = |turn| ShardPick::new(turn, of_eleven_over_ten).first;
     /// let visited: Vec<usize> = (0..12).map(first).collect();
     /// assert_eq!(visited, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, /* and again */ 0]);
     /// ```
     #[must_use]
-    pub fn of(turn: u32, ShardWeights { shares, limit }: ShardWeights) -> Self {
-        // A cost that no share has is refused by the largest.
+    pub fn new(turn: u32, ShardWeights { shares, limit }: ShardWeights) -> Self {
+        // A cost above all shares is refused by the largest one.
         let (shares, limit) = (shares.max(1), limit.max(1));
         let first = u64::from(turn) % limit % shares;
         let second = (shares > 1).then(|| {
-            let steps = 1 + scattered(turn) % (shares - 1);
+            let steps = 1 + scramble(turn) % (shares - 1);
             (first + steps) % shares
         });
         let place = |shard| usize::try_from(shard).unwrap_or_default();
@@ -60,8 +59,8 @@ impl ShardPick {
     }
 }
 
-/// A number that looks like chance: the first round of SplitMix64.
-fn scattered(turn: u32) -> u64 {
+/// A pseudo-random number: the first output of SplitMix64.
+fn scramble(turn: u32) -> u64 {
     let mixed = u64::from(turn).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

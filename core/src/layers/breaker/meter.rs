@@ -1,47 +1,17 @@
-//! What those around a store have to tell an operator. Without the feature `metrics` all of it is empty.
+//! Metrics of a circuit breaker. Without the feature `metrics` all of it is empty.
 //!
-//! As in an observed store, each is looked up when it is first needed.
+//! The metrics are looked up at the first call, when the application has installed its recorder.
 
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
 
-use super::CircuitState;
+use super::state::CircuitState;
 #[cfg(feature = "metrics")]
-use super::observed::names;
+use crate::telemetry::names;
 
-/// How often a deny cache answered, and how often it did not.
+/// Counts one circuit breaker in the gauge of its state, until it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct CacheMeter {
-    #[cfg(feature = "metrics")]
-    counters: OnceLock<[metrics::Counter; 2]>,
-}
-
-impl CacheMeter {
-    /// A call was answered from the cache.
-    pub(crate) fn hit(&self) {
-        #[cfg(feature = "metrics")]
-        self.counters()[0].increment(1);
-    }
-
-    /// A call was passed on to the store.
-    pub(crate) fn miss(&self) {
-        #[cfg(feature = "metrics")]
-        self.counters()[1].increment(1);
-    }
-
-    #[cfg(feature = "metrics")]
-    fn counters(&self) -> &[metrics::Counter; 2] {
-        self.counters.get_or_init(|| {
-            names::DENY_CACHE.describe();
-            ["hit", "miss"]
-                .map(|answer| metrics::counter!(names::DENY_CACHE.name, "answer" => answer))
-        })
-    }
-}
-
-/// The state of one circuit breaker, among all of this process. Gone with it.
-#[derive(Debug, Default)]
-pub(crate) struct BreakerMeter {
+pub(super) struct BreakerMeter {
     #[cfg(feature = "metrics")]
     gauges: OnceLock<Box<BreakerGauges>>,
 }
@@ -49,7 +19,7 @@ pub(crate) struct BreakerMeter {
 #[cfg(feature = "metrics")]
 #[derive(Debug)]
 struct BreakerGauges {
-    /// Where this breaker is counted now.
+    /// The state that this breaker is counted in now.
     counted: std::sync::Mutex<Option<CircuitState>>,
     /// In the order in which the states are declared.
     states: [metrics::Gauge; 3],
@@ -57,8 +27,8 @@ struct BreakerGauges {
 }
 
 impl BreakerMeter {
-    /// The state is this, or has been all along: of no news after the first time.
-    pub(crate) fn begin(&self, state: impl Fn() -> CircuitState) {
+    /// Counts the breaker in a state, if it is not counted yet.
+    pub(super) fn begin(&self, state: impl Fn() -> CircuitState) {
         #[cfg(feature = "metrics")]
         if self.gauges.get().is_none() {
             self.changed(state);
@@ -67,17 +37,17 @@ impl BreakerMeter {
         let _ = state;
     }
 
-    /// The state may have changed. It is asked for when nobody else can tell of another, so that what is
-    /// told last is what is so.
-    pub(crate) fn changed(&self, state: impl Fn() -> CircuitState) {
+    /// Counts the breaker in its state, which may have changed. The state is read under a lock, so that the last
+    /// update of the gauges wins.
+    pub(super) fn changed(&self, state: impl Fn() -> CircuitState) {
         #[cfg(feature = "metrics")]
         self.gauges().move_to(|| Some(state()));
         #[cfg(not(feature = "metrics"))]
         let _ = state;
     }
 
-    /// It was opened.
-    pub(crate) fn opened(&self) {
+    /// Counts that the circuit has opened.
+    pub(super) fn opened(&self) {
         #[cfg(feature = "metrics")]
         self.gauges().opened.increment(1);
     }
@@ -142,19 +112,6 @@ mod tests {
     fn recorded(run: impl FnOnce(&Recorder)) {
         let recorder = Recorder::new();
         metrics::with_local_recorder(&recorder, || run(&recorder));
-    }
-
-    #[test]
-    fn a_cache_counts_its_hits_and_its_misses() {
-        recorded(|recorder| {
-            let meter = CacheMeter::default();
-            meter.miss();
-            (0..3).for_each(|_| meter.hit());
-            let count = |answer| {
-                recorder.counter(&format!("tidegate_deny_cache_total{{answer={answer:?}}}"))
-            };
-            assert_eq!((count("hit"), count("miss")), (Some(3), Some(1)));
-        });
     }
 
     #[test]

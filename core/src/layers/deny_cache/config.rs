@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 
+use super::meter::CacheMeter;
 use super::staleness::{ClockGuard, Generations};
 use super::table::Table;
 use super::{Cache, DenyCacheStore};
-use crate::around::meters::CacheMeter;
 use crate::{Clock, Store, SystemClock};
 
 /// Configures a cache of denials, for [`StoreExt::deny_cache`](super::super::StoreExt::deny_cache).
@@ -19,7 +19,7 @@ use crate::{Clock, Store, SystemClock};
 /// ```
 /// # tokio_test(async {
 /// use std::time::Duration;
-/// use tidegate_core::around::DenyCache;
+/// use tidegate_core::layers::DenyCache;
 /// use tidegate_core::{Limiter, ManualClock, StoreExt};
 /// use tidegate_memory::MemoryStore;
 ///
@@ -128,7 +128,7 @@ impl<C: Clock> DenyCache<C> {
         DenyCache { clock, max_bytes, only_exact }
     }
 
-    pub(in crate::around) fn around<S: Store>(self, inner: S) -> DenyCacheStore<S, C> {
+    pub(in crate::layers) fn wrap<S: Store>(self, inner: S) -> DenyCacheStore<S, C> {
         let slots = self.max_bytes / ORDINARY_BYTES;
         let counts = slots * GENERATIONS_PER_SLOT;
         let fixed_bytes = 2 * size_of::<usize>()

@@ -1,29 +1,31 @@
-//! A circuit breaker: a store that fails all the time is not asked for a while.
+//! Circuit breaker: a store that keeps failing is not called for a while.
 //!
-//! Written here, as no crate looked at fits: failsafe 1.3 (a lock per call) and recloser 1.4 let
-//! everybody through once half open, reliakit-circuit 1.1 needs a lock around it and does the same;
-//! tower-circuitbreaker 0.2 is tied to tower; and of none can a cancelled probe give its place back.
+//! No crate that was considered fits: failsafe 1.3 (a lock per call) and recloser 1.4 send all calls once half open,
+//! reliakit-circuit 1.1 does the same and needs a lock; tower-circuitbreaker 0.2 is tied to tower; and in none of them
+//! a cancelled probe frees its place.
 
 mod circuit;
+mod meter;
+mod state;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use circuit::CircuitState;
-use circuit::{Circuit, MOST_PROBES, Pass, Refused};
+use circuit::{Circuit, MAX_PROBES, Refusal, Ticket};
+pub use state::CircuitState;
 
 #[cfg(feature = "tracing")]
-use crate::around::events;
+use crate::telemetry::events;
 use crate::time::micros_of;
 use crate::{
     Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
 };
 
-/// When a circuit opens, and for how long.
+/// Configures a circuit breaker, for [`StoreExt::breaker`](crate::StoreExt::breaker).
 ///
-/// It opens after so many failures **in a row**, and not at a rate of failures: a store that is down
-/// fails every call, so this finds it after the fewest; and a store that still answers some of its
-/// calls answers them exactly, which no substitute does.
+/// The circuit opens after **consecutive** failures, and not at a failure rate: a store that is down fails every
+/// call, so this detects it first; and a store that still answers some calls answers them exactly, which no fallback
+/// does.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,27 +51,27 @@ struct Settings {
     failures: u64,
     /// Microseconds, at least 1.
     open_for: u64,
-    longest: Option<u64>,
-    /// 1 to [`MOST_PROBES`].
+    max_open: Option<u64>,
+    /// 1 to [`MAX_PROBES`].
     probes: u64,
 }
 
 impl Settings {
-    /// How long the circuit is open when its probes have failed so many times in a row.
+    /// The time for which the circuit is open after `reopened` consecutive failures of probes.
     fn open_micros(&self, reopened: u64) -> u64 {
-        let Some(longest) = self.longest else {
+        let Some(max_open) = self.max_open else {
             return self.open_for;
         };
         let times = u32::try_from(reopened).ok().and_then(|by| 1_u64.checked_shl(by));
         let grown = self.open_for.saturating_mul(times.unwrap_or(u64::MAX));
-        grown.min(longest).max(self.open_for)
+        grown.min(max_open).max(self.open_for)
     }
 }
 
 impl Breaker {
-    /// A breaker that opens for a second after 5 failures, and then tries one call at a time.
+    /// A breaker that opens for a second after 5 failures, and then sends one probe at a time.
     pub fn new() -> Self {
-        let settings = Settings { failures: 5, open_for: 1_000_000, longest: None, probes: 1 };
+        let settings = Settings { failures: 5, open_for: 1_000_000, max_open: None, probes: 1 };
         Self { settings, clock: SystemClock::new() }
     }
 }
@@ -81,46 +83,45 @@ impl Default for Breaker {
 }
 
 impl<C> Breaker<C> {
-    /// After how many failures in a row the circuit opens, at least 1. Default: 5.
+    /// The number of consecutive failures after which the circuit opens, at least 1. Default: 5.
     pub fn failures(mut self, failures: u32) -> Self {
         self.settings.failures = u64::from(failures.max(1));
         self
     }
 
-    /// For how long it is open, at least 1 µs. Default: 1 s.
+    /// The time for which the circuit is open, at least 1 µs. Default: 1 s.
     pub fn open_for(mut self, span: Duration) -> Self {
         self.settings.open_for = micros_of(span).max(1);
         self
     }
 
-    /// Doubles the time for which it is open with each probe that fails, up to this. Without it, the
-    /// time stays the same.
+    /// Doubles the time for which the circuit is open with each probe that fails, up to `span`. By default, the time
+    /// stays the same.
     pub fn open_for_at_most(mut self, span: Duration) -> Self {
-        self.settings.longest = Some(micros_of(span));
+        self.settings.max_open = Some(micros_of(span));
         self
     }
 
-    /// How many calls at a time go through while half open, 1 to 63. Default: 1.
+    /// The number of probes at a time while half open, 1 to 63. Default: 1.
     pub fn probes(mut self, probes: u32) -> Self {
-        self.settings.probes = u64::from(probes.clamp(1, MOST_PROBES));
+        self.settings.probes = u64::from(probes.clamp(1, MAX_PROBES));
         self
     }
 
-    /// By which clock it is open. Default: [`SystemClock`].
+    /// The clock by which the circuit is open. Default: [`SystemClock`].
     pub fn clock<D: Clock>(self, clock: D) -> Breaker<D> {
         Breaker { settings: self.settings, clock }
     }
 }
 
-/// A store that is not asked while it fails all the time: see
-/// [`StoreExt::breaker`](crate::StoreExt::breaker).
+/// A store with a circuit breaker: see [`StoreExt::breaker`](crate::StoreExt::breaker).
 #[derive(Debug)]
 pub struct BreakerStore<S, C = SystemClock> {
     inner: S,
     watch: BreakerWatch<C>,
 }
 
-/// Looks at a circuit from outside, as for a metric. Clones look at the same circuit.
+/// A handle that shows the state of a circuit, as for a metric. Clones show the same circuit.
 #[derive(Debug, Clone)]
 pub struct BreakerWatch<C = SystemClock> {
     circuit: Arc<Circuit>,
@@ -128,13 +129,13 @@ pub struct BreakerWatch<C = SystemClock> {
 }
 
 impl<C: Clock> BreakerWatch<C> {
-    /// How the circuit is right now.
+    /// The state of the circuit.
     #[must_use]
     pub fn state(&self) -> CircuitState {
         self.circuit.state(|| self.clock.now())
     }
 
-    /// How many times the circuit was opened so far, by probes that failed as well.
+    /// The number of times the circuit has opened, also after a failed probe.
     #[must_use]
     pub fn times_opened(&self) -> u64 {
         self.circuit.times_opened()
@@ -147,19 +148,25 @@ impl<S, C: Clock> BreakerStore<S, C> {
         Self { inner, watch: BreakerWatch { circuit, clock: breaker.clock } }
     }
 
-    /// The store within.
+    /// The inner store.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// How the circuit is right now.
+    /// Unwraps the inner store.
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+
+    /// The state of the circuit.
     #[must_use]
     pub fn state(&self) -> CircuitState {
         self.watch.state()
     }
 
-    /// A way to look at the circuit when the store is wrapped in others.
+    /// A handle that stays valid when the store is moved into other layers.
     #[must_use]
     pub fn watch(&self) -> BreakerWatch<C>
     where
@@ -168,37 +175,37 @@ impl<S, C: Clock> BreakerStore<S, C> {
         self.watch.clone()
     }
 
-    /// Leave to ask the store.
-    fn enter(&self) -> Result<Permit<'_, C>, Refused> {
+    /// Permission to call the store.
+    fn enter(&self) -> Result<Permit<'_, C>, Refusal> {
         let watch = &self.watch;
-        let pass = watch.circuit.enter(|| watch.clock.now())?;
-        Ok(Permit { watch, pass, is_used: false })
+        let ticket = watch.circuit.enter(|| watch.clock.now())?;
+        Ok(Permit { watch, ticket, is_used: false })
     }
 
-    fn not_asked(&self, refused: Refused) -> Error {
+    fn not_asked(&self, refused: Refusal) -> Error {
         let failures = self.watch.circuit.settings().failures;
         let until = match refused {
-            Refused::Open(micros) => format!("for another {:?}", Duration::from_micros(micros)),
-            Refused::Probing => "until the call that tries it has an answer".to_owned(),
+            Refusal::Open(micros) => format!("for another {:?}", Duration::from_micros(micros)),
+            Refusal::Probing => "until the probe in flight is answered".to_owned(),
         };
         let message =
-            format!("the store failed {failures} times in a row; it is not asked {until}");
+            format!("the store failed {failures} times in a row; it is not called {until}");
         Error::new(ErrorKind::CircuitOpen, message)
     }
 
-    /// Passes an answer on, and remembers what it says of the store.
-    fn watched<'a, T: Evidence + Send + 'a>(
+    /// Returns an answer, and records the health that it shows.
+    fn watched<'a, T: HealthCheck + Send + 'a>(
         permit: Permit<'a, C>,
         answer: Answer<'a, T>,
     ) -> Answer<'a, T> {
         match answer.into_ready() {
             Ok(answer) => {
-                permit.end(answer.sign());
+                permit.end(answer.health());
                 Answer::ready(answer)
             }
             Err(later) => Answer::later(async move {
                 let answer = later.await;
-                permit.end(answer.sign());
+                permit.end(answer.health());
                 answer
             }),
         }
@@ -244,33 +251,33 @@ impl<S: Store, C: Clock> Store for BreakerStore<S, C> {
     }
 }
 
-/// The leave for one call. Dropped before its end, as when the caller goes away, it gives its place
-/// back and tells nothing.
+/// Permission for one call. Dropped before its end, as when the call is cancelled, it frees its place and counts
+/// neither as success nor as failure.
 struct Permit<'a, C: Clock> {
     watch: &'a BreakerWatch<C>,
-    pass: Pass,
+    ticket: Ticket,
     is_used: bool,
 }
 
 impl<C: Clock> Permit<'_, C> {
-    fn end(mut self, sign: Sign<'_>) {
+    fn end(mut self, health: Health<'_>) {
         let circuit = &self.watch.circuit;
-        match sign {
-            Sign::Alive => {
-                if circuit.answered(self.pass) {
+        match health {
+            Health::Alive => {
+                if circuit.answered(self.ticket) {
                     #[cfg(feature = "tracing")]
                     events::closed();
                 }
             }
-            Sign::Failing(error) => {
-                if circuit.failed(self.pass, self.watch.clock.now()) {
+            Health::Failing(error) => {
+                if circuit.failed(self.ticket, self.watch.clock.now()) {
                     #[cfg(feature = "tracing")]
                     events::opened(error, circuit.settings().failures);
                     #[cfg(not(feature = "tracing"))]
                     let _ = error;
                 }
             }
-            Sign::None => return,
+            Health::Unknown => return,
         }
         self.is_used = true;
     }
@@ -279,46 +286,46 @@ impl<C: Clock> Permit<'_, C> {
 impl<C: Clock> Drop for Permit<'_, C> {
     fn drop(&mut self) {
         if !self.is_used {
-            self.watch.circuit.left(self.pass);
+            self.watch.circuit.release(self.ticket);
         }
     }
 }
 
-/// What an answer says of the store.
+/// The health of the store that an answer shows.
 #[derive(Debug, Clone, Copy)]
-enum Sign<'e> {
+enum Health<'e> {
     Alive,
     Failing(&'e Error),
-    /// Nothing: it may not even have been asked.
-    None,
+    /// Unknown: it may not have been called.
+    Unknown,
 }
 
-/// What is to be passed on, and says something of the store.
-trait Evidence {
-    fn sign(&self) -> Sign<'_>;
+/// An answer that shows the health of the store.
+trait HealthCheck {
+    fn health(&self) -> Health<'_>;
 }
 
-impl<T> Evidence for Result<T, Error> {
-    fn sign(&self) -> Sign<'_> {
+impl<T> HealthCheck for Result<T, Error> {
+    fn health(&self) -> Health<'_> {
         match self {
-            Ok(_) => Sign::Alive,
-            Err(error) => Sign::of_error(error),
+            Ok(_) => Health::Alive,
+            Err(error) => Health::of_error(error),
         }
     }
 }
 
-/// A batch is one round trip: one answer is a sign of life, and all failures are one.
-impl<T> Evidence for Vec<Result<T, Error>> {
-    fn sign(&self) -> Sign<'_> {
-        let signs = || self.iter().map(Evidence::sign);
-        if signs().any(|sign| matches!(sign, Sign::Alive)) {
-            return Sign::Alive;
+/// A batch is one round trip: with one answer the store is alive, and all failures count as one.
+impl<T> HealthCheck for Vec<Result<T, Error>> {
+    fn health(&self) -> Health<'_> {
+        let states = || self.iter().map(HealthCheck::health);
+        if states().any(|state| matches!(state, Health::Alive)) {
+            return Health::Alive;
         }
-        signs().find(|sign| matches!(sign, Sign::Failing(_))).unwrap_or(Sign::None)
+        states().find(|state| matches!(state, Health::Failing(_))).unwrap_or(Health::Unknown)
     }
 }
 
-impl<'e> Sign<'e> {
+impl<'e> Health<'e> {
     fn of_error(error: &'e Error) -> Self {
         match error.kind() {
             ErrorKind::Timeout
@@ -328,16 +335,16 @@ impl<'e> Sign<'e> {
             | ErrorKind::OutOfMemory
             | ErrorKind::UnsupportedServer
             | ErrorKind::Protocol => Self::Failing(error),
-            // The server has answered; what is wrong is one key.
+            // The server has answered; only this key is wrong.
             ErrorKind::ForeignValue => Self::Alive,
-            // The server has answered; what is wrong are the settings. An open circuit would turn this
-            // into an error that failure policies hide.
+            // The server has answered; the settings are wrong. An open circuit would turn this into an error
+            // that a fallback hides.
             ErrorKind::Misconfigured => Self::Alive,
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall
             | ErrorKind::CircuitOpen
             | ErrorKind::TooManyWaiters
-            | ErrorKind::WaitTooLong => Self::None,
+            | ErrorKind::WaitTooLong => Self::Unknown,
         }
     }
 }

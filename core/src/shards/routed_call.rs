@@ -1,23 +1,23 @@
-//! A call, as the charges to shares that it becomes.
+//! A call as charges to shares.
 
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::choice::{ShardPick, ShardWeights};
 use super::no_answer;
-use super::turns::RoundRobin;
+use super::round_robin::RoundRobin;
+use super::shard_pick::{ShardPick, ShardWeights};
 use crate::{Call, Charge, Charges, Decision, Error, Operation, Outcome, Policy, Verdict};
 
 type List<T> = SmallVec<[T; 4]>;
 
-/// A call to be decided in shards.
+/// A call that is decided in shards.
 #[derive(Debug)]
 pub(super) struct RoutedCall<'a> {
     call: Call<'a>,
-    /// For each number of shards in the call what its charges have in common, so that they meet in
-    /// one slot.
-    choices: List<(u32, ShardPick)>,
+    /// The shard for each number of shards among the policies: those with as many shards share it, so that their
+    /// states are in one slot.
+    picks: List<(u32, ShardPick)>,
 }
 
 impl<'a> RoutedCall<'a> {
@@ -26,56 +26,56 @@ impl<'a> RoutedCall<'a> {
     /// As [`Call::check`].
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
-        let anywhere = || call.charges.iter().filter(|charge| charge.policy.goes_anywhere());
+        let anywhere = || call.charges.iter().filter(|charge| charge.policy.can_use_any_shard());
         let Some(_) = anywhere().next() else {
-            return Ok(Self { call, choices: List::new() });
+            return Ok(Self { call, picks: List::new() });
         };
         let key = turns.key(anywhere());
         let turn = match call.operation {
             Operation::Acquire => turns.take(key),
-            // What was taken last was most likely taken there.
-            Operation::Refund | Operation::Undo { .. } => turns.look(key).wrapping_sub(1),
-            _ => turns.look(key),
+            // The shard of the last take.
+            Operation::Refund | Operation::Undo { .. } => turns.peek(key).wrapping_sub(1),
+            _ => turns.peek(key),
         };
-        let mut among: List<(u32, ShardWeights)> = List::new();
+        let mut weights: List<(u32, ShardWeights)> = List::new();
         for charge in anywhere() {
-            let (count, its) = (count_of(charge.policy), among_those_with_room(&call, &charge));
-            match among.iter_mut().find(|(other, _)| *other == count) {
+            let (count, its) = (count_of(charge.policy), weights_with_room(&call, &charge));
+            match weights.iter_mut().find(|(other, _)| *other == count) {
                 Some((_, all)) => *all = all.and(its),
-                None => among.push((count, its)),
+                None => weights.push((count, its)),
             }
         }
-        let choice = |(count, among)| (count, ShardPick::of(turn, among));
-        Ok(Self { call, choices: among.into_iter().map(choice).collect() })
+        let pick = |(count, weights)| (count, ShardPick::new(turn, weights));
+        Ok(Self { call, picks: weights.into_iter().map(pick).collect() })
     }
 
-    /// What is sent first: one call, or, where the operation is for whole states, one for each shard.
-    pub(super) fn first(&self) -> Vec<Part<'a>> {
+    /// The sub-calls to send first: one, or, for operations on whole states, one for each shard.
+    pub(super) fn first(&self) -> Vec<SubCall<'a>> {
         match self.call.operation {
             Operation::Reset | Operation::Block { .. } => self.everywhere(),
-            _ => vec![self.part(|choice| choice.first)],
+            _ => vec![self.sub_call(|pick| pick.first)],
         }
     }
 
-    /// What is sent second, if that was the answer.
-    pub(super) fn second(&self, first: &Decision) -> Option<Part<'a>> {
+    /// The sub-call to send after this answer, if any.
+    pub(super) fn second(&self, first: &Decision) -> Option<SubCall<'a>> {
         let asks = matches!(self.call.operation, Operation::Acquire | Operation::Peek);
         let verdicts = first.verdicts();
         let counts = |it: &Verdict| refuses(it) && (first.is_allowed() || !it.is_shadow());
         let refused = self.call.charges.iter().zip(verdicts).filter(|(_, it)| counts(it));
-        let would_help = refused.map(|(charge, _)| charge).all(|it| self.can_go_elsewhere(&it));
+        let would_help = refused.map(|(charge, _)| charge).all(|it| self.can_use_second(&it));
         (asks && took_nothing(first) && would_help)
-            .then(|| self.part(|choice| choice.second.unwrap_or(choice.first)))
+            .then(|| self.sub_call(|pick| pick.second.unwrap_or(pick.first)))
     }
 
-    /// The decision on the call, from those on its parts, with the limits that were asked about.
+    /// The decision on the call, from those on its sub-calls, with the limits of the whole policies.
     ///
     /// # Errors
     ///
-    /// If the store left out a part.
+    /// If the store returned too few answers.
     pub(super) fn answer(
         &self,
-        parts: &[Part<'_>],
+        parts: &[SubCall<'_>],
         mut decisions: Vec<Decision>,
     ) -> Result<Decision, Error> {
         if parts.len() != decisions.len() {
@@ -87,7 +87,7 @@ impl<'a> RoutedCall<'a> {
         }
         let verdict = |place: usize| {
             let its = parts.iter().zip(&decisions).filter_map(|(part, decision)| {
-                let at = part.places.iter().position(|&other| other == place)?;
+                let at = part.indices.iter().position(|&other| other == place)?;
                 decision.verdicts().get(at).copied()
             });
             its.reduce(Verdict::and)
@@ -100,73 +100,73 @@ impl<'a> RoutedCall<'a> {
         self.call.operation
     }
 
-    /// The charge, to one of the shares of its policy.
+    /// The same charge to one of the shares of its policy.
     fn to_share(&self, charge: Charge<'a>, pick: impl Fn(&ShardPick) -> usize) -> Charge<'a> {
-        let place = charge.share_of_subject().or_else(|| self.choice(&charge).map(pick));
+        let place = charge.share_of_subject().or_else(|| self.pick(&charge).map(pick));
         let share = place.and_then(|place| charge.policy.shares().get(place));
         share.map_or(charge, |share| to(share, charge))
     }
 
-    fn choice(&self, charge: &Charge<'_>) -> Option<&ShardPick> {
-        if !charge.policy.goes_anywhere() {
+    fn pick(&self, charge: &Charge<'_>) -> Option<&ShardPick> {
+        if !charge.policy.can_use_any_shard() {
             return None;
         }
         let count = count_of(charge.policy);
-        self.choices.iter().find(|(other, _)| *other == count).map(|(_, choice)| choice)
+        self.picks.iter().find(|(other, _)| *other == count).map(|(_, pick)| pick)
     }
 
-    fn can_go_elsewhere(&self, charge: &Charge<'_>) -> bool {
+    fn can_use_second(&self, charge: &Charge<'_>) -> bool {
         let limit = charge.policy.shares().first().map_or(0, Policy::limit);
-        self.choice(charge).is_some_and(|choice| choice.second.is_some())
-            && self.call.charges.cost_to_the_key_of(charge) <= limit
+        self.pick(charge).is_some_and(|pick| pick.second.is_some())
+            && self.call.charges.total_cost_for(charge) <= limit
     }
 
-    fn part(&self, pick: impl Fn(&ShardPick) -> usize) -> Part<'a> {
+    fn sub_call(&self, pick: impl Fn(&ShardPick) -> usize) -> SubCall<'a> {
         let charges = self.call.charges.iter().map(|charge| self.to_share(charge, &pick));
-        Part { charges: charges.collect(), places: (0..self.call.charges.len()).collect() }
+        SubCall { charges: charges.collect(), indices: (0..self.call.charges.len()).collect() }
     }
 
-    /// A call for each shard. What is in one place only is in the first.
-    fn everywhere(&self) -> Vec<Part<'a>> {
+    /// A sub-call for each shard. Charges to one state only are in the first.
+    fn everywhere(&self) -> Vec<SubCall<'a>> {
         let mut parts = vec![];
-        for (place, charge) in self.call.charges.iter().enumerate() {
+        for (index, charge) in self.call.charges.iter().enumerate() {
             let split = charge.policy.shards().filter(|shards| shards.split());
             let shares = split.map_or(&[][..], |_| charge.policy.shares());
             let everywhere = shares.iter().map(|share| to(share, charge));
-            let here = shares.is_empty().then(|| self.to_share(charge, |choice| choice.first));
+            let here = shares.is_empty().then(|| self.to_share(charge, |pick| pick.first));
             for (shard, charge) in everywhere.chain(here).enumerate() {
                 if shard == parts.len() {
-                    parts.push(Part::default());
+                    parts.push(SubCall::default());
                 }
                 parts[shard].charges.push(charge);
-                parts[shard].places.push(place);
+                parts[shard].indices.push(index);
             }
         }
         parts
     }
 }
 
-/// One of the calls that a call becomes.
+/// One of the calls into which a call is split.
 #[derive(Debug, Default)]
-pub(super) struct Part<'a> {
+pub(super) struct SubCall<'a> {
     charges: List<Charge<'a>>,
-    /// For each of them, which of the call's it is.
-    places: List<usize>,
+    /// The index of each of them in the call.
+    indices: List<usize>,
 }
 
-impl Part<'_> {
+impl SubCall<'_> {
     pub(super) fn call(&self, operation: Operation) -> Call<'_> {
         Call::new(operation, &self.charges)
     }
 }
 
-/// Of two answers the one that took something; of two refusals the one that ends earlier.
+/// Of two answers, the one that took something; of two refusals, the one that ends earlier.
 pub(super) fn better(first: Decision, second: Decision) -> Decision {
     let ends = |refusal: &Decision| refusal.retry_after().unwrap_or(Duration::MAX);
     if took_nothing(&second) && ends(&first) <= ends(&second) { first } else { second }
 }
 
-/// Of shadows alone nothing is taken either, if all would refuse.
+/// Whether nothing was taken. A call of shadows alone is admitted even if all of them deny.
 fn took_nothing(decision: &Decision) -> bool {
     decision.is_denied() || decision.verdicts().iter().all(refuses)
 }
@@ -175,7 +175,7 @@ fn refuses(verdict: &Verdict) -> bool {
     verdict.outcome() != Outcome::Allowed
 }
 
-/// Whether a call is for any policy that is kept in shards.
+/// Whether a call charges a policy with shards.
 pub(super) fn has_shards(call: &Call<'_>) -> bool {
     let has_shards = |policy: &Policy| !policy.shares().is_empty();
     match call.charges {
@@ -194,8 +194,8 @@ fn count_of(policy: &Policy) -> u32 {
     policy.shards().map_or(1, |shards| shards.count())
 }
 
-fn among_those_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
-    let cost = call.charges.cost_to_the_key_of(charge);
+fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
+    let cost = call.charges.total_cost_for(charge);
     let shares = charge.policy.shares();
     ShardWeights::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
 }

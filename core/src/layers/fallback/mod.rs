@@ -1,85 +1,89 @@
-//! Decisions when the store gives none: fail open, fail closed, or ask another store for a share.
+//! Decisions when the store returns an error: fail open, fail closed, or fall back to another store.
 //!
 //! # The settings
 //!
 //! | setting | an acquire, a peek, a reservation that failed | a refund, undo, reset or block that failed |
 //! |---|---|---|
-//! | [open](OnFailure::open) | is decided as if the subject had taken nothing yet: it passes, unless its cost is above the limit | stays an error |
-//! | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | stays an error |
-//! | [fall back](OnFailure::fall_back_to) | is decided by the other store, by [the policy's share](crate::Policy::scaled_to); what it books or takes, it books or takes there | is carried out on the other store as well, and stays an error (an undo is not: nothing was taken there) |
+//! | [open](OnFailure::open) | is decided as if the subject had taken nothing yet: it is admitted, unless its cost is above the limit | remains an error |
+//! | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | remains an error |
+//! | [fall back](OnFailure::fall_back_to) | is decided by the other store, with [the policy's share](crate::Policy::scaled_to); reserves and takes there | is carried out on the other store as well, and remains an error (an undo is not: nothing was taken there) |
 //!
-//! A caller's mistake stays an error, and so does an error of kind
+//! An invalid request remains an error, and so does an error of kind
 //! [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, unless
-//! [`also_on`](OnFailure::also_on) says otherwise.
+//! [`also_on`](OnFailure::also_on) includes it.
 //!
-//! A policy whose share rounds down to nothing is refused when a [`Limiter`](crate::Limiter) is built. One that
-//! comes to the store without a limiter, and so was not checked, fails closed; so does one of which a share of
-//! 0 was asked for. A shadow never refuses, here either.
+//! A policy whose share rounds down to 0 is rejected when a [`Limiter`](crate::Limiter) is built. Without a limiter
+//! it is not checked, and fails closed; so does a policy with a share of 0. A shadow never refuses, here either.
 //!
-//! A failed call of several charges is refused as a whole if one of them fails closed. Those that
-//! fall back are one call to the other store, all or none; it takes nothing if the whole is
-//! refused anyway. In a batch only the calls that failed are treated, in one batch for the other
-//! store. If the other store fails too, that is an error which names both.
+//! A failed call of several charges is refused as a whole if one of them fails closed. Those that fall back are one
+//! call to the other store, all or none; it takes nothing if the call is refused anyway. Of a batch, only the calls
+//! that failed are sent to the other store, in one batch. If the other store fails too, the error names both.
 //!
 //! # What it costs
 //!
-//! The next call to which the store has an answer is decided by the store again. What was let
-//! through meanwhile was not charged to it, so on top of what a policy admits there may pass:
-//! failing open, everything; failing closed, nothing; falling back, on each node its share of what
-//! the policy admits in the same time. With shares that add up to 1 this is at most the policy
-//! over again, so twice the limit in a window or, for a bucket, `2 × (burst + rate × time)`.
-//! What the other store holds is not known to the store, nor the other way around: a block or a
-//! reset is in force where it was carried out.
+//! The next call that the store answers is decided by the store again. Requests admitted meanwhile were not charged
+//! to it, so in addition to what a policy admits there may be admitted: failing open, everything; failing closed,
+//! nothing; falling back, on each node its share of what the policy admits in the same time. With shares that add up
+//! to 1 this is at most the policy once more, so twice the limit in a window or, for a bucket,
+//! `2 × (burst + rate × time)`. The two stores do not know of each other's states: a block or a reset is in force
+//! where it was carried out.
 //!
-//! Give back (by a refund) only what the store has taken: a refund for a decision that was
-//! degraded goes to the store if it is there again, and would give back what someone else took.
+//! Refund only what the store has taken: the refund for a degraded decision goes to the store if it answers again,
+//! and would give back what another request took.
 
-mod failed;
-mod fresh;
+mod empty_records;
+mod failed_call;
 mod outage;
+mod scaled_policies;
 mod settings;
-mod shares;
 
-use failed::{Failed, Rescue};
+use failed_call::{FailedCall, Fallback};
 use outage::Outage;
+use scaled_policies::ScaledPolicies;
 pub use settings::{HasFallback, NoFallback, OnFailure};
 use settings::{Setting, Settings};
-use shares::Shares;
 
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
-/// A store that decides in any case, and says so when it had to do without the store within: see
-/// [`StoreExt::on_failure`](crate::StoreExt::on_failure).
+/// A store that decides also when the inner store fails: see [`StoreExt::on_failure`](crate::StoreExt::on_failure).
 #[derive(Debug)]
-pub struct FailureStore<S> {
+pub struct FallbackStore<S> {
     inner: S,
     settings: Settings,
-    shares: Shares,
+    scaled: ScaledPolicies,
     outage: Outage,
 }
 
-impl<S: Store> FailureStore<S> {
+impl<S> FallbackStore<S> {
     pub(super) fn new<F>(inner: S, on_failure: OnFailure<F>) -> Self {
-        let (shares, outage) = (Shares::default(), Outage::default());
-        Self { inner, settings: on_failure.settings, shares, outage }
+        let (scaled, outage) = (ScaledPolicies::default(), Outage::default());
+        Self { inner, settings: on_failure.settings, scaled, outage }
     }
 
-    /// The store within.
+    /// The inner store.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// Refuses a policy whose share rounds down to nothing: all its requests would be refused in an outage, and
-    /// nothing shows that before.
+    /// Unwraps the inner store.
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: Store> FallbackStore<S> {
+    /// Rejects a policy whose share rounds down to 0: all its requests would be refused in an outage, and nothing
+    /// would show that before.
     fn check_share(&self, policy: &Policy) -> Result<(), Error> {
-        let Setting::FallBack(share) = self.settings.of(policy) else { return Ok(()) };
+        let Setting::FallBack(share) = self.settings.setting(policy) else { return Ok(()) };
         let (limit, min) = (policy.limit(), share.min_whole());
         match min.filter(|min| (1..*min).contains(&limit)) {
-            // One that only reports refuses nothing.
+            // A shadow refuses nothing.
             Some(min) if !policy.is_shadow() => {
                 let message = format!(
-                    "the share {share} of `{policy}` rounds down to nothing, so that falling back would \
+                    "the share {share} of `{policy}` rounds down to 0, so that falling back would \
                      refuse every request: it needs a limit of at least {min}, a larger share \
                      (`fall_back_for`), or another setting (`open_for`, `closed_for`)"
                 );
@@ -89,26 +93,30 @@ impl<S: Store> FailureStore<S> {
         }
     }
 
-    /// What would become of a charge of this policy.
-    fn rescue(&self, policy: &Policy) -> Result<Rescue, Error> {
+    /// The fallback for the charges of this policy.
+    fn fallback_of(&self, policy: &Policy) -> Result<Fallback, Error> {
         self.inner.supports(policy)?;
-        let (share, fallback) = match (self.settings.of(policy), &self.settings.fallback) {
-            (Setting::Open, _) => return Ok(Rescue::Open),
+        let (share, fallback) = match (self.settings.setting(policy), &self.settings.fallback) {
+            (Setting::Open, _) => return Ok(Fallback::Open),
             (Setting::FallBack(share), Some(fallback)) => (share, fallback),
-            (Setting::Closed | Setting::FallBack(_), _) => return Ok(Rescue::Closed),
+            (Setting::Closed | Setting::FallBack(_), _) => return Ok(Fallback::Closed),
         };
-        match self.shares.scaled(policy, share)? {
-            None => Ok(Rescue::Closed),
-            Some(scaled) => fallback.supports(&scaled).map(|()| Rescue::FallBack(scaled)),
+        match self.scaled.scaled(policy, share)? {
+            None => Ok(Fallback::Closed),
+            Some(scaled) => fallback.supports(&scaled).map(|()| Fallback::FallBack(scaled)),
         }
     }
 
-    fn failed<'a>(&self, call: Call<'a>, error: Error) -> Result<Failed<'a>, Error> {
-        Failed::new(call, error, &self.settings, |policy| self.rescue(policy))
+    fn failed<'a>(&self, call: Call<'a>, error: Error) -> Result<FailedCall<'a>, Error> {
+        FailedCall::new(call, error, &self.settings, |policy| self.fallback_of(policy))
     }
 
-    /// Answers a call that the store did not.
-    fn stand_in<'a>(&'a self, call: Call<'a>, error: Error) -> Answer<'a, Result<Decision, Error>> {
+    /// Decides on a call for which the store returned an error.
+    fn decide_failed<'a>(
+        &'a self,
+        call: Call<'a>,
+        error: Error,
+    ) -> Answer<'a, Result<Decision, Error>> {
         let failed = match self.failed(call, error) {
             Ok(failed) => failed,
             Err(error) => return Answer::ready(Err(error)),
@@ -125,7 +133,7 @@ impl<S: Store> FailureStore<S> {
         }
     }
 
-    /// Answers those calls of a batch that the store did not; the other store gets one batch, too.
+    /// Decides on the calls of a batch for which the store returned an error.
     fn complete<'a>(
         &'a self,
         calls: &'a [Call<'a>],
@@ -144,7 +152,7 @@ impl<S: Store> FailureStore<S> {
                     waiting.push((place, failed));
                     Err(Error::new(
                         ErrorKind::Protocol,
-                        "the fallback store gave fewer answers than calls",
+                        "the fallback store returned fewer answers than there were calls",
                     ))
                 }
             });
@@ -152,7 +160,7 @@ impl<S: Store> FailureStore<S> {
         }
         match &self.settings.fallback {
             Some(fallback) if !waiting.is_empty() => Answer::later(async move {
-                let answers = ask_all(fallback, &waiting).await;
+                let answers = decide_by_fallback(fallback, &waiting).await;
                 for ((place, failed), answer) in waiting.into_iter().zip(answers) {
                     if let Some(slot) = all.get_mut(place) {
                         *slot = failed.answer(Some(answer), &self.outage);
@@ -165,9 +173,9 @@ impl<S: Store> FailureStore<S> {
     }
 }
 
-async fn ask_all(
+async fn decide_by_fallback(
     fallback: &dyn Store,
-    failed: &[(usize, Failed<'_>)],
+    failed: &[(usize, FailedCall<'_>)],
 ) -> Vec<Result<Decision, Error>> {
     let charges: Vec<_> = failed.iter().map(|(_, failed)| failed.charges()).collect();
     let calls = failed.iter().zip(&charges);
@@ -176,21 +184,21 @@ async fn ask_all(
     fallback.decide_many(&calls).await
 }
 
-impl<S: Store> Store for FailureStore<S> {
+impl<S: Store> Store for FallbackStore<S> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         match self.inner.decide(call).into_ready() {
             Ok(Ok(decision)) => {
                 self.outage.decided(&decision);
                 Answer::ready(Ok(decision))
             }
-            Ok(Err(error)) => self.stand_in(call, error),
+            Ok(Err(error)) => self.decide_failed(call, error),
             Err(later) => Answer::later(async move {
                 match later.await {
                     Ok(decision) => {
                         self.outage.decided(&decision);
                         Ok(decision)
                     }
-                    Err(error) => self.stand_in(call, error).await,
+                    Err(error) => self.decide_failed(call, error).await,
                 }
             }),
         }
@@ -206,7 +214,7 @@ impl<S: Store> Store for FailureStore<S> {
         }
     }
 
-    /// Nobody stands in for the clock of a store.
+    // There is no fallback for the time: the fallback store has another clock.
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
         self.inner.now()
     }
@@ -217,6 +225,6 @@ impl<S: Store> Store for FailureStore<S> {
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.check_share(policy)?;
-        self.rescue(policy).map(drop)
+        self.fallback_of(policy).map(drop)
     }
 }

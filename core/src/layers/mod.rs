@@ -1,14 +1,11 @@
-//! Stores around a store: what happens when it is slow or down, and what it need not be asked.
+//! Layers around a store: timeout, circuit breaker, fallback, deny cache, observation.
 //!
-//! Each is a [`Store`] itself, so they compose, by the methods of [`StoreExt`]. The last one named is
-//! the first to be asked.
+//! Each layer is a [`Store`] itself, so they compose, by the methods of [`StoreExt`]. The layer that is added last
+//! is called first.
 
 pub mod breaker;
 mod deny_cache;
-#[cfg(feature = "tracing")]
-mod events;
-pub mod failure;
-pub(crate) mod meters;
+pub mod fallback;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub mod observed;
 #[cfg(feature = "tokio")]
@@ -19,26 +16,26 @@ use std::time::Duration;
 
 pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
 pub use deny_cache::{DenyCache, DenyCacheStats, DenyCacheStore};
-pub use failure::{FailureStore, OnFailure};
+pub use fallback::{FallbackStore, OnFailure};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub use observed::Observed;
+pub use observed::ObservedStore;
 #[cfg(feature = "tokio")]
 pub use timeout::TimeoutStore;
 
 use crate::{Clock, Share, Store};
 
-/// Puts stores around a store.
+/// Adds layers around a store.
 pub trait StoreExt: Store + Sized {
-    /// Bounds every call: one that has no answer after `bound` fails with
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). A batch is one call. An answer that is
-    /// there at once sets no timer; for others, the timers of the Tokio runtime must be enabled.
+    /// Limits the duration of every call: one without an answer after `bound` fails with
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). A batch is one call. An answer that is ready immediately
+    /// sets no timer; for others, the timers of the Tokio runtime must be enabled.
     ///
     /// A store on a server has timeouts of its own, such as `response_timeout` of Redis, which also replaces a
-    /// connection that has fallen silent; this one bounds the whole call, with waiting for a connection, and
-    /// should be the shorter one. Where both are set the shorter one ends the call.
+    /// silent connection. This one covers the whole call, with the wait for a connection, and should be the shorter
+    /// one. If both are set, the shorter one ends the call.
     ///
-    /// The call is given up, not undone: whether it was or will still be carried out, and so whether
-    /// the charge was made, is not known. It is made at most once.
+    /// The call is abandoned, not undone: whether it was or will be carried out, and so whether the charge was made,
+    /// is not known. It is made at most once.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -57,22 +54,20 @@ pub trait StoreExt: Store + Sized {
         TimeoutStore::new(self, bound)
     }
 
-    /// Asks the store no more once it failed several times in a row: for a while every call fails at
-    /// once with [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen); then a few calls at a
-    /// time go through, as probes, until one has an answer (and all go through again) or fails (and
-    /// none does for another while).
+    /// Adds a circuit breaker. After several consecutive failures the circuit opens: each call fails immediately
+    /// with [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen). After a while it is half open: a few calls at
+    /// a time are sent as probes, until one is answered (the circuit closes) or fails (it opens again).
     ///
-    /// Failures are errors of the store as a whole: `Timeout`, `Unavailable`, `ReadOnly`, `Busy`,
-    /// `OutOfMemory`, `UnsupportedServer` and `Protocol`. An error about one key or one call says
-    /// nothing against the store, so no subject can open the circuit for all. Nor does `Misconfigured`
-    /// count: the server has answered, and an open circuit would hide what is wrong. A batch is one call,
-    /// failed if none of its calls was answered. Nor does a call count whose caller went away; so put
-    /// a timeout within the breaker, not around it.
+    /// Failures are errors of the store as a whole: `Timeout`, `Unavailable`, `ReadOnly`, `Busy`, `OutOfMemory`,
+    /// `UnsupportedServer` and `Protocol`. An error about one key or one call does not count, so no subject can open
+    /// the circuit for all. Nor does `Misconfigured`: the server has answered, and an open circuit would hide the
+    /// cause. A batch is one call, which fails if none of its calls is answered. A cancelled call does not count, so
+    /// put a timeout within the breaker, not around it.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// use std::time::Duration;
-    /// use tidegate_core::around::CircuitState;
+    /// use tidegate_core::layers::CircuitState;
     /// use tidegate_core::{Breaker, Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
     /// use tidegate_testkit::ModelStore;
     /// use tidegate_testkit::faults::{Fault, FaultyStore};
@@ -100,37 +95,36 @@ pub trait StoreExt: Store + Sized {
         BreakerStore::new(self, breaker)
     }
 
-    /// Answers refusals from memory until they end: see [`DenyCache`].
+    /// Adds a cache of denials, which answers them from memory until they end: see [`DenyCache`].
     fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
-        cache.around(self)
+        cache.wrap(self)
     }
 
-    /// Lets pass what the store does not decide. See [`on_failure`](Self::on_failure).
-    fn or_fail_open(self) -> FailureStore<Self> {
+    /// Admits requests on which the store does not decide. See [`on_failure`](Self::on_failure).
+    fn or_fail_open(self) -> FallbackStore<Self> {
         self.on_failure(OnFailure::open())
     }
 
-    /// Refuses what the store does not decide. See [`on_failure`](Self::on_failure).
-    fn or_fail_closed(self) -> FailureStore<Self> {
+    /// Refuses requests on which the store does not decide. See [`on_failure`](Self::on_failure).
+    fn or_fail_closed(self) -> FallbackStore<Self> {
         self.on_failure(OnFailure::closed())
     }
 
-    /// Asks `other` about what the store does not decide, each policy with its share of the budget.
-    /// See [`on_failure`](Self::on_failure).
-    fn or_fall_back_to(self, other: impl Store + 'static, share: Share) -> FailureStore<Self> {
+    /// Lets the store `other` decide when this one does not, each policy with its share of the limit. See
+    /// [`on_failure`](Self::on_failure).
+    fn or_fall_back_to(self, other: impl Store + 'static, share: Share) -> FallbackStore<Self> {
         self.on_failure(OnFailure::fall_back_to(other, share))
     }
 
-    /// Decides in any case, policy by policy, when the store gives no decision but an error.
+    /// Decides when the store returns an error, as configured for each policy.
     ///
-    /// Each such decision says so: [`Decision::degraded`](crate::Decision::degraded) tells who
-    /// decided instead, and why the store did not. A caller's mistake
-    /// ([`ErrorKind::is_callers_mistake`](crate::ErrorKind::is_callers_mistake)) stays an error, even
-    /// where the store was not asked and so could not find it. So do settings that do not fit the server,
-    /// such as a wrong password ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless
-    /// [`OnFailure::also_on`] says otherwise.
+    /// Such a decision is marked: [`Decision::degraded`](crate::Decision::degraded) has what decided instead, and
+    /// why the store did not. An invalid request
+    /// ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)) remains an error, even if the store
+    /// was not called. So do settings that do not fit the server, such as a wrong password
+    /// ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless [`OnFailure::also_on`] includes them.
     ///
-    /// The module [`failure`] says what each setting does to each operation, and what it costs.
+    /// The module [`fallback`] describes what each setting does to each operation, and what it costs.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -140,7 +134,7 @@ pub trait StoreExt: Store + Sized {
     ///
     /// let down = vec![Fault::Before(ErrorKind::Unavailable); 3];
     /// let store = FaultyStore::new(MemoryStore::new(), down);
-    /// // One of three nodes: each falls back to a third of the budget.
+    /// // One of three nodes: each falls back to a third of the limit.
     /// let store = store.or_fall_back_to(MemoryStore::new(), Share::new(1, 3)?);
     /// let limiter = Limiter::new(store, ["sliding-log 6/1h".parse()?])?;
     ///
@@ -157,22 +151,20 @@ pub trait StoreExt: Store + Sized {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    fn on_failure<F>(self, on_failure: OnFailure<F>) -> FailureStore<Self> {
-        FailureStore::new(self, on_failure)
+    fn on_failure<F>(self, on_failure: OnFailure<F>) -> FallbackStore<Self> {
+        FallbackStore::new(self, on_failure)
     }
 
-    /// Tells what the store decides, and how long that takes: by the feature `metrics` to the recorder
-    /// that the application has installed, by the feature `tracing` to its subscriber, by both to
-    /// both. `docs/metrics.md` has all names.
+    /// Reports decisions and their latency: with the feature `metrics` to the recorder of the application, with the
+    /// feature `tracing` to its subscriber, with both to both. `docs/metrics.md` lists all names.
     ///
-    /// Name it last and once: then it sees what the caller sees, degraded answers and errors included.
+    /// Add it last and once: then it sees what the caller sees, with degraded answers and errors.
     ///
-    /// The metrics are looked up at the first call, so the recorder must be installed by then; what
-    /// comes after costs no look-up, no lock and no allocation. A span, of level debug and target
-    /// `tidegate`, is around each call; it costs nothing while nobody listens. Neither ever holds a
-    /// subject or a tenant.
+    /// The metrics are looked up at the first call, so the recorder must be installed by then; later calls need no
+    /// look-up, no lock and no allocation. Each call has a span, of level debug and target `tidegate`, which costs
+    /// nothing without a subscriber. Neither ever contains a subject or a tenant.
     ///
-    /// A caller that goes away before it has its answer is counted too, as `cancelled`.
+    /// A cancelled call is counted as `cancelled`.
     ///
     /// ```
     /// use tidegate_core::{Limiter, StoreExt};
@@ -186,8 +178,8 @@ pub trait StoreExt: Store + Sized {
     /// # }).unwrap();
     /// ```
     #[cfg(any(feature = "metrics", feature = "tracing"))]
-    fn observed(self) -> Observed<Self> {
-        Observed::new(self)
+    fn observed(self) -> ObservedStore<Self> {
+        ObservedStore::new(self)
     }
 }
 

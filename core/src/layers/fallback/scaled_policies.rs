@@ -1,25 +1,25 @@
-//! Scaled policies, kept: a store recognises a policy by its object, and need not compare it then.
+//! A cache of scaled policies: a store recognises a policy object that it has seen, and need not compare it.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use crate::{Error, ErrorKind, Policy, Share};
 
-/// The most policies that are kept. With more names than that, all are scaled anew now and then.
-const MOST: usize = 1024;
+/// The maximum number of cached policies. When it is reached, the cache is cleared.
+const MAX_POLICIES: usize = 1024;
 
-/// Policies beside what they were scaled to, by name.
+/// Policies and their scaled versions, by name.
 #[derive(Debug, Default)]
-pub(super) struct Shares(RwLock<HashMap<Box<str>, Scaled>>);
+pub(super) struct ScaledPolicies(RwLock<HashMap<Box<str>, ScaledPolicy>>);
 
 #[derive(Debug)]
-struct Scaled {
+struct ScaledPolicy {
     from: Policy,
-    /// `None` if the share comes to nothing.
+    /// `None` if the share rounds down to nothing.
     to: Option<Policy>,
 }
 
-impl Shares {
+impl ScaledPolicies {
     /// The policy with its share of the budget, which must be the same each time for one name;
     /// `None` if that is nothing.
     ///
@@ -27,24 +27,24 @@ impl Shares {
     ///
     /// [`ErrorKind::Unsupported`] if it cannot be scaled.
     pub(super) fn scaled(&self, policy: &Policy, share: Share) -> Result<Option<Policy>, Error> {
-        if let Some(scaled) = self.kept(policy) {
+        if let Some(scaled) = self.cached(policy) {
             return Ok(scaled);
         }
         let to = policy.scaled_to(share).map_err(|error| {
             let message = format!("`{policy}` has no share of {share}");
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
-        let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST {
-            kept.clear();
+        let mut cached = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if cached.len() >= MAX_POLICIES {
+            cached.clear();
         }
-        kept.insert(policy.name().into(), Scaled { from: policy.clone(), to: to.clone() });
+        cached.insert(policy.name().into(), ScaledPolicy { from: policy.clone(), to: to.clone() });
         Ok(to)
     }
 
-    fn kept(&self, policy: &Policy) -> Option<Option<Policy>> {
-        let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let scaled = kept.get(policy.name())?;
+    fn cached(&self, policy: &Policy) -> Option<Option<Policy>> {
+        let cached = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let scaled = cached.get(policy.name())?;
         let is_it = scaled.from.is_same_object(policy) || scaled.from == *policy;
         is_it.then(|| scaled.to.clone())
     }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_policy_is_scaled_once_until_it_changes() {
-        let (shares, third) = (Shares::default(), Share::new(1, 3).unwrap());
+        let (shares, third) = (ScaledPolicies::default(), Share::new(1, 3).unwrap());
         let scaled = |policy: &Policy| shares.scaled(policy, third).unwrap().unwrap();
         let first = scaled(&policy("a: sliding-log 9/1m"));
         assert!(first.is_same_object(&scaled(&policy("a: sliding-log 9/1m"))));
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn b46_no_more_are_kept_than_the_bound() {
-        let (shares, half) = (Shares::default(), Share::new(1, 2).unwrap());
-        for n in 0..3 * MOST {
+        let (shares, half) = (ScaledPolicies::default(), Share::new(1, 2).unwrap());
+        for n in 0..3 * MAX_POLICIES {
             let limit = 2 + u64::try_from(n).unwrap();
             let scaled = shares.scaled(&policy(&format!("p{n}: fixed-window {limit}/1s")), half);
             assert_eq!(scaled.unwrap().unwrap().limit(), limit / 2);
-            assert!(shares.0.read().unwrap().len() <= MOST);
+            assert!(shares.0.read().unwrap().len() <= MAX_POLICIES);
         }
     }
 }

@@ -1,28 +1,28 @@
-//! The counters of each policy: found without a lock, and bounded.
+//! The counters of each policy, in a table of bounded size that is read without a lock.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use metrics::{Counter, counter};
 
-use super::names::{DECISIONS, MOST_POLICIES, NEAR_LIMIT, OTHER_POLICIES};
+use crate::telemetry::names::{DECISIONS, MAX_POLICIES, NEAR_LIMIT, OTHER_POLICIES};
 use crate::{Outcome, Policy, Verdict};
 
-/// Twice as many as are ever taken, so that what is sought lies near its place.
-const SLOTS: usize = 2 * MOST_POLICIES;
+/// Twice as many as are ever taken, so that probe sequences are short.
+const SLOTS: usize = 2 * MAX_POLICIES;
 
-/// A table that only grows: slots by the policy's hash, the next free one if it is taken.
+/// An insert-only hash table with linear probing.
 #[derive(Debug)]
-pub(super) struct Policies {
-    slots: Box<[OnceLock<Box<OfPolicy>>]>,
-    /// How many slots are taken. Held to take one; to find one no lock is needed.
+pub(super) struct PolicyTable {
+    slots: Box<[OnceLock<Box<PolicyCounters>>]>,
+    /// The number of slots taken. Locked to insert; look-ups need no lock.
     taken: Mutex<usize>,
-    /// For all that come too late, in force and in shadow.
-    others: [OnceLock<OfPolicy>; 2],
+    /// Shared by all policies beyond the limit: in force, and in shadow.
+    overflow: [OnceLock<PolicyCounters>; 2],
 }
 
 /// The counters of one policy.
 #[derive(Debug)]
-pub(super) struct OfPolicy {
+pub(super) struct PolicyCounters {
     name: Box<str>,
     state_hash: u64,
     is_shadow: bool,
@@ -32,26 +32,26 @@ pub(super) struct OfPolicy {
     near_limit: Counter,
 }
 
-impl Default for Policies {
+impl Default for PolicyTable {
     fn default() -> Self {
         let slots = (0..SLOTS).map(|_| OnceLock::new()).collect();
-        Self { slots, taken: Mutex::new(0), others: [OnceLock::new(), OnceLock::new()] }
+        Self { slots, taken: Mutex::new(0), overflow: [OnceLock::new(), OnceLock::new()] }
     }
 }
 
-impl Policies {
+impl PolicyTable {
     /// The counters of `policy`.
-    pub(super) fn of(&self, policy: &Policy) -> &OfPolicy {
+    pub(super) fn counters(&self, policy: &Policy) -> &PolicyCounters {
         self.find(policy).unwrap_or_else(|| self.add(policy))
     }
 
-    fn find(&self, policy: &Policy) -> Option<&OfPolicy> {
-        let known = self.places(policy).map_while(|slot| slot.get());
-        known.map(|counters| &**counters).find(|counters| counters.is_of(policy))
+    fn find(&self, policy: &Policy) -> Option<&PolicyCounters> {
+        let known = self.probe(policy).map_while(|slot| slot.get());
+        known.map(|counters| &**counters).find(|counters| counters.belongs_to(policy))
     }
 
-    /// Where to look for a policy: from its place on, once around.
-    fn places(&self, policy: &Policy) -> impl Iterator<Item = &OnceLock<Box<OfPolicy>>> {
+    /// The probe sequence of a policy.
+    fn probe(&self, policy: &Policy) -> impl Iterator<Item = &OnceLock<Box<PolicyCounters>>> {
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let start = policy.state_hash() as usize % SLOTS;
         let (before, after) = self.slots.split_at(start);
@@ -59,25 +59,25 @@ impl Policies {
     }
 
     #[cold]
-    fn add(&self, policy: &Policy) -> &OfPolicy {
+    fn add(&self, policy: &Policy) -> &PolicyCounters {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may have been faster.
+        // Another thread may have inserted it meanwhile.
         if let Some(counters) = self.find(policy) {
             return counters;
         }
-        let free = self.places(policy).find(|slot| slot.get().is_none());
-        match free.filter(|_| *taken < MOST_POLICIES) {
+        let free = self.probe(policy).find(|slot| slot.get().is_none());
+        match free.filter(|_| *taken < MAX_POLICIES) {
             Some(slot) => {
                 *taken += 1;
-                slot.get_or_init(|| Box::new(OfPolicy::new(policy.name(), policy)))
+                slot.get_or_init(|| Box::new(PolicyCounters::new(policy.name(), policy)))
             }
-            None => self.others[usize::from(policy.is_shadow())]
-                .get_or_init(|| OfPolicy::new(OTHER_POLICIES, policy)),
+            None => self.overflow[usize::from(policy.is_shadow())]
+                .get_or_init(|| PolicyCounters::new(OTHER_POLICIES, policy)),
         }
     }
 }
 
-impl OfPolicy {
+impl PolicyCounters {
     fn new(name: &str, policy: &Policy) -> Self {
         let shadow = if policy.is_shadow() { "true" } else { "false" };
         let decisions = |outcome: &'static str| {
@@ -95,7 +95,7 @@ impl OfPolicy {
         }
     }
 
-    fn is_of(&self, policy: &Policy) -> bool {
+    fn belongs_to(&self, policy: &Policy) -> bool {
         self.state_hash == policy.state_hash()
             && self.is_shadow == policy.is_shadow()
             && *self.name == *policy.name()
@@ -125,35 +125,38 @@ mod tests {
 
     #[test]
     fn every_policy_has_counters_of_its_own_and_finds_them_again() {
-        let policies = Policies::default();
-        let all: Vec<Policy> = (0..MOST_POLICIES).map(policy).collect();
+        let policies = PolicyTable::default();
+        let all: Vec<Policy> = (0..MAX_POLICIES).map(policy).collect();
         for policy in &all {
-            assert_eq!(*policies.of(policy).name, *policy.name());
+            assert_eq!(*policies.counters(policy).name, *policy.name());
         }
         for policy in &all {
-            assert!(policies.find(policy).is_some_and(|counters| counters.is_of(policy)));
+            assert!(policies.find(policy).is_some_and(|counters| counters.belongs_to(policy)));
         }
     }
 
     #[test]
-    fn policies_beyond_the_bound_share_their_counters_and_take_no_room() {
-        let policies = Policies::default();
-        for number in 0..2 * MOST_POLICIES {
-            policies.of(&policy(number));
+    fn policies_beyond_the_bound_share_their_counters_and_take_no_slots() {
+        let policies = PolicyTable::default();
+        for number in 0..2 * MAX_POLICIES {
+            policies.counters(&policy(number));
         }
         let taken = policies.slots.iter().filter(|slot| slot.get().is_some()).count();
-        assert_eq!(taken, MOST_POLICIES);
-        let (one, other) = (policy(MOST_POLICIES + 1), policy(MOST_POLICIES + 2));
-        assert!(std::ptr::eq(policies.of(&one), policies.of(&other)));
-        // What is in shadow stays apart, as it refuses nobody.
-        assert!(!std::ptr::eq(policies.of(&one), policies.of(&other.shadow())));
+        assert_eq!(taken, MAX_POLICIES);
+        let (one, other) = (policy(MAX_POLICIES + 1), policy(MAX_POLICIES + 2));
+        assert!(std::ptr::eq(policies.counters(&one), policies.counters(&other)));
+        // Shadow policies have their own, as they never refuse.
+        assert!(!std::ptr::eq(policies.counters(&one), policies.counters(&other.shadow())));
     }
 
     #[test]
     fn a_policy_in_shadow_is_told_from_one_of_its_name_in_force() {
-        let policies = Policies::default();
+        let policies = PolicyTable::default();
         let (in_force, in_shadow) = (policy(1), policy(1).shadow());
-        assert!(!std::ptr::eq(policies.of(&in_force), policies.of(&in_shadow)));
-        assert!(std::ptr::eq(policies.of(&in_shadow), policies.of(&policy(1).shadow())));
+        assert!(!std::ptr::eq(policies.counters(&in_force), policies.counters(&in_shadow)));
+        assert!(std::ptr::eq(
+            policies.counters(&in_shadow),
+            policies.counters(&policy(1).shadow())
+        ));
     }
 }

@@ -1,49 +1,49 @@
-//! What an observed store counts.
+//! The metrics of an observed store.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use super::Asked;
-use super::names;
-use super::policies::Policies;
+use super::Calls;
+use super::policy_counters::PolicyTable;
+use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
-/// The words for operations, in the order of [`row_of`]; the last is that of batches, of which only the
-/// time is taken: their calls are counted one by one.
+/// Values of the label `operation`, in the order of [`row_of`]. The last one is that of batches, of which only the
+/// time is recorded: their calls are counted one by one.
 const OPERATIONS: [&str; 8] =
     ["acquire", "peek", "refund", "undo", "reserve", "reset", "block", "batch"];
 const BATCH: usize = 7;
 
-/// The words for what comes of a call.
+/// Values of the label `outcome`.
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
 const ALLOWED: usize = 0;
 const DENIED: usize = 1;
 const FAILED: usize = 2;
 const CANCELLED: usize = 3;
 
-/// The counters of one observed store.
+/// The metrics of one observed store.
 ///
-/// They are looked up at the first call: not earlier, because an application installs its recorder when
-/// it likes, and not later, because looking them up costs more than the decision.
+/// They are looked up at the first call: not earlier, as the application may install its recorder late, and not
+/// at each call, as a look-up costs more than a decision.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    fixed: OnceLock<Box<Fixed>>,
-    policies: Policies,
+pub(super) struct StoreMetrics {
+    static_metrics: OnceLock<Box<StaticMetrics>>,
+    policies: PolicyTable,
 }
 
-/// Those whose labels are known beforehand. They all begin at zero: of a counter that appears together
-/// with its first event, Prometheus does not see that event.
+/// Metrics whose labels are known at compile time. They are registered together, at zero: if a counter appears
+/// only with its first event, Prometheus does not see that event.
 #[derive(Debug)]
-struct Fixed {
+struct StaticMetrics {
     calls: [[Counter; OUTCOMES.len()]; BATCH],
     seconds: [Histogram; OPERATIONS.len()],
     errors: [Counter; ErrorKind::ALL.len()],
     degraded: [[Counter; ErrorKind::ALL.len()]; DegradedAnswer::ALL.len()],
 }
 
-impl Fixed {
+impl StaticMetrics {
     fn register() -> Box<Self> {
         names::ALL.iter().for_each(names::Metric::describe);
         let calls = |row: usize, outcome: usize| {
@@ -52,8 +52,8 @@ impl Fixed {
         };
         let degraded = |answer: usize, reason: usize| {
             let (answer, reason) = (DegradedAnswer::ALL[answer], ErrorKind::ALL[reason]);
-            if reason.is_callers_mistake() {
-                // Never degraded: not worth a series.
+            if reason.is_invalid_request() {
+                // Such an error is never hidden by a degraded decision.
                 return Counter::noop();
             }
             let (answer, reason) = (answer.as_str(), reason.as_str());
@@ -72,88 +72,88 @@ impl Fixed {
     }
 }
 
-impl Tally {
-    fn fixed(&self) -> &Fixed {
-        self.fixed.get_or_init(Fixed::register)
+impl StoreMetrics {
+    fn static_metrics(&self) -> &StaticMetrics {
+        self.static_metrics.get_or_init(StaticMetrics::register)
     }
 
-    /// An error that is the answer to something else than a call.
-    pub(super) fn error(&self, error: &Error) {
-        increment(&self.fixed().errors, error.kind() as usize);
+    /// Counts an error that is not the answer to a call.
+    pub(super) fn count_error(&self, error: &Error) {
+        increment(&self.static_metrics().errors, error.kind() as usize);
     }
 
     fn count(&self, call: &Call<'_>, answer: &Result<Decision, Error>) {
-        let calls = &self.fixed().calls[row_of(call.operation)];
+        let calls = &self.static_metrics().calls[row_of(call.operation)];
         match answer {
             Ok(decision) => {
                 calls[if decision.is_allowed() { ALLOWED } else { DENIED }].increment(1);
                 if let Some(degraded) = decision.degraded() {
-                    self.degraded(degraded);
+                    self.count_degraded(degraded);
                 }
                 if is_decided(call.operation) {
                     for (charge, verdict) in call.charges.iter().zip(decision.verdicts()) {
-                        self.policies.of(charge.policy).count(verdict);
+                        self.policies.counters(charge.policy).count(verdict);
                     }
                 }
             }
             Err(error) => {
                 calls[FAILED].increment(1);
-                self.error(error);
+                self.count_error(error);
             }
         }
     }
 
-    fn degraded(&self, degraded: &Degraded) {
-        if let Some(reasons) = self.fixed().degraded.get(degraded.answer as usize) {
+    fn count_degraded(&self, degraded: &Degraded) {
+        if let Some(reasons) = self.static_metrics().degraded.get(degraded.answer as usize) {
             increment(reasons, degraded.reason as usize);
         }
     }
 }
 
-/// One more, of the kind at this place in `ALL`.
-fn increment(counters: &[Counter], place: usize) {
-    if let Some(counter) = counters.get(place) {
+/// Increments the counter at `index`, the position of its kind in `ALL`.
+fn increment(counters: &[Counter], index: usize) {
+    if let Some(counter) = counters.get(index) {
         counter.increment(1);
     }
 }
 
-/// A call, or a batch, that is under way. Who drops it before its end has gone away.
+/// Times a call or a batch in flight. Dropped before its end, it counts the calls as cancelled.
 #[derive(Debug)]
-pub(super) struct Timed<'a> {
-    tally: &'a Tally,
-    asked: Asked<'a>,
+pub(super) struct CallTimer<'a> {
+    metrics: &'a StoreMetrics,
+    calls: Calls<'a>,
     started: Instant,
     ended: bool,
 }
 
-impl<'a> Timed<'a> {
-    pub(super) fn start(tally: &'a Tally, asked: Asked<'a>) -> Self {
-        Self { tally, asked, started: Instant::now(), ended: false }
+impl<'a> CallTimer<'a> {
+    pub(super) fn start(metrics: &'a StoreMetrics, calls: Calls<'a>) -> Self {
+        Self { metrics, calls, started: Instant::now(), ended: false }
     }
 
     pub(super) fn end(mut self, answers: &[Result<Decision, Error>]) {
         self.ended = true;
         self.stop();
-        for (call, answer) in self.asked.calls().iter().zip(answers) {
-            self.tally.count(call, answer);
+        for (call, answer) in self.calls.as_slice().iter().zip(answers) {
+            self.metrics.count(call, answer);
         }
     }
 
     fn stop(&self) {
-        let row = match self.asked {
-            Asked::One(call) => row_of(call.operation),
-            Asked::Many(_) => BATCH,
+        let row = match self.calls {
+            Calls::One(call) => row_of(call.operation),
+            Calls::Batch(_) => BATCH,
         };
-        self.tally.fixed().seconds[row].record(self.started.elapsed());
+        self.metrics.static_metrics().seconds[row].record(self.started.elapsed());
     }
 }
 
-impl Drop for Timed<'_> {
+impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.stop();
-            for call in self.asked.calls() {
-                self.tally.fixed().calls[row_of(call.operation)][CANCELLED].increment(1);
+            for call in self.calls.as_slice() {
+                self.metrics.static_metrics().calls[row_of(call.operation)][CANCELLED].increment(1);
             }
         }
     }
@@ -171,7 +171,7 @@ fn row_of(operation: Operation) -> usize {
     }
 }
 
-/// Whether a request passes or is refused by this: the other operations only ask or repair.
+/// Whether the operation admits or refuses a request.
 fn is_decided(operation: Operation) -> bool {
     matches!(operation, Operation::Acquire | Operation::Reserve { .. })
 }

@@ -3,6 +3,7 @@
 mod config;
 mod entry;
 mod in_flight;
+mod meter;
 mod staleness;
 mod table;
 
@@ -15,9 +16,9 @@ pub use config::DenyCache;
 
 use self::entry::{CallKey, is_cacheable};
 use self::in_flight::InFlight;
+use self::meter::CacheMeter;
 use self::staleness::{ClockGuard, ClockReading, Generations};
 use self::table::Table;
-use super::meters::CacheMeter;
 use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
 /// A store that answers denials of another from memory until they end: see [`DenyCache`].

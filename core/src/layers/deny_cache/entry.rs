@@ -40,7 +40,7 @@ impl<'a> CallKey<'a> {
             of_call.write_u64(key);
             // A charge to a tenant's limit invalidates the denials of all its subjects. (The call's own
             // hash has the subject: with shards, the answer to one subject does not hold for others.)
-            keys.push(if charge.policy.is_of_tenant() {
+            keys.push(if charge.policy.is_per_tenant() {
                 let tenant = Charge { subject: charge.state_subject(), ..charge };
                 key_hash(&charge, name_hash(&tenant, None, hasher), hasher)
             } else {
@@ -199,12 +199,12 @@ impl CachedDenial {
 
 /// Whether an acquire of the same charge has to write a block, and so must reach the store.
 fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
-    verdict.outcome() == Outcome::Denied && charge.policy.blocks_for().is_some()
+    verdict.outcome() == Outcome::Denied && charge.policy.block_duration().is_some()
 }
 
 /// The microseconds for which `remaining` is sure to stay the same.
 fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict) -> u64 {
-    let cost = all.cost_to_the_key_of(charge);
+    let cost = all.total_cost_for(charge);
     match (verdict.outcome(), charge.policy.rule()) {
         (Outcome::Blocked, _) => verdict.stays_for(),
         // Not even 1 is admitted.

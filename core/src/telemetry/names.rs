@@ -1,52 +1,51 @@
-//! The metrics, by name: everything that this crate tells a recorder, and what it means.
+//! The metrics of this crate: names, labels and help texts.
 //!
-//! `docs/metrics.md` is the same for operators, and a test holds the two together. No label is ever made
-//! from a request: subjects and tenants do not appear, and the names of policies come from the
-//! configuration, of which at most [`MOST_POLICIES`] are told apart.
+//! `docs/metrics.md` has the same table for operators, and a test compares the two. No label comes from a request:
+//! subjects and tenants do not appear, and of the names of policies, which come from the configuration, at most
+//! [`MAX_POLICIES`] have series of their own.
 
-/// How many policies one observed store tells apart; what comes later is counted under
-/// [`OTHER_POLICIES`], so that names made at run time cannot flood whoever collects the metrics.
-pub const MOST_POLICIES: usize = 256;
+/// The maximum number of policies with series of their own, per observed store. Later ones are counted under
+/// [`OTHER_POLICIES`], so that names made at run time do not create series without bound.
+pub const MAX_POLICIES: usize = 256;
 
-/// The value of the label `policy` for all policies after the first [`MOST_POLICIES`]. No policy can
-/// have this name.
+/// The value of the label `policy` for all policies after the first [`MAX_POLICIES`]. No policy can have this name.
 pub const OTHER_POLICIES: &str = "(other)";
 
-/// Bounds of buckets, in seconds, that suit the histograms here, whose names all end in `_seconds`: from
-/// a decision in memory to a server that is about to be given up. Some recorders have to be told, as
-/// that of Prometheus, which otherwise shows quantiles that cannot be added up over processes.
+/// Bucket bounds, in seconds, for the histograms here, whose names all end in `_seconds`: from a decision in memory
+/// to a server that is about to time out. The Prometheus recorder needs them: without buckets it shows quantiles,
+/// which cannot be added up over processes.
 pub const SECONDS_BUCKETS: [f64; 13] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 ];
 
-/// A metric: its name, and what there is to know about it.
+/// A metric: name, kind, labels and help text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
     /// The name.
     pub name: &'static str,
-    /// How its value behaves.
+    /// The kind.
     pub kind: Kind,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// The help text.
     pub help: &'static str,
 }
 
-/// How the value of a metric behaves.
+/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// It only grows.
+    /// A counter.
     Counter,
-    /// It goes up and down.
+    /// A gauge.
     Gauge,
-    /// It is a distribution, of seconds.
+    /// A histogram of seconds.
     Histogram,
 }
 
 impl Kind {
-    /// The word for it.
+    /// The name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +57,7 @@ impl Kind {
 }
 
 impl Metric {
-    /// A metric, for a store that has some of its own to tell.
+    /// A metric, for stores with metrics of their own.
     #[must_use]
     pub const fn new(
         kind: Kind,
@@ -69,7 +68,7 @@ impl Metric {
         Self { name, kind, labels, help }
     }
 
-    /// Tells the recorder that is installed what the metric means.
+    /// Describes the metric to the installed recorder.
     pub fn describe(&self) {
         match self.kind {
             Kind::Counter => metrics::describe_counter!(self.name, metrics::Unit::Count, self.help),
@@ -81,12 +80,12 @@ impl Metric {
     }
 }
 
-/// Calls, one by one also where many were sent together.
+/// Calls; those of a batch one by one.
 pub const CALLS: Metric = Metric::new(
     Kind::Counter,
     "tidegate_calls_total",
     &["operation", "outcome"],
-    "Calls to the store, by what was asked and what came of it.",
+    "Calls to the store, by operation and outcome.",
 );
 
 /// Verdicts of policies.
@@ -94,74 +93,78 @@ pub const DECISIONS: Metric = Metric::new(
     Kind::Counter,
     "tidegate_decisions_total",
     &["policy", "outcome", "shadow"],
-    "Verdicts on what was to be acquired or reserved, by policy.",
+    "Verdicts on acquires and reservations, by policy.",
 );
 
-/// Admissions that left little.
+/// Admissions near the limit.
 pub const NEAR_LIMIT: Metric = Metric::new(
     Kind::Counter,
     "tidegate_near_limit_total",
     &["policy", "shadow"],
-    "Allowed verdicts that left less than a fifth of the limit.",
+    "Allowed verdicts after which less than a fifth of the limit remains.",
 );
 
-/// Decisions that the store did not make.
+/// Degraded decisions.
 pub const DEGRADED: Metric = Metric::new(
     Kind::Counter,
     "tidegate_degraded_total",
     &["answer", "reason"],
-    "Decisions made otherwise than by asking the store, by who decided and why.",
+    "Decisions made without the store, by fallback and by kind of error.",
 );
 
-/// Calls without a decision.
+/// Errors.
 pub const STORE_ERRORS: Metric = Metric::new(
     Kind::Counter,
     "tidegate_store_errors_total",
     &["kind"],
-    "Calls that ended in an error, as the caller sees it.",
+    "Calls that returned an error to the caller, by kind of error.",
 );
 
-/// How long calls took.
+/// Latency of calls.
 pub const STORE_SECONDS: Metric = Metric::new(
     Kind::Histogram,
     "tidegate_store_seconds",
     &["operation"],
-    "Time from the call to its answer, as the caller sees it; a batch counts once.",
+    "Latency of calls for the caller; a batch counts once.",
 );
 
-/// Who waits.
+/// Waiting callers.
 pub const WAITERS: Metric =
-    Metric::new(Kind::Gauge, "tidegate_waiters", &[], "Callers who wait for their turn.");
+    Metric::new(Kind::Gauge, "tidegate_waiters", &[], "Callers that wait to be admitted.");
 
-/// How many may wait.
-pub const WAITERS_LIMIT: Metric =
-    Metric::new(Kind::Gauge, "tidegate_waiters_limit", &[], "Callers who may wait at once.");
+/// The limit of waiting callers.
+pub const WAITERS_LIMIT: Metric = Metric::new(
+    Kind::Gauge,
+    "tidegate_waiters_limit",
+    &[],
+    "Maximum number of callers that may wait at a time.",
+);
 
-/// What the deny cache was good for.
+/// Hits and misses of the deny cache.
 pub const DENY_CACHE: Metric = Metric::new(
     Kind::Counter,
     "tidegate_deny_cache_total",
     &["answer"],
-    "Calls that the deny cache answered (hit), and those it passed on (miss).",
+    "Calls answered by the deny cache (hit), and passed on to the store (miss).",
 );
 
-/// What breakers are doing.
+/// States of circuit breakers.
 pub const BREAKER_STATE: Metric = Metric::new(
     Kind::Gauge,
     "tidegate_breaker_state",
     &["state"],
-    "How many circuit breakers are in this state.",
+    "Number of circuit breakers in this state.",
 );
 
-/// How often breakers opened.
+/// Openings of circuit breakers.
 pub const BREAKER_OPENED: Metric = Metric::new(
     Kind::Counter,
     "tidegate_breaker_opened_total",
     &[],
-    "How often a circuit breaker opened, also after a probe that failed.",
+    "Number of times a circuit breaker opened, also after a failed probe.",
 );
 
-/// All of them.
+/// All metrics.
 pub const ALL: [Metric; 11] = [
     CALLS,
     DECISIONS,

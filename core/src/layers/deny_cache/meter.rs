@@ -1,0 +1,65 @@
+//! Metrics of a deny cache. Without the feature `metrics` all of it is empty.
+//!
+//! The metrics are looked up at the first call, when the application has installed its recorder.
+
+#[cfg(feature = "metrics")]
+use std::sync::OnceLock;
+
+#[cfg(feature = "metrics")]
+use crate::telemetry::names;
+
+/// Counts the hits and misses of a deny cache.
+#[derive(Debug, Default)]
+pub(super) struct CacheMeter {
+    #[cfg(feature = "metrics")]
+    counters: OnceLock<[metrics::Counter; 2]>,
+}
+
+impl CacheMeter {
+    /// A call was answered from the cache.
+    pub(super) fn hit(&self) {
+        #[cfg(feature = "metrics")]
+        self.counters()[0].increment(1);
+    }
+
+    /// A call was passed on to the store.
+    pub(super) fn miss(&self) {
+        #[cfg(feature = "metrics")]
+        self.counters()[1].increment(1);
+    }
+
+    #[cfg(feature = "metrics")]
+    fn counters(&self) -> &[metrics::Counter; 2] {
+        self.counters.get_or_init(|| {
+            names::DENY_CACHE.describe();
+            ["hit", "miss"]
+                .map(|answer| metrics::counter!(names::DENY_CACHE.name, "answer" => answer))
+        })
+    }
+}
+
+#[cfg(all(test, feature = "metrics"))]
+mod tests {
+    use tidegate_testkit::Recorder;
+
+    use super::*;
+
+    /// Runs with a recorder of its own.
+    fn recorded(run: impl FnOnce(&Recorder)) {
+        let recorder = Recorder::new();
+        metrics::with_local_recorder(&recorder, || run(&recorder));
+    }
+
+    #[test]
+    fn a_cache_counts_its_hits_and_its_misses() {
+        recorded(|recorder| {
+            let meter = CacheMeter::default();
+            meter.miss();
+            (0..3).for_each(|_| meter.hit());
+            let count = |answer| {
+                recorder.counter(&format!("tidegate_deny_cache_total{{answer={answer:?}}}"))
+            };
+            assert_eq!((count("hit"), count("miss")), (Some(3), Some(1)));
+        });
+    }
+}

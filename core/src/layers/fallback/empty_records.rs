@@ -1,0 +1,56 @@
+//! Decisions on subjects without a state.
+
+use smallvec::SmallVec;
+
+use crate::engine::{self, Record, Records};
+use crate::{Call, Charge, Decision, Error, Operation, Timestamp};
+
+/// Decides as if nothing had been taken yet. A call that is refused here is refused in any state.
+pub(super) fn decide(
+    operation: Operation,
+    charges: &[Charge<'_>],
+    now: Timestamp,
+) -> Result<Decision, Error> {
+    let records = charges.iter().map(|_| None).collect();
+    engine::decide(&Call::new(operation, charges), now, &mut EmptyRecords { charges, records })
+}
+
+/// Records of one call, empty before it and dropped after it.
+struct EmptyRecords<'c> {
+    charges: &'c [Charge<'c>],
+    records: SmallVec<[Option<Record>; 2]>,
+}
+
+impl EmptyRecords<'_> {
+    /// The record of the first charge to the same state as the one at `index`.
+    fn slot(&mut self, index: usize) -> Option<&mut Option<Record>> {
+        let charge = self.charges.get(index)?;
+        let first = self.charges.iter().position(|other| other.shares_state_with(charge))?;
+        self.records.get_mut(first)
+    }
+}
+
+impl Records for EmptyRecords<'_> {
+    fn get(&mut self, index: usize) -> Option<&Record> {
+        self.slot(index)?.as_ref()
+    }
+
+    fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn update(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
+        let Some(policy) = self.charges.get(index).map(|charge| charge.policy) else {
+            return;
+        };
+        if let Some(slot) = self.slot(index) {
+            change(slot.get_or_insert_with(|| Record::new(policy)));
+        }
+    }
+
+    fn remove(&mut self, index: usize) {
+        if let Some(slot) = self.slot(index) {
+            *slot = None;
+        }
+    }
+}
