@@ -8,6 +8,7 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
+#[path = "integration/common/mod.rs"]
 mod common;
 
 use std::collections::{HashMap, HashSet};

@@ -16,7 +16,7 @@
 //!
 //! # Semantics
 //!
-//! They are those of [`engine::decide`](tidegate_core::engine::decide). The property in `core/tests/fast_path.rs`
+//! They are those of [`engine::decide`](tidegate_core::engine::decide). The property in `core/tests/integration/fast_path.rs`
 //! holds packed states and logs against the engine, and the conformance suite (`tests/conformance.rs`) holds the
 //! whole store against the oracle.
 //!

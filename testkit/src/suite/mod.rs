@@ -137,7 +137,12 @@ macro_rules! conformance {
         mod $module {
             use super::*;
 
-            $crate::__each_property! { __tests $fixture }
+            // One expression, and so one type: written in each test, a closure would be a type of its own.
+            fn the_fixture() -> impl $crate::Fixture {
+                $fixture
+            }
+
+            $crate::__each_property! { __tests the_fixture() }
         }
     };
     ($module:ident, $make:expr $(,)?) => {

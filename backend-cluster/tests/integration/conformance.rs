@@ -1,0 +1,36 @@
+//! The conformance suite of the testkit, in virtual time on a real cluster. Its subjects lie in many
+//! slots, and so do the charges of its calls: what is decided there is decided across slots.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
+
+use tidegate_cluster::{ClusterStore, ManualClock};
+use tidegate_testkit::{Fixture, StoreWith};
+
+use crate::common::{cluster, fresh_prefix, patient};
+
+tidegate_testkit::conformance!(cluster_store, fixture: OnCluster);
+
+/// Opens stores on the shared cluster, each with a prefix of its own.
+struct OnCluster;
+
+impl Fixture for OnCluster {
+    type Store = StoreWith<ClusterStore, String>;
+    type Guard = ();
+
+    async fn open(&self, clock: ManualClock) -> (Self::Store, ()) {
+        let prefix = fresh_prefix();
+        let builder = patient(cluster().await).prefix(&prefix).clock(clock);
+        (StoreWith { store: builder.build().unwrap(), with: prefix }, ())
+    }
+
+    async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
+        let mut all = vec![];
+        for node in cluster().await.nodes() {
+            all.extend(node.dump(&store.with).await.unwrap());
+        }
+        Some(all)
+    }
+
+    fn steps(&self) -> u32 {
+        std::env::var("TIDEGATE_STEPS").map_or(50_000, |steps| steps.parse().unwrap())
+    }
+}

@@ -1,0 +1,154 @@
+//! Nodes that send a call away, or lose it.
+
+use std::time::{Duration, Instant};
+
+use tidegate_cluster::ErrorKind;
+
+use super::node::{Node, Say};
+use super::{HIGH, LOW, acquire, slot, two_nodes};
+
+#[tokio::test]
+async fn a_call_goes_straight_to_the_node_that_serves_its_slot() {
+    let (low, high, store) = two_nodes().await;
+    for _ in 0..3 {
+        assert!(acquire(&store, HIGH).await.unwrap().is_allowed());
+    }
+    assert_eq!((low.calls(), high.calls()), (0, 3));
+    assert_eq!(low.commands(), ["CLUSTER"], "asked once");
+}
+
+#[tokio::test]
+async fn a_slot_that_moved_is_followed_and_remembered() {
+    let (low, high, store) = two_nodes().await;
+    low.says([high.referred_to("MOVED", slot(LOW))]);
+    for _ in 0..3 {
+        assert!(acquire(&store, LOW).await.unwrap().is_allowed());
+        // As the cluster would be by then.
+        low.sees(&[(0, 16_383, &high)]);
+        high.sees(&[(0, 16_383, &high)]);
+    }
+    assert_eq!((low.calls(), high.calls()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_node_that_names_no_host_means_its_own() {
+    let (low, high, store) = two_nodes().await;
+    low.says([Say::Error(format!("MOVED {} :{}", slot(LOW), high.port))]);
+    assert!(acquire(&store, LOW).await.unwrap().is_allowed());
+    assert_eq!((low.calls(), high.calls()), (1, 1));
+}
+
+#[tokio::test]
+async fn asking_and_the_call_arrive_together_and_the_slot_stays_where_it_is() {
+    let (low, high, store) = two_nodes().await;
+    low.says(vec![high.referred_to("ASK", slot(LOW)); 16]);
+    let calls = (0..16).map(|_| acquire(&store, LOW));
+    for answer in futures_util::future::join_all(calls).await {
+        assert!(answer.unwrap().is_allowed());
+    }
+    let heard: Vec<_> = high.commands().into_iter().filter(|word| word != "CLUSTER").collect();
+    assert_eq!(heard, ["ASKING", "EVALSHA"].repeat(16));
+    assert!(acquire(&store, LOW).await.unwrap().is_allowed());
+    assert_eq!((low.calls(), high.calls()), (17, 16));
+}
+
+#[tokio::test]
+async fn a_script_that_is_unknown_is_brought_to_the_node_that_said_so() {
+    let (low, high, store) = two_nodes().await;
+    let unknown = || Say::Error("NOSCRIPT No matching script.".to_owned());
+    low.says([unknown(), Say::Admit, high.referred_to("ASK", slot(LOW))]);
+    high.says([unknown()]);
+    for _ in 0..2 {
+        assert!(acquire(&store, LOW).await.unwrap().is_allowed());
+    }
+    let commands = |node: &Node| {
+        node.commands().into_iter().filter(|word| word != "CLUSTER").collect::<Vec<_>>()
+    };
+    assert_eq!(commands(&low), ["EVALSHA", "EVAL", "EVALSHA"]);
+    assert_eq!(commands(&high), ["ASKING", "EVALSHA", "ASKING", "EVAL"]);
+}
+
+#[tokio::test]
+async fn a_node_that_never_learns_the_script_is_an_error() {
+    let (low, _high, store) = two_nodes().await;
+    low.says(vec![Say::Error("NOSCRIPT No matching script.".to_owned()); 9]);
+    assert_eq!(acquire(&store, LOW).await.unwrap_err().kind(), ErrorKind::Protocol);
+    assert_eq!(low.calls(), 2);
+}
+
+#[tokio::test]
+async fn keys_on_their_way_are_waited_for_a_little() {
+    let (low, _high, store) = two_nodes().await;
+    let try_again = || Say::Error("TRYAGAIN Multiple keys request during rehashing".to_owned());
+    low.says(vec![try_again(); 3]);
+    assert!(acquire(&store, LOW).await.unwrap().is_allowed());
+    assert_eq!(low.calls(), 4);
+    low.says(vec![try_again(); 100]);
+    let start = Instant::now();
+    let error = acquire(&store, LOW).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert!(error.kind().is_definitely_not_charged());
+    assert!(start.elapsed() < Duration::from_secs(3));
+    assert_eq!(low.calls(), 4 + 9);
+}
+
+#[tokio::test]
+async fn nodes_that_send_a_call_to_each_other_end_in_an_error() {
+    let (low, high, store) = two_nodes().await;
+    low.says(vec![high.referred_to("MOVED", slot(LOW)); 99]);
+    high.says(vec![low.referred_to("MOVED", slot(LOW)); 99]);
+    let error = acquire(&store, LOW).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert_eq!(low.calls() + high.calls(), 9);
+}
+
+#[tokio::test]
+async fn what_was_lost_is_never_sent_again() {
+    for (say, kind) in [(Say::Close, ErrorKind::Unavailable), (Say::Nothing, ErrorKind::Timeout)] {
+        let (low, high, store) = two_nodes().await;
+        assert!(acquire(&store, LOW).await.unwrap().is_allowed());
+        low.says([say.clone()]);
+        let error = acquire(&store, LOW).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(!error.kind().is_definitely_not_charged());
+        assert!(acquire(&store, HIGH).await.unwrap().is_allowed());
+        assert_eq!((low.calls(), high.calls()), (2, 1), "{say:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_node_holds_up_nobody_elses_calls() {
+    let (low, _high, store) = two_nodes().await;
+    low.says([Say::Nothing]);
+    let mut silent = std::pin::pin!(acquire(&store, LOW));
+    let others = async {
+        for _ in 0..10 {
+            assert!(acquire(&store, HIGH).await.unwrap().is_allowed());
+        }
+    };
+    tokio::select! {
+        answer = &mut silent => panic!("the others are held up: {answer:?}"),
+        () = others => {}
+    }
+    assert_eq!(silent.await.unwrap_err().kind(), ErrorKind::Timeout);
+}
+
+#[tokio::test]
+async fn other_errors_are_told_as_those_of_one_server() {
+    let (low, _high, store) = two_nodes().await;
+    for (text, kind) in [
+        ("CLUSTERDOWN The cluster is down", ErrorKind::Unavailable),
+        ("READONLY You can't write against a read only replica.", ErrorKind::ReadOnly),
+        ("LOADING Redis is loading the dataset in memory", ErrorKind::Busy),
+        ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::OutOfMemory),
+        ("CROSSSLOT Keys in request don't hash to the same slot", ErrorKind::Protocol),
+        ("ASK nonsense", ErrorKind::Protocol),
+    ] {
+        let before = low.calls();
+        low.says([Say::Error(text.to_owned())]);
+        let error = acquire(&store, LOW).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(&format!("127.0.0.1:{}", low.port)), "{error}");
+        assert_eq!(low.calls(), before + 1);
+    }
+}

@@ -1,0 +1,274 @@
+//! What goes wrong with one node, and what the others have to do with it: nothing.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use crate::scene::{
+    Event, Load, SOON, acquire, builder, count_of, is_of_a_change, store, taken, tenant_at,
+    tenants_at, wide,
+};
+use tidegate_cluster::{Call, Charge, ClusterStore, ErrorKind, Store};
+use tidegate_testkit::servers::{Cluster, Data, Redis, eventually};
+
+/// After how long a call to the node in question is given up.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn b22_an_unknown_script_is_cured_on_its_node_while_another_is_dead() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenants =
+        [tenant_at(&cluster, 0).await, tenant_at(&cluster, 1).await, tenant_at(&cluster, 2).await];
+    for tenant in &tenants {
+        assert!(acquire(&store, &wide(), tenant).await.unwrap().is_allowed());
+    }
+    cluster.node(0).kill().await.unwrap();
+    for round in 2..=10 {
+        cluster.node(1).command(&["SCRIPT", "FLUSH"]).await.unwrap();
+        let others = count_of(cluster.node(2), "eval").await;
+        let decision = acquire(&store, &wide(), &tenants[1]).await.unwrap();
+        assert_eq!(decision.verdicts()[0].remaining(), 1_000_000 - round);
+        assert_eq!(count_of(cluster.node(2), "eval").await, others, "its neighbour is left alone");
+    }
+    assert_eq!(count_of(cluster.node(1), "script|load").await, 0);
+    let error = acquire(&store, &wide(), &tenants[0]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// 16 callers at two nodes, and 4 at the third; then something happens to the third. Returns what the
+/// 16 see from then on, while the 4 go on.
+async fn others_while(cluster: &Cluster, happens: impl AsyncFnOnce()) -> Vec<Event> {
+    // So long that the machine may be busy, and no longer than a test may take.
+    let builder = builder(cluster).connect_timeout(TIMEOUT).response_timeout(TIMEOUT);
+    let store = builder.build().unwrap();
+    let of = |tenants: Vec<String>| tenants.into_iter().map(|tenant| (wide(), tenant)).collect();
+    let sick = Load::start(&store, of(tenants_at(cluster, 0, 2).await), 4).await;
+    let well = [tenants_at(cluster, 1, 8).await, tenants_at(cluster, 2, 8).await].concat();
+    let well = Load::start(&store, of(well), 16).await;
+    let from = Instant::now();
+    happens().await;
+    tokio::time::sleep(2 * TIMEOUT).await;
+    let sick = sick.stop().await;
+    let failures: Vec<_> = sick.iter().filter_map(Event::error).collect();
+    assert!(!failures.is_empty() && failures.iter().all(|(kind, _)| is_of_a_change(*kind)));
+    well.stop().await.into_iter().filter(|event| event.asked > from).collect()
+}
+
+fn assert_undisturbed(events: &[Event]) {
+    let errors: Vec<_> = events.iter().filter_map(Event::error).collect();
+    assert_eq!(errors, [], "of {} calls", events.len());
+    let mut times: Vec<_> = events.iter().map(|event| event.took).collect();
+    times.sort_unstable();
+    let within = |percent: usize| times[(times.len() - 1) * percent / 100];
+    println!(
+        "{} calls: p50 {:?}, p99 {:?}, max {:?}",
+        times.len(),
+        within(50),
+        within(99),
+        within(100)
+    );
+    assert!(within(99) < TIMEOUT / 4, "{:?}", within(99));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_to_the_other_nodes_do_not_feel_that_one_is_held() {
+    let cluster = Cluster::start().await.unwrap();
+    let events = others_while(&cluster, async || cluster.node(0).pause().await.unwrap()).await;
+    assert_undisturbed(&events);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_to_the_other_nodes_do_not_feel_that_one_is_dead() {
+    let cluster = Cluster::start().await.unwrap();
+    let events = others_while(&cluster, async || cluster.node(0).kill().await.unwrap()).await;
+    assert_undisturbed(&events);
+}
+
+/// Connections to a machine that is lost are neither made nor refused: each attempt takes its time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_to_the_other_nodes_do_not_feel_that_one_is_gone_without_a_word() {
+    let cluster = Cluster::start().await.unwrap();
+    let mut nobody = None;
+    let events = others_while(&cluster, async || {
+        cluster.node(0).kill().await.unwrap();
+        // The system makes connections for it, and nobody takes them.
+        nobody = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(0).port())).unwrap());
+    })
+    .await;
+    assert_undisturbed(&events);
+}
+
+/// A slot that moved has the nodes asked for the whole table, and the one that is held does not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_to_the_other_nodes_do_not_feel_that_one_is_held_while_slots_move() {
+    let cluster = Cluster::start().await.unwrap();
+    let slot = Cluster::slot_of(tenant_at(&cluster, 1).await.as_bytes());
+    let events = others_while(&cluster, async || {
+        cluster.node(0).pause().await.unwrap();
+        for to in [2, 1, 2, 1] {
+            cluster.move_slot(slot, to).await.unwrap();
+        }
+    })
+    .await;
+    assert_undisturbed(&events);
+}
+
+/// Who resends a call that timed out has it executed as often as it was sent.
+#[tokio::test]
+async fn b42_a_call_to_a_held_node_is_executed_once_at_most() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenant = tenant_at(&cluster, 1).await;
+    assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
+    let before = count_of(cluster.node(1), "evalsha").await;
+    cluster.node(1).pause().await.unwrap();
+    // After the first the connection is given up, and another one cannot be made.
+    for kind in [ErrorKind::Timeout, ErrorKind::Unavailable] {
+        let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    cluster.node(1).resume().await.unwrap();
+    cluster.wait_until_ok().await.unwrap();
+    let executed = count_of(cluster.node(1), "evalsha").await - before;
+    assert!(executed <= 2, "2 calls were executed {executed} times");
+    assert_eq!(taken(&store, &wide(), &tenant).await, 1 + executed);
+}
+
+/// As others say about other clients: a call was executed five times in the second that a node was held.
+#[tokio::test]
+async fn b42_a_batch_to_a_held_node_is_executed_once_at_most_and_its_other_half_at_once() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let (held, free) = (tenant_at(&cluster, 1).await, tenant_at(&cluster, 2).await);
+    let wide = wide();
+    let charges =
+        [[Charge::new(&wide, "s").tenant(&held)], [Charge::new(&wide, "s").tenant(&free)]];
+    let calls = charges.each_ref().map(|charges| Call::acquire(charges));
+    assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
+    cluster.node(1).pause().await.unwrap();
+    let answers = store.decide_many(&calls).await;
+    assert_eq!(answers[0].as_ref().unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(answers[1].as_ref().unwrap().verdicts()[0].remaining(), 1_000_000 - 2);
+    cluster.node(1).resume().await.unwrap();
+    cluster.wait_until_ok().await.unwrap();
+    let taken = taken(&store, &wide, &held).await;
+    assert!((1..=2).contains(&taken), "{taken}");
+}
+
+/// What was taken where a node answered is given back as no answer came from the other.
+#[tokio::test]
+async fn a_call_across_tenants_takes_nothing_if_the_node_of_one_is_dead_or_held() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenants = [tenant_at(&cluster, 0).await, tenant_at(&cluster, 1).await];
+    let (dead, held) = (tenants[0].as_str(), tenants[1].as_str());
+    let well = tenant_at(&cluster, 2).await;
+    let wide = wide();
+    let across = async |other: &str| {
+        let charges =
+            [Charge::new(&wide, "s").tenant(&well), Charge::new(&wide, "s").tenant(other)];
+        store.decide(Call::acquire(&charges)).await
+    };
+    for tenant in [dead, held] {
+        assert!(across(tenant).await.unwrap().is_allowed());
+    }
+    assert_eq!(taken(&store, &wide, &well).await, 2);
+    cluster.node(0).kill().await.unwrap();
+    cluster.node(1).pause().await.unwrap();
+    for (tenant, kinds) in [
+        (dead, &[ErrorKind::Unavailable][..]),
+        (held, &[ErrorKind::Timeout, ErrorKind::Unavailable]),
+    ] {
+        let error = across(tenant).await.unwrap_err();
+        assert!(kinds.contains(&error.kind()), "{error}");
+        assert_eq!(taken(&store, &wide, &well).await, 2, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_down_says_so_and_serves_again_when_it_is_up() {
+    let builder = Cluster::builder().config("cluster-require-full-coverage", "yes");
+    let cluster = builder.start().await.unwrap();
+    let store = store(&cluster);
+    let tenant = tenant_at(&cluster, 2).await;
+    assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
+    cluster.node(0).kill().await.unwrap();
+    // The others notice after a while.
+    let is_down = async || acquire(&store, &wide(), &tenant).await.err();
+    let error = eventually(SOON, "CLUSTERDOWN", is_down).await.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let before = written_at(cluster.node(2)).await;
+    assert!(before > 0);
+    let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
+    assert!(format!("{error:#}").contains("down"), "{error}");
+    assert_eq!(written_at(cluster.node(2)).await, before, "nothing was written");
+
+    cluster.node(0).restart(Data::Lost).await.unwrap();
+    cluster.wait_until_ok().await.unwrap();
+    assert_back_within_a_second(&store, &tenant).await;
+}
+
+/// How often scripts have written at a node.
+async fn written_at(node: &Redis) -> u64 {
+    count_of(node, "set").await + count_of(node, "psetex").await
+}
+
+async fn assert_back_within_a_second(store: &ClusterStore, tenant: &str) {
+    let back = async || acquire(store, &wide(), tenant).await.ok();
+    let decision = eventually(Duration::from_secs(1), "the store", back).await.unwrap();
+    assert!(decision.is_allowed());
+}
+
+#[tokio::test]
+async fn a_node_that_comes_back_is_used_again_within_a_second() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenant = tenant_at(&cluster, 1).await;
+    assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
+    cluster.node(1).kill().await.unwrap();
+    for _ in 0..20 {
+        let error = acquire(&store, &wide(), &tenant).await.unwrap_err();
+        assert!(is_of_a_change(error.kind()), "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    cluster.node(1).restart(Data::Lost).await.unwrap();
+    cluster.wait_until_ok().await.unwrap();
+    assert_back_within_a_second(&store, &tenant).await;
+}
+
+#[tokio::test]
+async fn b48_a_cluster_that_is_gone_delays_no_building_and_fails_calls_soon() {
+    let cluster = Cluster::start().await.unwrap();
+    for node in cluster.nodes() {
+        node.kill().await.unwrap();
+    }
+    let store = store(&cluster);
+    let start = Instant::now();
+    for _ in 0..50 {
+        let error = acquire(&store, &wide(), "t").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    for node in cluster.nodes() {
+        node.restart(Data::Lost).await.unwrap();
+    }
+    cluster.wait_until_ok().await.unwrap();
+    assert_back_within_a_second(&store, "t").await;
+}
+
+#[tokio::test]
+async fn one_seed_that_is_up_is_enough_and_any_node_will_do() {
+    let cluster = Cluster::start().await.unwrap();
+    let tenant = tenant_at(&cluster, 2).await;
+    cluster.node(0).pause().await.unwrap();
+    let store = store(&cluster);
+    let decision = acquire(&store, &wide(), &tenant).await.unwrap();
+    assert!(decision.is_allowed());
+    let one = ClusterStore::connect([cluster.node(1).url()]).unwrap();
+    assert_eq!(taken(&one, &wide(), &tenant).await, 1);
+}

@@ -1,0 +1,21 @@
+//! The tests against real clusters which do not measure how fast service is back: those are programs of their
+//! own, so that nothing runs beside them.
+
+mod access;
+mod across;
+#[path = "../../../backend-redis/tests/certificates/mod.rs"]
+mod certificates;
+mod common;
+mod conformance;
+mod crash;
+mod differential;
+mod errors;
+mod failover;
+mod fake_nodes;
+mod faults;
+mod large_batches;
+mod migration;
+mod scene;
+mod shards;
+mod store_url;
+mod tenants;

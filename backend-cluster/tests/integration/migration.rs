@@ -1,0 +1,235 @@
+//! Slots that move while the store decides: no error, no wrong answer, and every admission counts.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::time::{Duration, Instant};
+
+use crate::scene::{
+    Event, Load, Outcome, acquire, policy, store, taken, tenant_at, tenants_at, wide,
+};
+use tidegate_cluster::{Call, Charge, ErrorKind, Policy, Store};
+use tidegate_testkit::servers::Cluster;
+use tokio::task::JoinSet;
+
+/// The limit of each policy that is under load: soon reached, so that denials are tried as well.
+const LIMIT: u64 = 300;
+
+/// Policies of one tenant, and so in one slot, in keys of their own.
+fn policies() -> Vec<Policy> {
+    let texts = [
+        "window: fixed-window 300/10d anchored",
+        "log: sliding-log 300/10d",
+        "counter: sliding-counter 300/10d",
+        "bucket: gcra 300/300d",
+    ];
+    texts.map(policy).to_vec()
+}
+
+/// Each admission took one more of the limit, and none was made twice or beyond it.
+fn assert_exact(events: &[Event], subjects: usize) {
+    for subject in 0..subjects {
+        let own = || events.iter().filter(|event| event.subject == subject);
+        let errors: Vec<_> = own().filter_map(Event::error).collect();
+        assert_eq!(errors, [], "of {} calls", own().count());
+        let mut left: Vec<u64> = own()
+            .filter_map(|event| match event.outcome {
+                Outcome::Allowed { remaining } => Some(remaining),
+                _ => None,
+            })
+            .collect();
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        let admitted = LIMIT.min(u64::try_from(own().count()).unwrap());
+        let expected: Vec<u64> = (LIMIT - admitted..LIMIT).rev().collect();
+        assert_eq!(left, expected, "what remained after each admission of subject {subject}");
+    }
+}
+
+/// A slot goes round the nodes, its keys one by one, while callers want them.
+async fn a_slot_moves_under(callers: usize) {
+    let cluster = Cluster::start().await.unwrap();
+    let store =
+        crate::scene::builder(&cluster).response_timeout(Duration::from_secs(5)).build().unwrap();
+    let tenant = "hot";
+    let slot = Cluster::slot_of(tenant.as_bytes());
+    let home = cluster.primary_of_slot(slot).await.unwrap();
+    let subjects: Vec<_> =
+        policies().into_iter().map(|policy| (policy, tenant.to_owned())).collect();
+    let count = subjects.len();
+    let load = Load::start(&store, subjects, callers).await;
+    for step in 1..=3 {
+        let to = (home + step) % 3;
+        cluster.begin_moving_slot(slot, to).await.unwrap();
+        load.go_on_for(40).await;
+        while cluster.move_keys(slot, to, 1).await.unwrap() > 0 {
+            load.go_on_for(40).await;
+        }
+        cluster.finish_moving_slot(slot, to).await.unwrap();
+        load.go_on_for(40).await;
+    }
+    load.go_on_for(usize::try_from(LIMIT).unwrap() * count).await;
+    let events = load.stop().await;
+    assert_exact(&events, count);
+    assert_eq!(cluster.primary_of_slot(slot).await.unwrap(), home);
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_under_one_caller_fails_and_forgets_nothing() {
+    a_slot_moves_under(1).await;
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_under_16_callers_fails_and_forgets_nothing() {
+    a_slot_moves_under(16).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moves_under_64_callers_fails_and_forgets_nothing() {
+    a_slot_moves_under(64).await;
+}
+
+/// While a slot moves, its new node serves a key only to who asks for it, each time.
+#[tokio::test]
+async fn in_the_middle_of_a_move_each_key_is_decided_where_it_is() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenant = tenant_at(&cluster, 0).await;
+    let slot = Cluster::slot_of(tenant.as_bytes());
+    let policies = policies();
+    for policy in &policies {
+        assert!(acquire(&store, policy, &tenant).await.unwrap().is_allowed());
+    }
+    cluster.begin_moving_slot(slot, 1).await.unwrap();
+    for moved in 0..=policies.len() {
+        for policy in &policies {
+            assert!(acquire(&store, policy, &tenant).await.unwrap().is_allowed());
+        }
+        let new = policy(&format!("new{moved}: gcra 300/300d"));
+        assert!(acquire(&store, &new, &tenant).await.unwrap().is_allowed(), "a key of nobody yet");
+        cluster.move_keys(slot, 1, 1).await.unwrap();
+    }
+    let before = u64::try_from(policies.len()).unwrap() + 2;
+    for policy in &policies {
+        assert_eq!(taken(&store, policy, &tenant).await, before, "{policy}");
+    }
+    cluster.finish_moving_slot(slot, 1).await.unwrap();
+    for policy in &policies {
+        assert_eq!(taken(&store, policy, &tenant).await, before, "{policy}");
+    }
+}
+
+/// A node answers TRYAGAIN to who wants two keys of which it has one.
+#[tokio::test]
+async fn keys_that_are_apart_in_the_middle_of_a_move_are_decided_when_they_are_together() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenant = tenant_at(&cluster, 2).await;
+    let slot = Cluster::slot_of(tenant.as_bytes());
+    let (one, other) = (policy("one: gcra 9/300d"), policy("other: sliding-log 9/10d"));
+    let both = [Charge::new(&one, "s").tenant(&tenant), Charge::new(&other, "s").tenant(&tenant)];
+    assert!(store.decide(Call::acquire(&both)).await.unwrap().is_allowed());
+    cluster.begin_moving_slot(slot, 0).await.unwrap();
+    assert_eq!(cluster.move_keys(slot, 0, 1).await.unwrap(), 1);
+
+    let start = Instant::now();
+    let error = store.decide(Call::acquire(&both)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert!(error.kind().is_definitely_not_charged());
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(taken(&store, &one, &tenant).await, 1);
+    assert_eq!(taken(&store, &other, &tenant).await, 1);
+
+    // One that comes just before they are together waits for it.
+    let (decision, moved) = tokio::join!(store.decide(Call::acquire(&both)), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        cluster.finish_moving_slot(slot, 0).await
+    });
+    moved.unwrap();
+    assert!(decision.unwrap().is_allowed());
+    assert_eq!(taken(&store, &one, &tenant).await, 2);
+    assert_eq!(taken(&store, &other, &tenant).await, 2);
+}
+
+#[tokio::test]
+async fn a_node_that_joins_and_takes_slots_under_load_is_used_and_nothing_fails() {
+    let mut cluster = Cluster::start().await.unwrap();
+    let store =
+        crate::scene::builder(&cluster).response_timeout(Duration::from_secs(5)).build().unwrap();
+    let mut subjects = vec![];
+    for node in 0..3 {
+        let tenants = tenants_at(&cluster, node, 4).await;
+        subjects.extend(tenants.into_iter().map(|tenant| (policies().remove(node), tenant)));
+    }
+    let count = subjects.len();
+    let moving: Vec<String> =
+        subjects.iter().step_by(2).map(|(_, tenant)| tenant.clone()).collect();
+    let load = Load::start(&store, subjects, 16).await;
+    let new = cluster.add_node().await.unwrap();
+    for tenant in &moving {
+        cluster.move_slot(Cluster::slot_of(tenant.as_bytes()), new).await.unwrap();
+        load.go_on_for(100).await;
+    }
+    load.go_on_for(usize::try_from(LIMIT).unwrap() * count).await;
+    assert_exact(&load.stop().await, count);
+    let decided = crate::scene::count_of(cluster.node(new), "evalsha").await;
+    assert!(decided > 100, "{decided} decisions at the new node");
+}
+
+/// Two tenants are two slots, and two steps: take in both, and give back where only one admitted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_across_tenants_take_all_or_nothing_while_one_of_the_slots_moves() {
+    let cluster = Cluster::start().await.unwrap();
+    let store =
+        crate::scene::builder(&cluster).response_timeout(Duration::from_secs(5)).build().unwrap();
+    let (moving, staying) = (tenant_at(&cluster, 0).await, tenant_at(&cluster, 2).await);
+    let narrow = policy("narrow: fixed-window 200/10d anchored");
+    let mut callers = JoinSet::new();
+    for _ in 0..16 {
+        let (store, narrow) = (store.clone(), narrow.clone());
+        let (moving, staying) = (moving.clone(), staying.clone());
+        callers.spawn(async move {
+            let wide = wide();
+            let charges = [
+                Charge::new(&wide, "s").tenant(&moving),
+                Charge::new(&narrow, "s").tenant(&staying),
+            ];
+            let mut allowed = 0;
+            for _ in 0..30 {
+                let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+                allowed += u64::from(decision.is_allowed());
+            }
+            allowed
+        });
+    }
+    let slot = Cluster::slot_of(moving.as_bytes());
+    let mut allowed = 0;
+    while !callers.is_empty() {
+        for to in [1, 0] {
+            cluster.move_slot(slot, to).await.unwrap();
+        }
+        while let Some(caller) = callers.try_join_next() {
+            allowed += caller.unwrap();
+        }
+    }
+    assert_eq!(allowed, 200, "just what the narrow limit lets pass");
+    assert_eq!(taken(&store, &wide(), &moving).await, 200, "what was refused is given back");
+    assert_eq!(taken(&store, &narrow, &staying).await, 200);
+}
+
+/// The table of slots is corrected by the answer that showed it wrong, and at once.
+#[tokio::test]
+async fn a_slot_that_moved_costs_one_detour() {
+    let cluster = Cluster::start().await.unwrap();
+    let store = store(&cluster);
+    let tenant = tenant_at(&cluster, 0).await;
+    assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
+    cluster.move_slot(Cluster::slot_of(tenant.as_bytes()), 1).await.unwrap();
+    for _ in 0..10 {
+        assert!(acquire(&store, &wide(), &tenant).await.unwrap().is_allowed());
+    }
+    // Redis counts them from 6.2 on.
+    assert_eq!(crate::scene::errors_of(cluster.node(0), "MOVED").await, 1);
+    assert_eq!(taken(&store, &wide(), &tenant).await, 11);
+}

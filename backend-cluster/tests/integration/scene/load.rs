@@ -1,0 +1,123 @@
+//! Callers that do not stop calling.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tidegate_cluster::{Call, Charge, ClusterStore, ErrorKind, Policy, Store};
+use tidegate_testkit::servers::eventually;
+use tokio::task::JoinSet;
+
+use super::SOON;
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Allowed { remaining: u64 },
+    Denied,
+    Failed(ErrorKind, String),
+}
+
+/// A call.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    /// Which of the load's subjects it was for.
+    pub(crate) subject: usize,
+    pub(crate) asked: Instant,
+    pub(crate) took: Duration,
+    pub(crate) outcome: Outcome,
+}
+
+/// Callers that take the load's subjects, each a policy and a tenant, in turn.
+pub(crate) struct Load {
+    callers: JoinSet<()>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: ClusterStore,
+    subjects: Vec<(Policy, String)>,
+    rest: Duration,
+    next: AtomicUsize,
+    is_over: AtomicBool,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Load {
+    /// Begins, and returns when each subject has had a call.
+    pub(crate) async fn start(
+        store: &ClusterStore,
+        subjects: Vec<(Policy, String)>,
+        callers: usize,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            store: store.clone(),
+            subjects,
+            // Leaves the machine to the servers now and then.
+            rest: Duration::from_millis(1),
+            next: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+            events: Mutex::new(vec![]),
+        });
+        let mut running = JoinSet::new();
+        for _ in 0..callers {
+            running.spawn(call_again_and_again(Arc::clone(&shared)));
+        }
+        let load = Self { callers: running, shared };
+        load.go_on_for(load.shared.subjects.len()).await;
+        load
+    }
+
+    /// Waits for so many more calls.
+    pub(crate) async fn go_on_for(&self, calls: usize) {
+        let count = || self.shared.events.lock().unwrap().len();
+        let wanted = count() + calls;
+        let is_enough = async || (count() >= wanted).then_some(());
+        eventually(SOON, "more calls", is_enough).await.unwrap();
+    }
+
+    /// Ends, and tells what happened, in the order of the answers.
+    pub(crate) async fn stop(self) -> Vec<Event> {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        // One that panicked has said why.
+        let _ = self.callers.join_all().await;
+        self.shared.events.lock().unwrap().clone()
+    }
+}
+
+async fn call_again_and_again(shared: Arc<Shared>) {
+    while !shared.is_over.load(Ordering::Relaxed) {
+        let subject = shared.next.fetch_add(1, Ordering::Relaxed) % shared.subjects.len();
+        let (policy, tenant) = &shared.subjects[subject];
+        let asked = Instant::now();
+        let decided =
+            shared.store.decide(Call::acquire(&[Charge::new(policy, "s").tenant(tenant)])).await;
+        let took = asked.elapsed();
+        let outcome = match decided {
+            Ok(decision) if decision.is_allowed() => {
+                Outcome::Allowed { remaining: decision.verdicts()[0].remaining() }
+            }
+            Ok(_) => Outcome::Denied,
+            Err(error) => Outcome::Failed(error.kind(), error.to_string()),
+        };
+        shared.events.lock().unwrap().push(Event { subject, asked, took, outcome });
+        tokio::time::sleep(shared.rest).await;
+    }
+}
+
+impl Event {
+    pub(crate) fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allowed { .. })
+    }
+
+    pub(crate) fn error(&self) -> Option<(ErrorKind, &str)> {
+        match &self.outcome {
+            Outcome::Failed(kind, message) => Some((*kind, message)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn answered(&self) -> Instant {
+        self.asked + self.took
+    }
+}

@@ -1,0 +1,362 @@
+//! Random calls with numbers at the boundaries, against the core: few limits, costs and times, each of
+//! them just where a comparison, a division or an exact number ends.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use tidegate_redis::{
+    Call, Charge, Decision, Error, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
+};
+use tidegate_testkit::ModelStore;
+
+use crate::common::{policy, store_at};
+
+/// Policies that are charged in turn, mostly of one name, and costs besides those near their limits.
+const FAMILIES: &[(&[&str], &[u64])] = &[
+    // Buckets with other rates, other units in a token, and other ticks: 1, 10 and 100 µs.
+    (&["p: token-bucket 2/3us burst 4 block 1us", "p: gcra 1/2us burst 1"], &[]),
+    (
+        &[
+            "p: token-bucket 3/7us burst 5",
+            "p: token-bucket 1/1us burst 3",
+            "p: gcra 1/9us burst 2",
+        ],
+        &[],
+    ),
+    (
+        &[
+            "p: token-bucket 7/100us burst 9",
+            "p: token-bucket 70368744177665/100us burst 1125899906842624",
+        ],
+        &[1 << 45, 1 << 49],
+    ),
+    (
+        &[
+            "p: token-bucket 70368744177665/100us burst 140737488355328",
+            "p: token-bucket 70368744177665/100us burst 1125899906842624",
+        ],
+        &[1, 7, 703_687_441_777, 7_036_874_417_767, 14_073_748_835_532, 1 << 46, 1 << 47],
+    ),
+    // Of 2^27 units a token.
+    (&["p: token-bucket 1/134217728us burst 9"], &[]),
+    // What is booked reaches 2^52.
+    (
+        &["p: token-bucket 562949953421312/1us burst 2251799813685248"],
+        &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
+    ),
+    (
+        &["p: token-bucket 562949953421312/1us by-interval burst 2251799813685248"],
+        &[1 << 48, 1 << 49, 1 << 50, 1 << 51],
+    ),
+    (
+        &["p: token-bucket 2/3us by-interval burst 4", "p: token-bucket 3/3us by-interval burst 7"],
+        &[2, 4, 6],
+    ),
+    (&["p: token-bucket 1/5us by-interval burst 3 block 1us"], &[]),
+    (&["p: fixed-window 3/5us", "p: fixed-window 5/5us"], &[]),
+    (&["p: fixed-window 3/5us phased", "p: fixed-window 5/4us anchored block 2us"], &[]),
+    (&["p: fixed-window 4503599627370496/9us", "p: fixed-window 9/9us"], &[1 << 50, 1 << 51]),
+    (&["p: sliding-counter 3/5us", "p: sliding-counter 7/5us"], &[]),
+    (&["p: sliding-counter 9/7us block 1us"], &[]),
+    // By ticks of 1 and 10 µs.
+    (
+        &["p: sliding-counter 112589990684262/40us", "p: sliding-counter 1125899906842624/40us"],
+        &[1 << 40, 1 << 45, 1 << 48, 1 << 49],
+    ),
+    (&["p: sliding-log 4/9us", "p: sliding-log 7/9us"], &[]),
+    (&["p: sliding-log 5/9us grain 2us block 1us", "p: sliding-log 2/9us grain 2us"], &[]),
+    // A string and a list.
+    (&["p: sliding-log 60/90us", "p: sliding-log 150/90us block 1us"], &[1, 1, 1, 8]),
+    (&["p: sliding-log 300/500us"], &[1, 2, 3]),
+    (&["p: sliding-log 100/250us", "p: sliding-log 128/250us"], &[1]),
+    // Running totals that wrap around, and some that are just 0.
+    (
+        &[
+            "p: sliding-log 4503599627370496/40us grain 1us",
+            "p: sliding-log 4503599627370000/40us grain 1us",
+        ],
+        &[1 << 47, 1 << 48, 1 << 49],
+    ),
+    (&["p: sliding-log 4503599627370496/250us grain 1us"], &[1 << 46, 1 << 47, 1 << 48]),
+    (
+        &["p: sliding-log 4503599627370496/400us grain 1us", "p: sliding-log 120/400us grain 1us"],
+        &[1 << 44, 1 << 44, 1 << 45, 1 << 46],
+    ),
+];
+
+/// A random number below a bound.
+fn below(rng: &mut TestRng, bound: u64) -> u64 {
+    rng.next_u64() % bound
+}
+
+fn one_of<'a, T>(rng: &mut TestRng, all: &'a [T]) -> &'a T {
+    &all[usize::try_from(below(rng, all.len() as u64)).unwrap()]
+}
+
+/// One subject, which is charged by the policies of one family.
+struct Lane<'f> {
+    policies: &'f [Policy],
+    costs: &'f [u64],
+    /// What was taken lately, and when.
+    takes: Vec<(u64, &'f Policy, u64)>,
+    /// What the last answer said remains.
+    remaining: u64,
+    history: String,
+}
+
+impl<'f> Lane<'f> {
+    fn new((policies, costs): &'f (Vec<Policy>, Vec<u64>)) -> Self {
+        Self { policies, costs, takes: vec![], remaining: 0, history: String::new() }
+    }
+
+    fn cost(&self, rng: &mut TestRng, policy: &Policy) -> u64 {
+        let limit = policy.limit();
+        // Where costs are given, those near the limit would fill it for long.
+        let near_the_limit = if self.costs.is_empty() { 4 } else { 40 };
+        match below(rng, near_the_limit) {
+            0 => limit.saturating_sub(2) + below(rng, 4),
+            1 => limit / (1 + below(rng, 4)) + below(rng, 2),
+            2 => self.remaining + below(rng, 2),
+            3 => below(rng, 4),
+            4..8 => *one_of(rng, self.costs) + below(rng, 3) - 1,
+            _ => *one_of(rng, self.costs),
+        }
+    }
+
+    fn operation(&mut self, rng: &mut TestRng, now: u64) -> (Operation, &'f Policy, u64) {
+        let policy = one_of(rng, self.policies);
+        let mut cost = self.cost(rng, policy);
+        let mut charged = policy;
+        let operation = match below(rng, 32) {
+            0 => Operation::Reset,
+            1 => Operation::Block { span: Duration::from_micros(below(rng, 6)) },
+            2..5 => Operation::Refund,
+            5..9 if !self.takes.is_empty() => {
+                let (at, by, taken) = *one_of(rng, &self.takes);
+                if below(rng, 4) > 0 {
+                    (charged, cost) = (by, taken);
+                }
+                let beside =
+                    [0, 0, 0, 0, 0, 0, -1, 1, -7, 5][usize::try_from(below(rng, 10)).unwrap()];
+                Operation::Undo { at: Timestamp::from_micros(at.saturating_add_signed(beside)) }
+            }
+            9 | 10 => Operation::Peek,
+            11..16 if policy.rule().can_reserve() => {
+                let most = *one_of(rng, &[12, 12, 120, 400]);
+                Operation::Reserve { max_wait: Duration::from_micros(below(rng, most)) }
+            }
+            _ => Operation::Acquire,
+        };
+        let _ = writeln!(self.history, "{now}: {operation:?} {cost} of `{charged}`");
+        (operation, charged, cost)
+    }
+
+    fn answered(
+        &mut self,
+        decision: &Decision,
+        operation: Operation,
+        now: u64,
+        policy: &'f Policy,
+        cost: u64,
+    ) {
+        self.remaining = decision.verdicts()[0].remaining();
+        let takes = matches!(operation, Operation::Acquire | Operation::Reserve { .. });
+        if takes && decision.is_allowed() {
+            self.takes.push((now, policy, cost));
+            if self.takes.len() > 6 {
+                self.takes.remove(0);
+            }
+        }
+    }
+}
+
+/// What the core answers, and what the store does.
+type Answers = (Result<Decision, Error>, Result<Decision, Error>);
+
+/// The store and the core, which are asked the same at the same time.
+struct Both {
+    store: RedisStore,
+    model: ModelStore,
+    clock: ManualClock,
+}
+
+impl Both {
+    async fn new() -> Self {
+        let clock = ManualClock::default();
+        let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+        Self { store, model, clock }
+    }
+
+    fn set(&self, now: u64) {
+        self.clock.set(Timestamp::from_micros(now));
+    }
+
+    async fn ask(&self, calls: &[Call<'_>]) -> Vec<Answers> {
+        let expected = self.model.decide_many(calls).await;
+        let answers = match calls {
+            [call] => vec![self.store.decide(*call).await],
+            calls => self.store.decide_many(calls).await,
+        };
+        expected.into_iter().zip(answers).collect()
+    }
+}
+
+fn agree((expected, answer): &Answers) -> bool {
+    match (expected, answer) {
+        (Ok(expected), Ok(answer)) => expected == answer,
+        (Err(expected), Err(answer)) => expected.kind() == answer.kind(),
+        _ => false,
+    }
+}
+
+async fn play(start: u64, steps: u64, seed: u8, moves: bool) {
+    let families: Vec<(Vec<Policy>, Vec<u64>)> = FAMILIES
+        .iter()
+        .map(|(texts, costs)| (texts.iter().map(|text| policy(text)).collect(), costs.to_vec()))
+        .collect();
+    let full = policy("full: gcra 1/20us burst 1");
+    let subjects: Vec<String> = (0..2 * families.len()).map(|place| place.to_string()).collect();
+    let mut lanes: Vec<Lane<'_>> =
+        (0..subjects.len()).map(|place| Lane::new(&families[place / 2])).collect();
+    let mut rng = TestRng::from_seed(RngAlgorithm::XorShift, &[seed; 16]);
+    let both = Both::new().await;
+    let mut now = start;
+    for _ in 0..steps {
+        let passes = match below(&mut rng, 24) {
+            0 => -below(&mut rng, 9).cast_signed(),
+            1 => below(&mut rng, 40).cast_signed(),
+            2 => below(&mut rng, 150).cast_signed(),
+            3..7 => below(&mut rng, 10).cast_signed(),
+            7..15 => 1,
+            _ => 0,
+        };
+        now = now.saturating_add_signed(if moves { passes } else { 0 });
+        both.set(now);
+        // Each lane in a batch, now and then with two calls; or a few, each by itself.
+        let is_batch = below(&mut rng, 2) == 0;
+        let mut asked = vec![];
+        for (place, lane) in lanes.iter_mut().enumerate() {
+            let times = match (is_batch, below(&mut rng, 8)) {
+                (true, 0..2) => 2,
+                (true, _) | (false, 0) => 1,
+                _ => 0,
+            };
+            for _ in 0..times {
+                let (operation, policy, cost) = lane.operation(&mut rng, now);
+                // With another that mostly refuses.
+                let is_two = policy.rule().can_reserve() && below(&mut rng, 6) == 0;
+                asked.push((place, operation, policy, cost, is_two));
+            }
+        }
+        let charges: Vec<Vec<Charge<'_>>> = asked
+            .iter()
+            .map(|(place, _, policy, cost, is_two)| {
+                let subject = &subjects[*place];
+                let charge = Charge::new(policy, subject).cost(*cost);
+                if *is_two { vec![charge, Charge::new(&full, subject)] } else { vec![charge] }
+            })
+            .collect();
+        let calls: Vec<Call<'_>> = asked
+            .iter()
+            .zip(&charges)
+            .map(|(asked, charges)| Call::new(asked.1, charges))
+            .collect();
+        let at_once = if is_batch { calls.len().max(1) } else { 1 };
+        for (calls, asked) in calls.chunks(at_once).zip(asked.chunks(at_once)) {
+            for (answers, asked) in both.ask(calls).await.iter().zip(asked) {
+                let (place, operation, policy, cost, _) = *asked;
+                let lane = &mut lanes[place];
+                assert!(agree(answers), "{}\nthe last of them: {answers:#?}", lane.history);
+                if let (Ok(decision), _) = answers {
+                    lane.answered(decision, operation, now, policy, cost);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn numbers_at_their_boundaries_are_decided_as_in_the_core() {
+    play(1_790_000_000_000_000, 1_200, 1, true).await;
+}
+
+#[tokio::test]
+async fn the_first_and_the_last_times_are_decided_as_in_the_core() {
+    play(0, 100, 2, false).await;
+    play(0, 200, 3, true).await;
+    play(Timestamp::MAX.as_micros() - 300, 200, 4, true).await;
+}
+
+/// A block that is over counts again once the clock has stepped back: what changed nothing has to leave it.
+#[tokio::test]
+async fn an_undo_that_takes_nothing_back_leaves_a_block_as_in_the_core() {
+    const START: u64 = 1_790_000_000_000_000;
+    let both = Both::new().await;
+    for text in [
+        "p: fixed-window 9/20us",
+        "p: fixed-window 9/20us anchored",
+        "p: sliding-log 9/20us",
+        "p: sliding-log 200/20us",
+        "p: sliding-counter 9/20us",
+        "p: token-bucket 1/5us burst 9",
+        "p: token-bucket 2/10us by-interval burst 9",
+    ] {
+        let policy = policy(text);
+        // What is undone: when it was taken, and its cost.
+        let undone: Vec<_> = [0, 1, 4, 5, 6, 9, 10, 11, 15, 19, 20, 21, 25, 35, 50]
+            .into_iter()
+            .flat_map(|ago| [1, 2, 3, 4].map(|cost| (ago, cost)))
+            .collect();
+        let subjects: Vec<String> = undone.iter().map(|undone| format!("{undone:?}")).collect();
+        let steps =
+            [(0, 3, Does::Take), (10, 4, Does::Take), (10, 0, Does::Block), (15, 0, Does::Undo)];
+        for (after, cost, does) in
+            steps.into_iter().chain([(12, 1, Does::Peek), (16, 1, Does::Peek)])
+        {
+            both.set(START + after);
+            let charges: Vec<_> = undone
+                .iter()
+                .zip(&subjects)
+                .map(|((_, undone), subject)| {
+                    let cost = if does == Does::Undo { *undone } else { cost };
+                    [Charge::new(&policy, subject).cost(cost)]
+                })
+                .collect();
+            let calls: Vec<_> = undone
+                .iter()
+                .zip(&charges)
+                .map(|((ago, _), charge)| {
+                    let at = Timestamp::from_micros(START + 15 - ago);
+                    let operation = match does {
+                        Does::Take => Operation::Acquire,
+                        Does::Block => Operation::Block { span: Duration::from_micros(4) },
+                        Does::Undo => Operation::Undo { at },
+                        Does::Peek => Operation::Peek,
+                    };
+                    Call::new(operation, charge)
+                })
+                .collect();
+            for (decisions, subject) in both.ask(&calls).await.iter().zip(&subjects) {
+                assert!(
+                    agree(decisions),
+                    "{text}, {subject}, {does:?} after {after}: {decisions:?}"
+                );
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    Take,
+    Block,
+    Undo,
+    Peek,
+}

@@ -1,0 +1,375 @@
+//! Keys by the server's own clock: what lives how long, and what is not ours.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use tidegate_redis::{
+    Call, Charge, ErrorKind, ManualClock, Operation, RedisStore, Store, Timestamp,
+};
+use tidegate_testkit::generate::{ClockKind, Kind, Trace, policy as any_policy, scenario};
+use tidegate_testkit::servers::{Redis, Reply};
+
+use crate::common::{key_of, policy, store_at};
+
+/// B11, B15, B16: after every operation each key has a time to live, within the stated bound.
+#[test]
+fn b11_every_key_has_a_bounded_life_after_every_operation() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let redis = Redis::start().await.unwrap();
+        let store = RedisStore::connect(&redis.socket_url()).unwrap();
+        let mut client = redis.client().await.unwrap();
+        let mut runner = TestRunner::deterministic();
+        let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
+        let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
+        let scenarios = scenario(policies, ClockKind::Forwards, 40, 3);
+        // 71 years: the longest window there is, and the longest block; a reservation that waits as
+        // long again, and the grain or window before it.
+        let bound = 3 * (1_i64 << 51) / 1_000;
+        for _ in 0..100 {
+            let scenario = scenarios.new_tree(&mut runner).unwrap().current();
+            let mut trace = Trace::new(&scenario, ClockKind::Forwards);
+            for step in &scenario.steps {
+                trace.pass(step);
+                let (operation, charges) = trace.ask(step);
+                if let Ok(decision) = store.decide(Call::new(operation, &charges)).await {
+                    trace.answered(&decision);
+                }
+                let lives = "local lives = {} for i, key in ipairs(redis.call('KEYS', '*')) do \
+                             lives[i] = redis.call('PTTL', key) end return lives";
+                for life in client.call(&["EVAL", lives, "0"]).await.unwrap().list() {
+                    let life: i64 = life.text().parse().unwrap();
+                    assert!(life >= 0 && life <= bound, "{operation:?} {charges:?}: {life}");
+                }
+            }
+            client.call(&["FLUSHALL"]).await.unwrap();
+        }
+    });
+}
+
+/// By the server's clock a key is there just as long as its state matters, and then is gone.
+#[tokio::test]
+async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.url()).unwrap();
+    for (text, most) in [
+        ("w: fixed-window 5/1h", 3_600_000),
+        ("a: fixed-window 5/1h anchored", 3_600_000),
+        ("l: sliding-log 5/1h", 3_600_000),
+        ("ll: sliding-log 500/1h", 3_600_000),
+        ("lg: sliding-log 5/1h grain 1m", 3_660_000),
+        ("c: sliding-counter 5/1h", 7_200_000),
+        ("b: token-bucket 5/1h", 720_000),
+        ("i: token-bucket 5/1h by-interval", 3_600_000),
+        ("x: sliding-log 1/10s block 2h", 7_200_000),
+    ] {
+        let policy = policy(text);
+        let charge = [Charge::new(&policy, "s")];
+        let mut reset = Duration::ZERO;
+        for _ in 0..if policy.block_duration().is_some() { 2 } else { 1 } {
+            let decision = store.decide(Call::acquire(&charge)).await.unwrap();
+            reset = decision.verdicts()[0].reset_after();
+        }
+        let key = key_of(&policy);
+        let life =
+            redis.command(&[b"PTTL", &key[..]]).await.unwrap().text().parse::<u64>().unwrap();
+        assert!(life <= most + 1, "{text}: {life}");
+        let reset = u64::try_from(reset.as_millis()).unwrap();
+        assert!(life + 500 >= reset && life <= reset + 2, "{text}: {life} and {reset}");
+    }
+    // Real time passes: B12, B13.
+    let short = policy("short: sliding-log 1/60ms");
+    let charge = [Charge::new(&short, "s")];
+    assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
+    let denied = store.decide(Call::acquire(&charge)).await.unwrap();
+    assert!(denied.is_denied());
+    tokio::time::sleep(denied.retry_after().unwrap() + Duration::from_millis(2)).await;
+    assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
+    assert!(store.now().await.unwrap() > Timestamp::from_micros(1_700_000_000_000_000));
+}
+
+/// B18: what is not ours, of every type, is a clear error, and stays as it is.
+#[tokio::test]
+async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let foreign: [&[&[u8]]; 13] = [
+        &[b"SET", b"KEY", b"hello"],
+        &[b"SET", b"KEY", b""],
+        &[b"SET", b"KEY", b"5"],
+        &[b"SET", b"KEY", b"\x96too short"],
+        &[b"SET", b"KEY", b"\xb6\0\0"],
+        &[b"SET", b"KEY", b"\x94 a log with half a record"],
+        // It begins and ends as a log does, and lacks what every log has: whole records are missing.
+        &[b"SET", b"KEY", b"\x94 seventeen byte\x94"],
+        &[b"RPUSH", b"KEY", b"a", b"b"],
+        &[b"HSET", b"KEY", b"a", b"b"],
+        &[b"SADD", b"KEY", b"a"],
+        &[b"ZADD", b"KEY", b"1", b"a"],
+        &[b"XADD", b"KEY", b"*", b"a", b"b"],
+        &[b"SETBIT", b"KEY", b"100", b"1"],
+    ];
+    for text in [
+        "p: fixed-window 5/1h",
+        "p: sliding-log 5/1h block 1h",
+        "p: sliding-log 5000/1h",
+        "p: sliding-counter 5/1h",
+        "p: gcra 5/1h",
+        "p: token-bucket 5/1h by-interval",
+    ] {
+        let (policy, good) = (policy(text), policy("good: fixed-window 1000/1h"));
+        for command in foreign {
+            redis.command(&["FLUSHALL"]).await.unwrap();
+            let mut command = command.to_vec();
+            let key = key_of(&policy);
+            command[1] = &key;
+            redis.command(&command).await.unwrap();
+            let dump = redis.command(&[b"DUMP", &key[..]]).await.unwrap();
+            let one = [Charge::new(&policy, "s")];
+            let two = [Charge::new(&good, "s"), one[0]];
+            for charges in [&one[..], &two] {
+                for operation in [
+                    Operation::Acquire,
+                    Operation::Peek,
+                    Operation::Refund,
+                    Operation::Undo { at: Timestamp::EPOCH },
+                    Operation::Reset,
+                    Operation::Block { span: Duration::from_secs(9) },
+                ] {
+                    let error = store.decide(Call::new(operation, charges)).await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {command:?}");
+                }
+            }
+            // In a batch the others are decided.
+            let batch = [Call::acquire(&two[..1]), Call::acquire(&one), Call::acquire(&two)];
+            let answers = store.decide_many(&batch).await;
+            assert!(answers[0].as_ref().unwrap().is_allowed());
+            for answer in &answers[1..] {
+                assert_eq!(answer.as_ref().unwrap_err().kind(), ErrorKind::ForeignValue);
+            }
+            assert_eq!(redis.command(&[b"DUMP", &key[..]]).await.unwrap(), dump);
+            assert_eq!(redis.command(&["DBSIZE"]).await.unwrap().text(), "2");
+        }
+    }
+}
+
+/// Bytes that only look like ours, or a list of ours that somebody else wrote to, are no crash.
+#[tokio::test]
+async fn broken_values_crash_nothing() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    for (kind, size) in [(0x91, 15), (0x95, 22), (0x96, 36), (0x97, 29), (0xb0, 8)] {
+        for fill in [0, 1, 0x7f, 0xff] {
+            let mut value = vec![fill; size];
+            value[0] = kind;
+            for text in [
+                "p: fixed-window 5/1h",
+                "p: sliding-log 5/1h",
+                "p: sliding-counter 5/1h",
+                "p: gcra 5/1h",
+                "p: token-bucket 5/1h by-interval",
+            ] {
+                let policy = policy(text);
+                redis.command(&[b"SET", &key_of(&policy)[..], &value]).await.unwrap();
+                let charges = [Charge::new(&policy, "s")];
+                let undo = Operation::Undo { at: store.now().await.unwrap() };
+                for operation in [Operation::Peek, Operation::Acquire, undo, Operation::Refund] {
+                    let _ = store.decide(Call::new(operation, &charges)).await.unwrap();
+                }
+                let _ = store.decide(Call::new(Operation::Reset, &charges)).await.unwrap();
+                assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            }
+        }
+    }
+    let log = policy("l: sliding-log 1000/1h");
+    let charge = [Charge::new(&log, "s")];
+    for _ in 0..600 {
+        assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
+    }
+    redis.command(&[b"LPUSH", &key_of(&log)[..], b"what is this"]).await.unwrap();
+    let undo = Operation::Undo { at: store.now().await.unwrap() };
+    for operation in [Operation::Acquire, undo, Operation::Refund] {
+        let error = store.decide(Call::new(operation, &charge)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ForeignValue);
+    }
+}
+
+/// No bucket of ours has a unit of 0 parts in a token: its debt is taken as it stands, and mints nothing.
+#[tokio::test]
+async fn a_bucket_with_a_forged_unit_stays_empty() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let policy = policy("p: token-bucket 5/1d");
+    let (full, key) = ([Charge::new(&policy, "s").cost(5)], key_of(&policy));
+    assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
+    let Reply::Bytes(mut value) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
+        panic!("a string");
+    };
+    // Behind the kind, the time and the debt.
+    value[15..22].fill(0);
+    redis.command(&[&b"SET"[..], &key, &value]).await.unwrap();
+    let calls = [Call::acquire(&full[..1]), Call::new(Operation::Peek, &full)];
+    assert!(store.decide(calls[0]).await.unwrap().is_denied());
+    for answer in store.decide_many(&calls).await {
+        assert!(answer.unwrap().is_denied());
+    }
+}
+
+/// B20: all of a state is under one key, so that whichever key is lost, there is one fresh budget.
+#[tokio::test]
+async fn b20_a_key_that_is_lost_is_one_fresh_budget() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let store = store_at(&clock).await;
+    let redis = crate::common::server().await;
+    for text in ["p: sliding-log 300/1h block 1h", "p: sliding-counter 5/1h", "p: gcra 5/1h"] {
+        let policy = policy(text);
+        let full = [Charge::new(&policy, "lost").cost(policy.limit())];
+        assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
+        assert!(store.decide(Call::acquire(&full)).await.unwrap().is_denied());
+        let keys = redis.command(&["KEYS", "*:p:*{lost}"]).await.unwrap();
+        assert_eq!(keys.list().len(), 1, "{text}");
+        redis.command(&["DEL", &keys.list()[0].text()]).await.unwrap();
+        assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
+        assert!(store.decide(Call::acquire(&full)).await.unwrap().is_denied());
+        let _ = store.decide(Call::new(Operation::Reset, &full)).await.unwrap();
+    }
+}
+
+/// A value of ours with another kind, or with a byte too many or too few, is not ours; nor is a string that
+/// begins as a log but does not end as one.
+#[tokio::test]
+async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let good = policy("good: fixed-window 1000/1h");
+    let changes: [fn(&mut Vec<u8>); 5] = [
+        |value| value[0] ^= 1,
+        |value| value.push(value[0]),
+        |value| value.insert(8, 0),
+        |value| value.truncate(value.len() - 1),
+        |log| *log.last_mut().unwrap() ^= 1,
+    ];
+    for (text, changes) in [
+        ("p: fixed-window 50/1h", &changes[..4]),
+        ("p: sliding-counter 50/1h", &changes[..4]),
+        ("p: token-bucket 50/1h", &changes[..4]),
+        ("p: token-bucket 50/1h by-interval", &changes[..4]),
+        ("p: sliding-log 50/1h", &changes[2..]),
+    ] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let two = [Charge::new(&good, "s"), charges[0]];
+        for _ in 0..5 {
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        }
+        let key = key_of(&policy);
+        let Reply::Bytes(value) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
+            panic!("a string");
+        };
+        for (place, change) in changes.iter().enumerate() {
+            let mut nearly = value.clone();
+            change(&mut nearly);
+            redis.command(&[&b"SET"[..], &key, &nearly]).await.unwrap();
+            for operation in [
+                Operation::Refund,
+                Operation::Undo { at: store.now().await.unwrap() },
+                Operation::Reset,
+                Operation::Block { span: Duration::from_secs(9) },
+            ] {
+                let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {place}");
+            }
+            for operation in [Operation::Acquire, Operation::Peek] {
+                let error = store.decide(Call::new(operation, &two)).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {place}");
+            }
+            assert_eq!(redis.command(&[&b"GET"[..], &key]).await.unwrap(), Reply::Bytes(nearly));
+        }
+    }
+}
+
+/// What a block is written to lives as long as before, if that is longer.
+#[tokio::test]
+async fn a_block_leaves_a_key_its_life() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    for text in ["w: fixed-window 5/9d anchored", "s: sliding-log 5/9d", "l: sliding-log 500/9d"] {
+        let policy = policy(text);
+        let (charges, key) = ([Charge::new(&policy, "s")], key_of(&policy));
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        for seconds in [60, 0] {
+            let span = Duration::from_secs(seconds);
+            let decision = store.decide(Call::new(Operation::Block { span }, &charges)).await;
+            assert_eq!(decision.unwrap().is_allowed(), seconds == 0);
+            let life = redis.command(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            let whole = 9 * 86_400_000;
+            assert!(
+                (whole - 60_000..whole + 100).contains(&life.parse().unwrap()),
+                "{text}: {life}"
+            );
+        }
+    }
+}
+
+/// The scripts read the server's clock themselves. What they read is compared with what it shows.
+#[tokio::test]
+async fn the_scripts_decide_by_the_servers_clock() {
+    const HOUR: u64 = 3_600_000_000;
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let policy = policy("p: fixed-window 5/1h");
+    let charges = [Charge::new(&policy, "s")];
+    let mut seen = 0;
+    while seen < 2 {
+        let begun = store.now().await.unwrap().as_micros();
+        let one = store.decide(Call::acquire(&charges)).await.unwrap();
+        let many = store.decide(Call::new(Operation::Refund, &charges)).await.unwrap();
+        let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+        let ended = store.now().await.unwrap().as_micros();
+        if begun / HOUR != ended / HOUR {
+            continue;
+        }
+        seen += 1;
+        let resets = HOUR - ended % HOUR..=HOUR - begun % HOUR;
+        let reset = u64::try_from(one.verdicts()[0].reset_after().as_micros()).unwrap();
+        assert!(resets.contains(&reset), "{reset} is not within {resets:?}");
+        // What was refunded is as fresh.
+        assert_eq!(many.verdicts()[0].reset_after(), Duration::ZERO);
+        assert_eq!(peek.verdicts()[0].remaining(), 5);
+    }
+    // Another way to the same: the end of a block.
+    let span = Duration::from_secs(60);
+    let begun = redis.command(&["TIME"]).await.unwrap();
+    let blocked = store.decide(Call::new(Operation::Block { span }, &charges)).await.unwrap();
+    assert_eq!(blocked.verdicts()[0].reset_after(), span, "{begun:?}");
+}
+
+/// A key that another client has persisted has no time at which it expires.
+#[tokio::test]
+async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
+    let redis = Redis::start().await.unwrap();
+    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    for text in ["p: gcra 5/1h", "p: sliding-log 5/1h", "p: sliding-log 500/1h"] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let key = key_of(&policy);
+        let of_a_minute = Operation::Block { span: Duration::from_secs(60) };
+        let lifted = Operation::Block { span: Duration::ZERO };
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        for (operation, passes) in [(of_a_minute, false), (lifted, true)] {
+            redis.command(&[&b"PERSIST"[..], &key]).await.unwrap();
+            let decision = store.decide(Call::new(operation, &charges)).await.unwrap();
+            assert_eq!(decision.is_allowed(), passes, "{text}");
+            let life = redis.command(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            assert_ne!(life, "-1", "{text}");
+        }
+        redis.command(&["FLUSHALL"]).await.unwrap();
+    }
+}

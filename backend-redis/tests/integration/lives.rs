@@ -1,0 +1,581 @@
+//! How long keys live: a key is there until its state has recovered, after every operation.
+//!
+//! In virtual time a key lives an hour at least, so that real time does not end what virtual time does
+//! not. So windows here are longer than that; and as virtual time passes, the test shortens what keys
+//! have left by as much, and drops what has none.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tidegate_redis::wire::Keys;
+use tidegate_redis::{
+    Algorithm, Call, Charge, Decision, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
+};
+use tidegate_testkit::ModelStore;
+use tidegate_testkit::servers::{Client, Redis, Reply};
+
+use crate::common::{builder_with, client, fresh_prefix, policy};
+
+const START: u64 = 1_790_000_000_000_123;
+
+/// How long a key lives at least in virtual time, in microseconds.
+const HOUR: u64 = 3_600_000_000;
+
+/// Milliseconds that a key has left in addition, as some of real time passes too.
+const SPARE: u64 = 60_000;
+
+/// The same operation several times, and the time that passes before each.
+#[derive(Debug, Clone)]
+struct Step {
+    passes: Passes,
+    operation: Does,
+    cost: Cost,
+    times: usize,
+    /// Whether all policies are charged in one call, or one of them.
+    all: bool,
+    policy: prop::sample::Index,
+    /// How many calls are made at once: from two on, by the script for everything.
+    at_once: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Passes {
+    Micros(u64),
+    /// A number of 64ths of ten days.
+    Part(u64),
+    /// To the end of the last answer's `reset_after`, or a microsecond beside it.
+    Reset(i64),
+    /// To the end of the last answer's `retry_after`.
+    Retry,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    Acquire,
+    Peek,
+    Refund,
+    Undo,
+    Block,
+    Unblock,
+    Reset,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Cost {
+    Just(u64),
+    Limit(i64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let passes = prop_oneof![
+        3 => (0..2_000_u64).prop_map(Passes::Micros),
+        6 => (0..12_u64).prop_map(Passes::Part),
+        1 => (0..80_u64).prop_map(Passes::Part),
+        2 => (-1..=1_i64).prop_map(Passes::Reset),
+        1 => Just(Passes::Retry),
+    ];
+    let operation = prop_oneof![
+        14 => Just(Does::Acquire),
+        1 => Just(Does::Peek),
+        4 => Just(Does::Refund),
+        3 => Just(Does::Undo),
+        1 => Just(Does::Block),
+        1 => Just(Does::Unblock),
+        1 => Just(Does::Reset),
+    ];
+    let cost = prop_oneof![
+        8 => (1..4_u64).prop_map(Cost::Just),
+        2 => (4..90_u64).prop_map(Cost::Just),
+        1 => (-3..=1_i64).prop_map(Cost::Limit),
+    ];
+    let times = prop_oneof![1..4_usize, 4..20_usize];
+    let at_once = prop_oneof![3 => Just(1_usize), 1 => 2..4_usize];
+    (passes, operation, cost, times, any::<(bool, prop::sample::Index)>(), at_once).prop_map(
+        |(passes, operation, cost, times, (all, policy), at_once)| Step {
+            passes,
+            operation,
+            cost,
+            times,
+            all,
+            policy,
+            at_once,
+        },
+    )
+}
+
+fn policies() -> impl Strategy<Value = Vec<Policy>> {
+    prop::sample::select(vec![
+        vec!["p: fixed-window 500/10d"],
+        vec!["p: fixed-window 500/10d anchored", "q: fixed-window 30/9d phased"],
+        vec!["p: sliding-log 100/10d"],
+        vec!["p: sliding-log 500/10d"],
+        vec!["p: sliding-log 100/10d grain 8h"],
+        vec!["p: sliding-log 1000/10d grain 1h"],
+        vec!["p: sliding-counter 500/10d"],
+        vec!["p: token-bucket 7/10d burst 300"],
+        vec!["p: gcra 77/10d burst 300"],
+        vec!["p: token-bucket 50/10d by-interval burst 300"],
+        // Strings that become lists, and go on.
+        vec!["p: sliding-log 100/10d", "p: sliding-log 500/10d"],
+        // Rates that change: what was written recovers by the rate that wrote it.
+        vec!["p: token-bucket 7/10d burst 300", "p: token-bucket 100/10d burst 200"],
+        vec![
+            "p: token-bucket 50/10d by-interval burst 300",
+            "p: token-bucket 90/10d by-interval burst 200",
+        ],
+        // What one of them refuses is taken of none.
+        vec!["p: sliding-log 500/10d", "q: sliding-counter 20/5d", "r: gcra 3/2d burst 9"],
+        // A block that ends long after the state, and one that ends before it.
+        vec!["p: sliding-log 200/2h block 9d", "q: sliding-log 20/2h block 9d"],
+        vec!["p: gcra 3/2h block 9d", "q: fixed-window 3/2h anchored block 9d"],
+        vec!["p: sliding-log 200/10d block 2h", "q: sliding-counter 9/10d block 2h"],
+        vec!["p: token-bucket 3/2h by-interval block 9d", "q: sliding-log 9/10d block 2h"],
+    ])
+    .prop_map(|texts| texts.into_iter().map(policy).collect())
+}
+
+/// A life that is too short admits too much. That of a log was set with its first record alone, and
+/// nothing but its upper bound was looked at.
+#[test]
+fn a_key_lives_until_its_state_has_recovered_after_every_operation() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = Config { source_file: Some(file!()), ..Config::with_cases(200) };
+    let inputs = (policies(), prop::collection::vec(step(), 1..25));
+    let result = TestRunner::new(config).run(&inputs, |(policies, steps)| {
+        runtime.block_on(play(&policies, &steps)).map_err(TestCaseError::fail)
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+async fn play(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
+    let mut subject = Subject::new().await;
+    let is_bucket = |policy: &Policy| matches!(policy.algorithm(), Algorithm::TokenBucket(_));
+    subject.by_several_rates = policies.len() == 2 && policies.iter().all(is_bucket);
+    for (place, step) in steps.iter().enumerate() {
+        let mut charges = vec![Charge::new(step.policy.get(policies), "s")];
+        let names = policies.iter().map(Policy::name);
+        // No two of one name: theirs are charges to one key, and only the first may be long.
+        if step.all && names.collect::<std::collections::HashSet<_>>().len() == policies.len() {
+            charges = policies.iter().map(|policy| Charge::new(policy, "s")).collect();
+        }
+        for charge in &mut charges {
+            *charge = charge.cost(match step.cost {
+                Cost::Just(cost) => cost,
+                Cost::Limit(beside) => charge.policy.limit().saturating_add_signed(beside),
+            });
+        }
+        let times = if matches!(step.operation, Does::Acquire) { step.times } else { 1 };
+        for time in 0..times {
+            subject.pass(step.passes).await;
+            let operation = match step.operation {
+                Does::Acquire => Operation::Acquire,
+                Does::Peek => Operation::Peek,
+                Does::Refund => Operation::Refund,
+                Does::Undo => Operation::Undo { at: subject.last_take },
+                Does::Block => Operation::Block { span: Duration::from_secs(9 * 86_400) },
+                Does::Unblock => Operation::Block { span: Duration::ZERO },
+                Does::Reset => Operation::Reset,
+            };
+            let calls = vec![Call::new(operation, &charges); step.at_once];
+            subject.ask(&calls).await.map_err(|e| format!("step {place}, call {time}: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A store, the model that it is held against, and until when its keys live by the virtual clock.
+struct Subject {
+    now: u64,
+    clock: ManualClock,
+    store: RedisStore,
+    model: ModelStore,
+    keys: Keys,
+    client: Client,
+    /// When each key expires: by the server's clock, and by the virtual one (both in milliseconds).
+    expiries: HashMap<Vec<u8>, (Reply, u64)>,
+    /// When the keys were last made to have left what they have by the virtual clock.
+    begun: Instant,
+    last_take: Timestamp,
+    last: Option<Decision>,
+    /// Whether a faster rate may write to a key that a slower one has given a longer life, which it keeps.
+    by_several_rates: bool,
+}
+
+impl Subject {
+    async fn new() -> Self {
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let prefix = fresh_prefix();
+        let builder = builder_with(&prefix).await;
+        Self {
+            now: START,
+            clock: clock.clone(),
+            store: builder.clock(clock.clone()).build().unwrap(),
+            model: ModelStore::keeping_all(clock),
+            keys: Keys::new(&prefix),
+            client: client().await,
+            expiries: HashMap::new(),
+            begun: Instant::now(),
+            last_take: Timestamp::from_micros(START),
+            last: None,
+            by_several_rates: false,
+        }
+    }
+
+    /// Moves the clock, and drops what the server would have dropped by then.
+    async fn pass(&mut self, passes: Passes) {
+        const TEN_DAYS: u64 = 10 * 86_400_000_000;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
+        let last = self.last.as_ref();
+        let then = match passes {
+            Passes::Micros(time) => self.now + time,
+            Passes::Part(parts) => self.now + TEN_DAYS / 64 * parts,
+            Passes::Reset(beside) => {
+                let resets = last.map_or(&[][..], Decision::verdicts).iter();
+                let reset = resets.map(|verdict| verdict.reset_after()).max();
+                self.now.saturating_add_signed(beside) + micros(reset.unwrap_or_default())
+            }
+            Passes::Retry => {
+                self.now + micros(last.and_then(Decision::retry_after).unwrap_or_default())
+            }
+        };
+        self.now = self.now.max(then);
+        self.clock.set(Timestamp::from_micros(self.now));
+        let now = self.now / 1_000;
+        self.begun = Instant::now();
+        let mut left = HashMap::new();
+        for (key, (_, virtually)) in self.expiries.drain() {
+            if virtually <= now {
+                self.client.call(&[&b"DEL"[..], &key]).await.unwrap();
+            } else {
+                let life = (virtually - now + SPARE).to_string();
+                self.client.call(&[&b"PEXPIRE"[..], &key, life.as_bytes()]).await.unwrap();
+                let really = self.client.call(&[&b"PEXPIRETIME"[..], &key]).await.unwrap();
+                left.insert(key, (really, virtually));
+            }
+        }
+        self.expiries = left;
+    }
+
+    /// Makes calls, and looks at the keys then.
+    async fn ask(&mut self, calls: &[Call<'_>]) -> Result<(), String> {
+        if matches!(calls[0].operation, Operation::Acquire) {
+            self.last_take = Timestamp::from_micros(self.now);
+        }
+        let expected = self.model.decide_many(calls).await;
+        let answers = match calls {
+            [call] => vec![self.store.decide(*call).await],
+            calls => self.store.decide_many(calls).await,
+        };
+        for (expected, answer) in expected.iter().zip(&answers) {
+            if expected.as_ref().ok() != answer.as_ref().ok() {
+                let call = calls[0];
+                return Err(format!("{call:?}\n expected {expected:?}\n answered {answer:?}"));
+            }
+        }
+        let decision = answers.into_iter().last().unwrap().unwrap();
+        for (charge, verdict) in calls[0].charges.iter().zip(decision.verdicts()) {
+            let key = self.keys.of(&charge);
+            let before = self.expiries.get(&key).map(|(_, virtually)| *virtually);
+            let expires = self.expires(&key).await;
+            let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
+            let (recovers, until) =
+                (self.now + reset, expires.map_or(0, |expires| expires * 1_000));
+            // What is taken from again and again lives longer than it must, by up to a half.
+            let is_take = matches!(calls[0].operation, Operation::Acquire);
+            let needed = if is_take { reset + reset / 2 } else { reset };
+            let latest = self.now + needed.max(HOUR) + 2 * SPARE * 1_000;
+            let is_short = reset > 0 && until < recovers;
+            // A block leaves what is there as it is, and so are a peek and a refusal.
+            let writes = !matches!(calls[0].operation, Operation::Block { .. } | Operation::Peek)
+                && decision.is_allowed();
+            // After a block, a key may keep what is left of the longer life that it had before.
+            let is_long = writes && expires > before && until > latest;
+            if is_short || is_long && !self.by_several_rates {
+                let call = calls[0];
+                return Err(format!(
+                    "{call:?}\n recovers at {recovers} µs, is kept until {until} µs"
+                ));
+            }
+        }
+        self.last = Some(decision);
+        Ok(())
+    }
+
+    /// When a key expires by the virtual clock, in milliseconds, if it is there.
+    async fn expires(&mut self, key: &[u8]) -> Option<u64> {
+        let really = self.client.call(&[&b"PEXPIRETIME"[..], key]).await.unwrap();
+        assert_ne!(really, Reply::Integer(-1), "a key without an expiry");
+        if really == Reply::Integer(-2) {
+            self.expiries.remove(key);
+            return None;
+        }
+        if let Some((known, virtually)) = self.expiries.get(key)
+            && *known == really
+        {
+            return Some(*virtually);
+        }
+        let life = self.client.call(&[&b"PTTL"[..], key]).await.unwrap().text();
+        // It was set, by what was left then, after `begun`.
+        let since = u64::try_from(self.begun.elapsed().as_millis()).unwrap() + 1;
+        let virtually = self.now / 1_000 + life.parse::<u64>().unwrap() + since;
+        self.expiries.insert(key.to_vec(), (really, virtually));
+        Some(virtually)
+    }
+}
+
+/// Rounded up to the server's milliseconds: not one too short, not one too long.
+#[tokio::test]
+async fn a_life_is_exact_to_the_millisecond() {
+    for (text, cost) in [
+        ("p: fixed-window 9/7200000001us", 2),
+        ("p: fixed-window 9/2h anchored", 2),
+        ("p: sliding-log 9/7200000501us", 2),
+        ("p: sliding-log 900/2h grain 3us", 2),
+        ("p: sliding-log 9/2h grain 4m", 2),
+        ("p: sliding-counter 9/7200000999us", 2),
+        // By ticks of 10 ms, and of a microsecond.
+        ("p: token-bucket 7001/30s burst 400000000000", 1_000_005),
+        ("p: gcra 7000/1h burst 90000", 20_000),
+        ("p: token-bucket 50/7200000777us by-interval burst 900", 101),
+    ] {
+        let policy = policy(text);
+        for beside in [0, 1, 2, 499, 500, 998, 999] {
+            for at_once in [1, 2] {
+                // The server's clock goes on between the script and the look at the key, but not
+                // always by a millisecond.
+                let mut seen = vec![];
+                while !seen.iter().any(|(life, exact)| life == exact) && seen.len() < 300 {
+                    seen.push(life_of_a_take(&policy, cost, START - 123 + beside, at_once).await);
+                }
+                assert!(seen.iter().all(|(life, exact)| life <= exact), "{text}: {seen:?}");
+                assert!(seen.iter().any(|(life, exact)| life == exact), "{text}: {seen:?}");
+            }
+        }
+    }
+}
+
+/// How long the key of a fresh subject lives after a take, and for how long its state matters: both in
+/// the server's milliseconds.
+async fn life_of_a_take(policy: &Policy, cost: u64, now: u64, at_once: usize) -> (u64, u64) {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix)
+        .await
+        .clock(ManualClock::new(Timestamp::from_micros(now)))
+        .build()
+        .unwrap();
+    let mut client = client().await;
+    let charge = [Charge::new(policy, "s").cost(cost)];
+    let other = [Charge::new(policy, "other")];
+    // What else there is in a batch comes first.
+    let answer = match at_once {
+        1 => store.decide(Call::acquire(&charge)).await,
+        _ => store
+            .decide_many(&[Call::new(Operation::Peek, &other), Call::acquire(&charge)])
+            .await
+            .remove(1),
+    };
+    let key = Keys::new(&prefix).of(&charge[0]);
+    let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text().parse().unwrap();
+    let decision = answer.unwrap();
+    assert!(decision.is_allowed());
+    let reset = u64::try_from(decision.verdicts()[0].reset_after().as_micros()).unwrap();
+    (life, (now + reset).div_ceil(1_000) - now / 1_000)
+}
+
+/// A bucket's time that was written by finer ticks counts from the next coarse one on.
+#[tokio::test]
+async fn a_life_is_exact_where_ticks_become_coarser() {
+    let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
+    // By ticks of a second.
+    let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
+    for beside in [1, 300_000, 500_000, 999_999] {
+        let now = 1_790_000_000_000_000 + beside;
+        let exact = async || {
+            let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(now)), fresh_prefix());
+            let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+            let model = ModelStore::keeping_all(clock);
+            let take = [Charge::new(&fine, "s").cost(1_000_000_000)];
+            let refund = [Charge::new(&coarse, "s").cost(1)];
+            let mut reset = 0;
+            for call in [Call::acquire(&take), Call::new(Operation::Refund, &refund)] {
+                let decision = store.decide(call).await.unwrap();
+                assert_eq!(decision, model.decide(call).await.unwrap());
+                reset = decision.verdicts()[0].reset_after().as_micros();
+            }
+            let key = Keys::new(&prefix).of(&refund[0]);
+            let life = client().await.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            let ends = now + u64::try_from(reset).unwrap();
+            (life.parse().unwrap(), ends.div_ceil(1_000) - now / 1_000)
+        };
+        let mut seen: Vec<(u64, u64)> = vec![];
+        while !seen.iter().any(|(life, exact)| life == exact) && seen.len() < 300 {
+            seen.push(exact().await);
+        }
+        assert!(seen.iter().all(|(life, exact)| life <= exact), "{beside}: {seen:?}");
+        assert!(seen.iter().any(|(life, exact)| life == exact), "{beside}: {seen:?}");
+    }
+}
+
+/// To set an expiry costs as much as a read and a write: few of many takes do.
+#[tokio::test]
+async fn a_take_of_many_is_a_read_and_a_write() {
+    const TAKES: u64 = 80;
+    let redis = Redis::start().await.unwrap();
+    for (text, at_once, max_expiries) in [
+        ("p: fixed-window 500/10h", 1, 0),
+        ("p: fixed-window 500/10h", 2, 0),
+        ("p: fixed-window 500/10h anchored", 1, 0),
+        ("p: fixed-window 500/10h phased", 1, 0),
+        ("p: sliding-log 100/10h", 1, 1),
+        ("p: sliding-log 500/10h", 1, 1),
+        ("p: sliding-counter 500/10h", 1, 0),
+        ("p: sliding-counter 500/10h", 2, 0),
+        ("p: token-bucket 500/10h", 1, 10),
+        ("p: token-bucket 500/10h", 2, 10),
+        ("p: token-bucket 500/10h by-interval", 1, 0),
+        ("p: token-bucket 500/10h by-interval", 2, 0),
+    ] {
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let patience = Duration::from_secs(30);
+        let builder = RedisStore::builder().url(redis.socket_url()).clock(clock.clone());
+        let builder = builder.connect_timeout(patience).response_timeout(patience);
+        let store = builder.prefix(fresh_prefix()).build().unwrap();
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let take = vec![Call::acquire(&charges); usize::try_from(at_once).unwrap()];
+        assert!(store.decide_many(&take).await.iter().all(Result::is_ok));
+        redis.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+        for _ in 0..TAKES / at_once {
+            clock.advance(Duration::from_secs(10));
+            let answers = match take[..] {
+                [take] => vec![store.decide(take).await],
+                _ => store.decide_many(&take).await,
+            };
+            assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_allowed()));
+        }
+        let stats = redis.command(&["INFO", "commandstats"]).await.unwrap().text();
+        let count = |name: &str| -> u64 {
+            let begin = format!("cmdstat_{name}:calls=");
+            let line = stats.lines().find_map(|line| line.strip_prefix(&*begin));
+            line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+        };
+        let total = |names: &[&str]| names.iter().map(|name| count(name)).sum::<u64>();
+        let reads = total(&["get", "mget", "lindex", "getrange", "exists"]);
+        let writes = total(&["set", "psetex", "setrange", "lset", "rpush", "ltrim", "unlink"]);
+        let expiries = total(&["psetex", "pexpire"]);
+        assert_eq!(reads, TAKES / at_once, "{text}");
+        // An element of a list is full after each 14 takes.
+        assert!(writes <= TAKES + TAKES / 14, "{text}: {writes}");
+        assert!(expiries <= max_expiries, "{text}: {expiries}");
+    }
+}
+
+/// A state in which nothing is left is none: its key is gone, or holds a block alone.
+#[tokio::test]
+async fn what_is_given_back_in_full_leaves_no_state() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let mut client = client().await;
+    for text in [
+        "p: fixed-window 9/2h",
+        "p: fixed-window 9/2h anchored",
+        "p: sliding-log 9/2h",
+        "p: sliding-log 900/2h",
+        "p: sliding-counter 9/2h",
+        "p: token-bucket 9/2h",
+        "p: token-bucket 9/2h by-interval",
+    ] {
+        let policy = policy(text);
+        let charge = [Charge::new(&policy, "s").cost(3)];
+        let blocked = Operation::Block { span: Duration::from_secs(60) };
+        let undo = Operation::Undo { at: Timestamp::from_micros(START) };
+        let more = [charge[0].cost(4)];
+        for (gives_back, charges) in [
+            (Operation::Refund, &charge),
+            (Operation::Refund, &more),
+            (undo, &charge),
+            (undo, &more),
+        ] {
+            for (is_blocked, at_once) in [(false, 1), (false, 3), (true, 1), (true, 3)] {
+                let prefix = fresh_prefix();
+                let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+                let block = Call::new(if is_blocked { blocked } else { Operation::Peek }, &charge);
+                let calls = [Call::acquire(&charge), block, Call::new(gives_back, charges)];
+                for calls in calls.chunks(at_once) {
+                    assert!(store.decide_many(calls).await.iter().all(Result::is_ok));
+                }
+                let key = Keys::new(&prefix).of(&charge[0]);
+                let size = client.call(&[&b"STRLEN"[..], &key]).await.unwrap().text();
+                // A kind, and until when it blocks.
+                let expected = if is_blocked { "8" } else { "0" };
+                assert_eq!(size, expected, "{text}: {gives_back:?} {is_blocked} {at_once}");
+            }
+        }
+    }
+}
+
+/// A block on a subject of whom nothing is known leaves nothing behind once it is lifted.
+#[tokio::test]
+async fn a_block_that_is_lifted_leaves_no_key() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let mut client = client().await;
+    for text in ["p: fixed-window 9/2h", "p: sliding-log 900/2h", "p: gcra 9/2h"] {
+        let (policy, prefix) = (policy(text), fresh_prefix());
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        let charge = [Charge::new(&policy, "s")];
+        let key = Keys::new(&prefix).of(&charge[0]);
+        let [blocks, lifts] =
+            [60, 0].map(|seconds| Operation::Block { span: Duration::from_secs(seconds) });
+        for (operations, exists) in [
+            (&[lifts][..], 0),
+            (&[blocks], 1),
+            (&[lifts], 0),
+            (&[blocks, lifts], 0),
+            (&[blocks, lifts, blocks], 1),
+        ] {
+            let calls: Vec<_> = operations.iter().map(|does| Call::new(*does, &charge)).collect();
+            assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
+            let reply = client.call(&[&b"EXISTS"[..], &key]).await.unwrap();
+            assert_eq!(reply, Reply::Integer(exists), "{text}: {operations:?}");
+        }
+    }
+}
+
+/// Of a sliding counter the window before matters for one window, the current one for two.
+#[tokio::test]
+async fn a_counter_lives_no_longer_than_what_is_left_of_it() {
+    const TWO_HOURS: u64 = 2 * HOUR;
+    let start = START - START % TWO_HOURS;
+    let policy = policy("p: sliding-counter 9/2h");
+    let charge = [Charge::new(&policy, "s").cost(3)];
+    let mut client = client().await;
+    for (gives_back, windows) in [
+        (Operation::Peek, 2),
+        (Operation::Refund, 1),
+        (Operation::Undo { at: Timestamp::from_micros(start + TWO_HOURS) }, 1),
+        (Operation::Undo { at: Timestamp::from_micros(start) }, 2),
+    ] {
+        let (clock, prefix) = (ManualClock::default(), fresh_prefix());
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        for (now, call) in [
+            (start, Call::acquire(&charge)),
+            (start + TWO_HOURS, Call::acquire(&charge)),
+            (start + TWO_HOURS, Call::new(gives_back, &charge)),
+        ] {
+            clock.set(Timestamp::from_micros(now));
+            assert!(store.decide(call).await.unwrap().is_allowed());
+        }
+        let key = Keys::new(&prefix).of(&charge[0]);
+        let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text().parse().unwrap();
+        let whole = windows * TWO_HOURS / 1_000;
+        assert!((whole - SPARE..=whole).contains(&life), "{gives_back:?}: {life}");
+    }
+}

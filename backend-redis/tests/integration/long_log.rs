@@ -1,0 +1,677 @@
+//! Logs of many records, against the core: strings that are shortened, lists whose elements are filled,
+//! searched, dropped and opened again, and those that turn from one into the other.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use std::time::Duration;
+use tidegate_redis::wire::Keys;
+use tidegate_redis::{
+    Call, Charge, Decision, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
+};
+use tidegate_testkit::ModelStore;
+use tidegate_testkit::servers::Reply;
+
+use crate::common::{builder_with, client, fresh_prefix, key_with, policy, store_at};
+
+/// Runs of the same call, so that few steps make logs of many chunks.
+#[derive(Debug, Clone)]
+struct Run {
+    policy: prop::sample::Index,
+    operation: u8,
+    cost: u64,
+    times: usize,
+    /// How long before each call was taken what it undoes, if it does.
+    ago: u64,
+    /// Microseconds between the calls of the run, and before it.
+    apart: u64,
+    before: i64,
+}
+
+fn run() -> impl Strategy<Value = Run> {
+    let before = prop_oneof![
+        6 => 0..200_i64,
+        3 => 0..3_000_i64,
+        1 => -500..0_i64,
+        1 => 0..20_000_i64,
+    ];
+    (
+        any::<prop::sample::Index>(),
+        prop_oneof![12 => Just(0_u8), 1 => Just(1), 3 => Just(2), 1 => Just(3), 6 => Just(4)],
+        prop_oneof![6 => Just(1_u64), 2 => 1..9_u64, 1 => 100..900_u64],
+        1..250_usize,
+        prop_oneof![2 => Just(0_u64), 4 => 0..30_u64, 4 => 0..300_u64, 1 => 0..3_000_u64],
+        prop_oneof![Just(0_u64), 1..9_u64],
+        before,
+    )
+        .prop_map(|(policy, operation, cost, times, ago, apart, before)| Run {
+            policy,
+            operation,
+            cost,
+            times,
+            ago,
+            apart,
+            before,
+        })
+}
+
+fn policies() -> impl Strategy<Value = Vec<Policy>> {
+    prop::sample::select(vec![
+        vec!["p: sliding-log 1000/2ms"],
+        vec!["p: sliding-log 1000/2ms grain 3us"],
+        // Strings, of which records expire by the dozen.
+        vec!["p: sliding-log 100/200us"],
+        vec!["p: sliding-log 100/300us grain 2us", "p: sliding-log 60/300us grain 2us"],
+        // The limit goes below and above what a string holds; then other shapes of the same name.
+        vec!["p: sliding-log 1000/2ms", "p: sliding-log 100/2ms"],
+        vec![
+            "p: sliding-log 1000/2ms",
+            "p: sliding-log 128/2ms",
+            "p: sliding-log 129/2ms block 1ms",
+        ],
+        vec!["p: sliding-log 1000/2ms", "p: sliding-log 900/3ms", "p: token-bucket 1000/2ms"],
+    ])
+    .prop_map(|texts| texts.into_iter().map(policy).collect())
+}
+
+#[test]
+fn long_logs_decide_as_in_the_core() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = Config { source_file: Some(file!()), ..Config::with_cases(60) };
+    let inputs = (policies(), prop::collection::vec(run(), 1..30));
+    let result = TestRunner::new(config).run(&inputs, |(policies, runs)| {
+        runtime.block_on(play(&policies, &runs)).map_err(TestCaseError::fail)
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    for (place, run) in runs.iter().enumerate() {
+        now = now.saturating_add_signed(run.before);
+        let charges = [Charge::new(run.policy.get(policies), "s").cost(run.cost)];
+        let (operation, times) = match run.operation {
+            0 => (Operation::Acquire, run.times),
+            1 => (Operation::Peek, 1),
+            2 => (Operation::Refund, run.times % 5),
+            3 => (Operation::Block { span: Duration::from_micros(run.cost) }, 1),
+            _ => (Operation::Undo { at: Timestamp::EPOCH }, run.times % 30),
+        };
+        let mut call = Call::new(operation, &charges);
+        for time in 0..times {
+            now += run.apart;
+            if let Operation::Undo { at } = &mut call.operation {
+                *at = Timestamp::from_micros(now - run.ago);
+            }
+            clock.set(Timestamp::from_micros(now));
+            // Now and then as a batch, in which a call sees what the one before has written.
+            let calls = vec![call; if time % 16 == 7 { 3 } else { 1 }];
+            let (expected, answers) = if calls.len() == 1 {
+                (vec![model.decide(call).await], vec![store.decide(call).await])
+            } else {
+                (model.decide_many(&calls).await, store.decide_many(&calls).await)
+            };
+            for (expected, answer) in expected.iter().zip(&answers) {
+                if expected.as_ref().ok() != answer.as_ref().ok() {
+                    return Err(format!(
+                        "run {place}, call {time}: {call:?}\n expected {expected:?}\n answered {answer:?}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Elements end after each 14 records: what is undone is the first of one, the last, the only one; in the
+/// middle of others, in a string, and behind records that have expired.
+#[tokio::test]
+async fn any_of_the_newest_records_is_undone_as_in_the_core() {
+    const APART: u64 = 7;
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let both = async |call: Call<'_>, what: &str| {
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
+    };
+    let list = policy("list: sliding-log 1000/1ms");
+    let string = policy("string: sliding-log 128/1ms");
+    for (log, records) in
+        [(&list, 1), (&list, 15), (&list, 29), (&list, 197), (&string, 1), (&string, 60)]
+    {
+        for (newer, cost) in [0, 1, 13, 14, 15, 28, 59, 126, 127, 128]
+            .into_iter()
+            .filter(|newer| *newer < records)
+            .flat_map(|newer| [(newer, 1), (newer, 2), (newer, 9)])
+        {
+            let subject = format!("{records} {newer} {cost}");
+            let charges = [Charge::new(log, &subject).cost(2)];
+            for _ in 0..records {
+                now += APART;
+                clock.set(Timestamp::from_micros(now));
+                both(Call::acquire(&charges), &subject).await;
+            }
+            let at = Timestamp::from_micros(now - newer * APART);
+            let undone = [charges[0].cost(cost)];
+            both(Call::new(Operation::Undo { at }, &undone), &subject).await;
+            // What is there now goes on: it is taken from, and record by record it expires.
+            for time in 0..1_000 / APART + 2 {
+                now += APART;
+                clock.set(Timestamp::from_micros(now));
+                if time < 16 {
+                    both(Call::acquire(&charges), &subject).await;
+                } else {
+                    both(Call::new(Operation::Peek, &charges), &subject).await;
+                }
+            }
+        }
+    }
+}
+
+/// Elements of which all records have expired are there until the next take: what is undone before that is
+/// counted from the first element all the same. Totals are small, and beyond 2^48.
+#[tokio::test]
+async fn what_is_undone_behind_expired_elements_is_undone_as_in_the_core() {
+    const APART: u64 = 7;
+    const RECORDS: u64 = 60;
+    let clock = ManualClock::default();
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let mut start = 1_790_000_000_000_000_u64;
+    for (text, unit) in [
+        ("p: sliding-log 1000/1ms", 1_u64),
+        ("p: sliding-log 4503599627370496/1ms grain 1us", 1 << 44),
+        ("p: sliding-log 128/1ms", 1),
+    ] {
+        let policy = policy(text);
+        for gone in [0, 1, 14, 15, 28, 42] {
+            start += 10_000;
+            let undone = [0, 1, 3, 4, 13, 14, 17, 31, 32].iter().flat_map(|n| [(n, 1), (n, 2)]);
+            let undone: Vec<(u64, u64)> = undone.map(|(n, cost)| (*n, cost * unit)).collect();
+            let subjects: Vec<String> =
+                undone.iter().map(|undone| format!("{text} {gone} {undone:?}")).collect();
+            let last = start + RECORDS * APART;
+            let until = if gone > 0 { start + gone * APART + 1_000 } else { last };
+            // What is there, what is undone of it, and what is left: taken from, and expiring.
+            let takes = (1..=RECORDS).map(|n| (start + n * APART, Operation::Acquire));
+            let undo = Operation::Undo { at: Timestamp::EPOCH };
+            let more = (0..18).map(|n| (until + n, Operation::Acquire));
+            let rest = (0..35).map(|n| (until + 20 + n * 2 * APART, Operation::Peek));
+            for (now, operation) in takes.chain([(until, undo)]).chain(more).chain(rest) {
+                clock.set(Timestamp::from_micros(now));
+                let charges: Vec<_> = undone
+                    .iter()
+                    .zip(&subjects)
+                    .map(|((_, cost), subject)| {
+                        let cost = match operation {
+                            Operation::Undo { .. } => *cost,
+                            Operation::Peek => policy.limit(),
+                            _ => 2 * unit,
+                        };
+                        [Charge::new(&policy, subject).cost(cost)]
+                    })
+                    .collect();
+                let calls: Vec<_> = undone
+                    .iter()
+                    .zip(&charges)
+                    .map(|((newer, _), charge)| {
+                        let at = Timestamp::from_micros(last - newer * APART);
+                        let is_undo = matches!(operation, Operation::Undo { .. });
+                        Call::new(if is_undo { Operation::Undo { at } } else { operation }, charge)
+                    })
+                    .collect();
+                let answers = store.decide_many(&calls).await;
+                for (place, expected) in model.decide_many(&calls).await.iter().enumerate() {
+                    let (expected, answer) = (expected.as_ref(), answers[place].as_ref());
+                    assert_eq!(answer.unwrap(), expected.unwrap(), "{:?} at {now}", calls[place]);
+                }
+            }
+        }
+    }
+}
+
+/// A string is written anew once half of it has expired: what stands before its first record then is the
+/// total of all that is gone.
+#[tokio::test]
+async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
+    const APART: u64 = 7;
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let string = policy("p: sliding-log 128/1ms");
+    let both = async |operation: Operation, charge: Charge<'_>| {
+        let call = Call::new(operation, std::slice::from_ref(&charge));
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
+    };
+    for (gone, undone) in [15, 16, 17, 30].into_iter().flat_map(|gone| [0, 1, 2].map(|n| (gone, n)))
+    {
+        let subject = format!("{gone} {undone}");
+        let charge = Charge::new(&string, &subject).cost(3);
+        let first = now + APART;
+        for _ in 0..31 {
+            now += APART;
+            clock.set(Timestamp::from_micros(now));
+            both(Operation::Acquire, charge).await;
+        }
+        // This number of records has expired when the next comes.
+        now = first + (gone - 1) * APART + 1_000;
+        clock.set(Timestamp::from_micros(now));
+        both(Operation::Acquire, charge).await;
+        let at = Timestamp::from_micros(first + (gone + undone) * APART);
+        for cost in [1, 2, 9] {
+            both(Operation::Undo { at }, charge.cost(cost)).await;
+            both(Operation::Peek, charge.cost(128)).await;
+        }
+        for _ in 0..20 {
+            now += APART;
+            clock.set(Timestamp::from_micros(now));
+            both(Operation::Acquire, charge).await;
+        }
+        now += 2_000;
+    }
+}
+
+/// What has expired stays in a string for a while, but not for ever.
+#[tokio::test]
+async fn a_string_holds_no_more_than_twice_what_counts() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+    let string = policy("p: sliding-log 128/1ms");
+    let charges = [Charge::new(&string, "s")];
+    let key = Keys::new(&prefix).of(&charges[0]);
+    let mut client = client().await;
+    let mut longest = 0;
+    for _ in 0..1_000 {
+        // A hundred count at any time.
+        clock.advance(Duration::from_micros(10));
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        let reply = client.call(&[&b"STRLEN"[..], &key]).await.unwrap();
+        longest = longest.max(reply.text().parse().unwrap());
+    }
+    // 14 bytes each.
+    assert!(longest < 14 * 2 * 105 + 100, "{longest}");
+}
+
+/// Running totals wrap around at 2^53 in a script: here after every sixteenth take.
+#[tokio::test]
+async fn what_is_undone_where_totals_wrap_is_undone_as_in_the_core() {
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let log = policy("p: sliding-log 4503599627370496/1ms grain 100us");
+    let both = async |call: Call<'_>, what: &str| {
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{what}");
+    };
+    // Of 16 takes the total is 0 again; what is undone is that, or what was taken before or after.
+    for (takes, newer) in [(15, 0), (16, 0), (16, 1), (17, 0), (17, 1), (18, 3), (34, 2)] {
+        let subject = format!("{takes} {newer}");
+        let take = [Charge::new(&log, &subject).cost(1 << 49)];
+        let part = [take[0].cost(1 << 47)];
+        for _ in 0..takes {
+            now += 200;
+            clock.set(Timestamp::from_micros(now));
+            both(Call::acquire(&take), &subject).await;
+        }
+        let at = Timestamp::from_micros(now - newer * 200);
+        for charges in [&part, &take] {
+            both(Call::new(Operation::Undo { at }, charges), &subject).await;
+            both(Call::acquire(&part), &subject).await;
+        }
+        for _ in 0..12 {
+            now += 100;
+            clock.set(Timestamp::from_micros(now));
+            both(Call::new(Operation::Peek, &take), &subject).await;
+        }
+    }
+}
+
+/// The same for what is refunded, and for the wait of what is denied: both look for a total, in an element
+/// or in several.
+#[tokio::test]
+async fn totals_that_wrap_are_searched_as_in_the_core() {
+    for (text, unit, apart) in [
+        // A string; and a list of up to 32 records that count.
+        ("p: sliding-log 4503599627370496/1ms grain 100us", 1_u64 << 49, 100),
+        ("p: sliding-log 4503599627370496/1ms grain 1us", 1 << 47, 31),
+    ] {
+        let mut now = 1_790_000_000_000_000_u64;
+        let clock = ManualClock::new(Timestamp::from_micros(now));
+        let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+        let log = policy(text);
+        let both = async |operation: Operation, cost: u64, what: u64| {
+            let charges = [Charge::new(&log, "s").cost(cost)];
+            let call = Call::new(operation, &charges);
+            let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+            assert_eq!(answer.unwrap(), expected.unwrap(), "{text}, {what}: {call:?}");
+        };
+        for step in 0..700 {
+            now += apart;
+            clock.set(Timestamp::from_micros(now));
+            both(Operation::Acquire, unit, step).await;
+            for cost in [step % 34 * unit, step % 33 * unit + 1] {
+                both(Operation::Peek, cost, step).await;
+            }
+            if step % 5 == 0 {
+                both(Operation::Refund, step % 13 * unit / 2, step).await;
+                both(Operation::Acquire, unit / 2, step).await;
+            }
+        }
+    }
+}
+
+/// A string that becomes a list, as the policy now allows more, is cut into elements of 14 records.
+#[tokio::test]
+async fn a_string_of_any_length_becomes_a_list_as_in_the_core() {
+    const APART: u64 = 8;
+    let mut now = 1_790_000_000_000_000_u64;
+    let clock = ManualClock::new(Timestamp::from_micros(now));
+    let (store, model) = (store_at(&clock).await, ModelStore::keeping_all(clock.clone()));
+    let both = async |operation: Operation, charge: Charge<'_>| {
+        let call = Call::new(operation, std::slice::from_ref(&charge));
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
+    };
+    let policies = [
+        ["p: sliding-log 100/1ms", "p: sliding-log 500/1ms"],
+        ["p: sliding-log 100/1ms grain 5us", "p: sliding-log 500/1ms grain 5us"],
+    ]
+    .map(|texts| texts.map(policy));
+    for ([string, list], records) in
+        policies.iter().flat_map(|p| [1, 12, 13, 14, 15, 27, 28, 29, 43].map(|n| (p, n)))
+    {
+        for gone in [0, 1, 13, 14, 15, 28].into_iter().filter(|gone| *gone < records) {
+            // The first take as a list: in the microsecond (or grain) of the newest, or later.
+            for later in [0, APART] {
+                let subject = format!("{records} {gone} {later}");
+                for _ in 0..records {
+                    now += APART;
+                    clock.set(Timestamp::from_micros(now));
+                    both(Operation::Acquire, Charge::new(string, &subject).cost(2)).await;
+                }
+                // All records but those that are gone still count.
+                let first = now - (records - 1) * APART;
+                now = now.max(if gone > 0 { first + (gone - 1) * APART + 1_005 } else { 0 });
+                now += later;
+                clock.set(Timestamp::from_micros(now));
+                both(Operation::Acquire, Charge::new(list, &subject)).await;
+                // Record by record it expires.
+                for step in 0..records + 2 {
+                    both(Operation::Peek, Charge::new(list, &subject).cost(500 - step)).await;
+                    now = now.max(first + step * APART + 1_000);
+                    clock.set(Timestamp::from_micros(now));
+                    both(Operation::Peek, Charge::new(list, &subject).cost(500 - step)).await;
+                    if step == 4 {
+                        both(Operation::Refund, Charge::new(list, &subject)).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Which of both a log is depends on the policy that first takes of it, or makes it longer; a list stays one
+/// until it has expired.
+#[tokio::test]
+async fn a_log_that_may_grow_long_is_a_list_and_any_other_a_string() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let [short, long] = ["p: sliding-log 128/1ms", "p: sliding-log 129/1ms"].map(policy);
+    let mut client = client().await;
+    for (steps, at_once) in [
+        (&[(&short, 0, "string"), (&short, 9, "string"), (&long, 9, "list")][..], 1),
+        (
+            &[
+                (&long, 0, "list"),
+                (&long, 9, "list"),
+                (&short, 9, "list"),
+                (&short, 1_000, "string"),
+            ],
+            1,
+        ),
+        (&[(&short, 0, "string"), (&short, 9, "string"), (&long, 9, "list")][..], 2),
+        (
+            &[
+                (&long, 0, "list"),
+                (&long, 9, "list"),
+                (&short, 9, "list"),
+                (&short, 1_000, "string"),
+            ],
+            2,
+        ),
+    ] {
+        let prefix = fresh_prefix();
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        for (place, (policy, passes, expected)) in steps.iter().enumerate() {
+            clock.advance(Duration::from_micros(*passes));
+            let charges = [Charge::new(policy, "s")];
+            let takes = vec![Call::acquire(&charges); at_once];
+            assert!(store.decide_many(&takes).await.iter().all(Result::is_ok));
+            let key = Keys::new(&prefix).of(&charges[0]);
+            let kind = client.call(&[&b"TYPE"[..], &key]).await.unwrap().text();
+            assert_eq!(kind, *expected, "{place}: {policy}, {at_once} at once");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_of_ten_thousand_takes_a_seventh_of_a_sorted_set() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let prefix = fresh_prefix();
+    let builder = builder_with(&prefix).await;
+    let store = builder.clock(clock.clone()).build().unwrap();
+    let log = policy("log: sliding-log 10000/1h");
+    let mut client = client().await;
+    for _ in 0..100 {
+        let mut sorted = vec!["ZADD".to_owned(), format!("{prefix}:sorted")];
+        for _ in 0..100 {
+            clock.advance(Duration::from_micros(1_379));
+            let stamp = store.now().await.unwrap().as_micros().to_string();
+            sorted.extend([stamp.clone(), stamp]);
+            assert!(
+                store.decide(Call::acquire(&[Charge::new(&log, "s")])).await.unwrap().is_allowed()
+            );
+        }
+        let sorted: Vec<&str> = sorted.iter().map(String::as_str).collect();
+        client.call(&sorted).await.unwrap();
+    }
+    let mut usage = async |key: String| -> u64 {
+        let reply = client.call(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).await.unwrap();
+        reply.text().parse().unwrap()
+    };
+    let ours = usage(key_with(&prefix, &log)).await;
+    let theirs = usage(format!("{prefix}:sorted")).await;
+    println!("a log of 10,000: {ours} bytes; as a sorted set: {theirs}");
+    assert!(ours * 100 <= theirs * 15, "{ours} of {theirs}");
+}
+
+/// What looks like a log of ours at its end only, is not taken for one, and is left as it is.
+#[tokio::test]
+async fn a_log_that_somebody_has_cut_is_an_error_and_is_left_alone() {
+    for (text, records) in [("p: sliding-log 100/1ms", 50), ("p: sliding-log 500/1ms", 300)] {
+        let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+        let prefix = fresh_prefix();
+        let builder = builder_with(&prefix).await;
+        let store = builder.clock(clock.clone()).build().unwrap();
+        let policy = policy(text);
+        let key = key_with(&prefix, &policy);
+        let charges = [Charge::new(&policy, "s")];
+        for _ in 0..records {
+            clock.advance(Duration::from_micros(2));
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        }
+        let mut client = client().await;
+        let cut = "local key, last = KEYS[1], nil \
+                   if redis.call('TYPE', key).ok == 'list' then \
+                     redis.call('LTRIM', key, 3, -1) \
+                   else \
+                     last = redis.call('GETRANGE', key, -200, -1) \
+                     redis.call('SET', key, '\\148' .. last) \
+                   end";
+        client.call(&["EVAL", cut, "1", &key]).await.unwrap();
+        let before = client.call(&["DUMP", &key]).await.unwrap();
+        // The first has expired, so that what comes after it is looked for.
+        clock.advance(Duration::from_micros(1_000 - 2 * records + 2));
+        for operation in [Operation::Acquire, Operation::Refund, Operation::Peek] {
+            let error = store.decide(Call::new(operation, &charges)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ForeignValue, "{text} {operation:?}");
+        }
+        assert_eq!(client.call(&["DUMP", &key]).await.unwrap(), before, "{text}");
+    }
+}
+
+/// One that is of our size but of another kind, or the reverse, is not taken for an element of ours.
+#[tokio::test]
+async fn a_foreign_element_within_a_log_is_an_error_and_is_left_alone() {
+    let changes: [fn(&mut Vec<u8>); 3] = [
+        |element| element[0] ^= 1,
+        |element| element.truncate(element.len() - 1),
+        |element| element.extend_from_within(..14),
+    ];
+    let policy = policy("p: sliding-log 500/1ms");
+    let charges = [Charge::new(&policy, "s").cost(1)];
+    for change in changes {
+        let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+        let prefix = fresh_prefix();
+        let key = Keys::new(&prefix).of(&charges[0]);
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        for _ in 0..300 {
+            clock.advance(Duration::from_micros(2));
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        }
+        let mut client = client().await;
+        let elements = client.call(&[&b"LRANGE"[..], &key, b"0", b"-2"]).await.unwrap();
+        for (place, element) in elements.list().iter().enumerate() {
+            let Reply::Bytes(mut element) = element.clone() else { panic!("bytes") };
+            change(&mut element);
+            let place = place.to_string();
+            client.call(&[&b"LSET"[..], &key, place.as_bytes(), &element]).await.unwrap();
+        }
+        let before = client.call(&[&b"DUMP"[..], &key]).await.unwrap();
+        // Some have expired, and others are asked for.
+        clock.advance(Duration::from_micros(500));
+        let refund = [charges[0].cost(100)];
+        for call in [
+            Call::acquire(&charges),
+            Call::new(Operation::Peek, &charges),
+            Call::new(Operation::Refund, &refund),
+        ] {
+            let error = store.decide(call).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ForeignValue, "{call:?}");
+        }
+        assert_eq!(client.call(&[&b"DUMP"[..], &key]).await.unwrap(), before);
+    }
+}
+
+/// What stands behind the newest record says which records there are. If that cannot be, nothing is decided by it.
+#[tokio::test]
+async fn a_log_whose_end_contradicts_its_records_is_an_error_and_is_left_alone() {
+    /// Bytes from the end, and what is written there.
+    type Change = (usize, &'static [u8]);
+    // The first record that counts is the last one, or the one behind it, and has expired; one record too many
+    // or too few.
+    let changes: [&[Change]; 4] = [
+        &[(30, &[4, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
+        &[(30, &[5, 0]), (28, &[1, 0, 0, 0, 0, 0, 0])],
+        &[(28, &[1, 0, 0, 0, 0, 0, 0]), (10, &[6, 0])],
+        &[(28, &[1, 0, 0, 0, 0, 0, 0]), (10, &[4, 0])],
+    ];
+    let mut client = client().await;
+    for text in ["p: sliding-log 100/1ms", "p: sliding-log 500/1ms"] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+        let prefix = fresh_prefix();
+        let key = Keys::new(&prefix).of(&charges[0]);
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        for _ in 0..5 {
+            clock.advance(Duration::from_micros(2));
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+        }
+        let dump = client.call(&[&b"DUMP"[..], &key]).await.unwrap();
+        let Reply::Bytes(dump) = dump else { panic!("bytes") };
+        for change in changes {
+            client.call(&[&b"RESTORE"[..], &key, b"0", &dump, b"REPLACE"]).await.unwrap();
+            let is_list = client.call(&[&b"TYPE"[..], &key]).await.unwrap().text() == "list";
+            let get: &[&[u8]] = if is_list { &[b"LINDEX", &key, b"-1"] } else { &[b"GET", &key] };
+            let Reply::Bytes(mut log) = client.call(get).await.unwrap() else { panic!("bytes") };
+            for (from_end, bytes) in change {
+                let at = log.len() - from_end;
+                log[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            let set: &[&[u8]] =
+                if is_list { &[b"LSET", &key, b"-1", &log] } else { &[b"SET", &key, &log] };
+            client.call(set).await.unwrap();
+            let forged = client.call(&[&b"DUMP"[..], &key]).await.unwrap();
+            let peek = Call::new(Operation::Peek, &charges);
+            let refund = Call::new(Operation::Refund, &charges);
+            for call in [Call::acquire(&charges), peek, refund] {
+                for answer in store.decide_many(&[call, peek]).await {
+                    let error = answer.unwrap_err();
+                    assert_eq!(
+                        error.kind(),
+                        ErrorKind::ForeignValue,
+                        "{text}: {change:?} {call:?}"
+                    );
+                }
+            }
+            assert_eq!(client.call(&[&b"DUMP"[..], &key]).await.unwrap(), forged, "{text}");
+        }
+    }
+}
+
+/// A client that can write to Redis could once make a log admit without a limit, by a total that no log of ours
+/// can have: the sum of what counts was negative then.
+#[tokio::test]
+async fn a_forged_log_admits_nothing() {
+    const LIMIT: usize = 10;
+    let mut forgeries = vec![];
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+    let policy = policy("p: sliding-log 10/1h");
+    let charges = [Charge::new(&policy, "s")];
+    let key = Keys::new(&prefix).of(&charges[0]);
+    for _ in 0..4 {
+        clock.advance(Duration::from_secs(61));
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+    }
+    let mut client = client().await;
+    let Reply::Bytes(log) = client.call(&[&b"GET"[..], &key]).await.unwrap() else {
+        panic!("a log of {LIMIT} is a string");
+    };
+    // Whatever is at that place, and so the totals too.
+    for place in 0..log.len() - 7 {
+        for number in [1_u64 << 55, (1 << 56) - 1] {
+            let mut forged = log.clone();
+            forged[place..place + 7].copy_from_slice(&number.to_le_bytes()[..7]);
+            for at_once in [1, 2] {
+                client.call(&[&b"SET"[..], &key, &forged]).await.unwrap();
+                let mut admitted = 0;
+                for _ in 0..(LIMIT + 2).div_ceil(at_once) {
+                    let calls = vec![Call::acquire(&charges); at_once];
+                    let answers = match calls[..] {
+                        [call] => vec![store.decide(call).await],
+                        _ => store.decide_many(&calls).await,
+                    };
+                    let passes = |d: &Result<Decision, _>| d.as_ref().is_ok_and(|d| d.is_allowed());
+                    admitted += answers.iter().filter(|d| passes(d)).count();
+                }
+                if admitted > LIMIT {
+                    forgeries.push(format!("{number:x} at {place}: {admitted}"));
+                }
+            }
+        }
+    }
+    assert!(forgeries.is_empty(), "{forgeries:#?}");
+}

@@ -1,0 +1,22 @@
+//! The tests against real servers which do not measure how fast service is back: those are programs of their
+//! own, so that nothing runs beside them.
+
+mod boundaries;
+#[path = "../certificates/mod.rs"]
+mod certificates;
+mod common;
+mod concurrent;
+mod conformance;
+mod degraded;
+mod differential;
+mod errors;
+mod expiry;
+mod failures;
+mod large_batches;
+mod lives;
+mod long_log;
+mod metrics;
+mod ready;
+mod script_free;
+mod tls;
+mod waiting;

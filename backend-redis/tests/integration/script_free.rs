@@ -1,0 +1,189 @@
+//! The mode without scripts, on a server that has none.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_redis::{
+    Call, Charge, ErrorKind, Limiter, ManualClock, Operation, RedisStore, Store, Timestamp,
+};
+use tidegate_testkit::ModelStore;
+use tidegate_testkit::servers::{Mode, Proxy, Redis, eventually};
+use tokio::task::JoinSet;
+
+use crate::common::{builder, policy, server};
+
+const START: u64 = 1_790_000_000_000_123;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn fixed_windows_decide_as_in_the_core(
+        steps in prop::collection::vec((0..9_u64, 0..7_u64, 0..7_u64, 0..5_u8), 1..40),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let clock = ManualClock::new(Timestamp::from_micros(START));
+            let store = builder().await.clock(clock.clone()).script_free().build().unwrap();
+            let model = ModelStore::keeping_all(clock.clone());
+            let policies = [
+                policy("a: fixed-window 5/10us"),
+                policy("b: fixed-window 4/7us phased"),
+                policy("c: fixed-window 3/10us shadow"),
+            ];
+            for (passes, one, two, does) in steps {
+                clock.advance(Duration::from_micros(passes));
+                let charges = [
+                    Charge::new(&policies[0], "s").cost(one),
+                    Charge::new(&policies[1], "s").cost(two),
+                    Charge::new(&policies[2], "s"),
+                    Charge::new(&policies[0], "s"),
+                ];
+                let operation = match does {
+                    0 => Operation::Peek,
+                    1 if passes == 8 => Operation::Reset,
+                    _ => Operation::Acquire,
+                };
+                let call = Call::new(operation, &charges);
+                let expected = model.decide(call).await.unwrap();
+                assert_eq!(store.decide(call).await.unwrap(), expected, "{call:?}");
+            }
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn never_more_than_the_limit_is_admitted() {
+    let redis = Redis::builder().config("rename-command", "EVAL \"\"").start().await.unwrap();
+    let window = policy("p: fixed-window 100/1d");
+    let mut tasks = vec![];
+    for _ in 0..8 {
+        let store = RedisStore::builder().url(redis.url()).script_free().build().unwrap();
+        for _ in 0..16 {
+            let (store, window) = (store.clone(), window.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..10 {
+                    let charge = [Charge::new(&window, "s").cost(3)];
+                    let decision = store.decide(Call::acquire(&charge)).await.unwrap();
+                    admitted += 3 * u64::from(decision.is_allowed());
+                }
+                admitted
+            }));
+        }
+    }
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    assert!(admitted <= 100, "{admitted}");
+    // Who was refused has taken nothing: the rest can still be had.
+    let store = RedisStore::builder().url(redis.url()).script_free().build().unwrap();
+    let charge = [Charge::new(&window, "s").cost(100 - admitted)];
+    assert!(store.decide(Call::acquire(&charge)).await.unwrap().is_allowed());
+    let keys = redis.command(&["KEYS", "*"]).await.unwrap();
+    let life = redis.command(&["PTTL", &keys.list()[0].text()]).await.unwrap().text();
+    assert!((1..=86_410_000).contains(&life.parse::<i64>().unwrap()), "{life}");
+    // With scripts, this server is not good enough.
+    let scripts = RedisStore::connect(&redis.url()).unwrap();
+    let error = scripts.decide(Call::acquire(&charge)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");
+}
+
+#[tokio::test]
+async fn other_policies_and_operations_are_refused() {
+    let store = RedisStore::builder().script_free().build().unwrap();
+    for text in [
+        "p: fixed-window 5/1s anchored",
+        "p: fixed-window 5/1s block 1m",
+        "p: sliding-log 5/1s",
+        "p: sliding-counter 5/1s",
+        "p: gcra 5/1s",
+    ] {
+        let error = Limiter::new(store.clone(), [policy(text)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
+    }
+    let window = policy("p: fixed-window 5/1s phased");
+    let limiter = Limiter::new(store, [window]).unwrap();
+    for error in [
+        limiter.subject("s").refund().await.unwrap_err(),
+        limiter.subject("s").block(Duration::from_secs(1)).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+}
+
+#[tokio::test]
+async fn b18_what_is_no_count_is_left_alone() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let prefix = crate::common::fresh_prefix();
+    let redis = server().await;
+    let builder = RedisStore::builder().url(redis.socket_url()).prefix(&prefix).script_free();
+    let store = builder.clock(clock).build().unwrap();
+    let window = policy("p: fixed-window 5/1s");
+    let key = format!("{prefix}:p:window.1s:{{s}}%w1000000:1790000001000000");
+    let charge = [Charge::new(&window, "s")];
+    for command in [["SET", &key, "hello"], ["SADD", &key, "a"]] {
+        redis.command(&["DEL", &key]).await.unwrap();
+        redis.command(&command).await.unwrap();
+        let dump = redis.command(&["DUMP", &key]).await.unwrap();
+        for operation in [Operation::Acquire, Operation::Peek, Operation::Reset] {
+            let error = store.decide(Call::new(operation, &charge)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ForeignValue, "{error}");
+        }
+        assert_eq!(redis.command(&["DUMP", &key]).await.unwrap(), dump);
+    }
+}
+
+/// What was added and does not fit is taken off again, also if the caller has gone in between: 64 callers
+/// who dropped their calls after some milliseconds once left a count of 172 of 100, until the window ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_call_whose_caller_goes_away_leaves_nothing_charged() {
+    const LIMIT: u64 = 100;
+    let redis = Redis::start().await.unwrap();
+    let proxy = Proxy::start(redis.port()).await.unwrap();
+    // Time to go away between adding and taking off.
+    let late = Duration::from_millis(1);
+    proxy.set(Mode::Delay { requests: late, answers: late }).await.unwrap();
+    let store = |url: String| RedisStore::builder().url(url).script_free().build().unwrap();
+    let (store, direct) = (store(proxy.url()), store(redis.url()));
+    let policy = policy("p: fixed-window 100/10d");
+    for round in 0..20_u64 {
+        let mut callers = JoinSet::new();
+        for caller in 0..64_u64 {
+            let (store, policy) = (store.clone(), policy.clone());
+            callers.spawn(async move {
+                let subject = round.to_le_bytes();
+                let cost = if caller % 2 == 0 { 3 } else { 40 };
+                let charges = [Charge::new(&policy, &subject).cost(cost)];
+                let patience = Duration::from_millis(2 + caller % 9);
+                let call = store.decide(Call::acquire(&charges));
+                let decision = tokio::time::timeout(patience, call).await.ok()?;
+                decision.unwrap().is_allowed().then_some(cost)
+            });
+        }
+        let mut admitted = 0;
+        while let Some(caller) = callers.join_next().await {
+            admitted += caller.unwrap().unwrap_or(0);
+        }
+        let is_within = async || {
+            let key = redis.command(&["KEYS", "*"]).await.ok()?;
+            let mut most = 0;
+            for key in key.list() {
+                let count = redis.command(&["GET", &key.text()]).await.ok()?.text();
+                most = most.max(count.parse::<u64>().ok()?);
+            }
+            (most <= LIMIT).then_some(())
+        };
+        eventually(Duration::from_secs(5), "all to be taken off", is_within).await.unwrap();
+        let subject = round.to_le_bytes();
+        let charges = [Charge::new(&policy, &subject)];
+        let peek = direct.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+        assert!(LIMIT - peek.verdicts()[0].remaining() >= admitted, "what was admitted is charged");
+    }
+}

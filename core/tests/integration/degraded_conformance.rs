@@ -1,0 +1,72 @@
+//! The suite over stores around a store: while the store is well, they change nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{
+    Answer, Breaker, Call, Decision, Error, ManualClock, Share, Store, StoreExt, Timestamp,
+};
+use tidegate_testkit::suite::Fixture;
+use tidegate_testkit::{ModelStore, StoreWith};
+
+/// A store whose answers are never there at once.
+#[derive(Debug)]
+struct Later<S>(S);
+
+impl<S: Store> Store for Later<S> {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::later(async move {
+            tokio::task::yield_now().await;
+            self.0.decide(call).await
+        })
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::later(self.0.now())
+    }
+}
+
+/// Any stores around a model store: of one type, so that the suite is compiled once.
+type Around = StoreWith<Box<dyn Store>, Arc<ModelStore>>;
+
+fn waiting(clock: ManualClock) -> Around {
+    let model = Arc::new(ModelStore::new(clock.clone()));
+    let store = Later(Arc::clone(&model))
+        .timeout(Duration::from_secs(60))
+        .breaker(Breaker::new().clock(clock.clone()))
+        // The whole, as some of the suite's policies have no smaller share and so would be refused.
+        .or_fall_back_to(ModelStore::new(clock), Share::new(1, 1).unwrap());
+    StoreWith { store: Box::new(store), with: model }
+}
+
+fn at_once(clock: ManualClock) -> Around {
+    let model = Arc::new(ModelStore::new(clock.clone()));
+    let store = Arc::clone(&model).breaker(Breaker::new().clock(clock)).or_fail_open();
+    StoreWith { store: Box::new(store), with: model }
+}
+
+/// The suite in fewer steps: what it says of the model store itself is tried elsewhere.
+struct Stack(fn(ManualClock) -> Around);
+
+impl Fixture for Stack {
+    type Store = Around;
+    type Guard = ();
+
+    async fn open(&self, clock: ManualClock) -> (Around, ()) {
+        ((self.0)(clock), ())
+    }
+
+    async fn snapshot(&self, around: &Around) -> Option<Vec<u8>> {
+        Some(around.with.snapshot())
+    }
+
+    fn steps(&self) -> u32 {
+        50_000
+    }
+}
+
+tidegate_testkit::conformance!(fall_back_around_breaker_around_timeout, fixture: Stack(waiting));
+
+tidegate_testkit::conformance!(fail_open_around_breaker, fixture: Stack(at_once));

@@ -1,0 +1,112 @@
+//! Many calls at once.
+
+use std::sync::{Arc, Mutex};
+
+use tidegate_core::layers::DenyCache;
+use tidegate_core::{
+    Answer, Call, Charge, Decision, Error, ErrorKind, ManualClock, Operation, Store, StoreExt,
+    Timestamp,
+};
+use tidegate_testkit::ModelStore;
+
+use super::common::{now, policy};
+
+/// Takes note of how many calls each batch has, and loses the last answer if told to.
+#[derive(Debug)]
+struct Batches {
+    model: Arc<ModelStore>,
+    sizes: Arc<Mutex<Vec<usize>>>,
+    loses_the_last: bool,
+}
+
+impl Store for Batches {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.model.decide(call)
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        self.sizes.lock().unwrap().push(calls.len());
+        let answered = calls.len() - usize::from(self.loses_the_last);
+        Answer::ready(calls[..answered].iter().map(|call| now(self.model.decide(*call))).collect())
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.model.now()
+    }
+}
+
+fn batches(loses_the_last: bool) -> (impl Store, Arc<Mutex<Vec<usize>>>) {
+    let (clock, sizes) = (ManualClock::default(), Arc::default());
+    let model = Arc::new(ModelStore::new(clock.clone()));
+    let store = Batches { model, sizes: Arc::clone(&sizes), loses_the_last };
+    (store.deny_cache(DenyCache::new().clock(clock)), sizes)
+}
+
+/// What becomes of an acquire for each of these subjects: `+` passes, `-` does not.
+fn acquire(store: &impl Store, subjects: &str) -> String {
+    let log = policy("sliding-log 1/1h");
+    let names: Vec<String> = subjects.chars().map(String::from).collect();
+    let charges: Vec<[Charge<'_>; 1]> =
+        names.iter().map(|name| [Charge::new(&log, name)]).collect();
+    let calls: Vec<Call<'_>> = charges.iter().map(|charge| Call::acquire(charge)).collect();
+    let decisions = crate::run(store.decide_many(&calls));
+    assert_eq!(decisions.len(), calls.len());
+    decisions.iter().map(|d| if d.as_ref().unwrap().is_allowed() { '+' } else { '-' }).collect()
+}
+
+#[test]
+fn the_store_is_asked_once_and_only_for_what_is_not_known() {
+    let (store, sizes) = batches(false);
+    assert_eq!(acquire(&store, "abc"), "+++");
+    assert_eq!(acquire(&store, "acx"), "--+");
+    assert_eq!(acquire(&store, "yabczx"), "+---+-");
+    assert_eq!(acquire(&store, "acbx"), "----");
+    assert_eq!(acquire(&store, ""), "");
+    // Of the last but one `a` and `c` were known, and of the last all.
+    assert_eq!(*sizes.lock().unwrap(), [3, 3, 4]);
+}
+
+#[test]
+fn b45_a_call_after_a_refund_in_one_batch_is_not_answered_from_before_it() {
+    let (store, sizes) = batches(false);
+    assert_eq!(acquire(&store, "a"), "+");
+    assert_eq!(acquire(&store, "a"), "-");
+    let log = policy("sliding-log 1/1h");
+    let charge = [Charge::new(&log, "a")];
+    let take = Call::acquire(&charge);
+    let calls = [take, Call::new(Operation::Refund, &charge), take, take];
+    let decisions = crate::run(store.decide_many(&calls));
+    let allowed: Vec<bool> = decisions.iter().map(|d| d.as_ref().unwrap().is_allowed()).collect();
+    assert_eq!(allowed, [false, true, true, false]);
+    assert_eq!(*sizes.lock().unwrap(), [1, 1, 3]);
+}
+
+#[test]
+fn a_call_after_one_that_takes_in_one_batch_is_not_answered_from_before_it() {
+    let (store, sizes) = batches(false);
+    let bucket = policy("token-bucket 1/1s burst 4");
+    let costs = [2, 1, 4].map(|cost| [Charge::new(&bucket, "a").cost(cost)]);
+    let [two, one, four] = costs.each_ref().map(|charge| Call::acquire(charge));
+    assert!(now(store.decide(two)).unwrap().is_allowed());
+    let wait = |d: &Decision| d.retry_after().unwrap().as_secs();
+    assert_eq!(wait(&now(store.decide(four)).unwrap()), 2);
+    let decisions = crate::run(store.decide_many(&[four, one, four]))
+        .into_iter()
+        .map(|decision| wait(&decision.unwrap()));
+    assert_eq!(decisions.collect::<Vec<_>>(), [2, 0, 3]);
+    assert_eq!(*sizes.lock().unwrap(), [2]);
+}
+
+#[test]
+fn an_answer_that_is_missing_is_an_error_of_its_call_alone() {
+    let (store, _) = batches(true);
+    let log = policy("sliding-log 1/1h");
+    let charges = [[Charge::new(&log, "a")], [Charge::new(&log, "b")]];
+    let calls = charges.each_ref().map(|charge| Call::acquire(charge));
+    let decisions = crate::run(store.decide_many(&calls));
+    assert!(decisions[0].as_ref().unwrap().is_allowed());
+    assert_eq!(decisions[1].as_ref().unwrap_err().kind(), ErrorKind::Protocol);
+}

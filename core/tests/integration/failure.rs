@@ -1,0 +1,600 @@
+//! What each setting answers to each operation when the store gives no decision.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
+use std::time::Duration;
+
+use crate::stubs::{Mood, Stub};
+use tidegate_core::layers::FallbackStore;
+use tidegate_core::layers::fallback::HasFallback;
+use tidegate_core::{
+    Breaker, Call, Charge, Clock, Decision, DegradedAnswer, DenyCache, Error, ErrorKind, Limiter,
+    ManualClock, OnFailure, Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const RESERVE: Operation = Operation::Reserve { max_wait: HOUR };
+const BLOCK: Operation = Operation::Block { span: HOUR };
+const UNDO: Operation = Operation::Undo { at: Timestamp::EPOCH };
+
+/// A store, the one it falls back to, and the time of both.
+struct Bench {
+    clock: ManualClock,
+    main: Stub,
+    spare: Stub,
+    store: FallbackStore<Stub>,
+}
+
+/// With a share of a third.
+fn bench<F>(on_failure: impl FnOnce(Stub, Share, ManualClock) -> OnFailure<F>) -> Bench {
+    let clock = ManualClock::default();
+    let (main, spare) = (Stub::new(&clock), Stub::new(&clock));
+    let third = Share::new(1, 3).unwrap();
+    let store = main.clone().on_failure(on_failure(spare.clone(), third, clock.clone()));
+    main.set(Mood::Down(ErrorKind::Unavailable));
+    Bench { clock, main, spare, store }
+}
+
+fn open() -> Bench {
+    bench(|_, _, clock| OnFailure::open().clock(clock))
+}
+
+fn closed() -> Bench {
+    bench(|_, _, _| OnFailure::closed())
+}
+
+fn fall_back() -> Bench {
+    bench(|spare, share, _| OnFailure::fall_back_to(spare, share))
+}
+
+fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+impl Bench {
+    async fn ask(&self, operation: Operation, charges: &[Charge<'_>]) -> Result<Decision, Error> {
+        self.store.decide(Call::new(operation, charges)).await
+    }
+
+    async fn acquire(&self, policy: &Policy, cost: u64) -> Decision {
+        let decision = self.ask(Operation::Acquire, &[Charge::new(policy, "s").cost(cost)]).await;
+        decision.unwrap()
+    }
+}
+
+fn answer(decision: &Decision) -> Option<(DegradedAnswer, ErrorKind)> {
+    decision.degraded().map(|degraded| (degraded.answer, degraded.reason))
+}
+
+#[test]
+fn a_store_that_answers_is_asked_and_nobody_else() {
+    crate::run(async {
+        for bench in [open(), closed(), fall_back()] {
+            for mood in [Mood::Up, Mood::Slow] {
+                bench.main.set(mood);
+                let log = policy("p: sliding-log 1/1h");
+                assert!(bench.ask(Operation::Reset, &[Charge::new(&log, "s")]).await.is_ok());
+                assert!(bench.acquire(&log, 1).await.is_allowed());
+                let denied = bench.acquire(&log, 1).await;
+                assert!(denied.is_denied(), "a denial is no failure");
+                assert_eq!(answer(&denied), None);
+            }
+            assert_eq!(bench.spare.asked().len(), 0);
+        }
+    });
+}
+
+#[test]
+fn b44_failing_open_passes_and_says_so() {
+    crate::run(async {
+        let bench = open();
+        for mood in [Mood::Down(ErrorKind::Timeout), Mood::SlowlyDown(ErrorKind::Timeout)] {
+            bench.main.set(mood);
+            for operation in [Operation::Acquire, Operation::Peek, RESERVE] {
+                let bucket = policy("p: token-bucket 1/1s burst 5");
+                let charges = [Charge::new(&bucket, "s").cost(2)];
+                for _ in 0..9 {
+                    let decision = bench.ask(operation, &charges).await.unwrap();
+                    assert!(decision.is_allowed());
+                    assert_eq!(
+                        answer(&decision),
+                        Some((DegradedAnswer::FailedOpen, ErrorKind::Timeout))
+                    );
+                    let verdict = decision.verdicts()[0];
+                    let left = if operation == Operation::Peek { 5 } else { 3 };
+                    assert_eq!((verdict.limit(), verdict.remaining()), (5, left));
+                    assert_eq!(verdict.reset_after().as_secs(), 5 - left);
+                    assert_eq!(decision.wait(), Duration::ZERO);
+                }
+            }
+        }
+        assert_eq!(bench.main.model().len(), 0);
+    });
+}
+
+#[test]
+fn failing_open_still_refuses_what_no_state_could_let_pass() {
+    crate::run(async {
+        let bench = open();
+        let too_much = bench.acquire(&policy("p: sliding-log 5/1h"), 6).await;
+        assert!(too_much.is_denied());
+        assert_eq!(too_much.retry_after(), None, "never");
+        assert!(bench.acquire(&policy("none: fixed-window 0/1h"), 1).await.is_denied());
+
+        let log = policy("p: sliding-log 5/1h");
+        let twins = [Charge::new(&log, "s").cost(3), Charge::new(&log, "s").cost(3)];
+        assert!(bench.ask(Operation::Acquire, &twins).await.unwrap().is_denied());
+        let others = [Charge::new(&log, "s").cost(3), Charge::new(&log, "t").cost(3)];
+        assert!(bench.ask(Operation::Acquire, &others).await.unwrap().is_allowed());
+    });
+}
+
+#[test]
+fn failing_closed_refuses_and_hints_when_to_come_back() {
+    crate::run(async {
+        let bench = closed();
+        let bucket = policy("p: token-bucket 1/1s burst 5");
+        for (operation, cost) in [(Operation::Acquire, 1), (Operation::Peek, 5), (RESERVE, 1)] {
+            let charges = [Charge::new(&bucket, "s").cost(cost)];
+            let decision = bench.ask(operation, &charges).await.unwrap();
+            assert!(decision.is_denied());
+            assert_eq!(
+                answer(&decision),
+                Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable))
+            );
+            assert_eq!(decision.retry_after(), Some(Duration::from_secs(1)));
+            let verdict = decision.verdicts()[0];
+            assert_eq!((verdict.limit(), verdict.remaining()), (5, 0));
+            assert_eq!(verdict.outcome(), Outcome::Denied);
+            assert_eq!(verdict.blocked_for(), Duration::ZERO);
+        }
+        assert_eq!(bench.acquire(&bucket, 6).await.retry_after(), None, "never");
+        assert!(bench.acquire(&policy("p: fixed-window 1/1h shadow"), 1).await.is_allowed());
+
+        let hint = Duration::from_millis(2500);
+        let bench = self::bench(|_, _, _| OnFailure::closed().retry_hint(hint));
+        assert_eq!(bench.acquire(&bucket, 1).await.retry_after_secs(), Some(3));
+        let bench = self::bench(|_, _, _| OnFailure::closed().retry_hint(Duration::ZERO));
+        assert_eq!(bench.acquire(&bucket, 1).await.retry_after_secs(), Some(1));
+    });
+}
+
+#[test]
+fn b47_falling_back_admits_a_share() {
+    crate::run(async {
+        let bench = fall_back();
+        for text in ["a: sliding-log 9/1h", "b: token-bucket 9/1h", "c: fixed-window 9/1h anchored"]
+        {
+            let policy = policy(text);
+            for passed in 1..=5 {
+                let decision = bench.acquire(&policy, 1).await;
+                assert_eq!(decision.is_allowed(), passed <= 3, "{text}: {passed}");
+                let degraded = (DegradedAnswer::FellBack, ErrorKind::Unavailable);
+                assert_eq!(answer(&decision), Some(degraded));
+                assert_eq!(decision.verdicts()[0].limit(), 3);
+            }
+        }
+        assert_eq!(bench.main.model().len(), 0);
+        assert_eq!(bench.spare.model().len(), 3);
+    });
+}
+
+#[test]
+fn falling_back_to_a_share_of_nothing_refuses() {
+    crate::run(async {
+        let bench = fall_back();
+        let decision = bench.acquire(&policy("p: sliding-log 2/1h"), 1).await;
+        assert!(decision.is_denied());
+        assert_eq!(answer(&decision), Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable)));
+        assert_eq!(decision.retry_after_secs(), Some(1));
+        assert_eq!(bench.spare.asked().len(), 0);
+    });
+}
+
+#[test]
+fn a_reservation_that_falls_back_is_booked_there() {
+    crate::run(async {
+        let bench = fall_back();
+        let bucket = policy("p: token-bucket 3/1s burst 3");
+        let charges = [Charge::new(&bucket, "s")];
+        for seconds in 0..4 {
+            let decision = bench.ask(RESERVE, &charges).await.unwrap();
+            assert!(decision.is_allowed());
+            assert_eq!(decision.wait(), Duration::from_secs(seconds), "one a second");
+        }
+        assert!(bench.acquire(&bucket, 1).await.is_denied());
+        bench.clock.advance(Duration::from_secs(4));
+        assert!(bench.acquire(&bucket, 1).await.is_allowed());
+    });
+}
+
+#[test]
+fn a_change_that_failed_stays_an_error() {
+    crate::run(async {
+        let log = policy("p: sliding-log 3/1h");
+        let charges = [Charge::new(&log, "s")];
+        for bench in [open(), closed(), fall_back()] {
+            for operation in [Operation::Refund, UNDO, Operation::Reset, BLOCK] {
+                let error = bench.ask(operation, &charges).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+                let answers = bench.store.decide_many(&[Call::new(operation, &charges)]).await;
+                let error = answers.into_iter().next().unwrap().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+            }
+            assert_eq!(bench.store.now().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        }
+    });
+}
+
+/// When something was taken is told by the clock of the store that took it; and the other did not.
+#[test]
+fn an_undo_that_failed_is_not_for_the_other_store() {
+    crate::run(async {
+        let bench = fall_back();
+        let log = policy("p: sliding-log 3/1h");
+        assert!(bench.acquire(&log, 1).await.is_allowed());
+        assert_eq!(bench.spare.asked(), [[Operation::Acquire]]);
+        let at = bench.clock.now();
+        assert!(bench.ask(Operation::Undo { at }, &[Charge::new(&log, "s")]).await.is_err());
+        assert!(bench.spare.asked().is_empty());
+        assert!(bench.acquire(&log, 1).await.is_denied());
+    });
+}
+
+#[test]
+fn a_change_that_failed_is_in_force_where_calls_fall_back_to() {
+    crate::run(async {
+        let bench = fall_back();
+        let log = policy("p: sliding-log 3/1h");
+        let charges = [Charge::new(&log, "s")];
+        for undo in [Operation::Refund, Operation::Reset] {
+            assert!(bench.acquire(&log, 1).await.is_allowed());
+            assert!(bench.acquire(&log, 1).await.is_denied());
+            assert!(bench.ask(undo, &charges).await.is_err());
+        }
+        assert!(bench.ask(BLOCK, &charges).await.is_err());
+        let blocked = bench.acquire(&log, 1).await;
+        assert_eq!(blocked.verdicts()[0].outcome(), Outcome::Blocked);
+    });
+}
+
+#[test]
+fn a_mistake_stays_an_error_even_if_the_store_is_not_asked() {
+    crate::run(async {
+        let (log, other) = (policy("p: sliding-log 3/1h"), policy("p: sliding-log 4/1h"));
+        let unsupported = policy("unsupported: sliding-log 3/1h");
+        let wrong = [
+            (Operation::Acquire, vec![], ErrorKind::InvalidCall),
+            (Operation::Acquire, vec![Charge::new(&log, "s"); 65], ErrorKind::InvalidCall),
+            (
+                Operation::Peek,
+                vec![Charge::new(&log, "s"), Charge::new(&other, "s")],
+                ErrorKind::InvalidCall,
+            ),
+            (RESERVE, vec![Charge::new(&log, "s")], ErrorKind::Unsupported),
+            (Operation::Acquire, vec![Charge::new(&unsupported, "s")], ErrorKind::Unsupported),
+        ];
+        for bench in [open(), closed(), fall_back()] {
+            for (operation, charges, kind) in &wrong {
+                for mood in [Mood::Up, Mood::Down(ErrorKind::CircuitOpen)] {
+                    bench.main.set(mood);
+                    if charges.first().is_some_and(|charge| charge.policy == &unsupported) {
+                        bench.main.set(Mood::Down(ErrorKind::CircuitOpen));
+                    }
+                    let error = bench.ask(*operation, charges).await.unwrap_err();
+                    assert_eq!(error.kind(), *kind);
+                }
+            }
+            bench.main.set(Mood::Down(ErrorKind::TooManyWaiters));
+            let error = bench.ask(Operation::Acquire, &[Charge::new(&log, "s")]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TooManyWaiters);
+        }
+    });
+}
+
+/// A wrong password is not hidden, unless the settings ask for that.
+#[test]
+fn settings_that_do_not_fit_the_server_stay_an_error_unless_asked_otherwise() {
+    crate::run(async {
+        let log = policy("p: sliding-log 3/1h");
+        let charges = [Charge::new(&log, "s")];
+        for bench in [open(), closed(), fall_back(), bench(|_, _, _| unrelated())] {
+            for mood in
+                [Mood::Down(ErrorKind::Misconfigured), Mood::SlowlyDown(ErrorKind::Misconfigured)]
+            {
+                bench.main.set(mood);
+                let error = bench.ask(Operation::Acquire, &charges).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Misconfigured);
+                let many = bench.store.decide_many(&[Call::acquire(&charges)]).await;
+                assert_eq!(many[0].as_ref().unwrap_err().kind(), ErrorKind::Misconfigured);
+            }
+            assert_eq!(bench.spare.asked().len(), 0);
+        }
+        let asked = bench(|_, _, _| OnFailure::open().also_on(ErrorKind::Misconfigured));
+        asked.main.set(Mood::Down(ErrorKind::Misconfigured));
+        let decision = asked.acquire(&log, 1).await;
+        let degraded = (DegradedAnswer::FailedOpen, ErrorKind::Misconfigured);
+        assert_eq!(answer(&decision), Some(degraded));
+    });
+}
+
+/// Other kinds cannot be asked for.
+fn unrelated() -> OnFailure {
+    let on_failure = OnFailure::open().also_on(ErrorKind::TooManyWaiters);
+    on_failure.also_on(ErrorKind::InvalidCall)
+}
+
+#[test]
+fn b43_b55_every_other_error_is_the_reason_and_never_a_plain_decision() {
+    crate::run(async {
+        let log = policy("p: sliding-log 3/1h");
+        for kind in [
+            ErrorKind::Timeout,
+            ErrorKind::Unavailable,
+            ErrorKind::ReadOnly,
+            ErrorKind::Busy,
+            ErrorKind::OutOfMemory,
+            ErrorKind::ForeignValue,
+            ErrorKind::UnsupportedServer,
+            ErrorKind::Protocol,
+            ErrorKind::CircuitOpen,
+        ] {
+            for bench in [open(), closed(), fall_back()] {
+                bench.main.set(Mood::Down(kind));
+                let decision = bench.acquire(&log, 1).await;
+                assert_eq!(decision.degraded().unwrap().reason, kind);
+            }
+        }
+    });
+}
+
+#[test]
+fn if_the_fallback_fails_too_the_error_names_both() {
+    crate::run(async {
+        let bench = fall_back();
+        bench.spare.set(Mood::Down(ErrorKind::OutOfMemory));
+        let log = policy("p: sliding-log 3/1h");
+        let charges = [Charge::new(&log, "s")];
+        for operation in [Operation::Acquire, Operation::Reset] {
+            let error = bench.ask(operation, &charges).await.unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "unavailable: neither the store (unavailable: down) nor its fallback has decided"
+            );
+            let fallback = std::error::Error::source(&error).unwrap();
+            assert_eq!(fallback.to_string(), "out-of-memory: down");
+        }
+        // And so one more setting around it has the last word.
+        let store = bench.store.or_fail_closed();
+        let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+        assert_eq!(answer(&decision), Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable)));
+    });
+}
+
+/// `open` passes, `closed` refuses, others fall back to a third; `tenth` to a tenth.
+fn mixed() -> Bench {
+    bench(|spare, share, clock| {
+        let on_failure = OnFailure::fall_back_to(spare, share).clock(clock);
+        let tenth = Share::new(1, 10).unwrap();
+        on_failure.open_for("open").closed_for("closed").fall_back_for("tenth", tenth)
+    })
+}
+
+#[test]
+fn each_policy_has_its_setting() {
+    crate::run(async {
+        let bench = mixed();
+        let all = ["open", "closed", "tenth", "third"];
+        let policies = all.map(|name| policy(&format!("{name}: sliding-log 30/1h")));
+        let mut passed = [0; 4];
+        for _ in 0..20 {
+            for (policy, passed) in policies.iter().zip(&mut passed) {
+                *passed += u32::from(bench.acquire(policy, 1).await.is_allowed());
+            }
+        }
+        assert_eq!(passed, [20, 0, 3, 10]);
+        assert!(format!("{:?}", bench.store).contains(r#""open": Open"#));
+    });
+}
+
+#[test]
+fn several_charges_that_fall_back_are_one_call() {
+    crate::run(async {
+        let bench = mixed();
+        let [free, tenth, third] =
+            ["open", "tenth", "third"].map(|name| policy(&format!("{name}: sliding-log 30/1h")));
+        let charges = [Charge::new(&third, "s"), Charge::new(&free, "s"), Charge::new(&tenth, "s")];
+        for passed in 1..=5 {
+            let decision = bench.ask(Operation::Acquire, &charges).await.unwrap();
+            assert_eq!(decision.is_allowed(), passed <= 3);
+            assert_eq!(answer(&decision), Some((DegradedAnswer::FellBack, ErrorKind::Unavailable)));
+            let verdicts = decision.verdicts();
+            assert_eq!(verdicts.iter().map(|v| v.limit()).collect::<Vec<_>>(), [10, 30, 3]);
+            // What is refused as a whole takes nothing anywhere.
+            assert_eq!(verdicts[0].remaining(), 10 - passed.min(3));
+            assert_eq!(verdicts[1].remaining(), if passed <= 3 { 29 } else { 30 });
+            assert_eq!(verdicts[2].remaining(), 3 - passed.min(3));
+            assert_eq!(bench.spare.asked(), [[Operation::Acquire]], "with two charges");
+        }
+        assert_eq!(bench.spare.model().len(), 2);
+    });
+}
+
+#[test]
+fn one_that_fails_closed_refuses_the_whole_and_nothing_is_taken() {
+    crate::run(async {
+        let bench = mixed();
+        let [free, closed, third] =
+            ["open", "closed", "third"].map(|name| policy(&format!("{name}: token-bucket 30/1h")));
+        let charges =
+            [Charge::new(&third, "s"), Charge::new(&closed, "s"), Charge::new(&free, "s")];
+        for operation in [Operation::Acquire, RESERVE] {
+            let decision = bench.ask(operation, &charges).await.unwrap();
+            assert!(decision.is_denied());
+            assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
+            assert_eq!(decision.wait(), Duration::ZERO);
+            assert_eq!(
+                answer(&decision),
+                Some((DegradedAnswer::FailedClosed, ErrorKind::Unavailable))
+            );
+            let left: Vec<_> = decision.verdicts().iter().map(|v| v.remaining()).collect();
+            assert_eq!(left, [10, 0, 30]);
+            assert_eq!(bench.spare.asked(), [[Operation::Peek]]);
+        }
+        assert_eq!(bench.spare.model().len(), 0);
+
+        // A shadow refuses nothing, and so nothing keeps the others from being taken.
+        let shadow = policy("closed: sliding-log 30/1h shadow");
+        let charges = [Charge::new(&third, "s"), Charge::new(&shadow, "s")];
+        let decision = bench.ask(Operation::Acquire, &charges).await.unwrap();
+        assert!(decision.is_allowed());
+        assert_eq!(decision.verdicts()[1].outcome(), Outcome::Denied);
+        assert_eq!(bench.spare.model().len(), 1);
+
+        // Nor is anything taken if an open one can never pass.
+        let small = policy("open: sliding-log 1/1h");
+        let charges = [Charge::new(&third, "t").cost(2), Charge::new(&small, "t").cost(2)];
+        let decision = bench.ask(Operation::Acquire, &charges).await.unwrap();
+        assert_eq!(decision.refused_by().collect::<Vec<_>>(), [1]);
+        assert_eq!(bench.spare.model().len(), 1);
+    });
+}
+
+#[test]
+fn of_a_batch_only_what_failed_falls_back_in_one_batch() {
+    crate::run(async {
+        use tidegate_testkit::faults::{Fault, FaultyStore};
+
+        let clock = ManualClock::default();
+        let spare = Stub::new(&clock);
+        let lost = Fault::Before(ErrorKind::Busy);
+        let plan = vec![Fault::None, lost, Fault::None, lost, lost];
+        let main = FaultyStore::new(Stub::new(&clock), plan);
+        let on_failure = OnFailure::fall_back_to(spare.clone(), Share::new(1, 3).unwrap());
+        let store = main.on_failure(on_failure.open_for("open"));
+        let (log, free) = (policy("p: sliding-log 3/1h"), policy("open: sliding-log 3/1h"));
+        let (log, free) = ([Charge::new(&log, "s")], [Charge::new(&free, "s")]);
+        let calls = [&log, &log, &log, &free, &log].map(|charges| Call::acquire(charges));
+        let answers = store.decide_many(&calls).await;
+        let answers = answers.into_iter().map(|answer| {
+            let decision = answer.unwrap();
+            (decision.is_allowed(), decision.degraded().map(|degraded| degraded.answer))
+        });
+        assert_eq!(
+            answers.collect::<Vec<_>>(),
+            [
+                (true, None),
+                (true, Some(DegradedAnswer::FellBack)),
+                (true, None),
+                (true, Some(DegradedAnswer::FailedOpen)),
+                (false, Some(DegradedAnswer::FellBack)),
+            ]
+        );
+        assert_eq!(spare.asked(), [[Operation::Acquire; 2]]);
+        assert_eq!(store.inner().calls(), 5);
+    });
+}
+
+#[test]
+fn a_batch_stays_one_batch() {
+    crate::run(async {
+        for (bench, spare_batches) in [(open(), 0), (closed(), 0), (fall_back(), 1)] {
+            let log = policy("p: sliding-log 9/1h");
+            let charges = [Charge::new(&log, "s")];
+            let calls = [Call::acquire(&charges); 4];
+            for mood in [Mood::Down(ErrorKind::Busy), Mood::SlowlyDown(ErrorKind::Busy)] {
+                bench.main.set(mood);
+                let answers = bench.store.decide_many(&calls).await;
+                assert_eq!(answers.len(), 4);
+                assert!(answers.iter().all(|answer| answer.as_ref().unwrap().degraded().is_some()));
+                assert_eq!(bench.main.asked(), [[Operation::Acquire; 4]]);
+                assert_eq!(bench.spare.asked().len(), spare_batches);
+            }
+            bench.main.set(Mood::Up);
+            let answers = bench.store.decide_many(&calls).await;
+            assert!(answers.iter().all(|answer| answer.as_ref().unwrap().degraded().is_none()));
+        }
+    });
+}
+
+#[test]
+fn a_policy_that_has_no_share_is_refused_when_a_limiter_is_built() {
+    let years = Duration::from_micros(23 * 31_536_000_000_000 + 1);
+    let slow = tidegate_core::TokenBucket::new(1, years).burst(3);
+    let slow = Policy::new("slow", slow).unwrap();
+    let clock = ManualClock::default();
+    let store = |share| Stub::new(&clock).or_fall_back_to(Stub::new(&clock), share);
+    let error = store(Share::new(2, 5).unwrap()).supports(&slow).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("has no share of 2/5"), "{error}");
+    assert!(store(Share::new(1, 3).unwrap()).supports(&slow).is_ok());
+    assert!(store(Share::new(0, 3).unwrap()).supports(&slow).is_ok(), "it fails closed");
+    assert!(store(Share::new(1, 3).unwrap()).supports(&policy("unsupported: gcra 9/1s")).is_err());
+}
+
+/// It would refuse everything, and only in an outage.
+#[test]
+fn a_share_that_rounds_to_nothing_is_refused_when_a_limiter_is_built() {
+    let clock = ManualClock::default();
+    let store = |setting: fn(OnFailure<HasFallback>) -> OnFailure<HasFallback>| {
+        let third = Share::new(1, 3).unwrap();
+        let on_failure = OnFailure::fall_back_to(Stub::new(&clock), third);
+        Stub::new(&clock).on_failure(setting(on_failure))
+    };
+    let build = |setting, text: &str| Limiter::new(store(setting), [policy(text)]);
+    for text in ["login: sliding-log 2/15m", "login: gcra 9/1s burst 2", "login: fixed-window 1/1s"]
+    {
+        let error = build(|it| it, text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let message = error.to_string();
+        for part in [text, "share 1/3", "at least 3", "fall_back_for", "closed_for"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        let two_thirds =
+            |it: OnFailure<HasFallback>| it.fall_back_for("login", Share::new(2, 3).unwrap());
+        assert_eq!(build(two_thirds, text).is_ok(), !text.contains(" 1/1s"), "{text}");
+        assert!(build(|it| it.closed_for("login"), text).is_ok());
+        assert!(build(|it| it.open_for("login"), text).is_ok());
+        assert!(build(|it| it.fall_back_for("login", Share::new(0, 3).unwrap()), text).is_ok());
+        let shadow = format!("{text} shadow");
+        assert!(build(|it| it, &shadow).is_ok(), "it refuses nothing");
+    }
+    assert!(build(|it| it, "login: sliding-log 3/15m").is_ok());
+    assert!(build(|it| it, "none: fixed-window 0/15m").is_ok(), "it refuses everything anyway");
+}
+
+#[test]
+fn a_store_is_asked_past_what_is_around_it_whether_it_is_ready() {
+    crate::run(async {
+        for mood in [Mood::Up, Mood::Slow, Mood::Down(ErrorKind::Misconfigured)] {
+            let stub = Stub::new(&ManualClock::default());
+            stub.set(Mood::Down(ErrorKind::Unavailable));
+            let store =
+                stub.clone().breaker(Breaker::new().failures(1)).deny_cache(DenyCache::new());
+            let store = std::sync::Arc::new(store.or_fail_open());
+            let log = policy("p: sliding-log 3/1h");
+            let charges = [Charge::new(&log, "s")];
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().degraded().is_some());
+            stub.set(mood);
+            match mood {
+                Mood::Down(kind) => assert_eq!(store.ready().await.unwrap_err().kind(), kind),
+                _ => store.ready().await.unwrap(),
+            }
+        }
+    });
+}
+
+#[test]
+fn answers_that_need_no_waiting_need_no_runtime() {
+    let log = policy("p: sliding-log 3/1h");
+    let charges = [Charge::new(&log, "s")];
+    for bench in [open(), closed()] {
+        let decision = bench.store.decide(Call::acquire(&charges)).into_ready().unwrap().unwrap();
+        assert!(decision.degraded().is_some());
+        let calls = [Call::acquire(&charges)];
+        assert!(bench.store.decide_many(&calls).into_ready().unwrap()[0].is_ok());
+    }
+    let bench = fall_back();
+    bench.main.set(Mood::Up);
+    assert!(bench.store.decide(Call::acquire(&charges)).into_ready().is_ok());
+}

@@ -1,0 +1,44 @@
+//! The tests of the core that need other crates. One program: each further one would compile what all
+//! share, as Tokio's runtime, again.
+
+#[cfg(feature = "tokio")]
+mod allocations;
+mod api;
+mod breaker;
+#[cfg(feature = "tokio")]
+mod degraded_conformance;
+mod deny_cache;
+mod deny_cache_conformance;
+mod failure;
+mod fast_path;
+#[cfg(feature = "tokio")]
+mod faults;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod oracle;
+mod policy;
+mod requests;
+mod restore;
+#[cfg(feature = "serde")]
+mod serde;
+mod sharded_conformance;
+mod shares;
+mod stubs;
+#[cfg(feature = "tokio")]
+mod timeout;
+#[cfg(feature = "tracing")]
+mod tracing;
+#[cfg(feature = "tokio")]
+mod waiting;
+
+use std::pin::Pin;
+
+/// Runs a test to its end, in virtual time.
+///
+/// Its type is erased, so that the runtime is compiled once and not for each test.
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let test: Pin<Box<dyn Future<Output = T> + '_>> = Box::pin(test);
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(test)
+}

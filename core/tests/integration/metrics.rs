@@ -1,0 +1,361 @@
+//! What an observed store tells a recorder.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::time::Duration;
+
+use tidegate_core::telemetry::names;
+use tidegate_core::{
+    Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Limiter,
+    ManualClock, Operation, Outcome, Policy, Store, StoreExt, Timestamp, Verdict, Wait,
+};
+use tidegate_memory::MemoryStore;
+use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::{ModelStore, Recorder};
+
+tidegate_testkit::conformance!(observed, |clock| MemoryStore::builder()
+    .clock(clock)
+    .build()
+    .observed());
+
+/// Runs to the end with a recorder of its own.
+fn recorded<F: Future>(run: impl FnOnce() -> F) -> (Recorder, F::Output) {
+    let recorder = Recorder::new();
+    let output = metrics::with_local_recorder(&recorder, || crate::run(run()));
+    (recorder, output)
+}
+
+fn policies(texts: &[&str]) -> Vec<Policy> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn memory() -> MemoryStore<ManualClock> {
+    MemoryStore::builder().clock(ManualClock::default()).build()
+}
+
+fn counts(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    expected.iter().map(|(series, count)| ((*series).to_owned(), *count)).collect()
+}
+
+#[test]
+fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
+    let (recorder, ()) = recorded(|| async {
+        let all = policies(&["day: fixed-window 10/1d", "login: fixed-window 2/1m block 5m"]);
+        let limiter = Limiter::new(memory().observed(), all).unwrap();
+        for _ in 0..4 {
+            let _ = limiter.acquire("alice").await.unwrap();
+        }
+        let _ = limiter.subject("alice").peek().await.unwrap();
+        let _ = limiter.subject("alice").refund().await.unwrap();
+        let undo = Operation::Undo { at: Timestamp::EPOCH };
+        let charges = [Charge::new(&limiter.policies()[0], "alice")];
+        let _ = limiter.store().decide(Call::new(undo, &charges)).await.unwrap();
+    });
+    assert_eq!(
+        recorder.counted(),
+        counts(&[
+            (r#"tidegate_calls_total{operation="acquire",outcome="allowed"}"#, 2),
+            (r#"tidegate_calls_total{operation="acquire",outcome="denied"}"#, 2),
+            // A peek that is refused refuses nobody: it is no decision.
+            (r#"tidegate_calls_total{operation="peek",outcome="denied"}"#, 1),
+            // Of what repairs it says how the subject stands now: still shut out.
+            (r#"tidegate_calls_total{operation="refund",outcome="denied"}"#, 1),
+            (r#"tidegate_calls_total{operation="undo",outcome="allowed"}"#, 1),
+            (r#"tidegate_decisions_total{outcome="allowed",policy="day",shadow="false"}"#, 4),
+            (r#"tidegate_decisions_total{outcome="allowed",policy="login",shadow="false"}"#, 2),
+            (r#"tidegate_decisions_total{outcome="denied",policy="login",shadow="false"}"#, 1),
+            (r#"tidegate_decisions_total{outcome="blocked",policy="login",shadow="false"}"#, 1),
+            // 0 of 2 left, after the second; of the day 6 of 10 are.
+            (r#"tidegate_near_limit_total{policy="login",shadow="false"}"#, 1),
+        ])
+    );
+    assert_eq!(recorder.times(r#"tidegate_store_seconds{operation="acquire"}"#), Some(4));
+}
+
+#[test]
+fn near_the_limit_is_what_leaves_less_than_a_fifth() {
+    let (recorder, ()) = recorded(|| async {
+        let limiter = Limiter::new(memory().observed(), policies(&["p: fixed-window 10/1d"]));
+        let limiter = limiter.unwrap();
+        // Exactly a fifth is left, and then less.
+        let _ = limiter.subject("alice").cost(8).acquire().await.unwrap();
+        let _ = limiter.subject("alice").cost(1).acquire().await.unwrap();
+    });
+    let series = r#"tidegate_near_limit_total{policy="p",shadow="false"}"#;
+    assert_eq!(recorder.counter(series), Some(1));
+}
+
+#[test]
+fn what_a_shadow_would_have_refused_is_told_from_refusals() {
+    let (recorder, decision) = recorded(|| async {
+        let all = policies(&["p: fixed-window 1/1m shadow"]);
+        let limiter = Limiter::new(memory().observed(), all).unwrap();
+        let _ = limiter.acquire("alice").await.unwrap();
+        limiter.acquire("alice").await.unwrap()
+    });
+    assert!(decision.is_allowed());
+    let denied = r#"tidegate_decisions_total{outcome="denied",policy="p",shadow="true"}"#;
+    assert_eq!(recorder.counter(denied), Some(1));
+    let allowed = r#"tidegate_calls_total{operation="acquire",outcome="allowed"}"#;
+    assert_eq!(recorder.counter(allowed), Some(2));
+}
+
+#[test]
+fn b55_every_error_is_in_the_result_and_in_the_metrics() {
+    let kinds = [ErrorKind::Busy, ErrorKind::Timeout, ErrorKind::ForeignValue];
+    let (recorder, answers) = recorded(|| async {
+        let plan = kinds.map(Fault::Before).to_vec();
+        let store = FaultyStore::new(ModelStore::new(ManualClock::default()), plan).observed();
+        let limiter = Limiter::new(store, policies(&["p: fixed-window 5/1m"])).unwrap();
+        let mut answers = vec![];
+        for _ in kinds {
+            answers.push(limiter.acquire("alice").await.map_err(|error| error.kind()));
+        }
+        answers
+    });
+    assert_eq!(answers, kinds.map(Err));
+    for kind in kinds {
+        let series = format!("tidegate_store_errors_total{{kind={:?}}}", kind.as_str());
+        assert_eq!(recorder.counter(&series), Some(1), "{series}");
+    }
+    let failed = r#"tidegate_calls_total{operation="acquire",outcome="failed"}"#;
+    assert_eq!(recorder.counter(failed), Some(3));
+    // What has no verdict is no decision.
+    let decided = recorder.counted().into_keys().filter(|s| s.starts_with("tidegate_decisions"));
+    assert_eq!(decided.count(), 0);
+}
+
+/// Answers all calls as it was told, and is asked for the time in vain.
+#[derive(Debug)]
+struct Degrading(Degraded);
+
+impl Store for Degrading {
+    fn decide<'a>(&'a self, _: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        let verdict = Verdict::new(Outcome::Allowed, 5, 5, Wait::ZERO, 0);
+        Answer::ready(Ok(Decision::one(verdict).degraded_by(self.0.clone())))
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::ready(Err(Error::new(self.0.reason, "no time")))
+    }
+}
+
+#[test]
+fn b44_a_degraded_decision_is_counted_by_who_decided_and_why() {
+    let (answer, reason) = (DegradedAnswer::FellBack, ErrorKind::CircuitOpen);
+    let (recorder, ()) = recorded(|| async {
+        let store = Degrading(Degraded::new(answer, reason)).observed();
+        let limiter = Limiter::new(store, policies(&["p: fixed-window 5/1m"])).unwrap();
+        assert!(limiter.acquire("alice").await.unwrap().degraded().is_some());
+        assert!(limiter.store().now().await.is_err());
+    });
+    let series = r#"tidegate_degraded_total{answer="fell-back",reason="circuit-open"}"#;
+    assert_eq!(recorder.counter(series), Some(1));
+    // It is a decision like any other, and no error; that the time could not be told is one.
+    let decided = r#"tidegate_decisions_total{outcome="allowed",policy="p",shadow="false"}"#;
+    assert_eq!(recorder.counter(decided), Some(1));
+    let error = r#"tidegate_store_errors_total{kind="circuit-open"}"#;
+    assert_eq!(recorder.counter(error), Some(1));
+}
+
+#[test]
+fn of_a_batch_each_call_is_counted_and_the_time_once() {
+    let (recorder, ()) = recorded(|| async {
+        let store = memory().observed();
+        let policy: Policy = "p: fixed-window 2/1m".parse().unwrap();
+        let charges = [Charge::new(&policy, "alice")];
+        let calls = [Call::acquire(&charges); 3];
+        assert_eq!(store.decide_many(&calls).await.len(), 3);
+    });
+    let allowed = r#"tidegate_calls_total{operation="acquire",outcome="allowed"}"#;
+    assert_eq!(recorder.counter(allowed), Some(2));
+    assert_eq!(recorder.times(r#"tidegate_store_seconds{operation="batch"}"#), Some(1));
+    assert_eq!(recorder.times(r#"tidegate_store_seconds{operation="acquire"}"#), Some(0));
+}
+
+#[test]
+fn a_caller_that_goes_away_is_counted_as_cancelled_and_its_time_is_taken() {
+    let (recorder, ()) = recorded(|| async {
+        let store = FaultyStore::new(memory(), vec![Fault::Delayed]).observed();
+        let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m"])).unwrap();
+        let mut answer = limiter.subject("alice").reserve(Duration::from_secs(9));
+        std::future::poll_fn(|context| {
+            assert!(std::pin::Pin::new(&mut answer).poll(context).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        drop(answer);
+    });
+    let cancelled = r#"tidegate_calls_total{operation="reserve",outcome="cancelled"}"#;
+    assert_eq!(recorder.counted(), counts(&[(cancelled, 1)]));
+    assert_eq!(recorder.times(r#"tidegate_store_seconds{operation="reserve"}"#), Some(1));
+}
+
+#[test]
+fn counters_begin_at_zero_so_that_their_first_event_is_seen() {
+    let (recorder, ()) = recorded(|| async {
+        let all = policies(&["p: fixed-window 5/1m"]);
+        let limiter = Limiter::new(memory().observed(), all).unwrap();
+        let _ = limiter.acquire("alice").await.unwrap();
+    });
+    for series in [
+        r#"tidegate_decisions_total{outcome="denied",policy="p",shadow="false"}"#,
+        r#"tidegate_degraded_total{answer="failed-open",reason="timeout"}"#,
+        r#"tidegate_store_errors_total{kind="unavailable"}"#,
+        r#"tidegate_calls_total{operation="block",outcome="failed"}"#,
+    ] {
+        assert_eq!(recorder.counter(series), Some(0), "{series}");
+    }
+    // A caller's mistake never degrades anything.
+    let mistake = r#"tidegate_degraded_total{answer="failed-open",reason="invalid-call"}"#;
+    assert_eq!(recorder.counter(mistake), None);
+}
+
+#[test]
+fn b46_policies_made_at_run_time_do_not_flood_the_metrics() {
+    let (recorder, ()) = recorded(|| async {
+        let store = memory().observed();
+        for number in 0..1_000 {
+            let policy: Policy = format!("p{number}: fixed-window 5/1m").parse().unwrap();
+            let charges = [Charge::new(&policy, "alice")];
+            let _ = store.decide(Call::acquire(&charges)).await.unwrap();
+        }
+    });
+    let counted = recorder.counted();
+    let allowed = |(series, _): &(&String, &u64)| series.starts_with("tidegate_decisions_total");
+    assert_eq!(counted.iter().filter(allowed).count(), names::MAX_POLICIES + 1);
+    let others = r#"tidegate_decisions_total{outcome="allowed",policy="(other)",shadow="false"}"#;
+    assert_eq!(counted[others], 1_000 - names::MAX_POLICIES as u64);
+}
+
+#[test]
+fn no_subject_and_no_tenant_is_ever_a_label() {
+    let (recorder, ()) = recorded(|| async {
+        let all = policies(&["p: fixed-window 1/1m"]);
+        let limiter = Limiter::new(memory().observed(), all).unwrap();
+        for subject in ["alice", "alice", "bob"] {
+            let _ = limiter.subject(subject).tenant("acme").acquire().await.unwrap();
+        }
+    });
+    let all = format!("{recorder:?}");
+    assert!(all.contains("acquire") && !["alice", "bob", "acme"].iter().any(|s| all.contains(s)));
+}
+
+#[test]
+fn every_metric_is_described_and_has_the_labels_that_are_listed() {
+    let (recorder, ()) = recorded(|| async {
+        let all = policies(&["p: fixed-window 5/1m"]);
+        let limiter = Limiter::new(memory().observed(), all).unwrap();
+        let _ = limiter.acquire("alice").await.unwrap();
+    });
+    let listed: BTreeMap<_, _> =
+        names::ALL.iter().map(|m| (m.name.to_owned(), m.help.to_owned())).collect();
+    assert_eq!(recorder.help(), listed);
+    for (name, labels) in recorder.labels() {
+        let metric = names::ALL.iter().find(|metric| metric.name == name);
+        let metric = metric.unwrap_or_else(|| panic!("{name} is not listed"));
+        let listed: BTreeSet<_> = metric.labels.iter().map(|&label| label.to_owned()).collect();
+        assert_eq!(labels, listed, "{name}");
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn every_metric_that_is_listed_is_told_by_somebody() {
+    use tidegate_core::{Breaker, DenyCache};
+
+    let (recorder, ()) = recorded(|| async {
+        let store = memory().breaker(Breaker::new().failures(1)).deny_cache(DenyCache::new());
+        let store = store.or_fail_open().observed();
+        let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m"])).unwrap();
+        let wait = Duration::from_secs(1);
+        assert!(limiter.subject("alice").acquire_within(wait).await.unwrap().is_allowed());
+        assert!(limiter.acquire("alice").await.unwrap().is_allowed());
+    });
+    let told = recorder.labels();
+    let listed = names::ALL.iter().map(|metric| metric.name);
+    let silent: Vec<_> = listed.filter(|&name| !told.contains_key(name)).collect();
+    assert!(silent.is_empty(), "{silent:?}");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn what_a_breaker_does_is_told_with_each_step() {
+    use tidegate_core::Breaker;
+
+    let clock = ManualClock::default();
+    let down = vec![Fault::Before(ErrorKind::Unavailable); 3];
+    let store = FaultyStore::new(memory(), down);
+    let breaker = Breaker::new().failures(2).open_for(Duration::from_secs(1)).clock(clock.clone());
+    let recorder = Recorder::new();
+    let states = || {
+        let state = |state| recorder.gauge(&format!("tidegate_breaker_state{{state={state:?}}}"));
+        ["closed", "half-open", "open"].map(|name| state(name).unwrap())
+    };
+    let opened = || recorder.counter("tidegate_breaker_opened_total").unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        let limiter = Limiter::new(store.breaker(breaker), policies(&["p: fixed-window 5/1m"]));
+        let limiter = limiter.unwrap();
+        let ask = || crate::run(limiter.acquire("alice").into_future()).is_ok();
+        assert!(!ask());
+        assert_eq!((states(), opened()), ([1.0, 0.0, 0.0], 0));
+        // The second failure in a row opens it, and then nobody is asked.
+        assert!(!ask() && !ask());
+        assert_eq!((states(), opened()), ([0.0, 0.0, 1.0], 1));
+        // A probe fails, and opens it again.
+        clock.advance(Duration::from_secs(1));
+        assert!(!ask());
+        assert_eq!((states(), opened()), ([0.0, 0.0, 1.0], 2));
+        // While one is on its way, it is half open; and then closed.
+        clock.advance(Duration::from_secs(1));
+        assert!(ask());
+        assert_eq!((states(), opened()), ([1.0, 0.0, 0.0], 2));
+        drop(limiter);
+        assert_eq!(states(), [0.0, 0.0, 0.0]);
+    });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn who_waits_is_told_while_it_waits_and_no_longer() {
+    let recorder = Recorder::new();
+    let gauges =
+        || ["tidegate_waiters", "tidegate_waiters_limit"].map(|name| recorder.gauge(name).unwrap());
+    metrics::with_local_recorder(&recorder, || {
+        crate::run(async {
+            let all = policies(&["p: token-bucket 1/1h"]);
+            let limiter = Limiter::new(memory(), all).unwrap().max_waiters(7);
+            assert!(limiter.acquire("alice").await.unwrap().is_allowed());
+            let wait = Duration::from_secs(7_200);
+            let mut wait = Box::pin(limiter.subject("alice").acquire_within(wait));
+            std::future::poll_fn(|context| {
+                assert!(wait.as_mut().poll(context).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            assert_eq!(gauges(), [1.0, 7.0]);
+            drop(wait);
+            assert_eq!(gauges(), [0.0, 7.0]);
+        });
+    });
+    assert_eq!(gauges(), [0.0, 0.0]);
+}
+
+#[test]
+fn an_observed_decision_allocates_nothing_and_boxes_no_future() {
+    let (_, allocated) = recorded(|| async {
+        let all = policies(&["a: fixed-window 1000/1m", "b: token-bucket 5/1m shadow"]);
+        let store = memory().observed();
+        let decide = || {
+            let charges = [Charge::new(&all[0], "alice"), Charge::new(&all[1], "alice")];
+            let call = Call::new(Operation::Acquire, &charges);
+            assert!(store.decide(call).into_ready().unwrap().unwrap().is_allowed());
+        };
+        // The first call looks everything up, and the store takes in its states.
+        decide();
+        allocation_counter::measure(|| (0..100).for_each(|_| decide())).count_total
+    });
+    assert_eq!(allocated, 0);
+}

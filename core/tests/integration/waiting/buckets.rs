@@ -1,0 +1,173 @@
+//! Waiting for a place that was booked.
+
+use proptest::prelude::*;
+use tokio::time::{Instant, sleep};
+
+use super::common::{Bucket, Noted, limiter, micros, ms, never_more};
+
+prop_compose! {
+    fn bucket()(rate in 1_u64..2_000, capacity in 1_u64..20) -> Bucket {
+        Bucket::new(rate, capacity)
+    }
+}
+
+/// Callers one after the other: how long (ms) after the one before, and at what cost.
+fn arrivals() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let gap = prop_oneof![3 => Just(0_u64), 2 => 0_u64..20, 1 => 0_u64..3_000];
+    prop::collection::vec((gap, 1_u64..4), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// B51: each waits just as long as the definition says, and is served in its turn; in no interval
+    /// passes more than the bucket says; and each costs the store one call.
+    #[test]
+    fn b51_all_are_served_in_their_turn_never_early_and_late_by_a_timers_grain(
+        bucket in bucket(), arrivals in arrivals(),
+    ) {
+        crate::run(async {
+            let store = Noted::new();
+            let limiter = limiter(store.clone(), &bucket.policy());
+            let (started, mut model) = (Instant::now(), bucket);
+            let mut callers = vec![];
+            for &(gap, cost) in &arrivals {
+                sleep(ms(gap)).await;
+                let came = started.elapsed();
+                let cost = cost.min(bucket.capacity);
+                let limiter = limiter.clone();
+                let caller = tokio::spawn(async move {
+                    let decision = limiter.subject("s").cost(cost).acquire_within(ms(3_600_000));
+                    (decision.await.unwrap(), started.elapsed())
+                });
+                // It has asked by now.
+                tokio::task::yield_now().await;
+                callers.push((caller, came, cost, model.book(micros(came), cost)));
+            }
+            let mut passes = vec![];
+            for (caller, came, cost, wait) in callers {
+                let (decision, passed) = caller.await.unwrap();
+                prop_assert!(decision.is_allowed());
+                prop_assert_eq!(micros(decision.wait()), wait);
+                let waited = micros(passed - came);
+                prop_assert!(wait <= waited && waited <= wait + 1_000, "{} for {}", waited, wait);
+                passes.push((micros(passed), cost));
+            }
+            prop_assert!(passes.is_sorted_by_key(|&(passed, _)| passed), "first come, first served");
+            never_more(bucket, &passes, 0, 1_000)?;
+            prop_assert_eq!(store.reserves(), arrivals.len());
+            prop_assert_eq!(store.calls().len(), arrivals.len());
+            prop_assert_eq!(limiter.waiters(), 0);
+            Ok(())
+        })?;
+    }
+
+    /// However many workers ask in whatever rhythm: as long as somebody waits, nothing is lost.
+    #[test]
+    fn the_rate_is_met_exactly_while_anybody_waits(
+        rate in 1_u64..90, capacity in 1_u64..20, workers in 1_usize..6,
+    ) {
+        let passes = crate::run(async {
+            let policy = Bucket::new(rate, capacity).policy();
+            let limiter = limiter(Noted::new(), &policy);
+            let started = Instant::now();
+            let work = |_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move {
+                    let mut passes = vec![];
+                    loop {
+                        let _ = limiter.until_ready("s").await.unwrap();
+                        if started.elapsed() > ms(10_000) {
+                            break passes;
+                        }
+                        passes.push((micros(started.elapsed()), 1));
+                    }
+                })
+            };
+            let mut passes = vec![];
+            for worker in (0..workers).map(work).collect::<Vec<_>>() {
+                passes.extend(worker.await.unwrap());
+            }
+            passes
+        });
+        prop_assert_eq!(passes.len() as u64, capacity + rate * 10);
+        never_more(Bucket::new(rate, capacity), &passes, 0, 1_000)?;
+    }
+}
+
+/// On places that are whole milliseconds apart, the bound holds to the microsecond.
+#[test]
+fn on_the_timers_grid_nothing_is_late() {
+    crate::run(async {
+        let limiter = limiter(Noted::new(), "gcra 100/1s burst 3");
+        let started = Instant::now();
+        for turn in 0..50_u64 {
+            let _ = limiter.until_ready("s").await.unwrap();
+            assert_eq!(started.elapsed(), ms(turn.saturating_sub(2) * 10));
+        }
+    });
+}
+
+#[test]
+fn a_bucket_that_refills_by_intervals_is_waited_for_as_well() {
+    crate::run(async {
+        let limiter = limiter(Noted::new(), "token-bucket 3/1s burst 3 by-interval");
+        let started = Instant::now();
+        let mut seconds = vec![];
+        for _ in 0..10 {
+            let _ = limiter.until_ready("s").await.unwrap();
+            seconds.push(started.elapsed().as_secs());
+        }
+        assert_eq!(seconds, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]);
+    });
+}
+
+#[test]
+fn the_slowest_of_several_buckets_decides_and_all_are_charged_once() {
+    crate::run(async {
+        let store = Noted::new();
+        let policies = ["fast: gcra 10/1s".parse().unwrap(), "slow: gcra 1/1s".parse().unwrap()];
+        let limiter = tidegate_core::Limiter::new(store.clone(), policies).unwrap();
+        let started = Instant::now();
+        let decisions =
+            [limiter.until_ready("s").await.unwrap(), limiter.until_ready("s").await.unwrap()];
+        assert_eq!(decisions.map(|decision| decision.wait()), [ms(0), ms(1_000)]);
+        assert_eq!((started.elapsed(), store.reserves()), (ms(1_000), 2));
+    });
+}
+
+/// Who would have to wait too long is told at once, and books nothing.
+#[test]
+fn a_wait_beyond_the_longest_is_refused_at_once() {
+    crate::run(async {
+        let limiter = limiter(Noted::new(), "gcra 1/1s").max_wait(ms(2_000));
+        let started = Instant::now();
+        let (a, b, c, d) = tokio::join!(
+            limiter.until_ready("s"),
+            limiter.until_ready("s"),
+            limiter.until_ready("s"),
+            async {
+                let refused = limiter.until_ready("s").await.unwrap_err();
+                assert_eq!(started.elapsed(), ms(0));
+                refused
+            },
+        );
+        assert!([a, b, c].iter().all(Result::is_ok));
+        assert_eq!(
+            d.to_string(),
+            "wait-too-long: the wait would be 3s, and the longest wait is 2s"
+        );
+        // At 2 s the third has passed; the refused one took nothing.
+        assert_eq!(limiter.subject("s").reserve(ms(9_000)).await.unwrap().wait(), ms(1_000));
+    });
+}
+
+#[test]
+fn a_cost_that_never_passes_is_refused_at_once() {
+    crate::run(async {
+        let limiter = limiter(Noted::new(), "gcra 5/1s");
+        let decision = limiter.subject("s").cost(6).acquire_within(ms(u64::MAX)).await.unwrap();
+        assert!(decision.is_denied());
+        assert_eq!(decision.retry_after(), None);
+    });
+}

@@ -1,0 +1,94 @@
+//! Decisions that the store did not make.
+
+use tidegate_core::{
+    Answer, Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Outcome, Store, Timestamp,
+    Verdict, Wait,
+};
+use tokio::time::{Instant, timeout};
+
+use super::common::{Noted, limiter, ms, settle};
+
+/// A store that is down, and what is answered in its stead.
+#[derive(Debug)]
+struct Down(Decision);
+
+impl Store for Down {
+    fn decide<'a>(&'a self, _: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::ready(Ok(self.0.clone()))
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
+    }
+}
+
+fn down(answer: DegradedAnswer, outcome: Outcome, micros: u64) -> Noted<std::sync::Arc<Down>> {
+    let wait = Wait::until(micros, 0);
+    let retry = if outcome == Outcome::Allowed { Wait::ZERO } else { wait };
+    let decision = Decision::one(Verdict::new(outcome, 1, 0, retry, 0))
+        .degraded_by(Degraded::new(answer, ErrorKind::Unavailable));
+    let is_booked = outcome == Outcome::Allowed;
+    let decision = if is_booked { decision.with_wait(ms(micros / 1_000)) } else { decision };
+    Noted::over(std::sync::Arc::new(Down(decision)))
+}
+
+#[test]
+fn who_is_let_through_without_a_decision_does_not_wait() {
+    crate::run(async {
+        for policy in ["gcra 1/1h", "fixed-window 1/1h"] {
+            let limiter = limiter(down(DegradedAnswer::FailedOpen, Outcome::Allowed, 0), policy);
+            let started = Instant::now();
+            let decision = limiter.until_ready("s").await.unwrap();
+            assert!(decision.decision().degraded().is_some());
+            assert_eq!(started.elapsed(), ms(0));
+        }
+    });
+}
+
+/// The time at which to ask again is nobody's promise: so it is the caller who decides.
+#[test]
+fn who_is_refused_without_a_decision_is_told_at_once() {
+    crate::run(async {
+        for policy in ["gcra 1/1h", "fixed-window 1/1h"] {
+            for most in [0, 10] {
+                let store = down(DegradedAnswer::FailedClosed, Outcome::Denied, 1_000_000);
+                let limiter = limiter(store.clone(), policy).max_waiters(most);
+                let started = Instant::now();
+                let refused = limiter.subject("s").acquire_within(ms(9_000)).await.unwrap();
+                assert!(refused.is_denied() && refused.degraded().is_some());
+                let error = limiter.until_ready("s").await.unwrap_err();
+                assert_eq!(error.kind(), refused.degraded().unwrap().reason);
+                assert_eq!((started.elapsed(), store.calls().len()), (ms(0), 2));
+            }
+        }
+    });
+}
+
+/// B51: another store has booked it, so that is waited for; but the refund would go to the first one
+/// if it is back, and give away there what was never taken.
+#[test]
+fn b51_a_place_in_a_fallback_is_waited_for_and_never_given_back() {
+    crate::run(async {
+        let store = down(DegradedAnswer::FellBack, Outcome::Allowed, 2_000_000);
+        let limiter = limiter(store.clone(), "gcra 1/1h");
+        let started = Instant::now();
+        let decision = limiter.until_ready("s").await.unwrap();
+        assert!(decision.decision().degraded().is_some());
+        assert_eq!((started.elapsed(), decision.wait()), (ms(2_000), ms(2_000)));
+        assert!(timeout(ms(10), limiter.until_ready("s")).await.is_err());
+        settle().await;
+        assert_eq!(store.refunds(), 0);
+    });
+}
+
+/// A store that refuses with a wait of nothing is not asked in a circle without any rest.
+#[test]
+fn a_refusal_that_lasts_no_time_is_asked_about_once_a_millisecond_at_most() {
+    crate::run(async {
+        let denied = Decision::one(Verdict::new(Outcome::Denied, 1, 0, Wait::ZERO, 0));
+        let store = Noted::over(std::sync::Arc::new(Down(denied)));
+        let limiter = limiter(store.clone(), "fixed-window 1/1h");
+        assert!(limiter.subject("s").acquire_within(ms(100)).await.unwrap().is_denied());
+        assert!(store.calls().len() <= 101);
+    });
+}
