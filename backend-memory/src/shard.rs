@@ -58,6 +58,11 @@ pub(crate) enum MissReason {
 /// shards may get no calls. That is 4 slots per call, and a call fills at most one per charge.
 const CALLS_PER_SWEEP: u32 = 64;
 
+/// How long sweeping keeps a state after it has recovered, in µs. A subject of a fast limit that is checked again
+/// within this time finds its slot; inserting it anew takes twice as long. States that have recovered still make
+/// room where a shard is full.
+const KEPT_RECOVERED: u64 = 100_000;
+
 /// Maximum number of evictions under one lock.
 const MAX_EVICTIONS: usize = 64;
 
@@ -331,7 +336,7 @@ impl Shard {
     /// Sweeps the next group of slots.
     pub(crate) fn sweep_step(&mut self, now: u64, shared: &Shared) {
         let (table, mut info) = self.parts(shared);
-        table.sweep_step(now, &mut info);
+        table.sweep_step(now.saturating_sub(KEPT_RECOVERED), &mut info);
     }
 
     /// Removes all expired records.

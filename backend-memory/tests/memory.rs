@@ -55,6 +55,42 @@ fn later_calls_remove_expired_states() {
     assert_eq!(store.len(), 100);
 }
 
+/// Removing and inserting a subject of a fast limit at each check took twice as long as a check.
+#[test]
+fn a_state_is_kept_for_a_moment_after_it_has_recovered() {
+    let (store, clock) = store_and_clock(|b| b);
+    let (fast, other) =
+        (policy("token-bucket 1000/1s burst 1"), policy("other: fixed-window 1000000/1h"));
+    for subject in 0..10_000_u32 {
+        assert!(acquire(&store, &fast, &subject.to_le_bytes()).unwrap().is_allowed());
+    }
+    // Enough calls to sweep all shards, for another subject.
+    let sweep_by_calls = || {
+        for _ in 0..50_000 {
+            assert!(acquire(&store, &other, b"s").unwrap().is_allowed());
+        }
+        store.len()
+    };
+    clock.advance(Duration::from_millis(50));
+    assert_eq!(sweep_by_calls(), 10_001);
+    clock.advance(Duration::from_millis(100));
+    assert_eq!(sweep_by_calls(), 1);
+}
+
+/// A full shard does not keep what has recovered.
+#[test]
+fn recovered_states_make_room_at_once() {
+    let (store, clock) = store_and_clock(|b| b.max_keys(1_000).when_full(WhenFull::Refuse));
+    let fast = policy("token-bucket 1000/1s burst 1");
+    for round in 0..20_u32 {
+        for subject in 0..500 {
+            let subject = (round * 500 + subject).to_le_bytes();
+            assert!(acquire(&store, &fast, &subject).unwrap().is_allowed());
+        }
+        clock.advance(Duration::from_millis(2));
+    }
+}
+
 /// With 4,000 subjects in one shard, many pairs have equal tags.
 #[test]
 fn no_two_subjects_share_a_state_in_a_shard_of_mixed_slots() {
