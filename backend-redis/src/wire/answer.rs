@@ -10,6 +10,7 @@ use tidegate_core::{
 };
 
 use super::bytes::Reader;
+use super::layout;
 use super::normalized::NormalizedCall;
 
 /// What a script says to a call.
@@ -29,7 +30,7 @@ pub(super) fn read(
     answer: &[u8],
 ) -> Option<Vec<Result<ScriptReply, Error>>> {
     let mut reader = Reader(answer);
-    let told = if answer.first()? == &VERDICTS {
+    let told = if answer.first()? == &layout::VERDICTS {
         reader.byte()?;
         let now = reader.number()?;
         let told = calls.iter().map(|asked| read_call(asked, now, &mut reader));
@@ -44,18 +45,13 @@ pub(super) fn read(
     reader.0.is_empty().then_some(told)
 }
 
-/// The first byte of an answer that is not a value.
-const VERDICTS: u8 = 0;
-
-/// What stands for the first of all kinds of values; no call has so many charges.
-const LEAST_KIND: u8 = 0x90;
-
 fn read_call(
     asked: &NormalizedCall<'_>,
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<ScriptReply, Error>> {
-    if *reader.0.first()? >= LEAST_KIND {
+    // Either the kind of a value or the place of a charge: no call has so many charges.
+    if *reader.0.first()? >= layout::NONE {
         let said = ChargeReply::of_value(reader)?;
         return Some(Ok(decide(asked, &[said], now)?));
     }
@@ -103,23 +99,23 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
     )
 }
 
-/// What a script says to a charge: what is decided, and what is taken now, in the policy's numbers.
-/// All else follows from that, by the same functions that every other store computes with.
+/// Reply of a script to a charge: the outcome, and the state in the numbers of its algorithm. The rest of the
+/// verdict is computed from these by the functions of the core, as in every other store.
 struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
-    /// When the state ends under the policy that wrote it, if nothing is written until then; 0 if that is
-    /// when its numbers say.
+    /// Time at which the state ends under the policy that wrote it, if nothing is written until then; 0 if
+    /// the numbers tell.
     ends_at: u64,
 }
 
 impl ChargeReply {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let outcome = match reader.byte()? {
-            0 => Outcome::Allowed,
-            1 => Outcome::Denied,
-            2 => Outcome::Blocked,
+            layout::ALLOWED => Outcome::Allowed,
+            layout::DENIED => Outcome::Denied,
+            layout::BLOCKED => Outcome::Blocked,
             _ => return None,
         };
         let blocked_until = reader.number()?;
@@ -128,24 +124,24 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at })
     }
 
-    /// What the value says that was written to admit: its numbers are those of the rule.
+    /// Reads the value that was written by an admitted charge: its numbers are those of the state.
     fn of_value(reader: &mut Reader<'_>) -> Option<Self> {
         let kind = reader.byte()?;
         let mut number = || reader.number();
         let numbers = match kind {
-            0x91..=0x93 => {
+            layout::FIXED_ALIGNED..=layout::FIXED_ANCHORED => {
                 let (ends, count) = (number()?, number()?);
                 [ends, count, 0]
             }
-            0x95 => [number()?, number()?, number()?],
-            0x96 => {
+            layout::COUNTER => [number()?, number()?, number()?],
+            layout::BUCKET => {
                 let (time, debt) = (number()?, number()?);
-                let (_unit, _recovers_at, _lives_until) = (number()?, number()?, number()?);
+                let (_unit, _recovers_at, _expires_at) = (number()?, number()?, number()?);
                 [time, debt, 0]
             }
-            0x97 => {
+            layout::INTERVAL => {
                 let (anchor, debt) = (number()?, number()?);
-                let (_recovers_at, _lives_until) = (number()?, number()?);
+                let (_recovers_at, _expires_at) = (number()?, number()?);
                 [anchor, debt, 0]
             }
             _ => return None,
@@ -170,7 +166,7 @@ impl ChargeReply {
         Some(verdict.in_shadow(charge.policy.is_shadow()))
     }
 
-    /// The time as the state sees it, which it was written at if it was.
+    /// Time by the clock of the state, at which it was written if it was.
     fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
         let [a, b, _] = self.numbers;
         let written_at = match charge.policy.rule().shape() {
@@ -208,10 +204,10 @@ impl ChargeReply {
         })
     }
 
-    /// Of a log not the records come back, but their sum, the newest, and the one that has to go
-    /// before the cost is admitted.
+    /// A log replies with the sum of its records, the stamp of the newest, and that of the last one that must
+    /// expire before the cost is admitted.
     fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
-        let [sum, newest, frees] = self.numbers;
+        let [sum, newest, last_to_go] = self.numbers;
         let Shape::SlidingLog(window, _) = charge.policy.rule().shape() else {
             return None;
         };
@@ -219,7 +215,7 @@ impl ChargeReply {
         let wait = match limit.checked_sub(cost) {
             None => Wait::NEVER,
             Some(most_before) if sum <= most_before => Wait::NOW,
-            Some(_) => Wait::until(frees.saturating_add(window), now),
+            Some(_) => Wait::until(last_to_go.saturating_add(window), now),
         };
         let recovers_at = if sum > 0 { newest.saturating_add(window) } else { now };
         Some((wait, Level { remaining: limit.saturating_sub(sum), recovers_at }))

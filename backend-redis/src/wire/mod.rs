@@ -26,6 +26,7 @@
 mod answer;
 mod bytes;
 mod key;
+mod layout;
 mod normalized;
 mod numbers;
 mod request;

@@ -10,6 +10,7 @@ use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operatio
 use super::answer::{self, ScriptReply};
 use super::bytes::put;
 use super::key::Keys;
+use super::layout::{ACQUIRE, BLOCK, PEEK, REFUND, RESET, UNDO};
 use super::normalized::NormalizedCall;
 use super::numbers::numbers;
 use super::scripts::{self, Rule, Script};
@@ -33,8 +34,8 @@ impl<'a> Request<'a> {
     /// As [`Call::check`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
         let asked = NormalizedCall::new(call)?;
-        if let Some(one) = Self::one(keys, &asked) {
-            return one.map(|request| Self { calls: SmallVec::from_buf([asked]), ..request });
+        if let Some(single) = Self::single(keys, &asked) {
+            return single.map(|request| Self { calls: SmallVec::from_buf([asked]), ..request });
         }
         let mut request = Batch::new(keys);
         request.add(asked)?;
@@ -42,9 +43,9 @@ impl<'a> Request<'a> {
     }
 
     /// A request for the shortest script, if it suits.
-    fn one(keys: &Keys, asked: &NormalizedCall<'a>) -> Option<Result<Self, Error>> {
-        let (does, span) = what(asked.operation);
-        let (ACQUIRE | PEEK, [(charge, cost)]) = (does, &asked.charges[..]) else {
+    fn single(keys: &Keys, asked: &NormalizedCall<'a>) -> Option<Result<Self, Error>> {
+        let (op, argument) = number_and_argument(asked.operation);
+        let (ACQUIRE | PEEK, [(charge, cost)]) = (op, &asked.charges[..]) else {
             return None;
         };
         let build = || {
@@ -53,13 +54,13 @@ impl<'a> Request<'a> {
             put(&mut arguments, *cost);
             numbers.iter().for_each(|&number| put(&mut arguments, number));
             let penalty = penalty(charge);
-            if (does, span, penalty) != (ACQUIRE, 0, 0) {
-                arguments.push(does);
-                put(&mut arguments, span);
+            if (op, argument, penalty) != (ACQUIRE, 0, 0) {
+                arguments.push(op);
+                put(&mut arguments, argument);
                 put(&mut arguments, penalty);
             }
             Ok(Self {
-                script: scripts::one(rule, start_of(charge), numbers[3] == 1),
+                script: scripts::single(rule, start_of(charge), numbers[3] == 1),
                 keys: vec![keys.of(charge)],
                 arguments,
                 time: None,
@@ -85,20 +86,26 @@ impl<'a> Request<'a> {
         &self.keys
     }
 
+    /// ARGV[1]: what is to be decided, in binary.
+    #[must_use]
+    pub fn arguments(&self) -> &[u8] {
+        &self.arguments
+    }
+
     /// The script that will be called.
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
     }
 
-    /// The command that calls the script by its name: what to send first.
+    /// Command that calls the script by its SHA-1: the one to send first.
     #[must_use]
     pub fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", self.script.sha())
     }
 
-    /// The command that brings the script along: what to send if the server does not know the name.
-    /// Nothing has been charged then.
+    /// Command that contains the script: the one to send if the server answers NOSCRIPT. Nothing has been
+    /// charged then.
     #[must_use]
     pub fn eval(&self) -> Cmd {
         self.command("EVAL", self.script.code())
@@ -162,9 +169,9 @@ pub struct Batch<'a, 'k> {
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
-    /// The maximum number of charges in a request, however few keys they have. A server carries out
-    /// nothing else while a script runs, and cannot stop one that has written: so many take it some
-    /// 10 ms. (It also bounds the keys; a script can hold no more than some thousands.)
+    /// Maximum number of charges in a request, however few keys they have. A server runs nothing else
+    /// while a script runs, and cannot stop one that has written: 1,024 charges take about 10 ms. (It also
+    /// bounds the keys, of which Lua can unpack a few thousand.)
     pub const MAX_CHARGES: usize = 1024;
     /// The maximum number of bytes of keys in a request of several calls.
     pub const MAX_KEY_BYTES: usize = 1 << 20;
@@ -200,8 +207,8 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// As [`Call::check`]. Nothing was added then.
     pub fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
         let asked = NormalizedCall::new(call)?;
-        let (_, span) = what(asked.operation);
-        self.put(asked, PEEK, span)
+        let (_, argument) = number_and_argument(asked.operation);
+        self.put(asked, PEEK, argument)
     }
 
     /// Whether another call would make the request too large for one script call.
@@ -218,17 +225,17 @@ impl<'a, 'k> Batch<'a, 'k> {
     }
 
     fn add(&mut self, asked: NormalizedCall<'a>) -> Result<(), Error> {
-        let (does, span) = what(asked.operation);
-        self.put(asked, does, span)
+        let (op, argument) = number_and_argument(asked.operation);
+        self.put(asked, op, argument)
     }
 
-    fn put(&mut self, asked: NormalizedCall<'a>, does: u8, span: u64) -> Result<(), Error> {
+    fn put(&mut self, asked: NormalizedCall<'a>, op: u8, argument: u64) -> Result<(), Error> {
         let known: SmallVec<[_; 4]> =
             asked.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
         // A call has at most 64 charges.
         let count = u8::try_from(asked.charges.len()).unwrap_or(u8::MAX);
-        self.arguments.extend_from_slice(&[does, count]);
-        put(&mut self.arguments, span);
+        self.arguments.extend_from_slice(&[op, count]);
+        put(&mut self.arguments, argument);
         self.charges += asked.charges.len();
         for ((charge, cost), (rule, numbers)) in asked.charges.iter().zip(known) {
             let number = self.number_of(self.names.of(charge));
@@ -242,7 +249,7 @@ impl<'a, 'k> Batch<'a, 'k> {
         Ok(())
     }
 
-    /// The place of a key among the keys, counted from 1 as in Lua.
+    /// Number of a key among the keys, from 1 as in Lua.
     fn number_of(&mut self, key: Vec<u8>) -> u16 {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
@@ -259,20 +266,13 @@ impl<'a, 'k> Batch<'a, 'k> {
     #[must_use]
     pub fn finish(self) -> Request<'a> {
         let Self { keys, arguments, calls, .. } = self;
-        Request { script: scripts::many(), keys, arguments, time: None, calls }
+        Request { script: scripts::batch(), keys, arguments, time: None, calls }
     }
 }
 
-const ACQUIRE: u8 = 1;
-const PEEK: u8 = 2;
-const REFUND: u8 = 3;
-const RESET: u8 = 4;
-const BLOCK: u8 = 5;
-const UNDO: u8 = 6;
-
-/// What a script calls the operation, and its span: the longest wait, the length of a block, or (from
-/// 1970 on) when was taken what is to be undone.
-fn what(operation: Operation) -> (u8, u64) {
+/// Number of the operation, and its argument: the maximum wait, the length of a block, or the time of the take
+/// that is to be undone.
+fn number_and_argument(operation: Operation) -> (u8, u64) {
     match operation {
         Operation::Acquire => (ACQUIRE, 0),
         Operation::Reserve { max_wait } => (ACQUIRE, micros(max_wait, 0)),
@@ -280,7 +280,6 @@ fn what(operation: Operation) -> (u8, u64) {
         Operation::Undo { at } => (UNDO, at.as_micros()),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
-        // What is asked only looks.
         _ => (PEEK, 0),
     }
 }
@@ -305,7 +304,7 @@ fn known(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
     })
 }
 
-/// For how long a refusal blocks.
+/// Block that follows a denial.
 fn penalty(charge: &Charge<'_>) -> u64 {
     micros(charge.policy.blocks_for().unwrap_or_default(), 0)
 }

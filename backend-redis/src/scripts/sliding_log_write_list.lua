@@ -1,7 +1,7 @@
--- Writes a log. In: key, value, is_list (what lay there, if anything); after, lives_until, kept, from,
--- to, chunk, chunks (of the rule); blocked_until.
+-- Writes a list. In: key, value, is_list (of the key before); after, expires_at, keeps_ttl, from, to (bounds
+-- of LTRIM), chunk, chunks (elements to add before the last), of the rule; blocked_until.
 if not is_list then
-  -- Nothing is unlinked without need: after a first write, a lack of memory would go unnoticed.
+  -- Unlinks only if it must: the server checks for lack of memory at the first write alone.
   if value then call('UNLINK', key) end
   if chunks then
     for place = 1, #chunks do call('RPUSH', key, chunks[place]) end
@@ -14,8 +14,8 @@ else
   for place = 2, chunks and #chunks or 0 do call('RPUSH', key, chunks[place]) end
   if chunk or chunks then call('RPUSH', key, after) end
 end
-if not (kept and is_list and blocked_until == 0) then
-  local ends, life = lives_until
-  --> life.lua
-  call('PEXPIRE', key, life)
+if not (keeps_ttl and is_list and blocked_until == 0) then
+  local ends, ttl = expires_at
+  --> ttl.lua
+  call('PEXPIRE', key, ttl)
 end
