@@ -1,4 +1,4 @@
-//! A scenario played on a store, every answer held against the oracle.
+//! Runs a scenario on a store, and compares every answer with the oracle.
 
 use tidegate_core::{Call, ManualClock, Store};
 
@@ -6,22 +6,22 @@ use crate::generate::{ClockKind, Scenario, Step, Trace};
 use crate::oracle::Oracle;
 use crate::suite::report::Calls;
 
-/// Plays a scenario on an empty store whose clock is `hand`.
+/// Runs a scenario on an empty store with this clock, and compares every answer with the oracle.
 ///
 /// # Errors
 ///
 /// The first answer that the oracle does not expect, with the steps up to it.
-pub async fn follow(
+pub async fn run_against_oracle(
     store: &impl Store,
-    hand: &ManualClock,
+    clock: &ManualClock,
     scenario: &Scenario,
-    clock: ClockKind,
+    moves: ClockKind,
 ) -> Result<(), String> {
     let (mut oracle, mut before) = (Oracle::new(), Calls::default());
-    let mut trace = Trace::new(scenario, clock);
+    let mut trace = Trace::new(scenario, moves);
     for (place, step) in scenario.steps.iter().enumerate() {
         let now = trace.pass(step);
-        hand.set(now);
+        clock.set(now);
         let (operation, charges) = trace.ask(step);
         let call = Call::new(operation, &charges);
         let answer = store.decide(call).await;
@@ -36,26 +36,26 @@ pub async fn follow(
     Ok(())
 }
 
-/// Plays a scenario as [`follow`] does, but in batches of up to `size` calls at one time.
+/// Runs a scenario as [`run_against_oracle`] does, but in batches of up to `size` calls at one time.
 ///
 /// # Errors
 ///
-/// As [`follow`]; or if the batch has not as many answers as calls.
-pub async fn follow_in_batches(
+/// As [`run_against_oracle`]; or if the number of answers is not that of the calls.
+pub async fn run_batches_against_oracle(
     store: &impl Store,
-    hand: &ManualClock,
+    clock: &ManualClock,
     scenario: &Scenario,
-    clock: ClockKind,
+    moves: ClockKind,
     size: usize,
 ) -> Result<(), String> {
     let (mut oracle, mut before) = (Oracle::new(), Calls::default());
-    let mut trace = Trace::new(scenario, clock);
+    let mut trace = Trace::new(scenario, moves);
     for batch in scenario.steps.chunks(size.max(1)) {
         let now = batch.first().map_or(trace.now(), |step| trace.pass(step));
-        hand.set(now);
-        let asked: Vec<_> = batch.iter().map(|step: &Step| trace.ask(step)).collect();
+        clock.set(now);
+        let parts: Vec<_> = batch.iter().map(|step: &Step| trace.ask(step)).collect();
         let calls: Vec<_> =
-            asked.iter().map(|(operation, charges)| Call::new(*operation, charges)).collect();
+            parts.iter().map(|(operation, charges)| Call::new(*operation, charges)).collect();
         let answers = store.decide_many(&calls).await;
         if answers.len() != calls.len() {
             return Err(format!("{} answers to {} calls", answers.len(), calls.len()));

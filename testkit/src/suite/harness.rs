@@ -1,4 +1,4 @@
-//! A store on the bench: opened for one case, asked in short words.
+//! The harness around a store for one case: short methods to call the store, and the record of its calls.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ use super::report::{
 use crate::generate::Scenario;
 use crate::show;
 
-/// An ordinary time, which no window begins or ends at.
+/// An ordinary time, at which no window begins or ends.
 pub(super) const START: u64 = 1_790_000_000_000_123;
 
 /// One of each algorithm: at most 5 at once, again all of them after at most 20 µs.
@@ -60,23 +60,23 @@ const ALIKE: [&str; 6] = [
     "token-bucket N/1h burst N by-interval",
 ];
 
-/// An open store, its clock, and the calls made so far.
-pub(super) struct Bench<'f, F: Fixture> {
+/// An open store, its clock, and the calls so far.
+pub(super) struct Harness<'f, F: Fixture> {
     pub(super) store: Arc<F::Store>,
-    pub(super) hand: ManualClock,
+    pub(super) clock: ManualClock,
     pub(super) calls: RefCell<Calls>,
     fixture: &'f F,
     _guard: F::Guard,
 }
 
-/// What a store looks like: all it has stored, if it can tell, and what it says.
+/// Snapshot of a store: everything that it has stored, if it can tell, and its verdicts.
 #[derive(PartialEq, Eq)]
-pub(super) struct Imprint {
+pub(super) struct Snapshot {
     stored: Option<Vec<u8>>,
     says: Vec<Verdict>,
 }
 
-impl fmt::Debug for Imprint {
+impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdicts: Vec<_> = self.says.iter().map(show::verdict).collect();
         write!(f, "peeks answer [{}]", show::cut(&verdicts.join("; "), 1, 400))?;
@@ -90,11 +90,11 @@ impl fmt::Debug for Imprint {
     }
 }
 
-impl<'f, F: Fixture> Bench<'f, F> {
+impl<'f, F: Fixture> Harness<'f, F> {
     pub(super) async fn open(fixture: &'f F) -> Self {
-        let hand = ManualClock::new(Timestamp::from_micros(START));
-        let (store, guard) = fixture.open(hand.clone()).await;
-        Self { store: Arc::new(store), hand, calls: RefCell::default(), fixture, _guard: guard }
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let (store, guard) = fixture.open(clock.clone()).await;
+        Self { store: Arc::new(store), clock, calls: RefCell::default(), fixture, _guard: guard }
     }
 
     pub(super) fn supports(&self, policy: &Policy) -> bool {
@@ -137,7 +137,7 @@ impl<'f, F: Fixture> Bench<'f, F> {
 
     /// Sets the clock, µs since 1970.
     pub(super) fn set(&self, micros: u64) {
-        self.hand.set(Timestamp::from_micros(micros));
+        self.clock.set(Timestamp::from_micros(micros));
     }
 
     /// Sets the clock to so much after [`START`].
@@ -146,7 +146,7 @@ impl<'f, F: Fixture> Bench<'f, F> {
     }
 
     pub(super) fn advance(&self, by: Duration) {
-        self.hand.advance(by);
+        self.clock.advance(by);
     }
 
     pub(super) async fn try_ask(
@@ -157,7 +157,7 @@ impl<'f, F: Fixture> Bench<'f, F> {
         charges.iter().for_each(|charge| self.needs(charge.policy));
         let call = Call::new(operation, charges);
         let answer = self.store.decide(call).await;
-        self.calls.borrow_mut().add(self.hand.now(), &call, &answer);
+        self.calls.borrow_mut().add(self.clock.now(), &call, &answer);
         let decision = answer?;
         check_eq!(decision.verdicts().len(), charges.len(), "there is one verdict per charge");
         check_eq!(decision.degraded(), None, "a store that answers is not degraded");
@@ -204,7 +204,7 @@ impl<'f, F: Fixture> Bench<'f, F> {
     }
 
     /// What the store looks like to these charges.
-    pub(super) async fn imprint(&self, charges: &[Charge<'_>]) -> Imprint {
+    pub(super) async fn snapshot(&self, charges: &[Charge<'_>]) -> Snapshot {
         let mut says = vec![];
         for charge in charges {
             for cost in [0, 1] {
@@ -212,16 +212,16 @@ impl<'f, F: Fixture> Bench<'f, F> {
                 says.extend_from_slice(peek.verdicts());
             }
         }
-        Imprint { stored: self.fixture.snapshot(&self.store).await, says }
+        Snapshot { stored: self.fixture.snapshot(&self.store).await, says }
     }
 }
 
 /// Runs one case.
-pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Bench<'_, F>)) {
+pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
     let end = runtime().block_on(async {
-        let bench = Bench::open(fixture).await;
-        let result = caught(check(&bench)).await;
-        ended(result.map(Ok), &bench.calls.borrow())
+        let harness = Harness::open(fixture).await;
+        let result = caught(check(&harness)).await;
+        ended(result.map(Ok), &harness.calls.borrow())
     });
     if let Ended::Failed(message) = end {
         fail_as_case(message);
@@ -233,7 +233,7 @@ pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Bench<'_, F
 pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     fixture: &F,
     inputs: impl Strategy<Value = I>,
-    check: impl AsyncFn(&Bench<'_, F>, &I) -> Result<(), String>,
+    check: impl AsyncFn(&Harness<'_, F>, &I) -> Result<(), String>,
 ) {
     let runtime = runtime();
     let (cases, held, rejected) = (fixture.cases(), Cell::new(0), Cell::new(0));
@@ -249,9 +249,9 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
             return Err(TestCaseError::reject("not supported"));
         }
         let end = runtime.block_on(async {
-            let bench = Bench::open(fixture).await;
-            let result = caught(check(&bench, &input)).await;
-            ended(result, &bench.calls.borrow())
+            let harness = Harness::open(fixture).await;
+            let result = caught(check(&harness, &input)).await;
+            ended(result, &harness.calls.borrow())
         });
         match end {
             Ended::Held => {
@@ -287,9 +287,9 @@ fn regressions(fixture: &impl Fixture) -> Option<Box<dyn FailurePersistence>> {
 /// Whether the store supports any policy that the suite is about.
 pub(super) fn supports_any<F: Fixture>(fixture: &F) -> bool {
     runtime().block_on(async {
-        let bench = Bench::open(fixture).await;
+        let harness = Harness::open(fixture).await;
         let hourly = ALIKE.map(|text| policy(&format!("p: {}", text.replace('N', "5"))));
-        each().chain(hourly).any(|policy| bench.supports(&policy))
+        each().chain(hourly).any(|policy| harness.supports(&policy))
     })
 }
 
@@ -301,7 +301,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Runs one case on several threads, and fails loudly if it does not come to an end.
-pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Bench<'_, F>)) {
+pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(8)
         .enable_all()
@@ -310,9 +310,9 @@ pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Bench<'_
     let patience = fixture.patience();
     let mut end = None;
     let in_time = runtime.block_on(watched(patience, async {
-        let bench = Bench::open(fixture).await;
-        let result = caught(check(&bench)).await;
-        end = Some(ended(result.map(Ok), &bench.calls.borrow()));
+        let harness = Harness::open(fixture).await;
+        let result = caught(check(&harness)).await;
+        end = Some(ended(result.map(Ok), &harness.calls.borrow()));
     }));
     // A thread that is stuck would keep the runtime from ending.
     runtime.shutdown_background();
@@ -332,7 +332,7 @@ async fn watched(patience: Duration, case: impl Future<Output = ()>) -> bool {
     let (done, ended) = mpsc::channel::<()>();
     std::thread::spawn(move || {
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // Where the case has just ended after all, nobody listens.
+            // The receiver is gone if the case has just ended.
             let _ = alarm.send(());
         }
     });

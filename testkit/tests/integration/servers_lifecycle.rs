@@ -194,7 +194,7 @@ async fn a_server_ends_with_the_process_that_started_it() {
     use std::process::{Command, Stdio};
 
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "hold_a_server", "--ignored", "--nocapture"])
+        .args(["--exact", "servers_lifecycle::hold_a_server", "--ignored", "--nocapture"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

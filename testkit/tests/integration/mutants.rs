@@ -2,14 +2,12 @@
 //! is named for it.
 #![expect(clippy::expect_used, reason = "a test")]
 
-mod broken;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use broken::{Broken, Defect};
+use crate::broken::{Broken, Defect};
 use tidegate_core::ManualClock;
 use tidegate_testkit::Fixture;
 use tidegate_testkit::suite::{check, check_all};
@@ -110,7 +108,7 @@ fn the_whole_output_of_a_failure_fits_on_a_screen_and_says_what_is_broken() {
         ),
     ] {
         let output = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "a_property_in_a_process_of_its_own", "--nocapture"])
+            .args(["--exact", "mutants::a_property_in_a_process_of_its_own", "--nocapture"])
             .env("TIDEGATE_TEST_PROPERTY", property)
             .env("TIDEGATE_TEST_DEFECT", defect)
             .env("RUST_BACKTRACE", "0")

@@ -15,7 +15,7 @@ use tidegate_core::{Clock, Timestamp};
 use tidegate_testkit::generate::{
     ClockKind, Kind, Scenario, confusable_pair, hostile_subject, policy, scenario,
 };
-use tidegate_testkit::{ModelStore, follow};
+use tidegate_testkit::{ModelStore, run_against_oracle};
 
 /// What a store was asked, and what it answered.
 #[derive(Debug, Default)]
@@ -68,8 +68,8 @@ impl Store for Watched {
     }
 }
 
-fn play(store: &Watched, hand: &ManualClock, scenario: &Scenario, clock: ClockKind) {
-    let played = pin!(follow(store, hand, scenario, clock));
+fn play(store: &Watched, clock: &ManualClock, scenario: &Scenario, moves: ClockKind) {
+    let played = pin!(run_against_oracle(store, clock, scenario, moves));
     let played = played.poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(played, Poll::Ready(Ok(()))), "{played:?}");
 }
