@@ -1,6 +1,6 @@
-//! The plainest limiter in one process: a number for each subject, in hash tables of hashbrown behind the
-//! same kind of lock, hash and clock as ours. No bound on memory, one policy, subjects of at most 20
-//! bytes, and no answer but yes or no. It shows what general parts make of it.
+//! Baseline: the simplest limiter, a number for each subject in hash tables of hashbrown, behind the same
+//! kind of lock, hash and clock as ours. No bound on memory, one policy, subjects of at most 20 bytes, and
+//! no answer but yes or no.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -10,12 +10,12 @@ use spin::mutex::SpinMutex;
 
 use super::subjects::Setup;
 
-pub(super) struct Bare {
+pub(super) struct Baseline {
     shards: Vec<Shard>,
     seed: RandomState,
     clock: quanta::Clock,
     /// Nanoseconds from which on a burst is used up.
-    most: u64,
+    max: u64,
 }
 
 #[repr(align(128))]
@@ -34,13 +34,13 @@ const SHARDS: usize = 256;
 /// One comes back each minute.
 const INTERVAL: u64 = 60_000_000_000;
 
-impl Bare {
+impl Baseline {
     pub(super) fn new(setup: Setup) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Shard(SpinMutex::new(HashTable::new()))).collect(),
             seed: RandomState::default(),
             clock: quanta::Clock::new(),
-            most: u64::from(setup.burst) * INTERVAL,
+            max: u64::from(setup.burst) * INTERVAL,
         }
     }
 
@@ -58,7 +58,7 @@ impl Bare {
             return Some(true);
         };
         let full_at = entry.full_at.max(now) + INTERVAL;
-        let passes = full_at - now <= self.most;
+        let passes = full_at - now <= self.max;
         if passes {
             entry.full_at = full_at;
         }

@@ -1,4 +1,4 @@
-//! What subjects have done before the measuring begins: written for one, and copied to all.
+//! States before measuring begins: written for one subject, and copied to all.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const TEMPLATE: &str = "template";
 
 /// What each subject has done before. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Past {
+pub(crate) enum Warmup {
     /// Nothing.
     Nothing,
     /// In the window before this one, so much.
@@ -29,7 +29,7 @@ pub(crate) enum Past {
     Requests { window: u64, count: u64, first_leaves_in: u64, apart: u64 },
 }
 
-impl Past {
+impl Warmup {
     /// When what was charged, the oldest first.
     fn charges(self, now: u64) -> Vec<(u64, u64)> {
         match self {
@@ -43,7 +43,7 @@ impl Past {
     }
 }
 
-/// Gives every subject of a contender its past, and nothing else.
+/// Gives every subject of a contender its warmup, and nothing else.
 pub(crate) async fn restore(server: &Server, contender: &Contender) -> Outcome<()> {
     let mut connection = server.connection.clone();
     let template = contender.key(TEMPLATE);
@@ -53,21 +53,21 @@ pub(crate) async fn restore(server: &Server, contender: &Contender) -> Outcome<(
     forget.arg(&keys).arg(&template);
     let _: usize = forget.query_async(&mut connection).await?;
     let now = SystemClock::new().now().as_micros();
-    let charges = contender.past.charges(now);
+    let charges = contender.warmup.charges(now);
     if charges.is_empty() {
         return Ok(());
     }
     match &contender.form {
         Form::Store(_) | Form::Batch(..) => charge(server, &contender.policy, charges).await?,
-        Form::Peer(peer, _) => match (peer.keeps, contender.past) {
+        Form::Peer(peer, _) => match (peer.keeps, contender.warmup) {
             (Keeps::SortedSet, _) => write_sorted_set(&mut connection, &template, &charges).await?,
-            (Keeps::CounterHash, Past::Before { window, cost }) => {
+            (Keeps::CounterHash, Warmup::Before { window, cost }) => {
                 let fields = [("window", now / window - 1), ("previous", 0), ("current", cost)];
                 let mut command = redis::cmd("HSET");
                 command.arg(&template).arg(&fields);
                 let _: usize = command.query_async(&mut connection).await?;
             }
-            _ => return Err(format!("{}: no such past can be written", contender.id.name).into()),
+            _ => return Err(format!("{}: no such warmup can be written", contender.id.name).into()),
         },
     }
     copy(&mut connection, &template, &keys).await
@@ -93,7 +93,7 @@ async fn charge(server: &Server, policy: &Policy, charges: Vec<(u64, u64)>) -> O
     }
     while let Some(decision) = tasks.join_next().await {
         if !decision??.is_allowed() {
-            return Err(format!("{policy}: a charge of the past was refused").into());
+            return Err(format!("{policy}: a charge of the warmup was refused").into());
         }
     }
     Ok(())

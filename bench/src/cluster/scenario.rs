@@ -1,4 +1,4 @@
-//! What is measured: which clusters, which tenants, which policies.
+//! Scenarios: clusters, tenants and policies.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub(crate) struct Site {
     pub(crate) store: ClusterStore,
 }
 
-/// Long enough that no busy machine ends a benchmark.
+/// Long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Sites {
     pub(crate) async fn start() -> Outcome<Self> {
         let mut sites = vec![];
-        for nodes in 1..=MOST_NODES {
+        for nodes in 1..=MAX_NODES {
             let cluster = Cluster::builder().primaries(nodes).start().await?;
             let builder = ClusterStore::builder().urls(cluster.urls());
             let store = builder.response_timeout(TIMEOUT).build()?;
@@ -32,18 +32,18 @@ impl Sites {
         Ok(Self(sites))
     }
 
-    /// The one of so many nodes.
+    /// The cluster of so many nodes.
     pub(crate) fn of(&self, nodes: u16) -> Outcome<&Site> {
         let site = nodes.checked_sub(1).and_then(|place| self.0.get(usize::from(place)));
         site.ok_or_else(|| format!("there is no cluster of {nodes} nodes").into())
     }
 }
 
-const MOST_NODES: u16 = 3;
+const MAX_NODES: u16 = 3;
 
-/// One row of a table.
+/// A scenario: one row of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Scene {
+pub(crate) enum Scenario {
     /// Many tenants on a cluster of so many nodes.
     Tenants { nodes: u16, drawn: Drawn, batch: usize },
     /// One tenant with one limit, in so many shards.
@@ -71,11 +71,11 @@ impl fmt::Display for Drawn {
 /// The decisions in a batch.
 pub(crate) const BATCH: usize = 64;
 
-impl Scene {
+impl Scenario {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let kinds = [(Drawn::Even, 1), (Drawn::Zipf, 1), (Drawn::Even, BATCH)];
         let tenants = kinds.into_iter().flat_map(|(drawn, batch)| {
-            (1..=MOST_NODES).map(move |nodes| Self::Tenants { nodes, drawn, batch })
+            (1..=MAX_NODES).map(move |nodes| Self::Tenants { nodes, drawn, batch })
         });
         tenants.chain([1, 4, 16].map(|shards| Self::Hot { shards }))
     }
@@ -83,7 +83,7 @@ impl Scene {
     pub(crate) fn nodes(self) -> u16 {
         match self {
             Self::Tenants { nodes, .. } => nodes,
-            Self::Hot { .. } => MOST_NODES,
+            Self::Hot { .. } => MAX_NODES,
         }
     }
 
@@ -95,7 +95,7 @@ impl Scene {
         }
     }
 
-    /// A limit that nobody reaches, so that each decision takes.
+    /// A limit that is never reached, so that each decision charges.
     pub(crate) fn policy(self) -> Outcome<Policy> {
         let shards = match self {
             Self::Hot { shards } if shards > 1 => format!(" shards {shards}"),
@@ -104,7 +104,7 @@ impl Scene {
         Ok(format!("bench: token-bucket 1000000/1s burst 10000000{shards}").parse()?)
     }
 
-    /// Whom the decision of this number is about.
+    /// Tenant of the decision of a number.
     pub(crate) fn tenant(self, number: usize, tenants: usize) -> Outcome<String> {
         let (number, tenants) = (u64::try_from(number)?, u64::try_from(tenants)?);
         let tenant = match self {

@@ -1,18 +1,18 @@
-//! What is wanted of ours, beside the others.
+//! Targets: ratios to the commands and scripts that ours are compared with.
 
 use super::contender::{Answers, Id, Name};
-use super::{BATCH, CALLERS, Outcome};
-use crate::figures::{Results, Thousandths};
+use super::{BATCH, CALLERS, Outcome, Results};
+use crate::figures::Thousandths;
 
 /// Ours, and another that keeps the same state in another form.
 pub(crate) struct Pair {
     pub(crate) ours: Name,
     pub(crate) other: Name,
-    /// What ours may cost at most, of the server's CPU time.
-    most: Option<Thousandths>,
+    /// Maximum ratio of the server's CPU times.
+    max: Option<Thousandths>,
 }
 
-/// Who is compared with whom.
+/// Two contenders that are compared.
 pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::SlidingCounter, Name::HashSlidingCounter, Some(800)),
     pair(Name::TokenBucket, Name::HashTokenBucket, Some(700)),
@@ -22,56 +22,56 @@ pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::Log10000, Name::SortedSet10000, None),
 ];
 
-/// What a decision in a batch may cost at most of a single one.
-const MOST_IN_BATCH: Thousandths = Thousandths(600);
+/// Maximum CPU time of a decision in a batch, relative to a single one.
+const MAX_IN_BATCH: Thousandths = Thousandths(600);
 
 /// What a log of 10,000 may take of the memory of a sorted set.
-const MOST_MEMORY: Thousandths = Thousandths(150);
+const MAX_MEMORY: Thousandths = Thousandths(150);
 
-const fn pair(ours: Name, other: Name, most: Option<u64>) -> Pair {
-    let most = match most {
-        Some(most) => Some(Thousandths(most)),
+const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
+    let max = match max {
+        Some(max) => Some(Thousandths(max)),
         None => None,
     };
-    Pair { ours, other, most }
+    Pair { ours, other, max }
 }
 
-/// A wanted ratio, and the one that was measured.
+/// A target, and the ratio that was measured.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) what: String,
-    pub(crate) most: Thousandths,
+    pub(crate) max: Thousandths,
     pub(crate) measured: Thousandths,
 }
 
 impl Verdict {
     pub(crate) fn is_met(&self) -> bool {
-        self.measured <= self.most
+        self.measured <= self.max
     }
 }
 
-/// All wanted ratios.
+/// Compares all ratios with their targets.
 pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     let mut verdicts = vec![];
     for answers in [Answers::Allowed, Answers::Denied] {
         let id = |name| Id { name, answers, is_batch: false };
-        for Pair { ours, other, most } in &PAIRS {
-            let Some(most) = *most else { continue };
+        for Pair { ours, other, max } in &PAIRS {
+            let Some(max) = *max else { continue };
             let measured = results.cpu_ratio((id(*ours), CALLERS[0]), (id(*other), CALLERS[0]))?;
-            verdicts.push(Verdict { what: format!("{ours} / {other}, {answers}"), most, measured });
+            verdicts.push(Verdict { what: format!("{ours} / {other}, {answers}"), max, measured });
         }
         let name = Name::TokenBucket;
         let batch = Id { is_batch: true, ..id(name) };
         verdicts.push(Verdict {
             what: format!("{name} in batches of {BATCH} / single, {answers}"),
-            most: MOST_IN_BATCH,
+            max: MAX_IN_BATCH,
             measured: results.cpu_ratio((batch, 1), (id(name), CALLERS[0]))?,
         });
     }
     let (ours, other) = (Name::Log10000, Name::SortedSet10000);
     verdicts.push(Verdict {
         what: format!("memory: {ours} / {other}"),
-        most: MOST_MEMORY,
+        max: MAX_MEMORY,
         measured: memory_ratio(results, ours, other)?,
     });
     Ok(verdicts)
@@ -98,10 +98,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_met_up_to_what_is_wanted_and_no_further() {
+    fn a_target_is_met_up_to_its_ratio_and_no_further() {
         let verdict = |measured| {
-            let (what, most) = (String::new(), Thousandths(600));
-            Verdict { what, most, measured: Thousandths(measured) }
+            let (what, max) = (String::new(), Thousandths(600));
+            Verdict { what, max, measured: Thousandths(measured) }
         };
         assert!(verdict(599).is_met());
         assert!(verdict(600).is_met());
