@@ -1,9 +1,9 @@
 //! What the reader hands out, and to whom.
 
-use super::Subjects;
-use super::faults::MalformedLine;
-use super::formats::Envelope;
-use super::options::Format;
+use crate::trace::Subjects;
+use crate::trace::formats::Envelope;
+use crate::trace::malformed::MalformedLine;
+use crate::trace::options::Format;
 
 /// The largest time a record can have, in microseconds since 1970: in the year 2112.
 pub const TIME_MAX: u64 = (1 << 52) - 1;
@@ -26,7 +26,7 @@ pub struct Record {
 /// Who takes the records.
 pub trait Sink {
     /// What taking a record can fail with; errors of the reader must convert to it.
-    type Error: From<super::Error>;
+    type Error: From<crate::trace::Error>;
 
     /// Takes the next record. Times never step back from one call to the next.
     ///

@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::error::{Error, ErrorKind};
+use crate::trace::error::{Error, ErrorKind};
 
 /// Everybody seen, by number.
 ///

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use super::{Entry, Parse};
-use crate::trace::address::address;
 use crate::trace::error::{Error, ErrorKind};
-use crate::trace::faults::{Fault, shown};
-use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::address::address;
+use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::malformed::{Fault, shown};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 

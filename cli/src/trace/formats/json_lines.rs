@@ -11,10 +11,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::json_object::{Values, keys, values};
 use super::{Entry, Parse};
-use crate::trace::address::address;
 use crate::trace::error::Error;
-use crate::trace::faults::{Fault, value};
-use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::address::address;
+use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::malformed::{Fault, value};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 

@@ -2,9 +2,9 @@
 
 use memchr::{memchr, memchr2};
 
-use crate::trace::address::{address, forwarded, is_host_name};
+use crate::trace::formats::address::{address, forwarded, is_host_name};
 
-use crate::trace::faults::Fault;
+use crate::trace::malformed::Fault;
 use crate::trace::time::Clock;
 
 /// The fields of a line, by the names that the options use.

@@ -22,17 +22,19 @@
 //!
 //! Anything else is not plain and needs `--time-unit`.
 
-use super::calendar::{iso_minute, log_minute, other_notation, seconds};
-use super::decimal::{Decimal, Whole};
-use super::error::{Error, ErrorKind};
-use super::faults::{Fault, value};
-use super::options::TimeUnit;
-use super::record::TIME_MAX;
+mod calendar;
+
+use self::calendar::{iso_minute, log_minute, other_notation, seconds};
+use crate::trace::decimal::{Decimal, Whole};
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::malformed::{Fault, value};
+use crate::trace::options::TimeUnit;
+use crate::trace::record::TIME_MAX;
 
 /// Reads times. It remembers the last minute, so that a time in the same minute as the one before
 /// costs a comparison and no calendar.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(in crate::trace) struct Clock {
     unit: Option<TimeUnit>,
     log_minute: Minute<17>,
     iso_minute: Minute<16>,
@@ -68,13 +70,13 @@ impl<const N: usize> Minute<N> {
 }
 
 impl Clock {
-    pub(super) fn new(unit: Option<TimeUnit>) -> Self {
+    pub(in crate::trace) fn new(unit: Option<TimeUnit>) -> Self {
         Self { unit, log_minute: Minute::NONE, iso_minute: Minute::NONE }
     }
 
     /// The time of an access log's line, which is usually in the log's own notation.
     #[inline]
-    pub(super) fn read_log(&mut self, text: &[u8]) -> Result<u64, Fault> {
+    pub(in crate::trace) fn read_log(&mut self, text: &[u8]) -> Result<u64, Fault> {
         match self.log_time(text) {
             Some(micros) => in_range(micros, text),
             None => self.read(text),
@@ -82,7 +84,7 @@ impl Clock {
     }
 
     /// A time in any of the notations.
-    pub(super) fn read(&mut self, text: &[u8]) -> Result<u64, Fault> {
+    pub(in crate::trace) fn read(&mut self, text: &[u8]) -> Result<u64, Fault> {
         let text = text.trim_ascii();
         if let Some(micros) = self.iso_time(text).or_else(|| self.log_time(text)) {
             return in_range(micros, text);

@@ -1,17 +1,19 @@
-//! Brings records into the order of the replay, holding no more of them than that needs.
+//! Puts records into the order of the replay, with as few of them in memory as that needs.
 //!
-//! In order of time the reader is hopeful: it hands records out as they come, until one steps back
-//! in time. Then the sink forgets what it took, and the records are gathered and sorted. For that,
-//! files are read again from the start; if any input cannot be, the records handed out so far were
-//! kept in a [`Spool`].
+//! In order of time the reader is optimistic: it hands records out as they come, until one steps back
+//! in time. Then the sink restarts, and the records are gathered and sorted. For that, files are read again
+//! from the start. If an input cannot be read again, the records were kept in a [`Spool`] meanwhile.
 
-use super::error::{Error, ErrorKind};
-use super::formats::Entry;
-use super::options::Order;
-use super::record::{Progress, Record, Sink};
-use super::runs::Runs;
-use super::spool::Spool;
-use super::subjects::Subjects;
+mod merge_sort;
+mod spool;
+
+use self::merge_sort::Runs;
+use self::spool::Spool;
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::formats::Entry;
+use crate::trace::options::Order;
+use crate::trace::record::{Progress, Record, Sink};
+use crate::trace::subjects::Subjects;
 
 /// Records are handed out this many at a time between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 16;
@@ -19,7 +21,7 @@ const REPORT_EVERY: u64 = 1 << 16;
 /// How to go on after a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Flow {
+pub(in crate::trace) enum Flow {
     Continue,
     /// Read all inputs again from the start.
     StartOver,
@@ -29,7 +31,7 @@ enum Mode {
     /// Hand out in the order of the input, with a clock that never steps back.
     InputOrder,
     /// Hand out while times do not step back; the inputs can be read again.
-    Hopeful,
+    Optimistic,
     /// The same, and keep what is handed out: some input cannot be read again.
     Keeping(Spool),
     /// Gather, to be sorted.
@@ -37,24 +39,24 @@ enum Mode {
 }
 
 /// Takes records in the order of the input.
-pub(super) struct Replay<'s, S> {
-    pub(super) sink: &'s mut S,
-    pub(super) subjects: Subjects,
-    pub(super) seen: Seen,
+pub(in crate::trace) struct Replay<'s, S> {
+    pub(in crate::trace) sink: &'s mut S,
+    pub(in crate::trace) subjects: Subjects,
+    pub(in crate::trace) stats: Stats,
     mode: Mode,
 }
 
-/// What is known of the records seen.
+/// Statistics of the records so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) records: u64,
-    pub(super) steps_back: u64,
-    pub(super) first: Option<u64>,
-    pub(super) last: Option<u64>,
+pub(in crate::trace) struct Stats {
+    pub(in crate::trace) records: u64,
+    pub(in crate::trace) steps_back: u64,
+    pub(in crate::trace) first: Option<u64>,
+    pub(in crate::trace) last: Option<u64>,
     previous: u64,
 }
 
-impl Seen {
+impl Stats {
     #[inline]
     fn add(&mut self, time: u64) {
         self.records += 1;
@@ -66,35 +68,35 @@ impl Seen {
 }
 
 impl<'s, S: Sink> Replay<'s, S> {
-    pub(super) fn new(sink: &'s mut S, order: Order, inputs_reopen: bool) -> Self {
+    pub(in crate::trace) fn new(sink: &'s mut S, order: Order, inputs_reopen: bool) -> Self {
         let mode = match order {
             Order::File => Mode::InputOrder,
-            Order::Time if inputs_reopen => Mode::Hopeful,
+            Order::Time if inputs_reopen => Mode::Optimistic,
             Order::Time => Mode::Keeping(Spool::new()),
         };
-        Self { sink, subjects: Subjects::default(), seen: Seen::default(), mode }
+        Self { sink, subjects: Subjects::default(), stats: Stats::default(), mode }
     }
 
     /// Whether the records are not in order of time and have to be sorted.
-    pub(super) fn sorts(&self) -> bool {
+    pub(in crate::trace) fn sorts(&self) -> bool {
         matches!(self.mode, Mode::Gathering(_))
     }
 
     /// Takes the next record of the input.
     #[inline]
-    pub(super) fn take(&mut self, entry: Entry<'_>) -> Result<Flow, S::Error> {
-        let largest = self.seen.last.unwrap_or(0);
+    pub(in crate::trace) fn take(&mut self, entry: Entry<'_>) -> Result<Flow, S::Error> {
+        let largest = self.stats.last.unwrap_or(0);
         let Entry { time, cost, .. } = entry;
         let mut record = Record { time, subject: self.subjects.number(entry.subject)?, cost };
-        self.seen.add(time);
+        self.stats.add(time);
         match &mut self.mode {
             Mode::Gathering(runs) => {
                 runs.push(record);
                 return Ok(Flow::Continue);
             }
             Mode::InputOrder => record.time = time.max(largest),
-            Mode::Hopeful | Mode::Keeping(_) if time < largest => return self.step_back(record),
-            Mode::Hopeful => {}
+            Mode::Optimistic | Mode::Keeping(_) if time < largest => return self.step_back(record),
+            Mode::Optimistic => {}
             Mode::Keeping(spool) => spool.push(record).map_err(broken_spool)?,
         }
         self.sink.record(record, &self.subjects)?;
@@ -106,7 +108,7 @@ impl<'s, S: Sink> Replay<'s, S> {
     fn step_back(&mut self, record: Record) -> Result<Flow, S::Error> {
         self.sink.restart();
         let mut runs = Runs::default();
-        match std::mem::replace(&mut self.mode, Mode::Hopeful) {
+        match std::mem::replace(&mut self.mode, Mode::Optimistic) {
             Mode::Keeping(spool) => {
                 spool.replay(|record| runs.push(record)).map_err(broken_spool)?;
                 runs.push(record);
@@ -114,7 +116,7 @@ impl<'s, S: Sink> Replay<'s, S> {
                 Ok(Flow::Continue)
             }
             _ => {
-                self.seen = Seen::default();
+                self.stats = Stats::default();
                 self.mode = Mode::Gathering(runs);
                 Ok(Flow::StartOver)
             }
@@ -122,7 +124,7 @@ impl<'s, S: Sink> Replay<'s, S> {
     }
 
     /// Hands out what was gathered, once all inputs are read.
-    pub(super) fn finish(&mut self) -> Result<(), S::Error> {
+    pub(in crate::trace) fn finish(&mut self) -> Result<(), S::Error> {
         let Mode::Gathering(runs) = &mut self.mode else {
             return Ok(());
         };

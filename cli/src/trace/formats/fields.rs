@@ -1,11 +1,11 @@
 //! Which of an input's fields are the time, the subject and the cost.
 
-use super::address::address_or_all;
-use super::decimal::{Decimal, Whole, digits};
-use super::error::{Error, ErrorKind};
-use super::faults::{Fault, value};
-use super::options::{By, Cost, Options};
-use super::record::COST_MAX;
+use crate::trace::decimal::{Decimal, Whole, digits};
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::formats::address::address_or_all;
+use crate::trace::malformed::{Fault, value};
+use crate::trace::options::{By, Cost, Options};
+use crate::trace::record::COST_MAX;
 
 /// The usual names of the time, the likeliest first.
 const TIMES: &[&str] = &[
@@ -111,21 +111,21 @@ const USERS: &[&str] = &[
 ];
 
 /// What the subject is called where all requests together are one.
-pub(super) const ALL: &[u8] = b"all";
+pub(in crate::trace) const ALL: &[u8] = b"all";
 
 /// The names of the fields to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Names {
-    pub(super) time: String,
+pub(in crate::trace) struct Names {
+    pub(in crate::trace) time: String,
     /// None: all requests together are one subject.
-    pub(super) subject: Option<String>,
+    pub(in crate::trace) subject: Option<String>,
     /// None: every request costs 1.
-    pub(super) cost: Vec<String>,
+    pub(in crate::trace) cost: Vec<String>,
 }
 
 /// How the subject is taken from its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(in crate::trace) enum Subject {
     /// As an address, without its port; of a list, the last.
     Address,
     /// As it is.
@@ -134,14 +134,14 @@ pub(super) enum Subject {
 
 impl Subject {
     /// How it is taken from the field of that name.
-    pub(super) fn of(name: &str) -> Self {
+    pub(in crate::trace) fn of(name: &str) -> Self {
         let is = |known: &&str| known.eq_ignore_ascii_case(name);
         if ADDRESSES.iter().chain(PERHAPS_ADDRESSES).any(is) { Self::Address } else { Self::Text }
     }
 
     /// The subject in the text of its field.
     #[inline]
-    pub(super) fn within(self, text: &[u8]) -> &[u8] {
+    pub(in crate::trace) fn within(self, text: &[u8]) -> &[u8] {
         match self {
             Self::Address => address_or_all(text),
             Self::Text => text,
@@ -154,7 +154,7 @@ impl Names {
     ///
     /// `find` answers with the field's name as the input writes it; `says_address` whether the first
     /// values of a field are addresses; `known` are the fields there are, for the message.
-    pub(super) fn settle(
+    pub(in crate::trace) fn settle(
         options: &Options,
         find: impl Fn(&str) -> Option<String>,
         says_address: impl Fn(&str) -> bool,
@@ -194,7 +194,7 @@ impl Names {
 }
 
 /// No field is known to say the subject, and guessing one would give a wrong result.
-pub(super) fn no_subject(what: &str, known: &[String]) -> Error {
+pub(in crate::trace) fn no_subject(what: &str, known: &[String]) -> Error {
     let message = format!(
         "no field is known to hold {what}; the fields are {}; choose one with --by, or limit all \
          requests together with --by all",
@@ -209,7 +209,7 @@ fn unknown(what: &str, known: &[String]) -> Error {
 }
 
 fn shown(name: &str) -> String {
-    super::faults::shown(name.as_bytes(), 40)
+    crate::trace::malformed::shown(name.as_bytes(), 40)
 }
 
 fn list(known: &[String]) -> String {
@@ -224,7 +224,7 @@ fn list(known: &[String]) -> String {
 
 /// Adds the cost that one field says to the sum of those before it.
 #[inline]
-pub(super) fn add_cost(sum: u64, text: &[u8], name: &str) -> Result<u64, Fault> {
+pub(in crate::trace) fn add_cost(sum: u64, text: &[u8], name: &str) -> Result<u64, Fault> {
     let cost = match digits(text) {
         Some(cost) => cost,
         None => unusual_cost(text.trim_ascii(), name)?,

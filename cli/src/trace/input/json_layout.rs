@@ -18,7 +18,7 @@ fn is_wrapped(head: &[u8]) -> bool {
 
 /// Whether a text begins as an array of objects, with or without a wrapper, or as an object that goes on in
 /// the next line.
-pub(super) fn needs_lines(head: &[u8]) -> bool {
+pub(in crate::trace) fn needs_lines(head: &[u8]) -> bool {
     if is_wrapped(head) {
         return true;
     }
@@ -35,7 +35,7 @@ pub(super) fn needs_lines(head: &[u8]) -> bool {
 /// Reads such JSON as one object a line: newlines within an object become spaces, commas between
 /// the elements of an array become newlines, and a wrapper around it becomes spaces. Each byte becomes one
 /// byte.
-pub(super) struct OneALine<R> {
+pub(in crate::trace) struct OneALine<R> {
     inner: R,
     is_wrapped: bool,
     in_array: bool,
@@ -47,7 +47,7 @@ pub(super) struct OneALine<R> {
 
 impl<R: Read> OneALine<R> {
     /// `head` is what the text begins with.
-    pub(super) fn new(inner: R, head: &[u8]) -> Self {
+    pub(in crate::trace) fn new(inner: R, head: &[u8]) -> Self {
         let is_wrapped = is_wrapped(head);
         Self { inner, is_wrapped, in_array: false, depth: 0, in_string: false, escaped: false }
     }

@@ -1,6 +1,6 @@
-//! Lines that could not be understood: counted, the first few kept.
+//! Malformed lines: counted, and the first few kept.
 
-use super::error::{Error, ErrorKind};
+use crate::trace::error::{Error, ErrorKind};
 
 /// How many malformed lines are kept to be shown.
 const KEPT: usize = 5;
@@ -9,7 +9,7 @@ const KEPT: usize = 5;
 const LINE_SHOWN: usize = 120;
 const VALUE_SHOWN: usize = 40;
 
-/// A line that could not be understood.
+/// A malformed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
     /// The name of the input, as [`Input::name`](super::Input::name) has it.
@@ -22,12 +22,12 @@ pub struct MalformedLine {
     pub excerpt: String,
 }
 
-/// What is wrong with a line.
+/// Reason why a line is not a record.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// With this line alone.
+    /// The line is malformed.
     Malformed(String),
-    /// With the whole input.
+    /// The input cannot be read.
     Fatal(Error),
 }
 
@@ -39,13 +39,13 @@ impl Fault {
 
 /// The malformed lines of all inputs.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
+pub(super) struct MalformedLines {
     pub(super) count: u64,
     pub(super) first: Vec<MalformedLine>,
     pub(super) strict: bool,
 }
 
-impl Faults {
+impl MalformedLines {
     /// Notes a malformed line.
     #[cold]
     pub(super) fn note(
@@ -125,11 +125,11 @@ mod tests {
 
     #[test]
     fn only_the_first_few_are_kept() {
-        let mut faults = Faults::default();
+        let mut malformed = MalformedLines::default();
         for line in 1..=9 {
-            faults.note("f", line, "r".into(), b"x").unwrap();
+            malformed.note("f", line, "r".into(), b"x").unwrap();
         }
-        assert_eq!(faults.count, 9);
-        assert_eq!(faults.first.iter().map(|m| m.line).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(malformed.count, 9);
+        assert_eq!(malformed.first.iter().map(|m| m.line).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     }
 }

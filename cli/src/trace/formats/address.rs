@@ -7,20 +7,20 @@ use memchr::{memchr, memrchr};
 /// The address that a word says: an IPv4 or IPv6 address, without its port or its brackets; none if
 /// the word is no address.
 #[inline]
-pub(super) fn address(word: &[u8]) -> Option<&[u8]> {
+pub(in crate::trace) fn address(word: &[u8]) -> Option<&[u8]> {
     if is_ipv4(word) { Some(word) } else { other_address(word) }
 }
 
 /// The address of a field that is known to hold one. What is no address, such as one that was made
 /// anonymous, stays as it is.
-pub(super) fn address_or_all(text: &[u8]) -> &[u8] {
+pub(in crate::trace) fn address_or_all(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii();
     address(text).unwrap_or_else(|| forwarded(text))
 }
 
 /// The last address of an `X-Forwarded-For`. The last one is what the nearest proxy saw itself; those
 /// before it are what the client says of itself, and it may say anything.
-pub(super) fn forwarded(list: &[u8]) -> &[u8] {
+pub(in crate::trace) fn forwarded(list: &[u8]) -> &[u8] {
     let last = match memrchr(b',', list) {
         Some(comma) => list.get(comma + 1..).unwrap_or_default().trim_ascii(),
         None => list,
@@ -29,7 +29,7 @@ pub(super) fn forwarded(list: &[u8]) -> &[u8] {
 }
 
 /// Whether a word looks like the name of a host, which some servers log in place of an address.
-pub(super) fn is_host_name(word: &[u8]) -> bool {
+pub(in crate::trace) fn is_host_name(word: &[u8]) -> bool {
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     let starts_well = word.first().is_some_and(u8::is_ascii_alphanumeric);
     word == b"localhost"

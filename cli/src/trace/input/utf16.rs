@@ -7,14 +7,14 @@ const CHUNK: usize = 64 << 10;
 
 /// The byte order that a mark at the beginning names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ByteOrder {
+pub(in crate::trace) enum ByteOrder {
     Little,
     Big,
 }
 
 impl ByteOrder {
     /// The order of a text that begins with a byte-order mark of UTF-16.
-    pub(super) fn of(head: &[u8]) -> Option<Self> {
+    pub(in crate::trace) fn of(head: &[u8]) -> Option<Self> {
         match head {
             [0xff, 0xfe, ..] => Some(Self::Little),
             [0xfe, 0xff, ..] => Some(Self::Big),
@@ -31,7 +31,7 @@ impl ByteOrder {
 }
 
 /// Reads UTF-16 as UTF-8. What is no UTF-16 becomes the replacement character.
-pub(super) struct Utf16<R> {
+pub(in crate::trace) struct Utf16<R> {
     inner: R,
     order: ByteOrder,
     /// Bytes that do not make up a whole character yet.
@@ -42,7 +42,7 @@ pub(super) struct Utf16<R> {
 }
 
 impl<R: Read> Utf16<R> {
-    pub(super) fn new(inner: R, order: ByteOrder) -> Self {
+    pub(in crate::trace) fn new(inner: R, order: ByteOrder) -> Self {
         Self { inner, order, rest: Vec::new(), text: Vec::new(), given: 0 }
     }
 

@@ -4,27 +4,27 @@ use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write
 
 use tempfile::SpooledTempFile;
 
-use super::record::Record;
+use crate::trace::record::Record;
 
 /// Up to this size nothing is written to disk.
 const IN_MEMORY: usize = 4 << 20;
 
 /// Records in order of time, in a file that has no name and goes when it is closed. A record takes
 /// about 5 bytes: the time since the one before, the subject and the cost, each in base 128.
-pub(super) struct Spool {
+pub(in crate::trace) struct Spool {
     file: BufWriter<SpooledTempFile>,
     records: u64,
     last: u64,
 }
 
 impl Spool {
-    pub(super) fn new() -> Self {
+    pub(in crate::trace) fn new() -> Self {
         let file = BufWriter::with_capacity(64 << 10, SpooledTempFile::new(IN_MEMORY));
         Self { file, records: 0, last: 0 }
     }
 
     /// Keeps a record whose time is not before that of the last.
-    pub(super) fn push(&mut self, record: Record) -> io::Result<()> {
+    pub(in crate::trace) fn push(&mut self, record: Record) -> io::Result<()> {
         let Record { time, subject, cost } = record;
         let since = time.saturating_sub(self.last);
         self.last = time;
@@ -48,7 +48,7 @@ impl Spool {
     }
 
     /// Hands out all records again.
-    pub(super) fn replay(self, mut each: impl FnMut(Record)) -> io::Result<()> {
+    pub(in crate::trace) fn replay(self, mut each: impl FnMut(Record)) -> io::Result<()> {
         let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.seek(SeekFrom::Start(0))?;
         let mut file = BufReader::with_capacity(64 << 10, file);

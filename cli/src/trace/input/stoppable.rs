@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use super::stop::Stop;
+use crate::trace::input::stop::Stop;
 
 /// How many chunks are read ahead, and how large they are.
 const CHUNKS: usize = 4;
@@ -15,14 +15,14 @@ const CHUNK: usize = 64 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Reads in a thread of its own: a read that waits for a pipe cannot be ended otherwise.
-pub(super) struct Stoppable {
+pub(in crate::trace) struct Stoppable {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Cursor<Vec<u8>>,
     stop: Stop,
 }
 
 impl Stoppable {
-    pub(super) fn new(reader: Box<dyn Read + Send>, stop: Stop) -> io::Result<Self> {
+    pub(in crate::trace) fn new(reader: Box<dyn Read + Send>, stop: Stop) -> io::Result<Self> {
         let (sender, chunks) = sync_channel(CHUNKS);
         thread::Builder::new()
             .name("reader".to_owned())

@@ -10,13 +10,13 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::vec::IntoIter;
 
-use super::record::Record;
+use crate::trace::record::Record;
 
 /// Records in a run: 6 MiB.
 const RUN: usize = 1 << 18;
 
 /// Records in the order they came, to be handed out in the order of time.
-pub(super) struct Runs {
+pub(in crate::trace) struct Runs {
     full: Vec<Vec<Record>>,
     last: Vec<Record>,
     run: usize,
@@ -34,7 +34,7 @@ impl Runs {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, record: Record) {
+    pub(in crate::trace) fn push(&mut self, record: Record) {
         self.last.push(record);
         if self.last.len() == self.run {
             self.finish_run();
@@ -48,12 +48,12 @@ impl Runs {
         self.full.push(run);
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(in crate::trace) fn len(&self) -> u64 {
         self.full.iter().chain([&self.last]).map(|run| run.len() as u64).sum()
     }
 
     /// All records by time; those of one time in the order they came.
-    pub(super) fn sorted(mut self) -> Sorted {
+    pub(in crate::trace) fn sorted(mut self) -> Sorted {
         self.finish_run();
         let runs: Vec<_> = self.full.into_iter().map(Vec::into_iter).collect();
         let first = |(place, run): (usize, &IntoIter<Record>)| Head::of(place, run);
@@ -63,7 +63,7 @@ impl Runs {
 }
 
 /// Merges the runs.
-pub(super) struct Sorted {
+pub(in crate::trace) struct Sorted {
     runs: Vec<IntoIter<Record>>,
     heads: BinaryHeap<Reverse<Head>>,
 }

@@ -2,14 +2,14 @@
 
 use memchr::{memchr, memchr_iter};
 
-use super::error::Error;
-use super::input::Unpacked;
+use crate::trace::error::Error;
+use crate::trace::input::Unpacked;
 
 /// The longest line. A longer one is malformed and skipped without being held.
-pub(super) const LINE_MAX: usize = 16 << 20;
+pub(in crate::trace) const LINE_MAX: usize = 16 << 20;
 
 /// How far a record may reach over further lines, because a quote is open.
-pub(super) const JOINED_MAX: usize = 1 << 20;
+pub(in crate::trace) const JOINED_MAX: usize = 1 << 20;
 
 /// How much of a line that is too long is kept to be shown.
 const HEAD_KEPT: usize = 1024;
@@ -17,7 +17,7 @@ const HEAD_KEPT: usize = 1024;
 const FIRST_CAPACITY: usize = 256 << 10;
 
 /// The lines of one input.
-pub(super) struct Lines<'i> {
+pub(in crate::trace) struct Lines<'i> {
     input: Unpacked,
     name: &'i str,
     buffer: Vec<u8>,
@@ -39,7 +39,7 @@ pub(super) struct Lines<'i> {
 
 /// What comes next in the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next<'a> {
+pub(in crate::trace) enum Next<'a> {
     /// A line, or several that belong together, without the newline at the end.
     Line { number: u64, text: &'a [u8] },
     /// A line whose open quote never closes, or not within bounds. It ends at its own newline.
@@ -63,7 +63,7 @@ enum Found {
 }
 
 impl<'i> Lines<'i> {
-    pub(super) fn new(input: Unpacked, name: &'i str) -> Self {
+    pub(in crate::trace) fn new(input: Unpacked, name: &'i str) -> Self {
         Self {
             input,
             name,
@@ -80,34 +80,34 @@ impl<'i> Lines<'i> {
     }
 
     /// Skips that many bytes, which hold no newline.
-    pub(super) fn skip(&mut self, bytes: usize) {
+    pub(in crate::trace) fn skip(&mut self, bytes: usize) {
         self.start = self.end.min(self.start + bytes);
     }
 
     /// What is read and not yet handed out.
-    pub(super) fn unread(&self) -> &[u8] {
+    pub(in crate::trace) fn unread(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
     /// The name of the input.
-    pub(super) fn name(&self) -> &'i str {
+    pub(in crate::trace) fn name(&self) -> &'i str {
         self.name
     }
 
     /// Whether a whole line that is not blank is in hand, or nothing more can be read.
-    pub(super) fn has_first_line(&self) -> bool {
+    pub(in crate::trace) fn has_first_line(&self) -> bool {
         let text = self.unread().trim_ascii_start();
         self.ended || memchr(b'\n', text).is_some()
     }
 
     /// Whether nothing is left but white space.
-    pub(super) fn only_blank(&self) -> bool {
+    pub(in crate::trace) fn only_blank(&self) -> bool {
         self.ended && self.unread().trim_ascii().is_empty()
     }
 
     /// Reads on until the buffer is full or the input ends, making room first. Filling it each time
     /// keeps the work on a long line linear: what is searched again at most doubles.
-    pub(super) fn fill(&mut self) -> Result<(), Error> {
+    pub(in crate::trace) fn fill(&mut self) -> Result<(), Error> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.unclosing_to = self.unclosing_to.saturating_sub(self.start);
@@ -127,7 +127,7 @@ impl<'i> Lines<'i> {
     /// The next line of those in hand. `closed` is shown each line of a record in turn and says
     /// whether the record ends there.
     #[inline]
-    pub(super) fn next(
+    pub(in crate::trace) fn next(
         &mut self,
         mut closed: impl FnMut(bool, &[u8]) -> bool,
     ) -> Result<Next<'_>, Error> {
@@ -232,8 +232,8 @@ mod tests {
     use std::io::{Read, repeat};
     use std::rc::Rc;
 
-    use super::super::input::Input;
     use super::*;
+    use crate::trace::input::Input;
 
     fn lines(
         reader: impl Read + Send + 'static,

@@ -1,5 +1,11 @@
 //! Where the bytes come from: files, standard input, and what is packed in gzip or zstd.
 
+mod json_layout;
+pub(super) mod lines;
+mod stop;
+mod stoppable;
+mod utf16;
+
 use std::cell::Cell;
 use std::fmt;
 use std::fs::{self, File};
@@ -9,13 +15,13 @@ use std::rc::Rc;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::error::{Error, ErrorKind};
-use super::faults::shown;
-use super::formats::BYTE_ORDER_MARK;
-use super::json_layout::{self, OneALine};
-use super::stop::Stop;
-use super::stoppable::Stoppable;
-use super::utf16::{ByteOrder, Utf16};
+use self::json_layout::OneALine;
+pub use self::stop::Stop;
+use self::stoppable::Stoppable;
+use self::utf16::{ByteOrder, Utf16};
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::formats::BYTE_ORDER_MARK;
+use crate::trace::malformed::shown;
 
 /// How much is asked of the system at once.
 const BUFFER: usize = 256 << 10;
@@ -84,12 +90,12 @@ impl Input {
     }
 
     /// Whether it can be read a second time, and from the start.
-    pub(super) fn reopens(&self) -> bool {
+    pub(in crate::trace) fn reopens(&self) -> bool {
         self.size().is_some()
     }
 
     /// How many bytes it has on disk, where that is known.
-    pub(super) fn size(&self) -> Option<u64> {
+    pub(in crate::trace) fn size(&self) -> Option<u64> {
         let Source::Path(path) = &self.source else {
             return None;
         };
@@ -97,7 +103,7 @@ impl Input {
     }
 
     /// Opens it, unpacks it if it is packed, and adds the bytes read from it to `bytes`.
-    pub(super) fn open(&mut self, bytes: &Rc<Cell<u64>>) -> Result<Unpacked, Error> {
+    pub(in crate::trace) fn open(&mut self, bytes: &Rc<Cell<u64>>) -> Result<Unpacked, Error> {
         let waits = !self.reopens();
         let reader: Box<dyn Read + Send> = match &mut self.source {
             Source::Path(path) => match File::open(&*path) {
@@ -123,14 +129,14 @@ impl Input {
 }
 
 /// The bytes of an input, unpacked.
-pub(super) struct Unpacked {
+pub(in crate::trace) struct Unpacked {
     reader: Box<dyn Read>,
     packing: Option<&'static str>,
 }
 
 impl Unpacked {
     /// Reads on, until there is at least a byte or the end.
-    pub(super) fn read(&mut self, into: &mut [u8], name: &str) -> Result<usize, Error> {
+    pub(in crate::trace) fn read(&mut self, into: &mut [u8], name: &str) -> Result<usize, Error> {
         loop {
             match self.reader.read(into) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

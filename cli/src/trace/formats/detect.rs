@@ -1,4 +1,4 @@
-//! Finds out the format of an input by looking at its beginning.
+//! Detects the format of an input by its beginning.
 
 use super::Reader;
 use super::access_log::AccessLog;
@@ -9,38 +9,38 @@ use super::logfmt::Logfmt;
 use super::pattern::Matched;
 use super::w3c::W3c;
 use crate::trace::error::{Error, ErrorKind};
-use crate::trace::faults::shown;
-use crate::trace::fields::Names;
+use crate::trace::formats::fields::Names;
+use crate::trace::malformed::shown;
 use crate::trace::options::{Format, Options};
 
-/// How many lines are looked at for one that tells the format.
+/// Maximum number of lines that are searched for one of a known format.
 const LINES: usize = 100;
 
 /// The mark that some programs put before UTF-8.
-pub(in super::super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+pub(in crate::trace) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What an input is: its format and the names of its fields.
-pub(in super::super) struct Look {
-    pub(in super::super) reader: Reader,
-    pub(in super::super) format: Format,
-    pub(in super::super) envelope: Option<Envelope>,
-    pub(in super::super) names: Names,
+/// Format of an input and the names of its fields.
+pub(in crate::trace) struct Detected {
+    pub(in crate::trace) reader: Reader,
+    pub(in crate::trace) format: Format,
+    pub(in crate::trace) envelope: Option<Envelope>,
+    pub(in crate::trace) names: Names,
 }
 
-/// A format, and what is around each line of it.
+/// Format of a line, and the envelope around it.
 #[derive(Clone, Copy)]
-struct Found {
+struct LineFormat {
     envelope: Option<Envelope>,
     format: Format,
 }
 
-/// Looks at the beginning of an input, which is not empty.
-pub(in super::super) fn look(head: &[u8], options: &Options) -> Result<Look, Error> {
-    let Found { envelope, format } = match (&options.pattern, options.format) {
-        (Some(_), _) => Found { envelope: None, format: Format::Pattern },
+/// Detects the format by the beginning of an input, which is not empty.
+pub(in crate::trace) fn detect(head: &[u8], options: &Options) -> Result<Detected, Error> {
+    let LineFormat { envelope, format } = match (&options.pattern, options.format) {
+        (Some(_), _) => LineFormat { envelope: None, format: Format::Pattern },
         (None, Some(format)) => {
             let found = of_lines(head, options).filter(|found| found.format == format);
-            found.unwrap_or(Found { envelope: None, format })
+            found.unwrap_or(LineFormat { envelope: None, format })
         }
         (None, None) => recognise(head, options)?,
     };
@@ -51,7 +51,7 @@ pub(in super::super) fn look(head: &[u8], options: &Options) -> Result<Look, Err
             (Reader::Enveloped(Box::new(Enveloped::new(envelope, inner))), names)
         }
     };
-    Ok(Look { reader, format, envelope, names })
+    Ok(Detected { reader, format, envelope, names })
 }
 
 fn reader(format: Format, head: &[u8], options: &Options) -> Result<(Reader, Names), Error> {
@@ -92,22 +92,22 @@ fn delimited(options: &Options, head: &[u8], delimiter: u8) -> Result<(Reader, N
     Ok((Reader::Delimited(delimited), names))
 }
 
-/// The delimiter of the header, where one parts it.
+/// Delimiter of the header, if there is one.
 fn delimiter(head: &[u8]) -> Option<u8> {
-    // Which line is the header does not hang on the delimiter, but for newlines within quotes.
+    // Which line is the header depends on the delimiter only if there are newlines within quotes.
     Delimited::delimiter(delimited::header(head, b',').0)
 }
 
-/// The first line tells, if it is one of a format that is known by its lines, or a header that has
-/// the fields that are needed. If it is none, a line soon behind it tells.
-fn recognise(head: &[u8], options: &Options) -> Result<Found, Error> {
+/// Detects the format by the first line, if that is of a format that is known by its lines, or a header with
+/// the needed fields; else by one of the next lines.
+fn recognise(head: &[u8], options: &Options) -> Result<LineFormat, Error> {
     let first = lines(head).next().unwrap_or_default();
     if let Some(found) = of_line(first, options) {
         return Ok(found);
     }
     let delimiter = delimiter(head);
     let format = if delimiter == Some(b'\t') { Format::Tsv } else { Format::Csv };
-    let of_header = Found { envelope: None, format };
+    let of_header = LineFormat { envelope: None, format };
     if delimited(options, head, delimiter.unwrap_or(b',')).is_ok() {
         return Ok(of_header);
     }
@@ -123,7 +123,7 @@ fn recognise(head: &[u8], options: &Options) -> Result<Found, Error> {
         return Err(Error::new(ErrorKind::UnknownFormat, message));
     }
     if delimiter.is_some() {
-        // A header, though without the fields that are needed, which will be the message.
+        // A header without the needed fields: the error message will name them.
         return Ok(of_header);
     }
     let message = format!(
@@ -138,20 +138,20 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     head.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// What the first of the lines says that tells the format.
-fn of_lines(head: &[u8], options: &Options) -> Option<Found> {
+/// Format of the first line that is of a known one.
+fn of_lines(head: &[u8], options: &Options) -> Option<LineFormat> {
     lines(head).take(LINES).find_map(|line| of_line(line, options))
 }
 
-fn of_line(line: &[u8], options: &Options) -> Option<Found> {
-    // What is around lines comes first: the address of a host that sent them is not a client's.
+fn of_line(line: &[u8], options: &Options) -> Option<LineFormat> {
+    // Envelopes first: the address of the host that sent a line is not that of a client.
     let within = |envelope: Envelope| {
         let format = of_bare_line(&envelope.open_all(line), options)?;
-        Some(Found { envelope: Some(envelope), format })
+        Some(LineFormat { envelope: Some(envelope), format })
     };
     Envelope::candidates(line)
         .find_map(within)
-        .or_else(|| Some(Found { envelope: None, format: of_bare_line(line, options)? }))
+        .or_else(|| Some(LineFormat { envelope: None, format: of_bare_line(line, options)? }))
 }
 
 fn of_bare_line(line: &[u8], options: &Options) -> Option<Format> {
@@ -170,14 +170,14 @@ fn of_bare_line(line: &[u8], options: &Options) -> Option<Format> {
     }
 }
 
-/// Whether pairs say the time, without which they are but a part of some other line.
+/// Whether the pairs have a time. Pairs without one are part of some other line.
 fn has_time(line: &[u8], options: &Options) -> bool {
     use crate::trace::options::{By, Cost};
     let options = Options { by: By::All, cost: Cost::One, ..options.clone() };
     Logfmt::new(&options, line).is_ok()
 }
 
-/// Whether a line holds what no text does.
+/// Whether a line has bytes that no text has.
 fn is_binary(line: &[u8]) -> bool {
     let control =
         |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace() && *byte != 0x1b;

@@ -12,7 +12,7 @@ const SECOND: i64 = 1_000_000;
 
 /// `:03.123 +0000`: the microseconds within the minute, and what is left.
 #[inline]
-pub(super) fn seconds(text: &[u8]) -> Option<(i64, &[u8])> {
+pub(in crate::trace) fn seconds(text: &[u8]) -> Option<(i64, &[u8])> {
     let [b':', tens, units, rest @ ..] = text else {
         return None;
     };
@@ -48,7 +48,7 @@ fn year([a, b, c, d]: [u8; 4]) -> Option<i16> {
 }
 
 /// `17/May/2015:10:05`
-pub(super) fn log_minute(text: &[u8; 17], zone: &[u8]) -> Option<i64> {
+pub(in crate::trace) fn log_minute(text: &[u8; 17], zone: &[u8]) -> Option<i64> {
     let &[d1, d2, b'/', m1, m2, m3, b'/', y1, y2, y3, y4, b':', h1, h2, b':', n1, n2] = text else {
         return None;
     };
@@ -67,7 +67,7 @@ fn month(name: [u8; 3]) -> Option<i8> {
 }
 
 /// `2023-11-16 18:17`
-pub(super) fn iso_minute(text: &[u8; 16], zone: &[u8]) -> Option<i64> {
+pub(in crate::trace) fn iso_minute(text: &[u8; 16], zone: &[u8]) -> Option<i64> {
     let &[y1, y2, y3, y4, b'-' | b'/', m1, m2, b'-' | b'/', d1, d2, parted, h1, h2, b':', n1, n2] =
         text
     else {
@@ -105,7 +105,7 @@ fn offset(zone: &[u8]) -> Option<Offset> {
 }
 
 /// The rarer notations, as `jiff` knows them.
-pub(super) fn other_notation(text: &str) -> Option<i64> {
+pub(in crate::trace) fn other_notation(text: &str) -> Option<i64> {
     let instant = || text.parse::<Timestamp>().ok();
     let civil = || Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok();
     let mail = || rfc2822::parse(text).map(|zoned| zoned.timestamp()).ok();
