@@ -16,6 +16,7 @@ use tidegate::replay::{Error, Replay, Suggest};
 use tidegate::report::number::{counted, thousands};
 use tidegate::report::{self, Report, Source};
 use tidegate::sample;
+use tidegate::scripts;
 use tidegate::trace::{self, FileSummary, Input, Progress, Summary};
 
 /// Why the program ends with another code than 0.
@@ -191,6 +192,29 @@ pub(crate) fn plan(args: &args::Plan) -> Result<(), Failure> {
     plan::write(&plan, &mut out)
         .and_then(|()| out.flush())
         .map_err(|error| Failure::writing("the plan", &error))
+}
+
+pub(crate) fn scripts(args: &args::Scripts) -> Result<(), Failure> {
+    if let Some(folder) = &args.dir {
+        return scripts::write_all(folder)
+            .map_err(|error| Failure::writing(&outputs::shown(folder), &error));
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = if let Some(policy) = &args.call {
+        scripts::write_call(&args.prefix, policy, &args.subject, args.cost, &mut out)
+            .map_err(|error| Failure::Usage(format!("--call: {error:#}")))?
+    } else if let Some(name) = &args.name {
+        let Some(script) = scripts::find(name) else {
+            let names = scripts::names().join(", ");
+            return Err(Failure::Usage(format!(
+                "`{name}` is not a script; the scripts are {names}"
+            )));
+        };
+        out.write_all(script.code().as_bytes())
+    } else {
+        scripts::list(&mut out)
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::writing("the output", &error))
 }
 
 fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {

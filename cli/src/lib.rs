@@ -5,5 +5,6 @@ pub mod plan;
 pub mod replay;
 pub mod report;
 pub mod sample;
+pub mod scripts;
 pub mod suggest;
 pub mod trace;

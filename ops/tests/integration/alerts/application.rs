@@ -10,7 +10,7 @@ use tidegate_redis::{Breaker, Limiter, RedisStore, Store, StoreExt};
 use tidegate_testkit::servers::eventually;
 use tokio::task::JoinSet;
 
-use crate::http;
+use super::http;
 
 /// The recorder of this process, shared by its tests: there can be but one.
 static METRICS: LazyLock<PrometheusHandle> = LazyLock::new(|| {

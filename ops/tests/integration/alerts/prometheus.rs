@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_testkit::servers::{Program, eventually, free_port};
 
-use crate::http;
+use super::http;
 
 /// Ends with this, whatever happens.
 pub(crate) struct Prometheus {
