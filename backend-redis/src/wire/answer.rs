@@ -13,77 +13,82 @@ use super::bytes::Reader;
 use super::layout;
 use super::normalized::NormalizedCall;
 
-/// What a script says to a call.
+/// Reply of a script to a call.
 #[derive(Debug)]
 pub struct ScriptReply {
     /// The decision.
     pub decision: Decision,
-    /// For each charge, when by its state's clock it was taken, if it was: what
-    /// [`Operation::Undo`] has to be told. A state's clock never goes back behind the time that the
+    /// For each charge the time at which it was taken, if it was, by the clock of its state: the argument of
+    /// [`Operation::Undo`]. A state's clock never goes back behind the time that the
     /// state was last written at, as the server's may.
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
-/// Reads an answer; `None` if it makes no sense.
+/// Parses the reply to calls; `None` if it is not valid.
 pub(super) fn read(
     calls: &[NormalizedCall<'_>],
     answer: &[u8],
 ) -> Option<Vec<Result<ScriptReply, Error>>> {
     let mut reader = Reader(answer);
-    let told = if answer.first()? == &layout::VERDICTS {
+    let replies = if answer.first()? == &layout::VERDICTS {
         reader.byte()?;
         let now = reader.number()?;
-        let told = calls.iter().map(|asked| read_call(asked, now, &mut reader));
-        told.collect::<Option<_>>()?
+        let replies = calls.iter().map(|call| read_call(call, now, &mut reader));
+        replies.collect::<Option<_>>()?
     } else {
-        // One bucket's value, which is of now.
-        let [asked] = calls else { return None };
-        let said = ChargeReply::of_value(&mut reader)?;
-        let now = said.numbers[0];
-        vec![Ok(decide(asked, &[said], now)?)]
+        // The value of one bucket, which was written now.
+        let [normalized] = calls else { return None };
+        let reply = ChargeReply::of_value(&mut reader)?;
+        let now = reply.numbers[0];
+        vec![Ok(decide(normalized, &[reply], now)?)]
     };
-    reader.0.is_empty().then_some(told)
+    reader.0.is_empty().then_some(replies)
 }
 
 fn read_call(
-    asked: &NormalizedCall<'_>,
+    normalized: &NormalizedCall<'_>,
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<ScriptReply, Error>> {
     // Either the kind of a value or the place of a charge: no call has so many charges.
     if *reader.0.first()? >= layout::NONE {
-        let said = ChargeReply::of_value(reader)?;
-        return Some(Ok(decide(asked, &[said], now)?));
+        let reply = ChargeReply::of_value(reader)?;
+        return Some(Ok(decide(normalized, &[reply], now)?));
     }
     let foreign = usize::from(reader.byte()?);
     if foreign > 0 {
-        let (charge, _) = asked.charges.get(foreign - 1)?;
+        let (charge, _) = normalized.charges.get(foreign - 1)?;
         return Some(Err(foreign_value(charge)));
     }
-    let said = asked.charges.iter().map(|_| ChargeReply::read(reader));
-    let said: SmallVec<[ChargeReply; 1]> = said.collect::<Option<_>>()?;
-    Some(Ok(decide(asked, &said, now)?))
+    let replies = normalized.charges.iter().map(|_| ChargeReply::read(reader));
+    let replies: SmallVec<[ChargeReply; 1]> = replies.collect::<Option<_>>()?;
+    Some(Ok(decide(normalized, &replies, now)?))
 }
 
-fn decide(asked: &NormalizedCall<'_>, said: &[ChargeReply], now: u64) -> Option<ScriptReply> {
-    if said.len() != asked.charges.len() {
+fn decide(
+    normalized: &NormalizedCall<'_>,
+    replies: &[ChargeReply],
+    now: u64,
+) -> Option<ScriptReply> {
+    if replies.len() != normalized.charges.len() {
         return None;
     }
     let mut booked = 0;
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
     let mut taken_at: SmallVec<[Timestamp; 4]> = SmallVec::new();
-    for ((charge, cost), said) in asked.charges.iter().zip(said) {
+    for ((charge, cost), reply) in normalized.charges.iter().zip(replies) {
         if !charge.policy.is_shadow() {
-            booked = booked.max(said.numbers[2]);
+            booked = booked.max(reply.numbers[2]);
         }
-        // These answer as a peek of no cost would.
-        let cost = if asked.answers_as_a_peek() { 0 } else { *cost };
-        verdicts.push(said.verdict(charge, cost, now)?);
-        taken_at.push(Timestamp::from_micros(said.clock_of_the_state(charge, now)));
+        // The verdict is that of a peek of no cost.
+        let cost = if normalized.answers_as_a_peek() { 0 } else { *cost };
+        verdicts.push(reply.verdict(charge, cost, now)?);
+        taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
     }
-    let decision = Decision::new(asked.each(&verdicts));
-    let taken_at = asked.each(&taken_at).collect();
-    let is_booked = matches!(asked.operation, Operation::Reserve { .. }) && decision.is_allowed();
+    let decision = Decision::new(normalized.each(&verdicts));
+    let taken_at = normalized.each(&taken_at).collect();
+    let is_booked =
+        matches!(normalized.operation, Operation::Reserve { .. }) && decision.is_allowed();
     let wait = Duration::from_micros(if is_booked { booked } else { 0 });
     Some(ScriptReply { decision: decision.with_wait(wait), taken_at })
 }

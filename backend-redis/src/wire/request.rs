@@ -21,7 +21,7 @@ pub struct Request<'a> {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Vec<u8>,
-    /// Only in tests: the time to decide at.
+    /// The time of a test.
     time: Option<Vec<u8>>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
 }
@@ -33,19 +33,20 @@ impl<'a> Request<'a> {
     ///
     /// As [`Call::check`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        let asked = NormalizedCall::new(call)?;
-        if let Some(single) = Self::single(keys, &asked) {
-            return single.map(|request| Self { calls: SmallVec::from_buf([asked]), ..request });
+        let normalized = NormalizedCall::new(call)?;
+        if let Some(single) = Self::single(keys, &normalized) {
+            return single
+                .map(|request| Self { calls: SmallVec::from_buf([normalized]), ..request });
         }
         let mut request = Batch::new(keys);
-        request.add(asked)?;
+        request.add(normalized)?;
         Ok(request.finish())
     }
 
-    /// A request for the shortest script, if it suits.
-    fn single(keys: &Keys, asked: &NormalizedCall<'a>) -> Option<Result<Self, Error>> {
-        let (op, argument) = number_and_argument(asked.operation);
-        let (ACQUIRE | PEEK, [(charge, cost)]) = (op, &asked.charges[..]) else {
+    /// A request for the script of a single charge, if the call is one.
+    fn single(keys: &Keys, normalized: &NormalizedCall<'a>) -> Option<Result<Self, Error>> {
+        let (op, argument) = number_and_argument(normalized.operation);
+        let (ACQUIRE | PEEK, [(charge, cost)]) = (op, &normalized.charges[..]) else {
             return None;
         };
         let build = || {
@@ -130,15 +131,15 @@ impl<'a> Request<'a> {
         command
     }
 
-    /// What the script's answer says to each call.
+    /// Parses the script's reply into a decision for each call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Protocol`] if the answer makes no sense; per call,
+    /// [`ErrorKind::Protocol`] if the reply is not valid; per call,
     /// [`ErrorKind::ForeignValue`].
     pub fn read(&self, answer: &[u8]) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let told = self.parse_reply(answer)?;
-        Ok(told.into_iter().map(|told| told.map(|told| told.decision)).collect())
+        let replies = self.parse_reply(answer)?;
+        Ok(replies.into_iter().map(|reply| reply.map(|reply| reply.decision)).collect())
     }
 
     /// The same, and when each charge was taken.
@@ -156,7 +157,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A request for any number of calls, as it is put together.
+/// Builder of a request for any number of calls.
 #[derive(Debug)]
 pub struct Batch<'a, 'k> {
     names: &'k Keys,
@@ -176,7 +177,7 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// The maximum number of bytes of keys in a request of several calls.
     pub const MAX_KEY_BYTES: usize = 1 << 20;
 
-    /// An empty one.
+    /// An empty batch.
     #[must_use]
     pub fn new(names: &'k Keys) -> Self {
         Self {
@@ -200,15 +201,15 @@ impl<'a, 'k> Batch<'a, 'k> {
     }
 
     /// Adds a call that is only looked at: the answer is that of the call, and nothing is written. (Unlike
-    /// that of a peek, the answer tells whether a reservation would be granted.)
+    /// that of a peek, the reply tells whether a reservation would be granted.)
     ///
     /// # Errors
     ///
     /// As [`Call::check`]. Nothing was added then.
     pub fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
-        let asked = NormalizedCall::new(call)?;
-        let (_, argument) = number_and_argument(asked.operation);
-        self.put(asked, PEEK, argument)
+        let normalized = NormalizedCall::new(call)?;
+        let (_, argument) = number_and_argument(normalized.operation);
+        self.put(normalized, PEEK, argument)
     }
 
     /// Whether another call would make the request too large for one script call.
@@ -224,20 +225,20 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.calls.is_empty()
     }
 
-    fn add(&mut self, asked: NormalizedCall<'a>) -> Result<(), Error> {
-        let (op, argument) = number_and_argument(asked.operation);
-        self.put(asked, op, argument)
+    fn add(&mut self, normalized: NormalizedCall<'a>) -> Result<(), Error> {
+        let (op, argument) = number_and_argument(normalized.operation);
+        self.put(normalized, op, argument)
     }
 
-    fn put(&mut self, asked: NormalizedCall<'a>, op: u8, argument: u64) -> Result<(), Error> {
+    fn put(&mut self, normalized: NormalizedCall<'a>, op: u8, argument: u64) -> Result<(), Error> {
         let known: SmallVec<[_; 4]> =
-            asked.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
+            normalized.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
         // A call has at most 64 charges.
-        let count = u8::try_from(asked.charges.len()).unwrap_or(u8::MAX);
+        let count = u8::try_from(normalized.charges.len()).unwrap_or(u8::MAX);
         self.arguments.extend_from_slice(&[op, count]);
         put(&mut self.arguments, argument);
-        self.charges += asked.charges.len();
-        for ((charge, cost), (rule, numbers)) in asked.charges.iter().zip(known) {
+        self.charges += normalized.charges.len();
+        for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(known) {
             let number = self.number_of(self.names.of(charge));
             self.arguments.extend_from_slice(&number.to_le_bytes());
             self.arguments.extend_from_slice(&[rule as u8, u8::from(charge.policy.is_shadow())]);
@@ -245,7 +246,7 @@ impl<'a, 'k> Batch<'a, 'k> {
             put(&mut self.arguments, penalty(charge));
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
         }
-        self.calls.push(asked);
+        self.calls.push(normalized);
         Ok(())
     }
 
