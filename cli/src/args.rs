@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use tidegate::plan::memory::Names;
 use tidegate::plan::{Wanted, units};
-use tidegate::replay::{Place, without_login};
+use tidegate::replay::{Backend, without_login};
 use tidegate::suggest::Share;
 use tidegate::trace::{By, Cost, Format, Order, Pattern, TimeUnit};
 use tidegate_core::Policy;
@@ -331,7 +331,7 @@ impl Replay {
     }
 
     /// The store of the states.
-    pub(crate) fn place(&self) -> Result<Place, String> {
+    pub(crate) fn backend(&self) -> Result<Backend, String> {
         let password = match env::var(STORE_PASSWORD) {
             Ok(password) => Some(password),
             Err(VarError::NotPresent) => None,
@@ -340,12 +340,12 @@ impl Replay {
             }
         };
         let password = password.as_deref().filter(|password| !password.is_empty());
-        Place::parse(&self.store, password)
+        Backend::parse(&self.store, password)
             .map_err(|error| format!("--store {}: {error}", without_login(&self.store)))
     }
 
     /// The subject that is limited.
-    pub(crate) fn who(&self) -> By {
+    pub(crate) fn subject(&self) -> By {
         match (&self.subject, &self.by) {
             (Some(field), _) => By::Field(field.clone()),
             (None, Some(by)) => by.clone(),

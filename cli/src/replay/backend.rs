@@ -5,18 +5,18 @@ use tidegate_cluster::StoreBuilder;
 
 use crate::report::escape::visible;
 
-/// What keeps the states of a replay.
+/// Where the states of a replay are stored.
 #[derive(Clone, Default)]
-pub enum Place {
+pub enum Backend {
     /// This process's memory.
     #[default]
     Memory,
-    /// What the URL of a Redis, a Sentinel group or a Redis Cluster names.
+    /// A Redis, a Sentinel group or a Redis Cluster.
     Server(Box<StoreBuilder>),
 }
 
-impl Place {
-    /// The place that a text names, with a password for a server whose URL has none.
+impl Backend {
+    /// Parses a backend, with a password for a server whose URL has none.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Place {
             Some(password) => builder.password_if_none(password),
             None => builder,
         };
-        // What is wrong with all of it together shows now.
+        // Validates the settings as a whole.
         builder.clone().build().map_err(|error| format!("{error:#}"))?;
         Ok(Self::Server(Box::new(builder)))
     }
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for Backend {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -60,7 +60,7 @@ impl FromStr for Place {
 }
 
 /// Without logins.
-impl fmt::Debug for Place {
+impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("Memory"),
@@ -69,8 +69,8 @@ impl fmt::Debug for Place {
     }
 }
 
-/// What may be shown of the URL of a store: its scheme and its hosts. Where it is not clear what is a
-/// login and what is not, less is shown.
+/// Part of the URL of a store that may be shown: its scheme and its hosts. If it is not clear what is a login,
+/// less is shown.
 ///
 /// ```
 /// use tidegate::replay::without_login;
@@ -99,24 +99,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_store_is_told_with_what_would_be_one() {
+    fn a_text_that_is_not_a_store_is_an_error_that_shows_valid_ones() {
         for text in ["", "redis", "http://127.0.0.1", "memcached://127.0.0.1", "redis-cluster:a"] {
-            let told = text.parse::<Place>().unwrap_err();
+            let message = text.parse::<Backend>().unwrap_err();
             for form in ["redis://", "redis-sentinel://", "redis-cluster://"] {
-                assert!(told.contains(form), "{text}: {told}");
+                assert!(message.contains(form), "{text}: {message}");
             }
         }
         for text in
             ["redis-cluster://", "redis-cluster://a,", "redis-cluster://a/3", "redis-sentinel://a"]
         {
-            assert!(text.parse::<Place>().is_err(), "{text}");
+            assert!(text.parse::<Backend>().is_err(), "{text}");
         }
         for text in
             ["redis-cluster://a,b", "redis-sentinel://a#b", "unix:///run/redis", "redis://a"]
         {
-            assert!(!text.parse::<Place>().unwrap().is_memory(), "{text}");
+            assert!(!text.parse::<Backend>().unwrap().is_memory(), "{text}");
         }
-        assert!("memory".parse::<Place>().unwrap().is_memory());
+        assert!("memory".parse::<Backend>().unwrap().is_memory());
     }
 
     #[test]
@@ -135,8 +135,8 @@ mod tests {
             assert_eq!(without_login(url), shown);
         }
         for url in ["redis-cluster://u:S3CRET@a:1,b:2", "redis://u:S3CRET@a"] {
-            let place: Place = url.parse().unwrap();
-            assert!(!format!("{place:?}").contains("S3CRET"), "{place:?}");
+            let backend: Backend = url.parse().unwrap();
+            assert!(!format!("{backend:?}").contains("S3CRET"), "{backend:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::stores::Stores;
 use super::tally::{Tally, would_admit};
-use super::written::Written;
+use super::touched_subjects::TouchedSubjects;
 use super::{Decisions, Error};
 use crate::report::PolicyReport;
 use crate::trace::{Record, Subjects};
@@ -8,12 +8,12 @@ use tidegate_core::{
     Answer, Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp,
 };
 
-/// How many states are taken away in one call.
+/// Number of states that are deleted in one call.
 const BATCH: usize = 64;
 
 /// One policy on a store of its own, in the time of the records.
 #[derive(Debug)]
-pub struct Lane {
+pub struct PolicyRun {
     policy: Policy,
     clock: ManualClock,
     stores: Stores,
@@ -24,7 +24,7 @@ pub struct Lane {
     decisions: Option<Decisions>,
 }
 
-impl Lane {
+impl PolicyRun {
     pub(super) fn new(
         policy: &Policy,
         stores: Stores,
@@ -47,13 +47,13 @@ impl Lane {
         self.count(record, &decision)
     }
 
-    /// What a record asks for.
+    /// The charge of a record.
     #[inline]
     pub(super) fn charge<'a>(&'a self, record: Record, subject: &'a [u8]) -> Charge<'a> {
         Charge::new(&self.policy, subject).cost(record.cost)
     }
 
-    /// Asks the store to decide on a record.
+    /// Starts the decision on a record.
     #[inline]
     pub(super) fn ask<'a>(
         &'a self,
@@ -64,7 +64,7 @@ impl Lane {
         self.store.decide(Call::acquire(charge))
     }
 
-    /// Counts what was decided on a record.
+    /// Counts the decision on a record.
     #[inline]
     pub(super) fn count(&mut self, record: Record, decision: &Decision) -> Result<(), Error> {
         self.tally.count(record, decision);
@@ -81,15 +81,14 @@ impl Lane {
         }
         self.tally = Tally::default();
         if let Some(decisions) = &mut self.decisions {
-            // A file that cannot be emptied cannot be written either, which is told at the next
-            // record.
+            // A file that cannot be emptied cannot be written either: the next record reports it.
             let _ = decisions.clear();
         }
     }
 
-    /// Takes away what the replay wrote.
-    pub(super) fn clean_up(&self, written: &Written) -> Result<(), Error> {
-        let charges: Vec<_> = written.subjects().map(|s| [Charge::new(&self.policy, s)]).collect();
+    /// Deletes the states of these subjects.
+    pub(super) fn clean_up(&self, touched: &TouchedSubjects) -> Result<(), Error> {
+        let charges: Vec<_> = touched.subjects().map(|s| [Charge::new(&self.policy, s)]).collect();
         let resets: Vec<_> = charges.iter().map(|c| Call::new(Operation::Reset, c)).collect();
         for store in std::iter::once(&self.store).chain(&self.stale) {
             for batch in resets.chunks(BATCH) {
@@ -106,7 +105,7 @@ impl Lane {
         self.tally.report(&self.policy, subjects)
     }
 
-    /// The decisions, if they were to be kept.
+    /// The decisions, if they are kept.
     pub fn decisions(&mut self) -> Option<&mut Decisions> {
         self.decisions.as_mut()
     }

@@ -1,18 +1,18 @@
 use crate::trace::Record;
 
-/// The subjects of whom a store may have a state: those to take away at the end, however it ends.
+/// Subjects that may have a state in a store: these states are deleted at the end.
 ///
-/// What reads the trace has a table of all subjects, but gives it away only if all went well.
+/// The reader has a table of all subjects too, but returns it only if the replay succeeds.
 #[derive(Debug, Default)]
-pub(super) struct Written {
-    /// By number, whether the subject is among them.
+pub(super) struct TouchedSubjects {
+    /// Whether the subject of each number is included.
     seen: Vec<bool>,
     /// The subjects, one after another, and where each ends.
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Written {
+impl TouchedSubjects {
     /// Notes the subject of a record that is about to be decided on.
     pub(super) fn note(&mut self, record: Record, subject: &[u8]) {
         let number = record.subject as usize;
@@ -38,11 +38,11 @@ mod tests {
 
     #[test]
     fn each_subject_is_kept_once_whatever_the_order_of_their_numbers() {
-        let mut written = Written::default();
+        let mut touched = TouchedSubjects::default();
         for (subject, name) in [(7, "seven"), (2, ""), (7, "seven"), (0, "zero"), (2, "")] {
-            written.note(Record { time: 0, subject, cost: 1 }, name.as_bytes());
+            touched.note(Record { time: 0, subject, cost: 1 }, name.as_bytes());
         }
-        let names: Vec<&[u8]> = written.subjects().collect();
+        let names: Vec<&[u8]> = touched.subjects().collect();
         assert_eq!(names, [&b"seven"[..], b"", b"zero"]);
     }
 }

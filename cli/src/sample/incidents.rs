@@ -1,13 +1,13 @@
-//! The guests that limits are for.
+//! Incidents that limits are for.
 
-use super::clients::somebody;
+use super::clients::browser;
 use super::random::Random;
 use super::request::{Client, Request};
 use super::site::{item, open_page};
 
 const MINUTE: u64 = 60 * 1000;
 
-/// Copies the catalogue, thing by thing, at a steady rate somewhat above one a second.
+/// A scraper copies the catalogue, item by item, at a steady rate slightly above one a second.
 pub(super) fn scraper(random: &mut Random, requests: &mut Vec<Request>) {
     let address = Client::v4([203, 0, 113], 199 + random.below(40));
     let client = Client { address, user: "-", agent: "python-requests/2.32.5" };
@@ -22,11 +22,11 @@ pub(super) fn scraper(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// Everybody opens the same page within minutes. Nobody does anything wrong.
+/// Many visitors open the same page within minutes. None of them misbehaves.
 pub(super) fn viral_link(random: &mut Random, requests: &mut Vec<Request>) {
     let begin = random.between(700, 1_200) * MINUTE;
     for _ in 0..400 {
-        let client = somebody(random);
+        let client = browser(random);
         let at = begin + random.pause(6 * MINUTE);
         let is_first = random.chance(400);
         let path = "/catalog/item/1312".to_owned();
@@ -34,8 +34,8 @@ pub(super) fn viral_link(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// Tries passwords from a few addresses in waves, and through a network in which every try has an
-/// address of its own, so that a limit by address never sees it.
+/// A password guesser sends waves from a few addresses, and through a network in which each try has another
+/// address, which a limit by address cannot detect.
 pub(super) fn password_guesser(random: &mut Random, requests: &mut Vec<Request>) {
     let begin = random.between(120, 1_300) * MINUTE;
     let network = u32::try_from(0x0bad_0000 + random.below(16)).unwrap_or_default();

@@ -2,6 +2,10 @@
 //!
 //! A field may stand in quotes, with delimiters and newlines inside and each quote doubled; other
 //! quotes are text. Lines may end in CRLF. A record must have as many fields as the header.
+//!
+//! Not by the `csv` crate: the line reader bounds each line and record before it is parsed, counts lines
+//! for messages, and hands out slices of its buffer. `csv-core` finds record ends by itself and copies
+//! each field.
 
 use std::borrow::Cow;
 

@@ -91,7 +91,7 @@ const ADDRESSES: &[&str] = &[
 /// first values are addresses.
 const PERHAPS_ADDRESSES: &[&str] = &["client", "addr", "address", "remote_host", "host"];
 
-/// What the subject is often called by those who prepare a file for a replay.
+/// Usual name of the subject in a file that was prepared for a replay.
 const SUBJECT: &str = "subject";
 
 /// The usual names of the user.

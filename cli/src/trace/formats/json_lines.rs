@@ -2,7 +2,7 @@
 //!
 //! A field is named by its key; a key inside an object is `object.key`, and a key that holds a dot
 //! itself is named as it is. Numbers are taken as they are written, never through a floating-point
-//! number. Fields that nobody asks for are skipped without being built.
+//! number. Fields that are not needed are skipped without being built.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

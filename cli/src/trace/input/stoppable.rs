@@ -1,4 +1,4 @@
-//! An input whose reading can be given up while it waits for more.
+//! An input that can be cancelled while it waits for data.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
