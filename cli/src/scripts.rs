@@ -58,8 +58,11 @@ pub fn write_all(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a shell command that makes one call with `redis-cli --eval`, as a store makes it. The script is read
-/// from a file in the current folder, as [`write_all`] names it.
+/// Writes a shell command that makes one call with `redis-cli`, as a store makes it. The script is read from a
+/// file in the current folder, as [`write_all`] names it.
+///
+/// Not with `redis-cli --eval`: the argument of a script has zero bytes, which no argument of a program can
+/// have, and `--eval` does not read one from standard input (`-x`).
 ///
 /// # Errors
 ///
@@ -79,7 +82,11 @@ pub fn write_call(
     let keys = request.keys().iter().map(|key| shell_quoted(&String::from_utf8_lossy(key)));
     let keys = keys.collect::<Vec<_>>().join(" ");
     let script = file_name(request.script());
-    Ok(writeln!(out, "printf '{argument}' | redis-cli -x --eval {script}.lua {keys} ,"))
+    let count = request.keys().len();
+    Ok(writeln!(
+        out,
+        "printf '{argument}' | redis-cli -x eval \"$(cat {script}.lua)\" {count} {keys}"
+    ))
 }
 
 /// Keys consist of visible ASCII, but a prefix may have quotes.

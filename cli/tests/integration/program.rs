@@ -172,7 +172,7 @@ fn bad_usage_ends_with_2_and_points_at_what_is_wrong() {
         (&["replay", "-", "-p", "slidinglog 5/1m"], "did you mean `sliding-log`?"),
         (&["replay", "-", "--suggest", "101"], "`101` is no share"),
         (&["replay", "-", "--limit", "x/1m"], "`x` is not a whole number"),
-        (&["replay", "-", "--order", "random"], "`random` is not an order"),
+        (&["replay", "-", "--order", "random"], "possible values: time, file"),
         (&["replay", "-", "--store", "redis"], "a store is `memory`, the URL"),
         (&["replay", "-", "--store", "redis://[::1"], "URL"),
         (&["sample", "--lines", "99999999"], "99999999 is above"),
