@@ -68,8 +68,8 @@
 //! not a byte was sent, as the connection had been closed before, is sent on a new one.
 //!
 //! A message names the server, as `host:port` or by its socket, and never a user or a password. What the
-//! server or the system said is the error's `source()`, and no part of the message; `{:#}` prints both in
-//! one line. What a server says is shown with its control characters escaped, and cut to 300 characters.
+//! server or the system reported is the error's `source()`, and no part of the message; `{:#}` prints both in
+//! one line. The text of a server is shown with its control characters escaped, and cut to 300 characters.
 //!
 //! | [`ErrorKind`] | what happened | charged? |
 //! |---|---|---|
@@ -79,13 +79,13 @@
 //! | `ReadOnly` | READONLY, MISCONF, NOREPLICAS: a replica, or a server that cannot save | no |
 //! | `Busy` | BUSY, LOADING, TRYAGAIN | no |
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
-//! | `ForeignValue` | what lies under the key is not ours; it was left as it is | no |
+//! | `ForeignValue` | the value under the key is not ours; it was not changed | no |
 //! | `UnsupportedServer` | no scripts, a cluster | no |
-//! | `Protocol` | an answer that makes no sense | not known |
+//! | `Protocol` | a reply that is not valid | not known |
 //!
 //! [`Error::is_definitely_not_charged`] tells for each error. `Misconfigured` ends as soon as the server or the
 //! settings are put right: the next attempt finds out. A [`FallbackStore`](core::layers::FallbackStore) does not
-//! hide it, unless [`OnFailure::also_on`] says so.
+//! hide it, unless [`OnFailure::also_on`] includes it.
 //!
 //! A script checks all that can fail before its first write, and writes a state and its expiry in one
 //! step.
@@ -102,7 +102,7 @@
 //! charged again lives longer (a bucket by up to half, a log by up to an eighth of its remaining life), so
 //! that most writes need not set the expiry again, which is the most expensive part of a write.
 //!
-//! //! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
+//! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both
 //! run at most both limits together are admitted.
 //!

@@ -1,12 +1,11 @@
-//! Fixed windows by plain commands in MULTI and EXEC, for where scripts are not to be had.
+//! Fixed windows by plain commands in MULTI and EXEC, for servers without scripts.
 //!
-//! Each window has a key of its own, which counts in decimal digits. A call looks first, and adds
-//! only if all charges fit; what was added counts only if the sum that comes back is within the
-//! limit, else it is taken off again. So the sum is never less than what was admitted, and never
-//! more than the limit is.
+//! Each window has a key of its own, a decimal count. A call reads first, and adds only if all charges fit;
+//! it is admitted only if the returned sum is within the limit, else it subtracts again. So the sum is
+//! never less than what was admitted, and what was admitted never more than the limit.
 //!
-//! Adding and taking off again run to their end in a task of their own: a caller that goes away between
-//! the two, as at a timeout, would leave charged what was refused.
+//! Adding and subtracting run to their end in a task of their own: a caller that is dropped between the two,
+//! as by a timeout, would leave a denied cost charged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +21,10 @@ use crate::connection::{Connection, LiveConnection};
 use crate::redis_store::Inner;
 use crate::wire::NormalizedCall;
 
-/// Who was slow may still add to a window that has ended: its count is kept so much longer.
+/// A count lives so much longer than its window, as a slow call may still add to it.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Real time must not end what virtual time does not.
+/// The same in tests: real time must not expire a count that virtual time keeps.
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
@@ -45,20 +44,21 @@ fn unsupported(message: String) -> Error {
 }
 
 pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decision, Error> {
-    let asked = NormalizedCall::new(call)?;
-    if !matches!(asked.operation, Operation::Acquire | Operation::Peek | Operation::Reset) {
-        return Err(unsupported(format!("{:?} needs scripts", asked.operation)));
+    let normalized = NormalizedCall::new(call)?;
+    if !matches!(normalized.operation, Operation::Acquire | Operation::Peek | Operation::Reset) {
+        return Err(unsupported(format!("{:?} needs scripts", normalized.operation)));
     }
     let now = store.now().await?.as_micros();
-    let windows = asked.charges.iter().map(|(charge, cost)| Window::of(store, charge, *cost, now));
+    let windows =
+        normalized.charges.iter().map(|(charge, cost)| Window::of(store, charge, *cost, now));
     let windows = windows.collect::<Result<Vec<_>, _>>()?;
     let mut windows = Windows { store, session: Session::new(store).await?, windows, now };
-    match asked.operation {
+    match normalized.operation {
         Operation::Acquire => windows.acquire().await?,
         Operation::Reset => windows.reset().await?,
         _ => windows.read().await?,
     }
-    Ok(asked.answer(&windows.verdicts()))
+    Ok(normalized.answer(&windows.verdicts()))
 }
 
 /// The window that a charge is made to.

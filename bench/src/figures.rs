@@ -1,30 +1,29 @@
-//! What was measured, in whole numbers, and what it comes to.
+//! Samples, their medians and ratios, in whole numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use crate::Outcome;
-use crate::redis::Id;
 
-/// One figure in thousandths, such as how many times as much one costs as another.
+/// A figure in thousandths, such as a ratio of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Thousandths(pub(crate) u64);
 
 impl Thousandths {
-    /// `None` of nothing.
+    /// Ratio of two figures; `None` if `whole` is 0.
     pub(crate) fn of(part: u64, whole: u64) -> Option<Self> {
         part.checked_mul(1_000)?.checked_div(whole).map(Self)
     }
 
-    /// With all three digits after the point.
+    /// Text with three decimals.
     pub(crate) fn exact(self) -> String {
         format!("{}.{:03}", self.0 / 1_000, self.0 % 1_000)
     }
 }
 
 impl fmt::Display for Thousandths {
-    /// With two digits after the point, rounded to the nearest.
+    /// Text with two decimals, rounded to the nearest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = (self.0 + 5) / 10;
         write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
@@ -71,11 +70,15 @@ fn nanos(duration: Duration) -> Outcome<u64> {
     Ok(u64::try_from(duration.as_nanos())?)
 }
 
-/// All that was measured: for each contender and number of callers a sample of each round.
-#[derive(Debug, Default)]
-pub(crate) struct Results(BTreeMap<(Id, usize), Vec<Sample>>);
+/// All samples: one for each contender, number of callers and round.
+#[derive(Debug)]
+pub(crate) struct Results<Id>(BTreeMap<(Id, usize), Vec<Sample>>);
 
-impl Results {
+impl<Id: Copy + Ord + fmt::Debug> Results<Id> {
+    pub(crate) fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
     pub(crate) fn add(&mut self, id: Id, callers: usize, sample: Sample) {
         self.0.entry((id, callers)).or_default().push(sample);
     }
@@ -90,8 +93,7 @@ impl Results {
         Ok(middle(self.samples(id, callers)?.iter().map(figure).collect()))
     }
 
-    /// How many times as much CPU time a decision of the one costs as one of the other: the median of
-    /// the rounds' ratios, as what slows a round slows both.
+    /// Ratio of the CPU times per decision: the median over the rounds, as a slow round slows both.
     pub(crate) fn cpu_ratio(&self, one: (Id, usize), other: (Id, usize)) -> Outcome<Thousandths> {
         let (ones, others) = (self.samples(one.0, one.1)?, self.samples(other.0, other.1)?);
         let ratios: Option<Vec<Thousandths>> =
@@ -106,7 +108,7 @@ impl Results {
     }
 }
 
-/// Of an even number the lower of the two; there is at least one.
+/// Median; of an even number of figures the lower one of the middle two. There is at least one figure.
 pub(crate) fn middle<T: Ord + Copy>(mut figures: Vec<T>) -> T {
     figures.sort_unstable();
     figures[(figures.len() - 1) / 2]

@@ -1,4 +1,4 @@
-//! What a decision costs, beside what others do. Not published.
+//! Benchmarks: the cost of a decision, beside other limiters. Not published.
 //!
 //! ```sh
 //! cargo run --release -p tidegate-bench # all of them, one after another
@@ -28,10 +28,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What goes wrong ends the benchmark; there is nobody who would tell the kinds apart.
+/// Any error ends the benchmark; its kind does not matter.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a decision costs, beside what others do. Measures everything, unless told what.
+/// Measures the cost of a decision, beside other limiters. Without a command, runs all benchmarks.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
@@ -50,7 +50,7 @@ enum What {
     ///
     /// Starts its nodes as `redis` does its server.
     Cluster(cluster::Options),
-    /// A load of which nine tenths are refused, on one Redis, with and without the deny cache.
+    /// A load of which nine tenths are denied, on one Redis, with and without the deny cache.
     ///
     /// Starts a server of its own, as `redis` does.
     Denied(denied::Options),
@@ -63,11 +63,11 @@ enum What {
     HttpServer(http::ServerOptions),
     /// What `.observed()` adds to a check in memory.
     Observed(observed::Options),
-    /// How two ways of talking to a Redis Cluster fare while a node is down or a slot moves.
+    /// Two clients of Redis Cluster while a node is down or a slot moves.
     ///
     /// Starts clusters of its own, as `redis` does.
     ClusterClients(cluster_clients::Options),
-    /// How often a limit that is kept in shards refuses too early, when just the limit arrives.
+    /// How often a limit in shards denies too early, if exactly the limit arrives.
     Shards(shards::Options),
 }
 
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Each benchmark as it is by default. Those after one that cannot run are measured as well.
+/// Runs each benchmark with its defaults. One that cannot run does not keep the next ones from running.
 fn everything() -> Outcome<bool> {
     let mut failed = vec![];
     for what in

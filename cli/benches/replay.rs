@@ -4,7 +4,7 @@
 use std::io::BufWriter;
 use std::time::{Duration, Instant};
 
-use tidegate::replay::{Place, Replay};
+use tidegate::replay::{Backend, Replay};
 use tidegate::sample;
 use tidegate::trace::{Input, Options, Order, replay_in_order};
 use tidegate_core::Policy;
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for _ in 0..RUNS {
             let started = Instant::now();
             let mut replay =
-                Replay::new(std::slice::from_ref(&policy), Place::Memory, None, false, |_| {})?;
+                Replay::new(std::slice::from_ref(&policy), Backend::Memory, None, false, |_| {})?;
             let inputs = vec![Input::from_arg(&path)];
             let summary = replay_in_order(inputs, &Options::default(), Order::Time, &mut replay)?;
             admitted = replay.policies(&summary).first().map_or(0, |policy| policy.admitted);

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use tidegate::plan::memory::Names;
 use tidegate::plan::{Wanted, units};
-use tidegate::replay::{Place, without_login};
+use tidegate::replay::{Backend, without_login};
 use tidegate::suggest::Share;
 use tidegate::trace::{By, Cost, Format, Order, Pattern, TimeUnit};
 use tidegate_core::Policy;
@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Sample(Sample),
     /// Calculate the memory, nodes and CPU that a number of subjects takes in Redis.
     Plan(Plan),
+    /// Print the Lua scripts that a Redis server gets, as they are sent.
+    Scripts(Scripts),
 }
 
 /// Reads the logs of web servers, proxies and load balancers, JSON, CSV and TSV, plain or packed with
@@ -73,12 +75,12 @@ pub(crate) struct Replay {
     pub(crate) time: Option<String>,
 
     /// The unit of times that are plain numbers: `s`, `ms`, `us` or `ns`.
-    #[arg(long, value_name = "UNIT")]
+    #[arg(long, value_name = "UNIT", value_enum, hide_possible_values = true)]
     pub(crate) time_unit: Option<TimeUnit>,
 
     /// The format, if it is detected wrongly: `log`, `json`, `csv`, `tsv`, `w3c`, `alb`, `elb`,
     /// `haproxy`, `envoy` or `logfmt`.
-    #[arg(long)]
+    #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) format: Option<Format>,
 
     /// The format of a line as a regular expression, if no known format fits. Its named groups are the
@@ -89,7 +91,7 @@ pub(crate) struct Replay {
 
     /// The order of the replay. `time`: by time, whatever the order of the lines. `file`: by line, with
     /// a clock that never steps back.
-    #[arg(long, default_value = "time")]
+    #[arg(long, value_enum, default_value = "time", hide_possible_values = true)]
     pub(crate) order: Order,
 
     /// The store of the states: `memory`, or the URL of a Redis (redis://127.0.0.1), of a Sentinel group
@@ -209,6 +211,44 @@ impl Plan {
     }
 }
 
+/// Without arguments, lists the scripts: name, size, and the SHA-1 by which EVALSHA and the server's log name
+/// them.
+#[derive(Debug, Args)]
+#[command(after_long_help = SCRIPTS)]
+pub(crate) struct Scripts {
+    /// The name of a script to print.
+    pub(crate) name: Option<String>,
+
+    /// Write all scripts to a folder, a file each.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "call"])]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Print a shell command that makes one call to a policy: the script's argument is binary.
+    #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with = "name")]
+    pub(crate) call: Option<Policy>,
+
+    /// The subject of the call.
+    #[arg(long, default_value = "alice", requires = "call")]
+    pub(crate) subject: String,
+
+    /// The cost of the call.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "call")]
+    pub(crate) cost: u64,
+
+    /// The prefix of the keys.
+    #[arg(long, default_value = "tidegate", requires = "call")]
+    pub(crate) prefix: String,
+}
+
+const SCRIPTS: &str = "\
+Examples:
+  tidegate scripts token_bucket
+  tidegate scripts --dir scripts
+  cd scripts && tidegate scripts --call 'api: token-bucket 10/1s burst 20' --subject alice | sh
+
+The header of each script describes its keys, its argument and its reply. `batch` decides all calls \
+that the other scripts do not: of several charges, of other operations, several at once.";
+
 fn subjects(text: &str) -> Result<u64, String> {
     at_least(units::count(text)?, 1, "subjects; there is at least 1")
 }
@@ -291,7 +331,7 @@ impl Replay {
     }
 
     /// The store of the states.
-    pub(crate) fn place(&self) -> Result<Place, String> {
+    pub(crate) fn backend(&self) -> Result<Backend, String> {
         let password = match env::var(STORE_PASSWORD) {
             Ok(password) => Some(password),
             Err(VarError::NotPresent) => None,
@@ -300,12 +340,12 @@ impl Replay {
             }
         };
         let password = password.as_deref().filter(|password| !password.is_empty());
-        Place::parse(&self.store, password)
+        Backend::parse(&self.store, password)
             .map_err(|error| format!("--store {}: {error}", without_login(&self.store)))
     }
 
     /// The subject that is limited.
-    pub(crate) fn who(&self) -> By {
+    pub(crate) fn subject(&self) -> By {
         match (&self.subject, &self.by) {
             (Some(field), _) => By::Field(field.clone()),
             (None, Some(by)) => by.clone(),

@@ -16,23 +16,24 @@ use tidegate::replay::{Error, Replay, Suggest};
 use tidegate::report::number::{counted, thousands};
 use tidegate::report::{self, Report, Source};
 use tidegate::sample;
+use tidegate::scripts;
 use tidegate::trace::{self, FileSummary, Input, Progress, Summary};
 
-/// Why the program ends with another code than 0.
+/// Reason for an exit code other than 0.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The input is bad, or a file cannot be read or written.
     Input(String),
     /// The command line is bad.
     Usage(String),
-    /// Nobody reads on.
+    /// The reader of the output has closed it.
     BrokenPipe,
     /// Ctrl-C.
     Interrupted,
 }
 
 impl Failure {
-    /// Says what went wrong, and gives the code.
+    /// Prints the message, and returns the code.
     pub(crate) fn report(self) -> ExitCode {
         let (message, code) = match self {
             Self::Input(message) => (message, 1),
@@ -40,7 +41,7 @@ impl Failure {
             Self::BrokenPipe => return ExitCode::SUCCESS,
             Self::Interrupted => ("interrupted".to_owned(), interrupt::CODE),
         };
-        // Nothing is left to tell it to, if this fails too.
+        // If standard error is closed too, there is nowhere to report it.
         let _ = writeln!(io::stderr(), "tidegate: {message}");
         ExitCode::from(code)
     }
@@ -55,10 +56,10 @@ impl Failure {
 
 pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let policies = args.policies().map_err(Failure::Usage)?;
-    let place = args.place().map_err(Failure::Usage)?;
+    let backend = args.backend().map_err(Failure::Usage)?;
     outputs::check(args).map_err(Failure::Usage)?;
     let options = trace::Options {
-        by: args.who(),
+        by: args.subject(),
         cost: args.cost.clone(),
         time: args.time.clone(),
         time_unit: args.time_unit,
@@ -66,17 +67,17 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
         pattern: args.pattern.clone(),
         strict: args.strict,
     };
-    // In memory nothing is left behind, and Ctrl-C may end the program as it does any.
+    // A replay in memory leaves nothing behind, so Ctrl-C ends it as it does any program.
     let listen = || {
         interrupt::listen()
             .map_err(|error| Failure::Input(format!("Ctrl-C cannot be listened for: {error}")))
     };
-    let stop = (!place.is_memory()).then(listen).transpose()?;
+    let stop = (!backend.is_memory()).then(listen).transpose()?;
     let window = u64::try_from(args.window.as_micros()).unwrap_or(u64::MAX);
     let suggest = args.suggest.map(|share| Suggest { share, window });
     let bar = progress_bar();
     let replay =
-        Replay::new(&policies, place, suggest, args.decisions.is_some(), |it| show(&bar, it));
+        Replay::new(&policies, backend, suggest, args.decisions.is_some(), |it| show(&bar, it));
     let mut replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
     if let Some(stop) = &stop {
@@ -85,25 +86,25 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     }
     let summary = trace::replay_in_order(inputs, &options, args.order, &mut replay);
     bar.finish_and_clear();
-    let told = match summary {
-        Ok(summary) => tell(args, &summary, &mut replay),
+    let result = match summary {
+        Ok(summary) => show_results(args, &summary, &mut replay),
         Err(_) if stop.is_some_and(|stop| stop.is_asked()) => Err(Failure::Interrupted),
         Err(Error::Trace(error)) if error.kind() == trace::ErrorKind::UnknownSubject => {
             Err(Failure::Usage(error.to_string()))
         }
         Err(error) => Err(Failure::Input(with_causes(&error))),
     };
-    // Whatever came of the replay, nothing of it shall be left on a server. That something is left
-    // changes no result, so that it is reported, but is no failure.
+    // The keys on a server are deleted even if the replay failed. If that fails, the result is still right:
+    // it is a warning, and no failure.
     if let Err(error) = replay.clean_up() {
         let _ = writeln!(
             io::stderr(),
-            "tidegate: warning: not all that the replay wrote to the store was taken away; \
-             what is left, under keys that begin with `{}`, expires by itself: {error:#}",
+            "tidegate: warning: not all keys of the replay were deleted; those that are left begin with `{}`, \
+             and expire by themselves: {error:#}",
             replay.prefix(),
         );
     }
-    told
+    result
 }
 
 /// An error's message with those of its causes, as far as it does not have them in it.
@@ -120,14 +121,14 @@ fn with_causes(error: &dyn StdError) -> String {
     message
 }
 
-/// Shows what a replay found, in all the ways that were asked for.
-fn tell<P: FnMut(Progress)>(
+/// Writes the results of a replay in all requested forms.
+fn show_results<P: FnMut(Progress)>(
     args: &args::Replay,
     summary: &Summary,
     replay: &mut Replay<P>,
 ) -> Result<(), Failure> {
-    tell_malformed(summary);
-    tell_left_out(args, summary);
+    report_malformed(summary);
+    report_left_out(args, summary);
     let report = Report {
         source: source(args, summary, replay.cost()),
         policies: replay.policies(summary),
@@ -135,11 +136,11 @@ fn tell<P: FnMut(Progress)>(
     };
     if let Some(path) = &args.decisions {
         write_file(path, |out| {
-            for (place, lane) in replay.lanes_mut().iter_mut().enumerate() {
+            for (place, run) in replay.runs_mut().iter_mut().enumerate() {
                 if place > 0 {
                     out.write_all(b"\n")?;
                 }
-                lane.decisions().map_or(Ok(()), |decisions| decisions.write_to(out))?;
+                run.decisions().map_or(Ok(()), |decisions| decisions.write_to(out))?;
             }
             Ok(())
         })?;
@@ -193,6 +194,29 @@ pub(crate) fn plan(args: &args::Plan) -> Result<(), Failure> {
         .map_err(|error| Failure::writing("the plan", &error))
 }
 
+pub(crate) fn scripts(args: &args::Scripts) -> Result<(), Failure> {
+    if let Some(folder) = &args.dir {
+        return scripts::write_all(folder)
+            .map_err(|error| Failure::writing(&outputs::shown(folder), &error));
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = if let Some(policy) = &args.call {
+        scripts::write_call(&args.prefix, policy, &args.subject, args.cost, &mut out)
+            .map_err(|error| Failure::Usage(format!("--call: {error:#}")))?
+    } else if let Some(name) = &args.name {
+        let Some(script) = scripts::find(name) else {
+            let names = scripts::names().join(", ");
+            return Err(Failure::Usage(format!(
+                "`{name}` is not a script; the scripts are {names}"
+            )));
+        };
+        out.write_all(script.code().as_bytes())
+    } else {
+        scripts::list(&mut out)
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::writing("the output", &error))
+}
+
 fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
     let mut formats: Vec<String> = Vec::new();
     for format in summary.files.iter().filter_map(format_of) {
@@ -217,7 +241,7 @@ fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
     }
 }
 
-/// The format of a file, with what is around its lines.
+/// The format of a file, with the envelope of its lines.
 fn format_of(file: &FileSummary) -> Option<String> {
     let format = file.format?;
     Some(match file.envelope {
@@ -226,12 +250,12 @@ fn format_of(file: &FileSummary) -> Option<String> {
     })
 }
 
-/// All lines that are not blank, as far as they are requests or might have been.
+/// Number of lines that are requests or are malformed.
 fn lines(summary: &Summary) -> u64 {
     summary.records + summary.malformed + summary.without_subject
 }
 
-fn tell_malformed(summary: &Summary) {
+fn report_malformed(summary: &Summary) {
     if summary.malformed == 0 {
         return;
     }
@@ -246,8 +270,8 @@ fn tell_malformed(summary: &Summary) {
     }
 }
 
-/// What else is not in the result, or why it is empty.
-fn tell_left_out(args: &args::Replay, summary: &Summary) {
+/// Reports what is not in the result, or why the result is empty.
+fn report_left_out(args: &args::Replay, summary: &Summary) {
     let mut err = io::stderr().lock();
     if summary.without_subject > 0 {
         let has = if summary.without_subject == 1 { "has" } else { "have" };
@@ -263,11 +287,11 @@ fn tell_left_out(args: &args::Replay, summary: &Summary) {
     }
 }
 
-/// What a subject is.
+/// Description of the subject.
 fn by(args: &args::Replay, summary: &Summary) -> String {
     let mut by: Vec<&str> = summary.files.iter().filter_map(|f| f.subject.as_deref()).collect();
     by.dedup();
-    let known = if by.is_empty() { args.who().to_string() } else { by.join(", ") };
+    let known = if by.is_empty() { args.subject().to_string() } else { by.join(", ") };
     if known == "auto" { "all".to_owned() } else { known }
 }
 

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         args::Command::Replay(replay) => command::replay(&replay),
         args::Command::Sample(sample) => command::sample(&sample),
         args::Command::Plan(plan) => command::plan(&plan),
+        args::Command::Scripts(scripts) => command::scripts(&scripts),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tidegate::replay::{Lane, Place, Replay};
+use tidegate::replay::{Backend, PolicyRun, Replay};
 use tidegate::report::PolicyReport;
 use tidegate::trace::{By, Cost, Input, Options, Order, replay_in_order};
 use tidegate_core::Policy;
@@ -68,9 +68,9 @@ fn replay(
     policies: &[Policy],
     cost: Cost,
     order: Order,
-    place: &Place,
+    backend: &Backend,
 ) -> Vec<Outcome> {
-    let mut replay = Replay::new(policies, place.clone(), None, true, |_| {}).unwrap();
+    let mut replay = Replay::new(policies, backend.clone(), None, true, |_| {}).unwrap();
     // The calls of the model have no subject.
     let is_model = file.to_string_lossy().contains("LLM");
     let by = if is_model { By::All } else { By::Auto };
@@ -79,9 +79,9 @@ fn replay(
     let summary = replay_in_order(inputs, &options, order, &mut replay).unwrap();
     replay.clean_up().unwrap();
     let reports = replay.policies(&summary).into_iter();
-    let outcome = |(report, lane): (PolicyReport, &mut Lane)| {
+    let outcome = |(report, run): (PolicyReport, &mut PolicyRun)| {
         let mut decisions = Vec::new();
-        lane.decisions().unwrap().write_to(&mut decisions).unwrap();
+        run.decisions().unwrap().write_to(&mut decisions).unwrap();
         let hash = Sha256::digest(&decisions).iter().map(|byte| format!("{byte:02x}")).collect();
         Outcome {
             report,
@@ -91,20 +91,20 @@ fn replay(
             hash,
         }
     };
-    reports.zip(replay.lanes_mut()).map(outcome).collect()
+    reports.zip(replay.runs_mut()).map(outcome).collect()
 }
 
 #[test]
 fn every_decision_on_real_traffic_is_the_expected_one() {
-    check(&Place::Memory);
+    check(&Backend::Memory);
 }
 
 #[tokio::test]
 async fn every_decision_on_real_traffic_is_the_expected_one_on_redis() {
     let server = Redis::start().await.unwrap();
-    let place: Place = server.url().parse().unwrap();
+    let backend: Backend = server.url().parse().unwrap();
     // The replay has a runtime of its own, and cannot have it within another one.
-    tokio::task::spawn_blocking(move || check(&place)).await.unwrap();
+    tokio::task::spawn_blocking(move || check(&backend)).await.unwrap();
     assert_eq!(server.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0), "nothing is left");
 }
 
@@ -113,21 +113,21 @@ async fn every_decision_on_real_traffic_is_the_expected_one_on_a_cluster() {
     let cluster = Cluster::start().await.unwrap();
     let nodes = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port()));
     let nodes: Vec<String> = nodes.collect();
-    let place: Place = format!("redis-cluster://{}", nodes.join(",")).parse().unwrap();
-    tokio::task::spawn_blocking(move || check(&place)).await.unwrap();
+    let backend: Backend = format!("redis-cluster://{}", nodes.join(",")).parse().unwrap();
+    tokio::task::spawn_blocking(move || check(&backend)).await.unwrap();
     for node in cluster.nodes() {
         assert_eq!(node.command(&["DBSIZE"]).await.unwrap(), Reply::Integer(0), "nothing is left");
     }
 }
 
 /// Makes all runs, those on different files at the same time.
-fn check(place: &Place) {
+fn check(backend: &Backend) {
     let expected = expected();
     let files = expected.as_object().expect("files");
     let runs_seen: usize = std::thread::scope(|scope| {
         let mut threads = vec![];
         for (file, about) in files {
-            threads.push(scope.spawn(move || check_file(file, about, place)));
+            threads.push(scope.spawn(move || check_file(file, about, backend)));
         }
         threads.into_iter().map(|thread| thread.join().expect("all as expected")).sum()
     });
@@ -135,7 +135,7 @@ fn check(place: &Place) {
 }
 
 /// Makes the runs on a file, and returns how many there were.
-fn check_file(file: &str, about: &Value, place: &Place) -> usize {
+fn check_file(file: &str, about: &Value, backend: &Backend) -> usize {
     let mut runs_seen = 0;
     for (order, runs) in about["runs"].as_object().expect("orders") {
         let order: Order = order.parse().expect("an order");
@@ -143,7 +143,7 @@ fn check_file(file: &str, about: &Value, place: &Place) -> usize {
         // Runs with the same cost next to each other are made in one go.
         for runs in runs.chunk_by(|one, next| one["cost"] == next["cost"]) {
             let policies: Vec<Policy> = runs.iter().map(policy).collect();
-            let found = replay(&traces().join(file), &policies, cost(&runs[0]), order, place);
+            let found = replay(&traces().join(file), &policies, cost(&runs[0]), order, backend);
             assert_eq!(found.len(), runs.len());
             for ((run, policy), found) in runs.iter().zip(&policies).zip(&found) {
                 let what = format!("{file}, {policy}, cost {}, order {order}", cost(run));

@@ -10,7 +10,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tidegate_core::ManualClock;
 use tidegate_testkit::generate::{ClockKind, Kind, related_policies, scenario};
-use tidegate_testkit::{ModelStore, follow};
+use tidegate_testkit::{ModelStore, run_against_oracle};
 
 fuzz_target!(|data: &[u8]| {
     let rng = TestRng::from_seed(RngAlgorithm::PassThrough, data);
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     let hand = ManualClock::default();
     let store = ModelStore::keeping_all(hand.clone());
     let scenario = tree.current();
-    match pin!(follow(&store, &hand, &scenario, clock)).poll(&mut Context::from_waker(Waker::noop())) {
+    match pin!(run_against_oracle(&store, &hand, &scenario, clock)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result.unwrap_or_else(|error| panic!("{error}\n{scenario:#?}")),
         Poll::Pending => panic!("this store answers at once"),
     }

@@ -59,9 +59,9 @@ struct State {
 /// What is delivered later.
 #[derive(Debug)]
 enum Letter {
-    /// A call, and who waits for its answer.
+    /// A call, and the channel to its caller.
     Call(OwnedCall, oneshot::Sender<Result<Decision, Error>>),
-    /// An answer, and who waits for it.
+    /// An answer, and the channel to its caller.
     Answer(Result<Decision, Error>, oneshot::Sender<Result<Decision, Error>>),
 }
 
@@ -85,7 +85,7 @@ impl<S: Store> FaultyStore<S> {
     pub async fn deliver(&self) {
         let letters = std::mem::take(&mut self.state().on_the_way);
         for letter in letters {
-            // Who has gone away by now gets no answer: that is no failure here.
+            // The caller may have gone: that is not an error here.
             let _ = match letter {
                 Letter::Answer(answer, to) => to.send(answer),
                 Letter::Call(call, to) => {

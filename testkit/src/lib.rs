@@ -1,6 +1,6 @@
 //! The conformance suite, the oracle and the test tools of the Tidegate rate limiter.
 //!
-//! One line holds any [`Store`](tidegate_core::Store) to all that Tidegate promises:
+//! One line tests any [`Store`](tidegate_core::Store) for all guarantees of Tidegate:
 //!
 //! ```
 //! # use tidegate_testkit::ModelStore as MyStore;
@@ -8,8 +8,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! It makes a test of each property, named by what the store has to do, such as
-//! `my_store::b01_a_denial_writes_nothing`. Time is moved by hand; no test sleeps.
+//! It generates a test for each property, such as `my_store::b01_a_denial_writes_nothing`. Time is virtual; no
+//! test sleeps.
 //!
 //! A failure names the guarantee of [`Store`](tidegate_core::Store) that is broken, what was expected and
 //! what was answered, and the last calls before. A store that [supports](tidegate_core::Store::supports)
@@ -22,24 +22,24 @@
 //!
 //! | to | look at |
 //! |---|---|
-//! | know what is checked, by id | [`suite`] |
-//! | check a store that lives on a server | [`Fixture`], [`StoreWith`] |
+//! | see what is checked, by id | [`suite`] |
+//! | check a store that lives on a server | [`Fixture`], [`StoreWithContext`] |
 //! | check without a macro | [`suite::check_all`] |
 //! | predict the answer to any call | [`Oracle`] |
-//! | make up policies, subjects, traces | [`generate`] |
-//! | hold a store to the core, decision by decision | [`differential!`] |
+//! | generate policies, subjects, traces | [`generate`] |
+//! | compare a store with the core, decision by decision | [`differential!`] |
 //! | lose answers, deliver them late, fail | [`faults`] |
-//! | look at metrics (feature `metrics`) | `Recorder` |
-//! | see the smallest store there is | [`ModelStore`] |
+//! | read metrics (feature `metrics`) | `Recorder` |
+//! | see the smallest store | [`ModelStore`] |
 //!
 //! `TIDEGATE_CASES` sets how many random cases each property tries (64), and `TIDEGATE_STEPS` how
 //! many calls the longest makes (1,000,000).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod against_oracle;
 pub mod differential;
 mod env;
 pub mod faults;
-mod follow;
 pub mod generate;
 mod model;
 pub mod oracle;
@@ -51,10 +51,10 @@ mod show;
 mod store_with;
 pub mod suite;
 
-pub use follow::{follow, follow_in_batches};
+pub use against_oracle::{run_against_oracle, run_batches_against_oracle};
 pub use model::ModelStore;
 pub use oracle::Oracle;
 #[cfg(feature = "metrics")]
 pub use recorder::Recorder;
-pub use store_with::StoreWith;
+pub use store_with::StoreWithContext;
 pub use suite::{Fixture, fixture};

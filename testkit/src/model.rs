@@ -1,4 +1,4 @@
-//! The smallest store there is: records in a map, behind one lock.
+//! The smallest store: records in a map, behind one lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,25 +12,25 @@ type Key = (String, Vec<u8>, Vec<u8>);
 
 /// A store over [`tidegate_core::engine`], as small as a store can be: one lock, one map, no bound.
 ///
-/// It is the example of how to write a store, and what the suite and the engine are tried on.
+/// It is the example of how to write a store, and the store on which the suite and the engine are tested.
 #[derive(Debug)]
 pub struct ModelStore {
     clock: ManualClock,
     records: Mutex<BTreeMap<Key, Record>>,
-    forgets: bool,
+    drops_recovered: bool,
 }
 
 impl ModelStore {
-    /// A store that shows the time of `clock`, and forgets a record as soon as it may.
+    /// A store with this clock, which drops a record as soon as it has recovered.
     #[must_use]
     pub fn new(clock: ManualClock) -> Self {
-        Self { clock, records: Mutex::default(), forgets: true }
+        Self { clock, records: Mutex::default(), drops_recovered: true }
     }
 
-    /// A store that never forgets anything by itself.
+    /// A store that drops no record by itself.
     #[must_use]
     pub fn keeping_all(clock: ManualClock) -> Self {
-        Self { forgets: false, ..Self::new(clock) }
+        Self { drops_recovered: false, ..Self::new(clock) }
     }
 
     /// All that is stored, as bytes that differ where anything differs.
@@ -62,7 +62,7 @@ impl Store for ModelStore {
         let mut records = self.lock();
         let now = self.clock.now();
         // A clock at the last time there is stands still: there, recovery may still be to come.
-        if self.forgets && now < Timestamp::MAX {
+        if self.drops_recovered && now < Timestamp::MAX {
             records.retain(|_, record| record.recovers_at() > now.as_micros());
         }
         let mut records = OfCall { all: &mut records, charges: call.charges };

@@ -1,4 +1,7 @@
-//! A recorder that keeps metrics, for tests to look at.
+//! A metrics recorder for tests.
+//!
+//! Not `metrics_util::debugging::DebuggingRecorder`: that one tells neither the labels of all series of a
+//! metric, which tests bound, nor a series by its text, and its snapshot resets histograms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -7,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 
-/// Keeps what is told to it. Clones share all.
+/// Keeps all metrics that are recorded. Clones share them.
 ///
 /// A series is written as Prometheus does, its labels in the order of their names.
 ///
@@ -22,10 +25,10 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Sh
 /// assert_eq!(recorder.counter("cats_total"), None);
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Recorder(Arc<Mutex<Kept>>);
+pub struct Recorder(Arc<Mutex<Metrics>>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Metrics {
     counters: BTreeMap<String, Arc<AtomicU64>>,
     /// The bits of floating-point numbers.
     gauges: BTreeMap<String, Arc<AtomicU64>>,
@@ -35,7 +38,7 @@ struct Kept {
     help: BTreeMap<String, String>,
 }
 
-/// How often something was recorded.
+/// Number of recorded values.
 #[derive(Debug, Default)]
 struct Times(AtomicU64);
 
@@ -46,7 +49,7 @@ impl HistogramFn for Times {
 }
 
 impl Recorder {
-    /// A recorder that knows nothing yet.
+    /// An empty recorder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -64,13 +67,13 @@ impl Recorder {
         self.kept().gauges.get(series).map(|bits| f64::from_bits(bits.load(Ordering::Relaxed)))
     }
 
-    /// How often something was recorded in a histogram, if there is one of this series.
+    /// Number of values in a histogram, if there is one of this series.
     #[must_use]
     pub fn times(&self, series: &str) -> Option<u64> {
         self.kept().histograms.get(series).map(|times| times.0.load(Ordering::Relaxed))
     }
 
-    /// All counters that have counted something, and how far.
+    /// All counters above 0, with their values.
     #[must_use]
     pub fn counted(&self) -> BTreeMap<String, u64> {
         let kept = self.kept();
@@ -85,13 +88,13 @@ impl Recorder {
         self.kept().labels.clone()
     }
 
-    /// What each metric is said to mean.
+    /// The description of each metric.
     #[must_use]
     pub fn help(&self) -> BTreeMap<String, String> {
         self.kept().help.clone()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Metrics> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -100,7 +103,7 @@ impl Recorder {
     }
 }
 
-impl Kept {
+impl Metrics {
     /// The series of a key, which is in use from now on.
     fn series(&mut self, key: &Key) -> String {
         let labels: BTreeMap<_, _> = key.labels().map(|l| (l.key(), l.value())).collect();

@@ -2,17 +2,17 @@ use std::fmt;
 
 use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 
-/// A store, with what a [`Fixture`](crate::Fixture) needs to look into it: the prefix of its keys, or the
-/// store at the bottom of a stack.
+/// A store with the context that a [`Fixture`](crate::Fixture) needs to take snapshots of it, such as the
+/// prefix of its keys, or the innermost store of a stack.
 #[derive(Debug)]
-pub struct StoreWith<S, T> {
+pub struct StoreWithContext<S, T> {
     /// The store.
     pub store: S,
-    /// What is needed.
-    pub with: T,
+    /// The context.
+    pub context: T,
 }
 
-impl<S: Store, T: fmt::Debug + Send + Sync> Store for StoreWith<S, T> {
+impl<S: Store, T: fmt::Debug + Send + Sync> Store for StoreWithContext<S, T> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         self.store.decide(call)
     }

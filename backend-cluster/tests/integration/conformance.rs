@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_cluster::{ClusterStore, ManualClock};
-use tidegate_testkit::{Fixture, StoreWith};
+use tidegate_testkit::{Fixture, StoreWithContext};
 
 use crate::common::{cluster, fresh_prefix, patient};
 
@@ -13,19 +13,19 @@ tidegate_testkit::conformance!(cluster_store, fixture: OnCluster);
 struct OnCluster;
 
 impl Fixture for OnCluster {
-    type Store = StoreWith<ClusterStore, String>;
+    type Store = StoreWithContext<ClusterStore, String>;
     type Guard = ();
 
     async fn open(&self, clock: ManualClock) -> (Self::Store, ()) {
         let prefix = fresh_prefix();
         let builder = patient(cluster().await).prefix(&prefix).clock(clock);
-        (StoreWith { store: builder.build().unwrap(), with: prefix }, ())
+        (StoreWithContext { store: builder.build().unwrap(), context: prefix }, ())
     }
 
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
         let mut all = vec![];
         for node in cluster().await.nodes() {
-            all.extend(node.dump(&store.with).await.unwrap());
+            all.extend(node.dump(&store.context).await.unwrap());
         }
         Some(all)
     }

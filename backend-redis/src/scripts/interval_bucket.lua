@@ -4,10 +4,10 @@
 -- Value: kind, anchor, debt (tokens), when the debt is 0 with the refills that wrote it, until when the
 -- key lives at least.
 local capacity, refill, period = p1, p2, p3
-local anchor, debt, recovers_at, lived_until = 0, 0, 0, 0
+local anchor, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_anchor, written_debt = 0, 0
 if kind == INTERVAL then
-  anchor, debt, recovers_at, lived_until = parse('<I7I7I7I7', value, 2)
+  anchor, debt, recovers_at, expires_at_before = parse('<I7I7I7I7', value, 2)
   written_anchor, written_debt = anchor, debt
   if now > anchor then -- at: a clock behind the anchor stands at it.
     local since = now - anchor
@@ -27,21 +27,20 @@ local booked = debt + cost
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends when it does at the rate that wrote it, which may be sooner than
--- this rate says.
+-- If nothing is written, the state ends as the rate that wrote it says, which may be sooner than this rate
+-- says.
 if was_there then d = recovers_at end
-local writes = does == ACQUIRE and admits
+local writes = op == ACQUIRE and admits
 if writes then -- take
   if not was_there then anchor = now end
   debt = booked
-elseif does == REFUND then -- give_back
+elseif op == REFUND then -- give_back
   debt = debt - cost
   writes = debt > 0
   if not writes then anchor, debt, after = 0, 0, false end
-elseif does == UNDO and was_there then -- take_back
-  local taken_at = max_wait
+elseif op == UNDO and was_there then -- take_back
   local between = math.max(written_anchor - taken_at, 0)
-  -- What came back between the take and the last write is taken to be of this cost.
+  -- The refill between the take and the last write counts as a refill of this cost.
   local left = cost - (between + -between % period) / period * refill
   writes = taken_at - written_anchor < period and left > 0
   if writes and left >= debt then
@@ -53,9 +52,9 @@ end
 if writes then
   d, recovers_at = 0, anchor + (debt + -debt % refill) / refill * period
   if recovers_at > MODULUS then recovers_at = MODULUS end
-  lives_until = recovers_at
+  expires_at = recovers_at
   local share = 2
-  --> outlive.lua
-  after = pack('<BI7I7I7I7', INTERVAL, anchor, debt, recovers_at, lives_until)
+  --> ttl_slack.lua
+  after = pack('<BI7I7I7I7', INTERVAL, anchor, debt, recovers_at, expires_at)
 end
 a, b, c = anchor, debt, admits and wait or 0

@@ -1,6 +1,6 @@
--- What was read from a key (of a list the last element): the value without its block, its kind, and
--- until when it blocks.
-local function understand(value, is_list)
+-- Decodes the value of a key (of a list the last element). Returns the value without its block, its kind,
+-- and the time until which it blocks.
+local function decode(value, is_list)
   if not value then return nil, NONE, 0 end
   local kind, size, blocked_until = value:byte() or FOREIGN, #value, 0
   if kind >= NONE + BLOCK_FLAG and kind <= INTERVAL + BLOCK_FLAG and size > BLOCK_SIZE then
@@ -23,12 +23,12 @@ local function understand(value, is_list)
   return nil, FOREIGN, 0
 end
 
--- What `understand` says of a key, and whether it is a list.
+-- Reads a key. Returns what `decode` returns, and whether the key is a list.
 local function read(key)
   local value, is_list = redis.pcall('GET', key), false
   if type(value) == 'table' then value, is_list = redis.pcall('LINDEX', key, '-1'), true end
   if type(value) == 'table' then return nil, FOREIGN, 0, false end
   local kind, blocked_until
-  value, kind, blocked_until = understand(value, is_list)
+  value, kind, blocked_until = decode(value, is_list)
   return value, kind, blocked_until, is_list and value ~= nil
 end

@@ -1,73 +1,91 @@
 -- Sliding log: admits iff the costs of the records with time > t - W, + c, are at most L. Twin of
--- core/src/algorithm/sliding_log.rs.
+-- core/src/algorithm/sliding_log.rs, on another data structure: there a queue, from which expired
+-- records are dropped at each take; here bytes of which only the end is read and written.
 --
--- Value: kind, total before the first record; records of a stamp and a running total, oldest first;
--- then what a decision needs: of the oldest record that counted at the last write the total before it,
--- its place (two bytes), its stamp and its total; how many elements are before this one (four bytes);
--- how many records are in this one (two); until when the key lives at least; kind.
--- Only differences of totals have a meaning.
+-- A log of at most 128 records is a string. Bytes:
 --
--- A log that may grow long is a list: its last element is such a value, with at most CHUNK records; the
--- elements before have just CHUNK, and nothing behind them.
+--   1     7             14 each                     14              37
+--   +-----+-------------+--------+--------+-- … --+---------------+------+
+--   | LOG | total       | record | record |       | newest record | foot |
+--   |     | before them |        |        |       |               |      |
+--   +-----+-------------+--------+--------+-- … --+---------------+------+
+--   '--- LOG_HEAD: 8 ---'                         '----- LOG_END: 51 ----'
 --
--- So a decision reads and writes the end of the string, or the last element of the list; if something
--- has expired, it reads the next record, or the first element. What has expired stays where it is: in a
--- string until it is half of it, in a list until a whole element has.
+--   record: | stamp 7 | total 7 |                           oldest record first
+--   foot:   | total_before 7 | oldest_place 2 | oldest_stamp 7 | oldest_total 7 |
+--           | sealed 4 | count 2 | expires_at 7 | LOG 1 |
+--
+--   stamp         time of the record: of the request, or the end of its grain
+--   total         running total, up to and with the record; only differences have a meaning
+--   oldest_…      the oldest record that counted at the last write: its place in its element (from 0),
+--                 stamp and total
+--   total_before  running total before that record
+--   sealed        number of elements before this one (0 in a string)
+--   count         number of records in this element
+--   expires_at    time until which the key lives at least
+--
+-- A log that may need more records is a list. Its last element has the bytes above, with at most CHUNK
+-- records. Each element before it is sealed: it has exactly CHUNK records and no foot.
+--
+-- So a decision reads and writes the end of the string, or the last element of the list. If a record
+-- has expired since the last write, it also reads the next records, or the element that has them.
+-- Expired records stay: in a string until they are half of it, in a list until a whole element has expired.
 local limit, window, grain, long = p1, p2, p3, p4
-local newest, total, gone, first_place, first_stamp, first_total = 0, 0, 0, 0, 0, 0
-local sealed, count, lived_until, is_there = 0, 0, 0, false
+local newest_stamp, total, total_before, oldest_place, oldest_stamp, oldest_total = 0, 0, 0, 0, 0, 0
+local sealed, count, expires_at_before, is_there = 0, 0, 0, false
 if kind == LOG then
-  newest, total, gone, first_place, first_stamp, first_total, sealed, count, lived_until =
-    parse('<I7I7I7I2I7I7I4I2I7', value, #value - LOG_END + 1)
+  newest_stamp, total, total_before, oldest_place, oldest_stamp, oldest_total, sealed, count,
+    expires_at_before = parse('<I7I7I7I2I7I7I4I2I7', value, #value - LOG_END + 1)
   is_there = true
 end
 
--- The records that count: from the first one, in the element `number`, which is `nil` if the log is
--- broken.
+-- first_counted: moves oldest_… to the oldest record that counts, which is in the element `number` (from
+-- 0); `nil` if the log is not valid.
 local at, sum, number = now, 0, 0
 if is_there then
-  -- A clock behind the newest record (or its grain) stands there.
-  if newest - grain > at then at = newest - grain end
+  -- not_before_the_last: a clock behind the newest record (or the start of its grain) stands there.
+  if newest_stamp - grain > at then at = newest_stamp - grain end
   local horizon = at - window
-  if newest <= horizon then
+  if newest_stamp <= horizon then
     is_there = false
-  elseif first_stamp <= horizon then
-    local field, origin, bound, place, element = 1, 0, horizon, first_place + 1, nil
-    if #value == LOG_END then -- Mostly it is just a few that have expired.
+  elseif oldest_stamp <= horizon then
+    local field, origin, bound, place, element = 1, 0, horizon, oldest_place + 1, nil
+    if #value == LOG_END then -- Usually few records have expired: reads the next ones.
       local start = LOG_HEAD + place * RECORD - 7
-      local some = call('GETRANGE', key, string.format('%d', start), string.format('%d', start + 62))
-      -- Before the first record of an element stands a total as well.
-      for byte = 1, #some - 20, RECORD do
-        gone, first_stamp, first_total = parse('<I7I7I7', some, byte)
-        if first_stamp > horizon then break end
+      local excerpt = call('GETRANGE', key, string.format('%d', start), string.format('%d', start + 62))
+      -- Before each record is a total: that of the record before it, or of the head.
+      for byte = 1, #excerpt - 20, RECORD do
+        total_before, oldest_stamp, oldest_total = parse('<I7I7I7', excerpt, byte)
+        if oldest_stamp > horizon then break end
         place = place + 1
       end
     end
-    if first_stamp <= horizon then
-      --> log_search.lua
+    if oldest_stamp <= horizon then
+      --> sliding_log_search.lua
       if number then
-        gone, first_stamp, first_total = parse('<I7I7I7', element, LOG_HEAD + place * RECORD - 6)
+        total_before, oldest_stamp, oldest_total =
+          parse('<I7I7I7', element, LOG_HEAD + place * RECORD - 6)
       end
     end
-    first_place = place
+    oldest_place = place
   end
-  sum = total - gone
+  sum = total - total_before
   if sum < 0 then sum = sum + MODULUS end
-  -- No log of ours has such numbers; with one, a sum could stay below every limit.
-  if math.max(total, gone, newest) > MODULUS then number = nil end
+  -- Not a log of ours: with such numbers a sum could stay below every limit.
+  if math.max(total, total_before, newest_stamp) > MODULUS then number = nil end
 end
-if not is_there then newest, total, gone, sum, number = 0, 0, 0, 0, sealed end
--- Somebody else may have written to the list.
+if not is_there then newest_stamp, total, total_before, sum, number = 0, 0, 0, 0, sealed end
+-- Another program may have written to the list.
 if is_list and call('LLEN', key) ~= sealed + 1 then number = nil end
 
 -- wait
 admits = cost <= limit and sum + cost <= limit
 
-local frees, records, offset, as_list = 0, nil, nil, is_list
+local last_to_go, records, offset, as_list = 0, nil, nil, is_list
 local from, to, chunk, chunks = number, -1, nil, nil
 if not number then
   admits = nil
-elseif does == ACQUIRE and admits then -- take
+elseif op == ACQUIRE and admits then -- take
   local stamp = grain > 0 and at - at % grain + grain or at
   local before = total
   total = total - (MODULUS - cost)
@@ -75,14 +93,25 @@ elseif does == ACQUIRE and admits then -- take
   sum, sealed = sum + cost, sealed - number
   if not is_there then
     records, as_list = pack('<BI7', LOG, before), long == 1
-    first_place, first_stamp, count = 0, stamp, 1
+    oldest_place, oldest_stamp, count = 0, stamp, 1
   else
-    if long == 1 and not is_list then
-      --> log_lengthen.lua
-    elseif not is_list and first_place >= FEW and first_place * 2 > count then
-      --> log_shorten.lua
+    if not is_list and (long == 1 or oldest_place >= MIN_EXPIRED and oldest_place * 2 > count) then
+      -- Drops the expired records of a string.
+      --> sliding_log_whole.lua
+      value = pack('<BI7', LOG, total_before) .. value:sub(LOG_HEAD + oldest_place * RECORD + 1)
+      oldest_place, count = 0, count - oldest_place
+      if long == 1 then -- The policy now allows more records than a string may have: makes a list of it.
+        as_list, chunks = true, {}
+        while count > CHUNK do
+          sealed = sealed + 1
+          chunks[sealed] = value:sub(1, CHUNK_SIZE)
+          local last_total = parse('<I7', value, CHUNK_SIZE - 6)
+          value = pack('<BI7', LOG, last_total) .. value:sub(CHUNK_SIZE + 1)
+          count = count - CHUNK
+        end
+      end
     end
-    if newest == stamp then
+    if newest_stamp == stamp then
       count = count - 1
     elseif as_list and count >= CHUNK then
       chunk, sealed = value:sub(1, -LOG_FOOT - 1), sealed + 1
@@ -95,44 +124,44 @@ elseif does == ACQUIRE and admits then -- take
     end
     count = count + 1
   end
-  if first_stamp == stamp then first_total = total end
-  newest = stamp
-elseif does == REFUND and cost >= sum then -- give_back
-  sum, newest, after = 0, 0, false
-elseif does == REFUND then
+  if oldest_stamp == stamp then oldest_total = total end
+  newest_stamp = stamp
+elseif op == REFUND and cost >= sum then -- give_back
+  sum, newest_stamp, after = 0, 0, false
+elseif op == REFUND then
   sum = sum - cost
-  local field, origin, bound, place, element = 8, gone, sum - 1, first_place, nil
-  --> log_search.lua
+  local field, origin, bound, place, element = 8, total_before, sum - 1, oldest_place, nil
+  --> sliding_log_search.lua
   if number then
     to, sealed, count = number, number - from, place + 1
     records = element:sub(1, LOG_HEAD + place * RECORD)
-    newest = parse('<I7', element, #records + 1)
-    total = gone - (MODULUS - sum)
-    if total < 0 then total = gone + sum end
-    if first_stamp == newest then first_total = total end
+    newest_stamp = parse('<I7', element, #records + 1)
+    total = total_before - (MODULUS - sum)
+    if total < 0 then total = total_before + sum end
+    if oldest_stamp == newest_stamp then oldest_total = total end
   end
-elseif does == UNDO then -- take_back
-  --> log_take_back.lua
+elseif op == UNDO then -- take_back
+  --> sliding_log_undo.lua
 elseif not admits and cost <= limit then
-  -- What has to go before there is room: mostly the first.
+  -- The record that must expire before there is room: usually the oldest.
   local too_much = sum + cost - limit
-  local of_first = first_total - gone
-  if of_first < 0 then of_first = of_first + MODULUS end
-  frees = first_stamp
-  if of_first < too_much then
-    local field, origin, bound, place, element = 8, gone, too_much - 1, first_place, nil
-    --> log_search.lua
-    frees = number and parse('<I7', element, LOG_HEAD + place * RECORD + 1)
+  local oldest_cost = oldest_total - total_before
+  if oldest_cost < 0 then oldest_cost = oldest_cost + MODULUS end
+  last_to_go = oldest_stamp
+  if oldest_cost < too_much then
+    local field, origin, bound, place, element = 8, total_before, too_much - 1, oldest_place, nil
+    --> sliding_log_search.lua
+    last_to_go = number and parse('<I7', element, LOG_HEAD + place * RECORD + 1)
   end
 end
 if not number then
   admits = nil
 elseif records then
-  lives_until = newest + window
+  expires_at = newest_stamp + window
   local was_there, share = is_there, 8
-  --> outlive.lua
-  after = pack('<I7I7I7I2I7I7I4I2I7B', newest, total, gone, first_place, first_stamp, first_total,
-    sealed, count, lives_until, LOG)
+  --> ttl_slack.lua
+  after = pack('<I7I7I7I2I7I7I4I2I7B', newest_stamp, total, total_before, oldest_place, oldest_stamp,
+    oldest_total, sealed, count, expires_at, LOG)
   if not offset then after = records .. after end
 end
-a, b, c = sum, newest, frees
+a, b, c = sum, newest_stamp, last_to_go

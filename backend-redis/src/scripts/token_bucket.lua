@@ -4,12 +4,12 @@
 -- Value: kind, time, debt, unit, when the debt is 0 at the rate that wrote it, until when the key lives
 -- at least.
 local capacity, unit, refill, tick = p1, p2, p3, p4
-local time, debt, recovers_at, lived_until = 0, 0, 0, 0
+local time, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_time, written_debt = 0, 0
 local floor = now - now % tick
 if kind == BUCKET then
   local its_unit
-  time, debt, its_unit, recovers_at, lived_until = parse('<I7I7I7I7I7', value, 2)
+  time, debt, its_unit, recovers_at, expires_at_before = parse('<I7I7I7I7I7', value, 2)
   if its_unit ~= unit and its_unit > 0 then -- adopt
     local fraction = debt % its_unit
     local tokens = (debt - fraction) / its_unit
@@ -35,21 +35,21 @@ local booked = debt + cost * unit
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
 
 local was_there = debt > 0
--- If nothing is written, the state ends when it does at the rate that wrote it, which may be sooner than
--- this rate says.
+-- If nothing is written, the state ends as the rate that wrote it says, which may be sooner than this rate
+-- says.
 if was_there then d = recovers_at end
-local writes = does == ACQUIRE and admits
+local writes = op == ACQUIRE and admits
 if writes then -- take
   if not was_there then time = floor end
   debt = booked
-elseif does == REFUND then -- give_back
+elseif op == REFUND then -- give_back
   debt = debt - cost * unit
   writes = debt > 0
   if not writes then time, debt, after = 0, 0, false end
-elseif does == UNDO and was_there then -- take_back
-  local taken_at = max_wait - max_wait % tick
-  local between = (written_time + -written_time % tick - taken_at) / tick
-  -- What came back between the take and the last write is taken to be of this cost.
+elseif op == UNDO and was_there then -- take_back
+  local taken_tick = taken_at - taken_at % tick
+  local between = (written_time + -written_time % tick - taken_tick) / tick
+  -- The refill between the take and the last write counts as a refill of this cost.
   local left = cost * unit - between * refill
   writes = between >= 0 and left > 0
   if writes and left >= debt then
@@ -61,9 +61,9 @@ end
 if writes then
   d, recovers_at = 0, time + -time % tick + (debt + -debt % refill) / refill * tick
   if recovers_at > MODULUS then recovers_at = MODULUS end
-  lives_until = recovers_at
+  expires_at = recovers_at
   local share = 2
-  --> outlive.lua
-  after = pack('<BI7I7I7I7I7', BUCKET, time, debt, unit, recovers_at, lives_until)
+  --> ttl_slack.lua
+  after = pack('<BI7I7I7I7I7', BUCKET, time, debt, unit, recovers_at, expires_at)
 end
 a, b, c = time, debt, admits and wait or 0

@@ -1,8 +1,8 @@
--- Writes a state that is a string. In: key; after, lives_until, kept (of the rule); blocked_until.
-if kept and blocked_until == 0 then
+-- Writes a string. In: key; after, expires_at, keeps_ttl (of the rule); blocked_until.
+if keeps_ttl and blocked_until == 0 then
   call('SET', key, after, 'KEEPTTL')
 else
-  local ends, life = lives_until
-  --> life.lua
-  call('PSETEX', key, life, after)
+  local ends, ttl = expires_at
+  --> ttl.lua
+  call('PSETEX', key, ttl, after)
 end

@@ -10,84 +10,85 @@ use tidegate_core::{
 };
 
 use super::bytes::Reader;
+use super::layout;
 use super::normalized::NormalizedCall;
 
-/// What a script says to a call.
+/// Reply of a script to a call.
 #[derive(Debug)]
 pub struct ScriptReply {
     /// The decision.
     pub decision: Decision,
-    /// For each charge, when by its state's clock it was taken, if it was: what
-    /// [`Operation::Undo`] has to be told. A state's clock never goes back behind the time that the
+    /// For each charge the time at which it was taken, if it was, by the clock of its state: the argument of
+    /// [`Operation::Undo`]. A state's clock never goes back behind the time that the
     /// state was last written at, as the server's may.
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
-/// Reads an answer; `None` if it makes no sense.
+/// Parses the reply to calls; `None` if it is not valid.
 pub(super) fn read(
     calls: &[NormalizedCall<'_>],
     answer: &[u8],
 ) -> Option<Vec<Result<ScriptReply, Error>>> {
     let mut reader = Reader(answer);
-    let told = if answer.first()? == &VERDICTS {
+    let replies = if answer.first()? == &layout::VERDICTS {
         reader.byte()?;
         let now = reader.number()?;
-        let told = calls.iter().map(|asked| read_call(asked, now, &mut reader));
-        told.collect::<Option<_>>()?
+        let replies = calls.iter().map(|call| read_call(call, now, &mut reader));
+        replies.collect::<Option<_>>()?
     } else {
-        // One bucket's value, which is of now.
-        let [asked] = calls else { return None };
-        let said = ChargeReply::of_value(&mut reader)?;
-        let now = said.numbers[0];
-        vec![Ok(decide(asked, &[said], now)?)]
+        // The value of one bucket, which was written now.
+        let [normalized] = calls else { return None };
+        let reply = ChargeReply::of_value(&mut reader)?;
+        let now = reply.numbers[0];
+        vec![Ok(decide(normalized, &[reply], now)?)]
     };
-    reader.0.is_empty().then_some(told)
+    reader.0.is_empty().then_some(replies)
 }
 
-/// The first byte of an answer that is not a value.
-const VERDICTS: u8 = 0;
-
-/// What stands for the first of all kinds of values; no call has so many charges.
-const LEAST_KIND: u8 = 0x90;
-
 fn read_call(
-    asked: &NormalizedCall<'_>,
+    normalized: &NormalizedCall<'_>,
     now: u64,
     reader: &mut Reader<'_>,
 ) -> Option<Result<ScriptReply, Error>> {
-    if *reader.0.first()? >= LEAST_KIND {
-        let said = ChargeReply::of_value(reader)?;
-        return Some(Ok(decide(asked, &[said], now)?));
+    // Either the kind of a value or the place of a charge: no call has so many charges.
+    if *reader.0.first()? >= layout::NONE {
+        let reply = ChargeReply::of_value(reader)?;
+        return Some(Ok(decide(normalized, &[reply], now)?));
     }
     let foreign = usize::from(reader.byte()?);
     if foreign > 0 {
-        let (charge, _) = asked.charges.get(foreign - 1)?;
+        let (charge, _) = normalized.charges.get(foreign - 1)?;
         return Some(Err(foreign_value(charge)));
     }
-    let said = asked.charges.iter().map(|_| ChargeReply::read(reader));
-    let said: SmallVec<[ChargeReply; 1]> = said.collect::<Option<_>>()?;
-    Some(Ok(decide(asked, &said, now)?))
+    let replies = normalized.charges.iter().map(|_| ChargeReply::read(reader));
+    let replies: SmallVec<[ChargeReply; 1]> = replies.collect::<Option<_>>()?;
+    Some(Ok(decide(normalized, &replies, now)?))
 }
 
-fn decide(asked: &NormalizedCall<'_>, said: &[ChargeReply], now: u64) -> Option<ScriptReply> {
-    if said.len() != asked.charges.len() {
+fn decide(
+    normalized: &NormalizedCall<'_>,
+    replies: &[ChargeReply],
+    now: u64,
+) -> Option<ScriptReply> {
+    if replies.len() != normalized.charges.len() {
         return None;
     }
     let mut booked = 0;
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
     let mut taken_at: SmallVec<[Timestamp; 4]> = SmallVec::new();
-    for ((charge, cost), said) in asked.charges.iter().zip(said) {
+    for ((charge, cost), reply) in normalized.charges.iter().zip(replies) {
         if !charge.policy.is_shadow() {
-            booked = booked.max(said.numbers[2]);
+            booked = booked.max(reply.numbers[2]);
         }
-        // These answer as a peek of no cost would.
-        let cost = if asked.answers_as_a_peek() { 0 } else { *cost };
-        verdicts.push(said.verdict(charge, cost, now)?);
-        taken_at.push(Timestamp::from_micros(said.clock_of_the_state(charge, now)));
+        // The verdict is that of a peek of no cost.
+        let cost = if normalized.answers_as_a_peek() { 0 } else { *cost };
+        verdicts.push(reply.verdict(charge, cost, now)?);
+        taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
     }
-    let decision = Decision::new(asked.each(&verdicts));
-    let taken_at = asked.each(&taken_at).collect();
-    let is_booked = matches!(asked.operation, Operation::Reserve { .. }) && decision.is_allowed();
+    let decision = Decision::new(normalized.each(&verdicts));
+    let taken_at = normalized.each(&taken_at).collect();
+    let is_booked =
+        matches!(normalized.operation, Operation::Reserve { .. }) && decision.is_allowed();
     let wait = Duration::from_micros(if is_booked { booked } else { 0 });
     Some(ScriptReply { decision: decision.with_wait(wait), taken_at })
 }
@@ -103,23 +104,23 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
     )
 }
 
-/// What a script says to a charge: what is decided, and what is taken now, in the policy's numbers.
-/// All else follows from that, by the same functions that every other store computes with.
+/// Reply of a script to a charge: the outcome, and the state in the numbers of its algorithm. The rest of the
+/// verdict is computed from these by the functions of the core, as in every other store.
 struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
-    /// When the state ends under the policy that wrote it, if nothing is written until then; 0 if that is
-    /// when its numbers say.
+    /// Time at which the state ends under the policy that wrote it, if nothing is written until then; 0 if
+    /// the numbers tell.
     ends_at: u64,
 }
 
 impl ChargeReply {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let outcome = match reader.byte()? {
-            0 => Outcome::Allowed,
-            1 => Outcome::Denied,
-            2 => Outcome::Blocked,
+            layout::ALLOWED => Outcome::Allowed,
+            layout::DENIED => Outcome::Denied,
+            layout::BLOCKED => Outcome::Blocked,
             _ => return None,
         };
         let blocked_until = reader.number()?;
@@ -128,24 +129,24 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at })
     }
 
-    /// What the value says that was written to admit: its numbers are those of the rule.
+    /// Reads the value that was written by an admitted charge: its numbers are those of the state.
     fn of_value(reader: &mut Reader<'_>) -> Option<Self> {
         let kind = reader.byte()?;
         let mut number = || reader.number();
         let numbers = match kind {
-            0x91..=0x93 => {
+            layout::FIXED_ALIGNED..=layout::FIXED_ANCHORED => {
                 let (ends, count) = (number()?, number()?);
                 [ends, count, 0]
             }
-            0x95 => [number()?, number()?, number()?],
-            0x96 => {
+            layout::COUNTER => [number()?, number()?, number()?],
+            layout::BUCKET => {
                 let (time, debt) = (number()?, number()?);
-                let (_unit, _recovers_at, _lives_until) = (number()?, number()?, number()?);
+                let (_unit, _recovers_at, _expires_at) = (number()?, number()?, number()?);
                 [time, debt, 0]
             }
-            0x97 => {
+            layout::INTERVAL => {
                 let (anchor, debt) = (number()?, number()?);
-                let (_recovers_at, _lives_until) = (number()?, number()?);
+                let (_recovers_at, _expires_at) = (number()?, number()?);
                 [anchor, debt, 0]
             }
             _ => return None,
@@ -170,7 +171,7 @@ impl ChargeReply {
         Some(verdict.in_shadow(charge.policy.is_shadow()))
     }
 
-    /// The time as the state sees it, which it was written at if it was.
+    /// Time by the clock of the state, at which it was written if it was.
     fn clock_of_the_state(&self, charge: &Charge<'_>, now: u64) -> u64 {
         let [a, b, _] = self.numbers;
         let written_at = match charge.policy.rule().shape() {
@@ -208,10 +209,10 @@ impl ChargeReply {
         })
     }
 
-    /// Of a log not the records come back, but their sum, the newest, and the one that has to go
-    /// before the cost is admitted.
+    /// A log replies with the sum of its records, the stamp of the newest, and that of the last one that must
+    /// expire before the cost is admitted.
     fn weigh_log(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<(Wait, Level)> {
-        let [sum, newest, frees] = self.numbers;
+        let [sum, newest, last_to_go] = self.numbers;
         let StateShape::SlidingLog(window, _) = charge.policy.rule().shape() else {
             return None;
         };
@@ -219,7 +220,7 @@ impl ChargeReply {
         let wait = match limit.checked_sub(cost) {
             None => Wait::NEVER,
             Some(most_before) if sum <= most_before => Wait::ZERO,
-            Some(_) => Wait::until(frees.saturating_add(window), now),
+            Some(_) => Wait::until(last_to_go.saturating_add(window), now),
         };
         let recovers_at = if sum > 0 { newest.saturating_add(window) } else { now };
         Some((wait, Level { remaining: limit.saturating_sub(sum), recovers_at }))

@@ -8,7 +8,7 @@ use super::shard_tag;
 /// Names the keys: `prefix:policy:shape:{tag}`, and `:subject` behind it if there is a tenant.
 ///
 /// Policy and shape are those of [`Policy::state_name`](tidegate_core::Policy::state_name): the shape is
-/// left out for a policy without a name, whose text says it.
+/// left out for a policy without a name, whose text contains it.
 ///
 /// The tag, which decides the slot in a cluster, is the tenant, or else the subject. A character that is not
 /// printable ASCII, and `{`, `}`, `:` and `%`, is written as `%` and two hexadecimal digits; an empty tag is

@@ -4,28 +4,29 @@
 //!
 //! # Values
 //!
-//! A value is a string of one byte that tells
-//! its kind (hexadecimal here), and of integers of seven bytes, little-endian; times are microseconds since
-//! 1970:
+//! A value is a byte for its kind (hexadecimal here), and integers of seven bytes, little-endian; times are
+//! microseconds since 1970. The numbers of the kinds are in `layout.rs`, the bytes of the log in a diagram in
+//! `scripts/sliding_log.lua`.
 //!
 //! | kind | of | then |
 //! |---|---|---|
 //! | `90` | nothing but a block | |
 //! | `91`, `92`, `93` | fixed window: aligned, phased, anchored | end of the current window, count |
-//! | `94` | sliding log | total before the first record; for each record its time and the running total; then the total before the oldest record that counted at the last write, its place (two bytes), its time and total, number of elements before this one (four bytes), of records here (two), lives until, and the kind again |
+//! | `94` | sliding log | total before the first record; for each record its time and the running total; then the total before the oldest record that counted at the last write, its place (two bytes), its time and total, number of elements before this one (four bytes), of records here (two), expires at, and the kind again |
 //! | `95` | sliding counter | end of the current window, previous count, current count |
-//! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in, full again at, lives until |
-//! | `97` | bucket by intervals | start of the current period, debt, full again at, lives until |
+//! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in, full again at, expires at |
+//! | `97` | bucket by intervals | start of the current period, debt, full again at, expires at |
 //!
 //! With a block the kind is greater by hexadecimal `20`, and the value ends in the time until which it blocks. A log
 //! that may need more than 128 records is a list: its last element is such a value with at most 14
-//! records, and those before it hold just 14 each, led by the total before them. So a decision reads and
-//! writes a few hundred bytes, however long the log. In a string, records that are over stay until they
-//! are half of it, so that a write at its end is enough in between.
+//! records, and those before it have exactly 14 each, after the total before them. So a decision reads and
+//! writes a few hundred bytes, however long the log. In a string, expired records stay until they are half of
+//! it, so that a write at its end is enough in between.
 
 mod answer;
 mod bytes;
 mod key;
+mod layout;
 mod normalized;
 mod numbers;
 mod request;

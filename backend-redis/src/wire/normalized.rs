@@ -1,13 +1,13 @@
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
 
-/// A call as a script is asked: with one charge for each key.
+/// A call with one charge per key, as scripts take it.
 #[derive(Debug)]
 pub(crate) struct NormalizedCall<'a> {
     pub(crate) operation: Operation,
-    /// The charges to different keys, with the sums of the costs to each.
+    /// The charges, one per key, each with the sum of its costs.
     pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
-    /// For each charge of the call, which of those it belongs to; empty where it is one to one.
+    /// For each charge of the call its place in `charges`; empty if they are the same.
     places: SmallVec<[usize; 1]>,
 }
 
@@ -46,13 +46,13 @@ impl<'a> NormalizedCall<'a> {
         matches!(self.operation, Refund | Undo { .. } | Reset | Block { .. })
     }
 
-    /// Of what is told of each of `charges`, what concerns each charge of the call.
-    pub(super) fn each<T: Copy>(&self, told: &[T]) -> impl Iterator<Item = T> {
-        let count = if self.places.is_empty() { told.len() } else { self.places.len() };
-        (0..count).filter_map(|n| told.get(self.places.get(n).copied().unwrap_or(n)).copied())
+    /// Maps values of `charges` to the charges of the call.
+    pub(super) fn each<T: Copy>(&self, values: &[T]) -> impl Iterator<Item = T> {
+        let count = if self.places.is_empty() { values.len() } else { self.places.len() };
+        (0..count).filter_map(|n| values.get(self.places.get(n).copied().unwrap_or(n)).copied())
     }
 
-    /// The decision, of one verdict for each of `charges`.
+    /// The decision, from one verdict for each of `charges`.
     pub(crate) fn answer(&self, verdicts: &[Verdict]) -> Decision {
         Decision::new(self.each(verdicts))
     }

@@ -2,20 +2,21 @@ use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::policy::StateShape;
 use tidegate_core::{Algorithm, Charge, Policy};
 
+use super::layout::{FIXED_ALIGNED, FIXED_ANCHORED, FIXED_PHASED};
 use super::scripts::Rule;
 
-/// What a script has to know of a charge's policy: its rule and that rule's four numbers.
+/// Rule of a charge's policy, and the four numbers that the rule takes. `None` if no script has the rule.
 pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
     let policy = charge.policy;
     let limit = policy.limit();
     Some(match policy.rule().shape() {
         StateShape::FixedWindow(start, window) => {
             let (phase, kind) = match start {
-                Start::Aligned => (0, 0x91),
-                Start::Phased => (charge.phase() % window, 0x92),
-                Start::Anchored => (0, 0x93),
+                Start::Aligned => (0, FIXED_ALIGNED),
+                Start::Phased => (charge.phase() % window, FIXED_PHASED),
+                Start::Anchored => (0, FIXED_ANCHORED),
             };
-            (Rule::FixedWindow, [limit, window, phase, kind])
+            (Rule::FixedWindow, [limit, window, phase, u64::from(kind)])
         }
         StateShape::SlidingLog(window, grain) => {
             (Rule::SlidingLog, [limit, window, grain, u64::from(is_long(policy))])
@@ -38,13 +39,13 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
     })
 }
 
-/// Whether a log may need so many records that it is to be kept as a list.
+/// Whether a log may need so many records that it is stored as a list.
 fn is_long(policy: &Policy) -> bool {
     const LONG: u64 = 128;
     policy.rule().max_records() > LONG
 }
 
-/// How much comes back to a bucket, and in how many microseconds.
+/// Refill of a bucket, and its period in microseconds.
 fn rate(policy: &Policy) -> Option<(u64, u64)> {
     let (refill, period) = match policy.algorithm() {
         Algorithm::TokenBucket(bucket) => (bucket.refill(), bucket.period()),
@@ -54,7 +55,7 @@ fn rate(policy: &Policy) -> Option<(u64, u64)> {
     Some((refill, u64::try_from(period.as_micros()).ok()?))
 }
 
-/// Euclid's algorithm; a policy has no zero here.
+/// Greatest common divisor, by Euclid's algorithm. A policy has no zero here.
 fn gcd(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);

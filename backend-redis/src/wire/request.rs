@@ -10,6 +10,7 @@ use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operatio
 use super::answer::{self, ScriptReply};
 use super::bytes::put;
 use super::key::Keys;
+use super::layout::{ACQUIRE, BLOCK, PEEK, REFUND, RESET, UNDO};
 use super::normalized::NormalizedCall;
 use super::numbers::numbers;
 use super::scripts::{self, Rule, Script};
@@ -20,7 +21,7 @@ pub struct Request<'a> {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Vec<u8>,
-    /// Only in tests: the time to decide at.
+    /// The time of a test.
     time: Option<Vec<u8>>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
 }
@@ -32,19 +33,20 @@ impl<'a> Request<'a> {
     ///
     /// As [`Call::check`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
-        let asked = NormalizedCall::new(call)?;
-        if let Some(one) = Self::one(keys, &asked) {
-            return one.map(|request| Self { calls: SmallVec::from_buf([asked]), ..request });
+        let normalized = NormalizedCall::new(call)?;
+        if let Some(single) = Self::single(keys, &normalized) {
+            return single
+                .map(|request| Self { calls: SmallVec::from_buf([normalized]), ..request });
         }
         let mut request = Batch::new(keys);
-        request.add(asked)?;
+        request.add(normalized)?;
         Ok(request.finish())
     }
 
-    /// A request for the shortest script, if it suits.
-    fn one(keys: &Keys, asked: &NormalizedCall<'a>) -> Option<Result<Self, Error>> {
-        let (does, span) = what(asked.operation);
-        let (ACQUIRE | PEEK, [(charge, cost)]) = (does, &asked.charges[..]) else {
+    /// A request for the script of a single charge, if the call is one.
+    fn single(keys: &Keys, normalized: &NormalizedCall<'a>) -> Option<Result<Self, Error>> {
+        let (op, argument) = number_and_argument(normalized.operation);
+        let (ACQUIRE | PEEK, [(charge, cost)]) = (op, &normalized.charges[..]) else {
             return None;
         };
         let build = || {
@@ -53,13 +55,13 @@ impl<'a> Request<'a> {
             put(&mut arguments, *cost);
             numbers.iter().for_each(|&number| put(&mut arguments, number));
             let penalty = penalty(charge);
-            if (does, span, penalty) != (ACQUIRE, 0, 0) {
-                arguments.push(does);
-                put(&mut arguments, span);
+            if (op, argument, penalty) != (ACQUIRE, 0, 0) {
+                arguments.push(op);
+                put(&mut arguments, argument);
                 put(&mut arguments, penalty);
             }
             Ok(Self {
-                script: scripts::one(rule, start_of(charge), numbers[3] == 1),
+                script: scripts::single(rule, start_of(charge), numbers[3] == 1),
                 keys: vec![keys.of(charge)],
                 arguments,
                 time: None,
@@ -85,20 +87,26 @@ impl<'a> Request<'a> {
         &self.keys
     }
 
+    /// ARGV[1]: what is to be decided, in binary.
+    #[must_use]
+    pub fn arguments(&self) -> &[u8] {
+        &self.arguments
+    }
+
     /// The script that will be called.
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
     }
 
-    /// The command that calls the script by its name: what to send first.
+    /// Command that calls the script by its SHA-1: the one to send first.
     #[must_use]
     pub fn evalsha(&self) -> Cmd {
         self.command("EVALSHA", self.script.sha())
     }
 
-    /// The command that brings the script along: what to send if the server does not know the name.
-    /// Nothing has been charged then.
+    /// Command that contains the script: the one to send if the server answers NOSCRIPT. Nothing has been
+    /// charged then.
     #[must_use]
     pub fn eval(&self) -> Cmd {
         self.command("EVAL", self.script.code())
@@ -123,15 +131,15 @@ impl<'a> Request<'a> {
         command
     }
 
-    /// What the script's answer says to each call.
+    /// Parses the script's reply into a decision for each call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Protocol`] if the answer makes no sense; per call,
+    /// [`ErrorKind::Protocol`] if the reply is not valid; per call,
     /// [`ErrorKind::ForeignValue`].
     pub fn read(&self, answer: &[u8]) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let told = self.parse_reply(answer)?;
-        Ok(told.into_iter().map(|told| told.map(|told| told.decision)).collect())
+        let replies = self.parse_reply(answer)?;
+        Ok(replies.into_iter().map(|reply| reply.map(|reply| reply.decision)).collect())
     }
 
     /// The same, and when each charge was taken.
@@ -149,7 +157,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A request for any number of calls, as it is put together.
+/// Builder of a request for any number of calls.
 #[derive(Debug)]
 pub struct Batch<'a, 'k> {
     names: &'k Keys,
@@ -162,14 +170,14 @@ pub struct Batch<'a, 'k> {
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
-    /// The maximum number of charges in a request, however few keys they have. A server carries out
-    /// nothing else while a script runs, and cannot stop one that has written: so many take it some
-    /// 10 ms. (It also bounds the keys; a script can hold no more than some thousands.)
+    /// Maximum number of charges in a request, however few keys they have. A server runs nothing else
+    /// while a script runs, and cannot stop one that has written: 1,024 charges take about 10 ms. (It also
+    /// bounds the keys, of which Lua can unpack a few thousand.)
     pub const MAX_CHARGES: usize = 1024;
     /// The maximum number of bytes of keys in a request of several calls.
     pub const MAX_KEY_BYTES: usize = 1 << 20;
 
-    /// An empty one.
+    /// An empty batch.
     #[must_use]
     pub fn new(names: &'k Keys) -> Self {
         Self {
@@ -193,15 +201,15 @@ impl<'a, 'k> Batch<'a, 'k> {
     }
 
     /// Adds a call that is only looked at: the answer is that of the call, and nothing is written. (Unlike
-    /// that of a peek, the answer tells whether a reservation would be granted.)
+    /// that of a peek, the reply tells whether a reservation would be granted.)
     ///
     /// # Errors
     ///
     /// As [`Call::check`]. Nothing was added then.
     pub fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
-        let asked = NormalizedCall::new(call)?;
-        let (_, span) = what(asked.operation);
-        self.put(asked, PEEK, span)
+        let normalized = NormalizedCall::new(call)?;
+        let (_, argument) = number_and_argument(normalized.operation);
+        self.put(normalized, PEEK, argument)
     }
 
     /// Whether another call would make the request too large for one script call.
@@ -217,20 +225,20 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.calls.is_empty()
     }
 
-    fn add(&mut self, asked: NormalizedCall<'a>) -> Result<(), Error> {
-        let (does, span) = what(asked.operation);
-        self.put(asked, does, span)
+    fn add(&mut self, normalized: NormalizedCall<'a>) -> Result<(), Error> {
+        let (op, argument) = number_and_argument(normalized.operation);
+        self.put(normalized, op, argument)
     }
 
-    fn put(&mut self, asked: NormalizedCall<'a>, does: u8, span: u64) -> Result<(), Error> {
+    fn put(&mut self, normalized: NormalizedCall<'a>, op: u8, argument: u64) -> Result<(), Error> {
         let known: SmallVec<[_; 4]> =
-            asked.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
+            normalized.charges.iter().map(|(charge, _)| known(charge)).collect::<Result<_, _>>()?;
         // A call has at most 64 charges.
-        let count = u8::try_from(asked.charges.len()).unwrap_or(u8::MAX);
-        self.arguments.extend_from_slice(&[does, count]);
-        put(&mut self.arguments, span);
-        self.charges += asked.charges.len();
-        for ((charge, cost), (rule, numbers)) in asked.charges.iter().zip(known) {
+        let count = u8::try_from(normalized.charges.len()).unwrap_or(u8::MAX);
+        self.arguments.extend_from_slice(&[op, count]);
+        put(&mut self.arguments, argument);
+        self.charges += normalized.charges.len();
+        for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(known) {
             let number = self.number_of(self.names.of(charge));
             self.arguments.extend_from_slice(&number.to_le_bytes());
             self.arguments.extend_from_slice(&[rule as u8, u8::from(charge.policy.is_shadow())]);
@@ -238,11 +246,11 @@ impl<'a, 'k> Batch<'a, 'k> {
             put(&mut self.arguments, penalty(charge));
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
         }
-        self.calls.push(asked);
+        self.calls.push(normalized);
         Ok(())
     }
 
-    /// The place of a key among the keys, counted from 1 as in Lua.
+    /// Number of a key among the keys, from 1 as in Lua.
     fn number_of(&mut self, key: Vec<u8>) -> u16 {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
@@ -259,20 +267,13 @@ impl<'a, 'k> Batch<'a, 'k> {
     #[must_use]
     pub fn finish(self) -> Request<'a> {
         let Self { keys, arguments, calls, .. } = self;
-        Request { script: scripts::many(), keys, arguments, time: None, calls }
+        Request { script: scripts::batch(), keys, arguments, time: None, calls }
     }
 }
 
-const ACQUIRE: u8 = 1;
-const PEEK: u8 = 2;
-const REFUND: u8 = 3;
-const RESET: u8 = 4;
-const BLOCK: u8 = 5;
-const UNDO: u8 = 6;
-
-/// What a script calls the operation, and its span: the longest wait, the length of a block, or (from
-/// 1970 on) when was taken what is to be undone.
-fn what(operation: Operation) -> (u8, u64) {
+/// Number of the operation, and its argument: the maximum wait, the length of a block, or the time of the take
+/// that is to be undone.
+fn number_and_argument(operation: Operation) -> (u8, u64) {
     match operation {
         Operation::Acquire => (ACQUIRE, 0),
         Operation::Reserve { max_wait } => (ACQUIRE, micros(max_wait, 0)),
@@ -280,7 +281,6 @@ fn what(operation: Operation) -> (u8, u64) {
         Operation::Undo { at } => (UNDO, at.as_micros()),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
-        // What is asked only looks.
         _ => (PEEK, 0),
     }
 }
@@ -305,7 +305,7 @@ fn known(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {
     })
 }
 
-/// For how long a refusal blocks.
+/// Block that follows a denial.
 fn penalty(charge: &Charge<'_>) -> u64 {
     micros(charge.policy.block_duration().unwrap_or_default(), 0)
 }

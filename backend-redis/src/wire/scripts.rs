@@ -1,8 +1,13 @@
-//! The scripts, put together of a common head, the rules they need, and a body.
+//! The scripts, assembled from a common head, the rules that they need, and a body.
+//!
+//! `--> name.lua` in a script stands for that file. A word in capitals stands for a number: of
+//! `wire/layout.rs` or of `constants.lua`.
 
 use std::sync::LazyLock;
 
 use tidegate_core::algorithm::fixed_window::Start;
+
+use super::layout;
 
 /// A file of `src/scripts`.
 #[cfg(not(tidegate_scripts_from_dir))]
@@ -26,41 +31,53 @@ macro_rules! lua {
     }};
 }
 
-/// A script and its name on the server.
+/// A script.
 #[derive(Debug)]
 pub struct Script {
     name: &'static str,
+    variant: &'static str,
     code: String,
     sha: String,
 }
 
 impl Script {
-    /// The head and a body, with parts and words put in their place: first those of `own`, then those
-    /// of all scripts.
-    fn new(name: &'static str, body: &str, own: &[(&str, &str)]) -> Self {
+    /// Assembles a script from the head and a body. `own` are parts and words of this script alone.
+    fn new(
+        name: &'static str,
+        variant: &'static str,
+        body: &str,
+        own: &[(&str, &'static str)],
+    ) -> Self {
         let find = |word: &str| own.iter().find(|(name, _)| *name == word).map(|(_, text)| *text);
-        let whole = with_parts(&format!("{}\n{body}", lua!("head.lua")), &|name| {
+        let with_parts = with_parts(&format!("{}\n{body}", lua!("head.lua")), &|name| {
             find(name).or_else(|| part(name))
         });
-        let code = with_words(&with_words(&whole, find), common_word);
+        let code = with_words(&with_parts, |word| find(word).or_else(|| constant(word)));
         let sha = redis::Script::new(&code).get_hash().to_owned();
-        Self { name, code, sha }
+        Self { name, variant, code, sha }
     }
 
-    /// All names that there are.
+    /// The names of all scripts.
     pub const NAMES: [&'static str; 6] = [
         "fixed_window",
         "sliding_log",
         "sliding_counter",
         "token_bucket",
         "interval_bucket",
-        "many",
+        "batch",
     ];
 
-    /// What it is for: the rule that it decides by, or `many`.
+    /// Name: the rule by which it decides one charge, or `batch`. Label in metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Which of several scripts of the name it is: `aligned`, `phased` or `anchored` of `fixed_window`, `list`
+    /// of `sliding_log`; else empty.
+    #[must_use]
+    pub fn variant(&self) -> &'static str {
+        self.variant
     }
 
     /// The source.
@@ -69,7 +86,7 @@ impl Script {
         &self.code
     }
 
-    /// What EVALSHA calls it by: the SHA-1 of its source, in hexadecimal.
+    /// SHA-1 of the source in hexadecimal, by which EVALSHA names the script.
     #[must_use]
     pub fn sha(&self) -> &str {
         &self.sha
@@ -78,66 +95,88 @@ impl Script {
 
 /// One of the algorithms, as the scripts number them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Rule {
     /// Fixed window.
-    FixedWindow = 1,
+    FixedWindow = layout::FIXED_WINDOW,
     /// Sliding log.
-    SlidingLog,
+    SlidingLog = layout::SLIDING_LOG,
     /// Sliding counter.
-    SlidingCounter,
+    SlidingCounter = layout::SLIDING_COUNTER,
     /// Token bucket with continuous refill, and GCRA.
-    TokenBucket,
+    TokenBucket = layout::TOKEN_BUCKET,
     /// Token bucket that refills by intervals.
-    IntervalBucket,
+    IntervalBucket = layout::INTERVAL_BUCKET,
 }
 
-/// What a line `--> name` in a script stands for.
+/// Text of the file that a line `--> name` in a script stands for.
 fn part(name: &str) -> Option<&'static str> {
     Some(match name {
         "fixed_window.lua" => lua!("fixed_window.lua"),
         "sliding_log.lua" => lua!("sliding_log.lua"),
+        "sliding_log_search.lua" => lua!("sliding_log_search.lua"),
+        "sliding_log_undo.lua" => lua!("sliding_log_undo.lua"),
+        "sliding_log_whole.lua" => lua!("sliding_log_whole.lua"),
+        "sliding_log_write.lua" => lua!("sliding_log_write.lua"),
+        "sliding_log_write_list.lua" => lua!("sliding_log_write_list.lua"),
         "sliding_counter.lua" => lua!("sliding_counter.lua"),
         "token_bucket.lua" => lua!("token_bucket.lua"),
         "interval_bucket.lua" => lua!("interval_bucket.lua"),
         "rules.lua" => lua!("rules.lua"),
-        "log_lengthen.lua" => lua!("log_lengthen.lua"),
-        "log_shorten.lua" => lua!("log_shorten.lua"),
-        "log_whole.lua" => lua!("log_whole.lua"),
-        "log_take_back.lua" => lua!("log_take_back.lua"),
-        "log_search.lua" => lua!("log_search.lua"),
-        "outlive.lua" => lua!("outlive.lua"),
-        "life.lua" => lua!("life.lua"),
+        "ttl.lua" => lua!("ttl.lua"),
+        "ttl_slack.lua" => lua!("ttl_slack.lua"),
         "read.lua" => lua!("read.lua"),
         "write_string.lua" => lua!("write_string.lua"),
-        "write_log.lua" => lua!("write_log.lua"),
-        "write_list.lua" => lua!("write_list.lua"),
         _ => return None,
     })
 }
 
-/// The script for a single charge by a rule, to be acquired or peeked at: the shortest way. A log that
-/// may grow long has one of its own.
+/// Script that acquires or peeks a single charge by a rule: the fastest one. A log that is stored as a list
+/// has a script of its own.
 #[must_use]
-pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
-    /// What its values look like, whether they are lists, and what of them is but an end.
+pub fn single(rule: Rule, start: Start, is_list: bool) -> &'static Script {
+    // `$read` is the command that reads the value, `$form` the condition for it to be of the usual form, `$list`
+    // whether it is then a list, and `$end` whether only the end of it was read. A `$time` other than `nil` is
+    // the time in a written value: where that is now, the value is the whole reply.
     macro_rules! log {
-        ($read:literal, $form:literal, $list:literal, $end:literal) => {
-            one!("LOG", "sliding_log.lua", "nil", $read, $form, $list, $end, "write_log.lua")
+        ($variant:literal, $read:literal, $form:literal, $list:literal, $end:literal) => {
+            single!(
+                "LOG",
+                "sliding_log.lua",
+                $variant,
+                "nil",
+                $read,
+                $form,
+                $list,
+                $end,
+                "sliding_log_write.lua"
+            )
         };
     }
     macro_rules! string {
-        ($kind:literal, $size:literal, $rule:literal, $time:literal) => {{
+        ($kind:literal, $size:literal, $rule:literal, $variant:literal, $time:literal) => {{
             const FORM: &str = concat!("#value == ", $size, " and value:byte() == ", $kind);
-            one!($kind, $rule, $time, "'GET', key", FORM, "false", "false", "write_string.lua")
+            single!(
+                $kind,
+                $rule,
+                $variant,
+                $time,
+                "'GET', key",
+                FORM,
+                "false",
+                "false",
+                "write_string.lua"
+            )
         }};
     }
-    macro_rules! one {
-        ($kind:literal, $rule:literal, $time:literal, $read:literal, $form:expr, $list:literal,
-         $end:literal, $write:literal) => {{
+    macro_rules! single {
+        ($kind:literal, $rule:literal, $variant:literal, $time:literal, $read:literal, $form:expr,
+         $list:literal, $end:literal, $write:literal) => {{
             static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
                 Script::new(
                     $rule.trim_end_matches(".lua"),
-                    lua!("one.lua"),
+                    $variant,
+                    lua!("single.lua"),
                     &[
                         ("ITS_KIND", $kind),
                         ("ITS_READ", $read),
@@ -155,15 +194,16 @@ pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
     }
     match (rule, start) {
         (Rule::FixedWindow, Start::Aligned) => {
-            string!("FIXED_ALIGNED", "WINDOW_SIZE", "fixed_window.lua", "nil")
+            string!("FIXED_ALIGNED", "WINDOW_SIZE", "fixed_window.lua", "aligned", "nil")
         }
         (Rule::FixedWindow, Start::Phased) => {
-            string!("FIXED_PHASED", "WINDOW_SIZE", "fixed_window.lua", "nil")
+            string!("FIXED_PHASED", "WINDOW_SIZE", "fixed_window.lua", "phased", "nil")
         }
         (Rule::FixedWindow, Start::Anchored) => {
-            string!("FIXED_ANCHORED", "WINDOW_SIZE", "fixed_window.lua", "nil")
+            string!("FIXED_ANCHORED", "WINDOW_SIZE", "fixed_window.lua", "anchored", "nil")
         }
-        (Rule::SlidingLog, _) if is_long => log!(
+        (Rule::SlidingLog, _) if is_list => log!(
+            "list",
             "'LINDEX', key, '-1'",
             "#value > LOG_END and (#value - LOG_HEAD - LOG_END) % RECORD == 0 \
              and value:byte() == LOG and value:byte(-1) == LOG",
@@ -171,29 +211,48 @@ pub fn one(rule: Rule, start: Start, is_long: bool) -> &'static Script {
             "false"
         ),
         (Rule::SlidingLog, _) => log!(
+            "",
             "'GETRANGE', key, '-LOG_END', '-1'",
             "#value == LOG_END and value:byte(-1) == LOG",
             "false",
             "value and #value == LOG_END"
         ),
         (Rule::SlidingCounter, _) => {
-            string!("COUNTER", "COUNTER_SIZE", "sliding_counter.lua", "nil")
+            string!("COUNTER", "COUNTER_SIZE", "sliding_counter.lua", "", "nil")
         }
-        (Rule::TokenBucket, _) => string!("BUCKET", "BUCKET_SIZE", "token_bucket.lua", "time"),
+        (Rule::TokenBucket, _) => string!("BUCKET", "BUCKET_SIZE", "token_bucket.lua", "", "time"),
         (Rule::IntervalBucket, _) => {
-            string!("INTERVAL", "INTERVAL_SIZE", "interval_bucket.lua", "nil")
+            string!("INTERVAL", "INTERVAL_SIZE", "interval_bucket.lua", "", "nil")
         }
     }
 }
 
-/// The script for everything.
+/// Script for all other calls: of several charges, of other operations, several at once.
 #[must_use]
-pub fn many() -> &'static Script {
-    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new("many", lua!("many.lua"), &[]));
+pub fn batch() -> &'static Script {
+    static SCRIPT: LazyLock<Script> =
+        LazyLock::new(|| Script::new("batch", "", lua!("batch.lua"), &[]));
     &SCRIPT
 }
 
-/// The text with the parts in the place of the lines that name them, as far in as those.
+/// All scripts.
+#[must_use]
+pub fn all() -> [&'static Script; 9] {
+    let start = Start::Aligned;
+    [
+        single(Rule::FixedWindow, Start::Aligned, false),
+        single(Rule::FixedWindow, Start::Phased, false),
+        single(Rule::FixedWindow, Start::Anchored, false),
+        single(Rule::SlidingLog, start, false),
+        single(Rule::SlidingLog, start, true),
+        single(Rule::SlidingCounter, start, false),
+        single(Rule::TokenBucket, start, false),
+        single(Rule::IntervalBucket, start, false),
+        batch(),
+    ]
+}
+
+/// Replaces the lines that name parts by the parts, and those in the parts too.
 fn with_parts<'p>(text: &str, meaning: &impl Fn(&str) -> Option<&'p str>) -> String {
     let mut whole = String::with_capacity(text.len() * 2);
     for line in text.lines() {
@@ -211,30 +270,48 @@ fn with_parts<'p>(text: &str, meaning: &impl Fn(&str) -> Option<&'p str>) -> Str
     whole
 }
 
-/// What a word of `words.lua` stands for: a number, or another word.
-fn common_word(word: &str) -> Option<&'static str> {
-    let line =
-        lua!("words.lua").lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(" = "));
-    line.map(str::trim_end)
+/// Literal of a constant, by its name.
+fn constant(name: &str) -> Option<&'static str> {
+    let of_scripts = || {
+        let mut lines = lua!("constants.lua").lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(" = ")).map(str::trim_end)
+    };
+    layout::literal(name).or_else(of_scripts)
 }
 
-/// The text with all words replaced that stand for something, again and again until none is left.
-fn with_words<'w>(text: &str, meaning: impl Fn(&str) -> Option<&'w str>) -> String {
+/// Replaces words by their meaning, and the words in that too. Comments stay as they are.
+fn with_words(text: &str, meaning: impl Fn(&str) -> Option<&'static str>) -> String {
     let mut replaced = String::with_capacity(text.len());
+    for line in text.lines() {
+        if line.trim_start().starts_with("--") {
+            replaced.push_str(line);
+        } else {
+            replace_words(line, &meaning, &mut replaced);
+        }
+        replaced.push('\n');
+    }
+    replaced
+}
+
+fn replace_words(
+    text: &str,
+    meaning: &impl Fn(&str) -> Option<&'static str>,
+    replaced: &mut String,
+) {
     let is_of_a_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut rest = text;
     while let Some(start) = rest.find(is_of_a_word) {
         let (between, from_word) = rest.split_at(start);
         let end = from_word.find(|c| !is_of_a_word(c)).unwrap_or(from_word.len());
-        let (mut word, after) = from_word.split_at(end);
-        while let Some(meant) = meaning(word) {
-            word = meant;
-        }
+        let (word, after) = from_word.split_at(end);
         replaced.push_str(between);
-        replaced.push_str(word);
+        match meaning(word) {
+            Some(meant) => replace_words(meant, meaning, replaced),
+            None => replaced.push_str(word),
+        }
         rest = after;
     }
-    replaced + rest
+    replaced.push_str(rest);
 }
 
 #[cfg(test)]
@@ -242,16 +319,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_put_in_their_place_and_other_names_are_left() {
+    fn words_are_replaced_and_other_names_and_comments_are_left() {
         let own = [("KIND", "LOG"), ("FORM", "#value == INTERVAL_SIZE")];
-        let script =
-            Script::new("test", "if FORM and KIND == BUCKET then BUCKETS = RECORD end", &own);
-        let last = script.code().lines().last();
-        assert_eq!(last, Some("if #value == 29 and 0x94 == 0x96 then BUCKETS = 14 end"));
+        let body = "-- LOG\n  -- of RECORD\nif FORM and KIND == BUCKET then BUCKETS = RECORD end -- RECORD";
+        let script = Script::new("test", "", body, &own);
+        let lines: Vec<_> = script.code().lines().rev().take(3).collect();
+        let code = "if #value == 29 and 0x94 == 0x96 then BUCKETS = 14 end -- 14";
+        assert_eq!(lines, [code, "  -- of RECORD", "-- LOG"]);
     }
 
     #[test]
-    fn parts_are_put_in_their_place_as_deep_as_they_are_named() {
+    fn parts_are_replaced_however_deep_they_are_named() {
         let meaning = |name: &str| match name {
             "outer" => Some("first\n  --> inner\n"),
             "inner" => Some("last"),
@@ -262,16 +340,7 @@ mod tests {
 
     #[test]
     fn no_word_and_no_part_is_left_in_any_script() {
-        let windows = [Start::Aligned, Start::Phased, Start::Anchored]
-            .map(|start| one(Rule::FixedWindow, start, false));
-        let others =
-            [Rule::SlidingLog, Rule::SlidingCounter, Rule::TokenBucket, Rule::IntervalBucket]
-                .map(|rule| one(rule, Start::Aligned, false));
-        for script in windows
-            .into_iter()
-            .chain(others)
-            .chain([one(Rule::SlidingLog, Start::Aligned, true), many()])
-        {
+        for script in all() {
             assert!(!script.code().contains("-->"), "{}", script.code());
             for line in script.code().lines().filter(|line| !line.trim_start().starts_with("--")) {
                 let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -280,5 +349,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_number_that_both_sides_know_is_not_defined_a_second_time() {
+        for line in lua!("constants.lua").lines() {
+            let name = line.split(" = ").next().unwrap_or_default();
+            assert_eq!(layout::literal(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_script_has_a_name_and_variant_of_its_own() {
+        let mut titles = all().map(|script| (script.name(), script.variant()));
+        titles.sort_unstable();
+        assert!(titles.windows(2).all(|pair| pair[0] != pair[1]), "{titles:?}");
+        assert!(titles.iter().all(|(name, _)| Script::NAMES.contains(name)), "{titles:?}");
     }
 }

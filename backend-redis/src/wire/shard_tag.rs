@@ -1,4 +1,4 @@
-//! What a tag ends in that is one shard's, so that shards lie in slots far from each other.
+//! The suffix of a shard's tag, chosen so that shards lie in slots far from each other.
 
 use tidegate_core::policy::Shard;
 
@@ -10,25 +10,25 @@ use tidegate_core::policy::Shard;
 /// lie an `n`th of all slots apart, beginning anywhere: nodes that have as many slots as each other
 /// have as many shards, or one more.
 ///
-/// How the characters are chosen must never change: it tells where states are.
+/// The choice of the characters must never change: it determines the slots of existing states.
 pub(super) fn end(key: &mut Vec<u8>, begins: usize, shard: Shard) {
     key.extend_from_slice(format!("%.{}.", shard.count()).as_bytes());
     let before = crc(crc(0, key.get(begins..).unwrap_or_default()), &[0, 0]);
     let first = usize::from(cell(before));
     let apart = usize::try_from(u64::from(shard.index()) * 256 / u64::from(shard.count()));
     let wanted = (first + apart.unwrap_or_default()) % 256;
-    // CRCs are linear: what follows adds to what two zeros would have given.
+    // CRCs are linear: the suffix is XORed with the effect of two zero bytes.
     key.extend_from_slice(&PAIRS[first ^ wanted]);
 }
 
-/// Which 256th of the 16,384 slots it is: these are the lower 14 bits.
+/// The 256th of the 16,384 slots, which are the lower 14 bits.
 const fn cell(crc: u16) -> u8 {
     let [low, high] = crc.to_le_bytes();
     high << 2 | low >> 6
 }
 
-/// The checksum by which Redis Cluster tells the slot of a tag: CRC-16/XMODEM, of `bytes` after
-/// what has given `crc`.
+/// The checksum from which Redis Cluster computes the slot of a tag: CRC-16/XMODEM, of `bytes` after those of
+/// `crc`.
 const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     let (mut crc, mut place) = (crc, 0);
     while place < bytes.len() {
@@ -43,12 +43,12 @@ const fn crc(crc: u16, bytes: &[u8]) -> u16 {
     crc
 }
 
-/// For each 256th of all slots two characters that lie there.
+/// For each 256th of all slots two characters whose checksum is in it.
 const PAIRS: [[u8; 2]; 256] = {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut pairs = [[0; 2]; 256];
     let mut place = LETTERS.len() * LETTERS.len();
-    // Backwards, so that the first of all that would do is the one that stays.
+    // Backwards, so that the first matching pair is the one that stays.
     while place > 0 {
         place -= 1;
         let pair = [LETTERS[place / LETTERS.len()], LETTERS[place % LETTERS.len()]];

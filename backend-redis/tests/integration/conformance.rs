@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use tidegate_redis::{ManualClock, RedisStore};
-use tidegate_testkit::{Fixture, StoreWith};
+use tidegate_testkit::{Fixture, StoreWithContext};
 
 use crate::common::{fresh_prefix, server};
 
@@ -12,7 +12,7 @@ tidegate_testkit::conformance!(redis_store, fixture: OnRedis);
 struct OnRedis;
 
 impl Fixture for OnRedis {
-    type Store = StoreWith<RedisStore, String>;
+    type Store = StoreWithContext<RedisStore, String>;
     type Guard = ();
 
     async fn open(&self, clock: ManualClock) -> (Self::Store, ()) {
@@ -22,11 +22,11 @@ impl Fixture for OnRedis {
         let patience = std::time::Duration::from_secs(30);
         let builder = RedisStore::builder().url(url).prefix(&prefix).clock(clock);
         let store = builder.connect_timeout(patience).response_timeout(patience).build().unwrap();
-        (StoreWith { store, with: prefix }, ())
+        (StoreWithContext { store, context: prefix }, ())
     }
 
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
-        Some(server().await.dump(&store.with).await.unwrap())
+        Some(server().await.dump(&store.context).await.unwrap())
     }
 
     fn steps(&self) -> u32 {

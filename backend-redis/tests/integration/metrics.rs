@@ -34,7 +34,7 @@ fn the_time_of_each_round_trip_is_taken_by_the_script() {
             let both = [bucket, crate::common::policy("b: sliding-log 5/1m")];
             let limiter = Limiter::new(&store, both).unwrap();
             let _ = limiter.acquire("alice").await.unwrap();
-            assert!(matches!(times(&recorder)[..], [("token_bucket", _), ("many", 1 | 2)]));
+            assert!(matches!(times(&recorder)[..], [("token_bucket", _), ("batch", 1 | 2)]));
         });
     });
     // The same call, as its caller sees it.

@@ -10,7 +10,7 @@ use tidegate_testkit::servers::Cluster;
 use tokio::task::JoinSet;
 
 use super::Options;
-use super::scene::{Scene, Sites};
+use super::scenario::{Scenario, Sites};
 use crate::Outcome;
 
 /// One measurement. Times are nanoseconds for each decision.
@@ -24,12 +24,16 @@ pub(crate) struct Sample {
     pub(crate) busiest: u64,
 }
 
-/// Measures one scene once, after a tenth of it to warm up.
-pub(crate) async fn sample(sites: &Sites, scene: Scene, options: &Options) -> Outcome<Sample> {
-    let site = sites.of(scene.nodes())?;
-    let load = Load { scene, policy: scene.policy()?, tenants: options.tenants };
+/// Measures one scenario once, after a tenth of it to warm up.
+pub(crate) async fn sample(
+    sites: &Sites,
+    scenario: Scenario,
+    options: &Options,
+) -> Outcome<Sample> {
+    let site = sites.of(scenario.nodes())?;
+    let load = Load { scenario, policy: scenario.policy()?, tenants: options.tenants };
     let load = Arc::new(load);
-    let calls = options.decisions.div_ceil(scene.batch());
+    let calls = options.decisions.div_ceil(scenario.batch());
     drive(&site.store, &load, options.callers, calls.div_ceil(10)).await?;
 
     let nodes_before = cpu_times(&site.cluster).await?;
@@ -42,7 +46,7 @@ pub(crate) async fn sample(sites: &Sites, scene: Scene, options: &Options) -> Ou
     let nodes: Vec<Duration> = spent.map(|(before, after)| after.saturating_sub(*before)).collect();
     let all: Duration = nodes.iter().sum();
     let busiest = nodes.into_iter().max().unwrap_or_default();
-    let decisions = u128::try_from(calls * scene.batch())?;
+    let decisions = u128::try_from(calls * scenario.batch())?;
     let part = |part: u128, whole: u128| Outcome::Ok(u64::try_from(part / whole.max(1))?);
     Ok(Sample {
         per_second: part(decisions * 1_000_000_000, took.as_nanos())?,
@@ -53,7 +57,7 @@ pub(crate) async fn sample(sites: &Sites, scene: Scene, options: &Options) -> Ou
 }
 
 struct Load {
-    scene: Scene,
+    scenario: Scenario,
     policy: Policy,
     tenants: usize,
 }
@@ -87,8 +91,8 @@ async fn drive(
 
 impl Load {
     async fn call(&self, store: &ClusterStore, number: usize) -> Outcome<()> {
-        let batch = self.scene.batch();
-        let tenant = |place| self.scene.tenant(number * batch + place, self.tenants);
+        let batch = self.scenario.batch();
+        let tenant = |place| self.scenario.tenant(number * batch + place, self.tenants);
         let tenants: Vec<String> = (0..batch).map(tenant).collect::<Outcome<_>>()?;
         let charge = |tenant| [Charge::new(&self.policy, "all").tenant(tenant)];
         let charges: Vec<_> = tenants.iter().map(charge).collect();
@@ -102,7 +106,7 @@ impl Load {
         for decision in decisions {
             // Figures of other answers than they are said to be of would mislead.
             if decision?.is_denied() {
-                return Err("a limit that nobody reaches has refused".into());
+                return Err("a limit that cannot be reached has denied".into());
             }
         }
         Ok(())

@@ -3,13 +3,13 @@
 
 mod load;
 mod report;
-mod scene;
+mod scenario;
 
 use std::collections::BTreeMap;
 
 use crate::{Outcome, at_least_one};
 use load::{Sample, sample};
-use scene::{Scene, Sites};
+use scenario::{Scenario, Sites};
 
 /// How much to measure.
 #[derive(Debug, clap::Args)]
@@ -39,12 +39,12 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
 
 async fn compare(options: &Options) -> Outcome<()> {
     let sites = Sites::start().await?;
-    let mut samples: BTreeMap<Scene, Vec<Sample>> = BTreeMap::new();
+    let mut samples: BTreeMap<Scenario, Vec<Sample>> = BTreeMap::new();
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
-        for scene in Scene::all() {
-            let sample = sample(&sites, scene, options).await?;
-            samples.entry(scene).or_default().push(sample);
+        for scenario in Scenario::all() {
+            let sample = sample(&sites, scenario, options).await?;
+            samples.entry(scenario).or_default().push(sample);
         }
     }
     print!("{}", report::head(&sites, options));

@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use super::Options;
 use super::load::Sample;
-use super::scene::{Scene, Sites};
+use super::scenario::{Scenario, Sites};
 use crate::Outcome;
 use crate::figures::{Thousandths, middle};
 
-type Samples = BTreeMap<Scene, Vec<Sample>>;
+type Samples = BTreeMap<Scenario, Vec<Sample>>;
 
 pub(crate) fn head(sites: &Sites, options: &Options) -> String {
     let version = sites.of(1).ok().and_then(|site| site.cluster.nodes().first());
@@ -29,10 +29,10 @@ pub(crate) fn tenants(samples: &Samples) -> Outcome<String> {
         second of nodes' CPU | of one node's | busiest node |\n\
         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
-    for scene in Scene::all() {
-        let Scene::Tenants { nodes, drawn, batch } = scene else { continue };
-        let row = Row::of(samples, scene)?;
-        let one = Row::of(samples, Scene::Tenants { nodes: 1, drawn, batch })?;
+    for scenario in Scenario::all() {
+        let Scenario::Tenants { nodes, drawn, batch } = scenario else { continue };
+        let row = Row::of(samples, scenario)?;
+        let one = Row::of(samples, Scenario::Tenants { nodes: 1, drawn, batch })?;
         let of_one = Thousandths::of(row.per_cpu_second(), one.per_cpu_second());
         let of_one = of_one.map(|it| it.to_string()).unwrap_or_default();
         writeln!(
@@ -56,9 +56,9 @@ pub(crate) fn hot(samples: &Samples) -> Outcome<String> {
         if that node had a core |\n\
         |--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
-    for scene in Scene::all() {
-        let Scene::Hot { shards } = scene else { continue };
-        let row = Row::of(samples, scene)?;
+    for scenario in Scenario::all() {
+        let Scenario::Hot { shards } = scenario else { continue };
+        let row = Row::of(samples, scenario)?;
         let most = 1_000_000_000_000 / (row.nodes * row.busiest).max(1);
         writeln!(
             text,
@@ -73,7 +73,7 @@ pub(crate) fn hot(samples: &Samples) -> Outcome<String> {
     Ok(text)
 }
 
-/// The medians of a scene.
+/// The medians of a scenario.
 struct Row {
     per_second: u64,
     client: u64,
@@ -82,8 +82,9 @@ struct Row {
 }
 
 impl Row {
-    fn of(samples: &Samples, scene: Scene) -> Outcome<Self> {
-        let samples = samples.get(&scene).ok_or_else(|| format!("{scene:?} was not measured"))?;
+    fn of(samples: &Samples, scenario: Scenario) -> Outcome<Self> {
+        let samples =
+            samples.get(&scenario).ok_or_else(|| format!("{scenario:?} was not measured"))?;
         let median = |figure: fn(&Sample) -> u64| middle(samples.iter().map(figure).collect());
         Ok(Self {
             per_second: median(|sample| sample.per_second),
@@ -102,13 +103,13 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::scene::Drawn;
+    use crate::cluster::scenario::Drawn;
 
     #[test]
     fn the_median_of_each_figure_stands_in_the_table() {
         let sample = |per_second, nodes| Sample { per_second, client: 4_000, nodes, busiest: 500 };
         let some = vec![sample(10, 5_000), sample(30, 10_000), sample(20, 20_000)];
-        let samples: Samples = Scene::all().map(|scene| (scene, some.clone())).collect();
+        let samples: Samples = Scenario::all().map(|scenario| (scenario, some.clone())).collect();
         let tenants = tenants(&samples).unwrap();
         let row = "| Zipf | 1 | 2 | 20 | 4.00 | 10.00 | 100000 | 1.00 | 50 % |\n";
         assert!(tenants.contains(row), "{tenants}");

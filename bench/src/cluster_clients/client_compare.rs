@@ -24,7 +24,7 @@ pub(super) enum Fault {
     Paused,
     /// The same, while a slot moves to and fro between the others twice a second.
     PausedAndMoving,
-    /// As if its machine had gone: nobody there answers, nor says that nobody is there.
+    /// As if its machine had gone: connections are neither answered nor refused.
     Gone,
     /// SIGKILL, and there is no replica.
     Killed,
@@ -61,7 +61,7 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
     let both = [&well.keys[..], &sick.keys[..]].concat();
     Load { keys: both, time: Duration::from_millis(200), rest }.run(&client).await?;
     let moving = Cluster::slot_of(well.keys[0].as_bytes());
-    let mut nobody = None;
+    let mut silent = None;
     match fault {
         Fault::None => {}
         Fault::Paused | Fault::PausedAndMoving => cluster.node(SICK).pause().await?,
@@ -69,7 +69,7 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
         Fault::Gone => {
             cluster.node(SICK).kill().await?;
             // Connections are made by the system, and never taken.
-            nobody = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(SICK).port()))?);
+            silent = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.node(SICK).port()))?);
         }
     }
     let moves = async {
@@ -82,7 +82,7 @@ pub(super) async fn others(kind: Kind, fault: Fault, time: Duration) -> Outcome<
         Ok(())
     };
     let (well, _, ()) = tokio::try_join!(well.run(&client), sick.run(&client), moves)?;
-    drop(nobody);
+    drop(silent);
     Ok(well.to_string())
 }
 

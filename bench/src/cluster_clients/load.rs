@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::client::Client;
 use crate::Outcome;
 
-/// Callers, one for each key, who call until the time is over.
+/// Callers, one for each key, that call until the time is over.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) keys: Vec<String>,
@@ -83,7 +83,7 @@ impl Seen {
         self.latencies.get(place).copied().unwrap_or_default()
     }
 
-    /// The longest time in which nobody had an answer.
+    /// The longest time without an answer to any caller.
     fn silence(&self) -> Duration {
         let between = self.answers.windows(2).map(|pair| pair[1] - pair[0]);
         between.max().unwrap_or_default()

@@ -10,7 +10,7 @@ use tidegate_redis::{
 };
 use tokio::task::JoinSet;
 
-use super::scene::{FEW, Scene};
+use super::scenario::{FEW, Scenario};
 use crate::Outcome;
 use crate::redis::load::{Server, TIMEOUT};
 
@@ -30,16 +30,16 @@ struct Bearing {
     clock: ManualClock,
     /// When it starts, by that clock.
     start: u64,
-    scene: Scene,
+    scenario: Scenario,
     policy: Policy,
     calls: usize,
     next: AtomicUsize,
 }
 
-/// Measures a scene once, on a fresh part of the server.
+/// Measures a scenario once, on a fresh part of the server.
 pub(crate) async fn sample(
     server: &Server,
-    scene: Scene,
+    scenario: Scenario,
     calls: usize,
     callers: usize,
     round: usize,
@@ -52,8 +52,8 @@ pub(crate) async fn sample(
         .clock(clock.clone())
         .response_timeout(TIMEOUT)
         .build()?;
-    let policy = scene.policy()?;
-    prepare(&store, scene, &policy, calls).await?;
+    let policy = scenario.policy()?;
+    prepare(&store, scenario, &policy, calls).await?;
     let start = clock.now().as_micros();
     let (store, stats): (Box<dyn Store>, Option<DenyCacheStats>) = if is_cached {
         let store = store.deny_cache(DenyCache::new().clock(clock.clone()));
@@ -63,7 +63,7 @@ pub(crate) async fn sample(
         (Box::new(store), None)
     };
     let next = AtomicUsize::new(0);
-    let bearing = Arc::new(Bearing { store, clock, start, scene, policy, calls, next });
+    let bearing = Arc::new(Bearing { store, clock, start, scenario, policy, calls, next });
 
     let before = server.redis.cpu_time().await?;
     let refused = drive(&bearing, callers).await?;
@@ -81,13 +81,18 @@ fn nanos(duration: Duration) -> Outcome<u64> {
     Ok(u64::try_from(duration.as_nanos())?)
 }
 
-/// Makes the server know the script, and shuts out who is to be.
-async fn prepare(store: &RedisStore, scene: Scene, policy: &Policy, calls: usize) -> Outcome<()> {
-    let few = if scene == Scene::ShutOut { FEW } else { 1 };
+/// Loads the script, and blocks the callers of the scenario.
+async fn prepare(
+    store: &RedisStore,
+    scenario: Scenario,
+    policy: &Policy,
+    calls: usize,
+) -> Outcome<()> {
+    let few = if scenario == Scenario::Blocked { FEW } else { 1 };
     for number in 1..=few {
-        let who = match scene {
-            Scene::ShutOut => format!("user-{:06}", number - 1),
-            _ => scene.subject(number, calls) + " before",
+        let who = match scenario {
+            Scenario::Blocked => format!("user-{:06}", number - 1),
+            _ => scenario.subject(number, calls) + " before",
         };
         let all = Charge::new(policy, &who).cost(policy.limit());
         let taken = store.decide(Call::acquire(&[all])).await?;
@@ -124,12 +129,12 @@ async fn drive(bearing: &Arc<Bearing>, callers: usize) -> Outcome<u64> {
 
 /// Makes one request, and says whether it was refused.
 async fn request(bearing: &Bearing, number: usize) -> Outcome<bool> {
-    let Bearing { store, clock, start, scene, policy, calls, .. } = bearing;
-    let time = tidegate_redis::Timestamp::from_micros(start + scene.time(number));
+    let Bearing { store, clock, start, scenario, policy, calls, .. } = bearing;
+    let time = tidegate_redis::Timestamp::from_micros(start + scenario.time(number));
     if clock.now() < time {
         clock.set(time);
     }
-    let subject = scene.subject(number, *calls);
+    let subject = scenario.subject(number, *calls);
     let charge = [Charge::new(policy, &subject)];
     Ok(store.decide(Call::acquire(&charge)).await?.is_denied())
 }

@@ -1,20 +1,20 @@
 //! The deny cache: what a load of which nine tenths are refused costs one Redis, with and without it.
 
-mod hit;
+mod cache_hit;
 mod load;
-mod scene;
+mod scenario;
 
 use std::collections::BTreeMap;
 
 use load::Sample;
-use scene::{SCENES, Scene};
+use scenario::{SCENARIOS, Scenario};
 
 use crate::figures::{Thousandths, middle};
 use crate::redis::load::Server;
 use crate::{Outcome, at_least_one};
 
 /// How many times as much CPU time of the server a flood wants without the cache, at least.
-const WANTED: Thousandths = Thousandths(8_000);
+const TARGET: Thousandths = Thousandths(8_000);
 
 /// How much to measure.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// Callers on the one connection.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     callers: usize,
-    /// Fail if the wanted ratio is missed.
+    /// Fail if the target is missed.
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Options {
 /// Samples of each round, without the cache and with it.
 type Pairs = Vec<(Sample, Sample)>;
 
-/// Measures and prints; says whether the wanted ratio is met.
+/// Measures and prints. Returns whether the target is met.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let (mut results, version) = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -51,27 +51,28 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     println!("| load | refused | asked | CPU, µs | with the cache | × less |");
     println!("|---|--:|--:|--:|--:|--:|");
     let mut is_met = true;
-    for scene in SCENES {
-        let pairs = results.remove(&scene).unwrap_or_default();
-        let ratio = row(scene, &pairs)?;
-        is_met &= scene != Scene::ShutOut || ratio >= WANTED;
+    for scenario in SCENARIOS {
+        let pairs = results.remove(&scenario).unwrap_or_default();
+        let ratio = row(scenario, &pairs)?;
+        is_met &= scenario != Scenario::Blocked || ratio >= TARGET;
     }
     let word = if is_met { "met" } else { "NOT MET" };
-    println!("\n- {word}: callers who are shut out, {} × less wanted\n", WANTED.exact());
-    hit::report(options.rounds)?;
+    println!("\n- {word}: blocked callers, target {} × less\n", TARGET.exact());
+    cache_hit::report(options.rounds)?;
     Ok(is_met)
 }
 
-async fn compare(options: &Options) -> Outcome<(BTreeMap<Scene, Pairs>, String)> {
+async fn compare(options: &Options) -> Outcome<(BTreeMap<Scenario, Pairs>, String)> {
     let server = Server::start().await?;
-    let mut results = BTreeMap::<Scene, Pairs>::new();
+    let mut results = BTreeMap::<Scenario, Pairs>::new();
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
-        for scene in SCENES {
+        for scenario in SCENARIOS {
             let sample = async |is_cached| {
-                load::sample(&server, scene, options.calls, options.callers, round, is_cached).await
+                load::sample(&server, scenario, options.calls, options.callers, round, is_cached)
+                    .await
             };
-            // Who is first has no advantage in the long run.
+            // The order alternates, so that being first is no advantage.
             let pair = if round % 2 == 0 {
                 let plain = sample(false).await?;
                 (plain, sample(true).await?)
@@ -79,13 +80,13 @@ async fn compare(options: &Options) -> Outcome<(BTreeMap<Scene, Pairs>, String)>
                 let cached = sample(true).await?;
                 (sample(false).await?, cached)
             };
-            results.entry(scene).or_default().push(pair);
+            results.entry(scenario).or_default().push(pair);
         }
     }
     Ok((results, server.redis.version().to_string()))
 }
 
-fn row(scene: Scene, pairs: &Pairs) -> Outcome<Thousandths> {
+fn row(scenario: Scenario, pairs: &Pairs) -> Outcome<Thousandths> {
     let median = |figure: fn(&(Sample, Sample)) -> u64| {
         Thousandths(middle(pairs.iter().map(figure).collect()))
     };
@@ -93,7 +94,7 @@ fn row(scene: Scene, pairs: &Pairs) -> Outcome<Thousandths> {
         pairs.iter().map(|(plain, cached)| Thousandths::of(plain.cpu, cached.cpu)).collect();
     let ratio = middle(ratios.ok_or("too few requests to measure the server's CPU time")?);
     println!(
-        "| {scene} | {} % | {} % | {} | {} | {ratio} |",
+        "| {scenario} | {} % | {} % | {} | {} | {ratio} |",
         median(|pair| pair.0.refused * 100),
         median(|pair| pair.1.asked * 100),
         median(|pair| pair.0.cpu),

@@ -16,7 +16,7 @@ use tidegate_redis::{Limiter, RedisStore, Store};
 use super::Limits;
 use crate::Outcome;
 
-/// A limit that refuses nobody here, so that all servers do the same work.
+/// A limit that is not reached, so that all servers do the same work.
 const POLICY: &str = "token-bucket 1000000000/1s";
 
 /// Users that the requests are of, in turn.
@@ -42,7 +42,7 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
         println!("{}", listener.local_addr()?.port());
         let (ended, end) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // Who started this has gone, however it went.
+            // The process that started this one has ended.
             let _ = std::io::stdin().read_to_end(&mut vec![]);
             let _ = ended.send(());
         });
@@ -54,7 +54,7 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
     })
 }
 
-/// The limiter, and the users who come in turn.
+/// The limiter, and the subjects, which take turns.
 #[derive(Debug)]
 struct Gate {
     limiter: Limiter<Arc<dyn Store>>,

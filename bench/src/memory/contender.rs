@@ -1,4 +1,4 @@
-//! Who is measured: each a check of one subject, as its users would write it.
+//! The contenders: each a check of one subject, as a user would write it.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -10,20 +10,19 @@ use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use tidegate_memory::{Call, Charge, Clock, CoarseClock, Limiter, MemoryStore, Policy, Store};
 
-use super::bare::Bare;
+use super::baseline::Baseline;
 use super::subjects::{AMPLE, Setup};
 use crate::Outcome;
 
 /// A limiter that lets a burst pass at once, and one more each minute.
 pub(crate) trait Limits<K>: Sync {
-    /// Checks one subject after another; says how many passed.
+    /// Checks one subject after another, and returns how many passed.
     fn pass(&self, subjects: &[K]) -> usize;
 }
 
 struct Each<F>(F);
 
-/// That the checks are called for in this one place makes them a part of the loop, and so the loop is all
-/// that is measured with them.
+/// The checks are inlined into the loop, so nothing but the loop is measured with them.
 impl<K, F: Fn(&K) -> bool + Sync> Limits<K> for Each<F> {
     fn pass(&self, subjects: &[K]) -> usize {
         subjects.iter().filter(|subject| (self.0)(subject)).count()
@@ -34,7 +33,7 @@ type Built<K> = Outcome<Box<dyn Limits<K>>>;
 
 pub(crate) struct Contender<K> {
     pub(crate) name: &'static str,
-    /// Whether it tells subjects apart.
+    /// Whether each subject has a limit of its own.
     pub(crate) keyed: bool,
     /// A fresh one for each measurement.
     pub(crate) build: fn(Setup) -> Built<K>,
@@ -48,7 +47,7 @@ pub(crate) const LOG: &str = "tidegate, sliding log of 100";
 pub(crate) const GOVERNOR: &str = "governor";
 const TWO: &str = "tidegate, token bucket and fixed window in one call";
 /// No limiter to use.
-const BARE: &str = "(a bare table of numbers)";
+const BASELINE: &str = "(a bare table of numbers)";
 const GOVERNOR_FOLDHASH: &str = "governor, foldhash";
 
 pub(crate) fn contenders() -> Vec<Contender<String>> {
@@ -79,10 +78,10 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
             let window = format!("day: fixed-window {}/1d", setup.burst).parse()?;
             limiter(store(setup), [bucket(setup).parse()?, window])
         }),
-        keyed(BARE, |setup| {
-            let bare = Bare::new(setup);
+        keyed(BASELINE, |setup| {
+            let baseline = Baseline::new(setup);
             Ok(Box::new(Each(move |subject: &String| {
-                bare.pass(subject.as_bytes()).unwrap_or_default()
+                baseline.pass(subject.as_bytes()).unwrap_or_default()
             })))
         }),
         keyed("axum_gcra", axum_gcra),
@@ -94,7 +93,7 @@ pub(crate) fn contenders() -> Vec<Contender<String>> {
     ]
 }
 
-/// Those of whom a subject may be a number. (Of ours it is always bytes.)
+/// The contenders whose subjects may be numbers. (Ours are always bytes.)
 pub(crate) fn of_numbers() -> Vec<Contender<u64>> {
     let keyed = |name, build| Contender { name, keyed: true, build };
     vec![
@@ -114,8 +113,8 @@ fn bucket(setup: Setup) -> String {
 
 fn store(setup: Setup) -> MemoryStore {
     let builder = MemoryStore::builder();
-    match setup.most {
-        Some(most) => builder.max_keys(most).build(),
+    match setup.max {
+        Some(max) => builder.max_keys(max).build(),
         None => builder.build(),
     }
 }
@@ -135,8 +134,8 @@ fn coarse(setup: Setup) -> Built<String> {
     let clock = CoarseClock::new(Duration::from_millis(1))?;
     let policy: Policy = bucket(setup).parse()?;
     let builder = MemoryStore::builder().clock(clock);
-    let store = match setup.most {
-        Some(most) => builder.max_keys(most).build(),
+    let store = match setup.max {
+        Some(max) => builder.max_keys(max).build(),
         None => builder.build(),
     };
     Ok(Box::new(Each(move |subject: &String| pass(&store, &policy, subject.as_bytes()))))

@@ -1,6 +1,6 @@
 //! The benchmark of `tidegate-memory`: beside other limiters for one process, in one run, interleaved.
 
-mod bare;
+mod baseline;
 mod contender;
 mod measure;
 mod plot;
@@ -36,16 +36,16 @@ pub(crate) struct Options {
     /// Only these workloads.
     #[arg(long)]
     workload: Vec<String>,
-    /// Leave out what several threads do.
+    /// Measure one thread only.
     #[arg(long)]
     single: bool,
-    /// How many subjects are many: kept by our store alone, and seen to go. 0 leaves this out.
+    /// Number of subjects for the measurement of our store alone, as they come and expire. 0 omits it.
     #[arg(long, default_value_t = 10_000_000)]
     many: u64,
     /// A file to draw the plot of the times in, as SVG.
     #[arg(long)]
     plot: Option<PathBuf>,
-    /// Fail if a wanted ratio is missed.
+    /// Fail if a target is missed.
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -53,20 +53,20 @@ pub(crate) struct Options {
 /// What was measured, by contender, workload and number of threads.
 type Samples = BTreeMap<(&'static str, &'static str, usize), Vec<Sample>>;
 
-/// Measures and prints; says whether all wanted ratios are met.
+/// Measures and prints. Returns whether all targets are met.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let size = Size { subjects: options.subjects.try_into()?, calls: options.calls.try_into()? };
-    let mut field = contenders();
+    let mut contenders = contenders();
     let asked = |name: &str| options.only.iter().any(|part| name.contains(part));
-    field.retain(|one| {
+    contenders.retain(|one| {
         options.only.is_empty() || one.name == contender::GOVERNOR || asked(one.name)
     });
     let mut numbers = of_numbers();
-    numbers.retain(|one| field.iter().any(|other| other.name == one.name));
+    numbers.retain(|one| contenders.iter().any(|other| other.name == one.name));
     let mut workloads = workloads(size);
     let insert = workloads.iter().position(|workload| workload.id == "insert");
     let footprints = match insert.and_then(|at| workloads.get(at)) {
-        Some(insert) => footprints(&field, insert)?,
+        Some(insert) => footprints(&contenders, insert)?,
         None => BTreeMap::new(),
     };
     let is_asked =
@@ -77,15 +77,15 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let mut samples = Samples::new();
     print!("{}", report::head(options));
     for workload in &workloads {
-        measure_all(&mut samples, &field, workload, options.rounds, &threads)?;
-        print!("{}", report::table(&samples, &field, workload, &threads));
+        measure_all(&mut samples, &contenders, workload, options.rounds, &threads)?;
+        print!("{}", report::table(&samples, &contenders, workload, &threads));
     }
     if let Some(workload) = &numbered {
         measure_all(&mut samples, &numbers, workload, options.rounds, &threads)?;
         print!("{}", report::table(&samples, &numbers, workload, &threads));
     }
     print!("{}", report::footprints(&footprints));
-    let (text, mut all_met) = report::wanted(&samples, &footprints);
+    let (text, mut all_met) = report::targets(&samples, &footprints);
     print!("{text}");
     if options.many > 0 {
         let (text, met) = scale::run(options.many, options.many.div_ceil(100), options.rounds)?;
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     }
     if let Some(path) = &options.plot {
         let titles: Vec<_> = workloads.iter().map(|one| (one.id, one.title.as_str())).collect();
-        fs::write(path, plot::draw(&samples, &field, &titles))?;
+        fs::write(path, plot::draw(&samples, &contenders, &titles))?;
     }
     Ok(all_met)
 }
@@ -102,13 +102,13 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
 /// In each round one after another, so that what slows a round slows all.
 fn measure_all<K: Clone + Sync>(
     samples: &mut Samples,
-    field: &[Contender<K>],
+    contenders: &[Contender<K>],
     workload: &Workload<K>,
     rounds: usize,
     threads: &[usize],
 ) -> Outcome<()> {
     eprintln!("{}", workload.title);
-    let field = || field.iter().filter(|one| one.keyed || workload.id == "hot");
+    let keyed = || contenders.iter().filter(|one| one.keyed || workload.id == "hot");
     let build = |one: &Contender<K>| {
         let limits = (one.build)(workload.setup)?;
         limits.pass(&workload.known);
@@ -116,10 +116,10 @@ fn measure_all<K: Clone + Sync>(
     };
     // Where subjects are to be new, each round begins with none.
     let are_new = workload.known.is_empty();
-    let built = if are_new { vec![] } else { field().map(build).collect::<Outcome<Vec<_>>>()? };
+    let built = if are_new { vec![] } else { keyed().map(build).collect::<Outcome<Vec<_>>>()? };
     let rounds = threads.iter().flat_map(|&threads| std::iter::repeat_n(threads, rounds));
     for threads in rounds {
-        for (place, one) in field().enumerate() {
+        for (place, one) in keyed().enumerate() {
             let fresh = if are_new { Some(build(one)?) } else { None };
             let limits = fresh.as_ref().or_else(|| built.get(place));
             if let Some(limits) = limits {
@@ -132,10 +132,10 @@ fn measure_all<K: Clone + Sync>(
 }
 
 fn footprints(
-    field: &[Contender<String>],
+    contenders: &[Contender<String>],
     insert: &Workload<String>,
 ) -> Outcome<BTreeMap<&'static str, Footprint>> {
-    let keyed = field.iter().filter(|one| one.keyed);
+    let keyed = contenders.iter().filter(|one| one.keyed);
     keyed.map(|one| Ok((one.name, footprint(one, insert)?))).collect()
 }
 

@@ -29,7 +29,7 @@ svg { background: #0d1117 } text { fill: #f0f6fc } .small { fill: #9198a1 }
 /// A block of bars for each workload: nanoseconds a check on one thread.
 pub(super) fn draw<K>(
     samples: &Samples,
-    field: &[Contender<K>],
+    contenders: &[Contender<K>],
     workloads: &[(&'static str, &str)],
 ) -> String {
     let mut body = String::new();
@@ -37,7 +37,7 @@ pub(super) fn draw<K>(
     for (id, title) in workloads {
         let _ = writeln!(body, r#"<text class="title" x="12" y="{y}">{title}</text>"#);
         let bars =
-            field.iter().filter_map(|one| Some((one.name, median(samples, one.name, id, 1)?)));
+            contenders.iter().filter_map(|one| Some((one.name, median(samples, one.name, id, 1)?)));
         let mut bars: Vec<_> = bars.collect();
         bars.sort_by_key(|(_, tenths)| *tenths);
         let _ = write!(body, "{}", grid(y + 6, y + 8 + ROW * bars.len() as u64));

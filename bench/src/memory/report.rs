@@ -21,7 +21,7 @@ pub(crate) fn head(options: &Options) -> String {
 
 pub(crate) fn table<K>(
     samples: &Samples,
-    field: &[Contender<K>],
+    contenders: &[Contender<K>],
     workload: &Workload<K>,
     threads: &[usize],
 ) -> String {
@@ -30,7 +30,7 @@ pub(crate) fn table<K>(
         let _ = write!(text, " {threads} thread{} | ratio |", if *threads == 1 { "" } else { "s" });
     }
     let _ = writeln!(text, "\n|---|{}", "---|---|".repeat(threads.len()));
-    for one in field {
+    for one in contenders {
         let Some(_) = samples.get(&(one.name, workload.id, 1)) else { continue };
         let _ = write!(text, "| {} |", one.name);
         for &threads in threads {
@@ -55,8 +55,8 @@ pub(crate) fn footprints(footprints: &BTreeMap<&'static str, Footprint>) -> Stri
     text
 }
 
-/// The ratios that are wanted, in thousandths: of which workload, at how many threads.
-const WANTED: [(&str, usize, u64); 8] = [
+/// Targets: workload, number of threads, maximum ratio in thousandths.
+const TARGETS: [(&str, usize, u64); 8] = [
     ("hot", 1, 600),
     ("hot", 2, 700),
     ("uniform", 1, 400),
@@ -67,31 +67,31 @@ const WANTED: [(&str, usize, u64); 8] = [
     ("insert", 2, 400),
 ];
 
-pub(crate) fn wanted(
+pub(crate) fn targets(
     samples: &Samples,
     footprints: &BTreeMap<&'static str, Footprint>,
 ) -> (String, bool) {
-    let (mut text, mut all_met) = ("\n## Wanted\n\n".to_owned(), true);
-    let mut judge = |what: String, found: Option<u64>, most: u64, show: fn(u64) -> String| {
+    let (mut text, mut all_met) = ("\n## Targets\n\n".to_owned(), true);
+    let mut judge = |what: String, found: Option<u64>, max: u64, show: fn(u64) -> String| {
         let Some(found) = found else { return };
-        let met = found <= most;
+        let met = found <= max;
         all_met &= met;
         let verdict = if met { "met" } else { "NOT MET" };
-        let _ = writeln!(text, "- {verdict}: {what}: {} of at most {}", show(found), show(most));
+        let _ = writeln!(text, "- {verdict}: {what}: {} of at most {}", show(found), show(max));
     };
     let times = |thousandths: u64| Thousandths(thousandths).to_string();
-    for (id, threads, most) in WANTED {
+    for (id, threads, max) in TARGETS {
         let found = ratio(samples, TIDEGATE, GOVERNOR, id, threads).map(|ratio| ratio.0);
-        judge(format!("{id}, threads: {threads}, to governor"), found, most, times);
+        judge(format!("{id}, threads: {threads}, to governor"), found, max, times);
     }
-    for (name, most) in [(COUNTER, 1_200), (LOG, 3_000)] {
+    for (name, max) in [(COUNTER, 1_200), (LOG, 3_000)] {
         let found = ratio(samples, name, TIDEGATE, "hot", 1).map(|ratio| ratio.0);
-        judge(format!("{name}, to the bucket"), found, most, times);
+        judge(format!("{name}, to the bucket"), found, max, times);
     }
     let tenths = |tenths: u64| format!("{}.{}", tenths / 10, tenths % 10);
-    for (name, most) in [(THROUGH_LIMITER, 50), (THROUGH_OBJECT, 100)] {
+    for (name, max) in [(THROUGH_LIMITER, 50), (THROUGH_OBJECT, 100)] {
         let found = more(samples, name, TIDEGATE, "hot");
-        judge(format!("{name}, more ns than the store's own call"), found, most, tenths);
+        judge(format!("{name}, more ns than the store's own call"), found, max, tenths);
         let found = footprints.get(name).map(|footprint| footprint.allocations);
         judge(format!("{name}, allocations"), found, 0, |n| n.to_string());
     }

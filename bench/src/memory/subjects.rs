@@ -1,4 +1,4 @@
-//! Who is asked about, in which order.
+//! Subjects, in the order of the calls.
 
 use crate::random::{random, zipf};
 
@@ -13,16 +13,16 @@ pub(crate) struct Workload<K> {
     pub(crate) setup: Setup,
 }
 
-/// How a limiter shall be for a workload.
+/// Settings of a limiter for a workload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
-    /// What one subject may take at once.
+    /// Burst of a subject.
     pub(crate) burst: u32,
-    /// The most subjects to keep, for those that can be bounded.
-    pub(crate) most: Option<usize>,
+    /// Maximum number of subjects to keep, for those that can be bounded.
+    pub(crate) max: Option<usize>,
 }
 
-/// So much that no caller is ever refused; at one a minute, nothing recovers meanwhile either.
+/// A burst that is never used up; at one a minute, nothing recovers meanwhile either.
 pub(crate) const AMPLE: u32 = 30_000_000;
 
 /// How much to measure: subjects in the large sets, and calls.
@@ -39,7 +39,7 @@ pub(crate) fn workloads(size: Size) -> Vec<Workload<String>> {
     let drawn = |draw: fn(u64, u64) -> u64, of| {
         (0..calls).map(|n| subject(draw(random(n), of))).collect::<Vec<_>>()
     };
-    let ample = Setup { burst: AMPLE, most: None };
+    let ample = Setup { burst: AMPLE, max: None };
     vec![
         Workload {
             id: "hot",
@@ -81,7 +81,7 @@ pub(crate) fn workloads(size: Size) -> Vec<Workload<String>> {
             title: format!("{} subjects, uniform, where {tenth} are kept", 2 * tenth),
             known: all(2 * tenth),
             calls: drawn(uniform, 2 * tenth),
-            setup: Setup { most: usize::try_from(tenth).ok(), ..ample },
+            setup: Setup { max: usize::try_from(tenth).ok(), ..ample },
         },
     ]
 }
@@ -94,7 +94,7 @@ pub(crate) fn numbered(size: Size) -> Workload<u64> {
         title: format!("{tenth} subjects that are numbers, uniform"),
         known: (0..tenth).collect(),
         calls: (0..size.calls).map(|n| random(n) % tenth).collect(),
-        setup: Setup { burst: AMPLE, most: None },
+        setup: Setup { burst: AMPLE, max: None },
     }
 }
 

@@ -1,4 +1,4 @@
-//! One of those that are measured: what it is asked, and how.
+//! A contender: the calls that it gets, and how they are made.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use tidegate_redis::wire::Keys;
 use tidegate_redis::{Call, Charge, Policy, RedisStore, Store};
 
 use super::Outcome;
-use super::past::Past;
 use super::peer::Peer;
+use super::warmup::Warmup;
 
-/// What is measured. Those of other people keep the same state in another form.
+/// Name of a contender. Scripts of other projects keep the same state in another form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Name {
     Incr,
@@ -49,7 +49,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// What mostly comes of its calls.
+/// Outcome of most calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Answers {
     Allowed,
@@ -65,7 +65,7 @@ impl fmt::Display for Answers {
     }
 }
 
-/// Who is measured, and with what answers.
+/// A contender and the outcome of most of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id {
     pub(crate) name: Name,
@@ -73,17 +73,17 @@ pub(crate) struct Id {
     pub(crate) is_batch: bool,
 }
 
-/// How it is asked.
+/// How calls are made.
 pub(crate) enum Form {
     /// By a store, one decision in each call.
     Store(RedisStore),
     /// By a store, so many decisions in each call.
     Batch(RedisStore, usize),
-    /// By a command or a script of somebody else.
+    /// By a command or a script of another project.
     Peer(Peer, MultiplexedConnection),
 }
 
-/// One of those that are measured.
+/// A contender.
 pub(crate) struct Contender {
     pub(crate) id: Id,
     pub(crate) form: Form,
@@ -91,8 +91,8 @@ pub(crate) struct Contender {
     pub(crate) policy: Policy,
     /// How many subjects its calls are spread over.
     pub(crate) subjects: usize,
-    /// What each subject has done before.
-    pub(crate) past: Past,
+    /// State of each subject before measuring begins.
+    pub(crate) warmup: Warmup,
 }
 
 impl Contender {
@@ -101,7 +101,7 @@ impl Contender {
         if let Form::Batch(_, size) = self.form { size } else { 1 }
     }
 
-    /// Of as many digits each, so that all keys are of one length.
+    /// Subject of a number. All have as many digits, so that all keys have one length.
     pub(crate) fn subject(&self, number: usize) -> String {
         format!("user-{:06}", number % self.subjects)
     }
@@ -112,7 +112,7 @@ impl Contender {
             .into_owned()
     }
 
-    /// Makes call `number`, and says how many of its decisions allow.
+    /// Makes call `number`, and returns the number of decisions that allow.
     pub(crate) async fn call(&self, number: usize) -> Outcome<usize> {
         match &self.form {
             Form::Store(store) => {

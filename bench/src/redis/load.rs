@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::Outcome;
 use super::contender::{Answers, Contender};
-use super::past;
+use super::warmup;
 use crate::figures::Sample;
 
 /// Long enough that no busy machine ends a benchmark.
@@ -55,13 +55,13 @@ pub(crate) struct Load {
     pub(crate) calls: usize,
 }
 
-/// Measures one contender once: restores the past, calls once per subject to warm up, and measures.
+/// Measures one contender once: restores the warmup, calls once per subject to warm up, and measures.
 pub(crate) async fn sample(
     server: &Server,
     contender: &Arc<Contender>,
     load: Load,
 ) -> Outcome<Sample> {
-    past::restore(server, contender).await?;
+    warmup::restore(server, contender).await?;
     let warm_up = contender.subjects.div_ceil(contender.decisions());
     drive(contender, Load { calls: warm_up, ..load }).await?;
 

@@ -1,17 +1,19 @@
 //! The benchmark of `tidegate-redis`: everything in one run, interleaved, on a server of its own.
 
 mod contender;
-mod field;
+mod contenders;
 pub(crate) mod load;
-mod past;
 mod peer;
 mod report;
-mod wanted;
+mod targets;
+mod warmup;
 
-use crate::figures::{Results, Sample};
+use crate::figures::{self, Sample};
 use crate::{Outcome, at_least_one};
-pub(crate) use contender::Id;
+use contender::Id;
 use load::{Load, Server, sample};
+
+type Results = figures::Results<Id>;
 
 /// The callers on the one connection; the first are those whose CPU times are compared.
 const CALLERS: [usize; 3] = [64, 1, 512];
@@ -31,12 +33,12 @@ pub(crate) struct Options {
     /// Subjects that the calls are spread over, in turn; a fiftieth of them for logs of 10,000.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     subjects: usize,
-    /// Fail if a wanted ratio is missed.
+    /// Fail if a target is missed.
     #[arg(long)]
     pub(crate) check: bool,
 }
 
-/// Measures and prints; says whether all wanted ratios are met.
+/// Measures and prints. Returns whether all targets are met.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -46,9 +48,9 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
 
 async fn compare(options: &Options) -> Outcome<bool> {
     let server = Server::start().await?;
-    let singles = field::singles(&server, options)?;
-    let batches = field::batches(&server, options)?;
-    let mut results = Results::default();
+    let singles = contenders::singles(&server, options)?;
+    let batches = contenders::batches(&server, options)?;
+    let mut results = Results::new();
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
         for callers in CALLERS {
@@ -73,7 +75,7 @@ async fn compare(options: &Options) -> Outcome<bool> {
     }
     print!("{}", report::batches(&results, &batches)?);
     print!("{}", report::memory(&results, &singles)?);
-    let verdicts = wanted::judge(&results)?;
-    print!("{}", report::wanted(&verdicts));
-    Ok(verdicts.iter().all(wanted::Verdict::is_met))
+    let verdicts = targets::judge(&results)?;
+    print!("{}", report::targets(&verdicts));
+    Ok(verdicts.iter().all(targets::Verdict::is_met))
 }

@@ -9,7 +9,7 @@ const HASH_TOKEN_BUCKET: &str = include_str!("scripts/hash_token_bucket.lua");
 const HASH_SLIDING_COUNTER: &str = include_str!("scripts/hash_sliding_counter.lua");
 const GCRA: &str = include_str!("scripts/gcra.lua");
 
-/// In what a script of somebody else keeps what a subject has done.
+/// Data structure in which a script of another project keeps a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
     /// Whatever it is, a first call makes it.

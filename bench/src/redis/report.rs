@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::contender::{Answers, Contender, Id, Name};
 use super::load::Server;
-use super::wanted::{self, PAIRS, Verdict};
-use super::{BATCH, CALLERS, Options, Outcome};
-use crate::figures::{Results, Thousandths};
+use super::targets::{self, PAIRS, Verdict};
+use super::{BATCH, CALLERS, Options, Outcome, Results};
+use crate::figures::Thousandths;
 
 /// What was measured, and how.
 pub(crate) fn head(server: &Server, options: &Options) -> String {
@@ -71,23 +71,23 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
     // A script that returns 1 keeps nothing.
     names.retain(|name| *name != Name::ReturnOne);
     for name in names {
-        let ratio = |other| wanted::memory_ratio(results, name, other);
+        let ratio = |other| targets::memory_ratio(results, name, other);
         let others = beside(name, ratio)?;
-        writeln!(table, "| {name} | {} | {others} |", wanted::memory(results, name)?)?;
+        writeln!(table, "| {name} | {} | {others} |", targets::memory(results, name)?)?;
     }
     Ok(table)
 }
 
-/// What was wanted, and whether it is so.
-pub(crate) fn wanted(verdicts: &[Verdict]) -> String {
+/// The targets, and whether they are met.
+pub(crate) fn targets(verdicts: &[Verdict]) -> String {
     let single = CALLERS[0];
-    let mut text = format!("\n## Wanted\n\nOf the server's CPU time, at {single} callers:\n\n");
+    let mut text = format!("\n## Targets\n\nOf the server's CPU time, at {single} callers:\n\n");
     for verdict in verdicts {
-        let Verdict { what, most, measured } = verdict;
+        let Verdict { what, max, measured } = verdict;
         let word = if verdict.is_met() { "met" } else { "NOT MET" };
         // To the digit that decides: 0.704 is not 0.70.
         let measured = measured.exact();
-        text += &format!("- {word}: {what}: {measured}, wanted ≤ {most}\n");
+        text += &format!("- {word}: {what}: {measured}, target ≤ {max}\n");
     }
     text
 }

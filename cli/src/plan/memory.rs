@@ -2,7 +2,7 @@
 //!
 //! The layouts of the values stand on the front page of `tidegate-redis`, those around them in the
 //! sources of Redis 7.0: a key is an entry in a table, a string and an object; its expiry is an entry
-//! in another table. Held against a real server by `cli/tests/plan_memory.rs`.
+//! in another table. Held against a real server by `cli/tests/integration/plan_memory.rs`.
 
 use tidegate_core::policy::Rule;
 use tidegate_core::{Charge, Policy};

@@ -1,37 +1,36 @@
 //! Replays requests against policies on a store, in the time of the requests.
 //!
-//! A [`Replay`] is the [`Sink`] of a trace: each record is decided by every [`Lane`], which is one
-//! policy on a store of its own, whose clock shows the record's time. Where the states are kept is a
-//! [`Place`].
+//! A [`Replay`] is the [`Sink`] of a trace: each record is decided by every [`PolicyRun`], which is one
+//! policy on a store of its own, whose clock shows the record's time. A [`Backend`] has the states.
 
+mod backend;
 mod decisions;
 mod error;
-mod lane;
-mod place;
+mod policy_run;
 mod stores;
 mod tally;
 mod timeline;
-mod written;
+mod touched_subjects;
 
 use std::time::Duration;
 
+pub use backend::{Backend, without_login};
 pub use decisions::Decisions;
 pub use error::Error;
-pub use lane::Lane;
-pub use place::{Place, without_login};
+pub use policy_run::PolicyRun;
 
 use self::stores::Stores;
-use self::written::Written;
+use self::touched_subjects::TouchedSubjects;
 use crate::report::{PolicyReport, Suggestion};
 use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Stop, Subjects, Summary};
 use tidegate_core::ErrorKind::Unavailable;
 use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
-/// What a `--suggest` asks for: the share of the subjects, as it was written, and the window.
+/// Settings of `--suggest`: the share of the subjects, as it was given, and the window.
 #[derive(Debug, Clone, Copy)]
 pub struct Suggest {
-    /// The share of the subjects that shall never be refused.
+    /// Share of the subjects that are never denied.
     pub share: Share,
     /// The window of the policies to suggest, in microseconds.
     pub window: u64,
@@ -40,10 +39,10 @@ pub struct Suggest {
 /// Policies that decide on every record of a trace.
 #[derive(Debug)]
 pub struct Replay<P> {
-    lanes: Vec<Lane>,
+    runs: Vec<PolicyRun>,
     stores: Stores,
-    /// Whose states to take away, where they would outlive the replay.
-    written: Option<Written>,
+    /// Subjects whose states are to be deleted, if these outlive the replay.
+    touched: Option<TouchedSubjects>,
     suggest: Option<(Suggest, Meters)>,
     cost: u64,
     /// Whether anything may have been written to a server.
@@ -53,31 +52,31 @@ pub struct Replay<P> {
 }
 
 impl<P: FnMut(Progress)> Replay<P> {
-    /// A replay against policies. `progress` hears how far it has come.
+    /// A replay against policies. `progress` is called with the progress.
     ///
     /// # Errors
     ///
     /// If a store cannot keep one of the policies, or the window to suggest for has no length.
     pub fn new(
         policies: &[Policy],
-        place: Place,
+        backend: Backend,
         suggest: Option<Suggest>,
         keep_decisions: bool,
         progress: P,
     ) -> Result<Self, Error> {
-        let stores = Stores::new(place)?;
-        let lane = |policy| Lane::new(policy, stores.clone(), keep_decisions);
-        let lanes = policies.iter().map(lane);
+        let stores = Stores::new(backend)?;
+        let run = |policy| PolicyRun::new(policy, stores.clone(), keep_decisions);
+        let runs = policies.iter().map(run);
         let suggest = match suggest {
             Some(suggest) => Some((suggest, Meters::new(suggest.window)?)),
             None => None,
         };
-        let lanes = lanes.collect::<Result<_, _>>()?;
-        let written = stores.outlive_the_replay().then(Written::default);
+        let runs = runs.collect::<Result<_, _>>()?;
+        let touched = stores.outlive_the_replay().then(TouchedSubjects::default);
         Ok(Self {
-            lanes,
+            runs,
             stores,
-            written,
+            touched,
             suggest,
             cost: 0,
             may_have_written: false,
@@ -92,23 +91,22 @@ impl<P: FnMut(Progress)> Replay<P> {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// Has all lanes decide on a record, each of them on a server: together they wait but once.
+    /// Decides a record in all runs at once, on a server: one wait for all.
     fn decide_together(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
-        let charges: Vec<_> =
-            self.lanes.iter().map(|lane| [lane.charge(record, subject)]).collect();
-        let lanes = self.lanes.iter().zip(&charges);
-        let answers = lanes.map(|(lane, charge)| lane.ask(record, charge)).collect();
+        let charges: Vec<_> = self.runs.iter().map(|run| [run.charge(record, subject)]).collect();
+        let runs = self.runs.iter().zip(&charges);
+        let answers = runs.map(|(run, charge)| run.ask(record, charge)).collect();
         let decisions = self.stores.wait_for_all(answers);
-        // A server that cannot be reached has written nothing.
+        // An unreachable server has written nothing.
         self.may_have_written |= !matches!(&decisions, Err(error) if error.kind() == Unavailable);
         let decisions = decisions?;
-        let mut lanes = self.lanes.iter_mut().zip(&decisions);
-        lanes.try_for_each(|(lane, decision)| lane.count(record, decision))
+        let mut runs = self.runs.iter_mut().zip(&decisions);
+        runs.try_for_each(|(run, decision)| run.count(record, decision))
     }
 
-    /// The lanes, in the order of the policies.
-    pub fn lanes_mut(&mut self) -> &mut [Lane] {
-        &mut self.lanes
+    /// The runs, in the order of the policies.
+    pub fn runs_mut(&mut self) -> &mut [PolicyRun] {
+        &mut self.runs
     }
 
     /// The costs of all records.
@@ -117,33 +115,32 @@ impl<P: FnMut(Progress)> Replay<P> {
         self.cost
     }
 
-    /// Takes away what the replay wrote so far to a store that outlives it: to be called at its end,
-    /// and when it has failed. One reset for each subject, policy by policy, and nobody else's keys are
-    /// looked at.
+    /// Deletes all that the replay has written to a store that outlives it; to be called at its end, also
+    /// after an error. One reset for each subject, policy by policy; no other keys are read.
     ///
     /// # Errors
     ///
     /// The first that the store has; then no more is tried. What is left expires by itself.
     pub fn clean_up(&self) -> Result<(), Error> {
-        let Some(written) = self.written.as_ref().filter(|_| self.may_have_written) else {
+        let Some(touched) = self.touched.as_ref().filter(|_| self.may_have_written) else {
             return Ok(());
         };
-        self.lanes.iter().try_for_each(|lane| lane.clean_up(written))
+        self.runs.iter().try_for_each(|run| run.clean_up(touched))
     }
 
-    /// What all keys begin with that the replay writes, where its states are on a server.
+    /// Prefix of all keys that the replay writes on a server.
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.stores.prefix()
     }
 
-    /// What each policy would have done, in their order.
+    /// The report of each policy, in their order.
     #[must_use]
     pub fn policies(&self, summary: &Summary) -> Vec<PolicyReport> {
-        self.lanes.iter().map(|lane| lane.report(&summary.subjects)).collect()
+        self.runs.iter().map(|run| run.report(&summary.subjects)).collect()
     }
 
-    /// The smallest limits, if they were asked for and there is any subject.
+    /// The suggested limits, if they were requested and there is any subject.
     #[must_use]
     pub fn suggestions(&self) -> Vec<Suggestion> {
         let Some((Suggest { share, window }, meters)) = &self.suggest else { return Vec::new() };
@@ -194,13 +191,13 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
     fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Error> {
         let subject = subjects.get(record.subject).unwrap_or_default();
         self.cost = self.cost.saturating_add(record.cost);
-        match &mut self.written {
-            None => self.lanes.iter_mut().try_for_each(|lane| lane.decide(record, subject))?,
-            Some(written) => {
+        match &mut self.touched {
+            None => self.runs.iter_mut().try_for_each(|run| run.decide(record, subject))?,
+            Some(touched) => {
                 if self.stop.is_asked() {
                     return Err(Error::Stopped);
                 }
-                written.note(record, subject);
+                touched.note(record, subject);
                 self.decide_together(record, subject)?;
             }
         }
@@ -212,7 +209,7 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
 
     fn restart(&mut self) {
         self.cost = 0;
-        self.lanes.iter_mut().for_each(Lane::restart);
+        self.runs.iter_mut().for_each(PolicyRun::restart);
         if let Some((_, meters)) = &mut self.suggest {
             meters.clear();
         }

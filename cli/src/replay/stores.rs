@@ -1,4 +1,4 @@
-//! Where the states of a replay are kept.
+//! The stores of a replay.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,29 +11,29 @@ use tidegate_cluster::StoreBuilder;
 use tidegate_core::{Answer, Error, ErrorKind, ManualClock, Store};
 use tidegate_memory::{MemoryStore, WhenFull};
 
-use super::place::Place;
+use super::backend::Backend;
 
-/// How long to wait for an answer: nobody is kept waiting but the replay.
+/// Maximum wait for a reply: long, as nothing but the replay waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes stores in one place, and waits for their answers.
+/// Opens stores on one backend, and waits for their answers.
 #[derive(Debug, Clone)]
 pub(super) struct Stores {
-    place: Place,
-    /// What drives the connections to a server.
+    backend: Backend,
+    /// Runtime of the connections to a server.
     runtime: Option<Rc<Runtime>>,
-    /// What the keys of all these stores begin with, and how many there are.
+    /// Prefix of the keys of all these stores, and the number of stores.
     prefix: Rc<str>,
     opened: Rc<Cell<u32>>,
 }
 
 impl Stores {
-    pub(super) fn new(place: Place) -> Result<Self, Error> {
-        let runtime = match place {
-            Place::Memory => None,
-            Place::Server(_) => Some(Rc::new(runtime()?)),
+    pub(super) fn new(backend: Backend) -> Result<Self, Error> {
+        let runtime = match backend {
+            Backend::Memory => None,
+            Backend::Server(_) => Some(Rc::new(runtime()?)),
         };
-        Ok(Self { place, runtime, prefix: unused_prefix().into(), opened: Rc::default() })
+        Ok(Self { backend, runtime, prefix: unused_prefix().into(), opened: Rc::default() })
     }
 
     /// A store that is empty and shows the time of `clock`.
@@ -41,23 +41,23 @@ impl Stores {
         let number = self.opened.get();
         self.opened.set(number + 1);
         let prefix = format!("{}{number}", self.prefix);
-        Ok(match &self.place {
-            Place::Memory => Box::new(memory(clock)),
-            Place::Server(builder) => {
+        Ok(match &self.backend {
+            Backend::Memory => Box::new(memory(clock)),
+            Backend::Server(builder) => {
                 let builder = StoreBuilder::clone(builder).prefix(prefix);
                 Box::new(builder.response_timeout(PATIENCE).clock(clock).build()?)
             }
         })
     }
 
-    /// What the keys of all these stores begin with, where they are on a server.
+    /// Prefix of the keys of all these stores.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Whether what is left in a store outlives it, and so should be taken away.
+    /// Whether states outlive the replay, and must be deleted.
     pub(super) fn outlive_the_replay(&self) -> bool {
-        !self.place.is_memory()
+        !self.backend.is_memory()
     }
 
     #[inline]
@@ -79,7 +79,7 @@ impl Stores {
     }
 }
 
-/// A replay is exact or fails: nothing is evicted that still matters.
+/// A replay is exact or fails: no state is evicted that still matters.
 fn memory(clock: ManualClock) -> MemoryStore<ManualClock> {
     MemoryStore::builder()
         .clock(clock)

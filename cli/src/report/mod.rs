@@ -6,7 +6,7 @@
 //! * [`json`]: one versioned document for machines;
 //! * [`html`]: one self-contained page with plots.
 //!
-//! Subjects and file names come from whoever sent the traffic. Every writer makes what could steer
+//! Subjects and file names are untrusted. Every writer makes what could steer
 //! a terminal or a browser visible instead of passing it on (see [`escape`]).
 
 pub mod escape;

@@ -12,7 +12,7 @@ const DAY: u128 = 24 * HOUR;
 
 /// A wait, for people: `250ms`, `12.5s`, `3m 20s`.
 ///
-/// Two units at most, and rounded up: who waits as long as this says has waited long enough.
+/// Two units at most, and rounded up: a wait of this length is long enough.
 ///
 /// ```
 /// use std::time::Duration;

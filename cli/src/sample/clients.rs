@@ -46,8 +46,8 @@ fn moment(random: &mut Random) -> u64 {
     0
 }
 
-/// Somebody with a browser, anywhere: two in five have an IPv6 address.
-pub(super) fn somebody(random: &mut Random) -> Client {
+/// A visitor with a browser: two in five have an IPv6 address.
+pub(super) fn browser(random: &mut Random) -> Client {
     let address = match random.below(5) {
         0 | 1 => {
             let home = random.below(1_500);
@@ -62,7 +62,7 @@ pub(super) fn somebody(random: &mut Random) -> Client {
 
 /// One visit: some pages with what belongs to them, and time to read each.
 pub(super) fn visitor(random: &mut Random, requests: &mut Vec<Request>) {
-    let client = somebody(random);
+    let client = browser(random);
     let at = moment(random);
     browse(random, client, at, requests);
 }
@@ -111,8 +111,8 @@ pub(super) fn crawler(random: &mut Random, requests: &mut Vec<Request>) {
     }
 }
 
-/// Somebody in an office whose people all have one address. They come to work at one time, which
-/// a limit by address takes for one guest in a hurry.
+/// A person in an office that has one address. All start work at the same time, which looks like one fast
+/// client to a limit by address.
 pub(super) fn office(random: &mut Random, requests: &mut Vec<Request>) {
     let address = Client::v4([203, 0, 113], 128);
     let user = if random.chance(700) { random.pick(USERS) } else { "-" };

@@ -1,9 +1,9 @@
-//! Makes up a believable access log, so that there is something to replay.
+//! Generates a plausible access log to replay.
 //!
-//! A small shop's day, in the combined format: ordinary visitors, crawlers, an office behind one
-//! address, programs that use the API, and three kinds of trouble: somebody who copies the
-//! catalogue, a link that is suddenly everywhere, and somebody who guesses passwords. All addresses
-//! are from the ranges reserved for documentation (RFC 5737, RFC 3849).
+//! A day of a small shop, in the combined format: ordinary visitors, crawlers, an office behind one
+//! address, programs that use the API, and three incidents: a scraper that copies the catalogue, a viral
+//! link, and a password guesser. All addresses are from the ranges reserved for documentation (RFC 5737,
+//! RFC 3849).
 //!
 //! ```
 //! use tidegate::sample::{Options, write};
@@ -15,23 +15,23 @@
 //! ```
 
 mod clients;
+mod incidents;
 mod random;
 mod request;
 mod site;
-mod trouble;
 
 use std::io::{self, ErrorKind, Write};
 
 use random::Random;
 use request::Request;
 
-/// The most lines that are made at once: all of them are held until they are in order.
+/// Maximum number of lines: all of them are in memory until they are sorted.
 pub const LINES_MAX: u64 = 5_000_000;
 
 /// A day, in milliseconds.
 const DAY: u64 = 24 * 3600 * 1000;
 
-/// What to make.
+/// Options of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The same seed gives the same log, on every machine.
@@ -49,18 +49,18 @@ impl Default for Options {
     }
 }
 
-/// Makes one visit, or whatever is done at one go.
+/// Generates the requests of one visit or incident.
 type Make = fn(&mut Random, &mut Vec<Request>);
 
-/// Who makes the lines, and how many in a thousand.
+/// Sources of lines, and the share of each in thousandths.
 const PARTS: &[(u64, Make)] = &[
     (500, clients::visitor),
     (100, clients::crawler),
     (80, clients::office),
     (90, clients::program),
-    (110, trouble::scraper),
-    (80, trouble::viral_link),
-    (40, trouble::password_guesser),
+    (110, incidents::scraper),
+    (80, incidents::viral_link),
+    (40, incidents::password_guesser),
 ];
 
 /// Writes a log.

@@ -20,7 +20,7 @@ pub(super) struct Request {
     pub(super) referer: &'static str,
 }
 
-/// Who sends requests.
+/// A client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     pub(super) address: IpAddr,

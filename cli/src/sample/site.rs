@@ -34,7 +34,7 @@ const ASSETS: &[&str] = &[
     "/favicon.ico",
 ];
 
-/// A page that somebody may open.
+/// A random page.
 pub(super) fn page(random: &mut Random) -> String {
     if random.chance(400) { item(random.below(2_000)) } else { random.pick(PAGES).to_owned() }
 }

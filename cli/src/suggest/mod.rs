@@ -137,7 +137,7 @@ impl Meters {
     }
 
     /// For each algorithm, the smallest limit under which at least that share of the subjects is
-    /// never refused; 0 where nobody asks for anything.
+    /// never denied; 0 without any request.
     #[must_use]
     pub fn smallest(&self, share: Share) -> Limits {
         let smallest = |limit: &dyn Fn(&Subject) -> u64| {

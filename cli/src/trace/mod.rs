@@ -55,34 +55,23 @@
 //!   the first few are kept with their reasons.
 //! * Times are cut to whole microseconds, UTC. Costs are whole numbers of at most 2^52.
 
-mod address;
-mod calendar;
 mod decimal;
 mod error;
-mod faults;
-mod fields;
 mod formats;
 mod input;
-mod json_layout;
-mod lines;
+mod malformed;
 mod options;
 mod order;
 mod read;
 mod record;
-mod runs;
-mod spool;
-mod stop;
-mod stoppable;
 mod subjects;
 mod time;
-mod utf16;
 
 pub use error::{Error, ErrorKind};
-pub use faults::{MalformedLine, shown};
 pub use formats::Envelope;
-pub use input::Input;
+pub use input::{Input, Stop};
+pub use malformed::{MalformedLine, shown};
 pub use options::{BadOption, By, Cost, Format, Options, Order, Pattern, TimeUnit};
 pub use read::replay_in_order;
 pub use record::{COST_MAX, FileSummary, Progress, Record, Sink, Summary, TIME_MAX};
-pub use stop::Stop;
 pub use subjects::Subjects;

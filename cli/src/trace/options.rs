@@ -1,11 +1,13 @@
-//! What the reader is told: who is the subject, what a request costs, how times are written.
+//! Options of the reader: the subject, the cost of a request, the notation of times.
 
 use std::fmt;
 use std::str::FromStr;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use regex::bytes::Regex;
 
-/// How to read the input. The default looks for everything itself.
+/// How to read the input. By default everything is detected.
 ///
 /// ```
 /// use tidegate::trace::{By, Options};
@@ -20,23 +22,23 @@ use regex::bytes::Regex;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Who is limited.
+    /// The subject.
     pub by: By,
-    /// What one request costs.
+    /// The cost of a request.
     pub cost: Cost,
-    /// The field that holds the time; none: the first of the usual names that is there.
+    /// The field with the time; by default the first of the usual names that the input has.
     pub time: Option<String>,
-    /// The unit of times that are plain numbers; none: the unit that is plain from their size.
+    /// The unit of times that are plain numbers; by default the unit that their size suggests.
     pub time_unit: Option<TimeUnit>,
-    /// The format of every input; none: found by looking, for each input on its own.
+    /// The format of all inputs; by default detected for each input.
     pub format: Option<Format>,
-    /// What the lines look like, in place of a format.
+    /// A pattern of the lines, in place of a format.
     pub pattern: Option<Pattern>,
-    /// Whether the first malformed line is an error that ends the reading.
+    /// Whether the first malformed line is an error.
     pub strict: bool,
 }
 
-/// Who is limited: what makes two requests belong to one subject.
+/// The subject of a request: the part of the traffic that has a limit of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// The client's address, or else a field called `subject`. An input that has neither is an error.
@@ -53,7 +55,7 @@ pub enum By {
     Field(String),
 }
 
-/// What one request costs.
+/// The cost of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cost {
     /// Every request costs 1.
@@ -64,47 +66,55 @@ pub enum Cost {
 }
 
 /// The unit of times that are plain numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TimeUnit {
-    /// `s`
+    /// Seconds.
+    #[value(name = "s")]
     Seconds,
-    /// `ms`
+    /// Milliseconds.
+    #[value(name = "ms")]
     Milliseconds,
-    /// `us`
+    /// Microseconds.
+    #[value(name = "us", alias = "µs")]
     Microseconds,
-    /// `ns`
+    /// Nanoseconds.
+    #[value(name = "ns")]
     Nanoseconds,
 }
 
-/// A format the reader knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A format that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// The common and combined formats of Apache, nginx and others, with or without a virtual host or
-    /// other words in front and further fields behind.
+    /// Common and combined format of Apache, nginx and others, with or without a virtual host or other words
+    /// in front and further fields behind.
+    #[value(name = "log")]
     AccessLog,
     /// JSON objects: one a line, over several lines, or in an array.
+    #[value(name = "json")]
     JsonLines,
-    /// Fields parted by `,` or `;`, with a header.
+    /// Fields separated by `,` or `;`, with a header.
     Csv,
-    /// Fields parted by tabs, with a header.
+    /// Fields separated by tabs, with a header.
     Tsv,
-    /// W3C extended log files, which IIS and CloudFront write: the fields are named by `#Fields`.
+    /// W3C extended log format of IIS and CloudFront: `#Fields` names the fields.
     W3c,
     /// Application Load Balancers of AWS.
     Alb,
     /// Classic Load Balancers of AWS.
     Elb,
     /// HAProxy's `option httplog` and `option tcplog`.
+    #[value(name = "haproxy")]
     HaProxy,
     /// Envoy's default format, and that of Istio.
     Envoy,
     /// `key=value` pairs.
     Logfmt,
-    /// What a [`Pattern`] says.
+    /// The format of a [`Pattern`].
+    #[value(skip)]
     Pattern,
 }
 
-/// A regular expression that takes a line apart. The names of its groups are those of the fields:
+/// A regular expression that splits a line into fields, named by its groups:
 /// `time` is the time, `ip` or `subject` the subject, unless the options name another, and `cost`, if
 /// there is such a group, the cost.
 ///
@@ -152,7 +162,7 @@ impl fmt::Display for Pattern {
 }
 
 /// The order in which records are replayed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Order {
     /// By time; records of one time stay in the order of the input.
     #[default]
@@ -162,7 +172,7 @@ pub enum Order {
     File,
 }
 
-/// The text of an option that says nothing the reader understands.
+/// Error: the text of an option is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadOption {
     message: String,
@@ -232,83 +242,33 @@ impl fmt::Display for Cost {
     }
 }
 
-impl FromStr for TimeUnit {
-    type Err = BadOption;
+/// `FromStr` and `Display` by the words of the command line.
+macro_rules! words {
+    ($($option:ty: $what:literal;)+) => {$(
+        impl FromStr for $option {
+            type Err = BadOption;
 
-    fn from_str(text: &str) -> Result<Self, BadOption> {
-        match text {
-            "s" => Ok(Self::Seconds),
-            "ms" => Ok(Self::Milliseconds),
-            "us" | "µs" => Ok(Self::Microseconds),
-            "ns" => Ok(Self::Nanoseconds),
-            _ => Err(BadOption::new(text, "a unit of time: `s`, `ms`, `us` or `ns`")),
+            fn from_str(text: &str) -> Result<Self, BadOption> {
+                ValueEnum::from_str(text, false).map_err(|_| {
+                    let values = Self::value_variants().iter().filter_map(Self::to_possible_value);
+                    let names = values.map(|value| format!("`{}`", value.get_name()));
+                    BadOption::new(text, &format!("{}: {}", $what, names.collect::<Vec<_>>().join(", ")))
+                })
+            }
         }
-    }
-}
 
-impl fmt::Display for TimeUnit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Seconds => "s",
-            Self::Milliseconds => "ms",
-            Self::Microseconds => "us",
-            Self::Nanoseconds => "ns",
-        })
-    }
-}
-
-impl Format {
-    /// The formats that can be named, with their names.
-    const NAMES: [(Self, &str); 10] = [
-        (Self::AccessLog, "log"),
-        (Self::JsonLines, "json"),
-        (Self::Csv, "csv"),
-        (Self::Tsv, "tsv"),
-        (Self::W3c, "w3c"),
-        (Self::Alb, "alb"),
-        (Self::Elb, "elb"),
-        (Self::HaProxy, "haproxy"),
-        (Self::Envoy, "envoy"),
-        (Self::Logfmt, "logfmt"),
-    ];
-}
-
-impl FromStr for Format {
-    type Err = BadOption;
-
-    fn from_str(text: &str) -> Result<Self, BadOption> {
-        let named = Self::NAMES.iter().find(|(_, name)| *name == text);
-        named.map(|(format, _)| *format).ok_or_else(|| {
-            let names = Self::NAMES.map(|(_, name)| format!("`{name}`"));
-            BadOption::new(text, &format!("a format: {}", names.join(", ")))
-        })
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = Self::NAMES.iter().find(|(format, _)| format == self);
-        f.write_str(named.map_or("pattern", |(_, name)| name))
-    }
-}
-
-impl FromStr for Order {
-    type Err = BadOption;
-
-    fn from_str(text: &str) -> Result<Self, BadOption> {
-        match text {
-            "time" => Ok(Self::Time),
-            "file" => Ok(Self::File),
-            _ => Err(BadOption::new(text, "an order: `time` or `file`")),
+        impl fmt::Display for $option {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let value = self.to_possible_value();
+                // Only the format of a pattern has no word.
+                f.write_str(value.as_ref().map_or("pattern", PossibleValue::get_name))
+            }
         }
-    }
+    )+};
 }
 
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Time => "time",
-            Self::File => "file",
-        })
-    }
+words! {
+    TimeUnit: "a unit of time";
+    Format: "a format";
+    Order: "an order";
 }

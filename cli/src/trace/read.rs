@@ -1,15 +1,15 @@
-//! Reads all inputs, line by line, and hands what they say on.
+//! Reads all inputs line by line, and hands their records on.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::faults::{Fault, Faults};
-use super::formats::{BYTE_ORDER_MARK, Entry, Look, Parse, Reader, look};
-use super::input::Input;
-use super::lines::{JOINED_MAX, LINE_MAX, Lines, Next};
-use super::options::{Options, Order};
-use super::order::{Flow, Replay};
-use super::record::{FileSummary, Progress, Sink, Summary};
+use crate::trace::formats::{BYTE_ORDER_MARK, Detected, Entry, Parse, Reader, detect};
+use crate::trace::input::Input;
+use crate::trace::input::lines::{JOINED_MAX, LINE_MAX, Lines, Next};
+use crate::trace::malformed::{Fault, MalformedLines};
+use crate::trace::options::{Options, Order};
+use crate::trace::order::{Flow, Replay};
+use crate::trace::record::{FileSummary, Progress, Sink, Summary};
 use tidegate_core::call::MAX_SUBJECT;
 
 /// Reads the inputs one after another and hands every record to the sink, in the order asked for.
@@ -32,22 +32,22 @@ pub fn replay_in_order<S: Sink>(
     let mut pass = Pass::new(options, &inputs);
     if pass.read_all(&mut inputs, &mut replay)? == Flow::StartOver {
         pass = Pass::new(options, &inputs);
-        // Nothing is hopeful any more, so this pass is never ended early.
+        // The records are gathered now, so this pass is never ended early.
         let _ = pass.read_all(&mut inputs, &mut replay)?;
     }
     let sorted = replay.sorts();
     replay.finish()?;
-    let seen = replay.seen;
+    let stats = replay.stats;
     Ok(Summary {
         files: pass.files,
-        records: seen.records,
-        malformed: pass.faults.count,
+        records: stats.records,
+        malformed: pass.malformed.count,
         without_subject: pass.without_subject,
-        first_malformed: pass.faults.first,
-        steps_back: seen.steps_back,
+        first_malformed: pass.malformed.first,
+        steps_back: stats.steps_back,
         sorted,
-        first: seen.first,
-        last: seen.last,
+        first: stats.first,
+        last: stats.last,
         subjects: replay.subjects,
     })
 }
@@ -56,7 +56,7 @@ pub fn replay_in_order<S: Sink>(
 struct Pass<'o> {
     options: &'o Options,
     files: Vec<FileSummary>,
-    faults: Faults,
+    malformed: MalformedLines,
     without_subject: u64,
     bytes: Rc<Cell<u64>>,
     total: Option<u64>,
@@ -67,7 +67,7 @@ impl<'o> Pass<'o> {
         Self {
             options,
             files: Vec::new(),
-            faults: Faults { strict: options.strict, ..Faults::default() },
+            malformed: MalformedLines { strict: options.strict, ..MalformedLines::default() },
             without_subject: 0,
             bytes: Rc::default(),
             total: inputs.iter().map(Input::size).sum(),
@@ -103,7 +103,7 @@ impl<'o> Pass<'o> {
             malformed: 0,
             without_subject: 0,
         };
-        let before = (replay.seen.records, self.faults.count, self.without_subject);
+        let before = (replay.stats.records, self.malformed.count, self.without_subject);
         let mut lines = Lines::new(unpacked, name);
         self.fill(&mut lines, replay)?;
         if lines.unread().starts_with(BYTE_ORDER_MARK) {
@@ -111,12 +111,12 @@ impl<'o> Pass<'o> {
         }
         self.first_line(&mut lines, replay)?;
         if lines.only_blank() {
-            file.malformed = self.faults.count.saturating_sub(before.1);
+            file.malformed = self.malformed.count.saturating_sub(before.1);
             self.files.push(file);
             return Ok(Flow::Continue);
         }
-        let Look { reader, format, envelope, names } =
-            look(lines.unread(), self.options).map_err(|error| error.at(name))?;
+        let Detected { reader, format, envelope, names } =
+            detect(lines.unread(), self.options).map_err(|error| error.at(name))?;
         file.format = Some(format);
         file.envelope = envelope;
         file.subject = names.subject;
@@ -126,15 +126,15 @@ impl<'o> Pass<'o> {
             Reader::Delimited(parser) => self.read_lines(parser, &mut lines, name, replay),
             parser => self.read_lines(parser, &mut lines, name, replay),
         }?;
-        file.records = replay.seen.records.saturating_sub(before.0);
-        file.malformed = self.faults.count.saturating_sub(before.1);
+        file.records = replay.stats.records.saturating_sub(before.0);
+        file.malformed = self.malformed.count.saturating_sub(before.1);
         file.without_subject = self.without_subject.saturating_sub(before.2);
         self.files.push(file);
         Ok(flow)
     }
 
-    /// Reads on until the first line that is not blank is there as a whole, as the format is found
-    /// by it. Lines that are too long to be one are passed over.
+    /// Reads until the first line that is not blank is complete: the format is detected by it. Lines that are
+    /// too long are skipped.
     fn first_line<S: Sink>(
         &mut self,
         lines: &mut Lines<'_>,
@@ -145,13 +145,13 @@ impl<'o> Pass<'o> {
             if lines.unread().len() <= LINE_MAX {
                 self.fill(lines, replay)?;
             } else if let Next::TooLong { number, text } = lines.next(|_, _| true)? {
-                self.faults.note(name, number, too_long(), text)?;
+                self.malformed.note(name, number, too_long(), text)?;
             }
         }
         Ok(())
     }
 
-    /// Reads on, and tells how far that is.
+    /// Reads more, and reports the progress.
     fn fill<S: Sink>(
         &self,
         lines: &mut Lines<'_>,
@@ -201,7 +201,7 @@ impl<'o> Pass<'o> {
                     }
                     Next::End => return Ok(Flow::Continue),
                 };
-            self.faults.note(name, number, reason, text)?;
+            self.malformed.note(name, number, reason, text)?;
         }
     }
 }

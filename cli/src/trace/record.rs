@@ -1,9 +1,9 @@
-//! What the reader hands out, and to whom.
+//! Records, their sink, and the summary of a reading.
 
-use super::Subjects;
-use super::faults::MalformedLine;
-use super::formats::Envelope;
-use super::options::Format;
+use crate::trace::Subjects;
+use crate::trace::formats::Envelope;
+use crate::trace::malformed::MalformedLine;
+use crate::trace::options::Format;
 
 /// The largest time a record can have, in microseconds since 1970: in the year 2112.
 pub const TIME_MAX: u64 = (1 << 52) - 1;
@@ -23,10 +23,10 @@ pub struct Record {
     pub cost: u64,
 }
 
-/// Who takes the records.
+/// Receiver of the records.
 pub trait Sink {
-    /// What taking a record can fail with; errors of the reader must convert to it.
-    type Error: From<super::Error>;
+    /// Error of the sink; errors of the reader must convert to it.
+    type Error: From<crate::trace::Error>;
 
     /// Takes the next record. Times never step back from one call to the next.
     ///
@@ -35,17 +35,17 @@ pub trait Sink {
     /// An error ends the replay and is handed back by it.
     fn record(&mut self, record: Record, subjects: &Subjects) -> Result<(), Self::Error>;
 
-    /// Forgets every record taken so far: the input turned out not to be in order of time, and all
-    /// records follow again from the first. Subjects keep their numbers. Called at most once.
+    /// Drops every record so far: the input is not in order of time, and all records follow again from the
+    /// first. Subjects keep their numbers. Called at most once.
     fn restart(&mut self);
 
-    /// Hears how far the reading has come, some hundred times a second at most.
+    /// Receives the progress, a few hundred times a second at most.
     fn progress(&mut self, progress: Progress) {
         let _ = progress;
     }
 }
 
-/// How far the reading has come.
+/// Progress of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Inputs are being read.
@@ -64,14 +64,14 @@ pub enum Progress {
     },
 }
 
-/// What was read.
+/// Summary of a reading.
 #[derive(Debug)]
 pub struct Summary {
     /// Each input, in the order given.
     pub files: Vec<FileSummary>,
     /// Records handed out.
     pub records: u64,
-    /// Lines that could not be understood.
+    /// Malformed lines.
     pub malformed: u64,
     /// Lines whose subject is `-` or nothing. They are not handed out.
     pub without_subject: u64,
@@ -85,24 +85,24 @@ pub struct Summary {
     pub first: Option<u64>,
     /// The largest time, if there is any record.
     pub last: Option<u64>,
-    /// Everybody seen.
+    /// All subjects.
     pub subjects: Subjects,
 }
 
-/// What was read from one input.
+/// Summary of one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSummary {
     /// The name of the input, as [`Input::name`](super::Input::name) has it.
     pub name: String,
-    /// The format found; none where the input holds nothing.
+    /// The format; none if the input is empty.
     pub format: Option<Format>,
-    /// What is around each line.
+    /// The envelope of each line.
     pub envelope: Option<Envelope>,
     /// The field taken for the subject; none where all requests together are one.
     pub subject: Option<String>,
     /// Records read.
     pub records: u64,
-    /// Lines that could not be understood.
+    /// Malformed lines.
     pub malformed: u64,
     /// Lines whose subject is `-` or nothing.
     pub without_subject: u64,

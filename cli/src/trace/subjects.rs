@@ -6,9 +6,9 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::error::{Error, ErrorKind};
+use crate::trace::error::{Error, ErrorKind};
 
-/// Everybody seen, by number.
+/// All subjects, by number.
 ///
 /// The bytes of all subjects lie one after another in one arena; a hash table of numbers finds
 /// them again. The hash is seeded at random, so that no log can be written to make it slow.

@@ -9,7 +9,7 @@ use tidegate_core::{
     Answer, Breaker, Call, Decision, Error, ManualClock, Share, Store, StoreExt, Timestamp,
 };
 use tidegate_testkit::suite::Fixture;
-use tidegate_testkit::{ModelStore, StoreWith};
+use tidegate_testkit::{ModelStore, StoreWithContext};
 
 /// A store whose answers are never there at once.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<S: Store> Store for Later<S> {
 }
 
 /// Any stores around a model store: of one type, so that the suite is compiled once.
-type Around = StoreWith<Box<dyn Store>, Arc<ModelStore>>;
+type Around = StoreWithContext<Box<dyn Store>, Arc<ModelStore>>;
 
 fn waiting(clock: ManualClock) -> Around {
     let model = Arc::new(ModelStore::new(clock.clone()));
@@ -38,13 +38,13 @@ fn waiting(clock: ManualClock) -> Around {
         .breaker(Breaker::new().clock(clock.clone()))
         // The whole, as some of the suite's policies have no smaller share and so would be refused.
         .or_fall_back_to(ModelStore::new(clock), Share::new(1, 1).unwrap());
-    StoreWith { store: Box::new(store), with: model }
+    StoreWithContext { store: Box::new(store), context: model }
 }
 
 fn at_once(clock: ManualClock) -> Around {
     let model = Arc::new(ModelStore::new(clock.clone()));
     let store = Arc::clone(&model).breaker(Breaker::new().clock(clock)).or_fail_open();
-    StoreWith { store: Box::new(store), with: model }
+    StoreWithContext { store: Box::new(store), context: model }
 }
 
 /// The suite in fewer steps: what it says of the model store itself is tried elsewhere.
@@ -59,7 +59,7 @@ impl Fixture for Stack {
     }
 
     async fn snapshot(&self, around: &Around) -> Option<Vec<u8>> {
-        Some(around.with.snapshot())
+        Some(around.context.snapshot())
     }
 
     fn steps(&self) -> u32 {

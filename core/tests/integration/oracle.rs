@@ -15,14 +15,14 @@ use tidegate_core::{
     Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp, TokenBucket,
 };
 use tidegate_testkit::generate::{ClockKind, Kind, Scenario, policy, related_policies, scenario};
-use tidegate_testkit::{ModelStore, follow};
+use tidegate_testkit::{ModelStore, run_against_oracle};
 
 /// Plays a scenario on two stores: one that forgets what it may at once, and one that never does.
 fn play(scenario: &Scenario, clock: ClockKind) -> Result<(), TestCaseError> {
     for make in [ModelStore::new, ModelStore::keeping_all] {
         let hand = ManualClock::default();
         let store = make(hand.clone());
-        let played = pin!(follow(&store, &hand, scenario, clock));
+        let played = pin!(run_against_oracle(&store, &hand, scenario, clock));
         match played.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result.map_err(TestCaseError::fail)?,
             Poll::Pending => return Err(TestCaseError::fail("this store answers at once")),

@@ -39,7 +39,7 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
         Operation::Peek => peek(ledger, &charges, now),
         Operation::Acquire => acquire(ledger, &charges, None, now),
         Operation::Reserve { max_wait } => {
-            // Nobody waits longer than the longest span there is.
+            // No wait is longer than the maximum span.
             let longest = max_wait.min(Duration::from_micros(1 << 51));
             acquire(ledger, &charges, Some(longest), now)
         }

@@ -21,9 +21,9 @@ static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
     AtomicU16::new(u16::from_le_bytes([low, high]))
 });
 
-/// A port on 127.0.0.1 at which nobody listens now.
+/// A port on 127.0.0.1 that is free now.
 ///
-/// Another process may still be faster to take it: who listens there must be ready to try the next.
+/// Another process may take it before it is used: then the caller tries the next one.
 ///
 /// # Errors
 /// If none is free.

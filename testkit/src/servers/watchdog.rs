@@ -53,7 +53,7 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Ctrl-C in a terminal must reach the tests, not the one who cleans up after them.
+            // Ctrl-C in a terminal must reach the tests, not the watchdog, which cleans up after them.
             .process_group(0)
             .spawn()
             .map_err(|error| Error::io("cannot run `sh`", error))?;
@@ -163,6 +163,6 @@ fn follow(events: impl BufRead, state: &Mutex<State>) {
         };
     };
     events.lines().map_while(Result::ok).for_each(|event| set(&event));
-    // Without the shell nobody knows better.
+    // Without the shell there is nothing to compare with.
     set("exited");
 }

@@ -4,32 +4,32 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, Operation, Outcome};
 
-use super::bench::{case, each, policy};
 use super::fixture::Fixture;
+use super::harness::{case, each, policy};
 use super::report::{check, check_eq};
 
 /// B01: a denial leaves the store as it was, byte for byte, and does not push the wait on.
 pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
-            bench.take(&policy, 4).await;
+        case(fixture, async |harness| {
+            harness.take(&policy, 4).await;
             let charge = Charge::new(&policy, "s");
-            let before = bench.imprint(&[charge]).await;
+            let before = harness.snapshot(&[charge]).await;
             for _ in 0..3 {
-                let _ = bench.refused(&policy, 2).await;
+                let _ = harness.refused(&policy, 2).await;
             }
-            check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
             // The same for a key that is not there, and with something to prune.
             let other = Charge::new(&policy, "other");
-            let denied = bench.ask(Operation::Acquire, &[other.cost(6)]).await;
+            let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;
             check!(denied.is_denied());
-            check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
-            bench.advance(Duration::from_micros(3));
-            let _ = bench.acquire(&policy, 1).await;
-            bench.advance(Duration::from_micros(9));
-            let before = bench.imprint(&[charge]).await;
-            let _ = bench.refused(&policy, 6).await;
-            check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+            harness.advance(Duration::from_micros(3));
+            let _ = harness.acquire(&policy, 1).await;
+            harness.advance(Duration::from_micros(9));
+            let before = harness.snapshot(&[charge]).await;
+            let _ = harness.refused(&policy, 6).await;
+            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
         });
     }
 }
@@ -37,21 +37,21 @@ pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
 /// Rule 2: neither does a peek, nor a cost of 0, nor a call that fails.
 pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             // It shares the state, and differs.
             let twin = policy.clone().shadow();
             for used in [0, 3] {
-                bench.does(Operation::Acquire, &policy, used).await;
+                harness.does(Operation::Acquire, &policy, used).await;
                 let charge = Charge::new(&policy, "s");
-                let before = bench.imprint(&[charge]).await;
-                bench.does(Operation::Peek, &policy, 1).await;
-                bench.does(Operation::Peek, &policy, 9).await;
-                bench.does(Operation::Acquire, &policy, 0).await;
-                bench.does(Operation::Refund, &policy, 0).await;
+                let before = harness.snapshot(&[charge]).await;
+                harness.does(Operation::Peek, &policy, 1).await;
+                harness.does(Operation::Peek, &policy, 9).await;
+                harness.does(Operation::Acquire, &policy, 0).await;
+                harness.does(Operation::Refund, &policy, 0).await;
                 let mixed_up = [charge, Charge::new(&twin, "s")];
-                check!(bench.try_ask(Operation::Acquire, &mixed_up).await.is_err());
-                check!(bench.try_ask(Operation::Acquire, &[]).await.is_err());
-                check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
+                check!(harness.try_ask(Operation::Acquire, &mixed_up).await.is_err());
+                check!(harness.try_ask(Operation::Acquire, &[]).await.is_err());
+                check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
             }
         });
     }
@@ -60,15 +60,15 @@ pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(
 /// B02: a cost above the limit never passes, and leaves nothing behind.
 pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let charge = Charge::new(&policy, "s");
-            let before = bench.imprint(&[charge]).await;
+            let before = harness.snapshot(&[charge]).await;
             for cost in [6, 1 << 40, u64::MAX] {
-                let decision = bench.refused(&policy, cost).await;
+                let decision = harness.refused(&policy, cost).await;
                 check_eq!(decision.retry_after(), None, "{policy}, cost {cost}");
             }
-            check_eq!(bench.imprint(&[charge]).await, before, "{policy}");
-            bench.take(&policy, 5).await;
+            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+            harness.take(&policy, 5).await;
         });
     }
 }
@@ -76,12 +76,12 @@ pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: 
 /// B03: the whole cost has to fit.
 pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
-            bench.take(&policy, 4).await;
-            check_eq!(bench.remaining(&policy).await, 1, "{policy}");
-            let _ = bench.refused(&policy, 5).await;
-            let _ = bench.refused(&policy, 2).await;
-            bench.take(&policy, 1).await;
+        case(fixture, async |harness| {
+            harness.take(&policy, 4).await;
+            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
+            let _ = harness.refused(&policy, 5).await;
+            let _ = harness.refused(&policy, 2).await;
+            harness.take(&policy, 1).await;
         });
     }
 }
@@ -89,24 +89,24 @@ pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) 
 /// B04: when one of several policies denies, none is charged, wherever it stands in the call.
 pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
     for wide in each() {
-        case(fixture, async |bench| {
-            let narrow = bench.hourly("narrow", 1, "");
-            bench.take(&narrow, 1).await;
+        case(fixture, async |harness| {
+            let narrow = harness.hourly("narrow", 1, "");
+            harness.take(&narrow, 1).await;
             let charges = [
                 Charge::new(&wide, "s").cost(2),
                 Charge::new(&narrow, "s"),
                 Charge::new(&wide, "t").cost(3),
             ];
-            let before = bench.imprint(&charges).await;
+            let before = harness.snapshot(&charges).await;
             for turn in 0..3 {
                 let mut charges = charges;
                 charges.rotate_left(turn);
-                let decision = bench.ask(Operation::Acquire, &charges).await;
+                let decision = harness.ask(Operation::Acquire, &charges).await;
                 check!(decision.is_denied());
                 let refused: Vec<_> = decision.refused_by().collect();
                 check_eq!(refused, [(4 - turn) % 3], "{wide}: which one refused");
             }
-            check_eq!(bench.imprint(&charges).await, before, "{wide}");
+            check_eq!(harness.snapshot(&charges).await, before, "{wide}");
         });
     }
 }
@@ -114,22 +114,22 @@ pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
 /// B05: charges of one call to one key add up, and the sum must fit.
 pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let twins =
                 |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
-            let denied = bench.ask(Operation::Acquire, &twins(3, 3)).await;
+            let denied = harness.ask(Operation::Acquire, &twins(3, 3)).await;
             check_eq!(denied.retry_after(), None, "{policy}: 6 of 5");
             check_eq!(denied.refused_by().count(), 2, "{policy}: both refuse");
-            let overflow = bench.ask(Operation::Acquire, &twins(u64::MAX, u64::MAX)).await;
+            let overflow = harness.ask(Operation::Acquire, &twins(u64::MAX, u64::MAX)).await;
             check!(overflow.is_denied(), "{policy}");
-            let allowed = bench.ask(Operation::Acquire, &twins(2, 2)).await;
+            let allowed = harness.ask(Operation::Acquire, &twins(2, 2)).await;
             check!(allowed.is_allowed(), "{policy}");
             for verdict in allowed.verdicts() {
                 check_eq!(verdict.remaining(), 1, "{policy}: 4 of 5 are taken");
             }
-            let denied = bench.ask(Operation::Acquire, &twins(1, 1)).await;
+            let denied = harness.ask(Operation::Acquire, &twins(1, 1)).await;
             check!(denied.is_denied(), "{policy}: each fits, the sum does not");
-            check_eq!(bench.remaining(&policy).await, 1, "{policy}");
+            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
         });
     }
 }
@@ -137,42 +137,42 @@ pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
 /// B06: a refund gives back at most what was taken, and makes no key that was not there.
 pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let charge = Charge::new(&policy, "s");
-            let fresh = bench.imprint(&[charge]).await;
-            bench.does(Operation::Refund, &policy, 3).await;
-            check_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: absent stays absent");
-            bench.take(&policy, 3).await;
-            let after = bench.does(Operation::Refund, &policy, 1).await;
+            let fresh = harness.snapshot(&[charge]).await;
+            harness.does(Operation::Refund, &policy, 3).await;
+            check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: absent stays absent");
+            harness.take(&policy, 3).await;
+            let after = harness.does(Operation::Refund, &policy, 1).await;
             check_eq!(after.remaining(), 3, "{policy}");
-            let after = bench.does(Operation::Refund, &policy, u64::MAX).await;
+            let after = harness.does(Operation::Refund, &policy, u64::MAX).await;
             check_eq!(after.remaining(), 5, "{policy}");
-            check_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: all given back");
-            bench.take(&policy, 5).await;
-            let _ = bench.refused(&policy, 1).await;
+            check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: all given back");
+            harness.take(&policy, 5).await;
+            let _ = harness.refused(&policy, 1).await;
         });
     }
 }
 
-/// B07: who is in debt gets nothing until it is paid.
+/// B07: a subject in debt is admitted nothing until the debt is paid.
 pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1ms burst 2", "p: token-bucket 1/1ms burst 2 by-interval"] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let bucket = policy(text);
-            bench.take(&bucket, 2).await;
+            harness.take(&bucket, 2).await;
             let max_wait = Duration::from_secs(1);
             for place in 1..=5 {
                 let charge = [Charge::new(&bucket, "s")];
-                let booked = bench.ask(Operation::Reserve { max_wait }, &charge).await;
+                let booked = harness.ask(Operation::Reserve { max_wait }, &charge).await;
                 check_eq!(booked.wait(), Duration::from_millis(place), "{text}");
             }
-            check_eq!(bench.remaining(&bucket).await, 0, "{text}");
-            let denied = bench.refused(&bucket, 1).await;
+            check_eq!(harness.remaining(&bucket).await, 0, "{text}");
+            let denied = harness.refused(&bucket, 1).await;
             check_eq!(denied.retry_after(), Some(Duration::from_millis(6)), "{text}");
-            bench.at(5_999);
-            let _ = bench.refused(&bucket, 1).await;
-            bench.at(6_000);
-            bench.take(&bucket, 1).await;
+            harness.at(5_999);
+            let _ = harness.refused(&bucket, 1).await;
+            harness.at(6_000);
+            harness.take(&bucket, 1).await;
         });
     }
 }
@@ -180,14 +180,14 @@ pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
 /// B08: what is granted is what is charged: a request passes as a whole or not at all.
 pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
-            bench.take(&policy, 2).await;
-            let denied = bench.refused(&policy, 4).await;
+        case(fixture, async |harness| {
+            harness.take(&policy, 2).await;
+            let denied = harness.refused(&policy, 4).await;
             check_eq!(denied.verdicts()[0].remaining(), 3, "{policy}");
-            let allowed = bench.acquire(&policy, 2).await;
+            let allowed = harness.acquire(&policy, 2).await;
             check_eq!(allowed.verdicts()[0].outcome(), Outcome::Allowed);
             check_eq!(allowed.verdicts()[0].remaining(), 1, "{policy}");
-            check_eq!(bench.remaining(&policy).await, 1, "{policy}");
+            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
         });
     }
 }
@@ -195,13 +195,13 @@ pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
 /// B09: 9.5 tokens less 9 leave 0.5.
 pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1s burst 10", "p: gcra 1/1s burst 10"] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let bucket = policy(text);
-            bench.take(&bucket, 10).await;
-            bench.at(9_500_000);
-            check_eq!(bench.remaining(&bucket).await, 9, "{text}");
-            bench.take(&bucket, 9).await;
-            let denied = bench.refused(&bucket, 1).await;
+            harness.take(&bucket, 10).await;
+            harness.at(9_500_000);
+            check_eq!(harness.remaining(&bucket).await, 9, "{text}");
+            harness.take(&bucket, 9).await;
+            let denied = harness.refused(&bucket, 1).await;
             check_eq!(denied.retry_after(), Some(Duration::from_millis(500)), "{text}");
         });
     }
@@ -210,15 +210,15 @@ pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
 /// B10: a token counts when it is due and not a tick earlier.
 pub(super) fn b10_remaining_is_rounded_down<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 3/7s burst 10", "p: gcra 3/7s burst 10"] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let bucket = policy(text);
-            bench.take(&bucket, 10).await;
+            harness.take(&bucket, 10).await;
             // 7/3 s and 14/3 s, rounded up.
             for (due, tokens) in [(2_333_334, 1), (4_666_667, 2), (7_000_000, 3)] {
-                bench.at(due - 1);
-                check_eq!(bench.remaining(&bucket).await, tokens - 1, "{text} at {due} - 1");
-                bench.at(due);
-                check_eq!(bench.remaining(&bucket).await, tokens, "{text} at {due}");
+                harness.at(due - 1);
+                check_eq!(harness.remaining(&bucket).await, tokens - 1, "{text} at {due} - 1");
+                harness.at(due);
+                check_eq!(harness.remaining(&bucket).await, tokens, "{text} at {due}");
             }
         });
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate_core::{Call, Charge, Error, Operation, Policy, Store};
 use tokio::sync::Barrier;
 
-use super::bench::{Bench, each, policy, threads};
 use super::fixture::Fixture;
+use super::harness::{Harness, each, policy, threads};
 use super::report::{check_eq, fail};
 
 /// Lets `callers` make `calls` calls each, all starting at once; tells how many were admitted.
@@ -71,7 +71,7 @@ fn wide() -> impl Iterator<Item = Policy> {
     each().map(|policy| {
         let text = policy.to_string();
         let text = text.replace(" 5/10us", " 500/1h").replace("burst 5", "burst 500");
-        super::bench::policy(&text.replace("grain 2us", "grain 1m"))
+        super::harness::policy(&text.replace("grain 2us", "grain 1m"))
     })
 }
 
@@ -79,12 +79,12 @@ fn wide() -> impl Iterator<Item = Policy> {
 fn shared<F: Fixture>(
     fixture: &F,
     policy: &Policy,
-    check: impl AsyncFnOnce(&Arc<F::Store>, &Bench<'_, F>),
+    check: impl AsyncFnOnce(&Arc<F::Store>, &Harness<'_, F>),
 ) {
-    // The guard lives in the bench; only the store is shared.
-    threads(fixture, async |bench| {
-        bench.needs(policy);
-        check(&bench.store, bench).await;
+    // The guard lives in the harness; only the store is shared.
+    threads(fixture, async |harness| {
+        harness.needs(policy);
+        check(&harness.store, harness).await;
     });
 }
 
@@ -125,9 +125,9 @@ pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
 /// B26: so it is on a key that was there and has expired.
 pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
     for policy in each() {
-        shared(fixture, &policy, async |store, bench| {
+        shared(fixture, &policy, async |store, harness| {
             for round in 0..30 {
-                bench.at(round * 1_000);
+                harness.at(round * 1_000);
                 let of = policy.clone();
                 let ask = move |_, _| (Operation::Acquire, vec![Asked::new(&of, "s", 1)]);
                 all_of_the_limit(&policy, race(store, 16, 2, ask).await, 5);
@@ -153,8 +153,8 @@ pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &
 /// All-or-nothing charges over the same keys in opposite orders: exact, and no deadlock.
 pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: &F) {
     for policy in wide() {
-        shared(fixture, &policy, async |store, bench| {
-            let narrow = bench.hourly("narrow", 300, "");
+        shared(fixture, &policy, async |store, harness| {
+            let narrow = harness.hourly("narrow", 300, "");
             let (of, least) = (policy.clone(), narrow.clone());
             let ask = move |caller: usize, call: usize| {
                 let mut asked = vec![

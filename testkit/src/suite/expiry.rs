@@ -5,8 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{Charge, Operation};
 
-use super::bench::{START, case, cases, each, policy};
 use super::fixture::Fixture;
+use super::harness::{START, case, cases, each, policy};
 use super::report::{check, check_eq};
 use crate::generate::{confusable_pair, hostile_subject};
 
@@ -15,10 +15,10 @@ use crate::generate::{confusable_pair, hostile_subject};
 /// That a store also drops it by then is for the store's own tests.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             for step in 0..30 {
-                bench.at(step * 3);
-                let verdict = bench.does(Operation::Acquire, &policy, 1).await;
+                harness.at(step * 3);
+                let verdict = harness.does(Operation::Acquire, &policy, 1).await;
                 let longest = policy.max_retention();
                 check!(verdict.reset_after() > Duration::ZERO, "{policy}");
                 check!(verdict.reset_after() <= longest, "{policy}: {verdict:?}");
@@ -39,13 +39,13 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
         "p: sliding-log 1/1us",
         "p: sliding-counter 1/1us",
     ] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let policy = policy(text);
             for step in 0..50 {
                 // Two windows on, the sliding counter too has forgotten.
-                bench.at(step * 2);
-                bench.take(&policy, 1).await;
-                let _ = bench.refused(&policy, 1).await;
+                harness.at(step * 2);
+                harness.take(&policy, 1).await;
+                let _ = harness.refused(&policy, 1).await;
             }
         });
     }
@@ -55,34 +55,34 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
 pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {
-            case(fixture, async |bench| {
-                bench.at(at);
-                bench.take(&policy, used).await;
-                let reset = bench.does(Operation::Peek, &policy, 0).await.reset_after();
+            case(fixture, async |harness| {
+                harness.at(at);
+                harness.take(&policy, used).await;
+                let reset = harness.does(Operation::Peek, &policy, 0).await.reset_after();
                 let end = at + u64::try_from(reset.as_micros()).expect("short");
-                bench.at(end - 1);
-                let before = bench.does(Operation::Peek, &policy, 0).await;
+                harness.at(end - 1);
+                let before = harness.does(Operation::Peek, &policy, 0).await;
                 check_eq!(before.reset_after(), Duration::from_micros(1), "{policy}");
-                bench.at(end);
-                let after = bench.does(Operation::Peek, &policy, 0).await;
+                harness.at(end);
+                let after = harness.does(Operation::Peek, &policy, 0).await;
                 check_eq!(after.reset_after(), Duration::ZERO, "{policy}");
                 check_eq!(after.remaining(), 5, "{policy}");
             });
         }
     }
-    case(fixture, async |bench| {
+    case(fixture, async |harness| {
         // A counter matters for two windows.
         let counter = policy("p: sliding-counter 10/1h");
         let hour = 3_600_000_000;
         let start = START / hour * hour + hour;
-        bench.set(start);
-        bench.take(&counter, 10).await;
-        bench.set(start + hour);
-        check_eq!(bench.remaining(&counter).await, 0);
-        bench.set(start + hour + hour * 9 / 10);
-        check_eq!(bench.remaining(&counter).await, 9);
-        bench.set(start + 2 * hour - 1);
-        check_eq!(bench.remaining(&counter).await, 9);
+        harness.set(start);
+        harness.take(&counter, 10).await;
+        harness.set(start + hour);
+        check_eq!(harness.remaining(&counter).await, 0);
+        harness.set(start + hour + hour * 9 / 10);
+        check_eq!(harness.remaining(&counter).await, 9);
+        harness.set(start + 2 * hour - 1);
+        check_eq!(harness.remaining(&counter).await, 9);
     });
 }
 
@@ -90,19 +90,19 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
 pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
     for policy in each() {
         for at in [40, 43] {
-            case(fixture, async |bench| {
+            case(fixture, async |harness| {
                 let of = |subject| Charge::new(&policy, subject);
                 for subject in ["recovered", "reset"] {
-                    let _ = bench.ask(Operation::Acquire, &[of(subject).cost(4)]).await;
+                    let _ = harness.ask(Operation::Acquire, &[of(subject).cost(4)]).await;
                 }
-                bench.at(at);
-                let _ = bench.ask(Operation::Acquire, &[of("reset").cost(5)]).await;
-                let _ = bench.ask(Operation::Reset, &[of("reset")]).await;
+                harness.at(at);
+                let _ = harness.ask(Operation::Acquire, &[of("reset").cost(5)]).await;
+                let _ = harness.ask(Operation::Reset, &[of("reset")]).await;
                 for step in 0..40 {
-                    bench.at(at + step);
+                    harness.at(at + step);
                     let mut answers = vec![];
                     for subject in ["fresh", "recovered", "reset"] {
-                        answers.push(bench.ask(Operation::Acquire, &[of(subject)]).await);
+                        answers.push(harness.ask(Operation::Acquire, &[of(subject)]).await);
                     }
                     // Phases are the subject's own, so that only one subject can be compared.
                     if !policy.to_string().contains("phased") {
@@ -118,12 +118,12 @@ pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &
 /// B14: a fixed window ends when it ends, although hits go on, admitted and denied.
 pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &F) {
     for text in ["p: fixed-window 5/10us", "p: fixed-window 5/10us anchored"] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let window = policy(text);
             let start = START / 10 * 10 + 10;
             for at in 0..100 {
-                bench.set(start + at);
-                let decision = bench.acquire(&window, 1).await;
+                harness.set(start + at);
+                let decision = harness.acquire(&window, 1).await;
                 check_eq!(decision.is_allowed(), at % 10 < 5, "{text} at {at}");
             }
         });
@@ -137,18 +137,18 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
             ((&a, &b) != (&c, &d)).then_some([(a, b), (c, d)])
         });
     let pairs = prop_oneof![3 => confusable_pair(), 1 => anything];
-    cases(fixture, pairs, async |bench, pair| {
-        let log = bench.hourly("p", 3, "");
+    cases(fixture, pairs, async |harness, pair| {
+        let log = harness.hourly("p", 3, "");
         let [left, right] = pair;
         let left = Charge::new(&log, &left.1).tenant(&left.0).cost(3);
         let right = Charge::new(&log, &right.1).tenant(&right.0).cost(3);
         for charge in [left, right] {
-            if bench.ask(Operation::Acquire, &[charge]).await.is_denied() {
+            if harness.ask(Operation::Acquire, &[charge]).await.is_denied() {
                 return Err("two subjects share a state".to_owned());
             }
         }
-        let _ = bench.ask(Operation::Reset, &[left]).await;
-        if bench.ask(Operation::Acquire, &[right.cost(1)]).await.is_allowed() {
+        let _ = harness.ask(Operation::Reset, &[left]).await;
+        if harness.ask(Operation::Acquire, &[right.cost(1)]).await.is_allowed() {
             return Err("a reset of one subject resets another".to_owned());
         }
         Ok(())
@@ -157,7 +157,7 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
 
 /// B17: nor are two policies, nor a part of a policy's name and a part of a subject.
 pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
-    case(fixture, async |bench| {
+    case(fixture, async |harness| {
         let keys: [(&str, &[u8], &[u8]); 21] = [
             ("a", b"", b"b.c"),
             ("a.b", b"", b"c"),
@@ -182,11 +182,11 @@ pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
             ("a", b"", b"{}"),
         ];
         for (name, tenant, subject) in keys {
-            let log = bench.hourly(name, 1, "");
+            let log = harness.hourly(name, 1, "");
             let charge = Charge::new(&log, subject).tenant(tenant);
-            let first = bench.ask(Operation::Acquire, &[charge]).await;
+            let first = harness.ask(Operation::Acquire, &[charge]).await;
             check!(first.is_allowed(), "{name:?} {tenant:?} {subject:?}");
-            let second = bench.ask(Operation::Acquire, &[charge]).await;
+            let second = harness.ask(Operation::Acquire, &[charge]).await;
             check!(second.is_denied(), "{name:?} {tenant:?} {subject:?}");
         }
     });
@@ -194,20 +194,20 @@ pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
 
 /// Subjects and tenants of 1 MiB are told apart by their last byte; longer ones are refused.
 pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
-    case(fixture, async |bench| {
-        let log = bench.hourly("p", 1, "");
+    case(fixture, async |harness| {
+        let log = harness.hourly("p", 1, "");
         let longest = vec![b'x'; 1 << 20];
         let mut other = longest.clone();
         other[(1 << 20) - 1] = b'y';
         for subject in [&longest, &other] {
             let charge = Charge::new(&log, subject);
-            check!(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
+            check!(harness.ask(Operation::Acquire, &[charge]).await.is_allowed());
             let charge = Charge::new(&log, "s").tenant(subject);
-            check!(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
+            check!(harness.ask(Operation::Acquire, &[charge]).await.is_allowed());
         }
         let too_long = vec![b'x'; (1 << 20) + 1];
         for charge in [Charge::new(&log, &too_long), Charge::new(&log, "s").tenant(&too_long)] {
-            let error = bench.try_ask(Operation::Acquire, &[charge]).await;
+            let error = harness.try_ask(Operation::Acquire, &[charge]).await;
             let kind = error.expect_err("too long").kind();
             check_eq!(kind, tidegate_core::ErrorKind::InvalidCall);
         }
@@ -217,23 +217,23 @@ pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
 /// B19: a reset forgets the subject that was named, its block included, and no other.
 pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let of = |subject| [Charge::new(&policy, subject).cost(5)];
             for subject in ["a", "b", "ab", "*"] {
-                let _ = bench.ask(Operation::Acquire, &of(subject)).await;
+                let _ = harness.ask(Operation::Acquire, &of(subject)).await;
             }
             let span = Duration::from_secs(60);
-            let _ = bench.ask(Operation::Block { span }, &of("a")).await;
+            let _ = harness.ask(Operation::Block { span }, &of("a")).await;
             for subject in ["*", "a"] {
-                let after = bench.ask(Operation::Reset, &of(subject)).await;
+                let after = harness.ask(Operation::Reset, &of(subject)).await;
                 let verdict = after.verdicts()[0];
                 check_eq!(verdict.remaining(), 5, "{policy}");
                 check_eq!(verdict.reset_after(), Duration::ZERO, "{policy}");
             }
             for subject in ["b", "ab"] {
-                check!(bench.ask(Operation::Acquire, &of(subject)).await.is_denied());
+                check!(harness.ask(Operation::Acquire, &of(subject)).await.is_denied());
             }
-            check!(bench.ask(Operation::Acquire, &of("a")).await.is_allowed());
+            check!(harness.ask(Operation::Acquire, &of("a")).await.is_allowed());
         });
     }
 }

@@ -6,21 +6,21 @@ use std::task::Poll;
 
 use tidegate_core::{Answer, Call, Charge, ErrorKind, Limiter, Operation, Store};
 
-use super::bench::{case, cases, each};
 use super::fixture::Fixture;
+use super::harness::{case, cases, each};
 use super::report::{check, check_eq};
 use crate::faults::{Fault, FaultyStore, plan};
 
 /// B42: whatever happens to a call, it is charged at most once, and not at all if the error says so.
 pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
-    cases(fixture, plan(1..30), async |bench, plan| {
-        let faulty = FaultyStore::new(&bench.store, plan.clone());
-        let limiter = Limiter::new(faulty, [bench.hourly("p", 1_000, "")]);
+    cases(fixture, plan(1..30), async |harness, plan| {
+        let faulty = FaultyStore::new(&harness.store, plan.clone());
+        let limiter = Limiter::new(faulty, [harness.hourly("p", 1_000, "")]);
         let limiter = limiter.map_err(|error| error.to_string())?;
         let (mut least, mut most) = (0, 0);
         for fault in plan {
             let mut answer = limiter.acquire("s");
-            // Nobody waits for an answer that is late: the caller goes away.
+            // The caller does not wait for a late answer: it drops the future.
             let charged = match unless_late(limiter.store(), &mut answer).await {
                 Some(Ok(decision)) if decision.is_allowed() => (1, 1),
                 Some(Err(error)) if error.kind().is_definitely_not_charged() => (0, 0),
@@ -33,7 +33,7 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
         let faulty = limiter.store();
         faulty.deliver().await;
         let charges = [Charge::new(&limiter.policies()[0], "s").cost(0)];
-        let peek = bench.ask(Operation::Peek, &charges).await;
+        let peek = harness.ask(Operation::Peek, &charges).await;
         let charged = 1_000 - peek.verdicts()[0].remaining();
         if faulty.calls() != plan.len() {
             return Err(format!("{} calls of {} were made", faulty.calls(), plan.len()));
@@ -61,11 +61,11 @@ async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_
 /// B43, B55: every error surfaces as an error, and is never a denial.
 pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let plan =
                 vec![Fault::Before(ErrorKind::Busy), Fault::After(ErrorKind::Timeout), Fault::None];
-            bench.needs(&policy);
-            let faulty = FaultyStore::new(&bench.store, plan);
+            harness.needs(&policy);
+            let faulty = FaultyStore::new(&harness.store, plan);
             let charges = [Charge::new(&policy, "s").cost(5)];
             let busy = faulty.decide(Call::acquire(&charges)).await.expect_err("busy");
             check_eq!(busy.kind(), ErrorKind::Busy);
@@ -81,9 +81,9 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
 
 /// B44: a call without an answer is not admitted; and one with an answer is not degraded.
 pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
-    case(fixture, async |bench| {
-        let log = bench.hourly("p", 1, "");
-        let faulty = FaultyStore::new(&bench.store, vec![Fault::Late]);
+    case(fixture, async |harness| {
+        let log = harness.hourly("p", 1, "");
+        let faulty = FaultyStore::new(&harness.store, vec![Fault::Late]);
         let charges = [Charge::new(&log, "s")];
         let mut answer = faulty.decide(Call::acquire(&charges));
         let early = unless_late(&faulty, &mut answer).await;
@@ -91,15 +91,15 @@ pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: 
         faulty.deliver().await;
         let decision = answer.await.expect("an answer at last");
         check!(decision.is_allowed() && decision.degraded().is_none());
-        let _ = bench.refused(&log, 1).await;
+        let _ = harness.refused(&log, 1).await;
     });
 }
 
 /// B48: building a limiter asks the store nothing that it would have to wait for.
 pub(super) fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
-    case(fixture, async |bench| {
-        let faulty = FaultyStore::new(&bench.store, vec![Fault::Delayed; 9]);
-        let limiter = Limiter::new(faulty, [bench.hourly("p", 5, "")]);
+    case(fixture, async |harness| {
+        let faulty = FaultyStore::new(&harness.store, vec![Fault::Delayed; 9]);
+        let limiter = Limiter::new(faulty, [harness.hourly("p", 5, "")]);
         check_eq!(limiter.map(|limiter| limiter.store().calls()).ok(), Some(0));
     });
 }

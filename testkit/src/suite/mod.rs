@@ -1,12 +1,12 @@
-//! The conformance suite: what every store owes its callers.
+//! The conformance suite: the guarantees of every store.
 //!
 //! [`conformance!`](crate::conformance) makes a test of each property; [`properties`] lists them,
-//! [`check`] runs one by name and [`check_all`] all of them, for those who want no macro.
+//! [`check`] runs one by name and [`check_all`] all of them, without a macro.
 //!
-//! Each case opens a store of its own, at a clock that only the case moves; nothing sleeps.
+//! Each case opens a store of its own, with a clock that only the case moves; nothing sleeps.
 //!
-//! Only policies that the store [supports](tidegate_core::Store::supports) are asked for. A case about
-//! another one is left out, random ones are drawn again, and a property without any case left prints
+//! Only policies that the store [supports](tidegate_core::Store::supports) are used. A case about another one
+//! is left out, random ones are drawn again, and a property without any case left prints
 //! `not run: …`. A store that supports none of the policies fails.
 //!
 //! # What it checks
@@ -84,7 +84,6 @@
     reason = "a property that does not hold panics: that is how tests fail"
 )]
 
-mod bench;
 mod charging;
 mod concurrent;
 mod contract;
@@ -92,6 +91,7 @@ mod erased;
 mod expiry;
 mod failure;
 mod fixture;
+mod harness;
 mod numbers;
 mod operations;
 pub(crate) mod report;
@@ -284,7 +284,7 @@ macro_rules! __list {
                         property,
                         Guarantee::shown_by(property),
                         || $file::$name(fixture),
-                        || bench::supports_any(fixture),
+                        || harness::supports_any(fixture),
                     );
                 }
                 erased(&Erased::new(fixture));

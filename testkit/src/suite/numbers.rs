@@ -6,8 +6,8 @@ use tidegate_core::{
     Charge, FixedWindow, Operation, Policy, SlidingCounter, SlidingLog, Timestamp, TokenBucket,
 };
 
-use super::bench::{START, case, each, policy};
 use super::fixture::Fixture;
+use super::harness::{START, case, each, policy};
 use super::report::{check, check_eq};
 
 /// B27: requests of one instant are all counted.
@@ -20,14 +20,14 @@ pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &
         "p: token-bucket 1000/1h",
         "p: gcra 1000/1h",
     ] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let policy = policy(text);
             for request in 1..=1_000 {
-                let decision = bench.acquire(&policy, 1).await;
+                let decision = harness.acquire(&policy, 1).await;
                 check!(decision.is_allowed(), "{text}: request {request}");
                 check_eq!(decision.verdicts()[0].remaining(), 1_000 - request, "{text}");
             }
-            let _ = bench.refused(&policy, 1).await;
+            let _ = harness.refused(&policy, 1).await;
         });
     }
 }
@@ -37,24 +37,24 @@ pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     let hour = Duration::from_secs(3_600);
     check!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());
     let log = Policy::new("p", SlidingLog::new(1_000_000, hour)).expect("within the bounds");
-    case(fixture, async |bench| {
+    case(fixture, async |harness| {
         for step in 0..2_000 {
-            bench.at(step);
-            bench.take(&log, 1).await;
+            harness.at(step);
+            harness.take(&log, 1).await;
         }
-        bench.take(&log, 998_000).await;
-        let denied = bench.refused(&log, 1_500).await;
+        harness.take(&log, 998_000).await;
+        let denied = harness.refused(&log, 1_500).await;
         check_eq!(denied.retry_after(), Some(hour - Duration::from_micros(500)));
-        bench.at(3_600_000_000 + 1_499);
-        check_eq!(bench.remaining(&log).await, 1_500);
-        bench.take(&log, 1_500).await;
-        let _ = bench.refused(&log, 1).await;
+        harness.at(3_600_000_000 + 1_499);
+        check_eq!(harness.remaining(&log).await, 1_500);
+        harness.take(&log, 1_500).await;
+        let _ = harness.refused(&log, 1).await;
     });
 }
 
 /// B32: a bucket that is asked at every microsecond yields what its rate says, to the token.
 pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
-    case(fixture, async |bench| {
+    case(fixture, async |harness| {
         let bucket = policy("p: token-bucket 3/7us burst 10");
         let steps = u64::from(fixture.steps());
         let charges = [Charge::new(&bucket, "s")];
@@ -62,8 +62,8 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
         for step in 0..10 + steps {
             // Ten at once, and then one a microsecond.
             let now = step.saturating_sub(10);
-            bench.at(now);
-            let decision = bench.ask(Operation::Acquire, &charges).await;
+            harness.at(now);
+            let decision = harness.ask(Operation::Acquire, &charges).await;
             admitted += u64::from(decision.is_allowed());
         }
         check_eq!(admitted, 10 + (steps - 1) * 3 / 7);
@@ -83,17 +83,17 @@ pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
         Policy::new("c", TokenBucket::new(LARGEST, us(1))),
     ];
     for policy in policies.map(|policy| policy.expect("within the bounds")) {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             for at in [START, LARGEST - 1_000] {
-                bench.set(at);
-                bench.take(&policy, LARGEST - 1).await;
-                check_eq!(bench.remaining(&policy).await, 1, "{policy}");
-                let _ = bench.refused(&policy, 2).await;
-                bench.take(&policy, 1).await;
-                let denied = bench.refused(&policy, 1).await;
+                harness.set(at);
+                harness.take(&policy, LARGEST - 1).await;
+                check_eq!(harness.remaining(&policy).await, 1, "{policy}");
+                let _ = harness.refused(&policy, 2).await;
+                harness.take(&policy, 1).await;
+                let denied = harness.refused(&policy, 1).await;
                 check!(denied.retry_after().is_some(), "{policy}");
-                check_eq!(bench.refused(&policy, LARGEST + 1).await.retry_after(), None);
-                bench.does(Operation::Reset, &policy, 0).await;
+                check_eq!(harness.refused(&policy, LARGEST + 1).await.retry_after(), None);
+                harness.does(Operation::Reset, &policy, 0).await;
             }
         });
     }
@@ -103,22 +103,22 @@ pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
 pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
     let days = Duration::from_secs(60 * 86_400);
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let block = Operation::Block { span: days };
-            let verdict = bench.does(block, &policy, 1).await;
+            let verdict = harness.does(block, &policy, 1).await;
             check_eq!(verdict.retry_after(), Some(days), "{policy}");
             check_eq!(verdict.reset_after(), days, "{policy}");
-            bench.advance(days - Duration::from_micros(1));
-            let denied = bench.refused(&policy, 1).await;
+            harness.advance(days - Duration::from_micros(1));
+            let denied = harness.refused(&policy, 1).await;
             check_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{policy}");
-            bench.advance(Duration::from_micros(1));
-            bench.take(&policy, 1).await;
+            harness.advance(Duration::from_micros(1));
+            harness.take(&policy, 1).await;
         });
     }
-    case(fixture, async |bench| {
+    case(fixture, async |harness| {
         let log = policy("p: sliding-log 1/60d");
-        bench.take(&log, 1).await;
-        check_eq!(bench.refused(&log, 1).await.retry_after(), Some(days));
+        harness.take(&log, 1).await;
+        check_eq!(harness.refused(&log, 1).await.retry_after(), Some(days));
     });
 }
 
@@ -139,8 +139,8 @@ pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
         check!(error.contains('0'), "`{text}`: {error}");
     }
     for text in ["p: fixed-window 0/1s", "p: sliding-log 0/1s", "p: sliding-counter 0/1s"] {
-        case(fixture, async |bench| {
-            let denied = bench.refused(&policy(text), 1).await;
+        case(fixture, async |harness| {
+            let denied = harness.refused(&policy(text), 1).await;
             check_eq!(denied.retry_after(), None, "{text}");
             check_eq!(denied.verdicts()[0].remaining(), 0, "{text}");
         });
@@ -156,13 +156,13 @@ pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixt
         ("p: gcra 300000/1s burst 2", 300, 2),
         ("p: token-bucket 700/1ms burst 2", 700, 2),
     ] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let policy = policy(text);
             let mut admitted = 0;
             for at in 0..=10_000 {
-                bench.at(at);
+                harness.at(at);
                 for _ in 0..2 {
-                    admitted += u64::from(bench.acquire(&policy, 1).await.is_allowed());
+                    admitted += u64::from(harness.acquire(&policy, 1).await.is_allowed());
                 }
             }
             check_eq!(admitted, burst + 10 * per_ms, "{text}");
@@ -178,11 +178,11 @@ pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
         "p: sliding-log 50000/1s",
         "p: sliding-counter 50000/1s",
     ] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let policy = policy(text);
             for step in 0..5_000 {
-                bench.at(step * 20);
-                bench.take(&policy, 1).await;
+                harness.at(step * 20);
+                harness.take(&policy, 1).await;
             }
         });
     }
@@ -191,13 +191,13 @@ pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
 /// B38: the seconds of the `Retry-After` header are whole, rounded up, and at least 1.
 pub(super) fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
     for (window, seconds) in [("1us", 1), ("300ms", 1), ("1s", 1), ("1s1us", 2), ("90s", 90)] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let log = policy(&format!("p: sliding-log 1/{window}"));
-            let allowed = bench.acquire(&log, 1).await;
+            let allowed = harness.acquire(&log, 1).await;
             check_eq!(allowed.retry_after_secs(), Some(0), "{window}");
-            let denied = bench.refused(&log, 1).await;
+            let denied = harness.refused(&log, 1).await;
             check_eq!(denied.retry_after_secs(), Some(seconds), "{window}");
-            let never = bench.refused(&log, 2).await;
+            let never = harness.refused(&log, 2).await;
             check_eq!(never.retry_after_secs(), None, "{window}");
         });
     }
@@ -213,10 +213,10 @@ pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
         ("p: token-bucket 1/1h burst 100 by-interval", "p: token-bucket 1/1h burst 3 by-interval"),
         ("p: gcra 1/1h burst 100", "p: gcra 1/1h burst 3"),
     ] {
-        case(fixture, async |bench| {
-            bench.take(&policy(wide), 100).await;
-            check_eq!(bench.remaining(&policy(narrow)).await, 0, "{narrow}");
-            let denied = bench.refused(&policy(narrow), 1).await;
+        case(fixture, async |harness| {
+            harness.take(&policy(wide), 100).await;
+            check_eq!(harness.remaining(&policy(narrow)).await, 0, "{narrow}");
+            let denied = harness.refused(&policy(narrow), 1).await;
             check_eq!(denied.verdicts()[0].remaining(), 0, "{narrow}");
         });
     }
@@ -226,15 +226,15 @@ pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
 pub(super) fn the_ends_of_time_are_times_like_any_other<F: Fixture>(fixture: &F) {
     for policy in each() {
         for time in [Timestamp::EPOCH, Timestamp::MAX] {
-            case(fixture, async |bench| {
-                bench.hand.set(time);
-                bench.take(&policy, 5).await;
-                let _ = bench.refused(&policy, 1).await;
+            case(fixture, async |harness| {
+                harness.clock.set(time);
+                harness.take(&policy, 5).await;
+                let _ = harness.refused(&policy, 1).await;
                 let mut other = Timestamp::MAX;
                 for _ in 0..2 {
-                    bench.hand.set(other);
-                    let _ = bench.acquire(&policy, 5).await;
-                    let _ = bench.refused(&policy, 1).await;
+                    harness.clock.set(other);
+                    let _ = harness.acquire(&policy, 5).await;
+                    let _ = harness.refused(&policy, 1).await;
                     other = Timestamp::EPOCH;
                 }
             });

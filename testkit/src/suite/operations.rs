@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, ErrorKind, Operation, Outcome};
 
-use super::bench::{START, case, each, policy};
 use super::fixture::Fixture;
+use super::harness::{START, case, each, policy};
 use super::report::{check, check_eq, fail};
 use crate::show;
 
@@ -16,10 +16,10 @@ const fn us(micros: u64) -> Duration {
 /// A peek says what an acquire would say, and the verdicts come in the order asked.
 pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             for cost in [1, 3, 2, 1, 1, 6] {
-                let peek = bench.does(Operation::Peek, &policy, cost).await;
-                let acquire = bench.does(Operation::Acquire, &policy, cost).await;
+                let peek = harness.does(Operation::Peek, &policy, cost).await;
+                let acquire = harness.does(Operation::Acquire, &policy, cost).await;
                 check_eq!(peek.outcome(), acquire.outcome(), "{policy}, cost {cost}");
                 check_eq!(peek.retry_after(), acquire.retry_after(), "{policy}, cost {cost}");
             }
@@ -31,8 +31,8 @@ pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
 pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
     use tidegate_core::{Call, Store};
     for policy in each() {
-        case(fixture, async |bench| {
-            bench.needs(&policy);
+        case(fixture, async |harness| {
+            harness.needs(&policy);
             let charge = |subject, cost| [Charge::new(&policy, subject).cost(cost)];
             let (one, two, six) = (charge("s", 1), charge("s", 2), charge("s", 6));
             let other = charge("t", 4);
@@ -48,13 +48,13 @@ pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &
                 Call::acquire(&two),
                 Call::acquire(&one),
             ];
-            let answers = bench.store.decide_many(&calls).await;
-            check_eq!(bench.store.decide_many(&[]).await.len(), 0);
-            let _ = bench.ask(Operation::Reset, &one).await;
-            let _ = bench.ask(Operation::Reset, &other).await;
+            let answers = harness.store.decide_many(&calls).await;
+            check_eq!(harness.store.decide_many(&[]).await.len(), 0);
+            let _ = harness.ask(Operation::Reset, &one).await;
+            let _ = harness.ask(Operation::Reset, &other).await;
             check_eq!(answers.len(), calls.len());
             for (place, (call, in_batch)) in calls.iter().zip(answers).enumerate() {
-                let alone = bench.store.decide(*call).await;
+                let alone = harness.store.decide(*call).await;
                 match (in_batch, alone) {
                     (Ok(in_batch), Ok(alone)) => {
                         check_eq!(in_batch, alone, "{policy}: call {place}");
@@ -76,28 +76,28 @@ pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &
 /// nothing.
 pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/10us burst 1", "p: gcra 1/10us burst 1"] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let bucket = policy(text);
             let charge = [Charge::new(&bucket, "s")];
             let reserve = |max_wait| Operation::Reserve { max_wait };
             for place in 0..4 {
-                let booked = bench.ask(reserve(us(30)), &charge).await;
+                let booked = harness.ask(reserve(us(30)), &charge).await;
                 check!(booked.is_allowed(), "{text}");
                 check_eq!(booked.wait(), us(10 * place), "{text}");
                 check_eq!(booked.retry_after(), Some(Duration::ZERO), "{text}");
             }
             for _ in 0..3 {
-                let denied = bench.ask(reserve(us(39)), &charge).await;
+                let denied = harness.ask(reserve(us(39)), &charge).await;
                 check!(denied.is_denied(), "{text}");
                 check_eq!(denied.wait(), Duration::ZERO, "{text}");
                 check_eq!(denied.retry_after(), Some(us(40)), "{text}");
             }
-            bench.at(1);
-            check_eq!(bench.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
+            harness.at(1);
+            check_eq!(harness.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
             // Given back, the place is free again.
-            let _ = bench.ask(Operation::Refund, &charge).await;
-            check_eq!(bench.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
-            let never = bench.ask(reserve(Duration::MAX), &[charge[0].cost(2)]).await;
+            let _ = harness.ask(Operation::Refund, &charge).await;
+            check_eq!(harness.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
+            let never = harness.ask(reserve(Duration::MAX), &[charge[0].cost(2)]).await;
             check_eq!(never.retry_after(), None, "{text}");
         });
     }
@@ -106,15 +106,15 @@ pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
 /// Only buckets can be reserved; the others say so, and write nothing.
 pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F) {
     for policy in each().filter(|policy| !policy.rule().can_reserve()) {
-        case(fixture, async |bench| {
-            let bucket = super::bench::policy("bucket: token-bucket 5/1s");
+        case(fixture, async |harness| {
+            let bucket = super::harness::policy("bucket: token-bucket 5/1s");
             let charges = [Charge::new(&bucket, "s"), Charge::new(&policy, "s")];
-            let charges = if bench.supports(&bucket) { &charges[..] } else { &charges[1..] };
-            let before = bench.imprint(charges).await;
+            let charges = if harness.supports(&bucket) { &charges[..] } else { &charges[1..] };
+            let before = harness.snapshot(charges).await;
             let reserve = Operation::Reserve { max_wait: us(9) };
-            let error = bench.try_ask(reserve, charges).await.expect_err("unsupported");
+            let error = harness.try_ask(reserve, charges).await.expect_err("unsupported");
             check_eq!(error.kind(), ErrorKind::Unsupported, "{policy}");
-            check_eq!(bench.imprint(charges).await, before, "{policy}");
+            check_eq!(harness.snapshot(charges).await, before, "{policy}");
         });
     }
 }
@@ -122,21 +122,21 @@ pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F
 /// An operator's block replaces the one before; zero lifts it; what was used stays used.
 pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
-            bench.take(&policy, 2).await;
+        case(fixture, async |harness| {
+            harness.take(&policy, 2).await;
             let block = |micros| Operation::Block { span: us(micros) };
-            let verdict = bench.does(block(100), &policy, 1).await;
+            let verdict = harness.does(block(100), &policy, 1).await;
             check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
             check_eq!(verdict.remaining(), 0, "{policy}");
             check_eq!(verdict.retry_after(), Some(us(100)), "{policy}");
-            let shorter = bench.does(block(3), &policy, 1).await;
+            let shorter = harness.does(block(3), &policy, 1).await;
             check_eq!(shorter.retry_after(), Some(us(3)), "{policy}");
-            let denied = bench.refused(&policy, 1).await;
+            let denied = harness.refused(&policy, 1).await;
             check_eq!(denied.verdicts()[0].outcome(), Outcome::Blocked, "{policy}");
-            let lifted = bench.does(block(0), &policy, 1).await;
+            let lifted = harness.does(block(0), &policy, 1).await;
             check_eq!(lifted.outcome(), Outcome::Allowed, "{policy}");
             check_eq!(lifted.remaining(), 3, "{policy}: what was used stays used");
-            bench.take(&policy, 3).await;
+            harness.take(&policy, 3).await;
         });
     }
 }
@@ -144,24 +144,24 @@ pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
 /// Rule 9: a refusal shuts out for as long as the policy says; refusals meanwhile do not extend it.
 pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let policy = policy.block_for(us(50)).expect("within the bounds");
-            let _ = bench.refused(&policy, 6).await; // Could never pass: no block.
-            bench.take(&policy, 4).await;
-            let denied = bench.refused(&policy, 2).await;
+            let _ = harness.refused(&policy, 6).await; // Could never pass: no block.
+            harness.take(&policy, 4).await;
+            let denied = harness.refused(&policy, 2).await;
             let verdict = denied.verdicts()[0];
             check_eq!(verdict.outcome(), Outcome::Denied, "{policy}");
             check_eq!(verdict.retry_after(), Some(us(50)), "{policy}");
             check_eq!(verdict.remaining(), 0, "{policy}");
             for at in [1, 20, 49] {
-                bench.at(at);
-                let denied = bench.refused(&policy, 1).await;
+                harness.at(at);
+                let denied = harness.refused(&policy, 1).await;
                 let verdict = denied.verdicts()[0];
                 check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
                 check_eq!(verdict.retry_after(), Some(us(50 - at)), "{policy}");
             }
-            bench.at(50);
-            bench.take(&policy, 1).await;
+            harness.at(50);
+            harness.take(&policy, 1).await;
         });
     }
 }
@@ -169,14 +169,14 @@ pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture
 /// Rule 9: the only write of a denial is the penalty: of the policy that refused, on its own key.
 pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
-            let strict = bench.hourly("strict", 1, " block 50us");
-            bench.take(&strict, 1).await;
+        case(fixture, async |harness| {
+            let strict = harness.hourly("strict", 1, " block 50us");
+            harness.take(&strict, 1).await;
             let charges = [Charge::new(&policy, "s"), Charge::new(&strict, "s")];
-            let denied = bench.ask(Operation::Acquire, &charges).await;
+            let denied = harness.ask(Operation::Acquire, &charges).await;
             check_eq!(denied.refused_by().collect::<Vec<_>>(), [1], "{policy}");
-            check_eq!(bench.remaining(&policy).await, 5, "{policy}");
-            let strict = bench.does(Operation::Peek, &strict, 1).await;
+            check_eq!(harness.remaining(&policy).await, 5, "{policy}");
+            let strict = harness.does(Operation::Peek, &strict, 1).await;
             check_eq!(strict.outcome(), Outcome::Blocked, "{policy}");
         });
     }
@@ -185,13 +185,13 @@ pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
 /// Rule 9: a shadow counts and reports, and never refuses.
 pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let shadow = policy.shadow();
-            let open = bench.hourly("open", 1_000, "");
+            let open = harness.hourly("open", 1_000, "");
             let charges = [Charge::new(&shadow, "s").cost(2), Charge::new(&open, "s")];
             let mut outcomes = vec![];
             for _ in 0..4 {
-                let decision = bench.ask(Operation::Acquire, &charges).await;
+                let decision = harness.ask(Operation::Acquire, &charges).await;
                 check!(decision.is_allowed(), "{shadow}");
                 check!(decision.verdicts()[0].is_shadow(), "{shadow}");
                 check_eq!(decision.retry_after(), Some(Duration::ZERO), "{shadow}");
@@ -199,13 +199,13 @@ pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
             }
             use Outcome::{Allowed, Denied};
             check_eq!(outcomes, [Allowed, Allowed, Denied, Denied], "{shadow}");
-            check_eq!(bench.remaining(&open).await, 996, "{shadow}: the others are charged");
-            check_eq!(bench.remaining(&shadow).await, 1, "{shadow}: but not the shadow");
+            check_eq!(harness.remaining(&open).await, 996, "{shadow}: the others are charged");
+            check_eq!(harness.remaining(&shadow).await, 1, "{shadow}: but not the shadow");
             // Where one in force refuses, the shadow is not charged either.
-            let _ = bench.ask(Operation::Reset, &charges).await;
+            let _ = harness.ask(Operation::Reset, &charges).await;
             let too_much = [charges[0], charges[1].cost(1_001)];
-            check!(bench.ask(Operation::Acquire, &too_much).await.is_denied());
-            check_eq!(bench.remaining(&shadow).await, 5, "{shadow}");
+            check!(harness.ask(Operation::Acquire, &too_much).await.is_denied());
+            check_eq!(harness.remaining(&shadow).await, 5, "{shadow}");
         });
     }
 }
@@ -227,19 +227,19 @@ pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &
             "token-bucket 1/1h burst 3 by-interval",
         ),
     ] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let [before, wider, narrower] =
                 [before, wider, narrower].map(|text| policy(&format!("p: {text}")));
-            bench.take(&before, 4).await;
-            check_eq!(bench.remaining(&wider).await, 4, "{wider}");
-            check_eq!(bench.remaining(&narrower).await, 0, "{narrower}");
-            check_eq!(bench.remaining(&before).await, 1, "{before}: a peek changes nothing");
-            let _ = bench.refused(&narrower, 1).await;
-            bench.take(&wider, 3).await;
-            let _ = bench.refused(&wider, 2).await;
-            let _ = bench.refused(&before, 1).await;
-            bench.does(Operation::Refund, &before, 3).await;
-            check_eq!(bench.remaining(&before).await, 1, "{before}");
+            harness.take(&before, 4).await;
+            check_eq!(harness.remaining(&wider).await, 4, "{wider}");
+            check_eq!(harness.remaining(&narrower).await, 0, "{narrower}");
+            check_eq!(harness.remaining(&before).await, 1, "{before}: a peek changes nothing");
+            let _ = harness.refused(&narrower, 1).await;
+            harness.take(&wider, 3).await;
+            let _ = harness.refused(&wider, 2).await;
+            let _ = harness.refused(&before, 1).await;
+            harness.does(Operation::Refund, &before, 3).await;
+            check_eq!(harness.remaining(&before).await, 1, "{before}");
         });
     }
 }
@@ -266,23 +266,23 @@ const SHAPES: [&str; 12] = [
 pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>(fixture: &F) {
     for from in SHAPES {
         for to in SHAPES.into_iter().filter(|&to| to != from) {
-            case(fixture, async |bench| {
+            case(fixture, async |harness| {
                 let (from, to) = (policy(from), policy(to));
                 let mut admitted = 0;
                 for _ in 0..20 {
                     for policy in [&from, &to] {
-                        admitted += u32::from(bench.acquire(policy, 1).await.is_allowed());
+                        admitted += u32::from(harness.acquire(policy, 1).await.is_allowed());
                     }
                 }
                 check_eq!(admitted, 10, "{from} and {to} in turns admit 5 each");
-                bench.does(Operation::Refund, &to, 2).await;
-                check_eq!(bench.remaining(&from).await, 0, "{from} after a refund to {to}");
-                bench.does(Operation::Block { span: us(60) }, &from, 1).await;
-                let verdict = bench.refused(&from, 1).await.verdicts()[0];
+                harness.does(Operation::Refund, &to, 2).await;
+                check_eq!(harness.remaining(&from).await, 0, "{from} after a refund to {to}");
+                harness.does(Operation::Block { span: us(60) }, &from, 1).await;
+                let verdict = harness.refused(&from, 1).await.verdicts()[0];
                 check_eq!(verdict.outcome(), Outcome::Blocked, "{from}");
-                check_eq!(bench.remaining(&to).await, 2, "{to} while {from} is blocked");
-                bench.does(Operation::Reset, &from, 0).await;
-                let left = (bench.remaining(&from).await, bench.remaining(&to).await);
+                check_eq!(harness.remaining(&to).await, 2, "{to} while {from} is blocked");
+                harness.does(Operation::Reset, &from, 0).await;
+                let left = (harness.remaining(&from).await, harness.remaining(&to).await);
                 check_eq!(left, (5, 2), "{from} was reset, {to} was not");
             });
         }
@@ -298,11 +298,11 @@ pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
         ("p: token-bucket 5/1h", "p: gcra 7/1s burst 9"),
         ("p: token-bucket 5/1h by-interval", "p: token-bucket 9/1h by-interval"),
     ] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let (before, after) = (policy(before), policy(after));
-            bench.take(&before, 1).await;
-            bench.does(Operation::Block { span: us(60) }, &before, 1).await;
-            let verdict = bench.refused(&after, 1).await.verdicts()[0];
+            harness.take(&before, 1).await;
+            harness.does(Operation::Block { span: us(60) }, &before, 1).await;
+            let verdict = harness.refused(&after, 1).await.verdicts()[0];
             check_eq!(verdict.outcome(), Outcome::Blocked, "{before} to {after}");
             check_eq!(verdict.blocked_for(), us(60), "{before} to {after}");
         });
@@ -317,20 +317,20 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
         ("p: gcra 1/1us burst 5", "p: gcra 2/3h burst 5"),
         ("p: token-bucket 5/1us burst 5 by-interval", "p: token-bucket 1/1us burst 5 by-interval"),
     ] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let (fast, slow) = (policy(fast), policy(slow));
-            let taken = bench.acquire(&fast, 4).await.verdicts()[0];
+            let taken = harness.acquire(&fast, 4).await.verdicts()[0];
             let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
             // A refusal knows it, too: a wait that is too long would be kept by a deny cache.
-            let refused = bench.refused(&slow, 5).await.verdicts()[0];
+            let refused = harness.refused(&slow, 5).await.verdicts()[0];
             let waits = [refused.retry_after(), Some(refused.reset_after())];
             check_eq!(waits, [Some(us(full_after)); 2], "{fast} to {slow}");
-            bench.at(full_after - 1);
-            check!(bench.remaining(&slow).await < 5, "{fast} to {slow}: not full yet");
-            bench.at(full_after);
-            check_eq!(bench.remaining(&slow).await, 5, "{fast} to {slow}");
-            bench.take(&slow, 5).await;
-            let _ = bench.refused(&slow, 1).await;
+            harness.at(full_after - 1);
+            check!(harness.remaining(&slow).await < 5, "{fast} to {slow}: not full yet");
+            harness.at(full_after);
+            check_eq!(harness.remaining(&slow).await, 5, "{fast} to {slow}");
+            harness.take(&slow, 5).await;
+            let _ = harness.refused(&slow, 1).await;
         });
     }
 }
@@ -347,54 +347,54 @@ pub(super) fn b61_policies_without_a_name_share_states_only_if_equal<F: Fixture>
         "gcra 5/1h burst 5",
         "fixed: fixed-window 5/1h",
     ];
-    case(fixture, async |bench| {
+    case(fixture, async |harness| {
         let texts: Vec<_> =
-            texts.into_iter().filter(|text| bench.supports(&policy(text))).collect();
+            texts.into_iter().filter(|text| harness.supports(&policy(text))).collect();
         if texts.len() < 2 {
-            bench.needs(&policy("fixed-window 5/1h"));
-            bench.needs(&policy("fixed-window 6/1h"));
+            harness.needs(&policy("fixed-window 5/1h"));
+            harness.needs(&policy("fixed-window 6/1h"));
         }
         for &text in &texts {
-            bench.take(&policy(text), 3).await;
+            harness.take(&policy(text), 3).await;
         }
         for &text in &texts {
             let (policy, again) = (policy(text), policy(text));
             let left = policy.limit() - 3;
-            check_eq!(bench.remaining(&policy).await, left, "{policy}: the others are not it");
-            bench.take(&policy, 1).await;
-            check_eq!(bench.remaining(&again).await, left - 1, "{policy}: equal ones are");
+            check_eq!(harness.remaining(&policy).await, left, "{policy}: the others are not it");
+            harness.take(&policy, 1).await;
+            check_eq!(harness.remaining(&again).await, left - 1, "{policy}: equal ones are");
         }
     });
 }
 
 /// A call that is wrong is an error that says so, and never a denial.
 pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
-    case(fixture, async |bench| {
-        let log = bench.hourly("p", 100, "");
+    case(fixture, async |harness| {
+        let log = harness.hourly("p", 100, "");
         let shadow = log.clone().shadow();
         let charge = Charge::new(&log, "s");
         for charges in [vec![], vec![charge; 65], vec![charge, Charge::new(&shadow, "s")]] {
             for operation in [Operation::Acquire, Operation::Peek, Operation::Refund] {
-                let error = bench.try_ask(operation, &charges).await.expect_err("wrong");
+                let error = harness.try_ask(operation, &charges).await.expect_err("wrong");
                 check_eq!(error.kind(), ErrorKind::InvalidCall);
                 check!(error.kind().is_invalid_request());
             }
         }
-        let decision = bench.ask(Operation::Acquire, &[charge; 64]).await;
+        let decision = harness.ask(Operation::Acquire, &[charge; 64]).await;
         check!(decision.is_allowed(), "64 charges are not too many");
-        check_eq!(bench.remaining(&log).await, 36);
+        check_eq!(harness.remaining(&log).await, 36);
     });
 }
 
 /// Phases are spread: not every subject's window ends at one time.
 pub(super) fn phased_windows_end_at_times_of_their_own<F: Fixture>(fixture: &F) {
-    case(fixture, async |bench| {
-        bench.set(START);
+    case(fixture, async |harness| {
+        harness.set(START);
         let phased = policy("p: fixed-window 5/1h phased");
         let mut ends = vec![];
         for subject in 0..20 {
             let subject = format!("subject {subject}");
-            let decision = bench.ask(Operation::Acquire, &[Charge::new(&phased, &subject)]).await;
+            let decision = harness.ask(Operation::Acquire, &[Charge::new(&phased, &subject)]).await;
             let end = decision.verdicts()[0].reset_after();
             check!(end > Duration::ZERO && end <= Duration::from_secs(3_600));
             ends.push(end);

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, Operation, Outcome, Policy, Shards};
 
-use super::bench::{Bench, case, each};
 use super::fixture::Fixture;
+use super::harness::{Harness, case, each};
 use super::report::{check, check_eq};
 
 /// What passes of one request of each of so many subjects of a tenant.
-async fn passes<F: Fixture>(bench: &Bench<'_, F>, policy: &Policy, tenant: &str) -> u64 {
+async fn passes<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy, tenant: &str) -> u64 {
     let mut passed = 0;
     for number in 0..60 {
         let subject = format!("subject {number}");
         let charge = Charge::new(policy, &subject).tenant(tenant);
-        passed += u64::from(bench.ask(Operation::Acquire, &[charge]).await.is_allowed());
+        passed += u64::from(harness.ask(Operation::Acquire, &[charge]).await.is_allowed());
     }
     passed
 }
@@ -30,17 +30,17 @@ pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F)
     for policy in each() {
         for count in [1, 2, 3, 8] {
             let policy = sharded(&policy, Shards::any(count));
-            case(fixture, async |bench| {
+            case(fixture, async |harness| {
                 let mut passed = 0;
                 for _ in 0..4 * policy.limit() {
-                    let decision = bench.acquire(&policy, 1).await;
+                    let decision = harness.acquire(&policy, 1).await;
                     check_eq!(decision.verdicts()[0].limit(), policy.limit(), "{policy}");
                     passed += u64::from(decision.is_allowed());
                 }
                 check_eq!(passed, policy.limit(), "{policy}");
-                let reset = bench.does(Operation::Reset, &policy, 1).await;
+                let reset = harness.does(Operation::Reset, &policy, 1).await;
                 check_eq!(reset.remaining(), policy.limit(), "{policy}");
-                bench.take(&policy, 1).await;
+                harness.take(&policy, 1).await;
             });
         }
     }
@@ -51,19 +51,19 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
     for policy in each() {
         for count in [1, 3, 8] {
             let policy = sharded(&policy, Shards::by_subject(count));
-            case(fixture, async |bench| {
-                check_eq!(passes(bench, &policy, "one").await, policy.limit(), "{policy}");
-                check_eq!(passes(bench, &policy, "other").await, policy.limit(), "{policy}");
+            case(fixture, async |harness| {
+                check_eq!(passes(harness, &policy, "one").await, policy.limit(), "{policy}");
+                check_eq!(passes(harness, &policy, "other").await, policy.limit(), "{policy}");
                 // Whichever subject is named, it is the tenant's.
                 let anybody = [Charge::new(&policy, "anybody").tenant("one")];
-                let _ = bench.ask(Operation::Reset, &anybody).await;
-                check_eq!(passes(bench, &policy, "other").await, 0, "{policy}");
-                check_eq!(passes(bench, &policy, "one").await, policy.limit(), "{policy}");
+                let _ = harness.ask(Operation::Reset, &anybody).await;
+                check_eq!(passes(harness, &policy, "other").await, 0, "{policy}");
+                check_eq!(passes(harness, &policy, "one").await, policy.limit(), "{policy}");
                 let span = Duration::from_secs(60);
-                let _ = bench.ask(Operation::Block { span }, &anybody).await;
-                bench.advance(Duration::from_secs(30));
-                check_eq!(passes(bench, &policy, "one").await, 0, "{policy}");
-                check_eq!(passes(bench, &policy, "other").await, policy.limit(), "{policy}");
+                let _ = harness.ask(Operation::Block { span }, &anybody).await;
+                harness.advance(Duration::from_secs(30));
+                check_eq!(passes(harness, &policy, "one").await, 0, "{policy}");
+                check_eq!(passes(harness, &policy, "other").await, policy.limit(), "{policy}");
             });
         }
     }
@@ -73,14 +73,14 @@ pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixtur
 pub(super) fn a_whole_limit_is_each_subjects_own<F: Fixture>(fixture: &F) {
     for policy in each() {
         let policy = sharded(&policy, Shards::whole(4));
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             for subject in ["a", "b", "c", "d", "e", "f"] {
                 let charge = [Charge::new(&policy, subject).tenant("t")];
                 for _ in 0..policy.limit() {
-                    let decision = bench.ask(Operation::Acquire, &charge).await;
+                    let decision = harness.ask(Operation::Acquire, &charge).await;
                     check!(decision.is_allowed(), "{policy}");
                 }
-                let refused = bench.ask(Operation::Acquire, &charge).await;
+                let refused = harness.ask(Operation::Acquire, &charge).await;
                 check_eq!(refused.verdicts()[0].outcome(), Outcome::Denied, "{policy}");
             }
         });

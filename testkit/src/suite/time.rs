@@ -5,8 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{Charge, Operation, Policy};
 
-use super::bench::{Bench, EACH, START, case, cases, each, policy};
 use super::fixture::Fixture;
+use super::harness::{EACH, Harness, START, case, cases, each, policy};
 use super::report::{check, check_eq};
 use crate::generate::{self, Kind};
 use crate::show;
@@ -14,11 +14,11 @@ use crate::show;
 /// B30: the clock that counts is the store's.
 pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     use tidegate_core::{Clock, Store};
-    case(fixture, async |bench| {
+    case(fixture, async |harness| {
         for micros in [START, START + 7, 5, (1 << 52) - 1] {
-            bench.set(micros);
-            let now = bench.store.now().await.expect("the store tells its time");
-            check_eq!(now, bench.hand.now());
+            harness.set(micros);
+            let now = harness.store.now().await.expect("the store tells its time");
+            check_eq!(now, harness.clock.now());
         }
     });
 }
@@ -33,16 +33,16 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
 /// B31: a step back mints nothing, and once the clock is back where it was, nothing is lost either.
 pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixture: &F) {
     let steps = prop_oneof![1..30_u64, Just(1_000_000), Just(START)];
-    cases(fixture, (requests(), steps), async |bench, ((policy, requests), step)| {
+    cases(fixture, (requests(), steps), async |harness, ((policy, requests), step)| {
         let mut now = START;
         for (passes, cost) in requests {
             now += passes;
-            bench.set(now);
-            let _ = bench.acquire(policy, *cost).await;
+            harness.set(now);
+            let _ = harness.acquire(policy, *cost).await;
         }
-        let before = bench.does(Operation::Peek, policy, 5).await;
-        bench.set(now - step);
-        let back = bench.does(Operation::Peek, policy, 5).await;
+        let before = harness.does(Operation::Peek, policy, 5).await;
+        harness.set(now - step);
+        let back = harness.does(Operation::Peek, policy, 5).await;
         if back.remaining() > before.remaining() {
             return Err(format!(
                 "{policy}: after the step back {} remain, and before it {}",
@@ -60,8 +60,8 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
                 before.retry_after(),
             ));
         }
-        bench.set(now);
-        let again = bench.does(Operation::Peek, policy, 5).await;
+        harness.set(now);
+        let again = harness.does(Operation::Peek, policy, 5).await;
         (again == before).then_some(()).ok_or_else(|| {
             format!(
                 "{policy}: a step and back changed `{}` to `{}`",
@@ -76,12 +76,12 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
 pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     const YEAR: u64 = 365 * 86_400_000_000;
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             for time in [START, START + 40 * YEAR, START, 0, START + 80 * YEAR, START - 1] {
-                bench.set(time);
+                harness.set(time);
                 let mut admitted = 0;
                 for _ in 0..12 {
-                    admitted += u64::from(bench.acquire(&policy, 1).await.is_allowed());
+                    admitted += u64::from(harness.acquire(&policy, 1).await.is_allowed());
                 }
                 check!(admitted <= 5, "{policy}: {admitted} at one instant");
             }
@@ -107,22 +107,26 @@ fn wild() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
     })
 }
 
-async fn use_up<F: Fixture>(bench: &Bench<'_, F>, requests: &[(u64, u64)], policy: &Policy) -> u64 {
+async fn use_up<F: Fixture>(
+    harness: &Harness<'_, F>,
+    requests: &[(u64, u64)],
+    policy: &Policy,
+) -> u64 {
     let mut now = START;
     for (passes, cost) in requests {
         now = (now + passes).min(1 << 51);
-        bench.set(now);
-        let _ = bench.acquire(policy, *cost).await;
+        harness.set(now);
+        let _ = harness.acquire(policy, *cost).await;
     }
     now
 }
 
 /// B39, rule 4: alone, waiting just `retry_after` succeeds, and a microsecond less does not.
 pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
-    cases(fixture, (wild(), 1..4_u64), async |bench, ((policy, requests), cost)| {
-        let now = use_up(bench, requests, policy).await;
+    cases(fixture, (wild(), 1..4_u64), async |harness, ((policy, requests), cost)| {
+        let now = use_up(harness, requests, policy).await;
         let charge = [Charge::new(policy, "s").cost(*cost)];
-        let decision = bench.ask(Operation::Acquire, &charge).await;
+        let decision = harness.ask(Operation::Acquire, &charge).await;
         let Some(wait) = decision.retry_after() else {
             return (*cost > policy.limit())
                 .then_some(())
@@ -135,12 +139,12 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
         if now + wait >= 1 << 52 {
             return Ok(()); // After the last time there is.
         }
-        bench.set(now + wait - 1);
-        if bench.ask(Operation::Peek, &charge).await.is_allowed() {
+        harness.set(now + wait - 1);
+        if harness.ask(Operation::Peek, &charge).await.is_allowed() {
             return Err(format!("{policy}: passes before its wait of {wait} us is over"));
         }
-        bench.set(now + wait);
-        let decision = bench.ask(Operation::Acquire, &charge).await;
+        harness.set(now + wait);
+        let decision = harness.ask(Operation::Acquire, &charge).await;
         (decision.is_allowed()).then_some(()).ok_or_else(|| {
             format!("{policy}: is refused after waiting {wait} us, as `retry_after` says")
         })
@@ -149,15 +153,15 @@ pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fix
 
 /// Rule 4: a cost of `remaining` passes, and one more does not.
 pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F) {
-    cases(fixture, wild(), async |bench, (policy, requests)| {
-        use_up(bench, requests, policy).await;
-        let remaining = bench.remaining(policy).await;
+    cases(fixture, wild(), async |harness, (policy, requests)| {
+        use_up(harness, requests, policy).await;
+        let remaining = harness.remaining(policy).await;
         let more = [Charge::new(policy, "s").cost(remaining + 1)];
-        if bench.ask(Operation::Peek, &more).await.is_allowed() {
+        if harness.ask(Operation::Peek, &more).await.is_allowed() {
             return Err(format!("{policy}: more passes than the remaining {remaining}"));
         }
         let just = [Charge::new(policy, "s").cost(remaining)];
-        let decision = bench.ask(Operation::Acquire, &just).await;
+        let decision = harness.ask(Operation::Acquire, &just).await;
         (decision.is_allowed() || remaining == 0)
             .then_some(())
             .ok_or_else(|| format!("{policy}: the remaining {remaining} do not pass"))
@@ -169,36 +173,36 @@ pub(super) fn b40_the_end_of_a_window_is_outside_of_it<F: Fixture>(fixture: &F) 
     let window = 1_000;
     for text in ["p: sliding-log 1/1ms", "p: fixed-window 1/1ms anchored", "p: token-bucket 1/1ms"]
     {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let policy = policy(text);
-            bench.take(&policy, 1).await;
-            bench.at(window - 1);
-            let _ = bench.refused(&policy, 1).await;
-            bench.at(window);
-            bench.take(&policy, 1).await;
+            harness.take(&policy, 1).await;
+            harness.at(window - 1);
+            let _ = harness.refused(&policy, 1).await;
+            harness.at(window);
+            harness.take(&policy, 1).await;
         });
     }
-    case(fixture, async |bench| {
+    case(fixture, async |harness| {
         let aligned = policy("p: fixed-window 1/1ms");
-        bench.set(window * 7_000 - 1);
-        bench.take(&aligned, 1).await;
-        let _ = bench.refused(&aligned, 1).await;
-        bench.set(window * 7_000);
-        bench.take(&aligned, 1).await;
+        harness.set(window * 7_000 - 1);
+        harness.take(&aligned, 1).await;
+        let _ = harness.refused(&aligned, 1).await;
+        harness.set(window * 7_000);
+        harness.take(&aligned, 1).await;
     });
 }
 
 /// Requests as they were admitted: time and cost.
 async fn admitted<F: Fixture>(
-    bench: &Bench<'_, F>,
+    harness: &Harness<'_, F>,
     policy: &Policy,
     requests: &[(u64, u64)],
 ) -> Vec<(u64, u64)> {
     let (mut now, mut admitted) = (START, vec![]);
     for (passes, cost) in requests {
         now += passes;
-        bench.set(now);
-        if bench.acquire(policy, *cost).await.is_allowed() {
+        harness.set(now);
+        if harness.acquire(policy, *cost).await.is_allowed() {
             admitted.push((now, *cost));
         }
     }
@@ -207,8 +211,8 @@ async fn admitted<F: Fixture>(
 
 /// Rule 3: never more than the policy says, over any window, wherever it begins.
 pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
-    cases(fixture, requests(), async |bench, (policy, requests)| {
-        let admitted = admitted(bench, policy, requests).await;
+    cases(fixture, requests(), async |harness, (policy, requests)| {
+        let admitted = admitted(harness, policy, requests).await;
         // Any five in 10 µs: what may pass in a stretch of time, by algorithm.
         let most = |from: u64, to: u64| match policy.algorithm().keyword() {
             "sliding-log" => 5 * ((to - from) / 10 + 1),
@@ -235,16 +239,16 @@ pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &
     });
 }
 
-/// Rule 3: never less either: who always asks gets the long-run rate, however often it is asked.
+/// Rule 3: never less either: a subject that always asks gets the long-run rate, however often it asks.
 pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fixture: &F) {
     for policy in each() {
         for every in [1, 3, 7] {
-            case(fixture, async |bench| {
+            case(fixture, async |harness| {
                 let mut admitted = 0_u64;
                 let all = 2_100_u64;
                 for at in (0..all).filter(|at| at % every == 0) {
-                    bench.at(at);
-                    while bench.acquire(&policy, 1).await.is_allowed() {
+                    harness.at(at);
+                    while harness.acquire(&policy, 1).await.is_allowed() {
                         admitted += 1;
                         check!(admitted <= all, "`{policy}`: admitted {admitted} in {at} us");
                     }
@@ -266,12 +270,12 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
     }
     // Where the bucket is never full, no part of a period is ever lost.
     for every in [1, 3, 7, 10] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let bucket = policy("p: token-bucket 5/10us burst 12 by-interval");
             let mut admitted = 0_u64;
             for at in (0..=2_100_u64).filter(|at| at % every == 0) {
-                bench.at(at);
-                while bench.acquire(&bucket, 1).await.is_allowed() {
+                harness.at(at);
+                while harness.acquire(&bucket, 1).await.is_allowed() {
                     admitted += 1;
                     check!(admitted <= 2_100, "`{bucket}`: admitted {admitted} in {at} us");
                 }

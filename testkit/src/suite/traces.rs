@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use tidegate_core::{Error, Policy};
 
-use super::bench::cases;
 use super::fixture::Fixture;
-use crate::follow::{follow, follow_in_batches};
+use super::harness::cases;
+use crate::against_oracle::{run_against_oracle, run_batches_against_oracle};
 use crate::generate::{
     ClockKind, Kind, Scenario, hostile_subject, policy, related_policies, scenario,
 };
@@ -22,8 +22,9 @@ fn several() -> impl Strategy<Value = Vec<Policy>> {
 }
 
 fn play<F: Fixture>(fixture: &F, scenarios: impl Strategy<Value = Scenario>, clock: ClockKind) {
-    cases(fixture, scenarios, async |bench, scenario| {
-        follow(&bench.store, &bench.hand, &bench.supported(scenario), clock).await
+    cases(fixture, scenarios, async |harness, scenario| {
+        run_against_oracle(&harness.store, &harness.clock, &harness.supported(scenario), clock)
+            .await
     });
 }
 
@@ -75,9 +76,9 @@ pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixt
 pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
     let traces = scenario(several(), moves, 30, 2);
-    cases(fixture, (traces, 1..9_usize), async |bench, (scenario, size)| {
-        let scenario = bench.supported(scenario);
-        follow_in_batches(&bench.store, &bench.hand, &scenario, moves, *size).await
+    cases(fixture, (traces, 1..9_usize), async |harness, (scenario, size)| {
+        let scenario = harness.supported(scenario);
+        run_batches_against_oracle(&harness.store, &harness.clock, &scenario, moves, *size).await
     });
 }
 
@@ -92,21 +93,21 @@ pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixt
 
 /// Rule 1: two stores that are asked the same give the same answers.
 pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
-    use super::bench::Bench;
+    use super::harness::Harness;
     use crate::generate::Trace;
     use tidegate_core::{Call, Store};
     let traces = scenario(several(), ClockKind::Forwards, 25, 3);
-    cases(fixture, traces, async |bench, scenario| {
-        let other = Bench::open(fixture).await;
-        let scenario = bench.supported(scenario);
+    cases(fixture, traces, async |harness, scenario| {
+        let other = Harness::open(fixture).await;
+        let scenario = harness.supported(scenario);
         let mut trace = Trace::new(&scenario, ClockKind::Forwards);
         for step in &scenario.steps {
             let now = trace.pass(step);
-            bench.hand.set(now);
-            other.hand.set(now);
+            harness.clock.set(now);
+            other.clock.set(now);
             let (operation, charges) = trace.ask(step);
             let call = Call::new(operation, &charges);
-            let (one, two) = (bench.store.decide(call).await, other.store.decide(call).await);
+            let (one, two) = (harness.store.decide(call).await, other.store.decide(call).await);
             if let (Ok(one), Ok(two)) = (&one, &two) {
                 if one != two {
                     return Err(format!(

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tidegate_core::algorithm::sliding_log::MAX_UNDO;
 use tidegate_core::{Charge, Error, Operation, Outcome, Policy, Timestamp};
 
-use super::bench::{Bench, EACH, START, case, cases, each, policy};
 use super::fixture::Fixture;
+use super::harness::{EACH, Harness, START, case, cases, each, policy};
 use super::report::{check, check_eq};
 use crate::show;
 
@@ -20,25 +20,28 @@ fn undo(micros: u64) -> Operation {
 pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: &F) {
     for policy in each() {
         for before in [0, 2] {
-            case(fixture, async |bench| {
-                let other = bench.hourly("other", 9, "");
+            case(fixture, async |harness| {
+                let other = harness.hourly("other", 9, "");
                 let charges = [
                     Charge::new(&policy, "s").cost(2),
                     Charge::new(&other, "s").cost(3),
                     Charge::new(&policy, "s"),
                 ];
                 if before > 0 {
-                    bench.take(&policy, before).await;
-                    bench.take(&other, before).await;
+                    harness.take(&policy, before).await;
+                    harness.take(&other, before).await;
                 }
-                let imprint = bench.imprint(&charges).await;
+                let snapshot = harness.snapshot(&charges).await;
                 for _ in 0..3 {
-                    check!(bench.ask(Operation::Acquire, &charges).await.is_allowed(), "{policy}");
-                    let undone = bench.ask(undo(0), &charges).await;
+                    check!(
+                        harness.ask(Operation::Acquire, &charges).await.is_allowed(),
+                        "{policy}"
+                    );
+                    let undone = harness.ask(undo(0), &charges).await;
                     check!(undone.is_allowed(), "{policy}: answered as a peek of no cost");
                     let left: Vec<_> = undone.verdicts().iter().map(|v| v.remaining()).collect();
                     check_eq!(left, [5 - before, 9 - before, 5 - before], "{policy}");
-                    check_eq!(bench.imprint(&charges).await, imprint, "{policy}");
+                    check_eq!(harness.snapshot(&charges).await, snapshot, "{policy}");
                 }
             });
         }
@@ -61,12 +64,12 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
 /// Of two stores that are asked the same, one is also asked for what is undone at once: from then on
 /// nothing tells them apart.
 pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &F) {
-    cases(fixture, requests(), async |bench, (policy, requests)| {
-        let without = Bench::open(fixture).await;
+    cases(fixture, requests(), async |harness, (policy, requests)| {
+        let without = Harness::open(fixture).await;
         let mut now = 0;
         for (passes, cost, undone, blocked) in requests {
             now += passes;
-            bench.at(now);
+            harness.at(now);
             without.at(now);
             let extra = undone.map(|(cost, booked)| (Charge::new(policy, "s").cost(cost), booked));
             let mut taken = None;
@@ -76,19 +79,19 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
                     true => Operation::Reserve { max_wait },
                     false => Operation::Acquire,
                 };
-                taken = bench.ask(take, &[charge]).await.is_allowed().then_some(charge);
+                taken = harness.ask(take, &[charge]).await.is_allowed().then_some(charge);
             }
             if let Some(micros) = blocked {
                 let block = Operation::Block { span: Duration::from_micros(*micros) };
-                for bench in [bench, &without] {
-                    bench.does(block, policy, 0).await;
+                for harness in [harness, &without] {
+                    harness.does(block, policy, 0).await;
                 }
             }
             if let Some(charge) = taken {
-                let _ = bench.ask(undo(now), &[charge]).await;
+                let _ = harness.ask(undo(now), &[charge]).await;
             }
             let (one, two) =
-                (bench.acquire(policy, *cost).await, without.acquire(policy, *cost).await);
+                (harness.acquire(policy, *cost).await, without.acquire(policy, *cost).await);
             if one != two {
                 return Err(format!(
                     "{policy}, {now} us after the start: a charge is answered with {} after an undo, and \
@@ -128,15 +131,15 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
         ("p: token-bucket 2/10us burst 5 by-interval", 10, 3, 2, 19, 2),
         ("p: token-bucket 1/10us burst 5 by-interval", 20, 3, 2, 29, 2),
     ] {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let policy = policy(text);
-            bench.take(&policy, 3).await;
-            bench.at(when);
-            bench.take(&policy, cost).await;
-            let undone = bench.does(undo(0), &policy, 3).await;
+            harness.take(&policy, 3).await;
+            harness.at(when);
+            harness.take(&policy, cost).await;
+            let undone = harness.does(undo(0), &policy, 3).await;
             check_eq!(undone.remaining(), remains, "{text}: undone {when} later");
-            bench.at(later);
-            check_eq!(bench.remaining(&policy).await, remains_later, "{text}: {later} later");
+            harness.at(later);
+            check_eq!(harness.remaining(&policy).await, remains_later, "{text}: {later} later");
         });
     }
 }
@@ -152,19 +155,19 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
         "p: sliding-counter 100/1m",
         "p: fixed-window 100/1m",
     ] {
-        case(fixture, async |bench| {
-            bench.set(1_790_000_040_000_000);
+        case(fixture, async |harness| {
+            harness.set(1_790_000_040_000_000);
             let policy = policy(text);
             let at = Timestamp::from_micros(1_790_000_040_000_000);
             for _ in 0..20 {
-                bench.take(&policy, 1).await;
+                harness.take(&policy, 1).await;
             }
             // One token has come back by then.
-            bench.set(1_790_000_040_100_000);
+            harness.set(1_790_000_040_100_000);
             for _ in 0..20 {
-                bench.does(Operation::Undo { at }, &policy, 1).await;
+                harness.does(Operation::Undo { at }, &policy, 1).await;
             }
-            check_eq!(bench.remaining(&policy).await, 100, "{policy}");
+            check_eq!(harness.remaining(&policy).await, 100, "{policy}");
         });
     }
 }
@@ -173,24 +176,24 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
 /// a cost of nothing.
 pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let charge = Charge::new(&policy, "s");
-            let fresh = bench.imprint(&[charge]).await;
-            bench.does(undo(0), &policy, 2).await;
-            check_eq!(bench.imprint(&[charge]).await, fresh, "{policy}: an absent key");
-            bench.take(&policy, 3).await;
-            let taken = bench.imprint(&[charge]).await;
+            let fresh = harness.snapshot(&[charge]).await;
+            harness.does(undo(0), &policy, 2).await;
+            check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: an absent key");
+            harness.take(&policy, 3).await;
+            let taken = harness.snapshot(&[charge]).await;
             let twins = [charge.cost(3), charge.cost(3)];
-            let _ = bench.ask(undo(0), &twins).await;
-            bench.does(undo(0), &policy, 6).await;
-            bench.does(undo(0), &policy, u64::MAX).await;
-            bench.does(undo(0), &policy, 0).await;
+            let _ = harness.ask(undo(0), &twins).await;
+            harness.does(undo(0), &policy, 6).await;
+            harness.does(undo(0), &policy, u64::MAX).await;
+            harness.does(undo(0), &policy, 0).await;
             for micros in [100, 1 << 51] {
-                bench.does(undo(micros), &policy, 2).await;
+                harness.does(undo(micros), &policy, 2).await;
             }
             let long_ago = Operation::Undo { at: Timestamp::EPOCH };
-            bench.does(long_ago, &policy, 2).await;
-            check_eq!(bench.imprint(&[charge]).await, taken, "{policy}");
+            harness.does(long_ago, &policy, 2).await;
+            check_eq!(harness.snapshot(&[charge]).await, taken, "{policy}");
         });
     }
 }
@@ -198,14 +201,14 @@ pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
 /// A block is no charge, and stays.
 pub(super) fn an_undo_leaves_blocks_alone<F: Fixture>(fixture: &F) {
     for policy in each() {
-        case(fixture, async |bench| {
+        case(fixture, async |harness| {
             let strict = policy.block_for(Duration::from_micros(50)).expect("within the bounds");
-            bench.take(&strict, 4).await;
-            let _ = bench.refused(&strict, 2).await;
-            let undone = bench.does(undo(0), &strict, 4).await;
+            harness.take(&strict, 4).await;
+            let _ = harness.refused(&strict, 2).await;
+            let undone = harness.does(undo(0), &strict, 4).await;
             check_eq!(undone.outcome(), Outcome::Blocked, "{strict}");
             check_eq!(undone.retry_after(), Some(Duration::from_micros(50)), "{strict}");
-            let lifted = bench.does(Operation::Block { span: Duration::ZERO }, &strict, 0).await;
+            let lifted = harness.does(Operation::Block { span: Duration::ZERO }, &strict, 0).await;
             check_eq!(lifted.remaining(), 5, "{strict}");
         });
     }
@@ -216,14 +219,14 @@ pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture:
     let behind = u64::try_from(MAX_UNDO).unwrap_or(u64::MAX);
     for text in ["p: sliding-log 1000/1ms", "p: sliding-log 1000/1ms grain 1us"] {
         for (records, left) in [(behind, 1_000 - (behind - 1)), (behind + 1, 1_000 - behind - 2)] {
-            case(fixture, async |bench| {
+            case(fixture, async |harness| {
                 let log = policy(text);
-                bench.take(&log, 2).await;
+                harness.take(&log, 2).await;
                 for at in 1..records {
-                    bench.at(at);
-                    bench.take(&log, 1).await;
+                    harness.at(at);
+                    harness.take(&log, 1).await;
                 }
-                let undone = bench.does(undo(0), &log, 2).await;
+                let undone = harness.does(undo(0), &log, 2).await;
                 check_eq!(undone.remaining(), left, "{text}: {records} records");
             });
         }
@@ -251,7 +254,7 @@ fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
 /// Rule 3: whatever is undone and when, what was admitted and stands is never more than the policy
 /// says.
 pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
-    cases(fixture, steps(), async |bench, (policy, steps)| {
+    cases(fixture, steps(), async |harness, (policy, steps)| {
         let phase = Charge::new(policy, "s").phase();
         // The takes that stand: when, and how much.
         let (mut now, mut taken) = (START, vec![]);
@@ -259,17 +262,17 @@ pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F)
             match step {
                 Step::Take(passes, cost) => {
                     now += passes;
-                    bench.set(now);
-                    if bench.acquire(policy, *cost).await.is_allowed() {
+                    harness.set(now);
+                    if harness.acquire(policy, *cost).await.is_allowed() {
                         taken.push((now, *cost));
                     }
                 }
                 Step::Undo(passes, which) if !taken.is_empty() => {
                     now += passes;
-                    bench.set(now);
+                    harness.set(now);
                     let (at, cost) = taken.remove(which.index(taken.len()));
                     let at = Timestamp::from_micros(at);
-                    bench.does(Operation::Undo { at }, policy, cost).await;
+                    harness.does(Operation::Undo { at }, policy, cost).await;
                 }
                 Step::Undo(..) => {}
             }

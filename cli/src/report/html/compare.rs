@@ -1,4 +1,4 @@
-//! Algorithms side by side: how much each denies, whom it meets, how long it asks to wait.
+//! Algorithms side by side: how much each denies, which subjects, and the waits.
 
 use std::io;
 

@@ -1,4 +1,7 @@
 //! Untrusted text in HTML.
+//!
+//! No template engine: a page is mostly SVG of computed numbers. All text of a trace is a [`Html`], and a test
+//! with hostile subjects holds each writer to that.
 
 use std::fmt;
 

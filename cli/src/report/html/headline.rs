@@ -16,22 +16,22 @@ pub(super) fn headline(report: &Report) -> String {
     }
     let count = ranked.len();
     if most.denied == 0 {
-        let who =
+        let name =
             if count == 1 { most.policy.clone() } else { format!("Each of {count} policies") };
         let what = match report.source.requests {
             1 => "the only request".to_owned(),
             _ => format!("all {requests}"),
         };
-        return format!("{who} would have admitted {what}.");
+        return format!("{name} would have admitted {what}.");
     }
     if least.denied == most.denied {
-        let who =
+        let name =
             if count == 1 { most.policy.clone() } else { format!("Each of {count} policies") };
         let what = match most.admitted {
             0 => format!("all {requests}"),
             _ => format!("{} of {requests} ({})", thousands(most.denied), share_of(most)),
         };
-        return format!("{who} would have denied {what}.");
+        return format!("{name} would have denied {what}.");
     }
     format!(
         "{count} policies would have denied between {} and {} of {requests}.",
@@ -40,7 +40,7 @@ pub(super) fn headline(report: &Report) -> String {
     )
 }
 
-/// A few more: which policies stand at the ends, and whom they meet.
+/// A few more: which policies stand at the ends, and which subjects they deny.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
     let ranked = ranked(&report.policies);
     let (Some(least), Some(most)) = (ranked.first(), strictest(&ranked)) else {
@@ -86,7 +86,7 @@ fn names(ranked: &[&PolicyReport], denied: u64) -> String {
     }
 }
 
-/// Whom the strictest policy meets.
+/// Subjects that the strictest policy denies.
 fn concentration(report: &Report, strictest: &PolicyReport) -> Option<String> {
     let worst = strictest.offenders.first()?;
     let subjects = counted(report.source.subjects, "subject", "subjects");

@@ -15,7 +15,7 @@ const ROWS: usize = 12;
 const NAME: usize = 64;
 const HINT: usize = 512;
 
-/// Writes the section, or nothing if nobody was denied.
+/// Writes the section, or nothing if no subject was denied.
 pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()> {
     let ranked = ranked(&report.policies);
     if ranked.is_empty() {
@@ -60,7 +60,7 @@ struct Ranked<'a> {
     denied: u64,
 }
 
-/// Everybody in the lists, the most denied over all policies first.
+/// All subjects of the lists, the most denied over all policies first.
 fn ranked(policies: &[PolicyReport]) -> Vec<Ranked<'_>> {
     let mut sums: HashMap<&str, (u64, u64)> = HashMap::new();
     for one in policies.iter().flat_map(|policy| &policy.offenders) {

@@ -1,4 +1,6 @@
 //! Rows of a name and right-aligned numbers.
+//!
+//! Not `comfy-table`: it wraps a long cell, and here a long name has a line of its own above its numbers.
 
 use std::io;
 

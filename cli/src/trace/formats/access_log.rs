@@ -12,8 +12,8 @@
 use super::log_line::{FIELDS, Field, field, take_apart};
 use super::{Entry, Parse};
 use crate::trace::error::Error;
-use crate::trace::faults::Fault;
-use crate::trace::fields::{ALL, Names, add_cost, no_subject};
+use crate::trace::formats::fields::{ALL, Names, add_cost, no_subject};
+use crate::trace::malformed::Fault;
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 

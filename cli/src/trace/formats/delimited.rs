@@ -2,16 +2,20 @@
 //!
 //! A field may stand in quotes, with delimiters and newlines inside and each quote doubled; other
 //! quotes are text. Lines may end in CRLF. A record must have as many fields as the header.
+//!
+//! Not by the `csv` crate: the line reader bounds each line and record before it is parsed, counts lines
+//! for messages, and hands out slices of its buffer. `csv-core` finds record ends by itself and copies
+//! each field.
 
 use std::borrow::Cow;
 
 use memchr::memchr;
 
 use super::{Entry, Parse};
-use crate::trace::address::address;
 use crate::trace::error::{Error, ErrorKind};
-use crate::trace::faults::{Fault, shown};
-use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::address::address;
+use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::malformed::{Fault, shown};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 

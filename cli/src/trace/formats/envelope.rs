@@ -9,8 +9,8 @@ use smallvec::smallvec;
 
 use super::json_object::{Values, values};
 use super::{Entry, Parse, Reader, beginning};
-use crate::trace::faults::Fault;
-use crate::trace::lines::LINE_MAX;
+use crate::trace::input::lines::LINE_MAX;
+use crate::trace::malformed::Fault;
 
 /// What is around each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

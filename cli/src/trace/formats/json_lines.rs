@@ -2,7 +2,7 @@
 //!
 //! A field is named by its key; a key inside an object is `object.key`, and a key that holds a dot
 //! itself is named as it is. Numbers are taken as they are written, never through a floating-point
-//! number. Fields that nobody asks for are skipped without being built.
+//! number. Fields that are not needed are skipped without being built.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::json_object::{Values, keys, values};
 use super::{Entry, Parse};
-use crate::trace::address::address;
 use crate::trace::error::Error;
-use crate::trace::faults::{Fault, value};
-use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::address::address;
+use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::malformed::{Fault, value};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 

@@ -2,9 +2,9 @@
 
 use memchr::{memchr, memchr2};
 
-use crate::trace::address::{address, forwarded, is_host_name};
+use crate::trace::formats::address::{address, forwarded, is_host_name};
 
-use crate::trace::faults::Fault;
+use crate::trace::malformed::Fault;
 use crate::trace::time::Clock;
 
 /// The fields of a line, by the names that the options use.
@@ -67,17 +67,17 @@ pub(super) fn field(name: &str) -> Option<Field> {
 /// Takes a line apart, as far as it must be whole.
 #[inline]
 pub(super) fn take_apart<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Line<'a>, Fault> {
-    let Timed { who, time, micros, after } = find_time(line, clock)?;
+    let Timed { leading, time, micros, after } = find_time(line, clock)?;
     let Request { request, status, bytes, rest } = find_request(after)?;
-    let Some(Who { vhost, ip, ident, user }) = split_who(who) else {
+    let Some(Leading { vhost, ip, ident, user }) = split_leading(leading) else {
         return Err(Fault::malformed("there are not three fields before the time"));
     };
     Ok(Line { vhost, ip, ident, user, time, micros, request, status, bytes, rest })
 }
 
-/// A line, parted at its time.
+/// A line, split at its time.
 struct Timed<'a> {
-    who: &'a [u8],
+    leading: &'a [u8],
     time: &'a [u8],
     micros: u64,
     after: &'a [u8],
@@ -91,10 +91,11 @@ fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> 
     while let Some(found) = line.get(from..).and_then(|rest| memchr(b'[', rest)) {
         let at = from + found;
         from = at + 1;
-        let (Some(who), Some(inside)) = (line.get(..at), line.get(from..)) else {
+        let (Some(leading), Some(inside)) = (line.get(..at), line.get(from..)) else {
             break;
         };
-        let (Some(who), Some(b'0'..=b'9')) = (who.strip_suffix(b" "), inside.first()) else {
+        let (Some(leading), Some(b'0'..=b'9')) = (leading.strip_suffix(b" "), inside.first())
+        else {
             continue;
         };
         let Some(close) = memchr(b']', inside) else {
@@ -105,7 +106,7 @@ fn find_time<'a>(line: &'a [u8], clock: &mut Clock) -> Result<Timed<'a>, Fault> 
         };
         match clock.read_log(time) {
             Ok(micros) => {
-                return Ok(Timed { who, time, micros, after });
+                return Ok(Timed { leading, time, micros, after });
             }
             Err(fault) => {
                 first_fault.get_or_insert(fault);
@@ -173,9 +174,9 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// What stands before the time.
+/// The fields before the time.
 #[derive(Clone, Copy)]
-struct Who<'a> {
+struct Leading<'a> {
     vhost: &'a [u8],
     ip: &'a [u8],
     ident: &'a [u8],
@@ -184,16 +185,16 @@ struct Who<'a> {
 
 /// Parts `203.0.113.9 - alice` into its fields; none if there are not three.
 #[inline]
-fn split_who(who: &[u8]) -> Option<Who<'_>> {
-    let (first, rest) = word(who);
+fn split_leading(leading: &[u8]) -> Option<Leading<'_>> {
+    let (first, rest) = word(leading);
     let (ident, user) = word(rest);
     if let Some(ip) = address(first)
         && ident == b"-"
         && !user.is_empty()
     {
-        return Some(Who { vhost: b"", ip, ident, user });
+        return Some(Leading { vhost: b"", ip, ident, user });
     }
-    find_address(who)
+    find_address(leading)
 }
 
 /// How likely a word is to be the address, by what it looks like and whether `-` is behind it, which
@@ -211,8 +212,8 @@ enum Likeness {
 /// it. Other words may be before it: a virtual host, a time, a level, an id. Of equals the last is
 /// taken, as what is in front is of the server.
 #[cold]
-fn find_address(who: &[u8]) -> Option<Who<'_>> {
-    let (mut best, mut before, mut rest) = (None, &b""[..], who.trim_ascii());
+fn find_address(leading: &[u8]) -> Option<Leading<'_>> {
+    let (mut best, mut before, mut rest) = (None, &b""[..], leading.trim_ascii());
     loop {
         let (first, behind) = word(rest);
         let behind = behind.trim_ascii_start();
@@ -231,13 +232,13 @@ fn find_address(who: &[u8]) -> Option<Who<'_>> {
         };
         if likeness.is_some() && likeness >= best.map(|(likeness, _)| likeness) {
             let ip = address(first).unwrap_or(first);
-            best = likeness.map(|likeness| (likeness, Who { vhost: before, ip, ident, user }));
+            best = likeness.map(|likeness| (likeness, Leading { vhost: before, ip, ident, user }));
         }
         (before, rest) = (first, behind);
     }
-    let (ident, user) = word(word(who).1);
-    let without = (!user.is_empty()).then_some(Who { vhost: b"", ip: b"", ident, user });
-    best.map(|(_, who)| who).or(without)
+    let (ident, user) = word(word(leading).1);
+    let without = (!user.is_empty()).then_some(Leading { vhost: b"", ip: b"", ident, user });
+    best.map(|(_, leading)| leading).or(without)
 }
 
 impl<'a> Line<'a> {

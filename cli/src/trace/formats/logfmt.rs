@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use super::{Entry, Parse};
 use crate::trace::error::Error;
-use crate::trace::faults::{Fault, value};
-use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::malformed::{Fault, value};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
@@ -40,7 +40,7 @@ impl Logfmt {
         };
         let says_address = |name: &str| {
             let mut values = lines().filter_map(|line| get(line, name));
-            values.any(|text| crate::trace::address::address(&text).is_some())
+            values.any(|text| crate::trace::formats::address::address(&text).is_some())
         };
         let names = Names::settle(options, find, says_address, || known.iter().cloned().collect())?;
         let logfmt = Self {

@@ -1,18 +1,20 @@
-//! The formats that are read, one file each, and how the format of an input is found.
+//! The formats, one file each; the detection of the format of an input; fields and their names.
 
 mod access_log;
+pub(super) mod address;
 mod delimited;
+pub(super) mod detect;
 mod envelope;
+pub(super) mod fields;
 mod json_lines;
 mod json_object;
 mod log_line;
 mod logfmt;
-mod look;
 mod pattern;
 mod w3c;
 
+pub(super) use detect::{BYTE_ORDER_MARK, Detected, detect};
 pub use envelope::Envelope;
-pub(super) use look::{BYTE_ORDER_MARK, Look, look};
 
 use self::access_log::AccessLog;
 use self::delimited::Delimited;
@@ -21,7 +23,7 @@ use self::json_lines::JsonLines;
 use self::logfmt::Logfmt;
 use self::pattern::Matched;
 use self::w3c::W3c;
-use super::faults::Fault;
+use super::malformed::Fault;
 
 /// How much of a line is held against a pattern when the format is looked for.
 const LOOKED_AT: usize = 64 << 10;

@@ -8,8 +8,8 @@ use regex::bytes::{CaptureLocations, Regex};
 
 use super::{Entry, Parse, beginning};
 use crate::trace::error::{Error, ErrorKind};
-use crate::trace::faults::Fault;
-use crate::trace::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::malformed::Fault;
 use crate::trace::options::{Cost, Format, Options, Pattern};
 use crate::trace::time::Clock;
 

@@ -10,8 +10,8 @@
 
 use super::{Entry, Parse};
 use crate::trace::error::{Error, ErrorKind};
-use crate::trace::faults::Fault;
-use crate::trace::fields::{Names, Subject, add_cost};
+use crate::trace::formats::fields::{Names, Subject, add_cost};
+use crate::trace::malformed::Fault;
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
 
@@ -161,7 +161,7 @@ impl Parse for W3c {
             }
         }
         let subject = match &self.layout.subject {
-            None => crate::trace::fields::ALL,
+            None => crate::trace::formats::fields::ALL,
             Some((column, subject)) => subject.within(text(*column)),
         };
         Ok(Some(Entry { time, subject, cost }))

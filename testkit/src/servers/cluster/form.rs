@@ -2,7 +2,7 @@
 //!
 //! The usual way (slots are assigned, nodes meet) takes more than 2 s, since a primary that has just booted
 //! lets that time pass before it serves. A replica does not, nor when it is promoted. So each node starts
-//! with a file that says: all know each other, the slots belong to stand-ins where nobody listens, and we
+//! with a file that says: all know each other, the slots belong to stand-ins that do not exist, and we
 //! are their replicas. Then some take over from the stand-ins, the others follow those, and the stand-ins
 //! are forgotten. It takes a tenth of the time, and ends in the same state.
 
@@ -11,7 +11,7 @@ use super::view::View;
 use super::{Cluster, PATIENCE, SLOTS};
 use crate::servers::{Error, Redis, eventually};
 
-/// Who is to be what.
+/// The role of each node.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// The names of those that the primaries take over from.
@@ -56,7 +56,7 @@ pub(super) fn replica(place: &Place, primary: &str, is_myself: bool) -> String {
     format!("{id} 127.0.0.1:{port}@{bus} {myself}slave {primary} 0 0 0 connected\n")
 }
 
-/// The line of a primary where nobody listens.
+/// The line of a primary that does not exist.
 pub(super) fn stand_in(id: &str, slots: &str) -> String {
     format!("{id} 127.0.0.1:1@1 master - 0 0 0 connected{slots}\n")
 }

@@ -135,7 +135,7 @@ impl Launcher {
 
 /// Where files are kept in memory, if there is such a place.
 ///
-/// A node saves what it knows of the others whenever that changes, and answers nobody until it is on the
+/// A node saves what it knows of the others whenever that changes, and replies to no node until it is on the
 /// disk: a busy disk would make it late by a quarter of a second and more.
 fn in_memory() -> Option<PathBuf> {
     let shared = Path::new("/dev/shm");
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use crate::servers::cluster::form::Plan;
 
-    async fn start_although_somebody_takes(port: impl Fn(&Place) -> u16) {
+    async fn start_although_another_process_takes(port: impl Fn(&Place) -> u16) {
         let launcher = Launcher::new(Redis::builder()).unwrap();
         let plan = Plan::new(2, 0);
         let faster = OnceCell::new();
@@ -190,12 +190,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_lost_to_somebody_else_is_replaced() {
-        start_although_somebody_takes(|place| place.port).await;
+    async fn a_port_taken_by_another_process_is_replaced() {
+        start_although_another_process_takes(|place| place.port).await;
     }
 
     #[tokio::test]
-    async fn a_port_of_the_bus_lost_to_somebody_else_is_replaced() {
-        start_although_somebody_takes(|place| place.bus).await;
+    async fn a_port_of_the_bus_taken_by_another_process_is_replaced() {
+        start_although_another_process_takes(|place| place.bus).await;
     }
 }

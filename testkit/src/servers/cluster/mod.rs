@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// A node is named by its number. In the beginning, the first ones are the primaries, with their shares of
 /// the slots in order, and of `n` primaries the one of node `i` is node `i % n`. Nodes keep their numbers
-/// whatever becomes of them: see [`primary_of_slot`](Self::primary_of_slot) for who is what now.
+/// whatever becomes of them: see [`primary_of_slot`](Self::primary_of_slot) for the present roles.
 ///
 /// Each node is a [`Redis`], and can be paused, killed and restarted as one. A restarted node knows that it
 /// belongs to the cluster. If it was and still is a primary, it refuses all commands with `CLUSTERDOWN` for
@@ -99,7 +99,7 @@ impl Cluster {
             newest = newest.max(claim);
         }
         let (_, port) =
-            newest.ok_or_else(|| Error::new(format!("no node knows who has slot {slot}")))?;
+            newest.ok_or_else(|| Error::new(format!("no node knows the owner of slot {slot}")))?;
         self.number_at(port)
     }
 

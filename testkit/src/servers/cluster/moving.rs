@@ -74,7 +74,7 @@ impl Cluster {
         {
             return Err(error);
         }
-        eventually(PATIENCE, "all nodes to know who has the slot", async || {
+        eventually(PATIENCE, "all nodes to know the owner of the slot", async || {
             let views = self.views().await;
             let knows = |view: &View| view.owner(slot).is_some_and(|owner| owner.port == port);
             views.iter().all(knows).then_some(())

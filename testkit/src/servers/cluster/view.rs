@@ -62,7 +62,7 @@ impl View {
         self.0.iter().find(|member| member.slots.iter().any(|range| range.contains(&slot)))
     }
 
-    /// Who has which slots, and by which epoch.
+    /// The owner of each slot, and its epoch.
     pub(super) fn claims(&self) -> BTreeMap<&str, (u64, &[RangeInclusive<u16>])> {
         let owners = self.0.iter().filter(|member| !member.slots.is_empty());
         owners.map(|owner| (owner.id.as_str(), (owner.epoch, owner.slots.as_slice()))).collect()

@@ -37,7 +37,7 @@ pub(super) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
                 end
             }
         }
-        // As if the client had reached nobody.
+        // As if no server had been reached.
         Err(_) => End::Reset,
     };
     match end {
@@ -107,7 +107,7 @@ async fn read(
         if read == 0 {
             return End::Close;
         }
-        // Who delivers fails when the receiver has gone: the other way then ends the connection.
+        // Delivery fails if the receiver has gone: the other direction then ends the connection.
         let send = |bytes: &[u8], after| letters.send((Instant::now() + after, bytes.to_vec()));
         let _ = match fate() {
             Fate::Drop => Ok(()),
@@ -128,7 +128,7 @@ async fn deliver(
 ) -> io::Result<()> {
     while let Some((at, bytes)) = letters.recv().await {
         sleep_until(at).await;
-        // Counted first: who has the answer must find its request in the counts.
+        // Counted first: a client that has the answer must find its request in the counts.
         passing(&bytes);
         to.write_all(&bytes).await?;
     }

@@ -163,7 +163,7 @@ async fn accept(shared: Arc<Shared>, port: u16, mut listener: Option<TcpListener
     }
 }
 
-/// The next connection; none ever where nobody listens.
+/// The next connection; pending for ever while connections are refused.
 async fn next(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener {

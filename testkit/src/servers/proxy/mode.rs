@@ -26,7 +26,7 @@ pub enum Mode {
     LoseAnswer(End),
     /// When an answer comes, half of its bytes pass, and then its connection ends like this.
     HalveAnswer(End),
-    /// Nobody listens: new connections are refused. Open ones go on; [`cut`](super::Proxy::cut) ends them.
+    /// New connections are refused. Open ones go on; [`cut`](super::Proxy::cut) ends them.
     Refuse,
 }
 

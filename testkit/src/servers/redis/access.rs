@@ -1,4 +1,4 @@
-//! Who may connect, and by which URL.
+//! Users, passwords, and the URLs to connect by.
 
 use std::fmt::Write;
 use std::path::Path;

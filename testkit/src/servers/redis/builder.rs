@@ -59,7 +59,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Asks everybody for this password, who then is the user `default`.
+    /// Requires this password; a connection with it is the user `default`.
     pub fn password(mut self, password: &str) -> Self {
         self.access.password = Some(password.to_owned());
         self.config("requirepass", password)

@@ -14,7 +14,7 @@ const PORTS: u8 = 10;
 
 /// Why a server did not start.
 pub(in crate::servers) enum Refusal {
-    /// Somebody else listens on its port.
+    /// Another process listens on its port.
     PortTaken(Error),
     Other(Error),
 }
@@ -34,7 +34,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Runs it, on another port if somebody else was faster to take the free one.
+    /// Runs it, on another port if another process has taken the free one.
     async fn run_somewhere(&mut self, builder: &RedisBuilder) -> Result<(), Error> {
         for _ in 1..PORTS {
             match self.run().await {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_lost_to_somebody_else_is_replaced() {
+    async fn a_port_taken_by_another_process_is_replaced() {
         let (builder, binary) = (Redis::builder(), Binary::find(None).unwrap());
         let mut redis = Redis::prepare(&builder, &binary).unwrap();
         let lost = redis.port;

@@ -1,0 +1,221 @@
+-- Decides any number of calls, one after the other, each with any number of charges by any rules.
+--
+-- KEYS: each key once. ARGV[1], for each call: operation, number of charges, argument (the maximum wait of
+-- an acquire, the length of a block, the time of the take that is undone); then for each charge: number
+-- of the key, rule, whether it is a shadow, cost, penalty, four numbers of the policy. No two charges of a
+-- call have one key.
+-- Reply: VERDICTS, now; for each call the written value, if that says all; else 0 (or the place of the
+-- first charge under whose key is a value that is not ours), and for each charge: outcome, time until
+-- which the key is blocked, three numbers of the rule, time at which the state ends.
+--> rules.lua
+--> read.lua
+
+local request = ARGV[1]
+local answer = { pack('<BI7', VERDICTS, now) }
+
+-- By the number of the key: the strings that were there before, or that the fast path has written.
+local found = call('MGET', unpack(KEYS))
+-- MGET returns nothing for a key that is not a string. Whether these keys are really absent:
+local others_absent = true
+do
+  local absent = {}
+  for k = 1, #KEYS do
+    if not found[k] then absent[#absent + 1] = KEYS[k] end
+  end
+  if absent[1] then others_absent = call('EXISTS', unpack(absent)) == 0 end
+end
+
+-- By the number of the key, for keys that did not take the fast path: the value now, its kind, its block,
+-- whether it is a list; and, if it changed and still has to be written, until when it must live.
+local values, kinds, blocks, lists, changed = {}, {}, {}, {}, {}
+
+local function load(k)
+  if kinds[k] then return end
+  if found[k] then
+    values[k], kinds[k], blocks[k] = decode(found[k])
+  elseif others_absent then
+    kinds[k], blocks[k] = NONE, 0
+  else
+    values[k], kinds[k], blocks[k], lists[k] = read(KEYS[k])
+  end
+end
+
+-- A value with the time until which it blocks, if it does.
+local function blocking(value, blocked_until)
+  if blocked_until == 0 then return value end
+  return string.char(value:byte() + BLOCK_FLAG) .. value:sub(2) .. pack('<I7', blocked_until)
+end
+
+local function ttl_until(ends)
+  local ttl
+  --> ttl.lua
+  return ttl
+end
+
+-- Time at which the key expires as it stands.
+local function ends_at(k)
+  return changed[k] or values[k] and call('PTTL', KEYS[k]) * 1000 + now or 0
+end
+
+-- Strings are written at the very end, lists at once, as a later call may read their elements.
+local function put(k, value, kind, blocked_until, expires_at, plan)
+  if blocked_until > expires_at then expires_at = blocked_until end
+  if plan then
+    -- A key that is to be removed at the end is still there.
+    local is_there = values[k] or changed[k]
+    write_list(KEYS[k], is_there, lists[k], blocking(value, blocked_until), expires_at, plan)
+    lists[k], changed[k] = true, nil
+  else
+    lists[k], changed[k] = false, expires_at
+  end
+  values[k], kinds[k], blocks[k] = value, kind, blocked_until
+end
+
+local function remove(k)
+  values[k], kinds[k], blocks[k], lists[k], changed[k] = nil, NONE, 0, false, 0
+end
+
+-- Blocks until a time, or (0) lifts the block.
+local function block(k, blocked_until)
+  local kind, ends = kinds[k], ends_at(k)
+  if kind == NONE and blocked_until == 0 then return remove(k) end
+  local plan = lists[k] and { from = 0, to = -1 }
+  put(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
+end
+
+-- Refunds, or undoes a take at a time.
+local function refund_or_undo(op, k, rule, cost, taken_at, p1, p2, p3, p4)
+  local _, _, _, _, _, after, expires_at, plan =
+    RULES[rule](values[k], kinds[k], cost, op, 0, taken_at, p1, p2, p3, p4, KEYS[k], lists[k])
+  local blocked_until = blocks[k] > now and blocks[k] or 0
+  if after then
+    put(k, after, after:byte(), blocked_until, expires_at, plan)
+  elseif after == false and blocked_until > 0 then
+    put(k, string.char(NONE), NONE, blocked_until, 0)
+  elseif after == false then
+    remove(k)
+  end
+end
+
+-- The charge at a place of the call whose charges begin at `charges`.
+local function charge(charges, place)
+  return parse('<I2BBI7I7I7I7I7I7', request, charges + (place - 1) * CHARGE_SIZE)
+end
+
+-- By place, for the current call.
+local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
+local afters, expiries, plans = {}, {}, {}
+
+-- Evaluates all charges. Returns the place of the first one whose value is not ours, or 0 and whether all
+-- are admitted.
+local function evaluate(op, count, max_wait, charges)
+  local allowed = true
+  for place = 1, count do
+    local k, rule, shadow, cost, _, p1, p2, p3, p4 = charge(charges, place)
+    load(k)
+    if kinds[k] == FOREIGN then return place end
+    local is_blocked = now < blocks[k]
+    local admits
+    admits, firsts[place], seconds[place], thirds[place], fourths[place], afters[place], expiries[place],
+      plans[place] =
+      RULES[rule](values[k], kinds[k], cost, (is_blocked or cost == 0) and PEEK or op, max_wait,
+        nil, p1, p2, p3, p4, KEYS[k], lists[k])
+    if admits == nil then return place end
+    keys[place], outcomes[place] = k, is_blocked and BLOCKED or admits and ALLOWED or DENIED
+    if outcomes[place] ~= ALLOWED and shadow == 0 then allowed = false end
+  end
+  return 0, allowed
+end
+
+-- Writes evaluated charges: all of them if they are admitted, else only penalties.
+local function commit(count, charges, allowed)
+  for place = 1, count do
+    local k, after = keys[place], afters[place]
+    if outcomes[place] == DENIED then
+      local _, _, _, cost, penalty, p1 = charge(charges, place)
+      -- A cost above the limit is not penalised.
+      if penalty > 0 and cost > 0 and cost <= p1 then block(k, now + penalty) end
+    elseif allowed and after then
+      put(k, after, after:byte(), 0, expiries[place], plans[place])
+    elseif after then
+      -- Not taken, as another charge is denied: the numbers are those of a peek.
+      local _, rule, _, cost, _, p1, p2, p3, p4 = charge(charges, place)
+      _, firsts[place], seconds[place], thirds[place], fourths[place] =
+        RULES[rule](values[k], kinds[k], cost, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
+    end
+  end
+end
+
+-- Refunds, undoes, resets or blocks. The reply is that of a peek of no cost.
+local function maintain(op, count, argument, charges)
+  for place = 1, count do
+    local k, rule, _, cost, _, p1, p2, p3, p4 = charge(charges, place)
+    if op == BLOCK then
+      if argument > 0 or values[k] then block(k, argument > 0 and now + argument or 0) end
+    elseif values[k] and op == RESET then
+      remove(k)
+    elseif values[k] and cost > 0 and (op == REFUND or cost <= p1) then
+      -- A cost above the limit was never taken: there is nothing to undo.
+      refund_or_undo(op, k, rule, cost, argument, p1, p2, p3, p4)
+    end
+    local admits
+    admits, firsts[place], seconds[place], thirds[place], fourths[place] =
+      RULES[rule](values[k], kinds[k], 0, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
+    outcomes[place] = now < blocks[k] and BLOCKED or admits and ALLOWED or DENIED
+  end
+end
+
+-- Decides one call.
+local function decide(op, count, argument, charges)
+  local is_check = op == ACQUIRE or op == PEEK
+  local foreign, allowed = evaluate(is_check and op or PEEK, count, argument, charges)
+  answer[#answer + 1] = string.char(foreign)
+  if foreign > 0 then return end
+  if op == ACQUIRE then
+    commit(count, charges, allowed)
+  elseif not is_check then
+    maintain(op, count, argument, charges)
+  end
+  for place = 1, count do
+    answer[#answer + 1] = pack('<BI7I7I7I7I7', outcomes[place], blocks[keys[place]], firsts[place],
+      seconds[place], thirds[place], fourths[place])
+  end
+end
+
+local at = 1
+while at <= #request do
+  local op, count, argument, k, rule, _, cost, penalty, p1, p2, p3, p4 =
+    parse('<BBI7I2BBI7I7I7I7I7I7', request, at)
+  local charges = at + CALL_HEAD
+  at = charges + count * CHARGE_SIZE
+
+  -- Fast path: acquires one charge without a wait; the key is absent, or a string of the rule's own kind.
+  local value, kind = found[k], KINDS[rule] or p4
+  if not value then value, kind = nil, NONE end
+  if op == ACQUIRE and count == 1 and argument == 0 and cost > 0 and rule ~= SLIDING_LOG
+    and not kinds[k]
+    and (value and #value == SIZES[rule] and value:byte() == kind or others_absent and not value) then
+    local _, a, b, c, d, after, expires_at, _, keeps_ttl =
+      RULES[rule](value, kind, cost, ACQUIRE, 0, nil, p1, p2, p3, p4)
+    if after then
+      local key, blocked_until = KEYS[k], 0
+      --> write_string.lua
+      found[k], answer[#answer + 1] = after, after
+    elseif penalty == 0 then
+      answer[#answer + 1] = pack('<BBI7I7I7I7I7', 0, DENIED, 0, a, b, c, d)
+    else
+      decide(op, count, argument, charges)
+    end
+  else
+    decide(op, count, argument, charges)
+  end
+end
+
+for k, ends in pairs(changed) do
+  if values[k] then
+    call('PSETEX', KEYS[k], ttl_until(ends), blocking(values[k], blocks[k]))
+  else
+    call('UNLINK', KEYS[k])
+  end
+end
+return table.concat(answer)

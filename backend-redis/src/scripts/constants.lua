@@ -1,0 +1,47 @@
+-- Constants of the scripts. They are replaced by their literals when a script is assembled, as a local of
+-- Lua would be loaded at each call, and again by each function that uses it. Numbers that this crate knows
+-- too (rules, operations, outcomes, kinds) are in `wire/layout.rs`.
+
+-- Kind of a value that is not ours.
+FOREIGN = 0
+
+-- Added to the kind of a value that ends with the time until which it blocks; bytes of that time.
+BLOCK_FLAG = 0x20
+BLOCK_SIZE = 7
+
+-- Bytes of a value that is not a log.
+WINDOW_SIZE = 15
+COUNTER_SIZE = 22
+BUCKET_SIZE = 36
+INTERVAL_SIZE = 29
+
+-- Bytes of a log, or of the last element of a list: see the diagram in sliding_log.lua. A sealed element
+-- has CHUNK records, and CHUNK_SIZE bytes.
+LOG_HEAD = 8
+RECORD = 14
+CHUNK = 14
+CHUNK_SIZE = 204
+LOG_FOOT = 37
+LOG_END = 51
+
+-- An undo finds its record among so many of the newest; and the number of sealed elements that these may
+-- be in.
+MAX_UNDO = 128
+MAX_UNDO_SEALED = 10
+
+-- Minimum number of expired records in a string before it is written without them.
+MIN_EXPIRED = 16
+
+-- Numbers are at most 2^52, and sums of two at most 2^53, where running totals wrap around.
+MAX_EXACT = 0x10000000000000
+MODULUS = 0x20000000000000
+
+-- Minimum time to live in milliseconds, if a test sets the time.
+MIN_TTL_IN_TESTS = 3600000
+
+-- Bytes of a request for one charge that is an acquire without a wait and a penalty.
+USUAL_SIZE = 35
+
+-- Bytes of a request for several charges: the head of a call, and a charge.
+CALL_HEAD = 9
+CHARGE_SIZE = 46

@@ -1,0 +1,59 @@
+-- take_back: takes the cost out of the record that a take at `taken_at` is in, if the record still counts
+-- and is one of the newest MAX_UNDO. The totals of all later records go down, so these are written anew.
+local stamp, undone = taken_at, 0
+if grain > 0 then stamp = stamp - stamp % grain + grain end
+local place, element, is_left = oldest_place, nil, false
+if is_there and stamp >= oldest_stamp and stamp <= newest_stamp then
+  if number < sealed - MAX_UNDO_SEALED then number, place = sealed - MAX_UNDO_SEALED, 0 end
+  local field, origin, bound = 1, 0, stamp - 1
+  --> sliding_log_search.lua
+  if number and (sealed - number) * CHUNK + count - place <= MAX_UNDO then
+    local before, found, own = parse('<I7I7I7', element, LOG_HEAD + place * RECORD - 6)
+    own = own - before
+    if own < 0 then own = own + MODULUS end
+    if found == stamp then undone = math.min(own, cost) end
+    is_left = undone < own
+  end
+end
+if undone > 0 and undone == sum then
+  sum, newest_stamp, after = 0, 0, false
+elseif undone > 0 then
+  -- The later records; and the record itself, if some of its cost is left.
+  local later, its = {}, element
+  local from_place = is_left and place or place + 1
+  for its_number = number, sealed do
+    local its_count = CHUNK
+    if its_number == sealed then
+      its, its_count = value, count
+    elseif its_number > number then
+      its = call('LINDEX', key, string.format('%d', its_number))
+    end
+    for start = LOG_HEAD + from_place * RECORD + 1, LOG_HEAD + its_count * RECORD, RECORD do
+      local its_stamp, its_total = parse('<I7I7', its, start)
+      its_total = its_total - undone
+      if its_total < 0 then its_total = its_total + MODULUS end
+      later[#later + 1] = pack('<I7I7', its_stamp, its_total)
+    end
+    from_place = 0
+  end
+  if stamp == oldest_stamp then oldest_stamp, oldest_total = parse('<I7I7', later[1]) end
+  -- The last element has at least one record: without one, the element before is the last.
+  if place == 0 and not later[1] then
+    number, place = number - 1, CHUNK
+    element = call('LINDEX', key, string.format('%d', number))
+  end
+  local fits = as_list and CHUNK - place or #later
+  to, sealed, count = number, number - from, place + #later
+  records = element:sub(1, LOG_HEAD + place * RECORD)
+    .. table.concat(later, '', 1, math.min(fits, #later))
+  while fits < #later do
+    chunks = chunks or {}
+    chunks[#chunks + 1], sealed, count = records, sealed + 1, count - CHUNK
+    records = pack('<BI7', LOG, (parse('<I7', records, CHUNK_SIZE - 6)))
+      .. table.concat(later, '', fits + 1, math.min(fits + CHUNK, #later))
+    fits = fits + CHUNK
+  end
+  -- The newest record is written with the foot.
+  newest_stamp, total = parse('<I7I7', records, #records - RECORD + 1)
+  sum, records = sum - undone, records:sub(1, -RECORD - 1)
+end

@@ -1,0 +1,55 @@
+//! Numbers that the scripts and this crate share: rules, operations, outcomes, kinds of values.
+//!
+//! This is the one place that they stand in: the constants below, and the words in the scripts that have the
+//! same names, which are replaced by these literals when a script is assembled. Numbers that only the
+//! scripts know are in `scripts/constants.lua`.
+
+/// Defines constants, and a table of their names and literals for the scripts.
+macro_rules! shared {
+    ($($(#[$about:meta])* $name:ident = $value:literal;)+) => {
+        $($(#[$about])* pub(super) const $name: u8 = $value;)+
+
+        const SHARED: &[(&str, &str)] = &[$((stringify!($name), stringify!($value))),+];
+    };
+}
+
+shared! {
+    // Rules.
+    FIXED_WINDOW = 1;
+    SLIDING_LOG = 2;
+    SLIDING_COUNTER = 3;
+    TOKEN_BUCKET = 4;
+    INTERVAL_BUCKET = 5;
+
+    // Operations. An acquire with a maximum wait is a reservation.
+    ACQUIRE = 1;
+    PEEK = 2;
+    REFUND = 3;
+    RESET = 4;
+    BLOCK = 5;
+    UNDO = 6;
+
+    // Outcomes.
+    ALLOWED = 0;
+    DENIED = 1;
+    BLOCKED = 2;
+
+    // Kinds: the first byte of a value. `NONE` is the lowest one: a value that has only a block.
+    NONE = 0x90;
+    FIXED_ALIGNED = 0x91;
+    FIXED_PHASED = 0x92;
+    FIXED_ANCHORED = 0x93;
+    #[expect(dead_code, reason = "the value of a log is never a whole reply")]
+    LOG = 0x94;
+    COUNTER = 0x95;
+    BUCKET = 0x96;
+    INTERVAL = 0x97;
+
+    // First byte of a reply that is not just a value.
+    VERDICTS = 0;
+}
+
+/// Literal of a shared number, by its name.
+pub(super) fn literal(name: &str) -> Option<&'static str> {
+    SHARED.iter().find(|(shared, _)| *shared == name).map(|(_, literal)| *literal)
+}

@@ -1,0 +1,110 @@
+//! Targets: ratios to the commands and scripts that ours are compared with.
+
+use super::contender::{Answers, Id, Name};
+use super::{BATCH, CALLERS, Outcome, Results};
+use crate::figures::Thousandths;
+
+/// Ours, and another that keeps the same state in another form.
+pub(crate) struct Pair {
+    pub(crate) ours: Name,
+    pub(crate) other: Name,
+    /// Maximum ratio of the server's CPU times.
+    max: Option<Thousandths>,
+}
+
+/// Two contenders that are compared.
+pub(crate) const PAIRS: [Pair; 6] = [
+    pair(Name::SlidingCounter, Name::HashSlidingCounter, Some(800)),
+    pair(Name::TokenBucket, Name::HashTokenBucket, Some(700)),
+    pair(Name::TokenBucket, Name::Gcra, Some(650)),
+    pair(Name::IntervalBucket, Name::HashTokenBucket, Some(700)),
+    pair(Name::Log100, Name::SortedSet100, Some(600)),
+    pair(Name::Log10000, Name::SortedSet10000, None),
+];
+
+/// Maximum CPU time of a decision in a batch, relative to a single one.
+const MAX_IN_BATCH: Thousandths = Thousandths(600);
+
+/// What a log of 10,000 may take of the memory of a sorted set.
+const MAX_MEMORY: Thousandths = Thousandths(150);
+
+const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
+    let max = match max {
+        Some(max) => Some(Thousandths(max)),
+        None => None,
+    };
+    Pair { ours, other, max }
+}
+
+/// A target, and the ratio that was measured.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) what: String,
+    pub(crate) max: Thousandths,
+    pub(crate) measured: Thousandths,
+}
+
+impl Verdict {
+    pub(crate) fn is_met(&self) -> bool {
+        self.measured <= self.max
+    }
+}
+
+/// Compares all ratios with their targets.
+pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
+    let mut verdicts = vec![];
+    for answers in [Answers::Allowed, Answers::Denied] {
+        let id = |name| Id { name, answers, is_batch: false };
+        for Pair { ours, other, max } in &PAIRS {
+            let Some(max) = *max else { continue };
+            let measured = results.cpu_ratio((id(*ours), CALLERS[0]), (id(*other), CALLERS[0]))?;
+            verdicts.push(Verdict { what: format!("{ours} / {other}, {answers}"), max, measured });
+        }
+        let name = Name::TokenBucket;
+        let batch = Id { is_batch: true, ..id(name) };
+        verdicts.push(Verdict {
+            what: format!("{name} in batches of {BATCH} / single, {answers}"),
+            max: MAX_IN_BATCH,
+            measured: results.cpu_ratio((batch, 1), (id(name), CALLERS[0]))?,
+        });
+    }
+    let (ours, other) = (Name::Log10000, Name::SortedSet10000);
+    verdicts.push(Verdict {
+        what: format!("memory: {ours} / {other}"),
+        max: MAX_MEMORY,
+        measured: memory_ratio(results, ours, other)?,
+    });
+    Ok(verdicts)
+}
+
+/// Of full logs, as all are that deny.
+pub(crate) fn memory_ratio(results: &Results, ours: Name, other: Name) -> Outcome<Thousandths> {
+    let bytes = |name| memory(results, name);
+    let ratio = Thousandths::of(bytes(ours)?, bytes(other)?);
+    ratio.ok_or_else(|| format!("{other} takes no memory").into())
+}
+
+/// Bytes of a key: of a full log, else of a state that allows.
+pub(crate) fn memory(results: &Results, name: Name) -> Outcome<u64> {
+    let is_log =
+        matches!(name, Name::Log100 | Name::SortedSet100 | Name::Log10000 | Name::SortedSet10000);
+    let answers = if is_log { Answers::Denied } else { Answers::Allowed };
+    let id = Id { name, answers, is_batch: false };
+    results.median(id, CALLERS[0], |sample| sample.memory.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_met_up_to_its_ratio_and_no_further() {
+        let verdict = |measured| {
+            let (what, max) = (String::new(), Thousandths(600));
+            Verdict { what, max, measured: Thousandths(measured) }
+        };
+        assert!(verdict(599).is_met());
+        assert!(verdict(600).is_met());
+        assert!(!verdict(601).is_met());
+    }
+}

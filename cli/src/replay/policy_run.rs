@@ -1,0 +1,112 @@
+use super::stores::Stores;
+use super::tally::{Tally, would_admit};
+use super::touched_subjects::TouchedSubjects;
+use super::{Decisions, Error};
+use crate::report::PolicyReport;
+use crate::trace::{Record, Subjects};
+use tidegate_core::{
+    Answer, Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp,
+};
+
+/// Number of states that are deleted in one call.
+const BATCH: usize = 64;
+
+/// One policy on a store of its own, in the time of the records.
+#[derive(Debug)]
+pub struct PolicyRun {
+    policy: Policy,
+    clock: ManualClock,
+    stores: Stores,
+    store: Box<dyn Store>,
+    /// The store of records that came before a restart.
+    stale: Option<Box<dyn Store>>,
+    tally: Tally,
+    decisions: Option<Decisions>,
+}
+
+impl PolicyRun {
+    pub(super) fn new(
+        policy: &Policy,
+        stores: Stores,
+        keep_decisions: bool,
+    ) -> Result<Self, Error> {
+        let clock = ManualClock::default();
+        let store = stores.open(clock.clone())?;
+        store.supports(policy)?;
+        let decisions =
+            keep_decisions.then(Decisions::new).transpose().map_err(Error::Decisions)?;
+        let (policy, tally) = (policy.clone(), Tally::default());
+        Ok(Self { policy, clock, stores, store, stale: None, tally, decisions })
+    }
+
+    /// Decides on a record.
+    #[inline]
+    pub(super) fn decide(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
+        let charge = [self.charge(record, subject)];
+        let decision = self.stores.wait(self.ask(record, &charge))?;
+        self.count(record, &decision)
+    }
+
+    /// The charge of a record.
+    #[inline]
+    pub(super) fn charge<'a>(&'a self, record: Record, subject: &'a [u8]) -> Charge<'a> {
+        Charge::new(&self.policy, subject).cost(record.cost)
+    }
+
+    /// Starts the decision on a record.
+    #[inline]
+    pub(super) fn ask<'a>(
+        &'a self,
+        record: Record,
+        charge: &'a [Charge<'a>; 1],
+    ) -> Answer<'a, Result<Decision, tidegate_core::Error>> {
+        self.clock.set(Timestamp::from_micros(record.time));
+        self.store.decide(Call::acquire(charge))
+    }
+
+    /// Counts the decision on a record.
+    #[inline]
+    pub(super) fn count(&mut self, record: Record, decision: &Decision) -> Result<(), Error> {
+        self.tally.count(record, decision);
+        if let Some(decisions) = &mut self.decisions {
+            decisions.push(would_admit(decision)).map_err(Error::Decisions)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn restart(&mut self) {
+        // A store that could be opened once can be opened again: this connects to nothing.
+        if let Ok(fresh) = self.stores.open(self.clock.clone()) {
+            self.stale = Some(std::mem::replace(&mut self.store, fresh));
+        }
+        self.tally = Tally::default();
+        if let Some(decisions) = &mut self.decisions {
+            // A file that cannot be emptied cannot be written either: the next record reports it.
+            let _ = decisions.clear();
+        }
+    }
+
+    /// Deletes the states of these subjects.
+    pub(super) fn clean_up(&self, touched: &TouchedSubjects) -> Result<(), Error> {
+        let charges: Vec<_> = touched.subjects().map(|s| [Charge::new(&self.policy, s)]).collect();
+        let resets: Vec<_> = charges.iter().map(|c| Call::new(Operation::Reset, c)).collect();
+        for store in std::iter::once(&self.store).chain(&self.stale) {
+            for batch in resets.chunks(BATCH) {
+                let answers = Answer::later(async { Ok(store.decide_many(batch).await) });
+                for answer in self.stores.wait(answers)? {
+                    let _ = answer?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn report(&self, subjects: &Subjects) -> PolicyReport {
+        self.tally.report(&self.policy, subjects)
+    }
+
+    /// The decisions, if they are kept.
+    pub fn decisions(&mut self) -> Option<&mut Decisions> {
+        self.decisions.as_mut()
+    }
+}

@@ -1,0 +1,48 @@
+use crate::trace::Record;
+
+/// Subjects that may have a state in a store: these states are deleted at the end.
+///
+/// The reader has a table of all subjects too, but returns it only if the replay succeeds.
+#[derive(Debug, Default)]
+pub(super) struct TouchedSubjects {
+    /// Whether the subject of each number is included.
+    seen: Vec<bool>,
+    /// The subjects, one after another, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl TouchedSubjects {
+    /// Notes the subject of a record that is about to be decided on.
+    pub(super) fn note(&mut self, record: Record, subject: &[u8]) {
+        let number = record.subject as usize;
+        if number >= self.seen.len() {
+            self.seen.resize(number + 1, false);
+        }
+        if !std::mem::replace(&mut self.seen[number], true) {
+            self.bytes.extend_from_slice(subject);
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    /// Each of the subjects, once.
+    pub(super) fn subjects(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_subject_is_kept_once_whatever_the_order_of_their_numbers() {
+        let mut touched = TouchedSubjects::default();
+        for (subject, name) in [(7, "seven"), (2, ""), (7, "seven"), (0, "zero"), (2, "")] {
+            touched.note(Record { time: 0, subject, cost: 1 }, name.as_bytes());
+        }
+        let names: Vec<&[u8]> = touched.subjects().collect();
+        assert_eq!(names, [&b"seven"[..], b"", b"zero"]);
+    }
+}

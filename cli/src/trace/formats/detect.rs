@@ -1,0 +1,185 @@
+//! Detects the format of an input by its beginning.
+
+use super::Reader;
+use super::access_log::AccessLog;
+use super::delimited::{self, Delimited};
+use super::envelope::{Envelope, Enveloped};
+use super::json_lines::JsonLines;
+use super::logfmt::Logfmt;
+use super::pattern::Matched;
+use super::w3c::W3c;
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::formats::fields::Names;
+use crate::trace::malformed::shown;
+use crate::trace::options::{Format, Options};
+
+/// Maximum number of lines that are searched for one of a known format.
+const LINES: usize = 100;
+
+/// The mark that some programs put before UTF-8.
+pub(in crate::trace) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Format of an input and the names of its fields.
+pub(in crate::trace) struct Detected {
+    pub(in crate::trace) reader: Reader,
+    pub(in crate::trace) format: Format,
+    pub(in crate::trace) envelope: Option<Envelope>,
+    pub(in crate::trace) names: Names,
+}
+
+/// Format of a line, and the envelope around it.
+#[derive(Clone, Copy)]
+struct LineFormat {
+    envelope: Option<Envelope>,
+    format: Format,
+}
+
+/// Detects the format by the beginning of an input, which is not empty.
+pub(in crate::trace) fn detect(head: &[u8], options: &Options) -> Result<Detected, Error> {
+    let LineFormat { envelope, format } = match (&options.pattern, options.format) {
+        (Some(_), _) => LineFormat { envelope: None, format: Format::Pattern },
+        (None, Some(format)) => {
+            let found = of_lines(head, options).filter(|found| found.format == format);
+            found.unwrap_or(LineFormat { envelope: None, format })
+        }
+        (None, None) => recognise(head, options)?,
+    };
+    let (reader, names) = match envelope {
+        None => reader(format, head, options)?,
+        Some(envelope) => {
+            let (inner, names) = reader(format, &envelope.open_all(head), options)?;
+            (Reader::Enveloped(Box::new(Enveloped::new(envelope, inner))), names)
+        }
+    };
+    Ok(Detected { reader, format, envelope, names })
+}
+
+fn reader(format: Format, head: &[u8], options: &Options) -> Result<(Reader, Names), Error> {
+    Ok(match format {
+        Format::AccessLog => {
+            let (log, names) = AccessLog::new(options, head)?;
+            (Reader::AccessLog(log), names)
+        }
+        Format::JsonLines => {
+            let (json, names) = JsonLines::new(options, head)?;
+            (Reader::JsonLines(json), names)
+        }
+        Format::Csv => {
+            let delimiter = delimiter(head).filter(|&delimiter| delimiter != b'\t').unwrap_or(b',');
+            delimited(options, head, delimiter)?
+        }
+        Format::Tsv => delimited(options, head, b'\t')?,
+        Format::W3c => {
+            let (w3c, names) = W3c::new(options, head)?;
+            (Reader::W3c(w3c), names)
+        }
+        Format::Logfmt => {
+            let (logfmt, names) = Logfmt::new(options, head)?;
+            (Reader::Logfmt(logfmt), names)
+        }
+        Format::Alb | Format::Elb | Format::HaProxy | Format::Envoy | Format::Pattern => {
+            let (matched, names) = match &options.pattern {
+                Some(pattern) => Matched::given(pattern, options)?,
+                None => Matched::known(format, options, head)?,
+            };
+            (Reader::Matched(matched), names)
+        }
+    })
+}
+
+fn delimited(options: &Options, head: &[u8], delimiter: u8) -> Result<(Reader, Names), Error> {
+    let (delimited, names) = Delimited::new(options, head, delimiter)?;
+    Ok((Reader::Delimited(delimited), names))
+}
+
+/// Delimiter of the header, if there is one.
+fn delimiter(head: &[u8]) -> Option<u8> {
+    // Which line is the header depends on the delimiter only if there are newlines within quotes.
+    Delimited::delimiter(delimited::header(head, b',').0)
+}
+
+/// Detects the format by the first line, if that is of a format that is known by its lines, or a header with
+/// the needed fields; else by one of the next lines.
+fn recognise(head: &[u8], options: &Options) -> Result<LineFormat, Error> {
+    let first = lines(head).next().unwrap_or_default();
+    if let Some(found) = of_line(first, options) {
+        return Ok(found);
+    }
+    let delimiter = delimiter(head);
+    let format = if delimiter == Some(b'\t') { Format::Tsv } else { Format::Csv };
+    let of_header = LineFormat { envelope: None, format };
+    if delimited(options, head, delimiter.unwrap_or(b',')).is_ok() {
+        return Ok(of_header);
+    }
+    if let Some(found) = of_lines(head, options) {
+        return Ok(found);
+    }
+    if is_binary(first) {
+        let message = format!(
+            "this is binary data, not text: it begins with `{}` (UTF-16 is read where it begins with \
+             a byte-order mark, and data packed with gzip or zstd as it is)",
+            shown(first, 40)
+        );
+        return Err(Error::new(ErrorKind::UnknownFormat, message));
+    }
+    if delimiter.is_some() {
+        // A header without the needed fields: the error message will name them.
+        return Ok(of_header);
+    }
+    let message = format!(
+        "this is in no known format; it begins with `{}`; see --format, and --pattern to describe \
+         its lines",
+        shown(first, 80)
+    );
+    Err(Error::new(ErrorKind::UnknownFormat, message))
+}
+
+fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    head.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
+}
+
+/// Format of the first line that is of a known one.
+fn of_lines(head: &[u8], options: &Options) -> Option<LineFormat> {
+    lines(head).take(LINES).find_map(|line| of_line(line, options))
+}
+
+fn of_line(line: &[u8], options: &Options) -> Option<LineFormat> {
+    // Envelopes first: the address of the host that sent a line is not that of a client.
+    let within = |envelope: Envelope| {
+        let format = of_bare_line(&envelope.open_all(line), options)?;
+        Some(LineFormat { envelope: Some(envelope), format })
+    };
+    Envelope::candidates(line)
+        .find_map(within)
+        .or_else(|| Some(LineFormat { envelope: None, format: of_bare_line(line, options)? }))
+}
+
+fn of_bare_line(line: &[u8], options: &Options) -> Option<Format> {
+    if W3c::recognises(line) {
+        Some(Format::W3c)
+    } else if JsonLines::recognises(line) {
+        Some(Format::JsonLines)
+    } else if AccessLog::recognises(line) {
+        Some(Format::AccessLog)
+    } else if let Some(format) = Matched::recognises(line) {
+        Some(format)
+    } else if Logfmt::recognises(line) && has_time(line, options) {
+        Some(Format::Logfmt)
+    } else {
+        None
+    }
+}
+
+/// Whether the pairs have a time. Pairs without one are part of some other line.
+fn has_time(line: &[u8], options: &Options) -> bool {
+    use crate::trace::options::{By, Cost};
+    let options = Options { by: By::All, cost: Cost::One, ..options.clone() };
+    Logfmt::new(&options, line).is_ok()
+}
+
+/// Whether a line has bytes that no text has.
+fn is_binary(line: &[u8]) -> bool {
+    let control =
+        |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace() && *byte != 0x1b;
+    line.contains(&0) || (std::str::from_utf8(line).is_err() && line.iter().any(control))
+}

@@ -1,0 +1,252 @@
+//! Which of an input's fields are the time, the subject and the cost.
+
+use crate::trace::decimal::{Decimal, Whole, digits};
+use crate::trace::error::{Error, ErrorKind};
+use crate::trace::formats::address::address_or_all;
+use crate::trace::malformed::{Fault, value};
+use crate::trace::options::{By, Cost, Options};
+use crate::trace::record::COST_MAX;
+
+/// The usual names of the time, the likeliest first.
+const TIMES: &[&str] = &[
+    // Traefik: when the request came. Its `time` is when it was logged.
+    "startutc",
+    "time",
+    "timestamp",
+    "@timestamp",
+    "ts",
+    "datetime",
+    "date_time",
+    "date",
+    "time_iso8601",
+    "time_local",
+    "edgestarttimestamp",
+    "start_time",
+    "starttime",
+    "start",
+    "requesttimeepoch",
+    "requesttime",
+    "eventtime",
+    "event_time",
+    // HAProxy's `%{+json}o`, with the names of its manual.
+    "request_date",
+    "accept_date",
+    "created_at",
+    "created",
+    "msec",
+    "t",
+];
+
+/// The usual names of the client's address, the likeliest first: what a server worked out behind
+/// proxies goes before the address of the connection.
+const ADDRESSES: &[&str] = &[
+    "ip",
+    "remote_addr",
+    "client_ip",
+    "clientip",
+    "c-ip",
+    "request.client_ip",
+    "request.remote_ip",
+    "remote_ip",
+    "remoteip",
+    "source_ip",
+    "sourceip",
+    "src_ip",
+    "ip_address",
+    "ipaddress",
+    "clienthost",
+    "client_addr",
+    "clientaddr",
+    "client_address",
+    "clientaddress",
+    "remoteaddr",
+    "remote_address",
+    "remoteaddress",
+    "sourceipaddress",
+    "calleripaddress",
+    "downstream_remote_address_without_port",
+    "downstream_remote_address",
+    "client.ip",
+    "client.address",
+    "source.ip",
+    "source.address",
+    "http.client_ip",
+    "http.request.client.ip",
+    "httprequest.remoteip",
+    "httprequest.clientip",
+    "identity.sourceip",
+    "requestcontext.identity.sourceip",
+    "requestcontext.http.sourceip",
+    "properties.clientip",
+    "req.remoteaddress",
+    "req.ip",
+    "fwd",
+    "forwarded",
+    "x_forwarded_for",
+    "x-forwarded-for",
+    "http_x_forwarded_for",
+];
+
+/// Names that the client's address often has, and other things have too. They are taken where the
+/// first values are addresses.
+const PERHAPS_ADDRESSES: &[&str] = &["client", "addr", "address", "remote_host", "host"];
+
+/// Usual name of the subject in a file that was prepared for a replay.
+const SUBJECT: &str = "subject";
+
+/// The usual names of the user.
+const USERS: &[&str] = &[
+    "user",
+    "username",
+    "user_name",
+    "user_id",
+    "userid",
+    "uid",
+    "remote_user",
+    "account",
+    "account_id",
+    "login",
+    "user.name",
+    "user.id",
+];
+
+/// What the subject is called where all requests together are one.
+pub(in crate::trace) const ALL: &[u8] = b"all";
+
+/// The names of the fields to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::trace) struct Names {
+    pub(in crate::trace) time: String,
+    /// None: all requests together are one subject.
+    pub(in crate::trace) subject: Option<String>,
+    /// None: every request costs 1.
+    pub(in crate::trace) cost: Vec<String>,
+}
+
+/// How the subject is taken from its field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::trace) enum Subject {
+    /// As an address, without its port; of a list, the last.
+    Address,
+    /// As it is.
+    Text,
+}
+
+impl Subject {
+    /// How it is taken from the field of that name.
+    pub(in crate::trace) fn of(name: &str) -> Self {
+        let is = |known: &&str| known.eq_ignore_ascii_case(name);
+        if ADDRESSES.iter().chain(PERHAPS_ADDRESSES).any(is) { Self::Address } else { Self::Text }
+    }
+
+    /// The subject in the text of its field.
+    #[inline]
+    pub(in crate::trace) fn within(self, text: &[u8]) -> &[u8] {
+        match self {
+            Self::Address => address_or_all(text),
+            Self::Text => text,
+        }
+    }
+}
+
+impl Names {
+    /// Settles which fields to read, given how a field of that name is found.
+    ///
+    /// `find` answers with the field's name as the input writes it; `says_address` whether the first
+    /// values of a field are addresses; `known` are the fields there are, for the message.
+    pub(in crate::trace) fn settle(
+        options: &Options,
+        find: impl Fn(&str) -> Option<String>,
+        says_address: impl Fn(&str) -> bool,
+        known: impl Fn() -> Vec<String>,
+    ) -> Result<Self, Error> {
+        let named = |name: &str, option: &str| {
+            find(name).ok_or_else(|| unknown(&format!("`{}` for {option}", shown(name)), &known()))
+        };
+        let usual = |names: &[&str]| names.iter().find_map(|name| find(name));
+        let address = || {
+            let perhaps = || PERHAPS_ADDRESSES.iter().filter_map(|name| find(name));
+            usual(ADDRESSES).or_else(|| perhaps().find(|name| says_address(name)))
+        };
+        let time = match &options.time {
+            Some(name) => named(name, "the time")?,
+            None => usual(TIMES)
+                .ok_or_else(|| unknown("with a usual name for the time (see --time)", &known()))?,
+        };
+        let subject = match &options.by {
+            By::All => None,
+            By::Auto => {
+                let found = address().or_else(|| find(SUBJECT));
+                Some(found.ok_or_else(|| no_subject("an address", &known()))?)
+            }
+            By::Ip => Some(address().ok_or_else(|| no_subject("an address", &known()))?),
+            By::User => Some(usual(USERS).ok_or_else(|| no_subject("a user", &known()))?),
+            By::Field(name) => Some(named(name, "the subject")?),
+        };
+        let cost = match &options.cost {
+            Cost::One => Vec::new(),
+            Cost::Fields(names) => {
+                names.iter().map(|name| named(name, "the cost")).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(Self { time, subject, cost })
+    }
+}
+
+/// No field is known to say the subject, and guessing one would give a wrong result.
+pub(in crate::trace) fn no_subject(what: &str, known: &[String]) -> Error {
+    let message = format!(
+        "no field is known to hold {what}; the fields are {}; choose one with --by, or limit all \
+         requests together with --by all",
+        list(known)
+    );
+    Error::new(ErrorKind::UnknownSubject, message)
+}
+
+fn unknown(what: &str, known: &[String]) -> Error {
+    let message = format!("there is no field {what}; the fields are {}", list(known));
+    Error::new(ErrorKind::UnknownField, message)
+}
+
+fn shown(name: &str) -> String {
+    crate::trace::malformed::shown(name.as_bytes(), 40)
+}
+
+fn list(known: &[String]) -> String {
+    const SHOWN: usize = 40;
+    let mut fields: Vec<String> =
+        known.iter().take(SHOWN).map(|name| value(name.as_bytes())).collect();
+    if known.len() > SHOWN {
+        fields.push("…".to_owned());
+    }
+    fields.join(", ")
+}
+
+/// Adds the cost that one field says to the sum of those before it.
+#[inline]
+pub(in crate::trace) fn add_cost(sum: u64, text: &[u8], name: &str) -> Result<u64, Fault> {
+    let cost = match digits(text) {
+        Some(cost) => cost,
+        None => unusual_cost(text.trim_ascii(), name)?,
+    };
+    match sum.checked_add(cost) {
+        Some(sum) if sum <= COST_MAX => Ok(sum),
+        _ => Err(Fault::malformed(format!(
+            "the cost {} of `{name}` brings the sum above {COST_MAX}",
+            value(text)
+        ))),
+    }
+}
+
+#[cold]
+fn unusual_cost(text: &[u8], name: &str) -> Result<u64, Fault> {
+    let wrong =
+        |what: &str| Fault::malformed(format!("the cost {} of `{name}` {what}", value(text)));
+    match Decimal::parse(text).map(|number| number.whole(0)) {
+        Some(Whole::Number { floor, exact: true }) => Ok(floor),
+        Some(Whole::Number { exact: false, .. }) => Err(wrong("is not whole")),
+        Some(Whole::Negative) => Err(wrong("is below 0")),
+        Some(Whole::TooLarge) => Err(wrong(&format!("is above {COST_MAX}"))),
+        None => Err(wrong("is not a number")),
+    }
+}

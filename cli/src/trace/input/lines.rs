@@ -1,0 +1,330 @@
+//! Cuts an input into lines without copying them.
+
+use memchr::{memchr, memchr_iter};
+
+use crate::trace::error::Error;
+use crate::trace::input::Unpacked;
+
+/// The longest line. A longer one is malformed and skipped without being held.
+pub(in crate::trace) const LINE_MAX: usize = 16 << 20;
+
+/// How far a record may reach over further lines, because a quote is open.
+pub(in crate::trace) const JOINED_MAX: usize = 1 << 20;
+
+/// How much of a line that is too long is kept to be shown.
+const HEAD_KEPT: usize = 1024;
+
+const FIRST_CAPACITY: usize = 256 << 10;
+
+/// The lines of one input.
+pub(in crate::trace) struct Lines<'i> {
+    input: Unpacked,
+    name: &'i str,
+    buffer: Vec<u8>,
+    /// What is read and not yet handed out is `buffer[start..end]`.
+    start: usize,
+    end: usize,
+    ended: bool,
+    /// No line that begins before this index closes an open quote. Where a record opens one, the
+    /// search for the line that closes it goes on from here: whether a line closes an open quote does
+    /// not depend on where the quote was opened, so no line is searched twice.
+    unclosing_to: usize,
+    /// The number of the line that begins at `start`, counted from 1.
+    line: u64,
+    line_max: usize,
+    joined_max: usize,
+    /// The beginning of the line just skipped.
+    head: Vec<u8>,
+}
+
+/// What comes next in the input.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::trace) enum Next<'a> {
+    /// A line, or several that belong together, without the newline at the end.
+    Line { number: u64, text: &'a [u8] },
+    /// A line whose open quote never closes, or not within bounds. It ends at its own newline.
+    Unclosed { number: u64, text: &'a [u8] },
+    /// A line longer than may be; its beginning.
+    TooLong { number: u64, text: &'a [u8] },
+    /// All bytes in hand are handed out; [`Lines::fill`] before asking again.
+    Empty,
+    /// Nothing more.
+    End,
+}
+
+/// Where the next record ends, as indices into the buffer.
+enum Found {
+    /// At a newline.
+    At { end: usize },
+    /// Not within what is read so far.
+    Beyond,
+    /// A quote stays open too long; the first line ends here.
+    Unclosed { end: usize },
+}
+
+impl<'i> Lines<'i> {
+    pub(in crate::trace) fn new(input: Unpacked, name: &'i str) -> Self {
+        Self {
+            input,
+            name,
+            buffer: vec![0; FIRST_CAPACITY],
+            start: 0,
+            end: 0,
+            ended: false,
+            unclosing_to: 0,
+            line: 1,
+            line_max: LINE_MAX,
+            joined_max: JOINED_MAX,
+            head: Vec::new(),
+        }
+    }
+
+    /// Skips that many bytes, which hold no newline.
+    pub(in crate::trace) fn skip(&mut self, bytes: usize) {
+        self.start = self.end.min(self.start + bytes);
+    }
+
+    /// What is read and not yet handed out.
+    pub(in crate::trace) fn unread(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// The name of the input.
+    pub(in crate::trace) fn name(&self) -> &'i str {
+        self.name
+    }
+
+    /// Whether a whole line that is not blank is in hand, or nothing more can be read.
+    pub(in crate::trace) fn has_first_line(&self) -> bool {
+        let text = self.unread().trim_ascii_start();
+        self.ended || memchr(b'\n', text).is_some()
+    }
+
+    /// Whether nothing is left but white space.
+    pub(in crate::trace) fn only_blank(&self) -> bool {
+        self.ended && self.unread().trim_ascii().is_empty()
+    }
+
+    /// Reads on until the buffer is full or the input ends, making room first. Filling it each time
+    /// keeps the work on a long line linear: what is searched again at most doubles.
+    pub(in crate::trace) fn fill(&mut self) -> Result<(), Error> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.unclosing_to = self.unclosing_to.saturating_sub(self.start);
+        self.start = 0;
+        if self.end == self.buffer.len() {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        while !self.ended && self.end < self.buffer.len() {
+            let room = self.buffer.get_mut(self.end..).unwrap_or_default();
+            let read = self.input.read(room, self.name)?;
+            self.end += read;
+            self.ended = read == 0;
+        }
+        Ok(())
+    }
+
+    /// The next line of those in hand. `closed` is shown each line of a record in turn and says
+    /// whether the record ends there.
+    #[inline]
+    pub(in crate::trace) fn next(
+        &mut self,
+        mut closed: impl FnMut(bool, &[u8]) -> bool,
+    ) -> Result<Next<'_>, Error> {
+        let number = self.line;
+        let start = self.start;
+        match self.find(&mut closed) {
+            Found::At { end } => {
+                self.start = self.end.min(end + 1);
+                let text = self.buffer.get(start..end).unwrap_or_default();
+                self.line += 1 + newlines(text);
+                if text.len() > self.line_max {
+                    return Ok(Next::TooLong { number, text });
+                }
+                Ok(Next::Line { number, text })
+            }
+            Found::Unclosed { end } => {
+                self.start = self.end.min(end + 1);
+                self.line += 1;
+                Ok(Next::Unclosed { number, text: self.buffer.get(start..end).unwrap_or_default() })
+            }
+            Found::Beyond if self.ended => Ok(Next::End),
+            Found::Beyond if self.end - self.start > self.line_max => self.skip_line(),
+            Found::Beyond => Ok(Next::Empty),
+        }
+    }
+
+    #[inline]
+    fn find(&mut self, closed: &mut impl FnMut(bool, &[u8]) -> bool) -> Found {
+        let Some(first_end) = self.line_end(self.start) else {
+            return Found::Beyond;
+        };
+        if closed(true, self.buffer.get(self.start..first_end).unwrap_or_default()) {
+            return Found::At { end: first_end };
+        }
+        self.find_closing(first_end, closed)
+    }
+
+    /// The end of a record whose first line leaves a quote open.
+    #[cold]
+    fn find_closing(
+        &mut self,
+        first_end: usize,
+        closed: &mut impl FnMut(bool, &[u8]) -> bool,
+    ) -> Found {
+        let mut from = self.unclosing_to.max(first_end + 1);
+        while from - self.start <= self.joined_max
+            && let Some(end) = self.line_end(from)
+        {
+            if closed(false, self.buffer.get(from..end).unwrap_or_default()) {
+                return Found::At { end };
+            }
+            from = end + 1;
+            self.unclosing_to = from;
+        }
+        if self.ended || self.end - self.start > self.joined_max {
+            Found::Unclosed { end: first_end }
+        } else {
+            Found::Beyond
+        }
+    }
+
+    /// Where the line ends that begins at `from`: at its newline, or at the end of the input, where
+    /// the last newline may be missing.
+    #[inline]
+    fn line_end(&self, from: usize) -> Option<usize> {
+        let rest = self.buffer.get(from..self.end).unwrap_or_default();
+        match memchr(b'\n', rest) {
+            Some(at) => Some(from + at),
+            None => (self.ended && !rest.is_empty()).then_some(self.end),
+        }
+    }
+
+    /// Skips the rest of a line that is too long, keeping only its beginning.
+    fn skip_line(&mut self) -> Result<Next<'_>, Error> {
+        let number = self.line;
+        let head = self.unread().get(..HEAD_KEPT).unwrap_or_default().to_vec();
+        loop {
+            if let Some(at) = memchr(b'\n', self.unread()) {
+                self.start += at + 1;
+                break;
+            }
+            self.start = self.end;
+            if self.ended {
+                break;
+            }
+            self.fill()?;
+        }
+        self.line += 1;
+        self.head = head;
+        Ok(Next::TooLong { number, text: &self.head })
+    }
+}
+
+/// How many newlines a record holds within.
+#[inline]
+fn newlines(text: &[u8]) -> u64 {
+    memchr_iter(b'\n', text).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, repeat};
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::trace::input::Input;
+
+    fn lines(
+        reader: impl Read + Send + 'static,
+        line_max: usize,
+        joined_max: usize,
+    ) -> Lines<'static> {
+        let input = Input::once("input", reader).open(&Rc::default()).unwrap();
+        let mut lines = Lines::new(input, "input");
+        lines.buffer = vec![0; 16];
+        (lines.line_max, lines.joined_max) = (line_max, joined_max);
+        lines
+    }
+
+    /// What comes, as `number:text`, with a mark for what is wrong. A record ends with a line that
+    /// ends in `.`.
+    fn read(lines: &mut Lines<'_>) -> Vec<String> {
+        let mut found = Vec::new();
+        loop {
+            let (mark, number, text) = match lines.next(|_, line| line.ends_with(b".")).unwrap() {
+                Next::Line { number, text } => ("", number, text),
+                Next::Unclosed { number, text } => ("open ", number, text),
+                Next::TooLong { number, text } => ("long ", number, text),
+                Next::Empty => {
+                    lines.fill().unwrap();
+                    continue;
+                }
+                Next::End => return found,
+            };
+            found.push(format!("{mark}{number}:{}", String::from_utf8_lossy(text)));
+        }
+    }
+
+    #[test]
+    fn lines_may_belong_together_and_the_last_needs_no_newline() {
+        let text = "one.\n.\ntwo\nand\nthree.\nfour.";
+        let found = read(&mut lines(text.as_bytes(), 100, 100));
+        assert_eq!(found, ["1:one.", "2:.", "3:two\nand\nthree.", "6:four."]);
+    }
+
+    #[test]
+    fn a_record_that_reaches_too_far_ends_at_its_first_line() {
+        let text = "a\nbb\ncc\ndd.\nee.\nff\n";
+        let found = read(&mut lines(text.as_bytes(), 100, 6));
+        assert_eq!(found, ["open 1:a", "2:bb\ncc\ndd.", "5:ee.", "open 6:ff"]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_takes_no_more_room_than_the_bound() {
+        let text = repeat(b'x').take(10_000_000).chain(&b"\nlast."[..]);
+        let mut lines = lines(text, 1_000, 100);
+        let found = read(&mut lines);
+        assert_eq!(found.len(), 2);
+        assert!(found[0].starts_with("long 1:xxx"));
+        assert_eq!(found[1], "2:last.");
+        assert!(lines.buffer.len() <= 2_048, "{} bytes", lines.buffer.len());
+    }
+
+    #[test]
+    fn a_line_of_just_the_bound_is_read() {
+        let text = format!("{}.\n{}..\n", "x".repeat(99), "x".repeat(99));
+        let found = read(&mut lines(std::io::Cursor::new(text), 100, 100));
+        assert!(found[0].starts_with("1:x") && found[1].starts_with("long 2:x"), "{found:?}");
+    }
+
+    /// A quote that was opened and never closed was looked for in all that followed, up to the bound,
+    /// and from the next line again.
+    #[test]
+    fn the_work_on_lines_that_all_leave_a_quote_open_is_linear() {
+        for (lines_made, ending) in [(20_000, "\n"), (20_000, ""), (40_000, "\n")] {
+            let text = format!("{}open{ending}", "open\n".repeat(lines_made - 1));
+            let size = text.len();
+            for joined_max in [100, size / 3, size * 2] {
+                let mut lines = lines(std::io::Cursor::new(text.clone()), 1 << 20, joined_max);
+                let (mut looked_at, mut found) = (0, 0);
+                loop {
+                    let next = lines.next(|_, line| {
+                        looked_at += line.len();
+                        false
+                    });
+                    match next.unwrap() {
+                        Next::Unclosed { .. } => found += 1,
+                        Next::Empty => lines.fill().unwrap(),
+                        Next::End => break,
+                        other => panic!("{other:?}"),
+                    }
+                }
+                assert_eq!(found, lines_made);
+                // Each line once as the first of a record and once behind one, and what is in hand
+                // again when more is read.
+                assert!(looked_at <= 4 * size, "{looked_at} bytes looked at, of {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! An input that can be cancelled while it waits for data.
+
+use std::io::{self, Cursor, Read};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::trace::input::stop::Stop;
+
+/// How many chunks are read ahead, and how large they are.
+const CHUNKS: usize = 4;
+const CHUNK: usize = 64 << 10;
+
+/// How often is looked whether to stop while nothing comes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Reads in a thread of its own: a read that waits for a pipe cannot be ended otherwise.
+pub(in crate::trace) struct Stoppable {
+    chunks: Receiver<io::Result<Vec<u8>>>,
+    chunk: Cursor<Vec<u8>>,
+    stop: Stop,
+}
+
+impl Stoppable {
+    pub(in crate::trace) fn new(reader: Box<dyn Read + Send>, stop: Stop) -> io::Result<Self> {
+        let (sender, chunks) = sync_channel(CHUNKS);
+        thread::Builder::new()
+            .name("reader".to_owned())
+            .spawn(move || read_all(reader, &sender))?;
+        Ok(Self { chunks, chunk: Cursor::default(), stop })
+    }
+}
+
+/// Hands on what is read, until the input ends or nothing takes it any more.
+fn read_all(mut reader: Box<dyn Read + Send>, chunks: &SyncSender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut chunk = vec![0; CHUNK];
+        let read = match reader.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(length) => {
+                chunk.truncate(length);
+                Ok(chunk)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+        let failed = read.is_err();
+        if chunks.send(read).is_err() || failed {
+            return;
+        }
+    }
+}
+
+impl Read for Stoppable {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.stop.is_asked() {
+                return Err(io::Error::other("it was asked to stop"));
+            }
+            let read = self.chunk.read(into)?;
+            if read > 0 || into.is_empty() {
+                return Ok(read);
+            }
+            match self.chunks.recv_timeout(PAUSE) {
+                Ok(chunk) => self.chunk = Cursor::new(chunk?),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(0),
+            }
+        }
+    }
+}

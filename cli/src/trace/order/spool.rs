@@ -1,0 +1,120 @@
+//! Keeps records of inputs that cannot be read twice, in case they must be sorted after all.
+
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+
+use tempfile::SpooledTempFile;
+
+use crate::trace::record::Record;
+
+/// Up to this size nothing is written to disk.
+const IN_MEMORY: usize = 4 << 20;
+
+/// Records in order of time, in a file that has no name and goes when it is closed. A record takes
+/// about 5 bytes: the time since the one before, the subject and the cost, each in base 128.
+pub(in crate::trace) struct Spool {
+    file: BufWriter<SpooledTempFile>,
+    records: u64,
+    last: u64,
+}
+
+impl Spool {
+    pub(in crate::trace) fn new() -> Self {
+        let file = BufWriter::with_capacity(64 << 10, SpooledTempFile::new(IN_MEMORY));
+        Self { file, records: 0, last: 0 }
+    }
+
+    /// Keeps a record whose time is not before that of the last.
+    pub(in crate::trace) fn push(&mut self, record: Record) -> io::Result<()> {
+        let Record { time, subject, cost } = record;
+        let since = time.saturating_sub(self.last);
+        self.last = time;
+        self.records += 1;
+        [since, u64::from(subject), cost].into_iter().try_for_each(|number| self.write(number))
+    }
+
+    fn write(&mut self, mut number: u64) -> io::Result<()> {
+        let mut bytes = [0; 10];
+        let mut length = 0;
+        for byte in &mut bytes {
+            length += 1;
+            *byte = (number & 0x7f).to_le_bytes()[0];
+            number >>= 7;
+            if number == 0 {
+                break;
+            }
+            *byte |= 0x80;
+        }
+        self.file.write_all(bytes.get(..length).unwrap_or_default())
+    }
+
+    /// Hands out all records again.
+    pub(in crate::trace) fn replay(self, mut each: impl FnMut(Record)) -> io::Result<()> {
+        let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.seek(SeekFrom::Start(0))?;
+        let mut file = BufReader::with_capacity(64 << 10, file);
+        let mut time = 0;
+        for _ in 0..self.records {
+            time += read(&mut file)?;
+            let subject = u32::try_from(read(&mut file)?)
+                .map_err(|_| io::Error::from(ErrorKind::InvalidData))?;
+            each(Record { time, subject, cost: read(&mut file)? });
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &mut impl Read) -> io::Result<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let mut byte = [0];
+        file.read_exact(&mut byte)?;
+        number |= u64::from(byte[0] & 0x7f) << shift;
+        if byte[0] & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_kept_comes_back(
+            mut records in prop::collection::vec(
+                (0..1_u64 << 52, any::<u32>(), 0..=1_u64 << 52)
+                    .prop_map(|(time, subject, cost)| Record { time, subject, cost }),
+                0..100,
+            ),
+        ) {
+            records.sort_by_key(|record| record.time);
+            let mut spool = Spool::new();
+            for &record in &records {
+                spool.push(record).unwrap();
+            }
+            let mut back = Vec::new();
+            spool.replay(|record| back.push(record)).unwrap();
+            prop_assert_eq!(back, records);
+        }
+    }
+
+    #[test]
+    fn more_than_fits_in_memory_comes_back_from_disk() {
+        let record = |n: u32| Record { time: u64::from(n) << 20, subject: n, cost: u64::from(n) };
+        let mut spool = Spool::new();
+        for n in 0..1_000_000 {
+            spool.push(record(n)).unwrap();
+        }
+        let mut n = 0;
+        spool
+            .replay(|found| {
+                assert_eq!(found, record(n));
+                n += 1;
+            })
+            .unwrap();
+        assert_eq!(n, 1_000_000);
+    }
+}

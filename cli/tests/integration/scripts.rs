@@ -1,0 +1,105 @@
+//! `tidegate scripts`: what it prints is what a server gets, and can be run with `redis-cli`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tidegate_testkit::servers::Redis;
+
+fn tidegate(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    Command::new(program).arg("scripts").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = tidegate(arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The names and the hashes of the list.
+fn listed() -> Vec<(String, String)> {
+    let of_line = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        (words[0].to_owned(), words[words.len() - 1].to_owned())
+    };
+    printed(&[]).lines().map(of_line).collect()
+}
+
+#[tokio::test]
+async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
+    let server = Redis::start().await.unwrap();
+    let names: Vec<_> = listed().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names,
+        [
+            "fixed_window_aligned",
+            "fixed_window_phased",
+            "fixed_window_anchored",
+            "sliding_log",
+            "sliding_log_list",
+            "sliding_counter",
+            "token_bucket",
+            "interval_bucket",
+            "batch",
+        ]
+    );
+    for (name, sha) in listed() {
+        let code = printed(&[&name]);
+        assert!(code.contains("-- ") && !code.contains("-->"), "{name}");
+        let loaded = server.command(&["SCRIPT", "LOAD", &code]).await.unwrap();
+        assert_eq!(loaded.text(), sha, "{name}");
+    }
+}
+
+#[test]
+fn a_folder_gets_a_file_of_each_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("new");
+    assert_eq!(printed(&["--dir", folder.to_str().unwrap()]), "");
+    for (name, _) in listed() {
+        let file = folder.join(format!("{name}.lua"));
+        assert_eq!(std::fs::read_to_string(file).unwrap(), printed(&[&name]));
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), listed().len());
+}
+
+#[test]
+fn a_name_that_is_no_script_is_bad_usage_and_the_names_are_shown() {
+    let output = tidegate(&["gcra"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("`gcra` is not a script"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("token_bucket"), "{}", text(&output.stderr));
+    assert_eq!(tidegate(&["--call", "token-bucket"]).status.code(), Some(2));
+    assert_eq!(tidegate(&["--subject", "alice"]).status.code(), Some(2));
+}
+
+/// The printed command charges what a store charges: its third call is denied.
+#[tokio::test]
+async fn the_printed_command_runs_in_a_shell() {
+    let server = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    printed(&["--dir", folder.path().to_str().unwrap()]);
+    for policy in ["api: token-bucket 2/1h", "log: sliding-log 2/1h", "w: fixed-window 2/1h phased"]
+    {
+        let command = printed(&["--call", policy, "--subject", "it's", "--prefix", "the 'shop'"]);
+        let port = server.port().to_string();
+        let command = command.replace("redis-cli -x", &format!("redis-cli -p {port} -x"));
+        let outcomes = [(); 3].map(|()| outcome(folder.path(), &command));
+        assert_eq!(outcomes, [true, true, false], "{policy}: {command}");
+    }
+}
+
+/// Runs the command, and returns whether the call was admitted: the value that was written, or (behind a
+/// byte 0, the time and another 0) an outcome of 0.
+fn outcome(folder: &Path, command: &str) -> bool {
+    let output = Command::new("sh").args(["-c", command]).current_dir(folder).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    assert!(output.stdout.len() > 9, "{:?}", String::from_utf8_lossy(&output.stdout));
+    output.stdout[0] != 0 || output.stdout[9] == 0
+}

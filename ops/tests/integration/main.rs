@@ -1,0 +1,6 @@
+//! The tests of the dashboard, the alert rules and the documents, in one program. The alerts alone install
+//! the metrics recorder of the process.
+
+mod alerts;
+mod documents;
+mod rules;

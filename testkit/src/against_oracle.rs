@@ -1,0 +1,72 @@
+//! Runs a scenario on a store, and compares every answer with the oracle.
+
+use tidegate_core::{Call, ManualClock, Store};
+
+use crate::generate::{ClockKind, Scenario, Step, Trace};
+use crate::oracle::Oracle;
+use crate::suite::report::Calls;
+
+/// Runs a scenario on an empty store with this clock, and compares every answer with the oracle.
+///
+/// # Errors
+///
+/// The first answer that the oracle does not expect, with the steps up to it.
+pub async fn run_against_oracle(
+    store: &impl Store,
+    clock: &ManualClock,
+    scenario: &Scenario,
+    moves: ClockKind,
+) -> Result<(), String> {
+    let (mut oracle, mut before) = (Oracle::new(), Calls::default());
+    let mut trace = Trace::new(scenario, moves);
+    for (place, step) in scenario.steps.iter().enumerate() {
+        let now = trace.pass(step);
+        clock.set(now);
+        let (operation, charges) = trace.ask(step);
+        let call = Call::new(operation, &charges);
+        let answer = store.decide(call).await;
+        oracle
+            .check(&call, now, &answer)
+            .map_err(|error| format!("step {place}: {error}{}", before.show()))?;
+        before.add(now, &call, &answer);
+        if let Ok(decision) = &answer {
+            trace.answered(decision);
+        }
+    }
+    Ok(())
+}
+
+/// Runs a scenario as [`run_against_oracle`] does, but in batches of up to `size` calls at one time.
+///
+/// # Errors
+///
+/// As [`run_against_oracle`]; or if the number of answers is not that of the calls.
+pub async fn run_batches_against_oracle(
+    store: &impl Store,
+    clock: &ManualClock,
+    scenario: &Scenario,
+    moves: ClockKind,
+    size: usize,
+) -> Result<(), String> {
+    let (mut oracle, mut before) = (Oracle::new(), Calls::default());
+    let mut trace = Trace::new(scenario, moves);
+    for batch in scenario.steps.chunks(size.max(1)) {
+        let now = batch.first().map_or(trace.now(), |step| trace.pass(step));
+        clock.set(now);
+        let parts: Vec<_> = batch.iter().map(|step: &Step| trace.ask(step)).collect();
+        let calls: Vec<_> =
+            parts.iter().map(|(operation, charges)| Call::new(*operation, charges)).collect();
+        let answers = store.decide_many(&calls).await;
+        if answers.len() != calls.len() {
+            return Err(format!("{} answers to {} calls", answers.len(), calls.len()));
+        }
+        for (call, answer) in calls.iter().zip(&answers) {
+            oracle.check(call, now, answer).map_err(|error| format!("{error}{}", before.show()))?;
+            before.add(now, call, answer);
+            if let Ok(decision) = answer {
+                trace.answered(decision);
+            }
+        }
+    }
+    Ok(())
+}

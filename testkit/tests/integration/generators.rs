@@ -1,0 +1,160 @@
+//! The generators, held to what they are for: random traces are worth nothing if all they do is be
+//! admitted.
+#![expect(clippy::expect_used, reason = "a test")]
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use tidegate_core::{
+    Answer, Call, Decision, Error, ManualClock, Operation, Outcome, Policy, Store,
+};
+use tidegate_core::{Clock, Timestamp};
+use tidegate_testkit::generate::{
+    ClockKind, Kind, Scenario, confusable_pair, hostile_subject, policy, scenario,
+};
+use tidegate_testkit::{ModelStore, run_against_oracle};
+
+/// What a store was asked, and what it answered.
+#[derive(Debug, Default)]
+struct Seen {
+    calls: u32,
+    allowed: u32,
+    denied: u32,
+    blocked: u32,
+    never: u32,
+    booked: u32,
+    /// Refused, and admitted at the very next call, just when the wait was over.
+    kept_waits: u32,
+    steps_back: u32,
+}
+
+/// A store that watches what it is asked.
+#[derive(Debug)]
+struct Watched {
+    inner: ModelStore,
+    clock: ManualClock,
+    seen: std::sync::Mutex<(Seen, Timestamp, Option<Timestamp>)>,
+}
+
+impl Store for Watched {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        let answer = self.inner.decide(call).into_ready().expect("at once");
+        let now = self.clock.now();
+        let (seen, last, due) = &mut *self.seen.lock().expect("not poisoned");
+        seen.calls += 1;
+        seen.steps_back += u32::from(now < *last);
+        *last = now;
+        if let Ok(decision) = &answer {
+            let outcome = decision.verdicts()[0].outcome();
+            seen.allowed += u32::from(outcome == Outcome::Allowed);
+            seen.denied += u32::from(outcome == Outcome::Denied);
+            seen.blocked += u32::from(outcome == Outcome::Blocked);
+            seen.never += u32::from(decision.retry_after().is_none());
+            seen.booked += u32::from(!decision.wait().is_zero());
+            let is_acquire = call.operation == Operation::Acquire;
+            let kept = is_acquire && decision.is_allowed() && *due == Some(now);
+            seen.kept_waits += u32::from(kept);
+            let wait = decision.retry_after().filter(|wait| !wait.is_zero());
+            *due = wait.map(|wait| now.saturating_add(wait));
+        }
+        Answer::ready(answer)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.inner.now()
+    }
+}
+
+fn play(store: &Watched, clock: &ManualClock, scenario: &Scenario, moves: ClockKind) {
+    let played = pin!(run_against_oracle(store, clock, scenario, moves));
+    let played = played.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(played, Poll::Ready(Ok(()))), "{played:?}");
+}
+
+fn watch(kind: Kind, clock: ClockKind) -> Seen {
+    let mut runner = TestRunner::deterministic();
+    let policies = policy(kind, "p").prop_map(|policy| vec![policy]);
+    let scenarios = scenario(policies, clock, 30, 1);
+    let mut total = Seen::default();
+    for _ in 0..300 {
+        let scenario = scenarios.new_tree(&mut runner).expect("generated").current();
+        let hand = ManualClock::default();
+        let inner = ModelStore::new(hand.clone());
+        let first = (Seen::default(), Timestamp::EPOCH, None);
+        let store = Watched { inner, clock: hand.clone(), seen: first.into() };
+        play(&store, &hand, &scenario, clock);
+        let (seen, ..) = store.seen.into_inner().expect("not poisoned");
+        total.calls += seen.calls;
+        total.allowed += seen.allowed;
+        total.denied += seen.denied;
+        total.blocked += seen.blocked;
+        total.never += seen.never;
+        total.booked += seen.booked;
+        total.kept_waits += seen.kept_waits;
+        total.steps_back += seen.steps_back;
+    }
+    total
+}
+
+#[test]
+fn traces_run_into_the_limit_and_recover_from_it() {
+    for kind in Kind::ALL {
+        let seen = watch(kind, ClockKind::Forwards);
+        let share = |count: u32| 100 * count / seen.calls;
+        assert!(share(seen.allowed) >= 30, "{kind:?}: {seen:?}");
+        assert!(share(seen.denied) >= 15, "{kind:?}: {seen:?}");
+        assert!(share(seen.never) >= 5, "{kind:?}: {seen:?}");
+        assert!(share(seen.blocked) >= 2, "{kind:?}: {seen:?}");
+        assert!(seen.kept_waits >= 20, "{kind:?}: {seen:?}");
+        assert_eq!(seen.steps_back, 0, "{kind:?}: {seen:?}");
+        let is_bucket = matches!(kind, Kind::TokenBucket | Kind::IntervalBucket | Kind::Gcra);
+        assert_eq!(seen.booked >= 15, is_bucket, "{kind:?}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_jumping_clock_jumps_back() {
+    let seen = watch(Kind::SlidingLog, ClockKind::Jumping);
+    assert!(100 * seen.steps_back / seen.calls >= 15, "{seen:?}");
+}
+
+#[test]
+fn policies_have_coarse_ticks_and_fine_ones_shadows_and_blocks() {
+    let mut runner = TestRunner::deterministic();
+    let any = Kind::any().prop_flat_map(|kind| policy(kind, "p"));
+    let policies: Vec<Policy> =
+        (0..2_000).map(|_| any.new_tree(&mut runner).expect("generated").current()).collect();
+    let count = |is: fn(&Policy) -> bool| policies.iter().filter(|policy| is(policy)).count();
+    assert!(count(|policy| policy.rule().tick() > 1) >= 20);
+    assert!(count(|policy| policy.limit() <= 6) >= 500);
+    assert!(count(|policy| policy.limit() > 1 << 40) >= 20);
+    assert!(count(|policy| policy.limit() == 0) >= 20);
+    assert!(count(Policy::is_shadow) >= 100);
+    assert!(count(|policy| policy.block_duration().is_some()) >= 200);
+    for word in ["phased", "anchored", "grain", "by-interval", "gcra"] {
+        let with = policies.iter().filter(|policy| policy.to_string().contains(word));
+        assert!(with.count() >= 50, "{word}");
+    }
+}
+
+#[test]
+fn subjects_are_hostile() {
+    let mut runner = TestRunner::deterministic();
+    let any = hostile_subject();
+    let subjects: Vec<Vec<u8>> =
+        (0..500).map(|_| any.new_tree(&mut runner).expect("generated").current()).collect();
+    let count = |is: fn(&[u8]) -> bool| subjects.iter().filter(|subject| is(subject)).count();
+    assert!(count(<[u8]>::is_empty) >= 5);
+    assert!(count(|subject| subject.len() == 1 << 20) >= 5);
+    assert!(count(|subject| subject.contains(&0)) >= 5);
+    assert!(count(|subject| subject.contains(&b'{')) >= 5);
+    assert!(count(|subject| std::str::from_utf8(subject).is_err()) >= 50);
+    let pairs = confusable_pair();
+    for _ in 0..200 {
+        let [left, right] = pairs.new_tree(&mut runner).expect("generated").current();
+        assert_ne!(left, right);
+    }
+}

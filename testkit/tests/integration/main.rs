@@ -1,0 +1,12 @@
+//! The tests of the testkit, in one program: to link one takes much less time than nine.
+
+mod broken;
+mod generators;
+mod model;
+mod mutants;
+mod partial;
+mod servers_cluster;
+mod servers_lifecycle;
+mod servers_proxy;
+mod servers_redis;
+mod servers_sentinel;
