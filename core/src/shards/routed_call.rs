@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::no_answer;
 use super::round_robin::RoundRobin;
 use super::shard_pick::{ShardPick, ShardWeights};
-use crate::{Call, Charge, Charges, Decision, Error, Operation, Outcome, Policy, Verdict};
+use crate::{Call, Charge, Decision, Error, Operation, Outcome, Policy, Verdict};
 
 type List<T> = SmallVec<[T; 4]>;
 
@@ -90,7 +90,7 @@ impl<'a> RoutedCall<'a> {
                 let at = part.indices.iter().position(|&other| other == place)?;
                 decision.verdicts().get(at).copied()
             });
-            its.reduce(Verdict::and)
+            its.reduce(Verdict::merge)
         };
         let verdicts = (0..self.call.charges.len()).filter_map(verdict);
         Ok(Decision::new(verdicts).with_limits(limits))
@@ -178,12 +178,7 @@ fn refuses(verdict: &Verdict) -> bool {
 /// Whether a call charges a policy with shards.
 pub(super) fn has_shards(call: &Call<'_>) -> bool {
     let has_shards = |policy: &Policy| !policy.shares().is_empty();
-    match call.charges {
-        Charges::Each(charges) => charges.iter().any(|charge| has_shards(charge.policy)),
-        Charges::Alike { first, others } => {
-            has_shards(first.policy) || others.iter().any(has_shards)
-        }
-    }
+    call.charges.any_policy(has_shards)
 }
 
 fn to<'a>(share: &'a Policy, charge: Charge<'a>) -> Charge<'a> {

@@ -198,17 +198,10 @@ impl<S, C: Clock> BreakerStore<S, C> {
         permit: Permit<'a, C>,
         answer: Answer<'a, T>,
     ) -> Answer<'a, T> {
-        match answer.into_ready() {
-            Ok(answer) => {
-                permit.end(answer.health());
-                Answer::ready(answer)
-            }
-            Err(later) => Answer::later(async move {
-                let answer = later.await;
-                permit.end(answer.health());
-                answer
-            }),
-        }
+        answer.map(move |answer| {
+            permit.end(answer.health());
+            answer
+        })
     }
 }
 
@@ -342,6 +335,7 @@ impl<'e> Health<'e> {
             ErrorKind::Misconfigured => Self::Alive,
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall
+            | ErrorKind::InvalidConfig
             | ErrorKind::CircuitOpen
             | ErrorKind::TooManyWaiters
             | ErrorKind::WaitTooLong => Self::Unknown,

@@ -109,10 +109,7 @@ impl<S: Store, C: Clock> DenyCacheStore<S, C> {
             return Answer::ready(batch.merge(vec![]));
         }
         if batch.sent.len() == calls.len() {
-            return match self.inner.decide_many(calls).into_ready() {
-                Ok(answers) => Answer::ready(batch.merge(answers)),
-                Err(later) => Answer::later(async move { batch.merge(later.await) }),
-            };
+            return self.inner.decide_many(calls).map(move |answers| batch.merge(answers));
         }
         Answer::later(async move {
             let calls: Vec<Call<'_>> = batch.sent.iter().map(InFlight::call).collect();

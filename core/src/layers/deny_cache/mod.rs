@@ -60,6 +60,12 @@ impl<S, C> DenyCacheStore<S, C> {
         &self.inner
     }
 
+    /// Unwraps the inner store.
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+
     /// Statistics of the cache: a handle that stays valid when the store is moved into a limiter.
     #[must_use]
     pub fn stats(&self) -> DenyCacheStats {
@@ -77,17 +83,10 @@ impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
             return Answer::ready(Ok(decision));
         }
         let in_flight = InFlight::new(&self.cache, key, at);
-        match self.inner.decide(call).into_ready() {
-            Ok(answer) => {
-                in_flight.answered(&answer);
-                Answer::ready(answer)
-            }
-            Err(later) => Answer::later(async move {
-                let answer = later.await;
-                in_flight.answered(&answer);
-                answer
-            }),
-        }
+        self.inner.decide(call).map(move |answer| {
+            in_flight.answered(&answer);
+            answer
+        })
     }
 
     fn decide_many<'a>(

@@ -194,6 +194,7 @@ mod tests {
                 true,
             ErrorKind::OutOfMemory | ErrorKind::ForeignValue | ErrorKind::Unsupported => true,
             ErrorKind::UnsupportedServer | ErrorKind::InvalidCall | ErrorKind::Protocol => true,
+            ErrorKind::InvalidConfig => true,
             ErrorKind::CircuitOpen | ErrorKind::TooManyWaiters => true,
             ErrorKind::WaitTooLong => true,
             ErrorKind::Misconfigured => true,
