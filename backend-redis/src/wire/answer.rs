@@ -181,20 +181,20 @@ impl ChargeReply {
         Some(match charge.policy.rule() {
             Rule::FixedWindow(rule) => {
                 let state = (a > 0).then_some(fixed_window::State::new(a, b));
-                weigh(rule, state, cost, now)
+                weigh(rule, state.as_ref(), cost, now)
             }
             Rule::SlidingLog(_) => self.weigh_log(charge, cost, now)?,
             Rule::SlidingCounter(rule) => {
                 let state = (a > 0).then_some(sliding_counter::State::new(a, b, c));
-                weigh(rule, state, cost, now)
+                weigh(rule, state.as_ref(), cost, now)
             }
             Rule::TokenBucket(rule) => {
                 let state = (b > 0).then_some(token_bucket::State::new(a, b));
-                weigh(rule, state, cost, now)
+                weigh(rule, state.as_ref(), cost, now)
             }
             Rule::IntervalBucket(rule) => {
                 let state = (b > 0).then_some(interval_bucket::State::new(a, b));
-                weigh(rule, state, cost, now)
+                weigh(rule, state.as_ref(), cost, now)
             }
             _ => return None,
         })
@@ -218,6 +218,6 @@ impl ChargeReply {
     }
 }
 
-fn weigh<A: Algorithm>(rule: &A, state: Option<A::State>, cost: u64, now: u64) -> (Wait, Level) {
-    (rule.wait(state.as_ref(), cost, now), rule.level(state.as_ref(), now))
+fn weigh<A: Algorithm>(rule: &A, state: Option<&A::State>, cost: u64, now: u64) -> (Wait, Level) {
+    (rule.wait(state, cost, now), rule.level(state, now))
 }

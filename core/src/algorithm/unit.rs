@@ -8,7 +8,7 @@ pub struct Unit {
     units: u64,
     /// 2^(63 + `shift`) divided by `units`, rounded up.
     reciprocal: u64,
-    /// The place of the highest bit of `units`.
+    /// The position of the highest bit of `units`.
     shift: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The state of any algorithm, and the only place that tells the algorithms apart.
+//! The state of any algorithm, and the only code that distinguishes the algorithms.
 
 use crate::algorithm::fixed_window::{self, FixedWindowRule};
 use crate::algorithm::interval_bucket::{self, IntervalBucketRule};

@@ -48,7 +48,7 @@ pub const MAX_NAME: usize = 64;
 /// | the limit, a bucket's capacity or rate, `block`, `shadow` | stays used; the next decision goes by the new numbers |
 /// | the window, the grain, the period of `by-interval` | is left under the old shape; the new one starts fresh |
 /// | the algorithm | the same; `token-bucket` and `gcra` are one algorithm |
-/// | `shards` | is left where it is; the new places start fresh |
+/// | `shards` | keeps its old states; the new shards start fresh |
 /// | the name | is left under the old name; the new one starts fresh |
 ///
 /// So two settings of one name that take turns on one store (a rolling deploy, plans with different

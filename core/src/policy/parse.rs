@@ -117,7 +117,7 @@ impl<'t> Parser<'t> {
             Ok(if shadow { policy.shadow() } else { policy })
         };
         build().map_err(|error: PolicyError| {
-            let place = match error.part() {
+            let span = match error.part() {
                 Part::Whole => None,
                 Part::Name => name.as_ref().map(|word| word.span.clone()),
                 Part::Rate => self.rate,
@@ -125,7 +125,7 @@ impl<'t> Parser<'t> {
                 Part::Grain => self.grain,
                 Part::Shards => self.shards,
             };
-            error.at(self.text, place.unwrap_or(all))
+            error.at(self.text, span.unwrap_or(all))
         })
     }
 

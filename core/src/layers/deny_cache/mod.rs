@@ -1,5 +1,6 @@
 //! A cache of denials, so that a flood of refused requests costs the store nothing.
 
+mod cache;
 mod config;
 mod entry;
 mod in_flight;
@@ -10,15 +11,11 @@ mod table;
 use std::fmt;
 use std::sync::Arc;
 
-use foldhash::quality::RandomState;
-
 pub use config::DenyCache;
 
+use self::cache::Cache;
 use self::entry::{CallKey, is_cacheable};
-use self::in_flight::InFlight;
-use self::meter::CacheMeter;
-use self::staleness::{ClockGuard, ClockReading, Generations};
-use self::table::Table;
+use self::in_flight::{Batch, InFlight};
 use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
 /// A store that answers denials of another from memory until they end: see [`DenyCache`].
@@ -26,31 +23,6 @@ pub struct DenyCacheStore<S, C = SystemClock> {
     inner: S,
     clock: C,
     cache: Arc<Cache>,
-}
-
-/// The cached denials, and what tells whether they are valid.
-#[derive(Debug)]
-struct Cache {
-    table: Table,
-    generations: Generations,
-    clock_guard: ClockGuard,
-    hasher: RandomState,
-    only_exact: bool,
-    /// The bytes of an empty cache.
-    fixed_bytes: usize,
-    max_bytes: usize,
-    meter: CacheMeter,
-}
-
-impl Cache {
-    fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
-        let known = self.table.find(key, at, &self.generations);
-        match known {
-            Some(_) => self.meter.hit(),
-            None => self.meter.miss(),
-        }
-        known
-    }
 }
 
 impl<S, C> DenyCacheStore<S, C> {
@@ -93,7 +65,17 @@ impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
         &'a self,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.decide_all(calls)
+        let batch = Batch::look_up(&self.cache, &self.clock, calls);
+        match batch.in_flight() {
+            0 => Answer::ready(batch.merge(vec![])),
+            sent if sent == calls.len() => {
+                self.inner.decide_many(calls).map(move |answers| batch.merge(answers))
+            }
+            _ => Answer::later(async move {
+                let answers = self.inner.decide_many(&batch.calls()).await;
+                batch.merge(answers)
+            }),
+        }
     }
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {

@@ -28,7 +28,7 @@ pub(super) enum Fallback {
 pub(super) struct FailedCall<'a> {
     call: Call<'a>,
     error: Error,
-    /// By the places of the charges.
+    /// By the indices of the charges.
     fallbacks: SmallVec<[Fallback; 2]>,
     retry_hint: Duration,
     now: Timestamp,
