@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::ConnectionInfo;
 use redis::cluster::NodeAddress;
-#[cfg(feature = "testing")]
+#[cfg(feature = "virtual-time")]
 use tidegate_core::Clock;
 use tidegate_core::{Error, ErrorKind};
 use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, parse_url, unusable_url};
@@ -44,7 +44,7 @@ impl ClusterStoreBuilder {
         Self { urls: vec![], replicas: None, settings: Settings::default() }
     }
 
-    /// Some nodes of the cluster, as in [`ClusterStore::connect`]; all others are learnt from them. More
+    /// Some nodes of the cluster, as in [`ClusterStore::new`]; all others are learnt from them. More
     /// than one, so that the cluster is found while one is away.
     ///
     /// The scheme, user and password must be the same in all, and are used with all nodes. The nodes
@@ -132,7 +132,7 @@ impl ClusterStoreBuilder {
 
     /// The clock that counts instead of the nodes', for tests. What is written lives an hour longer
     /// than the states matter, as real time must not end what virtual time does not.
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
         Self { settings: Settings { clock, ..self.settings }, ..self }
@@ -142,7 +142,7 @@ impl ClusterStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if there are no URLs, if one is none or names a database, or if they
+    /// [`ErrorKind::InvalidConfig`] if there are no URLs, if one is none or names a database, or if they
     /// differ in the scheme, the user or the password; if root certificates cannot be read; and if replicas are to be waited for for less
     /// than a millisecond, or not for less than the [response timeout](Self::response_timeout).
     pub fn build(self) -> Result<ClusterStore, Error> {
@@ -160,7 +160,7 @@ impl ClusterStoreBuilder {
             seeds.push(Arc::new(access.node(address)));
         }
         let map = Arc::new(SlotMap::new(access, seeds));
-        Ok(ClusterStore::new(Inner {
+        Ok(ClusterStore::from_inner(Inner {
             keys: Keys::new(&self.settings.prefix),
             topology: Arc::new(TopologyRefresh::new(Arc::clone(&map))),
             slot_map: map,
@@ -216,7 +216,7 @@ fn is_alike(one: &ConnectionInfo, other: &ConnectionInfo) -> bool {
 }
 
 fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidCall, message)
+    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 impl fmt::Debug for ClusterStoreBuilder {

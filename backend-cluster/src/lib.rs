@@ -6,7 +6,7 @@
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! // Some of the nodes; all others are learnt from them. Does not connect yet.
-//! let store = ClusterStore::connect(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
+//! let store = ClusterStore::new(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
 //! let limiter = Limiter::new(
 //!     store,
 //!     ["burst: token-bucket 10/1s burst 20".parse()?, "day: sliding-counter 10000/1d".parse()?],
@@ -155,7 +155,7 @@
 //!
 //! # Crate features
 //!
-//! None is on by default: `tls`, `metrics`, `tracing`, `serde`, `uuid` and `testing`, as in
+//! None is on by default: `tls`, `metrics`, `tracing`, `serde`, `uuid` and `virtual-time`, as in
 //! [`tidegate_redis`](https://docs.rs/tidegate-redis).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -174,10 +174,10 @@ pub use tidegate_core as core;
 #[doc(no_inline)]
 pub use tidegate_core::{
     Admission, Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision,
-    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Gcra, Limiter, ManualClock,
+    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock,
     OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
     SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
-    TokioClock, Verdict, Wait,
+    TokioClock, Verdict,
 };
 /// The metrics of this crate, beside those of [`core::telemetry::names`].
 #[cfg(feature = "metrics")]

@@ -23,13 +23,13 @@ impl ClusterStore {
     /// A store on the cluster that these nodes belong to, of which any number may be given:
     /// `redis://[user:password@]host[:port]`, or `rediss://…` for TLS.
     ///
-    /// Does not connect yet: that happens at the first call, which also loads the slot map.
+    /// Does not connect: the first call does, and loads the slot map.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`](crate::ErrorKind::InvalidCall) if there are no URLs, if one is malformed or names a database, or if they
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) if there are no URLs, if one is malformed or names a database, or if they
     /// differ in more than the address.
-    pub fn connect(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
+    pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
         Self::builder().urls(urls).build()
     }
 
@@ -45,7 +45,7 @@ impl ClusterStore {
     /// # async fn run() -> Result<(), tidegate_cluster::Error> {
     /// use tidegate_cluster::ClusterStore;
     ///
-    /// let store = ClusterStore::connect(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
+    /// let store = ClusterStore::new(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
     /// store.ready().await?;
     /// # Ok(())
     /// # }
@@ -58,7 +58,7 @@ impl ClusterStore {
         ready::check(&self.0.inner().0).await
     }
 
-    pub(crate) fn new(inner: Inner) -> Self {
+    pub(crate) fn from_inner(inner: Inner) -> Self {
         Self(Arc::new(ShardedStore::new(Slots(Arc::new(inner)))))
     }
 }

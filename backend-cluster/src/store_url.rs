@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "testing")]
+#[cfg(feature = "virtual-time")]
 use tidegate_core::Clock;
 use tidegate_core::{Error, Store};
 use tidegate_redis::connection::{has_password, parse_url, without_password};
@@ -89,7 +89,7 @@ impl StoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`](tidegate_core::ErrorKind::InvalidCall) if it is of none of these forms, or needs a feature that is not there. The
+    /// [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if it is of none of these forms, or needs a feature that is not there. The
     /// message shows the URL, its password masked.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -146,7 +146,7 @@ impl StoreBuilder {
     }
 
     /// The clock that counts instead of the servers', for tests.
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         each!(self, builder => builder.clock(clock))
     }
@@ -266,7 +266,7 @@ mod tests {
             ("redis://:S3CRET@a:x", "`redis://:***@a:x`"),
         ] {
             let error = StoreBuilder::from_url(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidCall);
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
             assert!(error.to_string().contains(why), "{error}");
             assert!(!error.to_string().contains("S3CRET"), "{error}");
         }

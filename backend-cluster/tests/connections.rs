@@ -52,7 +52,7 @@ async fn node_and_proxy() -> (Redis, Proxy) {
 }
 
 fn through(proxy: &Proxy) -> ClusterStore {
-    ClusterStore::connect([proxy.url()]).unwrap()
+    ClusterStore::new([proxy.url()]).unwrap()
 }
 
 /// A node's connection falls silent, and new ones would work: it is replaced within the bound.
@@ -61,7 +61,7 @@ async fn is_replaced_within<S: Store + 'static>(
     compose: impl FnOnce(ClusterStore) -> S,
 ) {
     let (node, proxy) = node_and_proxy().await;
-    let ledger = Ledger::on(ClusterStore::connect([node.url()]).unwrap());
+    let ledger = Ledger::on(ClusterStore::new([node.url()]).unwrap());
     let store = Arc::new(compose(through(&proxy)));
     decided(&ledger, &store).await;
     let before = proxy.counts().connections;
@@ -94,7 +94,7 @@ async fn b56_a_connection_that_takes_longer_than_its_callers_is_made() {
     const SETUP: Duration = Duration::from_millis(200);
     let (node, proxy) = node_and_proxy().await;
     proxy.set(Mode::DelayFirstAnswer(SETUP)).await.unwrap();
-    let ledger = Ledger::on(ClusterStore::connect([node.url()]).unwrap());
+    let ledger = Ledger::on(ClusterStore::new([node.url()]).unwrap());
     let store = Arc::new(through(&proxy).timeout(FIFTY));
     let load = Load::start(&ledger, &store, 64, None);
     // Two are made, one after the other: the scout's to the seed, which tells of no other node.
@@ -151,7 +151,7 @@ async fn b62_a_restart_while_idle_fails_no_call() {
 fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
     let first = Runtime::new().unwrap();
     let cluster = first.block_on(Cluster::start()).unwrap();
-    let store = || ClusterStore::connect(cluster.urls()).unwrap();
+    let store = || ClusterStore::new(cluster.urls()).unwrap();
     let (ledger, store) = (Ledger::on(store()), store());
     for _ in 0..3 {
         Runtime::new().unwrap().block_on(async {
@@ -167,7 +167,7 @@ fn b62_the_end_of_a_runtime_fails_no_call_on_the_next() {
 #[tokio::test]
 async fn b42_connections_that_are_killed_under_load_lose_nothing_and_charge_nothing_twice() {
     let cluster = Cluster::start().await.unwrap();
-    let store = || ClusterStore::connect(cluster.urls()).unwrap();
+    let store = || ClusterStore::new(cluster.urls()).unwrap();
     let (ledger, store) = (Ledger::on(store()), Arc::new(store()));
     let load = Load::start(&ledger, &store, 32, None);
     for round in 0..60 {

@@ -249,7 +249,7 @@ impl Slot {
                 expires_at(*numbers, policies.get(key.policy()))
             }
             Self::Uncommon(Uncommon::Boxed(entry)) => {
-                entry.as_ref().map_or(0, |entry| entry.record.recovers_at())
+                entry.as_ref().map_or(0, |entry| entry.record.recovers_at_micros())
             }
         }
     }

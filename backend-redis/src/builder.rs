@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::ConnectionInfo;
-#[cfg(feature = "testing")]
+#[cfg(feature = "virtual-time")]
 use tidegate_core::Clock;
 use tidegate_core::{Error, ErrorKind};
 
@@ -48,7 +48,7 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// The server, as in [`RedisStore::connect`]. Default: `redis://127.0.0.1`.
+    /// The server, as in [`RedisStore::new`]. Default: `redis://127.0.0.1`.
     ///
     /// Together with [`sentinel`](Self::sentinel), its scheme, user, password and database are those
     /// to use with the primary; its host and port are not used.
@@ -166,7 +166,7 @@ impl RedisStoreBuilder {
 
     /// The clock that counts instead of the server's, for tests. What is written lives an hour
     /// longer than the states matter, as real time must not end what virtual time does not.
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "virtual-time")]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Option<Arc<dyn Clock>> = Some(Arc::new(clock));
         Self { settings: Settings { clock, ..self.settings }, ..self }
@@ -176,7 +176,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`](tidegate_core::ErrorKind::InvalidCall) if a URL is none, or asks for
+    /// [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if a URL is none, or asks for
     /// certificates not to be verified (`#insecure`); if there are no Sentinels among no URLs; or if root
     /// certificates cannot be read, or were given for a server that is not encrypted.
     pub fn build(self) -> Result<RedisStore, Error> {
@@ -222,7 +222,7 @@ impl RedisStoreBuilder {
 /// The Sentinels at these URLs. They have no databases.
 fn sentinels(urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
     if urls.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidCall, "there is no URL of a Sentinel"));
+        return Err(Error::new(ErrorKind::InvalidConfig, "there is no URL of a Sentinel"));
     }
     let sentinel = |url: &String| {
         let info = parse_url(url)?;

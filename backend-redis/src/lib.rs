@@ -5,7 +5,7 @@
 //! use tidegate_redis::{Limiter, RedisStore};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = RedisStore::connect("redis://127.0.0.1:6379")?; // connects at the first call
+//! let store = RedisStore::new("redis://127.0.0.1:6379")?; // connects at the first call
 //! let limiter = Limiter::new(
 //!     store,
 //!     ["burst: token-bucket 10/1s burst 20".parse()?, "day: sliding-counter 10000/1d".parse()?],
@@ -128,7 +128,7 @@
 //! | `metrics`, `tracing` | `StoreExt::observed`, the times of scripts, events of outages |
 //! | `serde` | policies and shares as their text |
 //! | `uuid` | UUIDs as subjects |
-//! | `testing` | a clock of your own in place of the server's, for tests in virtual time |
+//! | `virtual-time` | a clock of your own in place of the server's, for tests in virtual time |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
@@ -149,8 +149,8 @@ pub use tidegate_core as core;
 #[doc(no_inline)]
 pub use tidegate_core::{
     Admission, Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision,
-    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Gcra, Limiter, ManualClock,
+    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock,
     OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
     SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
-    TokioClock, Verdict, Wait,
+    TokioClock, Verdict,
 };

@@ -34,13 +34,13 @@ impl RedisStore {
     /// A store on the server at `url`: `redis://[user:password@]host[:port][/database]`, `rediss://…`
     /// for TLS, or `redis+unix:///path/to/socket[?db=…&user=…&pass=…]`.
     ///
-    /// Does not connect yet: that happens at the first call, and again whenever the connection was
-    /// lost. See [connections](crate#connections).
+    /// Does not connect: the first call does, and the store reconnects when the connection is lost. See
+    /// [connections](crate#connections).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if this is no such URL.
-    pub fn connect(url: &str) -> Result<Self, Error> {
+    /// [`ErrorKind::InvalidConfig`] if this is not such a URL.
+    pub fn new(url: &str) -> Result<Self, Error> {
         Self::builder().url(url).build()
     }
 
@@ -60,7 +60,7 @@ impl RedisStore {
     /// # async fn run() -> Result<(), tidegate_redis::Error> {
     /// use tidegate_redis::RedisStore;
     ///
-    /// let store = RedisStore::connect("redis://limiter:secret@127.0.0.1:6379")?;
+    /// let store = RedisStore::new("redis://limiter:secret@127.0.0.1:6379")?;
     /// store.ready().await?; // fails on a typo in the password
     /// # Ok(())
     /// # }

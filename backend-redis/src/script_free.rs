@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{FromRedisValue, Pipeline, pipe};
-use tidegate_core::algorithm::fixed_window::{FixedWindow, Start, State};
+use tidegate_core::algorithm::fixed_window::{FixedWindowRule, Start, State};
+use tidegate_core::no_semver::{Algorithm, VerdictInput};
 use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
-    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict, Wait,
+    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict,
 };
 
 use crate::connection::{Connection, LiveConnection};
@@ -64,7 +65,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decisi
 /// The window that a charge is made to.
 struct Window<'a> {
     charge: Charge<'a>,
-    rule: FixedWindow,
+    rule: FixedWindowRule,
     cost: u64,
     key: Vec<u8>,
     ends: u64,
@@ -75,13 +76,11 @@ struct Window<'a> {
 impl<'a> Window<'a> {
     fn of(store: &Inner, charge: &Charge<'a>, cost: u64, now: u64) -> Result<Self, Error> {
         supports(charge.policy)?;
-        let (Rule::FixedWindow(rule), StateShape::FixedWindow(start, window)) =
-            (charge.policy.rule(), charge.policy.rule().shape())
-        else {
+        let Rule::FixedWindow(rule) = charge.policy.rule() else {
             return Err(unsupported(format!("`{}` needs scripts", charge.policy)));
         };
-        let phase = if start == Start::Phased { charge.phase() } else { 0 };
-        let State { ends, .. } = rule.take(None, 0, now, phase);
+        let window = rule.window_micros();
+        let State { ends, .. } = rule.take(None, 0, now, || charge.phase());
         let mut key = store.keys.of(charge);
         // An escaped subject has no `%w` in it, so no other key is like this.
         key.extend_from_slice(format!("%w{window}:{ends}").as_bytes());
@@ -103,7 +102,7 @@ impl<'a> Window<'a> {
     }
 
     fn state(&self) -> Option<State> {
-        (self.count > 0).then_some(State { ends: self.ends, count: self.count })
+        (self.count > 0).then_some(State::new(self.ends, self.count))
     }
 
     fn owned(&self, store: &Inner, now: u64) -> Taking {
@@ -118,18 +117,21 @@ impl<'a> Window<'a> {
     }
 
     fn weigh(&mut self, now: u64) {
-        let admits = self.rule.wait(self.state(), self.cost, now).is_zero();
+        let admits = self.rule.wait(self.state().as_ref(), self.cost, now).is_zero();
         self.outcome = if admits { Outcome::Allowed } else { Outcome::Denied };
     }
 
     fn verdict(&self, now: u64) -> Verdict {
-        let wait = self.rule.wait(self.state(), self.cost, now);
-        let level = self.rule.level(self.state(), now);
-        let retry = if self.outcome == Outcome::Allowed { Wait::ZERO } else { wait };
-        let reset = level.recovers_at.saturating_sub(now);
-        let limit = self.charge.policy.limit();
-        Verdict::new(self.outcome, limit, level.remaining, retry, reset)
-            .in_shadow(self.charge.policy.is_shadow())
+        let state = self.state();
+        let input = VerdictInput {
+            outcome: self.outcome,
+            wait: self.rule.wait(state.as_ref(), self.cost, now),
+            level: self.rule.level(state.as_ref(), now),
+            ends_at: None,
+            blocked_until: 0,
+            now,
+        };
+        input.verdict(self.charge.policy)
     }
 }
 

@@ -1,14 +1,14 @@
-//! What is asked of a store: an operation on one or several charges.
+//! Calls to a store: an operation on one or several charges.
 
 use std::time::Duration;
 
 use crate::hash::stable_hash;
 use crate::{Error, ErrorKind, Policy, Timestamp};
 
-/// The most charges in one call.
+/// The maximum number of charges in one call.
 pub const MAX_CHARGES: usize = 64;
 
-/// The longest subject and the longest tenant, in bytes: 1 MiB.
+/// The maximum length of a subject and of a tenant: 1 MiB.
 pub const MAX_SUBJECT: usize = 1 << 20;
 
 /// One policy, one subject, one cost.
@@ -23,47 +23,50 @@ pub const MAX_SUBJECT: usize = 1 << 20;
 /// # Ok::<(), tidegate_core::PolicyError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Charge<'a> {
     /// The policy.
     pub policy: &'a Policy,
-    /// Whose the subject is: subjects of two tenants are two subjects, and all states of one tenant
-    /// lie together (on Redis Cluster, in one hash slot). Empty for none.
+    /// The tenant of the subject. Subjects of two tenants are two subjects, and all states of one tenant lie together
+    /// (on Redis Cluster, in one hash slot). Empty for none.
     pub tenant: &'a [u8],
-    /// Who is limited; any bytes.
+    /// The subject that is limited; any bytes.
     pub subject: &'a [u8],
-    /// How much. A cost of 0 asks without taking.
+    /// The cost. A cost of 0 takes nothing.
     pub cost: u64,
 }
 
 impl<'a> Charge<'a> {
     /// A charge of cost 1, without a tenant.
     #[must_use]
+    #[inline]
     pub fn new(policy: &'a Policy, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { policy, tenant: b"", subject: subject.as_ref(), cost: 1 }
     }
 
     /// The same charge with another cost.
     #[must_use]
+    #[inline]
     pub fn cost(self, cost: u64) -> Self {
         Self { cost, ..self }
     }
 
     /// The same charge for a subject of `tenant`.
     #[must_use]
+    #[inline]
     pub fn tenant(self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { tenant: tenant.as_ref(), ..self }
     }
 
-    /// Whose the state is that is charged: the subject's; or nobody's in particular, and so empty, if
-    /// the limit is [one of the tenant](Policy::is_per_tenant). A store keeps states under the
-    /// policy's [`state_name`](Policy::state_name), the tenant and this.
+    /// The subject part of the state's key: empty if the limit is [per tenant](Policy::is_per_tenant). A store keeps
+    /// states under the policy's [`state_name`](Policy::state_name), the tenant and this.
     #[must_use]
     #[inline]
     pub fn state_subject(&self) -> &'a [u8] {
         if self.policy.is_per_tenant() { b"" } else { self.subject }
     }
 
-    /// What decides where in a cluster the state lies: the tenant, or, without one, the subject.
+    /// The bytes that select the slot in a cluster: the tenant or, without one, the subject.
     #[must_use]
     pub fn slot_key(&self) -> &'a [u8] {
         if self.tenant.is_empty() { self.state_subject() } else { self.tenant }
@@ -77,12 +80,13 @@ impl<'a> Charge<'a> {
             && self.tenant == other.tenant
     }
 
-    /// By how much the windows of this subject are shifted under a phased policy: the same on every
-    /// machine and in every version, so that all clients of one store agree.
+    /// The shift of this subject's windows under a phased policy, in microseconds: the same on every machine and in
+    /// every version, so that all clients of one store agree.
+    #[doc(hidden)]
     #[must_use]
     #[inline(always)]
     pub fn phase(&self) -> u64 {
-        // 2^51 µs is the longest window there is.
+        // 2^51 µs is the maximum window.
         stable_hash([self.tenant, self.state_subject()]) >> 13
     }
 }
@@ -95,14 +99,13 @@ pub enum Operation {
     Acquire,
     /// Decide as [`Operation::Acquire`] would, and write nothing.
     Peek,
-    /// Give back, at most what is taken. What is not there stays away.
+    /// Give back, at most what is taken.
     Refund,
     /// Give back what an acquire or a reservation of the same charges took at `at`, as if it had not
     /// been taken; but never so that more is admitted than the policy says.
     ///
-    /// Followed at once by its undo, a take leaves nothing behind. Later, only what is left of it is
-    /// given back. What others took stays taken, which a refund does not promise: that gives back
-    /// whatever is there. Blocks stay.
+    /// A take that is undone immediately leaves nothing behind. Later, only what is left of it is given back. What
+    /// others took stays taken, unlike with a refund, which gives back whatever is taken. Blocks stay.
     ///
     /// | algorithm | gives back | exact? |
     /// |---|---|---|
@@ -113,70 +116,92 @@ pub enum Operation {
     ///
     /// What was taken while the clock had stepped back stays taken for as long as it counts.
     ///
-    /// To be undone once, with the policies that the take was asked with, and without the charges of
-    /// shadows that were not admitted. What was refunded or reset since, or has got lost in the store,
-    /// is given back again where it cannot be told from what others took; and between two rates of a
-    /// bucket that changed, what came back since is counted by that of the policy given here.
+    /// Call it at most once per take, with the original policies, and without charges of shadows that were not
+    /// admitted. What was refunded, reset or lost in the store since is given back again if it cannot be distinguished
+    /// from what others took. If the rate of a bucket has changed, what came back since is computed by the policy given
+    /// here.
     Undo {
-        /// When it was taken, by the store's clock, and exactly: at an earlier time less is given
-        /// back, or nothing, and at a later one it may be too much.
+        /// The exact time of the take by the store's clock. With an earlier one, less or nothing is given back; with
+        /// a later one, it may be too much.
         at: Timestamp,
     },
-    /// Book a place in the future, at most `max_wait` away; buckets only. First come, first served.
+    /// Reserve a place in the future, at most `max_wait` away; buckets only. First come, first served.
     Reserve {
-        /// The longest wait to accept.
+        /// The maximum wait.
         max_wait: Duration,
     },
-    /// Forget the subject's state, a block included.
+    /// Forget the subject's state, with its block.
     Reset,
-    /// Shut the subject out from now on for `span`, whatever was before; zero lifts a block.
+    /// Block the subject from now on for `span`, in place of an earlier block; zero lifts a block.
     Block {
-        /// How long.
+        /// The duration.
         span: Duration,
     },
 }
 
-/// The charges of a call.
+/// The charges of a call, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Charges<'a> {
-    /// One by one.
-    Each(&'a [Charge<'a>]),
-    /// The same tenant, subject and cost to each of several policies.
-    Alike {
-        /// To the first of them.
+pub struct Charges<'a>(Repr<'a>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repr<'a> {
+    Slice(&'a [Charge<'a>]),
+    /// The same tenant, subject and cost to each of several policies. The first charge is held by value, so that a call
+    /// with one charge needs no slice of charges.
+    PerPolicy {
         first: Charge<'a>,
-        /// The others.
         others: &'a [Policy],
     },
 }
 
-impl<'a> Charges<'a> {
-    /// The same tenant, subject and cost to each of these policies.
-    #[must_use]
+impl<'a> From<&'a [Charge<'a>]> for Charges<'a> {
     #[inline]
-    pub fn alike(policies: &'a [Policy], tenant: &'a [u8], subject: &'a [u8], cost: u64) -> Self {
-        match policies {
-            [policy, others @ ..] => {
-                Self::Alike { first: Charge { policy, tenant, subject, cost }, others }
-            }
-            [] => Self::Each(&[]),
+    fn from(charges: &'a [Charge<'a>]) -> Self {
+        Self(Repr::Slice(charges))
+    }
+}
+
+impl<'a> Charges<'a> {
+    /// This charge, and the same one to each of other policies.
+    #[must_use]
+    #[inline(always)]
+    pub fn per_policy(first: Charge<'a>, others: &'a [Policy]) -> Self {
+        Self(Repr::PerPolicy { first, others })
+    }
+
+    /// The first charge, if the others differ from it only in the policy: see [`per_policy`](Self::per_policy).
+    #[doc(hidden)]
+    #[must_use]
+    #[inline(always)]
+    pub fn as_per_policy(&self) -> Option<(&Charge<'a>, &'a [Policy])> {
+        match &self.0 {
+            Repr::Slice([charge]) => Some((charge, &[])),
+            Repr::PerPolicy { first, others } => Some((first, others)),
+            Repr::Slice(_) => None,
         }
     }
 
-    /// The costs of all charges to the key of this one, which are decided on together.
+    /// The sum of the costs of all charges to the state of this one, which are decided on together.
     pub(crate) fn total_cost_for(&self, charge: &Charge<'_>) -> u64 {
-        let twins = self.iter().filter(|other| other.shares_state_with(charge));
-        twins.fold(0, |sum: u64, twin| sum.saturating_add(twin.cost))
+        let same = self.iter().filter(|other| other.shares_state_with(charge));
+        same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
     }
 
-    /// How many there are.
+    /// Whether any of the policies is one of these.
+    pub(crate) fn any_policy(&self, is_one: impl Fn(&Policy) -> bool) -> bool {
+        match &self.0 {
+            Repr::Slice(charges) => charges.iter().any(|charge| is_one(charge.policy)),
+            Repr::PerPolicy { first, others } => is_one(first.policy) || others.iter().any(is_one),
+        }
+    }
+
+    /// The number of charges.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        match self {
-            Self::Each(charges) => charges.len(),
-            Self::Alike { others, .. } => 1 + others.len(),
+        match &self.0 {
+            Repr::Slice(charges) => charges.len(),
+            Repr::PerPolicy { others, .. } => 1 + others.len(),
         }
     }
 
@@ -186,59 +211,69 @@ impl<'a> Charges<'a> {
         self.len() == 0
     }
 
-    /// The charge at `place`.
+    /// The charge at `index`.
     #[must_use]
     #[inline]
-    pub fn get(&self, place: usize) -> Option<Charge<'a>> {
-        match *self {
-            Self::Each(charges) => charges.get(place).copied(),
-            Self::Alike { first, others } => match place.checked_sub(1) {
+    pub fn get(&self, index: usize) -> Option<Charge<'a>> {
+        match self.0 {
+            Repr::Slice(charges) => charges.get(index).copied(),
+            Repr::PerPolicy { first, others } => match index.checked_sub(1) {
                 None => Some(first),
-                Some(place) => others.get(place).map(|policy| Charge { policy, ..first }),
+                Some(index) => others.get(index).map(|policy| Charge { policy, ..first }),
             },
         }
     }
 
-    /// The charges, in the order asked.
+    /// The charges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Charge<'a>> + use<'a> {
         let charges = *self;
-        (0..charges.len()).filter_map(move |place| charges.get(place))
+        (0..charges.len()).filter_map(move |index| charges.get(index))
     }
 }
 
-/// A whole operation: what a store takes in, and answers with one decision.
+/// An operation on charges, which a store carries out atomically and answers with one decision.
 ///
 /// A call borrows everything, and is cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Call<'a> {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// With which charges: all or none, atomically.
+    /// The charges: all or none.
     pub charges: Charges<'a>,
 }
 
 impl<'a> Call<'a> {
     /// An operation on charges.
     #[must_use]
+    #[inline]
     pub fn new(operation: Operation, charges: &'a [Charge<'a>]) -> Self {
-        Self { operation, charges: Charges::Each(charges) }
+        Self::with_charges(operation, charges.into())
     }
 
-    /// Decide and take.
+    /// An operation on charges of any form.
     #[must_use]
+    #[inline(always)]
+    pub fn with_charges(operation: Operation, charges: Charges<'a>) -> Self {
+        Self { operation, charges }
+    }
+
+    /// An acquire.
+    #[must_use]
+    #[inline]
     pub fn acquire(charges: &'a [Charge<'a>]) -> Self {
         Self::new(Operation::Acquire, charges)
     }
 
-    /// Whether the call can be carried out at all. Every store checks this first.
+    /// Checks whether the call is valid. Every store checks this first.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidCall`] for no charges or more than [`MAX_CHARGES`], a subject or a tenant
     /// above [`MAX_SUBJECT`], and two policies that [share states](Policy::shares_state_with) and
     /// differ, for one subject;
-    /// [`ErrorKind::Unsupported`] for reserving with a policy that is no bucket, or that has
-    /// [shards](crate::Shards::any) of which a request may go to any.
+    /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, or whose requests may go to
+    /// [any shard](crate::Shards::any).
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {
@@ -247,11 +282,11 @@ impl<'a> Call<'a> {
                 charges.len()
             )));
         }
-        for (place, charge) in charges.iter().enumerate() {
+        for (index, charge) in charges.iter().enumerate() {
             for (what, bytes) in [("subject", charge.subject), ("tenant", charge.tenant)] {
                 if bytes.len() > MAX_SUBJECT {
                     return Err(invalid(format!(
-                        "the {what} of charge {place} has {} bytes; at most {MAX_SUBJECT} are taken",
+                        "the {what} of charge {index} has {} bytes; at most {MAX_SUBJECT} are possible",
                         bytes.len()
                     )));
                 }
@@ -261,7 +296,7 @@ impl<'a> Call<'a> {
             {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    format!("`{}` is no bucket: only buckets can be reserved", charge.policy),
+                    format!("`{}` is not a bucket: only buckets can reserve", charge.policy),
                 ));
             }
             if matches!(self.operation, Operation::Reserve { .. })
@@ -270,24 +305,24 @@ impl<'a> Call<'a> {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!(
-                        "`{}` cannot be reserved: no shard knows of the waiters of the others; those of \
-                         `by-subject` and `whole` can be",
+                        "`{}` cannot reserve: a shard does not know the waiters of the others; with \
+                         `by-subject` or `whole` it can",
                         charge.policy
                     ),
                 ));
             }
-            self.check_duplicates(place, &charge)?;
+            self.check_duplicates(index, &charge)?;
         }
         Ok(())
     }
 
-    fn check_duplicates(&self, place: usize, charge: &Charge<'_>) -> Result<(), Error> {
-        let mut before = self.charges.iter().take(place);
+    fn check_duplicates(&self, index: usize, charge: &Charge<'_>) -> Result<(), Error> {
+        let mut before = self.charges.iter().take(index);
         match before.find(|other| other.shares_state_with(charge) && other.policy != charge.policy)
         {
             None => Ok(()),
             Some(other) => Err(invalid(format!(
-                "`{}` and `{}` share the states of one name, and differ: one call can only ask one of them",
+                "`{}` and `{}` have the same states, and differ: a call can only contain one of them",
                 other.policy, charge.policy
             ))),
         }

@@ -1,4 +1,4 @@
-//! The answer to one or several charges taken together.
+//! The answer to a call.
 
 mod policy_verdict;
 
@@ -9,15 +9,14 @@ use smallvec::SmallVec;
 
 pub use policy_verdict::PolicyVerdict;
 
-use crate::time::Wait;
+use crate::time::{Wait, micros_of_ceil};
 use crate::{ErrorKind, Policy};
 
-/// What became of a call: all of its charges were taken, or none.
+/// The answer to a call: all of its charges were taken, or none.
 ///
-/// Up to two verdicts lie within the decision itself, so that it takes no allocation; up to four take
-/// one, and more take two. (A decision is moved about by each layer that it passes, and most are on one
-/// charge.)
-#[must_use = "a decision that nobody looks at limits nothing"]
+/// Up to two verdicts are stored inline; up to four need one allocation, and more need two.
+// Each layer moves a decision, and most are on one charge.
+#[must_use = "a decision that is not checked limits nothing"]
 #[derive(Clone)]
 pub struct Decision(Repr);
 
@@ -25,19 +24,19 @@ pub struct Decision(Repr);
 enum Repr {
     One(Verdict),
     Two([Verdict; 2]),
-    /// With what few decisions have, out of the way of all others.
+    /// More verdicts, or rare parts.
     More(Box<More>),
 }
 
 #[derive(Clone, Default)]
 struct More {
     verdicts: SmallVec<[Verdict; 4]>,
-    booked: Duration,
+    reserved_wait: Duration,
     degraded: Option<Degraded>,
 }
 
 impl Decision {
-    /// A decision made of one verdict per charge, in the order asked.
+    /// A decision of one verdict per charge, in order.
     pub fn new(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
         let mut verdicts = verdicts.into_iter().fuse();
         let first = [verdicts.next(), verdicts.next(), verdicts.next()];
@@ -57,17 +56,17 @@ impl Decision {
         Self(Repr::One(verdict))
     }
 
-    /// The same decision, for a place that was booked this far in the future.
+    /// The same decision, with a reservation this far in the future.
     pub fn with_wait(self, wait: Duration) -> Self {
         if wait == self.wait() {
             return self;
         }
         let mut more = self.into_more();
-        more.booked = wait;
+        more.reserved_wait = wait;
         Self(Repr::More(more))
     }
 
-    /// The same decision, made otherwise than by asking the store.
+    /// The same decision, made without the store.
     pub fn degraded_by(self, degraded: Degraded) -> Self {
         let mut more = self.into_more();
         more.degraded = Some(degraded);
@@ -90,7 +89,7 @@ impl Decision {
         }
     }
 
-    /// The same decision, on limits of which what was asked are parts.
+    /// The same decision, with the limits of whole policies instead of shares.
     pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
         let verdicts: &mut [Verdict] = match &mut self.0 {
             Repr::One(verdict) => slice::from_mut(verdict),
@@ -103,12 +102,12 @@ impl Decision {
         self
     }
 
-    /// Whether the request may pass: no policy that is in force refuses it.
+    /// Whether the request is admitted: no policy in force refuses it.
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        // Without a loop through what lies within the decision: so a compiler that sees one being made
-        // leaves out all but this.
+        // No loop over the inline verdicts, so that the compiler can drop all other fields of a decision that it
+        // has just built.
         match &self.0 {
             Repr::One(verdict) => verdict.passes(),
             Repr::Two([one, other]) => one.passes() && other.passes(),
@@ -116,14 +115,14 @@ impl Decision {
         }
     }
 
-    /// Whether the request must not pass.
+    /// Whether the request is refused.
     #[must_use]
     #[inline]
     pub fn is_denied(&self) -> bool {
         !self.is_allowed()
     }
 
-    /// One verdict per charge, in the order asked.
+    /// One verdict per charge, in order.
     #[must_use]
     #[inline]
     pub fn verdicts(&self) -> &[Verdict] {
@@ -134,7 +133,7 @@ impl Decision {
         }
     }
 
-    /// The verdicts with the policies that they are of, given in the order asked. A
+    /// The verdicts with their policies, which are given in the order of the charges. A
     /// [`Limiter`](crate::Limiter::verdicts) and its requests know theirs.
     pub fn verdicts_of<'d>(
         &'d self,
@@ -146,17 +145,17 @@ impl Decision {
             .map(|(policy, verdict)| PolicyVerdict::new(policy, verdict))
     }
 
-    /// How long to wait until the same charges, alone, are admitted: zero if they are, `None` if they
-    /// never can be. Waiting just that long succeeds; one tick less does not. (Where a decision
-    /// [failed closed](DegradedAnswer::FailedClosed) it is a hint, as nobody knows.)
+    /// How long to wait until the same charges, alone, are admitted: zero if they are, `None` if they never can be.
+    /// Waiting exactly that long succeeds; one tick less does not. (If a decision
+    /// [failed closed](DegradedAnswer::FailedClosed) it is only a hint.)
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let in_force = self.verdicts().iter().filter(|verdict| !verdict.is_shadow());
         in_force.map(|verdict| verdict.retry).max().unwrap_or(Wait::ZERO).as_duration()
     }
 
-    /// [`retry_after`](Self::retry_after) for the HTTP header of that name: whole seconds, rounded
-    /// up; 0 only if the request passes. `None` if it never can.
+    /// [`retry_after`](Self::retry_after) for the HTTP header of that name: whole seconds, rounded up; 0 only if the
+    /// request is admitted. `None` if it never can be.
     #[must_use]
     pub fn retry_after_secs(&self) -> Option<u64> {
         let wait = self.retry_after()?;
@@ -164,21 +163,20 @@ impl Decision {
         Some(if self.is_allowed() { 0 } else { secs.max(1) })
     }
 
-    /// Which charges refuse: their places in the order asked.
+    /// The indices of the charges that refuse.
     pub fn refused_by(&self) -> impl Iterator<Item = usize> + '_ {
         let verdicts = self.verdicts().iter().enumerate();
-        verdicts.filter(|(_, verdict)| !verdict.passes()).map(|(place, _)| place)
+        verdicts.filter(|(_, verdict)| !verdict.passes()).map(|(index, _)| index)
     }
 
-    /// How long to wait for the place that was booked, by [`reserve`](crate::limiter::Request::reserve);
-    /// how long the call has waited, if it was `acquire_within` or
-    /// `until_ready`. Zero for everything else.
+    /// The wait until a reserved place, of [`reserve`](crate::limiter::Request::reserve); the time that the call has
+    /// waited, of `acquire_within` and `until_ready`. Zero for all other calls.
     #[must_use]
     pub fn wait(&self) -> Duration {
-        self.more().map_or(Duration::ZERO, |more| more.booked)
+        self.more().map_or(Duration::ZERO, |more| more.reserved_wait)
     }
 
-    /// How and why the decision was made otherwise than by asking the store; `None` normally.
+    /// How and why the decision was made without the store; `None` normally.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
         self.more()?.degraded.as_ref()
@@ -199,13 +197,13 @@ impl fmt::Debug for Decision {
         let mut all = f.debug_struct("Decision");
         all.field("verdicts", &self.verdicts());
         if let Some(more) = self.more() {
-            all.field("booked", &more.booked).field("degraded", &more.degraded);
+            all.field("reserved_wait", &more.reserved_wait).field("degraded", &more.degraded);
         }
         all.finish()
     }
 }
 
-/// What a refund, a reset or a block has left: a [`Decision`] that need not be looked at.
+/// The answer to a refund, a reset or a block: a [`Decision`] that need not be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt(Decision);
 
@@ -214,29 +212,40 @@ impl Receipt {
         Self(decision)
     }
 
-    /// The verdicts, as a [`peek`](crate::limiter::Request::peek) of the same request would have them
-    /// afterwards.
+    /// The verdicts of a [`peek`](crate::limiter::Request::peek) of the same request afterwards.
     pub fn decision(&self) -> &Decision {
         &self.0
     }
 }
 
-/// What one policy says to its charge.
+/// What one policy decides on its charge.
 ///
-/// (Five whole words: what has no bits to spare for an enum around it is moved in one piece. First is what
-/// everybody asks for.)
+/// A store that does not use [`engine::decide`](crate::engine::decide) builds its verdicts by name:
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Outcome, Verdict};
+///
+/// let verdict = Verdict::new(Outcome::Denied, 100)
+///     .with_remaining(2)
+///     .with_retry_after(Some(Duration::from_secs(3)))
+///     .with_reset_after(Duration::from_secs(60));
+/// assert_eq!(verdict.limit(), 100);
+/// assert_eq!(verdict.retry_after(), Some(Duration::from_secs(3)));
+/// ```
+// Five words without niches, so that an enclosing enum keeps no tag in them and copies are word-sized. The field that is
+// always read comes first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     flags: Flags,
     limit: u64,
-    /// What remains; for a subject that is shut out, to whom nothing does, the microseconds until it
-    /// no longer is.
+    /// What remains; for a blocked subject, for which nothing does, the microseconds until the block ends.
     remaining_or_block: u64,
     retry: Wait,
     reset: u64,
 }
 
-/// The outcome of a verdict, and what else there is to say in a bit.
+/// The outcome of a verdict, and other bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Flags(u64);
 
@@ -244,10 +253,10 @@ impl Flags {
     const DENIED: u64 = 1;
     const BLOCKED: u64 = 2;
     const SHADOW: u64 = 4;
-    const SHUT_OUT: u64 = 8;
+    const BLOCK: u64 = 8;
 
     #[inline]
-    const fn of(outcome: Outcome) -> Self {
+    const fn new(outcome: Outcome) -> Self {
         Self(match outcome {
             Outcome::Allowed => 0,
             Outcome::Denied => Self::DENIED,
@@ -274,29 +283,29 @@ impl Flags {
         }
     }
 
-    /// Whether the request must not pass: a shadow lets everything pass.
+    /// Whether the request is refused: a shadow refuses nothing.
     #[inline]
     const fn refuses(self) -> bool {
-        // The flag of a shadow is above the others, so one comparison tells.
+        // The flag of a shadow is above the others, so one comparison is enough.
         let these = self.0 & (Self::DENIED | Self::BLOCKED | Self::SHADOW);
         these != 0 && these < Self::SHADOW
     }
 }
 
-/// What a policy would do with its charge.
+/// The decision of one policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It lets it pass.
+    /// The charge is admitted.
     Allowed,
-    /// Too much was taken already, or the cost could never pass.
+    /// Too much was taken already, or the cost can never be admitted.
     Denied,
-    /// The subject is shut out, whatever was taken.
+    /// The subject is blocked, whatever was taken.
     Blocked,
 }
 
 impl Outcome {
-    /// A word for logs and metrics.
+    /// The name in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -314,37 +323,74 @@ impl fmt::Display for Outcome {
 }
 
 impl Verdict {
-    /// A verdict, as a store gives it: `reset` is in microseconds.
+    /// A verdict of a policy with this limit. Nothing remains, and there is nothing to wait for, unless it is set.
     #[must_use]
-    #[inline]
-    pub fn new(outcome: Outcome, limit: u64, remaining: u64, retry: Wait, reset: u64) -> Self {
-        Self { limit, remaining_or_block: remaining, retry, reset, flags: Flags::of(outcome) }
+    pub const fn new(outcome: Outcome, limit: u64) -> Self {
+        Self::from_micros(outcome, limit, 0, Wait::ZERO, 0)
     }
 
-    /// The same verdict, of a policy that only reports.
+    /// Sets the maximum cost that would still be admitted.
     #[must_use]
-    #[inline]
-    pub fn in_shadow(self, shadow: bool) -> Self {
-        Self { flags: self.flags.with(Flags::SHADOW, shadow), ..self }
+    pub const fn with_remaining(self, remaining: u64) -> Self {
+        Self { remaining_or_block: remaining, ..self }
     }
 
-    /// The same verdict on a subject that is shut out for so many microseconds from now on: nothing
-    /// remains to it meanwhile. With 0 it is not shut out.
+    /// Sets the wait until the charge, alone, is admitted: `None` if it never is. Rounded up to microseconds.
     #[must_use]
+    pub fn with_retry_after(self, wait: Option<Duration>) -> Self {
+        Self { retry: wait.map_or(Wait::NEVER, Wait::from), ..self }
+    }
+
+    /// Sets the time until the state has recovered fully. Rounded up to microseconds.
+    #[must_use]
+    pub fn with_reset_after(self, span: Duration) -> Self {
+        Self { reset: micros_of_ceil(span), ..self }
+    }
+
+    /// Blocks the subject for `span` from now on: nothing remains meanwhile. Rounded up to microseconds. Set after
+    /// [`with_remaining`](Self::with_remaining); zero for no block.
+    #[must_use]
+    pub fn with_block(self, span: Duration) -> Self {
+        self.blocked_for_micros(micros_of_ceil(span))
+    }
+
+    /// The same verdict, of a shadow policy, which only reports.
+    #[must_use]
+    pub const fn in_shadow(self) -> Self {
+        Self { flags: self.flags.with(Flags::SHADOW, true), ..self }
+    }
+
     #[inline]
-    pub fn in_block(self, micros: u64) -> Self {
+    pub(crate) const fn from_micros(
+        outcome: Outcome,
+        limit: u64,
+        remaining: u64,
+        retry: Wait,
+        reset: u64,
+    ) -> Self {
+        Self { limit, remaining_or_block: remaining, retry, reset, flags: Flags::new(outcome) }
+    }
+
+    /// The same verdict, in shadow if the policy is.
+    #[inline]
+    pub(crate) fn with_shadow_of(self, policy: &Policy) -> Self {
+        Self { flags: self.flags.with(Flags::SHADOW, policy.is_shadow()), ..self }
+    }
+
+    #[inline]
+    pub(crate) fn blocked_for_micros(self, micros: u64) -> Self {
         let remaining_or_block = if micros > 0 { micros } else { self.remaining() };
-        let flags = self.flags.with(Flags::SHUT_OUT, micros > 0);
+        let flags = self.flags.with(Flags::BLOCK, micros > 0);
         Self { remaining_or_block, flags, ..self }
     }
 
-    /// Whether the policy lets the request pass, as it admits it or is a shadow.
+    /// Whether the policy does not refuse the request: it admits it, or is a shadow.
     #[inline]
     fn passes(&self) -> bool {
         !self.flags.refuses()
     }
 
-    /// What the policy would do: [`Outcome::Allowed`] or a refusal.
+    /// What the policy decides. A [shadow](Self::is_shadow) may deny without refusing.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.flags.outcome()
@@ -356,17 +402,17 @@ impl Verdict {
         self.flags.has(Flags::SHADOW)
     }
 
-    /// The most that the policy ever admits at one instant.
+    /// The maximum that the policy ever admits at one instant.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The largest cost that would still be admitted, rounded down.
+    /// The maximum cost that would still be admitted, rounded down.
     #[must_use]
     #[inline]
     pub fn remaining(&self) -> u64 {
-        if self.is_shut_out() { 0 } else { self.remaining_or_block }
+        if self.has_block() { 0 } else { self.remaining_or_block }
     }
 
     /// How long to wait until this charge, alone, is admitted: zero if it is, `None` if it never
@@ -382,7 +428,7 @@ impl Verdict {
         Duration::from_micros(self.reset)
     }
 
-    /// For how much longer the subject is shut out, whatever it has taken: by a refusal under
+    /// For how much longer the subject is blocked, whatever it has taken: by a refusal under
     /// [`Policy::block_for`](crate::Policy::block_for), this one included, or by
     /// [`Operation::Block`](crate::Operation::Block). Zero if it is not.
     #[must_use]
@@ -391,30 +437,28 @@ impl Verdict {
     }
 
     #[inline]
-    fn is_shut_out(&self) -> bool {
-        self.flags.has(Flags::SHUT_OUT)
+    fn has_block(&self) -> bool {
+        self.flags.has(Flags::BLOCK)
     }
 
     fn blocked_micros(&self) -> u64 {
-        if self.is_shut_out() { self.remaining_or_block } else { 0 }
+        if self.has_block() { self.remaining_or_block } else { 0 }
     }
 
-    /// The verdict on a state that is kept in two parts, from those on both, of which the first tells
-    /// the outcome.
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// The verdict on a state that is split over two shards, with the outcome of `self`.
+    pub(crate) fn merge(self, other: Self) -> Self {
         let both = Self {
             remaining_or_block: self.remaining().saturating_add(other.remaining()),
             retry: self.retry.max(other.retry),
             reset: self.reset.max(other.reset),
-            flags: self.flags.with(Flags::SHUT_OUT, false),
+            flags: self.flags.with(Flags::BLOCK, false),
             ..self
         };
-        both.in_block(self.blocked_micros().max(other.blocked_micros()))
+        both.blocked_for_micros(self.blocked_micros().max(other.blocked_micros()))
     }
 
-    /// For how many microseconds the outcome is sure to stay, if nobody takes or gives back
-    /// meanwhile. Time alone admits more and more.
-    pub(crate) fn stays_for(&self) -> u64 {
+    /// The microseconds for which the outcome stays the same, if nothing is taken or given back meanwhile.
+    pub(crate) fn valid_for(&self) -> u64 {
         match self.outcome() {
             Outcome::Allowed => u64::MAX,
             Outcome::Denied => self.retry.as_micros().unwrap_or(u64::MAX),
@@ -427,25 +471,25 @@ impl Verdict {
         self.reset
     }
 
-    /// The verdict on the same charge so many microseconds later, while the outcome stays and nothing is
-    /// taken or given back; of `remaining` this is the least that it may have become.
+    /// The verdict on the same charge `micros` later, while the outcome stays and nothing is taken or given back.
+    /// `remaining` is a lower bound.
     pub(crate) fn later(self, micros: u64) -> Self {
         let reset = self.reset.saturating_sub(micros);
         let later = Self {
-            retry: self.retry.less(micros),
+            retry: self.retry.after(micros),
             reset,
-            ..self.in_block(self.blocked_micros().saturating_sub(micros))
+            ..self.blocked_for_micros(self.blocked_micros().saturating_sub(micros))
         };
-        if reset > 0 || later.is_shut_out() {
+        if reset > 0 || later.has_block() {
             return later;
         }
-        // A state that has recovered is as good as none.
+        // A state that has recovered is indistinguishable from none.
         Self { remaining_or_block: self.limit, ..later }
     }
 
-    /// The verdict on the next charge: a refusal that shut the subject out has shut it out.
-    pub(crate) fn to_the_next(self) -> Self {
-        if self.outcome() != Outcome::Denied || !self.is_shut_out() {
+    /// The verdict on the next charge: a denial that blocked the subject becomes [`Outcome::Blocked`].
+    pub(crate) fn for_next_charge(self) -> Self {
+        if self.outcome() != Outcome::Denied || !self.has_block() {
             return self;
         }
         let flags = self.flags.with(Flags::DENIED, false).with(Flags::BLOCKED, true);
@@ -467,13 +511,13 @@ impl fmt::Debug for Verdict {
     }
 }
 
-/// How a decision was made when the store gave none.
+/// How and why a decision was made without the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Degraded {
-    /// What decided instead.
+    /// The fallback that decided.
     pub answer: DegradedAnswer,
-    /// Why the store did not.
+    /// The kind of error of the store.
     pub reason: ErrorKind,
 }
 
@@ -485,7 +529,7 @@ impl Degraded {
     }
 }
 
-/// How a call was decided when the store gave no decision.
+/// How a call was decided without the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DegradedAnswer {
@@ -498,14 +542,14 @@ pub enum DegradedAnswer {
 }
 
 impl DegradedAnswer {
-    /// All of them, in the order in which they are declared.
+    /// All values, in the order of declaration.
     #[cfg(feature = "metrics")]
     pub(crate) const ALL: [Self; 3] = [Self::FailedOpen, Self::FailedClosed, Self::FellBack];
 
-    /// A word for logs and metrics.
+    /// The name in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        // A new one also goes into `ALL`.
+        // A new value also goes into `ALL`.
         match self {
             Self::FailedOpen => "failed-open",
             Self::FailedClosed => "failed-closed",

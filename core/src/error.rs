@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 /// Why a call to a store has no decision. An error is never a denial, and a denial never an error.
 ///
-/// One word wide, since it travels in every result. [`kind`](Self::kind) says what to do.
+/// One word wide, as every result has room for it. [`kind`](Self::kind) says what to do.
 ///
-/// `{}` shows the kind and the message; [`source`](std::error::Error::source) is what the system or the server
-/// said, whose text is not a part of the message. `{:#}` shows the message and all causes in one line.
+/// `{}` shows the kind and the message, without the [`source`](std::error::Error::source), the error of the system or
+/// the server. `{:#}` shows the message and all causes in one line.
 ///
 /// ```
 /// use tidegate_core::{Error, ErrorKind};
@@ -25,8 +25,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-// Two small allocations make dropping cheap enough to be inlined, so that a result that holds no error can
-// stay in registers (measured by `tidegate-bench memory`).
+// Two small allocations make the drop cheap enough to be inlined, so that a result without an error can stay in registers
+// (measured by `tidegate-bench memory`).
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
@@ -40,35 +40,38 @@ struct What {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What kind of failure it was, and so what can be done about it.
+/// Kind of failure, which says what can be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No answer in time. Whether the charge was made is not known.
+    /// No answer in time. It is not known whether the charge was made.
     Timeout,
     /// The store cannot be reached.
     Unavailable,
-    /// The server takes no writes, as a replica after a failover. Nothing was written.
+    /// The server accepts no writes, as a replica after a failover. Nothing was written.
     ReadOnly,
     /// The server is busy with a script or with loading its data. Nothing was written.
     Busy,
     /// The store has no room for one more state. Nothing was written.
     OutOfMemory,
-    /// Something that is not ours lies under the key. Nothing was written.
+    /// The key has a value that Tidegate did not write. Nothing was written.
     ForeignValue,
     /// The store cannot do this: this operation, or this policy.
     Unsupported,
     /// The server is too old, or lacks something that the store needs.
     UnsupportedServer,
-    /// The call itself is wrong: no charges, too many, a subject that is too long.
+    /// The call is not valid: no charges, too many, a subject that is too long.
     InvalidCall,
-    /// The store's answer makes no sense.
+    /// The configuration is not valid: a URL that cannot be parsed, a limiter without policies. Returned when a store
+    /// or a limiter is built, never by a call.
+    InvalidConfig,
+    /// The store's answer cannot be understood.
     Protocol,
-    /// The store was not asked: it failed too often just now.
+    /// The store was not called, as it failed several times in a row.
     CircuitOpen,
-    /// As many callers as may wait are waiting already.
+    /// The maximum number of callers is waiting already.
     TooManyWaiters,
-    /// The wait would be longer than the caller allows, or for ever. Nothing was charged.
+    /// The wait would be longer than the maximum, or for ever. Nothing was charged.
     WaitTooLong,
     /// The settings do not fit the server: a wrong user or password, a permission that is missing, a
     /// database that does not exist, a certificate that is not trusted or names another host. The message
@@ -77,9 +80,9 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// All kinds, in the order in which they are declared.
+    /// All kinds, in the order of declaration.
     #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Timeout,
         Self::Unavailable,
         Self::ReadOnly,
@@ -89,6 +92,7 @@ impl ErrorKind {
         Self::Unsupported,
         Self::UnsupportedServer,
         Self::InvalidCall,
+        Self::InvalidConfig,
         Self::Protocol,
         Self::CircuitOpen,
         Self::TooManyWaiters,
@@ -96,17 +100,18 @@ impl ErrorKind {
         Self::Misconfigured,
     ];
 
-    /// Whether the caller is at fault, so that trying again, or failing open, would only hide it.
+    /// Whether the request or the configuration has to be changed: a retry, or failing open, would only hide the
+    /// mistake.
     #[must_use]
     pub fn is_invalid_request(self) -> bool {
-        matches!(self, Self::Unsupported | Self::InvalidCall)
+        matches!(self, Self::Unsupported | Self::InvalidCall | Self::InvalidConfig)
     }
 
-    /// Whether it is certain of every error of this kind that nothing was charged, so that the call may be
-    /// made again. [`Error::is_definitely_not_charged`] knows more of a single error.
+    /// Whether nothing was charged for certain with any error of this kind, so that the call may be retried.
+    /// [`Error::is_definitely_not_charged`] knows more about a single error.
     #[must_use]
     pub fn is_definitely_not_charged(self) -> bool {
-        // Of a new kind, this has to be decided: no arm takes all the rest.
+        // No wildcard, so that this has to be decided for a new kind.
         match self {
             Self::Timeout | Self::Unavailable | Self::Protocol => false,
             // A permission may turn out to be missing between two writes of a script.
@@ -118,13 +123,14 @@ impl ErrorKind {
             | Self::Unsupported
             | Self::UnsupportedServer
             | Self::InvalidCall
+            | Self::InvalidConfig
             | Self::CircuitOpen
             | Self::TooManyWaiters
             | Self::WaitTooLong => true,
         }
     }
 
-    /// A word for logs and metrics.
+    /// The name in logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         // A new kind also goes into `ALL`.
@@ -138,6 +144,7 @@ impl ErrorKind {
             Self::Unsupported => "unsupported",
             Self::UnsupportedServer => "unsupported-server",
             Self::InvalidCall => "invalid-call",
+            Self::InvalidConfig => "invalid-config",
             Self::Protocol => "protocol",
             Self::CircuitOpen => "circuit-open",
             Self::TooManyWaiters => "too-many-waiters",
@@ -154,7 +161,7 @@ impl fmt::Display for ErrorKind {
 }
 
 impl Error {
-    /// An error of a kind, with a message that names the offending value and the bound it broke.
+    /// An error with a message that names the value and its bound.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let is_definitely_not_charged = kind.is_definitely_not_charged();
@@ -162,7 +169,7 @@ impl Error {
         Self(Box::new(Inner { kind, is_definitely_not_charged, what }))
     }
 
-    /// The same error, of which it is certain that nothing was charged, as of a call that was not sent.
+    /// The same error, with which nothing was charged for certain, as of a call that was not sent.
     ///
     /// ```
     /// use tidegate_core::{Error, ErrorKind};
@@ -177,9 +184,8 @@ impl Error {
         self
     }
 
-    /// Whether it is certain that nothing was charged, so that the call may be made again. Of some
-    /// kinds this is always so ([`ErrorKind::is_definitely_not_charged`]), of others only if the call was not
-    /// sent.
+    /// Whether nothing was charged for certain, so that the call may be retried. For some kinds this is always so
+    /// ([`ErrorKind::is_definitely_not_charged`]), for others only if the call was not sent.
     #[must_use]
     pub fn is_definitely_not_charged(&self) -> bool {
         self.0.is_definitely_not_charged
@@ -193,7 +199,7 @@ impl Error {
         self
     }
 
-    /// What kind of failure it was.
+    /// The kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -1,5 +1,5 @@
-/// A hash of some parts, the same on every machine and in every version. Not keyed: whoever chooses
-/// the parts can aim at a value.
+/// A hash of some parts, the same on every machine and in every version. It is not keyed, so an attacker can choose
+/// parts for a value.
 pub(crate) fn stable_hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
     // FNV-1a, then the finisher of MurmurHash3, as FNV alone leaves the high bits alike.
     let fnv = parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {

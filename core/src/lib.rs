@@ -1,12 +1,11 @@
-//! The exact core of Tidegate: rate-limit policies, the decisions they lead to, and the trait of the
-//! stores that keep their states.
+//! The core of Tidegate: rate-limit policies, exact decisions, and the trait of the stores that keep states.
 //!
-//! Applications depend on a backend crate, which re-exports this one: `tidegate-memory` for one
-//! process and for tests. The core knows no sockets, no runtime and no Redis.
+//! Applications depend on a backend crate, which re-exports this one: `tidegate-memory` for one process and for tests.
+//! The core has no sockets and no Redis.
 //!
 //! | to | look at |
 //! |---|---|
-//! | write down a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`], [`Gcra`] |
+//! | define a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`] (also GCRA) |
 //! | decide on requests | [`Limiter`]: [`acquire`](Limiter::acquire) for one subject, [`by`](Limiter::by) for several; or a [`Call`] of [`Charge`]s on a [`Store`] |
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
 //! | wait instead of being refused | `Limiter::until_ready` and the module `limiter::waiting` (feature `tokio`) |
@@ -62,8 +61,12 @@ mod time;
 /// What the crates of this repository share. No semantic versioning: no other crate should use it.
 #[doc(hidden)]
 pub mod no_semver {
-    pub use crate::engine::fast::{Evaluation, FastOutcome, PackedAlgorithm, PackedState};
+    pub use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm};
+    pub use crate::algorithm::unit::Unit;
+    pub use crate::engine::fast::{Evaluation, FastOutcome, PackedState};
+    pub use crate::engine::verdict::VerdictInput;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
+    pub use crate::time::Wait;
 }
 
 pub use call::{Call, Charge, Charges, Operation};
@@ -77,9 +80,9 @@ pub use limiter::Limiter;
 #[cfg(feature = "tokio")]
 pub use limiter::waiting::Admission;
 pub use policy::{
-    Algorithm, FixedWindow, Gcra, Policy, PolicyError, Shards, Share, SlidingCounter, SlidingLog,
+    Algorithm, FixedWindow, Policy, PolicyError, Shards, Share, SlidingCounter, SlidingLog,
     TokenBucket,
 };
 pub use store::{Answer, Store};
 pub use subject::Subject;
-pub use time::{MAX_EXACT, MAX_SPAN, Timestamp, Wait};
+pub use time::{MAX_EXACT, MAX_SPAN, Timestamp};

@@ -1,4 +1,4 @@
-//! The store: where states are, and whose clock counts.
+//! The store trait.
 
 use std::fmt;
 use std::future::Future;
@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 
 use crate::{Call, Decision, Error, Policy, Timestamp};
 
-/// Where states are kept, and whose clock counts.
+/// Keeps states, and decides on calls by its clock.
 ///
-/// A whole operation goes in and a decision comes out: never a get and a set. Everything around a
-/// store (a timeout, a circuit breaker, a cache) is a store too.
+/// A whole operation goes in and a decision comes out: never a get and a set. Layers around a store (a timeout, a circuit
+/// breaker, a cache) are stores too.
 ///
-/// The trait is object safe as it stands: `Arc<dyn Store>` is a store, at no allocation per call if
-/// the store answers at once.
+/// The trait is object safe: `Arc<dyn Store>` is a store, and needs no allocation per call if the store answers
+/// immediately.
 ///
 /// # What every store guarantees
 ///
@@ -25,29 +25,28 @@ use crate::{Call, Decision, Error, Policy, Timestamp};
 /// 4. A clock that steps back mints nothing and costs at most the step.
 /// 5. A state is dropped only once it is indistinguishable from none, by the store's clock.
 /// 6. The same calls at the same times get the same answers, one by one or in a batch.
-/// 7. What a verdict says holds: `remaining`, `retry_after`, `reset_after`.
-/// 8. Two subjects, two tenants and two policies share no state, whatever bytes they are made of.
+/// 7. A verdict is exact: `remaining`, `retry_after`, `reset_after`.
+/// 8. Two subjects, two tenants and two policies share no state, whatever bytes they consist of.
 ///    (Policies share states by their [`state_name`](Policy::state_name).)
 /// 9. A policy that changes under its name keeps what was used, or has a state of its own.
-/// 10. A block lasts exactly as long as it was asked for, and a shadow never refuses.
-/// 11. An undo gives back what its take has left, and nothing that others took.
+/// 10. A block lasts exactly as long as requested, and a shadow never refuses.
+/// 11. An undo gives back what is left of its take, and nothing that others took.
 /// 12. An error is never a denial, and a call is charged at most once.
 ///
 /// `tidegate-testkit` checks all of this on any store, and names the guarantee that one breaks.
 ///
-/// A store need not compute any of it: it finds the records of a call, holds off other callers
-/// meanwhile, and calls [`engine::decide`](crate::engine::decide) (see
-/// [`Records`](crate::engine::Records)). One that keeps its states in a database makes the records of
-/// its rows: [`Record::restore`](crate::engine::Record::restore), and `examples/sqlite` in the
-/// repository.
+/// A store need not compute any of it: it finds the records of a call, locks out other callers, and calls
+/// [`engine::decide`](crate::engine::decide) (see [`Records`](crate::engine::Records)). One that keeps its states in a
+/// database restores records from its rows: [`Record::restore`](crate::engine::Record::restore), and
+/// `examples/sqlite` in the repository.
 ///
 /// # Example
 ///
-/// A store that admits everything, for an application that has switched limits off:
+/// A store that admits everything, for an application with limits switched off:
 ///
 /// ```
 /// use tidegate_core::{Answer, Call, Clock, Decision, Error, Outcome, Store, SystemClock};
-/// use tidegate_core::{Timestamp, Verdict, Wait};
+/// use tidegate_core::{Timestamp, Verdict};
 ///
 /// #[derive(Debug)]
 /// struct Open;
@@ -56,7 +55,7 @@ use crate::{Call, Decision, Error, Policy, Timestamp};
 ///     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
 ///         let verdicts = call.charges.iter().map(|charge| {
 ///             let limit = charge.policy.limit();
-///             Verdict::new(Outcome::Allowed, limit, limit, Wait::ZERO, 0)
+///             Verdict::new(Outcome::Allowed, limit).with_remaining(limit)
 ///         });
 ///         Answer::ready(Ok(Decision::new(verdicts)))
 ///     }
@@ -70,9 +69,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Carries out one call.
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>>;
 
-    /// Carries out many calls that are independent of each other: each is atomic, all together are
-    /// not, and they may be carried out in any order unless they share a key. One answer per call,
-    /// in the order asked. A store that pays per round trip sends them as one.
+    /// Carries out a batch of independent calls: each is atomic, all together are not, and they may be carried out in
+    /// any order unless they share a key. Returns one answer per call, in order. A store with a cost per round trip
+    /// sends them together.
     fn decide_many<'a>(
         &'a self,
         calls: &'a [Call<'a>],
@@ -86,28 +85,24 @@ pub trait Store: fmt::Debug + Send + Sync {
         })
     }
 
-    /// The time by the clock that counts: the store's own.
+    /// The time by the store's clock.
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>>;
 
-    /// Checks that the store can decide, as when a program starts: that it can be reached and lets this
-    /// client in, and, if the store is on a server, that the server takes the store's writes. Changes no
-    /// subject's state.
+    /// Checks that the store can decide, as when a program starts: that it can be reached and accepts this client and,
+    /// if it is on a server, that the server accepts writes. Changes no subject's state.
     ///
-    /// Without an implementation of its own a store only has to show the time. Stores around a store ask the
-    /// one within, past timeouts, breakers and failure policies.
+    /// The default implementation reads the time. Layers call the inner store directly, without timeouts, breakers and
+    /// fallbacks.
     ///
     /// # Errors
     ///
-    /// The first that a call would meet.
+    /// The first error that a call would return.
     fn ready(&self) -> Answer<'_, Result<(), Error>> {
-        match self.now().into_ready() {
-            Ok(time) => Answer::ready(time.map(drop)),
-            Err(later) => Answer::later(async move { later.await.map(drop) }),
-        }
+        self.now().map(|time| time.map(drop))
     }
 
-    /// Whether the store can keep states of this policy. Asked when a limiter is built; it must not
-    /// need a server.
+    /// Whether the store can keep states of this policy. Called when a limiter is built, so it must not need a
+    /// server.
     ///
     /// # Errors
     ///
@@ -148,16 +143,16 @@ macro_rules! forward {
 }
 forward!(&S, Box<S>, Arc<S>);
 
-/// An answer that is there already, or will be: a future that boxes nothing if nothing waits.
+/// The answer of a store: a future that is boxed only if it has to wait.
 ///
 /// ```
 /// use tidegate_core::Answer;
 ///
-/// let at_once: Answer<'_, u32> = Answer::ready(7);
-/// assert_eq!(at_once.into_ready().unwrap(), 7);
+/// let immediate: Answer<'_, u32> = Answer::ready(7);
+/// assert_eq!(immediate.into_ready().unwrap(), 7);
 ///
 /// let later: Answer<'_, u32> = Answer::later(async { 7 });
-/// assert!(later.into_ready().is_err()); // gives the answer back, to be awaited
+/// assert!(later.into_ready().is_err()); // returns the answer, to be awaited
 /// ```
 #[must_use = "an answer must be awaited"]
 pub struct Answer<'a, T>(Inner<'a, T>);
@@ -168,35 +163,35 @@ enum Inner<'a, T> {
 }
 
 impl<'a, T> Answer<'a, T> {
-    /// An answer that is there.
+    /// An answer that is ready.
     #[inline]
     pub fn ready(answer: T) -> Self {
         Self(Inner::Ready(Some(answer)))
     }
 
-    /// An answer that has to be waited for.
+    /// An answer that has to be awaited.
     pub fn later(answer: impl Future<Output = T> + Send + 'a) -> Self {
         Self(Inner::Later(Box::pin(answer)))
     }
 
-    /// The same answer with what it holds changed by `change`.
+    /// The same answer, changed by `change`.
     pub fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'a) -> Answer<'a, U>
     where
         T: 'a,
     {
         match self.0 {
             Inner::Ready(Some(answer)) => Answer::ready(change(answer)),
-            // Polled to its end already: stays so.
+            // Already polled to completion.
             Inner::Ready(None) => Answer(Inner::Ready(None)),
             Inner::Later(future) => Answer::later(async move { change(future.await) }),
         }
     }
 
-    /// The answer, if it is there.
+    /// The answer, if it is ready.
     ///
     /// # Errors
     ///
-    /// Gives itself back, if it has to be waited for (or was already taken by polling).
+    /// Returns itself if it has to be awaited (or was already taken by polling).
     #[inline]
     pub fn into_ready(self) -> Result<T, Self> {
         match self.0 {
@@ -206,7 +201,7 @@ impl<'a, T> Answer<'a, T> {
     }
 }
 
-// The future in the box is pinned by the box; an answer that is there needs no pinning.
+// The future in the box is pinned by the box; an answer that is ready needs no pinning.
 impl<T> Unpin for Answer<'_, T> {}
 
 impl<T> Future for Answer<'_, T> {
@@ -214,7 +209,7 @@ impl<T> Future for Answer<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
-            // As for every future, polling on after the answer was given never gives another.
+            // Polled after completion, it stays pending.
             Inner::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
             Inner::Later(future) => future.as_mut().poll(context),
         }

@@ -4,16 +4,19 @@ use core::fmt;
 use core::time::Duration;
 use std::time::SystemTime;
 
-/// No intermediate of any algorithm exceeds this: 2^52.
+/// The maximum of all intermediate values: 2^52.
 ///
-/// Redis scripts compute in doubles, which hold integers exactly up to 2^53. One bit less leaves
-/// room for one addition, and makes `floor(a / b)` of two such integers exact as well.
+/// Redis scripts compute with doubles, which hold integers exactly up to 2^53. One bit less leaves room for one
+/// addition, and makes `floor(a / b)` of two such integers exact as well.
 pub const MAX_EXACT: u64 = 1 << 52;
 
-/// The longest window, period, recovery or block, in microseconds: 2^51, a little over 71 years.
+/// The maximum window, period, recovery or block: 2^51 µs, a little over 71 years.
 ///
-/// A time plus such a span still is at most 2^53.
-pub const MAX_SPAN: u64 = 1 << 51;
+/// A time plus such a span is at most 2^53 µs.
+pub const MAX_SPAN: Duration = Duration::from_micros(MAX_SPAN_MICROS);
+
+/// The same in microseconds.
+pub(crate) const MAX_SPAN_MICROS: u64 = 1 << 51;
 
 /// A point in time: whole microseconds since 1970-01-01T00:00:00Z, by the clock of the store.
 ///
@@ -31,7 +34,7 @@ impl Timestamp {
     /// The start of 1970.
     pub const EPOCH: Self = Self(0);
 
-    /// The last time there is: 2^52 − 1 µs, in September 2112. A clock beyond it stands still.
+    /// The maximum time: 2^52 − 1 µs, in September 2112. A clock beyond it stands still.
     pub const MAX: Self = Self(MAX_EXACT - 1);
 
     /// Microseconds since 1970; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
@@ -87,9 +90,9 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// How long to wait: not at all, a while, or for ever.
+/// How long to wait, or for ever.
 ///
-/// One number, so that waits compare and combine: the longest of several is their maximum.
+/// One number, so that waits compare: the longest of several is their maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wait(u64);
 
@@ -100,20 +103,27 @@ impl Wait {
     /// No wait is long enough: the cost is above what the policy ever admits at once.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The wait at time `now` until `then` (both in microseconds); none if `then` is past.
+    /// A wait in microseconds.
     #[must_use]
-    pub const fn until(then: u64, now: u64) -> Self {
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// The wait from `now` until `then`, both in microseconds; zero if `then` is past.
+    #[must_use]
+    #[inline]
+    pub const fn between(now: u64, then: u64) -> Self {
         Self(then.saturating_sub(now))
     }
 
-    /// Whether there is nothing to wait for.
+    /// Whether there is no wait.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// What is left of the wait after so many microseconds of it.
-    pub(crate) const fn less(self, micros: u64) -> Self {
+    /// What is left of the wait after `micros` of it.
+    pub(crate) const fn after(self, micros: u64) -> Self {
         if self.0 == u64::MAX { self } else { Self(self.0.saturating_sub(micros)) }
     }
 
@@ -133,13 +143,10 @@ impl Wait {
     }
 }
 
-/// `never`, or as the policy grammar writes a span: `1500ms`; `0s` for none.
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.as_duration() {
-            Some(wait) => crate::policy::format_duration(wait).fmt(f),
-            None => f.write_str("never"),
-        }
+/// Rounded up to microseconds.
+impl From<Duration> for Wait {
+    fn from(wait: Duration) -> Self {
+        Self(micros_of_ceil(wait).min(u64::MAX - 1))
     }
 }
 
@@ -177,13 +184,10 @@ mod tests {
 
     #[test]
     fn waits_compare_and_never_is_the_longest() {
-        assert!(Wait::ZERO < Wait::until(2, 1) && Wait::until(2, 1) < Wait::NEVER);
-        assert!(Wait::until(1, 2).is_zero());
-        assert_eq!(Wait::until(5, 2).as_duration(), Some(Duration::from_micros(3)));
+        assert!(Wait::ZERO < Wait::between(1, 2) && Wait::between(1, 2) < Wait::NEVER);
+        assert!(Wait::between(2, 1).is_zero());
+        assert_eq!(Wait::between(2, 5).as_duration(), Some(Duration::from_micros(3)));
         assert_eq!(Wait::NEVER.as_duration(), None);
-        let shown =
-            [Wait::ZERO, Wait::until(1_500_002, 2), Wait::NEVER].map(|wait| wait.to_string());
-        assert_eq!(shown, ["0s", "1500ms", "never"]);
     }
 
     #[test]

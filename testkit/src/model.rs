@@ -63,7 +63,7 @@ impl Store for ModelStore {
         let now = self.clock.now();
         // A clock at the last time there is stands still: there, recovery may still be to come.
         if self.drops_recovered && now < Timestamp::MAX {
-            records.retain(|_, record| record.recovers_at() > now.as_micros());
+            records.retain(|_, record| record.recovers_at().is_none_or(|at| at > now));
         }
         let mut records = OfCall { all: &mut records, charges: call.charges };
         Answer::ready(engine::decide(&call, now, &mut records))

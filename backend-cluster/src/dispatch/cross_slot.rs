@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp, Verdict, Wait,
+    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp, Verdict,
 };
 
 use crate::dispatch::request::SlotDecision;
@@ -91,7 +91,7 @@ async fn look(store: &Inner, call: Call<'_>) -> Result<Decision, Error> {
     let calls: Vec<_> = slots.iter().map(|slot| Call::new(call.operation, &slot.charges)).collect();
     let answers = store.peek_in_slots(&calls).await;
     slots.iter_mut().zip(answers).for_each(|(slot, answer)| slot.answer = answer);
-    merge(store, Call { operation: Operation::Peek, ..call }, slots, None)
+    merge(store, Call::with_charges(Operation::Peek, call.charges), slots, None)
 }
 
 /// Sends the denied charges of policies with a block, so that they write it. They are denied again, and nothing
@@ -241,9 +241,10 @@ impl<'a> TakenAt<'a> {
 /// The verdict on a charge that its own policy admits, but others denied: with the levels after the undo, as a
 /// peek of cost 0 reports them.
 fn not_taken(now: &Verdict) -> Verdict {
-    let reset = u64::try_from(now.reset_after().as_micros()).unwrap_or(u64::MAX);
-    Verdict::new(Outcome::Allowed, now.limit(), now.remaining(), Wait::ZERO, reset)
-        .in_shadow(now.is_shadow())
+    let verdict = Verdict::new(Outcome::Allowed, now.limit())
+        .with_remaining(now.remaining())
+        .with_reset_after(now.reset_after());
+    if now.is_shadow() { verdict.in_shadow() } else { verdict }
 }
 
 /// Undoes what was taken, in all slots concurrently.

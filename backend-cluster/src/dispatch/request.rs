@@ -117,7 +117,7 @@ impl<'a> SlotRequest<'a> {
         place: usize,
         call: Call<'a>,
     ) -> Result<Self, Error> {
-        let peek = Call { operation: Operation::Peek, ..call };
+        let peek = Call::with_charges(Operation::Peek, call.charges);
         let script_call = match call.operation {
             Operation::Reserve { .. } => {
                 let mut batch = Batch::new(keys);

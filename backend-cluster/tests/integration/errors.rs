@@ -39,7 +39,7 @@ fn check_chain(error: &Error) {
 async fn a_cluster_that_is_not_there_is_named_by_a_node() {
     let ports = [free_port().unwrap(), free_port().unwrap()];
     let urls = ports.map(|port| format!("redis://user:S3CRET@127.0.0.1:{port}"));
-    let store = ClusterStore::connect(urls).unwrap();
+    let store = ClusterStore::new(urls).unwrap();
     let mut errors = vec![acquire(&store, "s").await.unwrap_err()];
     errors.push(store.now().await.unwrap_err());
     errors.push(store.ready().await.unwrap_err());
@@ -63,8 +63,8 @@ fn a_url_that_cannot_be_used_is_refused_with_the_url_and_the_forms() {
         ("redis://:S3CRET@a/3", "`redis://:***@a/3`"),
         ("unix:///run/redis?pass=S3CRET", "`unix:///run/redis?pass=***`"),
     ] {
-        let error = ClusterStore::connect([url]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidCall);
+        let error = ClusterStore::new([url]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
         check_chain(&error);
         assert!(error.to_string().contains(shown), "{error}");
     }
@@ -106,7 +106,7 @@ async fn a_wrong_password_is_told_with_the_node_and_a_right_one_is_ready() {
 
 #[test]
 fn outside_of_a_runtime_a_call_is_an_error_that_says_what_is_missing() {
-    let store = ClusterStore::connect(["redis://127.0.0.1:1"]).unwrap();
+    let store = ClusterStore::new(["redis://127.0.0.1:1"]).unwrap();
     let policy = policy("p: fixed-window 5/1h");
     let charges = [Charge::new(&policy, "s"), Charge::new(&policy, "t")];
     let call = Call::acquire(&charges);

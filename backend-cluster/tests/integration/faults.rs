@@ -269,6 +269,6 @@ async fn one_seed_that_is_up_is_enough_and_any_node_will_do() {
     let store = store(&cluster);
     let decision = acquire(&store, &wide(), &tenant).await.unwrap();
     assert!(decision.is_allowed());
-    let one = ClusterStore::connect([cluster.node(1).url()]).unwrap();
+    let one = ClusterStore::new([cluster.node(1).url()]).unwrap();
     assert_eq!(taken(&one, &wide(), &tenant).await, 1);
 }

@@ -11,7 +11,7 @@ const CALLS: usize = 300_000;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_of_a_batch_of_a_hot_subject_is_answered() {
     let cluster = Cluster::start().await.unwrap();
-    let store = ClusterStore::connect(cluster.urls()).unwrap();
+    let store = ClusterStore::new(cluster.urls()).unwrap();
     let policy = "p: gcra 200000/10d".parse().unwrap();
     let charge = [Charge::new(&policy, "hot")];
     let calls = vec![Call::acquire(&charge); CALLS];

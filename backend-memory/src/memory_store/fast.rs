@@ -94,12 +94,11 @@ impl<C: Clock> MemoryStore<C> {
         clock: &impl Clock,
         answer: impl Fn(Result<Decision, Error>) -> T,
     ) -> T {
-        let (charge, others) = match (call.operation, &call.charges) {
-            (Operation::Acquire, Charges::Each([charge])) => (charge, &[][..]),
-            (Operation::Acquire, Charges::Alike { first, others }) => (first, *others),
+        let (charge, others) = match (call.operation, call.charges.as_per_policy()) {
+            (Operation::Acquire, Some(charges)) => charges,
             _ => return answer(self.decide_full(call, clock.now())),
         };
-        let Charge { policy, tenant, subject, cost } = *charge;
+        let Charge { policy, tenant, subject, cost, .. } = *charge;
         let is_plain = tenant.is_empty() && others.is_empty();
         match policy.rule() {
             Rule::TokenBucket(rule) if is_plain => {
@@ -143,7 +142,7 @@ impl<C: Clock> MemoryStore<C> {
         clock: &impl Clock,
         answer: impl Fn(Result<Decision, Error>) -> T,
     ) -> T {
-        let charge = Charge { policy, tenant: &[], subject, cost };
+        let charge = Charge::new(policy, subject).cost(cost);
         let key = self.short_key(&charge);
         // Reading the clock costs least here, as it overlaps with the latency of the hash.
         let time = clock.now();
@@ -167,7 +166,7 @@ impl<C: Clock> MemoryStore<C> {
         cost: u64,
         time: Timestamp,
     ) -> Attempt<'_> {
-        let charge = Charge { policy, tenant, subject, cost };
+        let charge = Charge::new(policy, subject).tenant(tenant).cost(cost);
         let key = self.short_key(&charge);
         match policy.rule() {
             Rule::TokenBucket(rule) => self.try_acquire(&charge, rule, key, time),
@@ -222,13 +221,13 @@ impl<C: Clock> MemoryStore<C> {
         time: Timestamp,
         lookup: Option<Lookup<'_>>,
     ) -> OutOfLine {
-        let first = Charge { policy, tenant, subject, cost };
+        let first = Charge::new(policy, subject).tenant(tenant).cost(cost);
         let taken =
             if others.is_empty() { self.acquire_single(&first, time, lookup) } else { None };
-        let charges = Charges::Alike { first, others };
+        let charges = Charges::per_policy(first, others);
         let decision = match taken {
             Some(taken) => Ok(Decision::one(taken.verdict(policy))),
-            None => self.decide_full(&Call { operation: Operation::Acquire, charges }, time),
+            None => self.decide_full(&Call::with_charges(Operation::Acquire, charges), time),
         };
         OutOfLine { decision, _time: time }
     }

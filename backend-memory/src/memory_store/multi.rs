@@ -68,7 +68,10 @@ impl<C: Clock> MemoryStore<C> {
         }
         drop(shards);
         Some(Decision::new(call.charges.iter().zip(evaluated).map(|(charge, evaluated)| {
-            evaluated.evaluation.taken(are_admitted).verdict(charge.policy)
+            let Evaluated { evaluation, .. } = evaluated;
+            let outcome =
+                if are_admitted { evaluation.committed() } else { evaluation.discarded() };
+            outcome.verdict(charge.policy)
         })))
     }
 

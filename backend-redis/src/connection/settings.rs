@@ -73,7 +73,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if a URL asks for certificates not to be verified, or if certificates cannot
+    /// [`ErrorKind::InvalidConfig`] if a URL asks for certificates not to be verified, or if certificates cannot
     /// be read.
     pub fn tls<'a>(
         &self,
@@ -88,7 +88,7 @@ impl Settings {
                     let message = format!(
                         "the URL of {at} ends in `#insecure`: certificates are always verified"
                     );
-                    return Err(Error::new(ErrorKind::InvalidCall, message));
+                    return Err(Error::new(ErrorKind::InvalidConfig, message));
                 }
             }
         }
@@ -108,14 +108,14 @@ impl Settings {
         let client = self.client_certificate.as_ref().map(|(chain, key)| (&chain[..], &key[..]));
         Tls::new(roots, client).map_err(|error| {
             let message = "the certificates cannot be used";
-            Error::new(ErrorKind::InvalidCall, message).with_source(printable(&error))
+            Error::new(ErrorKind::InvalidConfig, message).with_source(printable(&error))
         })
     }
 
     #[cfg(not(feature = "tls"))]
     fn encryption(&self) -> Result<Tls, Error> {
         let message = "encryption needs the feature `tls` of `tidegate-redis`";
-        Err(Error::new(ErrorKind::InvalidCall, message))
+        Err(Error::new(ErrorKind::InvalidConfig, message))
     }
 
     /// The connections to a server; none is made yet.

@@ -13,7 +13,7 @@ const FORMS: &str = "`redis://[user:password@]host[:port][/database]`, the same 
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidCall`] if it is not one: with the URL, its password masked, what is wrong with it and
+/// [`ErrorKind::InvalidConfig`] if it is not one: with the URL, its password masked, what is wrong with it and
 /// what is expected.
 pub fn parse_url(url: &str) -> Result<ConnectionInfo, Error> {
     if is_encrypted(url) && !cfg!(feature = "tls") {
@@ -35,7 +35,7 @@ pub fn has_password(info: &ConnectionInfo) -> bool {
 #[must_use]
 pub fn unusable_url(url: &str, why: &str) -> Error {
     let shown = printable(&without_password(url));
-    Error::new(ErrorKind::InvalidCall, format!("the URL `{shown}` cannot be used: {why}"))
+    Error::new(ErrorKind::InvalidConfig, format!("the URL `{shown}` cannot be used: {why}"))
 }
 
 fn is_encrypted(url: &str) -> bool {
@@ -111,7 +111,7 @@ mod tests {
         ] {
             let error = parse_url(url).unwrap_err();
             let text = error.to_string();
-            assert_eq!(error.kind(), ErrorKind::InvalidCall);
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
             assert!(text.contains(why), "{text}");
             for form in ["redis://[user:password@]host[:port]", "rediss://", "unix://"] {
                 assert!(text.contains(form), "{text}");

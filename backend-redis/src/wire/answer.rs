@@ -1,13 +1,10 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::algorithm::{
-    Level, fixed_window, interval_bucket, sliding_counter, token_bucket,
-};
+use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
+use tidegate_core::no_semver::{Algorithm, Level, VerdictInput, Wait};
 use tidegate_core::policy::{Rule, StateShape};
-use tidegate_core::{
-    Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict, Wait,
-};
+use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict};
 
 use super::bytes::Reader;
 use super::layout;
@@ -155,20 +152,16 @@ impl ChargeReply {
     }
 
     fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {
-        let (mut wait, Level { remaining, mut recovers_at }) = self.weigh(charge, cost, now)?;
-        if self.ends_at > 0 {
-            recovers_at = recovers_at.min(self.ends_at);
-            if wait != Wait::NEVER {
-                wait = wait.min(Wait::until(self.ends_at, now));
-            }
-        }
-        let blocked = Wait::until(self.blocked_until, now);
-        let remaining = if blocked.is_zero() { remaining } else { 0 };
-        let retry = if self.outcome == Outcome::Allowed { Wait::ZERO } else { wait.max(blocked) };
-        let reset = recovers_at.max(self.blocked_until).saturating_sub(now);
-        let verdict = Verdict::new(self.outcome, charge.policy.limit(), remaining, retry, reset);
-        let verdict = verdict.in_block(self.blocked_until.saturating_sub(now));
-        Some(verdict.in_shadow(charge.policy.is_shadow()))
+        let (wait, level) = self.weigh(charge, cost, now)?;
+        let input = VerdictInput {
+            outcome: self.outcome,
+            wait,
+            level,
+            ends_at: (self.ends_at > 0).then_some(self.ends_at),
+            blocked_until: self.blocked_until,
+            now,
+        };
+        Some(input.verdict(charge.policy))
     }
 
     /// Time by the clock of the state, at which it was written if it was.
@@ -188,22 +181,21 @@ impl ChargeReply {
         let [a, b, c] = self.numbers;
         Some(match charge.policy.rule() {
             Rule::FixedWindow(rule) => {
-                let state = (a > 0).then_some(fixed_window::State { ends: a, count: b });
-                (rule.wait(state, cost, now), rule.level(state, now))
+                let state = (a > 0).then_some(fixed_window::State::new(a, b));
+                weigh(rule, state.as_ref(), cost, now)
             }
             Rule::SlidingLog(_) => self.weigh_log(charge, cost, now)?,
             Rule::SlidingCounter(rule) => {
-                let state = sliding_counter::State { ends: a, previous: b, current: c };
-                let state = (a > 0).then_some(state);
-                (rule.wait(state, cost, now), rule.level(state, now))
+                let state = (a > 0).then_some(sliding_counter::State::new(a, b, c));
+                weigh(rule, state.as_ref(), cost, now)
             }
             Rule::TokenBucket(rule) => {
-                let state = (b > 0).then_some(token_bucket::State { time: a, debt: b });
-                (rule.wait(state, cost, now), rule.level(state, now))
+                let state = (b > 0).then_some(token_bucket::State::new(a, b));
+                weigh(rule, state.as_ref(), cost, now)
             }
             Rule::IntervalBucket(rule) => {
-                let state = (b > 0).then_some(interval_bucket::State { anchor: a, debt: b });
-                (rule.wait(state, cost, now), rule.level(state, now))
+                let state = (b > 0).then_some(interval_bucket::State::new(a, b));
+                weigh(rule, state.as_ref(), cost, now)
             }
             _ => return None,
         })
@@ -219,10 +211,14 @@ impl ChargeReply {
         let limit = charge.policy.limit();
         let wait = match limit.checked_sub(cost) {
             None => Wait::NEVER,
-            Some(most_before) if sum <= most_before => Wait::ZERO,
-            Some(_) => Wait::until(last_to_go.saturating_add(window), now),
+            Some(max_before) if sum <= max_before => Wait::ZERO,
+            Some(_) => Wait::between(now, last_to_go.saturating_add(window)),
         };
         let recovers_at = if sum > 0 { newest.saturating_add(window) } else { now };
-        Some((wait, Level { remaining: limit.saturating_sub(sum), recovers_at }))
+        Some((wait, Level::new(limit.saturating_sub(sum), recovers_at)))
     }
+}
+
+fn weigh<A: Algorithm>(rule: &A, state: Option<&A::State>, cost: u64, now: u64) -> (Wait, Level) {
+    (rule.wait(state, cost, now), rule.level(state, now))
 }

@@ -14,7 +14,7 @@ pub(crate) struct NormalizedCall<'a> {
 impl<'a> NormalizedCall<'a> {
     pub(crate) fn new(call: &Call<'a>) -> Result<Self, Error> {
         call.check()?;
-        let Call { operation, charges } = *call;
+        let Call { operation, charges, .. } = *call;
         if let (1, Some(charge)) = (charges.len(), charges.get(0)) {
             let charges = SmallVec::from_buf([(charge, charge.cost)]);
             return Ok(Self { operation, charges, places: SmallVec::new() });

@@ -293,7 +293,7 @@ fn start_of(charge: &Charge<'_>) -> Start {
 }
 
 fn micros(span: Duration, round_up: u128) -> u64 {
-    u64::try_from((span.as_nanos() + round_up) / 1_000).unwrap_or(u64::MAX).min(MAX_SPAN)
+    u64::try_from((span.min(MAX_SPAN).as_nanos() + round_up) / 1_000).unwrap_or(u64::MAX)
 }
 
 fn known(charge: &Charge<'_>) -> Result<(Rule, [u64; 4]), Error> {

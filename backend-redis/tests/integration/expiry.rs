@@ -24,7 +24,7 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let redis = Redis::start().await.unwrap();
-        let store = RedisStore::connect(&redis.socket_url()).unwrap();
+        let store = RedisStore::new(&redis.socket_url()).unwrap();
         let mut client = redis.client().await.unwrap();
         let mut runner = TestRunner::deterministic();
         let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
@@ -58,7 +58,7 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
 #[tokio::test]
 async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.url()).unwrap();
+    let store = RedisStore::new(&redis.url()).unwrap();
     for (text, most) in [
         ("w: fixed-window 5/1h", 3_600_000),
         ("a: fixed-window 5/1h anchored", 3_600_000),
@@ -99,7 +99,7 @@ async fn a_key_lives_until_its_state_has_recovered_and_no_longer() {
 #[tokio::test]
 async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
     let foreign: [&[&[u8]]; 13] = [
         &[b"SET", b"KEY", b"hello"],
         &[b"SET", b"KEY", b""],
@@ -164,7 +164,7 @@ async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
 #[tokio::test]
 async fn broken_values_crash_nothing() {
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
     for (kind, size) in [(0x91, 15), (0x95, 22), (0x96, 36), (0x97, 29), (0xb0, 8)] {
         for fill in [0, 1, 0x7f, 0xff] {
             let mut value = vec![fill; size];
@@ -205,7 +205,7 @@ async fn broken_values_crash_nothing() {
 #[tokio::test]
 async fn a_bucket_with_a_forged_unit_stays_empty() {
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
     let policy = policy("p: token-bucket 5/1d");
     let (full, key) = ([Charge::new(&policy, "s").cost(5)], key_of(&policy));
     assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
@@ -247,7 +247,7 @@ async fn b20_a_key_that_is_lost_is_one_fresh_budget() {
 #[tokio::test]
 async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
     let good = policy("good: fixed-window 1000/1h");
     let changes: [fn(&mut Vec<u8>); 5] = [
         |value| value[0] ^= 1,
@@ -299,7 +299,7 @@ async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
 #[tokio::test]
 async fn a_block_leaves_a_key_its_life() {
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
     for text in ["w: fixed-window 5/9d anchored", "s: sliding-log 5/9d", "l: sliding-log 500/9d"] {
         let policy = policy(text);
         let (charges, key) = ([Charge::new(&policy, "s")], key_of(&policy));
@@ -323,7 +323,7 @@ async fn a_block_leaves_a_key_its_life() {
 async fn the_scripts_decide_by_the_servers_clock() {
     const HOUR: u64 = 3_600_000_000;
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
     let policy = policy("p: fixed-window 5/1h");
     let charges = [Charge::new(&policy, "s")];
     let mut seen = 0;
@@ -355,7 +355,7 @@ async fn the_scripts_decide_by_the_servers_clock() {
 #[tokio::test]
 async fn a_key_that_was_persisted_is_blocked_and_unblocked() {
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
     for text in ["p: gcra 5/1h", "p: sliding-log 5/1h", "p: sliding-log 500/1h"] {
         let policy = policy(text);
         let charges = [Charge::new(&policy, "s")];

@@ -271,8 +271,8 @@ async fn users_passwords_databases_and_sockets_are_as_asked_for() {
 #[test]
 fn a_url_that_is_none_is_refused_when_the_store_is_built() {
     for url in ["", "http://127.0.0.1", "redis://:secret@127.0.0.1:port"] {
-        let error = RedisStore::connect(url).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidCall);
+        let error = RedisStore::new(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }

@@ -46,7 +46,7 @@ async fn a_batch_of_one_subject_is_no_longer_a_script_call_than_one_of_many() {
 #[tokio::test]
 async fn calls_of_many_charges_fill_a_script_call_sooner() {
     let redis = Redis::start().await.unwrap();
-    let store = RedisStore::connect(&redis.socket_url()).unwrap();
+    let store = RedisStore::new(&redis.socket_url()).unwrap();
     let policies: Vec<Policy> =
         (0..32).map(|n| format!("p{n}: fixed-window 1000000/10d").parse().unwrap()).collect();
     let charges: Vec<_> = policies.iter().map(|policy| Charge::new(policy, "hot")).collect();

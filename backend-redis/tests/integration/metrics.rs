@@ -48,7 +48,7 @@ fn a_call_that_was_never_sent_has_no_script_time() {
     metrics::with_local_recorder(&recorder, || {
         block_on(async {
             // Nobody listens there.
-            let store = RedisStore::connect("redis://127.0.0.1:1").unwrap().observed();
+            let store = RedisStore::new("redis://127.0.0.1:1").unwrap().observed();
             let limiter = Limiter::new(store, [crate::common::policy("a: gcra 5/1m")]).unwrap();
             let error = limiter.acquire("alice").await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);

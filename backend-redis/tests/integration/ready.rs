@@ -109,7 +109,7 @@ async fn stores_around_a_store_pass_the_question_on() {
 
 #[test]
 fn outside_of_a_runtime_a_call_is_an_error_that_says_what_is_missing() {
-    let store = RedisStore::connect("redis://127.0.0.1:1").unwrap();
+    let store = RedisStore::new("redis://127.0.0.1:1").unwrap();
     let policy = policy("p: fixed-window 5/1h");
     let charges = [Charge::new(&policy, "s")];
     let call = Call::acquire(&charges);
@@ -134,7 +134,7 @@ fn outside_of_a_runtime_a_call_is_an_error_that_says_what_is_missing() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, connected) = runtime.block_on(async {
         let redis = Redis::start().await.unwrap();
-        let store = RedisStore::connect(&redis.url()).unwrap();
+        let store = RedisStore::new(&redis.url()).unwrap();
         assert!(store.decide(call).await.unwrap().is_allowed());
         (redis, store)
     });

@@ -90,7 +90,7 @@ async fn never_more_than_the_limit_is_admitted() {
     let life = redis.command(&["PTTL", &keys.list()[0].text()]).await.unwrap().text();
     assert!((1..=86_410_000).contains(&life.parse::<i64>().unwrap()), "{life}");
     // With scripts, this server is not good enough.
-    let scripts = RedisStore::connect(&redis.url()).unwrap();
+    let scripts = RedisStore::new(&redis.url()).unwrap();
     let error = scripts.decide(Call::acquire(&charge)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");
 }

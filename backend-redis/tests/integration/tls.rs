@@ -88,7 +88,7 @@ fn roots_that_are_none_are_refused_when_the_store_is_built() {
         RedisStore::builder().url("rediss://a").sentinel(["rediss://127.0.0.1"], "name"),
     ] {
         let error = builder.root_certificates(pem).build().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     }
 }
 
@@ -106,6 +106,6 @@ fn what_would_not_be_verified_is_refused_when_the_store_is_built() {
         RedisStore::builder().url("redis://127.0.0.1").client_certificate("", ""),
     ] {
         let error = builder.build().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     }
 }

@@ -49,7 +49,7 @@ enum Outcome {
 impl Ledger {
     /// An account of calls that end at the server at this URL.
     pub(crate) fn new(url: &str) -> Self {
-        Self::on(RedisStore::connect(url).unwrap())
+        Self::on(RedisStore::new(url).unwrap())
     }
 
     /// The same, with a store for looking up.
@@ -115,7 +115,7 @@ impl Ledger {
 
     /// The same, on another server, of the calls that were made since then.
     pub(crate) async fn check_at(&self, url: &str, since: Instant) {
-        self.look_up(&RedisStore::connect(url).unwrap(), since).await;
+        self.look_up(&RedisStore::new(url).unwrap(), since).await;
     }
 
     async fn look_up(&self, direct: &dyn Store, since: Instant) {

@@ -66,7 +66,7 @@ fn limiter(options: &ServerOptions) -> Outcome<Option<Arc<Gate>>> {
     let store: Arc<dyn Store> = match options.limits {
         Limits::Off => return Ok(None),
         Limits::Memory => Arc::new(MemoryStore::new()),
-        Limits::Redis => Arc::new(RedisStore::connect(&options.redis)?),
+        Limits::Redis => Arc::new(RedisStore::new(&options.redis)?),
     };
     let limiter = Limiter::new(store, [POLICY.parse()?])?;
     let subjects = (0..SUBJECTS).map(|number| format!("user:{number:06}")).collect();

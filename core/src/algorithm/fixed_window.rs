@@ -1,21 +1,22 @@
 //! Fixed window: at most `limit` in each window.
 //!
-//! Admits iff `count + c ≤ L`, where `count` is what was taken in the current window. Windows are
-//! half open: a request at the very end of one belongs to the next. Source: the oldest form of rate
-//! limiting; its known weakness is that up to `2·L` may pass around a boundary.
+//! Admits iff `count + c ≤ L`, where `count` is what was taken in the current window. Windows are half open: a request
+//! at the very end of one belongs to the next. Source: the oldest form of rate limiting; its known weakness is that up
+//! to `2·L` may pass around a boundary.
 
 use std::num::NonZeroU64;
 
-use super::Level;
+use super::check::{LAST, amount, at_most, multiple};
+use super::traits::{Algorithm, Level, PackedAlgorithm};
 use crate::time::Wait;
 
 /// Where windows begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Start {
-    /// At multiples of the window since 1970, for everybody at once.
+    /// At multiples of the window since 1970, for all subjects at the same time.
     Aligned,
-    /// At multiples of the window, shifted by a phase of the subject's own, so that not everybody
-    /// resets at the same instant.
+    /// At multiples of the window, shifted by a phase of each subject, so that not all reset at the same time.
     Phased,
     /// At the subject's first request after the last window ended.
     Anchored,
@@ -23,7 +24,7 @@ pub enum Start {
 
 /// The numbers of a fixed window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FixedWindow {
+pub struct FixedWindowRule {
     pub(crate) limit: u64,
     pub(crate) window: NonZeroU64,
     pub(crate) start: Start,
@@ -31,6 +32,7 @@ pub struct FixedWindow {
 
 /// The current window: when it ends, and what was taken in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct State {
     /// When the window ends, microseconds since 1970.
     pub ends: u64,
@@ -38,76 +40,122 @@ pub struct State {
     pub count: u64,
 }
 
-impl FixedWindow {
-    /// How long until `cost` is admitted.
+impl State {
+    /// A window that ends at `ends`, in which `count` was taken.
     #[must_use]
+    pub const fn new(ends: u64, count: u64) -> Self {
+        Self { ends, count }
+    }
+}
+
+impl FixedWindowRule {
+    /// The limit.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The window, in microseconds.
+    #[must_use]
+    pub const fn window_micros(&self) -> u64 {
+        self.window.get()
+    }
+
+    /// Where windows begin.
+    #[must_use]
+    pub const fn start(&self) -> Start {
+        self.start
+    }
+
     #[inline(always)]
-    pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
+    fn end_of_window_at(&self, now: u64, phase: impl FnOnce() -> u64) -> u64 {
+        let into_window = match self.start {
+            Start::Aligned => now % self.window,
+            Start::Phased => (now + phase() % self.window) % self.window,
+            Start::Anchored => 0,
+        };
+        now + self.window.get() - into_window
+    }
+}
+
+impl Algorithm for FixedWindowRule {
+    type State = State;
+
+    const NAME: &'static str = "a fixed window";
+
+    #[inline(always)]
+    fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         let Some(max_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
         };
-        match current(state, now) {
-            Some(state) if state.count > max_before => Wait::until(state.ends, now),
+        match current(state.copied(), now) {
+            Some(state) if state.count > max_before => Wait::between(now, state.ends),
             _ => Wait::ZERO,
         }
     }
 
-    /// The state after `cost` was taken. `phase` shifts the windows of a [`Start::Phased`] policy.
-    #[must_use]
     #[inline(always)]
-    pub fn take(&self, state: Option<State>, cost: u64, now: u64, phase: u64) -> State {
+    fn take(
+        &self,
+        state: Option<State>,
+        cost: u64,
+        now: u64,
+        phase: impl FnOnce() -> u64,
+    ) -> State {
         match current(state, now) {
             Some(state) => State { count: state.count.saturating_add(cost), ..state },
             None => State { ends: self.end_of_window_at(now, phase), count: cost },
         }
     }
 
-    /// The state after `cost` was given back; `None` when nothing is left taken.
-    #[must_use]
-    pub fn give_back(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
-        let state = current(state, now)?;
+    fn give_back(&self, state: State, cost: u64, now: u64) -> Option<State> {
+        let state = current(Some(state), now)?;
         let count = state.count.saturating_sub(cost);
         (count > 0).then_some(State { count, ..state })
     }
 
-    /// Takes back what a take of `cost` at `at` has left: all of it, in the window it was made in.
-    /// `false` if that is over, and nothing changes.
-    pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let its_window = |it: &State| at < it.ends && it.ends - at <= self.window.get();
-        let Some(current) = current(*state, now).filter(its_window) else {
+    /// All of the take is left until its window has ended.
+    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
+        let was_taken_in = |it: &State| at < it.ends && it.ends - at <= self.window.get();
+        let Some(current) = current(*state, now).filter(was_taken_in) else {
             return false;
         };
-        *state = self.give_back(Some(current), cost, now);
+        *state = self.give_back(current, cost, now);
         true
     }
 
-    /// How much is left of the current window, and when it ends.
-    #[must_use]
     #[inline(always)]
-    pub fn level(&self, state: Option<State>, now: u64) -> Level {
-        match current(state, now) {
-            Some(State { ends, count }) => {
-                Level { remaining: self.limit.saturating_sub(count), recovers_at: ends }
-            }
-            None => Level { remaining: self.limit, recovers_at: now },
+    fn level(&self, state: Option<&State>, now: u64) -> Level {
+        match current(state.copied(), now) {
+            Some(State { ends, count }) => Level::new(self.limit.saturating_sub(count), ends),
+            None => Level::new(self.limit, now),
         }
     }
 
-    /// When the state stops to matter.
-    #[must_use]
     #[inline(always)]
-    pub fn recovers_at(&self, state: State) -> u64 {
+    fn recovers_at(&self, state: &State) -> u64 {
         state.ends
     }
 
+    fn check(&self, &State { ends, count }: &State) -> Result<(), String> {
+        let window = self.window.get();
+        at_most("its window ends at", ends, LAST + window)?;
+        if self.start == Start::Aligned {
+            multiple("its window ends at", ends, window, "the window")?;
+        }
+        amount("its count is", count)
+    }
+}
+
+impl PackedAlgorithm for FixedWindowRule {
     #[inline(always)]
-    fn end_of_window_at(&self, now: u64, phase: u64) -> u64 {
-        let into_window = match self.start {
-            Start::Aligned => now % self.window,
-            Start::Phased => (now + phase % self.window) % self.window,
-            Start::Anchored => 0,
-        };
-        now + self.window.get() - into_window
+    fn pack(State { ends, count }: State) -> Option<[u64; 2]> {
+        Some([ends, count])
+    }
+
+    #[inline(always)]
+    fn unpack([ends, count]: [u64; 2]) -> State {
+        State { ends, count }
     }
 }
 

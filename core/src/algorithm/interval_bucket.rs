@@ -1,17 +1,17 @@
 //! Token bucket that refills by intervals: `R` tokens at once, each time a whole period has passed.
 //!
-//! Admits iff `debt(t) + c ≤ B`. Periods are counted from the first charge to a full bucket, and go
-//! on from there for as long as the bucket is not full again: no fraction of a period is ever lost,
-//! whatever the times at which it is asked.
+//! Admits iff `debt(t) + c ≤ B`. Periods are counted from the first charge to a full bucket, and continue for as long
+//! as the bucket is not full again: no fraction of a period is ever lost, whatever the times of the requests.
 
 use std::num::NonZeroU64;
 
-use super::Level;
+use super::check::{LAST, amount, at_most};
+use super::traits::{Algorithm, Level, PackedAlgorithm};
 use crate::time::{MAX_EXACT, Wait};
 
 /// The numbers of a bucket that refills by intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct IntervalBucket {
+pub struct IntervalBucketRule {
     pub(crate) capacity: u64,
     pub(crate) refill: NonZeroU64,
     /// Microseconds between two refills.
@@ -20,6 +20,7 @@ pub struct IntervalBucket {
 
 /// What is missing from a full bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct State {
     /// When the current period began, microseconds since 1970.
     pub anchor: u64,
@@ -27,90 +28,39 @@ pub struct State {
     pub debt: u64,
 }
 
-impl IntervalBucket {
-    /// How long until `cost` is admitted.
+impl State {
+    /// A bucket from which `debt` tokens are missing, in a period that began at `anchor`.
     #[must_use]
-    #[inline]
-    pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
-        let Some(max_before) = self.capacity.checked_sub(cost) else {
-            return Wait::NEVER;
-        };
-        let Some(State { anchor, debt }) = self.at(state, now) else {
-            return Wait::ZERO;
-        };
-        let too_much = debt.saturating_sub(max_before);
-        if too_much == 0 {
-            return Wait::ZERO;
-        }
-        Wait::until(self.later(anchor, too_much), now)
+    pub const fn new(anchor: u64, debt: u64) -> Self {
+        Self { anchor, debt }
     }
+}
 
-    /// The state after `cost` was taken, or `None` if the debt could no longer be told exactly
-    /// (as in [`TokenBucket::take`](super::token_bucket::TokenBucket::take)).
+impl IntervalBucketRule {
+    /// Tokens in a full bucket.
     #[must_use]
-    #[inline]
-    pub fn take(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
-        let state = self.at(state, now).unwrap_or(State { anchor: now, debt: 0 });
-        let debt = state.debt.checked_add(cost)?;
-        (debt <= MAX_EXACT).then_some(State { debt, ..state })
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
     }
 
-    /// The state after `cost` was given back; `None` when the bucket is full.
+    /// Tokens per refill.
     #[must_use]
-    pub fn give_back(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
-        let state = self.at(state, now)?;
-        let debt = state.debt.saturating_sub(cost);
-        (debt > 0).then_some(State { debt, ..state })
+    pub const fn refill(&self) -> u64 {
+        self.refill.get()
     }
 
-    /// Takes back what a take of `cost` at `at` has left. `false` if nothing is, and nothing changes.
-    ///
-    /// As with [continuous refill](super::token_bucket::TokenBucket::take_back), what came back between
-    /// the take and the period of the last write is taken to be of this cost. Refills are a period apart
-    /// at least, and the last of these came no later than that period began.
-    pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let (Some(written), Some(current)) = (*state, self.at(*state, now)) else {
-            return false;
-        };
-        // What was taken at `at` left no older period.
-        if at.saturating_sub(written.anchor) >= self.period.get() {
-            return false;
-        }
-        let refills = written.anchor.saturating_sub(at).div_ceil(self.period.get());
-        let left = cost.saturating_sub(refills.saturating_mul(self.refill.get()));
-        if left == 0 {
-            return false;
-        }
-        *state = (left < current.debt).then(|| State { debt: written.debt - left, ..written });
-        true
-    }
-
-    /// How many tokens there are, and when the bucket is full.
+    /// Microseconds between two refills.
     #[must_use]
-    #[inline]
-    pub fn level(&self, state: Option<State>, now: u64) -> Level {
-        match self.at(state, now) {
-            Some(state) => Level {
-                remaining: self.capacity.saturating_sub(state.debt),
-                recovers_at: self.recovers_at(state),
-            },
-            None => Level { remaining: self.capacity, recovers_at: now },
-        }
+    pub const fn period_micros(&self) -> u64 {
+        self.period.get()
     }
 
-    /// When the state stops to matter.
-    #[must_use]
-    #[inline]
-    pub fn recovers_at(&self, state: State) -> u64 {
-        self.later(state.anchor, state.debt)
-    }
-
-    /// The microseconds in which so many tokens come back at least, rounded down to whole periods.
+    /// The microseconds in which at least `tokens` come back, rounded down to whole periods.
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         (tokens / self.refill.get()).saturating_mul(self.period.get())
     }
 
-    /// The state at `now`; `None` when the bucket is full. A clock behind the anchor stands at it.
+    /// The state at `now`; `None` if the bucket is full. A clock behind the anchor stands at it.
     #[inline]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
         let state = state?;
@@ -123,5 +73,95 @@ impl IntervalBucket {
     #[inline]
     fn later(&self, anchor: u64, tokens: u64) -> u64 {
         anchor.saturating_add(tokens.div_ceil(self.refill.get()).saturating_mul(self.period.get()))
+    }
+}
+
+impl Algorithm for IntervalBucketRule {
+    type State = State;
+
+    const NAME: &'static str = "a bucket by intervals";
+
+    #[inline]
+    fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
+        let Some(max_before) = self.capacity.checked_sub(cost) else {
+            return Wait::NEVER;
+        };
+        let Some(State { anchor, debt }) = self.at(state.copied(), now) else {
+            return Wait::ZERO;
+        };
+        let excess = debt.saturating_sub(max_before);
+        if excess == 0 {
+            return Wait::ZERO;
+        }
+        Wait::between(now, self.later(anchor, excess))
+    }
+
+    #[inline]
+    fn take(&self, state: Option<State>, cost: u64, now: u64, _: impl FnOnce() -> u64) -> State {
+        let state = self.at(state, now).unwrap_or(State { anchor: now, debt: 0 });
+        State { debt: state.debt.saturating_add(cost).min(MAX_EXACT), ..state }
+    }
+
+    fn give_back(&self, state: State, cost: u64, now: u64) -> Option<State> {
+        let state = self.at(Some(state), now)?;
+        let debt = state.debt.saturating_sub(cost);
+        (debt > 0).then_some(State { debt, ..state })
+    }
+
+    /// As with [continuous refill](super::token_bucket), what came back between the take and the period of the last
+    /// write counts as a part of this cost. Refills are at least a period apart, and the last of these came no later
+    /// than that period began.
+    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
+        let (Some(written), Some(current)) = (*state, self.at(*state, now)) else {
+            return false;
+        };
+        // A take at `at` left no older period.
+        if at.saturating_sub(written.anchor) >= self.period.get() {
+            return false;
+        }
+        let refills = written.anchor.saturating_sub(at).div_ceil(self.period.get());
+        let left = cost.saturating_sub(refills.saturating_mul(self.refill.get()));
+        if left == 0 {
+            return false;
+        }
+        *state = (left < current.debt).then(|| State { debt: written.debt - left, ..written });
+        true
+    }
+
+    #[inline]
+    fn level(&self, state: Option<&State>, now: u64) -> Level {
+        match self.at(state.copied(), now) {
+            Some(state) => {
+                Level::new(self.capacity.saturating_sub(state.debt), self.recovers_at(&state))
+            }
+            None => Level::new(self.capacity, now),
+        }
+    }
+
+    #[inline]
+    fn recovers_at(&self, state: &State) -> u64 {
+        self.later(state.anchor, state.debt)
+    }
+
+    fn can_reserve(&self, state: Option<&State>, cost: u64, now: u64) -> bool {
+        let debt = self.at(state.copied(), now).map_or(0, |state| state.debt);
+        debt.saturating_add(cost) <= MAX_EXACT
+    }
+
+    fn check(&self, &State { anchor, debt }: &State) -> Result<(), String> {
+        at_most("its period began at", anchor, LAST)?;
+        amount("its debt in tokens is", debt)
+    }
+}
+
+impl PackedAlgorithm for IntervalBucketRule {
+    #[inline(always)]
+    fn pack(State { anchor, debt }: State) -> Option<[u64; 2]> {
+        Some([anchor, debt])
+    }
+
+    #[inline(always)]
+    fn unpack([anchor, debt]: [u64; 2]) -> State {
+        State { anchor, debt }
     }
 }

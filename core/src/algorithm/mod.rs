@@ -8,28 +8,20 @@
 //! | [`token_bucket`] | `debt(t) + c ≤ B`, the debt shrinking continuously (also GCRA) |
 //! | [`interval_bucket`] | `debt(t) + c ≤ B`, the debt shrinking once per period |
 //!
-//! Each has the same six functions: `wait` (zero means admitted, and is the only place that
-//! decides), `take`, `give_back`, `take_back` (which undoes one take, and nothing else), `level`, and
-//! `recovers_at`, the time from which the state is indistinguishable from none. Times are microseconds since 1970. None reads a clock, allocates
-//! (but for the log, which grows), or panics, whatever the state: a state may come from elsewhere.
+//! Each module has the rule, which holds the numbers of a policy, and the state, which a store keeps per subject. The
+//! rule implements the same six functions: `wait` (zero means admitted, and nothing else decides), `take`,
+//! `give_back`, `take_back` (which undoes one take), `level`, and `recovers_at`, the time from which the state is
+//! indistinguishable from none. Times are microseconds since 1970. None of them reads a clock, allocates (but for the
+//! log, which grows) or panics, whatever the state: a state may come from elsewhere.
 //!
-//! **A clock that steps back.** Each state remembers the latest time (or window) it was written
-//! in, and never goes back behind it: the step mints nothing, and costs at most its own length.
+//! **A clock that steps back.** Each state records the latest time (or window) in which it was written, and never goes
+//! back behind it: the step mints nothing, and costs at most its own length.
 
+mod check;
 pub mod fixed_window;
 pub mod interval_bucket;
 pub mod sliding_counter;
 pub mod sliding_log;
 pub mod token_bucket;
-mod unit;
-
-pub use unit::Unit;
-
-/// How full a state is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level {
-    /// The largest cost that would be admitted now, rounded down.
-    pub remaining: u64,
-    /// When the state will have recovered fully, if nothing more is taken; microseconds since 1970.
-    pub recovers_at: u64,
-}
+pub(crate) mod traits;
+pub(crate) mod unit;

@@ -1,18 +1,18 @@
-//! Sliding counter: two fixed windows, the previous one weighted by how much of it still overlaps
-//! the sliding window.
+//! Sliding counter: two fixed windows, the previous one weighted by how much of it still overlaps the sliding window.
 //!
-//! Admits iff `prev·(W − e) + (cur + c)·W ≤ L·W`, where `e` is how far time is into the current
-//! window; exactly, without ever rounding the weighted count. Source: the approximation of the
-//! sliding log by two counters that Cloudflare described in 2017.
+//! Admits iff `prev·(W − e) + (cur + c)·W ≤ L·W`, where `e` is how far time is into the current window; exactly,
+//! without ever rounding the weighted count. Source: the approximation of the sliding log by two counters that
+//! Cloudflare described in 2017.
 
 use std::num::NonZeroU64;
 
-use super::Level;
-use crate::time::Wait;
+use super::check::{LAST, amount, at_most, multiple};
+use super::traits::{Algorithm, Level, PackedAlgorithm};
+use crate::time::{MAX_EXACT, Wait};
 
 /// The numbers of a sliding counter. Windows are aligned to 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SlidingCounter {
+pub struct SlidingCounterRule {
     pub(crate) limit: u64,
     /// The window in ticks; `limit · window ≤ 2^52`.
     pub(crate) window: NonZeroU64,
@@ -22,6 +22,7 @@ pub struct SlidingCounter {
 
 /// The current window and the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct State {
     /// When the current window ends, microseconds since 1970.
     pub ends: u64,
@@ -31,63 +32,118 @@ pub struct State {
     pub current: u64,
 }
 
-impl SlidingCounter {
-    /// How long until `cost` is admitted.
+impl State {
+    /// A window that ends at `ends`, in which `current` was taken, and `previous` in the one before.
+    #[must_use]
+    pub const fn new(ends: u64, previous: u64, current: u64) -> Self {
+        Self { ends, previous, current }
+    }
+}
+
+impl SlidingCounterRule {
+    /// The limit.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The window, in microseconds.
     #[must_use]
     #[inline(always)]
-    pub fn wait(&self, state: Option<State>, cost: u64, now: u64) -> Wait {
+    pub const fn window_micros(&self) -> u64 {
+        self.window.get() * self.tick.get()
+    }
+
+    /// The window, in ticks.
+    #[must_use]
+    pub const fn window_ticks(&self) -> u64 {
+        self.window.get()
+    }
+
+    /// Microseconds in a tick.
+    #[must_use]
+    pub const fn tick_micros(&self) -> u64 {
+        self.tick.get()
+    }
+
+    /// The state in the window of `now`; `None` if nothing of it counts any more.
+    #[inline(always)]
+    fn roll(&self, state: Option<State>, now: u64) -> Option<State> {
+        let state = state?;
+        if now < state.ends {
+            return Some(state);
+        }
+        let ends = state.ends.saturating_add(self.window_micros());
+        (now < ends && state.current > 0).then_some(State {
+            ends,
+            previous: state.current,
+            current: 0,
+        })
+    }
+
+    /// `W − e` in ticks, rounded up as `e` rounds down. A clock behind the window is at its start.
+    #[inline(always)]
+    fn left(&self, ends: u64, now: u64) -> u64 {
+        (ends - now).div_ceil(self.tick.get()).min(self.window.get())
+    }
+}
+
+impl Algorithm for SlidingCounterRule {
+    type State = State;
+
+    const NAME: &'static str = "a sliding counter";
+
+    #[inline(always)]
+    fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         let Some(max_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
         };
-        let Some(State { ends, previous, current }) = self.roll(state, now) else {
+        let Some(State { ends, previous, current }) = self.roll(state.copied(), now) else {
             return Wait::ZERO;
         };
-        // `prev·(W − e) ≤ (L − c − cur)·W`, or, where even `cur` is too much, the same one window
-        // on, when `cur` has become `prev`.
+        // `prev·(W − e) ≤ (L − c − cur)·W`, or, if `cur` alone is too much, the same one window later, when `cur`
+        // has become `prev`.
         let (fading, room, ends) = match max_before.checked_sub(current) {
             Some(room) => (previous, room, ends),
-            None => (current, max_before, ends + self.span()),
+            None => (current, max_before, ends + self.window_micros()),
         };
         if fading.saturating_mul(self.left(ends, now)) <= room * self.window.get() {
             return Wait::ZERO;
         }
         let left_when_admitted = room * self.window.get() / fading;
-        Wait::until(ends - left_when_admitted * self.tick.get(), now)
+        Wait::between(now, ends - left_when_admitted * self.tick.get())
     }
 
-    /// The state after `cost` was taken.
-    #[must_use]
     #[inline(always)]
-    pub fn take(&self, state: Option<State>, cost: u64, now: u64) -> State {
+    fn take(&self, state: Option<State>, cost: u64, now: u64, _: impl FnOnce() -> u64) -> State {
         match self.roll(state, now) {
             Some(state) => State { current: state.current.saturating_add(cost), ..state },
             None => {
-                State { ends: now - now % self.span() + self.span(), previous: 0, current: cost }
+                let window = self.window_micros();
+                State { ends: now - now % window + window, previous: 0, current: cost }
             }
         }
     }
 
-    /// The state after `cost` was given back, to the current window first and then to the one
-    /// before; `None` when nothing is left taken.
-    #[must_use]
-    pub fn give_back(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
-        let State { ends, previous, current } = self.roll(state, now)?;
+    /// To the current window first, and then to the one before.
+    fn give_back(&self, state: State, cost: u64, now: u64) -> Option<State> {
+        let State { ends, previous, current } = self.roll(Some(state), now)?;
         let rest = cost.saturating_sub(current);
         let (previous, current) = (previous.saturating_sub(rest), current.saturating_sub(cost));
         (previous > 0 || current > 0).then_some(State { ends, previous, current })
     }
 
-    /// Takes back what a take of `cost` at `at` has left, in whichever of the two windows that lies.
-    /// `false` if it lies in neither, or nothing is taken there, and nothing changes.
+    /// In whichever of the two windows the take was made.
     ///
-    /// A clock behind the current window takes from that one, and what is taken back then is of the
-    /// window before, if anything: it counts for less, and for a shorter time.
-    pub fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
+    /// A clock behind the current window takes from that one. What is taken back then is of the window before, if
+    /// anything: it counts for less, and for a shorter time.
+    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
         let Some(State { ends, previous, current }) = self.roll(*state, now) else {
             return false;
         };
         let before_the_end = ends.checked_sub(at).filter(|&span| span > 0);
-        let (previous, current) = match before_the_end.map(|span| (span - 1) / self.span()) {
+        let (previous, current) = match before_the_end.map(|span| (span - 1) / self.window_micros())
+        {
             Some(0) if current > 0 => (previous, current.saturating_sub(cost)),
             Some(1) if previous > 0 => (previous.saturating_sub(cost), current),
             _ => return false,
@@ -97,56 +153,58 @@ impl SlidingCounter {
         true
     }
 
-    /// How much would be admitted now, and when both windows are past.
-    #[must_use]
     #[inline(always)]
-    pub fn level(&self, state: Option<State>, now: u64) -> Level {
-        let Some(state) = self.roll(state, now) else {
-            return Level { remaining: self.limit, recovers_at: now };
+    fn level(&self, state: Option<&State>, now: u64) -> Level {
+        let Some(state) = self.roll(state.copied(), now) else {
+            return Level::new(self.limit, now);
         };
         let faded = state.previous.saturating_mul(self.left(state.ends, now));
         let free = (self.limit * self.window.get()).saturating_sub(faded) / self.window;
-        Level {
-            remaining: free.saturating_sub(state.current),
-            recovers_at: self.recovers_at(state),
-        }
+        Level::new(free.saturating_sub(state.current), self.recovers_at(&state))
     }
 
-    /// When the state stops to matter.
-    #[must_use]
+    /// When both windows are past.
     #[inline(always)]
-    pub fn recovers_at(&self, state: State) -> u64 {
-        match state {
-            State { ends, current: 1.., .. } => ends.saturating_add(self.span()),
+    fn recovers_at(&self, state: &State) -> u64 {
+        match *state {
+            State { ends, current: 1.., .. } => ends.saturating_add(self.window_micros()),
             State { ends, previous: 1.., .. } => ends,
             _ => 0,
         }
     }
 
-    /// The state in the window of `now`; `None` when nothing of it counts any more.
-    #[inline(always)]
-    fn roll(&self, state: Option<State>, now: u64) -> Option<State> {
-        let state = state?;
-        if now < state.ends {
-            return Some(state);
+    fn check(&self, &State { ends, previous, current }: &State) -> Result<(), String> {
+        let window = self.window_micros();
+        at_most("its window ends at", ends, LAST + window)?;
+        multiple("its window ends at", ends, window, "the window")?;
+        at_most("the count of the window before is", previous, MAX_EXACT)?;
+        if previous > 0 {
+            return at_most("its count is", current, MAX_EXACT);
         }
-        let ends = state.ends.saturating_add(self.span());
-        (now < ends && state.current > 0).then_some(State {
-            ends,
-            previous: state.current,
-            current: 0,
-        })
+        amount("its count is", current)
+    }
+}
+
+impl PackedAlgorithm for SlidingCounterRule {
+    #[inline(always)]
+    fn pack(State { ends, previous, current }: State) -> Option<[u64; 2]> {
+        Some([ends, two_halves(previous, current)?])
     }
 
-    /// The window in microseconds.
     #[inline(always)]
-    pub(crate) fn span(&self) -> u64 {
-        self.window.get() * self.tick.get()
+    fn unpack([ends, counts]: [u64; 2]) -> State {
+        let (previous, current) = (counts & u64::from(u32::MAX), counts >> u32::BITS);
+        State { ends, previous, current }
     }
 
-    /// `W − e` in ticks, rounded up as `e` rounds down. A clock behind the window is at its start.
-    #[inline(always)]
-    fn left(&self, ends: u64, now: u64) -> u64 {
-        (ends - now).div_ceil(self.tick.get()).min(self.window.get())
+    fn always_fits(&self) -> bool {
+        two_halves(self.limit, self.limit).is_some()
     }
+}
+
+/// Two numbers in one word, if they fit.
+#[inline(always)]
+fn two_halves(low: u64, high: u64) -> Option<u64> {
+    let fit = (low | high) >> u32::BITS == 0;
+    fit.then_some(low | high << u32::BITS)
 }

@@ -1,37 +1,39 @@
 //! Sliding log: a record per admitted request, exact over any window of length `W`.
 //!
-//! Admits iff the costs of the records with `time > t − W`, plus `c`, are at most `L`. With a grain
-//! `g`, requests of one grain share a record that is timed at the grain's end, so that it counts at
-//! least as long as each of them would: never more than the exact log admits, with at most
-//! `W/g + 2` records.
+//! Admits iff the costs of the records with `time > t − W`, plus `c`, are at most `L`. With a grain `g`, requests of one
+//! grain share a record that is timed at the grain's end, so that it counts at least as long as each of them would:
+//! never more than the exact log admits, with at most `W/g + 2` records.
 //!
-//! Records carry running totals instead of their own costs, so that the sum over a window is one
-//! subtraction and finding where it begins is a binary search: a decision takes `O(log n)`, and a
-//! denial writes nothing, not even to drop what has expired.
+//! Records hold running totals instead of costs, so that the sum over a window is one subtraction, and its first record
+//! is found by binary search: a decision takes `O(log n)`. A denial writes nothing, and does not even drop expired
+//! records.
 
 use std::collections::VecDeque;
 
-use super::Level;
-use crate::time::Wait;
+use super::check::{LAST, amount, at_most, multiple};
+use super::traits::{Algorithm, Level};
+use crate::time::{MAX_EXACT, Wait};
 
-/// The newest records, among which that of a take is looked for that is to be undone: as the totals of
-/// all behind it change, what that may cost has to be bounded.
+/// The number of newest records among which an undo searches for that of its take. An undo changes the totals of all
+/// later records, so its cost has to be bounded.
 pub const MAX_UNDO: usize = 128;
 
-/// So many expired records are found and dropped one by one.
+/// The maximum number of records in a log.
+pub(crate) const MAX_RECORDS: u64 = 1 << 20;
+
+/// Fewer expired records than this are found and dropped one by one.
 const FEW: usize = 4;
 
 /// The numbers of a sliding log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SlidingLog {
+pub struct SlidingLogRule {
     pub(crate) limit: u64,
     pub(crate) window: u64,
     /// Microseconds in a grain; 0 for the exact log.
     pub(crate) grain: u64,
 }
 
-/// The records, oldest first: collected from pairs of a time and a cost, as
-/// [`records`](Self::records) yields them.
+/// The records, oldest first: collected from pairs of a time and a cost, as [`records`](Self::records) yields them.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     records: VecDeque<Record>,
@@ -47,36 +49,61 @@ struct Record {
     total: u64,
 }
 
-impl SlidingLog {
-    /// How long until `cost` is admitted.
+impl SlidingLogRule {
+    /// The limit.
     #[must_use]
-    pub fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The window, in microseconds.
+    #[must_use]
+    pub const fn window_micros(&self) -> u64 {
+        self.window
+    }
+
+    /// Microseconds in a grain; 0 for the exact log.
+    #[must_use]
+    pub const fn grain_micros(&self) -> u64 {
+        self.grain
+    }
+
+    /// The maximum number of records of a state: each has a cost of at least 1, and each grain that overlaps the
+    /// window has at most one.
+    #[must_use]
+    pub fn max_records(&self) -> u64 {
+        match self.grain {
+            0 => self.limit,
+            grain => self.limit.min(self.window / grain + 2),
+        }
+    }
+
+    /// How long until `cost` is admitted.
+    pub(crate) fn wait_of(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
         let Some(max_before) = self.limit.checked_sub(cost) else {
             return Wait::NEVER;
         };
         let Some(state) = state else { return Wait::ZERO };
         let first = self.first_counted(state, now);
-        let Some(too_much) = state.sum_from(first).checked_sub(max_before) else {
-            return Wait::ZERO;
-        };
-        if too_much == 0 {
+        let excess = state.sum_from(first).saturating_sub(max_before);
+        if excess == 0 {
             return Wait::ZERO;
         }
         let before = state.total_before(first);
         let last_to_go = state.records.partition_point(|r| {
             let dropped = r.total.wrapping_sub(before);
             // Records before `first` lie behind `before`: their difference wraps to a huge number.
-            dropped < too_much || dropped > state.sum_from(first)
+            dropped < excess || dropped > state.sum_from(first)
         });
         match state.records.get(last_to_go) {
-            Some(record) => Wait::until(record.stamp.saturating_add(self.window), now),
+            Some(record) => Wait::between(now, record.stamp.saturating_add(self.window)),
             None => Wait::ZERO,
         }
     }
 
     /// Takes `cost`, and drops what has expired.
-    pub fn take(&self, state: &mut State, cost: u64, now: u64) {
-        let stamp = self.stamp(self.not_before_the_last(state, now));
+    pub(crate) fn add(&self, state: &mut State, cost: u64, now: u64) {
+        let stamp = self.stamp(self.monotonic(state, now));
         self.drop_expired(state, now);
         let total = state.total().wrapping_add(cost);
         match state.records.back_mut() {
@@ -85,61 +112,13 @@ impl SlidingLog {
         }
     }
 
-    /// Gives `cost` back, newest records first. Nothing may be left: see [`State::is_empty`].
-    pub fn give_back(&self, state: &mut State, cost: u64, now: u64) {
-        self.drop_expired(state, now);
-        let mut rest = cost;
-        while let Some(last) = state.records.pop_back() {
-            let own = last.total.wrapping_sub(state.total());
-            if own > rest {
-                let total = last.total.wrapping_sub(rest);
-                state.records.push_back(Record { total, ..last });
-                break;
-            }
-            rest -= own;
-        }
-    }
-
-    /// Takes back what a take of `cost` at `at` has left: in the record of that time, if it still
-    /// counts and is one of the newest [`MAX_UNDO`]. `false` if it is not, and nothing changes.
-    /// Nothing may be left: see [`State::is_empty`].
-    ///
-    /// A clock behind the newest record takes into that one. If there is a record of `at` as well, what
-    /// is taken back is of that, which counts for a shorter time.
-    pub fn take_back(&self, state: &mut State, cost: u64, at: u64, now: u64) -> bool {
-        let stamp = self.stamp(at);
-        let first = self.first_counted(state, now).max(state.len().saturating_sub(MAX_UNDO));
-        let Some(place) =
-            state.records.binary_search_by_key(&stamp, |r| r.stamp).ok().filter(|&it| it >= first)
-        else {
-            return false;
-        };
-        let all = state.len();
-        self.drop_expired(state, now);
-        let place = place - (all - state.len());
-        let own = state.total_before(place + 1).wrapping_sub(state.total_before(place));
-        for record in state.records.range_mut(place..) {
-            record.total = record.total.wrapping_sub(own.min(cost));
-        }
-        if own <= cost {
-            state.records.remove(place);
-        }
-        true
-    }
-
-    /// How much would be admitted now, and when the newest record expires.
-    #[must_use]
-    pub fn level(&self, state: Option<&State>, now: u64) -> Level {
+    pub(crate) fn level_of(&self, state: Option<&State>, now: u64) -> Level {
         let taken = state.map_or(0, |state| state.sum_from(self.first_counted(state, now)));
-        Level {
-            remaining: self.limit.saturating_sub(taken),
-            recovers_at: state.map_or(now, |state| self.recovers_at(state)),
-        }
+        let recovers_at = state.map_or(now, |state| self.expiry_of_newest(state));
+        Level::new(self.limit.saturating_sub(taken), recovers_at)
     }
 
-    /// When the state stops to matter.
-    #[must_use]
-    pub fn recovers_at(&self, state: &State) -> u64 {
+    fn expiry_of_newest(&self, state: &State) -> u64 {
         state.records.back().map_or(0, |last| last.stamp.saturating_add(self.window))
     }
 
@@ -151,16 +130,16 @@ impl SlidingLog {
         }
     }
 
-    /// The newest record's time (or its grain's start) where the clock is behind it.
-    fn not_before_the_last(&self, state: &State, now: u64) -> u64 {
+    /// `now`, or the time of the newest record (the start of its grain) if the clock is behind it.
+    fn monotonic(&self, state: &State, now: u64) -> u64 {
         state.records.back().map_or(now, |last| now.max(last.stamp.saturating_sub(self.grain)))
     }
 
     /// The index of the oldest record that counts.
     fn first_counted(&self, state: &State, now: u64) -> usize {
-        let now = self.not_before_the_last(state, now);
+        let now = self.monotonic(state, now);
         let has_expired = |record: &Record| record.stamp.saturating_add(self.window) <= now;
-        // As each take drops them, there are mostly few.
+        // Each take drops expired records, so there are usually few.
         let few = state.records.iter().take(FEW).position(|record| !has_expired(record));
         few.unwrap_or_else(|| state.records.partition_point(has_expired))
     }
@@ -175,14 +154,117 @@ impl SlidingLog {
         } else {
             state.records.drain(..expired);
         }
-        // A log that once was long gives its memory back, but not at every turn.
+        // A log that was long gives its memory back, but not at each call.
         if state.records.capacity() > 64 && state.records.len() < state.records.capacity() / 4 {
             state.records.shrink_to(state.records.len() * 2);
         }
     }
 }
 
-/// Totals may begin anywhere, as they wrap around: of two equal logs they need not be the same.
+/// Boxed, as a log alone would make every record of a store larger.
+impl Algorithm for SlidingLogRule {
+    type State = Box<State>;
+
+    const NAME: &'static str = "a sliding log";
+
+    fn wait(&self, state: Option<&Self::State>, cost: u64, now: u64) -> Wait {
+        self.wait_of(state.map(|state| &**state), cost, now)
+    }
+
+    fn take(
+        &self,
+        state: Option<Self::State>,
+        cost: u64,
+        now: u64,
+        _: impl FnOnce() -> u64,
+    ) -> Self::State {
+        let mut state = state.unwrap_or_default();
+        self.add(&mut state, cost, now);
+        state
+    }
+
+    /// Newest records first.
+    fn give_back(&self, mut state: Self::State, cost: u64, now: u64) -> Option<Self::State> {
+        self.drop_expired(&mut state, now);
+        let mut rest = cost;
+        while let Some(last) = state.records.pop_back() {
+            let own = last.total.wrapping_sub(state.total());
+            if own > rest {
+                let total = last.total.wrapping_sub(rest);
+                state.records.push_back(Record { total, ..last });
+                break;
+            }
+            rest -= own;
+        }
+        (!state.is_empty()).then_some(state)
+    }
+
+    /// In the record of that time, if it still counts and is one of the newest [`MAX_UNDO`].
+    ///
+    /// A clock behind the newest record takes into that one. If there is a record of `at` as well, that one is reduced,
+    /// which counts for a shorter time.
+    fn take_back(&self, log: &mut Option<Self::State>, cost: u64, at: u64, now: u64) -> bool {
+        let Some(state) = log else { return false };
+        let stamp = self.stamp(at);
+        let first = self.first_counted(state, now).max(state.len().saturating_sub(MAX_UNDO));
+        let Some(index) =
+            state.records.binary_search_by_key(&stamp, |r| r.stamp).ok().filter(|&it| it >= first)
+        else {
+            return false;
+        };
+        let all = state.len();
+        self.drop_expired(state, now);
+        let index = index - (all - state.len());
+        let own = state.total_before(index + 1).wrapping_sub(state.total_before(index));
+        for record in state.records.range_mut(index..) {
+            record.total = record.total.wrapping_sub(own.min(cost));
+        }
+        if own <= cost {
+            state.records.remove(index);
+        }
+        if state.is_empty() {
+            *log = None;
+        }
+        true
+    }
+
+    fn level(&self, state: Option<&Self::State>, now: u64) -> Level {
+        self.level_of(state.map(|state| &**state), now)
+    }
+
+    /// When the newest record expires.
+    fn recovers_at(&self, state: &Self::State) -> u64 {
+        self.expiry_of_newest(state)
+    }
+
+    fn check(&self, state: &Self::State) -> Result<(), String> {
+        let len = u64::try_from(state.len()).unwrap_or(u64::MAX);
+        if len == 0 {
+            return Err("its log is empty, which is stored as no state".to_owned());
+        }
+        at_most("the number of its records is", len, MAX_RECORDS)?;
+        let (mut before, mut sum) = (None, 0_u64);
+        for (index, (stamp, cost)) in state.records().enumerate() {
+            let what = || format!("the time of record {index} is");
+            at_most(what, stamp, LAST + self.grain)?;
+            if self.grain > 0 {
+                multiple(what, stamp, self.grain, "the grain")?;
+            }
+            if let Some(before) = before.filter(|&before| stamp <= before) {
+                return Err(format!(
+                    "the time of record {index} is {stamp}, not after {before}, the time of the one before"
+                ));
+            }
+            amount(|| format!("the cost of record {index} is"), cost)?;
+            sum = sum.saturating_add(cost);
+            at_most(|| format!("the costs up to record {index} add up to"), sum, MAX_EXACT)?;
+            before = Some(stamp);
+        }
+        Ok(())
+    }
+}
+
+/// Compares records: totals wrap around and may begin anywhere, so those of two equal logs may differ.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.records().eq(other.records())

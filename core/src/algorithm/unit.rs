@@ -1,5 +1,4 @@
-//! Units in a token, and how many tokens there are in units: without a division, which takes a processor
-//! longer than most of a decision.
+//! Conversion of units to tokens without a division, which would take longer than most of a decision.
 
 use crate::time::MAX_EXACT;
 
@@ -9,12 +8,12 @@ pub struct Unit {
     units: u64,
     /// 2^(63 + `shift`) divided by `units`, rounded up.
     reciprocal: u64,
-    /// The place of the highest bit of `units`.
+    /// The position of the highest bit of `units`.
     shift: u32,
 }
 
 impl Unit {
-    /// So many units, which are taken to be at least 1 and at most [`MAX_EXACT`].
+    /// A token of `units` units, clamped to 1 to [`MAX_EXACT`].
     #[must_use]
     pub fn new(units: u64) -> Self {
         let units = units.clamp(1, MAX_EXACT);
@@ -31,10 +30,10 @@ impl Unit {
         self.units
     }
 
-    /// How many whole tokens there are in so many units, of which there are at most [`MAX_EXACT`].
+    /// The number of whole tokens in `units` units, at most [`MAX_EXACT`].
     ///
     /// T. Granlund, P. Montgomery, "Division by invariant integers using multiplication" (1994),
-    /// theorem 4.2: with `N` bits in what is divided, a reciprocal of `S` bits rounded up is exact if it
+    /// theorem 4.2: with `N` bits in the dividend, a reciprocal of `S` bits rounded up is exact if it
     /// is too large by at most 2^(S - N) / `units`. Here that is 2^(10 + `shift`), and `units` are less
     /// than 2^(1 + `shift`).
     #[must_use]
@@ -46,7 +45,7 @@ impl Unit {
 }
 
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
+#[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
 const fn low_half(number: u128) -> u64 {
     number as u64
 }

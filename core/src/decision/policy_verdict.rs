@@ -6,7 +6,7 @@ use super::{Outcome, Verdict};
 use crate::Policy;
 use crate::policy::Rule;
 
-/// A verdict with its policy: what response headers and messages are made of, for any algorithm.
+/// A verdict with its policy: for response headers and messages.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -62,7 +62,7 @@ impl<'a> PolicyVerdict<'a> {
         self.verdict.outcome()
     }
 
-    /// Whether this policy is a reason for which the request must not pass.
+    /// Whether this policy refuses the request.
     #[must_use]
     pub fn refuses(&self) -> bool {
         !self.verdict.passes()
@@ -74,7 +74,7 @@ impl<'a> PolicyVerdict<'a> {
         self.verdict.is_shadow()
     }
 
-    /// The most that is ever admitted at one instant; of a store that fell back, its share of that.
+    /// The maximum that is ever admitted at one instant; of a fallback store, its share of that.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.verdict.limit()
@@ -86,7 +86,7 @@ impl<'a> PolicyVerdict<'a> {
         self.policy.window()
     }
 
-    /// The largest cost that would still be admitted, rounded down.
+    /// The maximum cost that would still be admitted, rounded down.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.verdict.remaining()
@@ -110,33 +110,32 @@ impl<'a> PolicyVerdict<'a> {
         self.verdict.blocked_for()
     }
 
-    /// A time after which more than [`remaining`](Self::remaining) is admitted, if nothing more is taken;
-    /// zero if nothing is missing.
+    /// A time after which more than [`remaining`](Self::remaining) is admitted, if nothing more is taken; zero if
+    /// nothing is missing.
     ///
-    /// Of fixed windows and buckets the shortest such time, to the policy's tick (mostly a microsecond). Of
-    /// sliding windows, of a policy with shards and of a blocked subject it may be later, as verdicts on
-    /// these do not hold it: then it is [`retry_after`](Self::retry_after) of a denied charge, and
-    /// [`reset_after`](Self::reset_after) of another.
+    /// For fixed windows and buckets it is the shortest such time, to the policy's tick (mostly a microsecond). For
+    /// sliding windows, policies with shards and blocked subjects, whose verdicts do not contain it, it is
+    /// [`retry_after`](Self::retry_after) of a denied charge, and [`reset_after`](Self::reset_after) of another one.
     #[must_use]
     pub fn next_after(&self) -> Duration {
         let full = self.reset_after().max(self.blocked_for());
-        // A cost of 0 is never denied, so that after this wait 1 more is admitted at least.
+        // A cost of 0 is never denied, so after this wait at least 1 more is admitted.
         let retry = self.retry_after().filter(|_| self.outcome() == Outcome::Denied);
-        let sure = retry.map_or(full, |retry| retry.min(full));
+        let bound = retry.map_or(full, |retry| retry.min(full));
         if !self.blocked_for().is_zero() {
-            return sure;
+            return bound;
         }
         let missing = self.limit().saturating_sub(self.remaining());
         let Some(others) = missing.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // When a bucket is full, all that is missing has come back: the next unit, and then these.
+        // When the bucket is full, all that is missing has come back: the next token, and then the others.
         let after_the_next = match self.policy.rule() {
             _ if self.policy.shards().is_some() => 0,
             Rule::TokenBucket(rule) => rule.refill_time(others),
             Rule::IntervalBucket(rule) => rule.refill_time(others),
             _ => 0,
         };
-        sure.min(full.saturating_sub(Duration::from_micros(after_the_next)))
+        bound.min(full.saturating_sub(Duration::from_micros(after_the_next)))
     }
 }

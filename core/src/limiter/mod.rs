@@ -49,7 +49,7 @@ pub struct Limiter<S> {
 struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
-    /// The same, as a call has them.
+    /// The same, in the form of a call.
     first: Policy,
     others: Box<[Policy]>,
     #[cfg(feature = "tokio")]
@@ -68,24 +68,27 @@ impl<S> Clone for Limiter<S> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// A limiter. Never waits: the store may be down.
+    /// A limiter. Does not call the store, which may be down.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if there are no policies, or two of one name;
+    /// [`ErrorKind::InvalidConfig`] if there are no policies, or two of one name;
     /// [`ErrorKind::Unsupported`] if the store cannot keep states of one of them.
     pub fn new(store: S, policies: impl IntoIterator<Item = Policy>) -> Result<Self, Error> {
         let policies: Box<[Policy]> = policies.into_iter().collect();
         let Some((first, others)) = policies.split_first() else {
-            return Err(Error::new(ErrorKind::InvalidCall, "a limiter needs at least one policy"));
+            return Err(Error::new(
+                ErrorKind::InvalidConfig,
+                "a limiter needs at least one policy",
+            ));
         };
         let (first, others) = (first.clone(), others.into());
-        for (place, policy) in policies.iter().enumerate() {
+        for (index, policy) in policies.iter().enumerate() {
             store.supports(policy)?;
-            let mut before = policies.iter().take(place);
+            let mut before = policies.iter().take(index);
             if before.any(|other| other.name() == policy.name()) {
                 return Err(Error::new(
-                    ErrorKind::InvalidCall,
+                    ErrorKind::InvalidConfig,
                     format!(
                         "two policies are named `{}`; give one another name, as in `other: {}`",
                         policy.name(),

@@ -147,8 +147,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self.send(Operation::Refund).await.map(Receipt::new)
     }
 
-    /// Books a place at most `max_wait` in the future; [`Decision::wait`] is how far. First come,
-    /// first served. Buckets only.
+    /// Reserves a place at most `max_wait` in the future; [`Decision::wait`] is how far. First come, first served.
+    /// Buckets only.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self.send(Operation::Reset).await.map(Receipt::new)
     }
 
-    /// Shuts the subjects out for `span` from now on; zero lets them in again.
+    /// Blocks the subjects for `span` from now on; zero lifts a block.
     ///
     /// # Errors
     ///

@@ -42,8 +42,8 @@ impl<'a, S: Store> Request<'a, S> {
         self.change(Operation::Refund)
     }
 
-    /// Books a place at most `max_wait` in the future; [`Decision::wait`] says how far. First come,
-    /// first served. Buckets only.
+    /// Reserves a place at most `max_wait` in the future; [`Decision::wait`] is how far. First come, first served.
+    /// Buckets only.
     pub fn reserve(self, max_wait: Duration) -> Answer<'a, Result<Decision, Error>> {
         self.send(Operation::Reserve { max_wait })
     }
@@ -53,7 +53,7 @@ impl<'a, S: Store> Request<'a, S> {
         self.change(Operation::Reset)
     }
 
-    /// Shuts the subject out for `span` from now on; zero lets it in again.
+    /// Blocks the subject for `span` from now on; zero lifts a block.
     pub fn block(self, span: Duration) -> Answer<'a, Result<Receipt, Error>> {
         self.change(Operation::Block { span })
     }
@@ -62,13 +62,13 @@ impl<'a, S: Store> Request<'a, S> {
         self.send(operation).map(|answer| answer.map(Receipt::new))
     }
 
-    // As a part of the caller, with the store's part of it: an answer that is handed on takes longer than
-    // all the rest of a limiter.
+    // Inlined with the store's part: moving the answer through one more frame takes longer than the rest of the
+    // limiter.
     #[inline(always)]
     pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let Self { limiter, tenant, subject, cost } = self;
         let Shared { store, first: policy, others, .. } = &*limiter.shared;
         let first = Charge { policy, tenant, subject, cost };
-        store.decide(Call { operation, charges: Charges::Alike { first, others } })
+        store.decide(Call::with_charges(operation, Charges::per_policy(first, others)))
     }
 }

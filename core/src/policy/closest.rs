@@ -1,6 +1,6 @@
-//! What somebody may have meant.
+//! Suggestions for misspelt words.
 
-/// The known word that is nearest, if it is near enough to be what was meant.
+/// The closest known word, if it is close enough for a suggestion.
 pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     known
         .iter()
@@ -10,7 +10,7 @@ pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
         .map(|(_, known)| known)
 }
 
-/// How many letters to insert, drop or replace to get from one word to the other (Levenshtein).
+/// The Levenshtein distance.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     // Words far longer than any keyword are not near any keyword.

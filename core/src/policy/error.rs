@@ -27,7 +27,7 @@ pub struct PolicyError(Box<Inner>);
 struct Inner {
     message: String,
     part: Part,
-    place: Option<(String, Range<usize>)>,
+    marked: Option<(String, Range<usize>)>,
 }
 
 /// Which part of a policy an error is about, so that the parser can point at it.
@@ -45,7 +45,7 @@ pub(super) enum Part {
 
 impl PolicyError {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { message: message.into(), part: Part::Whole, place: None }))
+        Self(Box::new(Inner { message: message.into(), part: Part::Whole, marked: None }))
     }
 
     /// The same error, which is about this part.
@@ -60,14 +60,14 @@ impl PolicyError {
 
     /// The same error, pointing at a word of `text`.
     pub(super) fn at(mut self, text: &str, span: Range<usize>) -> Self {
-        self.0.place.get_or_insert_with(|| (text.to_owned(), span));
+        self.0.marked.get_or_insert_with(|| (text.to_owned(), span));
         self
     }
 
     /// The message with the text that it is about, without a line break.
     #[cfg(feature = "serde")]
     pub(super) fn in_one_line(&self) -> String {
-        match &self.0.place {
+        match &self.0.marked {
             None => self.0.message.clone(),
             Some((text, span)) => {
                 let (before, rest) = text.split_at_checked(span.start).unwrap_or(("", text));
@@ -82,14 +82,14 @@ impl PolicyError {
     /// from text.
     #[must_use]
     pub fn span(&self) -> Option<Range<usize>> {
-        self.0.place.as_ref().map(|(_, span)| span.clone())
+        self.0.marked.as_ref().map(|(_, span)| span.clone())
     }
 }
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;
-        if let (Some((text, span)), true) = (&self.0.place, f.alternate()) {
+        if let (Some((text, span)), true) = (&self.0.marked, f.alternate()) {
             mark(text, span, f)?;
         }
         Ok(())
@@ -107,8 +107,8 @@ const FROM_MARK: usize = 100;
 /// writing, are escaped, and a long word is cut.
 pub(super) fn shown(word: &str) -> String {
     let mut text = String::new();
-    for (place, c) in word.chars().enumerate() {
-        if place == WORD_SHOWN {
+    for (index, c) in word.chars().enumerate() {
+        if index == WORD_SHOWN {
             text.push('…');
             break;
         }

@@ -1,7 +1,7 @@
 //! Policies: a name, an algorithm, its numbers, and what a refusal leads to.
 //!
-//! A policy that exists is a policy that works: whatever could overflow, divide by zero or round
-//! wrongly later is refused when it is built, with the value and the bound that it broke.
+//! A policy that exists works: numbers that could overflow, divide by zero or round wrongly are rejected when it is
+//! built, with an error that names the value and the bound.
 
 mod closest;
 mod error;
@@ -27,7 +27,7 @@ pub use error::PolicyError;
 pub use rule::{Rule, StateShape};
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
-pub use spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
+pub use spec::{Algorithm, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
 pub use state_name::StateName;
 
 use crate::hash::{mix, stable_hash};
@@ -48,7 +48,7 @@ pub const MAX_NAME: usize = 64;
 /// | the limit, a bucket's capacity or rate, `block`, `shadow` | stays used; the next decision goes by the new numbers |
 /// | the window, the grain, the period of `by-interval` | is left under the old shape; the new one starts fresh |
 /// | the algorithm | the same; `token-bucket` and `gcra` are one algorithm |
-/// | `shards` | is left where it is; the new places start fresh |
+/// | `shards` | keeps its old states; the new shards start fresh |
 /// | the name | is left under the old name; the new one starts fresh |
 ///
 /// So two settings of one name that take turns on one store (a rolling deploy, plans with different
@@ -69,7 +69,7 @@ pub const MAX_NAME: usize = 64;
 /// use std::time::Duration;
 /// use tidegate_core::{Policy, SlidingLog, TokenBucket};
 ///
-/// // At most 5 in any 15 minutes; who overruns is shut out for 15 minutes.
+/// // At most 5 in any 15 minutes; a refusal blocks the subject for 15 minutes.
 /// let login = Policy::new("login", SlidingLog::new(5, Duration::from_secs(900)))?
 ///     .block_for(Duration::from_secs(900))?;
 ///
@@ -96,7 +96,7 @@ struct Inner {
     block_for: u64,
     shadow: bool,
     split: Option<Box<split::Split>>,
-    /// Which shard this is the share of.
+    /// The shard whose share this is.
     shard: Option<Shard>,
 }
 
@@ -155,8 +155,8 @@ impl Policy {
         Self::with_name(self.is_named().then(|| self.name()), algorithm.into())
     }
 
-    /// The same policy, but a refusal shuts the subject out for `span`. Refusals while it is shut
-    /// out do not extend it. A cost that could never pass does not shut out.
+    /// The same policy, but a refusal blocks the subject for `span`. Refusals during a block do not extend it. A cost
+    /// that can never be admitted does not block.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl Policy {
         self.refresh_identity();
     }
 
-    /// Works out what follows from the rest: the name of a policy without one, and the hash.
+    /// Computes the name of a policy without one, and the hash.
     fn refresh_identity(&mut self) {
         let text = (!self.is_named()).then(|| print::Unnamed(self).to_string());
         let inner = Arc::make_mut(&mut self.0);
@@ -198,8 +198,8 @@ impl Policy {
         }
     }
 
-    /// The name, by which metrics, messages and settings call the policy: as given, or the whole text
-    /// of a policy [without a name](Self::unnamed).
+    /// The name in metrics, messages and settings: as given, or the whole text of a policy
+    /// [without a name](Self::unnamed).
     #[must_use]
     #[inline]
     pub fn name(&self) -> &str {
@@ -213,12 +213,12 @@ impl Policy {
         self.0.is_named
     }
 
-    /// The policy's text but for its name.
+    /// The policy's text without its name.
     pub(crate) fn text_without_name(&self) -> impl fmt::Display + '_ {
         print::Unnamed(self)
     }
 
-    /// What a store keeps the policy's states under, besides the tenant and the subject.
+    /// The name under which a store keeps the policy's states, besides the tenant and the subject.
     ///
     /// ```
     /// use tidegate_core::Policy;
@@ -242,8 +242,8 @@ impl Policy {
         self.0.state_hash
     }
 
-    /// Whether a store keeps the states of both policies in one place: equal
-    /// [`state_name`](Self::state_name)s, compared without making the text.
+    /// Whether both policies have the same states: equal [`state_name`](Self::state_name)s, compared without building
+    /// the text.
     #[must_use]
     #[inline]
     pub fn shares_state_with(&self, other: &Self) -> bool {
@@ -254,21 +254,20 @@ impl Policy {
                 && self.rule().shape() == other.rule().shape()
     }
 
-    /// The algorithm, as it was asked for.
+    /// The algorithm, as it was configured.
     #[must_use]
     pub fn algorithm(&self) -> &Algorithm {
         &self.0.algorithm
     }
 
-    /// The algorithm, worked out into exact integers: what a store computes with.
+    /// The algorithm, compiled into exact integers.
     #[must_use]
     #[inline]
     pub fn rule(&self) -> &Rule {
         &self.0.rule
     }
 
-    /// The most that is ever admitted at one instant: the limit of a window, the capacity of a
-    /// bucket.
+    /// The maximum that is ever admitted at one instant: the limit of a window, the capacity of a bucket.
     #[must_use]
     #[inline]
     pub fn limit(&self) -> u64 {
@@ -292,7 +291,7 @@ impl Policy {
         Duration::from_micros(self.0.rule.window())
     }
 
-    /// How long a refusal shuts the subject out, if it does.
+    /// How long a refusal blocks the subject, if it does.
     #[must_use]
     pub fn block_duration(&self) -> Option<Duration> {
         (self.0.block_for > 0).then(|| Duration::from_micros(self.0.block_for))
@@ -305,8 +304,8 @@ impl Policy {
         self.0.shadow
     }
 
-    /// The longest that a state of this policy matters after it was last charged, unless a
-    /// reservation, a block or an earlier limit made it last longer.
+    /// The maximum time for which a state of this policy matters after it was last charged, unless a reservation, a
+    /// block or an earlier limit made it last longer.
     #[must_use]
     pub fn max_retention(&self) -> Duration {
         Duration::from_micros(self.0.rule.max_retention())
@@ -320,8 +319,7 @@ impl Policy {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Where the policy object lies: of two policies the same just if both are
-    /// [one object](Self::is_same_object). For stores, which compare it with what may be there or not.
+    /// The address of the policy object: equal for two policies iff they are [one object](Self::is_same_object).
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -329,7 +327,7 @@ impl Policy {
         NonNull::from(&*self.0).cast()
     }
 
-    /// Bytes that the policy object takes, with the two counts of its clones.
+    /// Bytes of the policy object, with its reference counts.
     pub(crate) fn heap_bytes(&self) -> usize {
         let shares: usize =
             self.shares().iter().map(|it| size_of::<Self>() + it.heap_bytes()).sum();
@@ -382,7 +380,7 @@ impl Inner {
 ///
 /// # Errors
 ///
-/// If the text is no such span, or one of 0 or of more than 2^51 µs (71 years).
+/// If the text is not a valid span, or one of 0 or of more than 2^51 µs (71 years).
 ///
 /// ```
 /// use std::time::Duration;
@@ -427,7 +425,7 @@ fn check_name(name: &str) -> Result<(), PolicyError> {
     }
 }
 
-/// Rejects a number outside of what is exact.
+/// Rejects a number above the exact range.
 fn check_exact(what: &str, value: u64) -> Result<u64, PolicyError> {
     if value <= crate::time::MAX_EXACT {
         return Ok(value);

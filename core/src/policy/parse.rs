@@ -20,14 +20,14 @@ use std::time::Duration;
 
 use super::closest::closest;
 use super::error::{Part, shown};
-use super::spec::{Algorithm, FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket};
+use super::spec::{Algorithm, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
 use super::{Policy, PolicyError, Shards, span};
 use crate::algorithm::fixed_window::Start;
 
 const ALGORITHMS: [&str; 5] =
     ["fixed-window", "sliding-log", "sliding-counter", "token-bucket", "gcra"];
 
-/// What may be meant by a word where an algorithm must be.
+/// A suggestion for a word that is not an algorithm.
 fn hint(word: &str) -> Option<String> {
     let letters: String =
         word.chars().filter(char::is_ascii_alphabetic).take(32).collect::<String>();
@@ -59,7 +59,7 @@ impl FromStr for Policy {
     }
 }
 
-/// A word and where it stands.
+/// A word and its position.
 struct Word<'t> {
     text: &'t str,
     span: Range<usize>,
@@ -75,7 +75,7 @@ impl Word<'_> {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// Where the values stand that a policy may be refused for.
+    /// Positions of values for which a policy may be rejected.
     rate: Option<Range<usize>>,
     burst: Option<Range<usize>>,
     grain: Option<Range<usize>>,
@@ -117,7 +117,7 @@ impl<'t> Parser<'t> {
             Ok(if shadow { policy.shadow() } else { policy })
         };
         build().map_err(|error: PolicyError| {
-            let place = match error.part() {
+            let span = match error.part() {
                 Part::Whole => None,
                 Part::Name => name.as_ref().map(|word| word.span.clone()),
                 Part::Rate => self.rate,
@@ -125,7 +125,7 @@ impl<'t> Parser<'t> {
                 Part::Grain => self.grain,
                 Part::Shards => self.shards,
             };
-            error.at(self.text, place.unwrap_or(all))
+            error.at(self.text, span.unwrap_or(all))
         })
     }
 
@@ -163,7 +163,7 @@ impl<'t> Parser<'t> {
             "sliding-log" => SlidingLog::new(count, period).into(),
             "sliding-counter" => SlidingCounter::new(count, period).into(),
             "token-bucket" => TokenBucket::new(count, period).into(),
-            _ => Gcra::new(count, period).into(),
+            _ => TokenBucket::gcra(count, period).into(),
         })
     }
 
@@ -177,8 +177,9 @@ impl<'t> Parser<'t> {
             }
             (Algorithm::SlidingLog(spec), "grain") => spec.grain(self.grain()?).into(),
             (Algorithm::TokenBucket(spec), "burst") => spec.burst(self.burst()?).into(),
-            (Algorithm::TokenBucket(spec), "by-interval") => spec.by_interval().into(),
-            (Algorithm::Gcra(spec), "burst") => spec.burst(self.burst()?).into(),
+            (Algorithm::TokenBucket(spec), "by-interval") if !spec.is_gcra() => {
+                spec.by_interval().into()
+            }
             (algorithm, _) => return Err(self.unknown_option(&algorithm, word)),
         })
     }
@@ -188,8 +189,8 @@ impl<'t> Parser<'t> {
             Algorithm::FixedWindow(_) => &["anchored", "phased"],
             Algorithm::SlidingLog(_) => &["grain"],
             Algorithm::SlidingCounter(_) => &[],
+            Algorithm::TokenBucket(bucket) if bucket.is_gcra() => &["burst"],
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
-            Algorithm::Gcra(_) => &["burst"],
         };
         let known: Vec<&str> = own.iter().copied().chain(["block", "shards", "shadow"]).collect();
         let hint = closest(word.text, &known)
@@ -243,7 +244,7 @@ impl<'t> Parser<'t> {
     fn shards(&mut self) -> Result<u32, PolicyError> {
         let word = self.expect("a number after `shards`")?;
         self.shards = Some(word.span.clone());
-        // What does not fit is more than there may be.
+        // A number that does not fit is above the maximum.
         Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))
     }
 

@@ -47,7 +47,6 @@ impl fmt::Display for Algorithm {
             Self::SlidingLog(spec) => (spec.limit, spec.window),
             Self::SlidingCounter(spec) => (spec.limit, spec.window),
             Self::TokenBucket(spec) => (spec.refill, spec.period),
-            Self::Gcra(spec) => (spec.refill, spec.period),
         };
         write!(f, "{} {count}/{}", self.keyword(), Micros(micros_of(period)))?;
         match self {
@@ -63,9 +62,8 @@ impl fmt::Display for Algorithm {
             Self::SlidingCounter(_) => Ok(()),
             Self::TokenBucket(spec) => {
                 write!(f, " burst {}", spec.burst)?;
-                f.write_str(if spec.by_interval { " by-interval" } else { "" })
+                f.write_str(if spec.is_by_interval() { " by-interval" } else { "" })
             }
-            Self::Gcra(spec) => write!(f, " burst {}", spec.burst),
         }
     }
 }

@@ -1,18 +1,16 @@
-//! From what a caller asks for to exact integers, or a refusal that names the bound.
-
-use std::num::NonZeroU64;
-use std::time::Duration;
+//! Compiles an algorithm into exact integers, or into an error that names the bound.
 
 use super::error::Part;
-use super::spec::{self, Algorithm};
+use super::spec::{Algorithm, FixedWindow, Refill, SlidingCounter, SlidingLog, TokenBucket};
 use super::{PolicyError, check_exact, show_micros, span};
-use crate::algorithm::Unit;
-use crate::algorithm::fixed_window::{FixedWindow, Start};
-use crate::algorithm::interval_bucket::IntervalBucket;
-use crate::algorithm::sliding_counter::SlidingCounter;
-use crate::algorithm::sliding_log::SlidingLog;
-use crate::algorithm::token_bucket::TokenBucket;
-use crate::time::{MAX_EXACT, MAX_SPAN};
+use crate::algorithm::fixed_window::{FixedWindowRule, Start};
+use crate::algorithm::interval_bucket::IntervalBucketRule;
+use crate::algorithm::sliding_counter::SlidingCounterRule;
+use crate::algorithm::sliding_log::{MAX_RECORDS, SlidingLogRule};
+use crate::algorithm::token_bucket::TokenBucketRule;
+use crate::algorithm::unit::Unit;
+use crate::time::{MAX_EXACT, MAX_SPAN_MICROS};
+use std::num::NonZeroU64;
 
 /// The ticks a policy may have, in microseconds, finest first.
 const TICKS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
@@ -22,19 +20,19 @@ const TICKS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 #[non_exhaustive]
 pub enum Rule {
     /// Fixed window.
-    FixedWindow(FixedWindow),
+    FixedWindow(FixedWindowRule),
     /// Sliding log.
-    SlidingLog(SlidingLog),
+    SlidingLog(SlidingLogRule),
     /// Sliding counter.
-    SlidingCounter(SlidingCounter),
+    SlidingCounter(SlidingCounterRule),
     /// Token bucket with continuous refill, or GCRA.
-    TokenBucket(TokenBucket),
+    TokenBucket(TokenBucketRule),
     /// Token bucket that refills by intervals.
-    IntervalBucket(IntervalBucket),
+    IntervalBucket(IntervalBucketRule),
 }
 
-/// What must be the same for a state of one policy to go on under another of its name: the algorithm
-/// and its window, but not the limit, nor the rate and the capacity of a bucket.
+/// What two policies of one name must have in common to share states: the algorithm and its window, but not the limit,
+/// nor the rate and the capacity of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StateShape {
@@ -56,19 +54,14 @@ impl Rule {
             Algorithm::FixedWindow(spec) => fixed_window(spec).map(Self::FixedWindow),
             Algorithm::SlidingLog(spec) => sliding_log(spec).map(Self::SlidingLog),
             Algorithm::SlidingCounter(spec) => sliding_counter(spec).map(Self::SlidingCounter),
-            Algorithm::TokenBucket(spec) if spec.by_interval => {
-                interval_bucket(spec).map(Self::IntervalBucket)
-            }
-            Algorithm::TokenBucket(spec) => {
-                token_bucket(spec.refill, spec.period, spec.burst).map(Self::TokenBucket)
-            }
-            Algorithm::Gcra(spec) => {
-                token_bucket(spec.refill, spec.period, spec.burst).map(Self::TokenBucket)
-            }
+            Algorithm::TokenBucket(spec) => match spec.mode {
+                Refill::Continuous | Refill::Gcra => token_bucket(spec).map(Self::TokenBucket),
+                Refill::ByInterval => interval_bucket(spec).map(Self::IntervalBucket),
+            },
         }
     }
 
-    /// The most that is ever admitted at one instant.
+    /// The maximum that is ever admitted at one instant.
     #[must_use]
     pub fn limit(&self) -> u64 {
         match self {
@@ -80,7 +73,7 @@ impl Rule {
         }
     }
 
-    /// Microseconds in a tick: the grid on which the rule's answers change.
+    /// Microseconds in a tick, the resolution of the rule.
     #[must_use]
     pub fn tick(&self) -> u64 {
         match self {
@@ -90,31 +83,29 @@ impl Rule {
         }
     }
 
-    /// What a state must have been written under to go on under this rule.
+    /// The shape of the states.
     #[must_use]
     pub fn shape(&self) -> StateShape {
         match self {
             Self::FixedWindow(rule) => StateShape::FixedWindow(rule.start, rule.window.get()),
             Self::SlidingLog(rule) => StateShape::SlidingLog(rule.window, rule.grain),
-            Self::SlidingCounter(rule) => {
-                StateShape::SlidingCounter(rule.window.get() * rule.tick.get())
-            }
+            Self::SlidingCounter(rule) => StateShape::SlidingCounter(rule.window_micros()),
             Self::TokenBucket(_) => StateShape::TokenBucket,
             Self::IntervalBucket(rule) => StateShape::IntervalBucket(rule.period.get()),
         }
     }
 
-    /// Whether a place in the future can be booked: with buckets it can.
+    /// Whether reservations are possible: for buckets.
     #[must_use]
     pub fn can_reserve(&self) -> bool {
         matches!(self, Self::TokenBucket(_) | Self::IntervalBucket(_))
     }
 
-    /// The most records that a state may hold; 0 for algorithms that keep a few numbers only.
+    /// The maximum number of records of a state; 0 for all algorithms but logs.
     #[must_use]
     pub fn max_records(&self) -> u64 {
         match self {
-            Self::SlidingLog(rule) => max_records(rule),
+            Self::SlidingLog(rule) => rule.max_records(),
             _ => 0,
         }
     }
@@ -122,7 +113,7 @@ impl Rule {
     pub(super) fn window(&self) -> u64 {
         match self {
             Self::SlidingLog(rule) => rule.window,
-            Self::SlidingCounter(rule) => rule.window.get() * rule.tick.get(),
+            Self::SlidingCounter(rule) => rule.window_micros(),
             Self::FixedWindow(_) | Self::TokenBucket(_) | Self::IntervalBucket(_) => {
                 self.max_retention()
             }
@@ -133,7 +124,7 @@ impl Rule {
         match self {
             Self::FixedWindow(rule) => rule.window.get(),
             Self::SlidingLog(rule) => rule.window + rule.grain,
-            Self::SlidingCounter(rule) => 2 * rule.window.get() * rule.tick.get(),
+            Self::SlidingCounter(rule) => 2 * rule.window_micros(),
             Self::TokenBucket(rule) => rule.full.div_ceil(rule.refill.get()) * rule.tick.get(),
             Self::IntervalBucket(rule) => {
                 rule.capacity.div_ceil(rule.refill.get()) * rule.period.get()
@@ -142,13 +133,13 @@ impl Rule {
     }
 }
 
-fn fixed_window(spec: &spec::FixedWindow) -> Result<FixedWindow, PolicyError> {
+fn fixed_window(spec: &FixedWindow) -> Result<FixedWindowRule, PolicyError> {
     let limit = check_exact("limit", spec.limit)?;
     let window = span::check("window", spec.window)?;
-    Ok(FixedWindow { limit, window: divisor(window), start: spec.start })
+    Ok(FixedWindowRule { limit, window: divisor(window), start: spec.start })
 }
 
-fn sliding_log(spec: &spec::SlidingLog) -> Result<SlidingLog, PolicyError> {
+fn sliding_log(spec: &SlidingLog) -> Result<SlidingLogRule, PolicyError> {
     let limit = check_exact("limit", spec.limit)?;
     let window = span::check("window", spec.window)?;
     let grain = spec.grain.map_or(Ok(0), |grain| span::check("grain", grain));
@@ -161,12 +152,12 @@ fn sliding_log(spec: &spec::SlidingLog) -> Result<SlidingLog, PolicyError> {
         ))
         .about(Part::Grain));
     }
-    let rule = SlidingLog { limit, window, grain };
-    let (records, max) = (max_records(&rule), spec::SlidingLog::MAX_RECORDS);
-    if records > max {
-        let finest = window.div_ceil(max - 2);
+    let rule = SlidingLogRule { limit, window, grain };
+    let records = rule.max_records();
+    if records > MAX_RECORDS {
+        let finest = window.div_ceil(MAX_RECORDS - 2);
         return Err(PolicyError::new(format!(
-            "a log with limit {limit} may need {records} records; at most {max} are kept: lower the \
+            "a log with limit {limit} may need {records} records; at most {MAX_RECORDS} are kept: lower the \
              limit, or give a grain of {} or more",
             show_micros(finest),
         )));
@@ -174,16 +165,7 @@ fn sliding_log(spec: &spec::SlidingLog) -> Result<SlidingLog, PolicyError> {
     Ok(rule)
 }
 
-/// Each record has a cost of at least 1, and there is at most one for each grain that overlaps the
-/// window.
-fn max_records(rule: &SlidingLog) -> u64 {
-    match rule.grain {
-        0 => rule.limit,
-        grain => rule.limit.min(rule.window / grain + 2),
-    }
-}
-
-fn sliding_counter(spec: &spec::SlidingCounter) -> Result<SlidingCounter, PolicyError> {
+fn sliding_counter(spec: &SlidingCounter) -> Result<SlidingCounterRule, PolicyError> {
     let limit = check_exact("limit", spec.limit)?;
     let micros = span::check("window", spec.window)?;
     let fits = |window| limit.checked_mul(window).is_some_and(|product| product <= MAX_EXACT);
@@ -195,13 +177,12 @@ fn sliding_counter(spec: &spec::SlidingCounter) -> Result<SlidingCounter, Policy
             u128::from(limit) * u128::from(micros / coarsest_tick(micros)),
         ))
     })?;
-    Ok(SlidingCounter { limit, window: divisor(window), tick: divisor(tick) })
+    Ok(SlidingCounterRule { limit, window: divisor(window), tick: divisor(tick) })
 }
 
-fn token_bucket(count: u64, period: Duration, burst: u64) -> Result<TokenBucket, PolicyError> {
-    check_refill(count)?;
-    check_burst(burst)?;
-    let micros = span::check("period", period)?;
+fn token_bucket(spec: &TokenBucket) -> Result<TokenBucketRule, PolicyError> {
+    let (count, burst) = (check_refill(spec.refill)?, check_burst(spec.burst)?);
+    let micros = span::check("period", spec.period)?;
     let unit = |period: u64| period / gcd(count, period);
     let fits = |period| burst.checked_mul(unit(period)).is_some_and(|product| product <= MAX_EXACT);
     let (tick, period) = finest_tick(micros, fits).ok_or_else(|| {
@@ -212,7 +193,7 @@ fn token_bucket(count: u64, period: Duration, burst: u64) -> Result<TokenBucket,
             u128::from(burst) * u128::from(unit(micros / coarsest_tick(micros))),
         ))
     })?;
-    let bucket = TokenBucket {
+    let bucket = TokenBucketRule {
         capacity: burst,
         full: burst * unit(period),
         unit: Unit::new(unit(period)),
@@ -223,14 +204,14 @@ fn token_bucket(count: u64, period: Duration, burst: u64) -> Result<TokenBucket,
     Ok(bucket)
 }
 
-fn interval_bucket(spec: &spec::TokenBucket) -> Result<IntervalBucket, PolicyError> {
+fn interval_bucket(spec: &TokenBucket) -> Result<IntervalBucketRule, PolicyError> {
     let (refill, capacity) = (check_refill(spec.refill)?, check_burst(spec.burst)?);
     let period = span::check("period", spec.period)?;
     check_recovery(capacity.div_ceil(refill).checked_mul(period))?;
-    Ok(IntervalBucket { capacity, refill: divisor(refill), period: divisor(period) })
+    Ok(IntervalBucketRule { capacity, refill: divisor(refill), period: divisor(period) })
 }
 
-/// What was found to be above 0, as a number that cannot be otherwise: nothing that divides by it can fail.
+/// A number that was checked to be above 0, as a divisor that cannot be 0.
 fn divisor(number: u64) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
@@ -253,7 +234,7 @@ fn check_burst(burst: u64) -> Result<u64, PolicyError> {
 
 fn check_recovery(micros: Option<u64>) -> Result<(), PolicyError> {
     match micros {
-        Some(micros) if micros <= MAX_SPAN => Ok(()),
+        Some(micros) if micros <= MAX_SPAN_MICROS => Ok(()),
         _ => Err(PolicyError::new(
             "an empty bucket takes longer than 2^51 us (71 years) to fill; lower the burst or raise \
              the rate",

@@ -1,4 +1,4 @@
-//! A limit that is kept in several places: what one node of a cluster need not decide alone.
+//! Limits that are split over several slots of a cluster.
 
 use std::fmt;
 
@@ -7,58 +7,57 @@ use super::{Policy, PolicyError};
 use crate::Charge;
 use crate::hash::stable_hash;
 
-/// The most shards that a policy may have.
+/// The maximum number of shards of a policy.
 pub const MAX_SHARDS: u32 = 256;
 
-/// Over how many slots of a cluster a policy is spread for one tenant, and how: for
-/// [`Policy::sharded`], where the whole of it stands.
+/// How a policy is split over slots of a cluster for one tenant: see [`Policy::sharded`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shards {
     count: u32,
     by: By,
 }
 
-/// Who goes to which shard.
+/// How requests are routed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum By {
-    /// Any request to any.
+    /// Any request to any shard.
     Any,
-    /// A subject to its own; the limit is the tenant's, and split.
+    /// A subject to its own shard; the limit is the tenant's, and split.
     Subject,
-    /// A subject to its own; the limit is the subject's, and whole.
+    /// A subject to its own shard; the limit is the subject's, and whole.
     Whole,
 }
 
 impl Shards {
-    /// Each subject's limit is split over `count` shards, and any request goes to any of them; before
-    /// it is refused, to a second. For a subject with more requests than one node can decide on.
+    /// Splits each subject's limit over `count` shards. A request goes to any of them and, before it is refused, to a
+    /// second one. For a subject with more requests than one node can decide on.
     #[must_use]
     pub fn any(count: u32) -> Self {
         Self { count, by: By::Any }
     }
 
-    /// The limit is one of the tenant, for all its subjects together. It is split over `count` shards,
-    /// and a subject goes to always the same.
+    /// Makes the limit one of the tenant, for all its subjects together, split over `count` shards. A subject always
+    /// goes to the same one.
     #[must_use]
     pub fn by_subject(count: u32) -> Self {
         Self { count, by: By::Subject }
     }
 
-    /// The limit is each subject's own, as without shards, and is not split: the subjects of a tenant
-    /// are spread over `count` shards, each going to always the same. For a tenant with more requests
-    /// than one node can decide on, though none of its subjects has.
+    /// Keeps each subject's limit whole, as without shards. The subjects of a tenant are spread over `count` shards,
+    /// each always going to the same one. For a tenant, but no single subject, with more requests than one node can
+    /// decide on.
     #[must_use]
     pub fn whole(count: u32) -> Self {
         Self { count, by: By::Whole }
     }
 
-    /// How many.
+    /// The number of shards.
     #[must_use]
     pub fn count(self) -> u32 {
         self.count
     }
 
-    /// Whether a limit is split over them, and not whole in each, nor all in one.
+    /// Whether a limit is split over several shards.
     #[must_use]
     pub fn split(self) -> bool {
         self.by != By::Whole && self.count > 1
@@ -77,7 +76,7 @@ impl fmt::Display for Shards {
     }
 }
 
-/// Which of how many a share is: see [`Policy::shard`].
+/// The shard of a share: see [`Policy::shard`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shard {
     pub(super) index: u32,
@@ -85,13 +84,13 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Which one, from 0.
+    /// The index, from 0.
     #[must_use]
     pub fn index(self) -> u32 {
         self.index
     }
 
-    /// Of how many: at most [`MAX_SHARDS`].
+    /// The number of shards, at most [`MAX_SHARDS`].
     #[must_use]
     pub fn count(self) -> u32 {
         self.count
@@ -99,36 +98,31 @@ impl Shard {
 }
 
 impl Policy {
-    /// The same policy, spread over several slots of a cluster, so that several nodes decide on one
-    /// tenant.
+    /// The same policy, split over several slots of a cluster, so that several nodes decide on one tenant.
     ///
-    /// A store that is not spread itself (in memory, on one Redis) keeps the limit whole: shards are a
-    /// matter of where states lie. On a cluster:
+    /// A store on one node (in memory, on one Redis) keeps the limit whole. On a cluster:
     ///
     /// | | [`any`](Shards::any) | [`by_subject`](Shards::by_subject) | [`whole`](Shards::whole) |
     /// |---|---|---|---|
     /// | the limit is of | tenant and subject | **the tenant**, on every store | tenant and subject |
     /// | and is | split | split | whole in each shard |
-    /// | a request goes to | any shard; before it is refused, to a second | its subject's | its subject's |
+    /// | a request goes to | any shard; before it is refused, a second one | its subject's | its subject's |
     /// | refused too early | rarely | where a subject has more than its shard | never |
     /// | largest cost | the largest share | the subject's share | the limit |
     ///
-    /// **Never more than the limit is admitted**: the shares are whole numbers whose sum is the limit,
-    /// whatever the limit and the number of shards (11 over 10: one share of 2 and nine of 1), and a
-    /// bucket's rate is split into equal shares that are exact. Where there is less than 1 for each
-    /// shard (limit 3 over 10, or a bucket by intervals with 3 tokens per period), those that would
-    /// have nothing are not used. Anchored windows and buckets by intervals begin in each shard when
-    /// that is first used.
+    /// **Never more than the limit is admitted**: the shares are whole numbers whose sum is the limit (11 over 10: one
+    /// share of 2 and nine of 1), and a bucket's rate is split into equal, exact shares. If there is less than 1 for
+    /// each shard (limit 3 over 10, or a bucket by intervals with 3 tokens per period), shards without a share are not
+    /// used. Anchored windows and buckets by intervals begin in each shard when it is first used.
     ///
-    /// Shards of another number are other places: whoever changes it while requests run admits at
-    /// most what both settings together do, until the states under the older one have recovered.
-    /// The same is true of the change between a policy with and one without shards.
+    /// Another number of shards has other states: if it is changed while requests run, both settings together are
+    /// admitted at most, until the older states have recovered. The same holds for a change between a policy with and
+    /// one without shards.
     ///
-    /// What cannot be told of a limit that is split: `remaining` and `reset_after` are those of the
-    /// shard that was asked last, and so the least that is left; `retry_after` tells when one of
-    /// those that were asked has room again, and is the earlier of two. A cost above the largest
-    /// share is never admitted, though it may be below the limit. A [deny cache](crate::DenyCache) around
-    /// the store keeps a refusal that was too early until its `retry_after`.
+    /// Verdicts on a limit that is split: `remaining` and `reset_after` are those of the shard that was called last, so
+    /// `remaining` is a lower bound; `retry_after` is the time at which one of the shards that were called admits the
+    /// cost. A cost above the largest share is never admitted, even if it is below the limit. A
+    /// [deny cache](crate::DenyCache) keeps a refusal that was too early until its `retry_after`.
     ///
     /// ```
     /// use tidegate_core::policy::Shards;
@@ -157,15 +151,14 @@ impl Policy {
         self.0.split.as_deref().map(|split| split.shards)
     }
 
-    /// The policy's share in each shard, the largest first: policies of their own, under which a
-    /// store keeps what passes there. None of them has nothing to give, so there may be fewer than
-    /// shards. Empty without shards, and with just one.
+    /// The policy's share in each shard, the largest first, as policies with states of their own. Shards whose share
+    /// would be 0 are omitted. Empty without shards, and with a single one.
     #[must_use]
     pub fn shares(&self) -> &[Self] {
         self.0.split.as_deref().map_or(&[], |split| &split.shares)
     }
 
-    /// Which shard this policy is the share of, if it is one of another's [`shares`](Self::shares).
+    /// The shard of this policy, if it is one of another's [`shares`](Self::shares).
     #[must_use]
     pub fn shard(&self) -> Option<Shard> {
         self.0.shard
@@ -184,14 +177,13 @@ impl Policy {
 }
 
 impl Charge<'_> {
-    /// The share of the policy that all charges to this subject go to, by a hash that is the same on
-    /// every machine; `None` if any may, or if there are no shards.
+    /// The index of the share for all charges of this subject, by a hash that is the same on every machine; `None` if
+    /// any share may be charged, or there are no shards.
     #[must_use]
     pub fn share_of_subject(&self) -> Option<usize> {
         let shares = u64::try_from(self.policy.shares().len()).ok().filter(|&shares| shares > 0)?;
         let Shards { count, .. } = self.policy.shards().filter(|shards| shards.by != By::Any)?;
-        // Not at once by the number of shares, so that the shares of two policies with as many
-        // shards are in one slot.
+        // By the number of shards first, so that the shares of two policies with as many shards are in one slot.
         let index = stable_hash([self.tenant, self.subject]) % u64::from(count);
         usize::try_from(index % shares).ok()
     }

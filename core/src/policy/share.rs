@@ -1,4 +1,4 @@
-//! A part of a budget: what one of several nodes may admit on its own.
+//! A share of a limit, as for one of several nodes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,9 @@ use super::error::shown;
 use super::{Algorithm, Policy, PolicyError, spec};
 use crate::time::micros_of;
 
-/// A part of a budget, such as a third of it.
+/// A share of a limit, such as a third of it.
 ///
-/// With `n` nodes a share of `1/n` for each is what all of them together may use without knowing of
-/// one another.
+/// With a share of `1/n` for each, `n` nodes together admit at most the limit, without communication.
 ///
 /// ```
 /// use tidegate_core::Share;
@@ -28,7 +27,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share `part / of`; 0 of something is nothing.
+    /// The share `part / of`, from 0 to 1.
     ///
     /// # Errors
     ///
@@ -36,21 +35,21 @@ impl Share {
     pub fn new(part: u32, of: u32) -> Result<Self, PolicyError> {
         if of == 0 || part > of {
             return Err(PolicyError::new(format!(
-                "{part}/{of} is no share: the first number is 0 to the second, which is at least 1"
+                "{part}/{of} is not a valid share: the first number is 0 to the second, which is at least 1"
             )));
         }
         Ok(Self { part, of })
     }
 
-    /// The share of `whole`, rounded down: so those of several nodes never add up to more than it.
+    /// The share of `whole`, rounded down, so that the shares of several nodes never add up to more than it.
     #[must_use]
     pub fn apply(self, whole: u64) -> u64 {
-        // No more than the whole, so it fits.
+        // At most the whole, so it fits.
         u64::try_from(u128::from(whole) * u128::from(self.part) / u128::from(self.of))
             .unwrap_or(whole)
     }
 
-    /// The smallest whole of which this share is at least 1; `None` if the share of anything is nothing.
+    /// The minimum whole of which this share is at least 1; `None` for a share of 0.
     pub(crate) fn min_whole(self) -> Option<u64> {
         (self.part > 0).then(|| u64::from(self.of).div_ceil(u64::from(self.part)))
     }
@@ -77,14 +76,13 @@ impl fmt::Display for Share {
 }
 
 impl Policy {
-    /// The same policy with a share of its budget; `None` if that rounds down to nothing.
+    /// The same policy with a share of its limit; `None` if that rounds down to 0.
     ///
     /// The limit of a window and the capacity of a bucket are rounded down, so nodes whose shares add
     /// up to 1 together admit at most what this policy does. The rate of a bucket is scaled exactly,
-    /// by a longer period where need be: a third of 10 a second is 10 in three seconds. Only a bucket
-    /// that refills by intervals, and has no room for so many tokens at once, gets fewer of them
-    /// more often, at no more than its share of the rate. The rest stays as it is: name, window,
-    /// grain, block, shards, shadow.
+    /// by a longer period if necessary: a third of 10 a second is 10 in three seconds. Only a bucket that refills by
+    /// intervals, and cannot hold so many tokens at once, gets fewer of them more often, at no more than its share of
+    /// the rate. Name, window, grain, block, shards and shadow stay the same.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};
@@ -115,15 +113,10 @@ impl Policy {
             Algorithm::TokenBucket(spec) => {
                 let rate = Rate::new(spec.refill, spec.period).scaled_to(share);
                 let rate =
-                    if spec.by_interval { rate.in_lumps_of(limit, spec.period) } else { rate };
+                    if spec.is_by_interval() { rate.in_lumps_of(limit, spec.period) } else { rate };
                 rate.first_that_fits(|refill, period| {
                     named(spec::TokenBucket { refill, period, burst: limit, ..spec }.into())
                 })
-            }
-            Algorithm::Gcra(spec) => {
-                Rate::new(spec.refill, spec.period).scaled_to(share).first_that_fits(
-                    |refill, period| named(spec::Gcra { refill, period, burst: limit }.into()),
-                )
             }
         }?;
         let scaled = match self.block_duration() {
@@ -202,13 +195,13 @@ mod tests {
     fn scaled(policy: &str, part: u32, of: u32) -> String {
         let policy: Policy = policy.parse().unwrap();
         let share = Share::new(part, of).unwrap();
-        policy.scaled_to(share).unwrap().map_or_else(|| "nothing".into(), |p| p.to_string())
+        policy.scaled_to(share).unwrap().map_or_else(|| "none".into(), |p| p.to_string())
     }
 
     #[test]
     fn a_share_is_at_most_the_whole() {
-        assert!(Share::new(0, 0).unwrap_err().to_string().contains("0/0 is no share"));
-        assert!(Share::new(4, 3).unwrap_err().to_string().contains("4/3 is no share"));
+        assert!(Share::new(0, 0).unwrap_err().to_string().contains("0/0 is not a valid share"));
+        assert!(Share::new(4, 3).unwrap_err().to_string().contains("4/3 is not a valid share"));
         assert_eq!(Share::new(0, 1).unwrap().apply(u64::MAX), 0);
         assert_eq!(Share::new(7, 7).unwrap().apply(u64::MAX), u64::MAX);
         assert_eq!(
@@ -232,8 +225,8 @@ mod tests {
         for (part, of) in [(1, 3), (2, 3), (1, 1), (3, 7), (u32::MAX - 1, u32::MAX), (1, u32::MAX)]
         {
             let share = Share::new(part, of).unwrap();
-            let least = share.min_whole().unwrap();
-            assert_eq!((share.apply(least), share.apply(least - 1)), (1, 0), "{share}");
+            let min = share.min_whole().unwrap();
+            assert_eq!((share.apply(min), share.apply(min - 1)), (1, 0), "{share}");
         }
         assert_eq!(Share::new(0, 3).unwrap().min_whole(), None);
     }
@@ -246,8 +239,8 @@ mod tests {
         );
         assert_eq!(scaled("a: sliding-log 9/1m grain 1s", 2, 3), "a: sliding-log 6/1m grain 1s");
         assert_eq!(scaled("a: sliding-counter 5/1d", 1, 2), "a: sliding-counter 2/1d");
-        assert_eq!(scaled("a: fixed-window 2/1m", 1, 3), "nothing");
-        assert_eq!(scaled("a: fixed-window 9/1m", 0, 3), "nothing");
+        assert_eq!(scaled("a: fixed-window 2/1m", 1, 3), "none");
+        assert_eq!(scaled("a: fixed-window 9/1m", 0, 3), "none");
         assert_eq!(scaled("a: gcra 10/1s burst 100", 1, 1), "a: gcra 10/1s burst 100");
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::shown;
 use super::{PolicyError, show_micros, whole_micros};
-use crate::time::MAX_SPAN;
+use crate::time::MAX_SPAN_MICROS;
 
 /// Units from the largest, with the words for each, the first being the one printed.
 const UNITS: [(u64, &[&str]); 7] = [
@@ -24,10 +24,10 @@ pub(super) fn check(what: &str, span: Duration) -> Result<u64, PolicyError> {
     if micros == 0 {
         return Err(PolicyError::new(format!("the {what} is 0; it is at least 1us")));
     }
-    if micros > MAX_SPAN {
+    if micros > MAX_SPAN_MICROS {
         return Err(PolicyError::new(format!(
             "the {what} {span:?} is longer than 2^51 us ({})",
-            show_micros(MAX_SPAN - MAX_SPAN % 86_400_000_000),
+            show_micros(MAX_SPAN_MICROS - MAX_SPAN_MICROS % 86_400_000_000),
         )));
     }
     Ok(micros)
@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         micros = number
             .checked_mul(unit)
             .and_then(|part| micros.checked_add(part))
-            .filter(|&sum| sum <= MAX_SPAN)
+            .filter(|&sum| sum <= MAX_SPAN_MICROS)
             .ok_or_else(too_long)?;
         rest = tail;
     }

@@ -1,10 +1,11 @@
-//! The algorithms as a caller asks for them.
+//! The algorithms as they are configured.
 
 use std::time::Duration;
 
 use crate::algorithm::fixed_window::Start;
+use crate::algorithm::sliding_log;
 
-/// An algorithm and its numbers, as asked for; [`Policy::new`](crate::Policy::new) checks them.
+/// An algorithm and its numbers; [`Policy::new`](crate::Policy::new) checks them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -14,10 +15,8 @@ pub enum Algorithm {
     SlidingLog(SlidingLog),
     /// See [`SlidingCounter`].
     SlidingCounter(SlidingCounter),
-    /// See [`TokenBucket`].
+    /// See [`TokenBucket`], also for GCRA.
     TokenBucket(TokenBucket),
-    /// See [`Gcra`].
-    Gcra(Gcra),
 }
 
 impl Algorithm {
@@ -28,8 +27,8 @@ impl Algorithm {
             Self::FixedWindow(_) => "fixed-window",
             Self::SlidingLog(_) => "sliding-log",
             Self::SlidingCounter(_) => "sliding-counter",
+            Self::TokenBucket(bucket) if bucket.is_gcra() => "gcra",
             Self::TokenBucket(_) => "token-bucket",
-            Self::Gcra(_) => "gcra",
         }
     }
 }
@@ -49,13 +48,13 @@ impl FixedWindow {
         Self { limit, window, start: Start::Aligned }
     }
 
-    /// Windows shifted by a phase of each subject's own, so that not everybody resets at once.
+    /// Shifts windows by a phase of each subject, so that not all reset at the same time.
     #[must_use]
     pub fn phased(self) -> Self {
         Self { start: Start::Phased, ..self }
     }
 
-    /// A window begins at the subject's first request after the last one ended.
+    /// Lets a window begin at the subject's first request after the last one ended.
     #[must_use]
     pub fn anchored(self) -> Self {
         Self { start: Start::Anchored, ..self }
@@ -89,8 +88,8 @@ pub struct SlidingLog {
 }
 
 impl SlidingLog {
-    /// The most records that one state may need.
-    pub const MAX_RECORDS: u64 = 1 << 20;
+    /// The maximum number of records that one state may need.
+    pub const MAX_RECORDS: u64 = sliding_log::MAX_RECORDS;
 
     /// At most `limit` in any `window`.
     #[must_use]
@@ -117,7 +116,7 @@ impl SlidingLog {
         self.window
     }
 
-    /// The grain, if there is one; not to be mixed up with [`grain`](Self::grain), which sets it.
+    /// The grain, if there is one. [`grain`](Self::grain) sets it.
     #[must_use]
     pub const fn granularity(&self) -> Option<Duration> {
         self.grain
@@ -153,31 +152,51 @@ impl SlidingCounter {
 }
 
 /// A bucket of tokens: each cost takes some, time brings them back.
+///
+/// GCRA, the generic cell rate algorithm, is the same bucket in telecom terms: [`gcra`](Self::gcra).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     pub(super) refill: u64,
     pub(super) period: Duration,
     pub(super) burst: u64,
-    pub(super) by_interval: bool,
+    pub(super) mode: Refill,
+}
+
+/// How tokens come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Refill {
+    Continuous,
+    /// The same, and written as `gcra`.
+    Gcra,
+    ByInterval,
 }
 
 impl TokenBucket {
     /// `refill` tokens per `period`, coming back continuously; the bucket holds as many.
     #[must_use]
     pub fn new(refill: u64, period: Duration) -> Self {
-        Self { refill, period, burst: refill, by_interval: false }
+        Self { refill, period, burst: refill, mode: Refill::Continuous }
     }
 
-    /// The bucket holds `capacity` tokens: the most that passes at one instant after a long rest.
+    /// GCRA: one cell every `period / count`, and up to `count` at one instant after a long rest. With
+    /// [`burst`](Self::burst), the burst tolerance is `burst − 1` intervals.
+    ///
+    /// It decides as [`new`](Self::new), and shares its states. The policy is written as `gcra`.
+    #[must_use]
+    pub fn gcra(count: u64, period: Duration) -> Self {
+        Self { mode: Refill::Gcra, ..Self::new(count, period) }
+    }
+
+    /// Sets the capacity of the bucket: the maximum that is admitted at one instant after a long rest.
     #[must_use]
     pub fn burst(self, capacity: u64) -> Self {
         Self { burst: capacity, ..self }
     }
 
-    /// The tokens come back all at once, each time a whole period has passed.
+    /// Lets the tokens come back all at once, each time a whole period has passed.
     #[must_use]
     pub fn by_interval(self) -> Self {
-        Self { by_interval: true, ..self }
+        Self { mode: Refill::ByInterval, ..self }
     }
 
     /// How many tokens come back in a period.
@@ -201,48 +220,13 @@ impl TokenBucket {
     /// Whether the tokens come back all at once.
     #[must_use]
     pub const fn is_by_interval(&self) -> bool {
-        self.by_interval
-    }
-}
-
-/// The generic cell rate algorithm: a token bucket in telecom terms. Decides as [`TokenBucket`] does,
-/// and shares its states.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Gcra {
-    pub(super) refill: u64,
-    pub(super) period: Duration,
-    pub(super) burst: u64,
-}
-
-impl Gcra {
-    /// One cell every `period / count`, and up to `count` at one instant after a long rest.
-    #[must_use]
-    pub fn new(count: u64, period: Duration) -> Self {
-        Self { refill: count, period, burst: count }
+        matches!(self.mode, Refill::ByInterval)
     }
 
-    /// Up to `cells` at one instant after a long rest: a burst tolerance of `cells − 1` intervals.
+    /// Whether the bucket is written as `gcra`.
     #[must_use]
-    pub fn burst(self, cells: u64) -> Self {
-        Self { burst: cells, ..self }
-    }
-
-    /// How many cells pass per period on average.
-    #[must_use]
-    pub const fn refill(&self) -> u64 {
-        self.refill
-    }
-
-    /// The period.
-    #[must_use]
-    pub const fn period(&self) -> Duration {
-        self.period
-    }
-
-    /// The most cells that pass at one instant.
-    #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.burst
+    pub const fn is_gcra(&self) -> bool {
+        matches!(self.mode, Refill::Gcra)
     }
 }
 
@@ -255,4 +239,4 @@ macro_rules! algorithms {
         }
     )+};
 }
-algorithms!(FixedWindow, SlidingLog, SlidingCounter, TokenBucket, Gcra);
+algorithms!(FixedWindow, SlidingLog, SlidingCounter, TokenBucket);

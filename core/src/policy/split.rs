@@ -1,4 +1,4 @@
-//! How a limit is split: into whole numbers, and exact rates.
+//! Splits a limit into shares that are whole numbers, with exact rates.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use super::{Algorithm, Policy, PolicyError, spec};
 #[derive(Debug, Clone)]
 pub(super) struct Split {
     pub(super) shards: Shards,
-    /// None if there is but one shard; else as many as there are, or fewer where there is not a
-    /// request for each.
+    /// Empty for a single shard; otherwise one per shard, without those whose share would be 0.
     pub(super) shares: Box<[Policy]>,
 }
 
@@ -58,11 +57,11 @@ impl Policy {
         (0..used).map(share).collect()
     }
 
-    /// How many of the shards have something to give. Of a limit of 0 one does: it says so.
+    /// The number of shards with a share above 0; one for a limit of 0, which refuses everything.
     fn used_of(&self, count: u32) -> u32 {
         let mut max = self.limit();
         if let Algorithm::TokenBucket(spec) = self.algorithm()
-            && spec.by_interval
+            && spec.is_by_interval()
         {
             max = max.min(spec.refill);
         }
@@ -78,8 +77,7 @@ impl Policy {
     }
 }
 
-/// What is left of a policy in one of `of` shards: the whole is the sum of all, and no share is more
-/// than one larger than another.
+/// The share of a policy in one of `of` shards. The shares add up to the whole, and differ by at most 1.
 fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
     let part = |whole: u64| {
         let (index, of) = (u64::from(index), u64::from(of));
@@ -92,7 +90,7 @@ fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
         Algorithm::FixedWindow(spec) => named(spec::FixedWindow { limit, ..spec }.into()),
         Algorithm::SlidingLog(spec) => named(spec::SlidingLog { limit, ..spec }.into()),
         Algorithm::SlidingCounter(spec) => named(spec::SlidingCounter { limit, ..spec }.into()),
-        Algorithm::TokenBucket(spec) if spec.by_interval => {
+        Algorithm::TokenBucket(spec) if spec.is_by_interval() => {
             let refill = part(spec.refill);
             named(spec::TokenBucket { refill, burst: limit, ..spec }.into())
         }
@@ -101,18 +99,13 @@ fn share(policy: &Policy, index: u32, of: u32) -> Result<Policy, PolicyError> {
                 named(spec::TokenBucket { refill, period, burst: limit, ..spec }.into())
             })
         }
-        Algorithm::Gcra(spec) => {
-            rate(spec.refill, spec.period)?.first_that_fits(|refill, period| {
-                named(spec::Gcra { refill, period, burst: limit }.into())
-            })
-        }
     }
 }
 
 /// Why a policy whose limit is split cannot block.
 pub(super) fn block_excludes_shards() -> PolicyError {
     PolicyError::new(
-        "`block` and a limit that is split over shards exclude each other: that one shard refuses is \
-         no reason to shut out; `shards` with `whole` splits nothing",
+        "`block` and a limit that is split over shards exclude each other: a refusal by one shard must \
+         not block the subject; `shards` with `whole` splits nothing",
     )
 }

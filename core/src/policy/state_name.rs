@@ -1,4 +1,4 @@
-//! What states are kept under: a policy's name and the shape of its states.
+//! The name under which states are kept: a policy's name and the shape of its states.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use crate::algorithm::fixed_window::Start;
 /// The name that a store keeps a policy's states under: see [`Policy::state_name`].
 ///
 /// As text, `name:shape` for a policy with a name, and the whole text of the policy for one without;
-/// for a [share](Policy::shares), `%`, its index, `.` and the number of shards behind that. Two
-/// policies have one text just if they [share states](Policy::shares_state_with).
+/// for a [share](Policy::shares), followed by `%`, its index, `.` and the number of shards. Two policies have the same
+/// text iff they [share states](Policy::shares_state_with).
 #[derive(Clone, Copy)]
 pub struct StateName<'p>(&'p Policy);
 
@@ -41,7 +41,7 @@ impl fmt::Debug for StateName<'_> {
 }
 
 /// Short, of `a` to `z`, digits and dots: `window.1m`, `window.1m.phased`, `log.15m`, `log.1h.1m`,
-/// `counter.1d`, `bucket`, `bucket.1m`. It is a part of the keys in Redis, so it must never change.
+/// `counter.1d`, `bucket`, `bucket.1m`. It is part of the keys in Redis, so it must never change.
 impl fmt::Display for StateShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

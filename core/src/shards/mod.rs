@@ -23,10 +23,10 @@ mod round_robin;
 mod routed_call;
 pub(crate) mod shard_pick;
 
-use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 
 use round_robin::RoundRobin;
-use routed_call::{RoutedCall, SubCall, has_shards};
+use routed_call::{RoutedCall, SubCall, has_shards, no_answer};
 
 /// A store that routes charges of policies [with shards](crate::Policy::sharded) to their shares.
 ///
@@ -160,8 +160,4 @@ impl<S: Store> Store for ShardedStore<S> {
         self.inner.supports(policy)?;
         policy.shares().iter().try_for_each(|share| self.inner.supports(share))
     }
-}
-
-fn no_answer() -> Error {
-    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
 }

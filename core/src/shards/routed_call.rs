@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::no_answer;
 use super::round_robin::RoundRobin;
 use super::shard_pick::{ShardPick, ShardWeights};
-use crate::{Call, Charge, Charges, Decision, Error, Operation, Outcome, Policy, Verdict};
+use crate::{Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict};
 
 type List<T> = SmallVec<[T; 4]>;
 
@@ -85,12 +84,12 @@ impl<'a> RoutedCall<'a> {
         if let ([_], Some(decision)) = (parts, decisions.pop_if(|_| parts.len() == 1)) {
             return Ok(decision.with_limits(limits));
         }
-        let verdict = |place: usize| {
+        let verdict = |index: usize| {
             let its = parts.iter().zip(&decisions).filter_map(|(part, decision)| {
-                let at = part.indices.iter().position(|&other| other == place)?;
+                let at = part.indices.iter().position(|&other| other == index)?;
                 decision.verdicts().get(at).copied()
             });
-            its.reduce(Verdict::and)
+            its.reduce(Verdict::merge)
         };
         let verdicts = (0..self.call.charges.len()).filter_map(verdict);
         Ok(Decision::new(verdicts).with_limits(limits))
@@ -102,8 +101,8 @@ impl<'a> RoutedCall<'a> {
 
     /// The same charge to one of the shares of its policy.
     fn to_share(&self, charge: Charge<'a>, pick: impl Fn(&ShardPick) -> usize) -> Charge<'a> {
-        let place = charge.share_of_subject().or_else(|| self.pick(&charge).map(pick));
-        let share = place.and_then(|place| charge.policy.shares().get(place));
+        let index = charge.share_of_subject().or_else(|| self.pick(&charge).map(pick));
+        let share = index.and_then(|index| charge.policy.shares().get(index));
         share.map_or(charge, |share| to(share, charge))
     }
 
@@ -178,12 +177,7 @@ fn refuses(verdict: &Verdict) -> bool {
 /// Whether a call charges a policy with shards.
 pub(super) fn has_shards(call: &Call<'_>) -> bool {
     let has_shards = |policy: &Policy| !policy.shares().is_empty();
-    match call.charges {
-        Charges::Each(charges) => charges.iter().any(|charge| has_shards(charge.policy)),
-        Charges::Alike { first, others } => {
-            has_shards(first.policy) || others.iter().any(has_shards)
-        }
-    }
+    call.charges.any_policy(has_shards)
 }
 
 fn to<'a>(share: &'a Policy, charge: Charge<'a>) -> Charge<'a> {
@@ -198,4 +192,8 @@ fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
     let cost = call.charges.total_cost_for(charge);
     let shares = charge.policy.shares();
     ShardWeights::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
 }

@@ -54,8 +54,8 @@ impl ShardPick {
             let steps = 1 + scramble(turn) % (shares - 1);
             (first + steps) % shares
         });
-        let place = |shard| usize::try_from(shard).unwrap_or_default();
-        Self { first: place(first), second: second.map(place) }
+        let index = |shard| usize::try_from(shard).unwrap_or_default();
+        Self { first: index(first), second: second.map(index) }
     }
 }
 

@@ -9,7 +9,7 @@ use tidegate_core::limiter::{MultiRequest, Request};
 use tidegate_core::{
     Answer, Breaker, Call, Charge, Charges, Decision, Degraded, DenyCache, Error, ErrorKind,
     Limiter, ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict,
-    Receipt, Shards, Share, Store, Subject, SystemClock, Timestamp, Verdict, Wait,
+    Receipt, Shards, Share, Store, Subject, SystemClock, Timestamp, Verdict,
 };
 use tidegate_testkit::ModelStore;
 
@@ -29,7 +29,7 @@ fn types_are_send_and_sync() {
     both::<(Breaker<SystemClock>, DenyCache, OnFailure)>();
     both::<(Call<'_>, Charge<'_>, Charges<'_>, Operation, Policy, PolicyError, Share, Shards)>();
     both::<(Decision, Degraded, Outcome, PolicyVerdict<'_>, Receipt, Verdict)>();
-    both::<(Error, ErrorKind, Subject<'_>, Timestamp, Wait, ManualClock)>();
+    both::<(Error, ErrorKind, Subject<'_>, Timestamp, ManualClock)>();
     // Not `Sync`, as no future needs to be.
     send::<Answer<'_, Decision>>();
 }
@@ -53,13 +53,11 @@ fn values_have_the_common_traits() {
     fn shown<T: Display>() {}
     value::<Policy>();
     value::<Timestamp>();
-    value::<Wait>();
     value::<Outcome>();
     value::<ErrorKind>();
     value::<Share>();
     shown::<Policy>();
     shown::<Timestamp>();
-    shown::<Wait>();
     shown::<Outcome>();
     shown::<Error>();
     let texts = ["a: fixed-window 1/1s", "a: fixed-window 1/1s block 1s", "b: fixed-window 1/1s"];

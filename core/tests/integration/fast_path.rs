@@ -87,7 +87,7 @@ proptest! {
                         let after = one.0.as_ref().map_or(Some(PackedState::NONE), PackedState::of);
                         prop_assert_eq!(Some(numbers), after);
                         let record = numbers.record(&policy);
-                        prop_assert_eq!(numbers.recovers_at(&policy), record.recovers_at());
+                        prop_assert_eq!(numbers.recovers_at(&policy), record.recovers_at_micros());
                         prop_assert_eq!(PackedState::of(&record), Some(numbers));
                         if let Some(whole) = &one.0 {
                             prop_assert_eq!(&record, whole);
@@ -97,7 +97,7 @@ proptest! {
                     None => prop_assert!(one.0.as_ref().and_then(PackedState::of).is_none()),
                 }
                 // So a store that keeps bounds on these times need not be told.
-                let recovered_at = before.0.map_or(0, |record| record.recovers_at());
+                let recovered_at = before.0.map_or(0, |record| record.recovers_at_micros());
                 prop_assert!(numbers.recovers_at(&policy) >= recovered_at);
             } else if let Some(mut record) = before.0
                 && let Some(shortly) = record.acquire_log(&charge[0], now)

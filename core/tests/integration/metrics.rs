@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_core::telemetry::names;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Limiter,
-    ManualClock, Operation, Outcome, Policy, Store, StoreExt, Timestamp, Verdict, Wait,
+    ManualClock, Operation, Outcome, Policy, Store, StoreExt, Timestamp, Verdict,
 };
 use tidegate_memory::MemoryStore;
 use tidegate_testkit::faults::{Fault, FaultyStore};
@@ -133,7 +133,7 @@ struct Degrading(Degraded);
 
 impl Store for Degrading {
     fn decide<'a>(&'a self, _: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let verdict = Verdict::new(Outcome::Allowed, 5, 5, Wait::ZERO, 0);
+        let verdict = Verdict::new(Outcome::Allowed, 5).with_remaining(5);
         Answer::ready(Ok(Decision::one(verdict).degraded_by(self.0.clone())))
     }
 

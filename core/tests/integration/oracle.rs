@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError};
-use tidegate_core::algorithm::sliding_log::{SlidingLog, State};
+use tidegate_core::algorithm::sliding_log::{SlidingLogRule, State};
+use tidegate_core::no_semver::Algorithm as _;
 use tidegate_core::policy::Rule;
 use tidegate_core::{
     Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp, TokenBucket,
@@ -162,13 +163,13 @@ fn answer(store: &ModelStore, call: Call<'_>) -> Decision {
 
 /// The log of a policy of at most 5,000 an hour, and what it holds after `records` requests, one a
 /// microsecond.
-fn long_log(records: u64) -> (SlidingLog, State) {
+fn long_log(records: u64) -> (SlidingLogRule, Box<State>) {
     let policy: Policy = "sliding-log 5000/1h".parse().unwrap_or_else(|e| unreachable!("{e}"));
     let Rule::SlidingLog(rule) = *policy.rule() else { unreachable!("it is a log") };
-    let mut log = State::default();
+    let mut log = Box::<State>::default();
     for now in 0..records {
         let (before, growth) = (log.heap_bytes(), log.growth());
-        rule.take(&mut log, 1, now);
+        log = rule.take(Some(log), 1, now, || 0);
         assert!(log.heap_bytes() <= before + growth, "grew by more than was said");
     }
     (rule, log)
@@ -177,7 +178,7 @@ fn long_log(records: u64) -> (SlidingLog, State) {
 #[test]
 fn a_log_tells_its_records_and_its_size() {
     let (rule, mut log) = long_log(2);
-    rule.take(&mut log, 7, 5);
+    log = rule.take(Some(log), 7, 5, || 0);
     assert_eq!(log.records().collect::<Vec<_>>(), [(0, 1), (1, 1), (5, 7)]);
     assert!(log.growth() < 4 * 16, "there is room for one more");
     let (_, log) = long_log(1_024);
@@ -190,14 +191,14 @@ fn a_long_log_gives_its_memory_back_and_a_short_one_keeps_it() {
     const HOUR: u64 = 3_600_000_000;
     let (rule, mut log) = long_log(1_024);
     let full = log.heap_bytes();
-    rule.take(&mut log, 1, HOUR + 600);
+    log = rule.take(Some(log), 1, HOUR + 600, || 0);
     assert_eq!(log.heap_bytes(), full, "more than a quarter is in use");
-    rule.take(&mut log, 1, HOUR + 823);
+    log = rule.take(Some(log), 1, HOUR + 823, || 0);
     let left = log.len() * 16;
     assert!(log.heap_bytes() < full, "less than a quarter is in use");
     assert!(log.heap_bytes() >= left * 2 - 64, "room to grow is left");
     let (rule, mut log) = long_log(20);
     let small = log.heap_bytes();
-    rule.take(&mut log, 1, 2 * HOUR);
+    log = rule.take(Some(log), 1, 2 * HOUR, || 0);
     assert_eq!((log.len(), log.heap_bytes()), (1, small));
 }

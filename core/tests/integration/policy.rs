@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Algorithm, Call, Charge, FixedWindow, Gcra, MAX_EXACT, Operation, Policy, Shards, Share,
+    Algorithm, Call, Charge, FixedWindow, MAX_EXACT, Operation, Policy, Shards, Share,
     SlidingCounter, SlidingLog, TokenBucket,
 };
 
@@ -40,7 +40,10 @@ fn b35_zeros_are_refused_by_name_but_a_limit_of_zero_denies_all() {
         refused("b", TokenBucket::new(1, MINUTE).burst(0)),
         "the burst is 0; a bucket holds at least 1"
     );
-    assert_eq!(refused("b", Gcra::new(1, Duration::ZERO)), "the period is 0; it is at least 1us");
+    assert_eq!(
+        refused("b", TokenBucket::gcra(1, Duration::ZERO)),
+        "the period is 0; it is at least 1us"
+    );
     assert_eq!(
         refused("l", SlidingLog::new(1, MINUTE).grain(Duration::ZERO)),
         "the grain is 0; it is at least 1us"
@@ -255,8 +258,11 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
             let policy = TokenBucket::new(refill, period).burst(burst);
             if steps { policy.by_interval().into() } else { policy.into() }
         }),
-        (number(), span(), number())
-            .prop_map(|(count, period, burst)| Gcra::new(count, period).burst(burst).into()),
+        (number(), span(), number()).prop_map(|(count, period, burst)| TokenBucket::gcra(
+            count, period
+        )
+        .burst(burst)
+        .into()),
     ]
 }
 
@@ -408,5 +414,5 @@ fn the_message_about_reserving_a_split_policy_is_one_line_without_gaps() {
     let charges = [Charge::new(&policy, "subject")];
     let reserve = Operation::Reserve { max_wait: Duration::from_secs(1) };
     let message = Call::new(reserve, &charges).check().unwrap_err().to_string();
-    assert!(message.contains("no shard knows") && !message.contains("  "), "{message}");
+    assert!(message.contains("a shard does not know") && !message.contains("  "), "{message}");
 }

@@ -11,8 +11,8 @@ use tidegate_core::algorithm::{
 };
 use tidegate_core::engine::{self, Record, Records, State};
 use tidegate_core::{
-    Answer, Call, Charges, Clock, Decision, Error, ErrorKind, MAX_EXACT, MAX_SPAN, ManualClock,
-    Policy, Store, Timestamp,
+    Answer, Call, Charges, Clock, Decision, Error, ErrorKind, MAX_EXACT, ManualClock, Policy,
+    Store, Timestamp,
 };
 use tidegate_testkit::fixture;
 
@@ -46,14 +46,14 @@ impl Row {
             true => record.policy().to_string().parse().unwrap(),
             false => record.policy().clone(),
         };
-        Self { policy, kind, numbers, blocked_until: record.blocked_until() }
+        Self { policy, kind, numbers, blocked_until: record.blocked_until_micros() }
     }
 
     fn record(&self) -> Record {
         let state = match (self.kind, &self.numbers[..]) {
             ("none", []) => None,
             ("window", &[ends, count]) => {
-                Some(State::FixedWindow(fixed_window::State { ends, count }))
+                Some(State::FixedWindow(fixed_window::State::new(ends, count)))
             }
             ("log", pairs) => {
                 let log: sliding_log::State =
@@ -61,13 +61,13 @@ impl Row {
                 Some(State::SlidingLog(Box::new(log)))
             }
             ("counter", &[ends, previous, current]) => {
-                Some(State::SlidingCounter(sliding_counter::State { ends, previous, current }))
+                Some(State::SlidingCounter(sliding_counter::State::new(ends, previous, current)))
             }
             ("bucket", &[time, debt]) => {
-                Some(State::TokenBucket(token_bucket::State { time, debt }))
+                Some(State::TokenBucket(token_bucket::State::new(time, debt)))
             }
             ("interval", &[anchor, debt]) => {
-                Some(State::IntervalBucket(interval_bucket::State { anchor, debt }))
+                Some(State::IntervalBucket(interval_bucket::State::new(anchor, debt)))
             }
             other => unreachable!("{other:?}"),
         };
@@ -105,7 +105,7 @@ impl Store for Rows {
         let restored = rows.iter().map(|(key, row)| (key.clone(), row.record()));
         let mut records = OfCall { records: restored.collect(), charges: call.charges };
         if self.forgets && now < Timestamp::MAX {
-            records.records.retain(|_, record| record.recovers_at() > now.as_micros());
+            records.records.retain(|_, record| record.recovers_at().is_none_or(|at| at > now));
         }
         let answer = engine::decide(&call, now, &mut records);
         let rows_of = |(key, record): (Key, Record)| {
@@ -207,19 +207,19 @@ mod differential {
 const LAST: u64 = MAX_EXACT - 1;
 
 fn window(ends: u64, count: u64) -> State {
-    State::FixedWindow(fixed_window::State { ends, count })
+    State::FixedWindow(fixed_window::State::new(ends, count))
 }
 
 fn counter(ends: u64, previous: u64, current: u64) -> State {
-    State::SlidingCounter(sliding_counter::State { ends, previous, current })
+    State::SlidingCounter(sliding_counter::State::new(ends, previous, current))
 }
 
 fn bucket(time: u64, debt: u64) -> State {
-    State::TokenBucket(token_bucket::State { time, debt })
+    State::TokenBucket(token_bucket::State::new(time, debt))
 }
 
 fn interval(anchor: u64, debt: u64) -> State {
-    State::IntervalBucket(interval_bucket::State { anchor, debt })
+    State::IntervalBucket(interval_bucket::State::new(anchor, debt))
 }
 
 fn log(records: &[(u64, u64)]) -> State {
@@ -305,7 +305,7 @@ fn parts_that_no_record_has_are_refused_with_the_value_and_the_bound() {
     let error = restore("sliding-log 5/10us", log(&records)).unwrap_err().to_string();
     assert!(error.contains("records is 1048577, and at most 1048576"), "{error}");
     let policy: Policy = "gcra 5/10us burst 5".parse().unwrap();
-    let latest = LAST + MAX_SPAN;
+    let latest = LAST + (1 << 51);
     let error = Record::restore(&policy, None, Some(latest + 1)).unwrap_err().to_string();
     assert!(error.contains(&format!("until {}, and at most {latest}", latest + 1)), "{error}");
 }
@@ -327,9 +327,10 @@ fn the_latest_and_the_largest_that_a_record_may_have_are_restored() {
         assert_eq!(record.state(), Some(&state));
     }
     let policy: Policy = "gcra 5/10us burst 5".parse().unwrap();
-    let record = Record::restore(&policy, None, Some(LAST + MAX_SPAN)).unwrap();
-    assert_eq!(record.blocked_until(), Some(LAST + MAX_SPAN));
-    assert_eq!(record.recovers_at(), LAST + MAX_SPAN);
+    let latest = LAST + (1 << 51);
+    let record = Record::restore(&policy, None, Some(latest)).unwrap();
+    assert_eq!(record.blocked_until_micros(), Some(latest));
+    assert_eq!(record.recovers_at(), None);
     assert_eq!(Record::restore(&policy, None, None).unwrap(), Record::new(&policy));
 }
 

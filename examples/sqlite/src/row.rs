@@ -60,10 +60,11 @@ impl<'c> Rows<'c> {
                 connection.prepare_cached(DELETE)?.execute(params![name, tenant, subject])?;
                 continue;
             };
-            let (policy, blocked) = (record.policy().to_string(), record.blocked_until());
+            let (policy, blocked) = (record.policy().to_string(), record.blocked_until_micros());
             let (time, used, used_before, log) = columns(record.state());
-            // "Never" is beyond what a column holds.
-            let recovers_at = i64::try_from(record.recovers_at()).unwrap_or(i64::MAX);
+            // A record that never recovers is after all times.
+            let never = u64::MAX >> 1;
+            let recovers_at = record.recovers_at().map_or(never, Timestamp::as_micros);
             connection.prepare_cached(WRITE)?.execute(params![
                 name,
                 tenant,
@@ -140,16 +141,16 @@ fn state(rule: &Rule, columns: Columns) -> Option<State> {
             State::SlidingLog(Box::new(records.collect()))
         }
         (Rule::FixedWindow(_), (Some(ends), Some(count), ..)) => {
-            State::FixedWindow(fixed_window::State { ends, count })
+            State::FixedWindow(fixed_window::State::new(ends, count))
         }
         (Rule::SlidingCounter(_), (Some(ends), Some(current), Some(previous), _)) => {
-            State::SlidingCounter(sliding_counter::State { ends, previous, current })
+            State::SlidingCounter(sliding_counter::State::new(ends, previous, current))
         }
         (Rule::TokenBucket(_), (Some(time), Some(debt), ..)) => {
-            State::TokenBucket(token_bucket::State { time, debt })
+            State::TokenBucket(token_bucket::State::new(time, debt))
         }
         (Rule::IntervalBucket(_), (Some(anchor), Some(debt), ..)) => {
-            State::IntervalBucket(interval_bucket::State { anchor, debt })
+            State::IntervalBucket(interval_bucket::State::new(anchor, debt))
         }
         _ => return None,
     })

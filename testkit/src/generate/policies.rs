@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::{
-    Algorithm, FixedWindow, Gcra, Policy, SlidingCounter, SlidingLog, TokenBucket,
-};
+use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
 /// The algorithms, with their variants that decide differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +172,6 @@ fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Alg
         Kind::SlidingCounter => SlidingCounter::new(limit, window).into(),
         Kind::TokenBucket => TokenBucket::new(count, window).burst(limit).into(),
         Kind::IntervalBucket => TokenBucket::new(count, window).burst(limit).by_interval().into(),
-        Kind::Gcra => Gcra::new(count, window).burst(limit).into(),
+        Kind::Gcra => TokenBucket::gcra(count, window).burst(limit).into(),
     })
 }

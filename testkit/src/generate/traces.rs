@@ -293,16 +293,13 @@ impl<'s> Trace<'s> {
 
     /// The window or period of the first policy.
     fn window(&self) -> u64 {
-        use tidegate_core::Algorithm::{
-            FixedWindow, Gcra, SlidingCounter, SlidingLog, TokenBucket,
-        };
+        use tidegate_core::Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
         let first = self.scenario.policies.first().map(Policy::algorithm);
         let window = match first {
             Some(FixedWindow(spec)) => spec.window(),
             Some(SlidingLog(spec)) => spec.granularity().unwrap_or(spec.window()),
             Some(SlidingCounter(spec)) => spec.window(),
             Some(TokenBucket(spec)) => spec.period(),
-            Some(Gcra(spec)) => spec.period(),
             _ => Duration::from_secs(1),
         };
         u64::try_from(window.as_micros()).unwrap_or(1).max(1)

@@ -31,7 +31,6 @@ impl Bucket {
     pub(super) fn of(algorithm: &Algorithm, tick: u64) -> Self {
         let (capacity, refill, period) = match algorithm {
             Algorithm::TokenBucket(spec) => (spec.capacity(), spec.refill(), micros(spec.period())),
-            Algorithm::Gcra(spec) => (spec.capacity(), spec.refill(), micros(spec.period())),
             _ => (0, 1, 1),
         };
         Self { capacity, refill, period, tick }

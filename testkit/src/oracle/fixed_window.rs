@@ -38,7 +38,8 @@ impl Window {
         let shift = match self.start {
             Start::Aligned => 0,
             Start::Phased => self.phase % self.window,
-            Start::Anchored => return now + self.window,
+            // Anchored.
+            _ => return now + self.window,
         };
         // Windows end wherever time and shift together are a whole number of windows.
         ((now + shift) / self.window + 1) * self.window - shift

@@ -90,9 +90,8 @@ fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
     {
         mistakes.push(ErrorKind::InvalidCall);
     }
-    let is_bucket = |charge: &Charge<'_>| {
-        matches!(charge.policy.algorithm(), Algorithm::TokenBucket(_) | Algorithm::Gcra(_))
-    };
+    let is_bucket =
+        |charge: &Charge<'_>| matches!(charge.policy.algorithm(), Algorithm::TokenBucket(_));
     if matches!(operation, Operation::Reserve { .. }) && !charges.iter().all(is_bucket) {
         mistakes.push(ErrorKind::Unsupported);
     }

@@ -81,7 +81,7 @@ async fn one_node_that_answers_is_enough() {
     let silent = Node::start().await;
     for _ in 0..5 {
         let urls = [nobody.clone(), silent.url(), high.url()];
-        let store = ClusterStore::connect(urls).unwrap();
+        let store = ClusterStore::new(urls).unwrap();
         // The silent one knows of no slots, and so is no help either.
         assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     }
@@ -91,7 +91,7 @@ async fn one_node_that_answers_is_enough() {
 async fn b48_a_cluster_that_is_down_delays_no_building_and_fails_calls_soon() {
     let urls = (0..3).map(|_| format!("redis://127.0.0.1:{}", free_port().unwrap()));
     let start = Instant::now();
-    let store = ClusterStore::connect(urls).unwrap();
+    let store = ClusterStore::new(urls).unwrap();
     for _ in 0..50 {
         let error = acquire(&store, LOW).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -112,7 +112,7 @@ async fn a_slot_that_nobody_serves_is_an_error_that_names_it() {
 #[tokio::test]
 async fn a_server_that_is_no_cluster_says_so() {
     let redis = tidegate_testkit::servers::Redis::start().await.unwrap();
-    let store = ClusterStore::connect([redis.url()]).unwrap();
+    let store = ClusterStore::new([redis.url()]).unwrap();
     let error = acquire(&store, LOW).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedServer, "{error}");
 }
@@ -121,7 +121,7 @@ async fn a_server_that_is_no_cluster_says_so() {
 async fn the_time_is_that_of_any_node_that_answers() {
     let (low, _high, _) = two_nodes().await;
     let nobody = format!("redis://127.0.0.1:{}", free_port().unwrap());
-    let store = ClusterStore::connect([nobody, low.url()]).unwrap();
+    let store = ClusterStore::new([nobody, low.url()]).unwrap();
     assert_eq!(store.now().await.unwrap(), Timestamp::from_micros(17_000_005));
 }
 
@@ -136,8 +136,8 @@ fn what_is_no_cluster_is_refused_when_the_store_is_built() {
         &["redis://:secret@127.0.0.1", "redis://127.0.0.2"],
         &["redis://127.0.0.1", "rediss://127.0.0.2"],
     ] {
-        let error = ClusterStore::connect(urls.iter().copied()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidCall, "{urls:?}");
+        let error = ClusterStore::new(urls.iter().copied()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{urls:?}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
     let impatient = |micros| {
@@ -146,6 +146,6 @@ fn what_is_no_cluster_is_refused_when_the_store_is_built() {
     };
     assert!(impatient(1_000).is_ok() && impatient(499_999).is_ok());
     for micros in [0, 999, 500_000] {
-        assert_eq!(impatient(micros).unwrap_err().kind(), ErrorKind::InvalidCall);
+        assert_eq!(impatient(micros).unwrap_err().kind(), ErrorKind::InvalidConfig);
     }
 }

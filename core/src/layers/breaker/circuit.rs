@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Settings;
+use super::config::Settings;
 use super::meter::BreakerMeter;
 use super::state::CircuitState;
 use crate::Timestamp;
@@ -34,9 +34,6 @@ const PROBES: Field = Field { shift: 52, bits: 6 };
 const REOPENED: Field = Field { shift: 58, bits: 5 };
 const FAILURES: Field = Field { shift: 0, bits: 32 };
 const ROUND: Field = Field { shift: 32, bits: 31 };
-
-/// The maximum number of probes at a time.
-pub(super) const MAX_PROBES: u32 = 63;
 
 struct Field {
     shift: u32,
@@ -264,6 +261,7 @@ impl Circuit {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::MAX_PROBES;
     use super::*;
 
     #[test]

@@ -88,8 +88,8 @@ impl BreakerGauges {
     }
 
     fn gauge(&self, state: Option<CircuitState>) -> Option<&metrics::Gauge> {
-        let place = STATES.iter().position(|(known, _)| Some(*known) == state)?;
-        self.states.get(place)
+        let index = STATES.iter().position(|(known, _)| Some(*known) == state)?;
+        self.states.get(index)
     }
 }
 

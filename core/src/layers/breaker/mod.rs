@@ -5,114 +5,22 @@
 //! a cancelled probe frees its place.
 
 mod circuit;
+mod config;
 mod meter;
 mod state;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use circuit::{Circuit, MAX_PROBES, Refusal, Ticket};
+use circuit::{Circuit, Refusal, Ticket};
+pub use config::Breaker;
 pub use state::CircuitState;
 
 #[cfg(feature = "tracing")]
 use crate::telemetry::events;
-use crate::time::micros_of;
 use crate::{
     Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
 };
-
-/// Configures a circuit breaker, for [`StoreExt::breaker`](crate::StoreExt::breaker).
-///
-/// The circuit opens after **consecutive** failures, and not at a failure rate: a store that is down fails every
-/// call, so this detects it first; and a store that still answers some calls answers them exactly, which no fallback
-/// does.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate_core::Breaker;
-///
-/// let breaker = Breaker::new()
-///     .failures(5)
-///     .open_for(Duration::from_secs(1))
-///     .open_for_at_most(Duration::from_secs(30))
-///     .probes(2);
-/// # let _ = breaker;
-/// ```
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct Breaker<C = SystemClock> {
-    settings: Settings,
-    clock: C,
-}
-
-#[derive(Debug, Clone)]
-struct Settings {
-    /// At least 1.
-    failures: u64,
-    /// Microseconds, at least 1.
-    open_for: u64,
-    max_open: Option<u64>,
-    /// 1 to [`MAX_PROBES`].
-    probes: u64,
-}
-
-impl Settings {
-    /// The time for which the circuit is open after `reopened` consecutive failures of probes.
-    fn open_micros(&self, reopened: u64) -> u64 {
-        let Some(max_open) = self.max_open else {
-            return self.open_for;
-        };
-        let times = u32::try_from(reopened).ok().and_then(|by| 1_u64.checked_shl(by));
-        let grown = self.open_for.saturating_mul(times.unwrap_or(u64::MAX));
-        grown.min(max_open).max(self.open_for)
-    }
-}
-
-impl Breaker {
-    /// A breaker that opens for a second after 5 failures, and then sends one probe at a time.
-    pub fn new() -> Self {
-        let settings = Settings { failures: 5, open_for: 1_000_000, max_open: None, probes: 1 };
-        Self { settings, clock: SystemClock::new() }
-    }
-}
-
-impl Default for Breaker {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<C> Breaker<C> {
-    /// The number of consecutive failures after which the circuit opens, at least 1. Default: 5.
-    pub fn failures(mut self, failures: u32) -> Self {
-        self.settings.failures = u64::from(failures.max(1));
-        self
-    }
-
-    /// The time for which the circuit is open, at least 1 µs. Default: 1 s.
-    pub fn open_for(mut self, span: Duration) -> Self {
-        self.settings.open_for = micros_of(span).max(1);
-        self
-    }
-
-    /// Doubles the time for which the circuit is open with each probe that fails, up to `span`. By default, the time
-    /// stays the same.
-    pub fn open_for_at_most(mut self, span: Duration) -> Self {
-        self.settings.max_open = Some(micros_of(span));
-        self
-    }
-
-    /// The number of probes at a time while half open, 1 to 63. Default: 1.
-    pub fn probes(mut self, probes: u32) -> Self {
-        self.settings.probes = u64::from(probes.clamp(1, MAX_PROBES));
-        self
-    }
-
-    /// The clock by which the circuit is open. Default: [`SystemClock`].
-    pub fn clock<D: Clock>(self, clock: D) -> Breaker<D> {
-        Breaker { settings: self.settings, clock }
-    }
-}
 
 /// A store with a circuit breaker: see [`StoreExt::breaker`](crate::StoreExt::breaker).
 #[derive(Debug)]
@@ -198,17 +106,10 @@ impl<S, C: Clock> BreakerStore<S, C> {
         permit: Permit<'a, C>,
         answer: Answer<'a, T>,
     ) -> Answer<'a, T> {
-        match answer.into_ready() {
-            Ok(answer) => {
-                permit.end(answer.health());
-                Answer::ready(answer)
-            }
-            Err(later) => Answer::later(async move {
-                let answer = later.await;
-                permit.end(answer.health());
-                answer
-            }),
-        }
+        answer.map(move |answer| {
+            permit.end(answer.health());
+            answer
+        })
     }
 }
 
@@ -342,6 +243,7 @@ impl<'e> Health<'e> {
             ErrorKind::Misconfigured => Self::Alive,
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall
+            | ErrorKind::InvalidConfig
             | ErrorKind::CircuitOpen
             | ErrorKind::TooManyWaiters
             | ErrorKind::WaitTooLong => Self::Unknown,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 
+use super::DenyCacheStore;
+use super::cache::Cache;
 use super::meter::CacheMeter;
 use super::staleness::{ClockGuard, Generations};
 use super::table::Table;
-use super::{Cache, DenyCacheStore};
 use crate::{Clock, Store, SystemClock};
 
 /// Configures a cache of denials, for [`StoreExt::deny_cache`](super::super::StoreExt::deny_cache).

@@ -122,11 +122,11 @@ impl CachedDenial {
         let len = call.charges.iter().map(|charge| charge.tenant.len() + charge.subject.len());
         let mut names = SmallVec::with_capacity(len.sum());
         for ((charge, verdict), generation) in call.charges.iter().zip(verdicts).zip(counts) {
-            let verdict = verdict.to_the_next();
+            let verdict = verdict.for_next_charge();
             if has_block_to_write(&charge, &verdict) {
                 return None;
             }
-            stays = stays.min(verdict.stays_for());
+            stays = stays.min(verdict.valid_for());
             if only_exact {
                 stays = stays.min(remaining_stays_for(call.charges, &charge, &verdict));
             }
@@ -206,9 +206,9 @@ fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
 fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict) -> u64 {
     let cost = all.total_cost_for(charge);
     match (verdict.outcome(), charge.policy.rule()) {
-        (Outcome::Blocked, _) => verdict.stays_for(),
+        (Outcome::Blocked, _) => verdict.valid_for(),
         // Not even 1 is admitted.
-        (Outcome::Denied, _) if cost <= 1 => verdict.stays_for(),
+        (Outcome::Denied, _) if cost <= 1 => verdict.valid_for(),
         // Nothing is taken.
         _ if verdict.remaining() == verdict.limit() => u64::MAX,
         // All comes back at once.
@@ -225,7 +225,7 @@ pub(super) fn is_cacheable(operation: Operation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Wait;
+    use std::time::Duration;
 
     fn policy(text: &str) -> Policy {
         text.parse().unwrap()
@@ -237,7 +237,9 @@ mod tests {
         let first = Charge::new(&api, "alice").tenant("acme").cost(2);
         let second = Charge::new(&day, "alice");
         let refused = [first, second];
-        let verdict = Verdict::new(Outcome::Denied, 5, 0, Wait::until(9, 4), 5);
+        let wait = Duration::from_micros(5);
+        let verdict =
+            Verdict::new(Outcome::Denied, 5).with_retry_after(Some(wait)).with_reset_after(wait);
         let (sent, counts) =
             (ClockReading { now: 4, epoch: 0 }, KeyGenerations::from_slice(&[0, 0]));
         let denial = CachedDenial::new(
@@ -248,7 +250,7 @@ mod tests {
             false,
         )
         .unwrap();
-        let matches = |charges: &[Charge<'_>]| denial.matches(Charges::Each(charges));
+        let matches = |charges: &[Charge<'_>]| denial.matches(charges.into());
 
         assert!(matches(&refused));
         let (same, other) = (policy("api: fixed-window 5/1s"), policy("api: fixed-window 6/1s"));

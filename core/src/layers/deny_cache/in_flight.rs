@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::cache::Cache;
 use super::entry::{CachedDenial, CallKey, is_cacheable};
 use super::staleness::{ClockReading, KeyGenerations};
-use super::{Cache, DenyCacheStore};
-use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
+use crate::{Call, Clock, Decision, Error, ErrorKind, Operation, Outcome};
 
 /// A call in flight, with the generations and the time from before it was sent.
 ///
@@ -41,7 +41,7 @@ impl<'a> InFlight<'a> {
         Self { cache, key, at, counts, is_settled: false }
     }
 
-    pub(super) fn call(&self) -> Call<'a> {
+    fn call(&self) -> Call<'a> {
         self.key.call
     }
 
@@ -93,58 +93,48 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
     }
 }
 
-type Answers = Vec<Result<Decision, Error>>;
+pub(super) type Answers = Vec<Result<Decision, Error>>;
 
 /// A batch, of which some calls are answered by the cache, and the others are in flight.
-struct Batch<'a> {
+pub(super) struct Batch<'a> {
     /// Of each call, in order; `None` if it is in flight.
     known: Vec<Option<Decision>>,
     sent: Vec<InFlight<'a>>,
 }
 
-impl<S: Store, C: Clock> DenyCacheStore<S, C> {
-    pub(super) fn decide_all<'a>(&'a self, calls: &'a [Call<'a>]) -> Answer<'a, Answers> {
-        let batch = look_up(&self.cache, &self.clock, calls);
-        if batch.sent.is_empty() {
-            return Answer::ready(batch.merge(vec![]));
+impl<'a> Batch<'a> {
+    /// Answers what the cache holds. A call that shares a key with an earlier call in flight is sent too, as that one
+    /// may change the answer.
+    pub(super) fn look_up(cache: &'a Cache, clock: &impl Clock, calls: &'a [Call<'a>]) -> Self {
+        let at = cache.clock_guard.now(clock);
+        let mut in_flight = HashSet::with_hasher(cache.hasher.clone());
+        let mut batch = Self { known: Vec::with_capacity(calls.len()), sent: vec![] };
+        for call in calls {
+            let key = CallKey::new(*call, &cache.hasher);
+            let may_be_cached =
+                is_cacheable(call.operation) && !key.keys.iter().any(|key| in_flight.contains(key));
+            let known = if may_be_cached { cache.find(&key, at) } else { None };
+            if known.is_none() {
+                in_flight.extend(key.keys.iter().copied());
+                batch.sent.push(InFlight::new(cache, key, at));
+            }
+            batch.known.push(known);
         }
-        if batch.sent.len() == calls.len() {
-            return match self.inner.decide_many(calls).into_ready() {
-                Ok(answers) => Answer::ready(batch.merge(answers)),
-                Err(later) => Answer::later(async move { batch.merge(later.await) }),
-            };
-        }
-        Answer::later(async move {
-            let calls: Vec<Call<'_>> = batch.sent.iter().map(InFlight::call).collect();
-            let answers = self.inner.decide_many(&calls).await;
-            batch.merge(answers)
-        })
+        batch
     }
-}
 
-/// Answers what the cache holds. A call that shares a key with an earlier call in flight is sent too, as that
-/// one may change the answer.
-fn look_up<'a>(cache: &'a Cache, clock: &impl Clock, calls: &'a [Call<'a>]) -> Batch<'a> {
-    let at = cache.clock_guard.now(clock);
-    let mut in_flight = HashSet::with_hasher(cache.hasher.clone());
-    let mut batch = Batch { known: Vec::with_capacity(calls.len()), sent: vec![] };
-    for call in calls {
-        let key = CallKey::new(*call, &cache.hasher);
-        let may_be_cached =
-            is_cacheable(call.operation) && !key.keys.iter().any(|key| in_flight.contains(key));
-        let known = if may_be_cached { cache.find(&key, at) } else { None };
-        if known.is_none() {
-            in_flight.extend(key.keys.iter().copied());
-            batch.sent.push(InFlight::new(cache, key, at));
-        }
-        batch.known.push(known);
+    /// The number of calls to send.
+    pub(super) fn in_flight(&self) -> usize {
+        self.sent.len()
     }
-    batch
-}
 
-impl Batch<'_> {
+    /// The calls to send.
+    pub(super) fn calls(&self) -> Vec<Call<'a>> {
+        self.sent.iter().map(InFlight::call).collect()
+    }
+
     /// The answers to all calls, in order.
-    fn merge(self, answers: Answers) -> Answers {
+    pub(super) fn merge(self, answers: Answers) -> Answers {
         let mut answers = answers.into_iter();
         let mut sent = self.sent.into_iter();
         let mut next = || {

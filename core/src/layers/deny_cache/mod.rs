@@ -1,5 +1,6 @@
 //! A cache of denials, so that a flood of refused requests costs the store nothing.
 
+mod cache;
 mod config;
 mod entry;
 mod in_flight;
@@ -10,15 +11,11 @@ mod table;
 use std::fmt;
 use std::sync::Arc;
 
-use foldhash::quality::RandomState;
-
 pub use config::DenyCache;
 
+use self::cache::Cache;
 use self::entry::{CallKey, is_cacheable};
-use self::in_flight::InFlight;
-use self::meter::CacheMeter;
-use self::staleness::{ClockGuard, ClockReading, Generations};
-use self::table::Table;
+use self::in_flight::{Batch, InFlight};
 use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
 /// A store that answers denials of another from memory until they end: see [`DenyCache`].
@@ -28,36 +25,17 @@ pub struct DenyCacheStore<S, C = SystemClock> {
     cache: Arc<Cache>,
 }
 
-/// The cached denials, and what tells whether they are valid.
-#[derive(Debug)]
-struct Cache {
-    table: Table,
-    generations: Generations,
-    clock_guard: ClockGuard,
-    hasher: RandomState,
-    only_exact: bool,
-    /// The bytes of an empty cache.
-    fixed_bytes: usize,
-    max_bytes: usize,
-    meter: CacheMeter,
-}
-
-impl Cache {
-    fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
-        let known = self.table.find(key, at, &self.generations);
-        match known {
-            Some(_) => self.meter.hit(),
-            None => self.meter.miss(),
-        }
-        known
-    }
-}
-
 impl<S, C> DenyCacheStore<S, C> {
     /// The inner store.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.inner
+    }
+
+    /// Unwraps the inner store.
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
     }
 
     /// Statistics of the cache: a handle that stays valid when the store is moved into a limiter.
@@ -77,24 +55,27 @@ impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
             return Answer::ready(Ok(decision));
         }
         let in_flight = InFlight::new(&self.cache, key, at);
-        match self.inner.decide(call).into_ready() {
-            Ok(answer) => {
-                in_flight.answered(&answer);
-                Answer::ready(answer)
-            }
-            Err(later) => Answer::later(async move {
-                let answer = later.await;
-                in_flight.answered(&answer);
-                answer
-            }),
-        }
+        self.inner.decide(call).map(move |answer| {
+            in_flight.answered(&answer);
+            answer
+        })
     }
 
     fn decide_many<'a>(
         &'a self,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.decide_all(calls)
+        let batch = Batch::look_up(&self.cache, &self.clock, calls);
+        match batch.in_flight() {
+            0 => Answer::ready(batch.merge(vec![])),
+            sent if sent == calls.len() => {
+                self.inner.decide_many(calls).map(move |answers| batch.merge(answers))
+            }
+            _ => Answer::later(async move {
+                let answers = self.inner.decide_many(&batch.calls()).await;
+                batch.merge(answers)
+            }),
+        }
     }
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {

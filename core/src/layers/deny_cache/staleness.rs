@@ -57,13 +57,12 @@ impl Generations {
     /// The same for a caller that read `counts` and knows the change: they become the new generation,
     /// unless another call began one in between.
     pub(super) fn advance_from(&self, keys: &[u64], counts: &mut [u64]) {
-        for (place, key) in keys.iter().enumerate() {
-            let twin =
-                keys[..place].iter().position(|other| self.index(*other) == self.index(*key));
-            counts[place] = match twin {
-                Some(twin) => counts[twin],
+        for (at, key) in keys.iter().enumerate() {
+            let same = keys[..at].iter().position(|other| self.index(*other) == self.index(*key));
+            counts[at] = match same {
+                Some(same) => counts[same],
                 None => match self.count(*key).fetch_add(1, Ordering::AcqRel) {
-                    before if before == counts[place] => before + 1,
+                    before if before == counts[at] => before + 1,
                     _ => OUTDATED,
                 },
             };
@@ -141,12 +140,12 @@ mod tests {
         let keys = [ONE, TWO, ONE, LIKE_ONE];
         let mut counts = generations.of(&keys);
         generations.advance_from(&keys, &mut counts);
-        assert!((0..4).all(|place| generations.is_current(keys[place], counts[place])));
+        assert!((0..4).all(|at| generations.is_current(keys[at], counts[at])));
 
         generations.advance(&[TWO]);
         generations.advance_from(&keys, &mut counts);
         let current: Vec<bool> =
-            (0..4).map(|place| generations.is_current(keys[place], counts[place])).collect();
+            (0..4).map(|at| generations.is_current(keys[at], counts[at])).collect();
         assert_eq!(current, [true, false, true, true]);
     }
 

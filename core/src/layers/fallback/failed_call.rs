@@ -1,5 +1,7 @@
 //! A call for which the store returned an error.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::empty_records;
@@ -7,7 +9,7 @@ use super::outage::Outage;
 use super::settings::Settings;
 use crate::{
     Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation, Outcome, Policy,
-    Timestamp, Verdict, Wait,
+    Timestamp, Verdict,
 };
 
 /// How one charge is decided without the store.
@@ -26,9 +28,9 @@ pub(super) enum Fallback {
 pub(super) struct FailedCall<'a> {
     call: Call<'a>,
     error: Error,
-    /// By the places of the charges.
+    /// By the indices of the charges.
     fallbacks: SmallVec<[Fallback; 2]>,
-    retry_hint: Wait,
+    retry_hint: Duration,
     now: Timestamp,
     /// Whether it is refused, whatever the other store decides.
     is_refused: bool,
@@ -150,7 +152,7 @@ impl<'a> FailedCall<'a> {
             )
         })?;
         let degraded = Degraded { answer: self.degraded_answer(), reason: self.error.kind() };
-        let booked = if is_denied { std::time::Duration::ZERO } else { fallback.wait() };
+        let booked = if is_denied { Duration::ZERO } else { fallback.wait() };
         Ok(Decision::new(verdicts).with_wait(booked).degraded_by(degraded))
     }
 
@@ -158,9 +160,10 @@ impl<'a> FailedCall<'a> {
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
         let cost = self.call.charges.total_cost_for(charge);
-        let retry = if cost > limit { Wait::NEVER } else { self.retry_hint };
-        let reset = self.retry_hint.as_micros().unwrap_or_default();
-        Verdict::new(Outcome::Denied, limit, 0, retry, reset).in_shadow(charge.policy.is_shadow())
+        let verdict = Verdict::new(Outcome::Denied, limit)
+            .with_retry_after((cost <= limit).then_some(self.retry_hint))
+            .with_reset_after(self.retry_hint);
+        if charge.policy.is_shadow() { verdict.in_shadow() } else { verdict }
     }
 
     /// The fallback that produced the decision.

@@ -145,11 +145,11 @@ impl<S: Store> FallbackStore<S> {
         }
         let mut waiting = Vec::new();
         let mut all = Vec::with_capacity(answers.len());
-        for (place, (call, answer)) in calls.iter().zip(answers).enumerate() {
+        for (index, (call, answer)) in calls.iter().zip(answers).enumerate() {
             let answer = answer.or_else(|error| match self.failed(*call, error)? {
                 failed if failed.charges().is_empty() => failed.answer(None, &self.outage),
                 failed => {
-                    waiting.push((place, failed));
+                    waiting.push((index, failed));
                     Err(Error::new(
                         ErrorKind::Protocol,
                         "the fallback store returned fewer answers than there were calls",
@@ -161,8 +161,8 @@ impl<S: Store> FallbackStore<S> {
         match &self.settings.fallback {
             Some(fallback) if !waiting.is_empty() => Answer::later(async move {
                 let answers = decide_by_fallback(fallback, &waiting).await;
-                for ((place, failed), answer) in waiting.into_iter().zip(answers) {
-                    if let Some(slot) = all.get_mut(place) {
+                for ((index, failed), answer) in waiting.into_iter().zip(answers) {
+                    if let Some(slot) = all.get_mut(index) {
                         *slot = failed.answer(Some(answer), &self.outage);
                     }
                 }

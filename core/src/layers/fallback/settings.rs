@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::time::{MAX_SPAN, Wait, micros_of_ceil};
-use crate::{Clock, ErrorKind, Policy, Share, Store, SystemClock};
+use crate::{Clock, ErrorKind, MAX_SPAN, Policy, Share, Store, SystemClock};
 
 /// How charges of a policy are decided when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +50,7 @@ pub(super) struct Settings {
     default: Setting,
     by_name: Vec<(Box<str>, Setting)>,
     pub(super) fallback: Option<Arc<dyn Store>>,
-    pub(super) retry_hint: Wait,
+    pub(super) retry_hint: Duration,
     pub(super) clock: Arc<dyn Clock>,
     /// Whether `Misconfigured` is a failure like others.
     misconfigured: bool,
@@ -102,7 +101,7 @@ impl OnFailure {
             default,
             by_name: Vec::new(),
             fallback: None,
-            retry_hint: Wait::until(1_000_000, 0),
+            retry_hint: Duration::from_secs(1),
             clock: Arc::new(SystemClock::new()),
             misconfigured: false,
         };
@@ -131,7 +130,7 @@ impl<F> OnFailure<F> {
     /// Sets the `retry_after` of a refusal that failed closed, at least 1 µs. It is a hint only, as the end of the
     /// outage is not known. Default: 1 s.
     pub fn retry_hint(mut self, hint: Duration) -> Self {
-        self.settings.retry_hint = Wait::until(micros_of_ceil(hint).clamp(1, MAX_SPAN), 0);
+        self.settings.retry_hint = hint.clamp(Duration::from_micros(1), MAX_SPAN);
         self
     }
 

@@ -99,8 +99,8 @@ struct Names<'a>(Call<'a>);
 
 impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, charge) in self.0.charges.iter().enumerate() {
-            let comma = if place > 0 { "," } else { "" };
+        for (index, charge) in self.0.charges.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
             write!(f, "{comma}{}", charge.policy.name())?;
         }
         Ok(())

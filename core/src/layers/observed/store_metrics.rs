@@ -182,11 +182,11 @@ mod tests {
 
     #[test]
     fn every_kind_of_error_and_of_degraded_answer_has_a_place_of_its_own() {
-        for (place, kind) in ErrorKind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, place, "{kind}");
+        for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index, "{kind}");
         }
-        for (place, answer) in DegradedAnswer::ALL.into_iter().enumerate() {
-            assert_eq!(answer as usize, place, "{answer:?}");
+        for (index, answer) in DegradedAnswer::ALL.into_iter().enumerate() {
+            assert_eq!(answer as usize, index, "{answer:?}");
         }
         // The last ones: where this no longer compiles or holds, `ALL` lacks the new one.
         assert!(ErrorKind::ALL.iter().all(|kind| match kind {
@@ -194,6 +194,7 @@ mod tests {
                 true,
             ErrorKind::OutOfMemory | ErrorKind::ForeignValue | ErrorKind::Unsupported => true,
             ErrorKind::UnsupportedServer | ErrorKind::InvalidCall | ErrorKind::Protocol => true,
+            ErrorKind::InvalidConfig => true,
             ErrorKind::CircuitOpen | ErrorKind::TooManyWaiters => true,
             ErrorKind::WaitTooLong => true,
             ErrorKind::Misconfigured => true,

@@ -62,10 +62,11 @@ fn jitter(max: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Outcome, Verdict, Wait};
+    use crate::{Outcome, Verdict};
 
     fn refused_for(micros: u64) -> Decision {
-        Decision::one(Verdict::new(Outcome::Denied, 1, 0, Wait::until(micros, 0), micros))
+        let wait = Duration::from_micros(micros);
+        Decision::one(Verdict::new(Outcome::Denied, 1).with_retry_after(Some(wait)))
     }
 
     #[test]

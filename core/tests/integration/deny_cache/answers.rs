@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::layers::DenyCache;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation, Outcome,
-    Store, StoreExt, SystemClock, Timestamp, Verdict, Wait,
+    Store, StoreExt, SystemClock, Timestamp, Verdict,
 };
 use tidegate_testkit::faults::Fault;
 
@@ -114,9 +114,9 @@ fn other_costs_subjects_tenants_and_policies_are_asked_for() {
     assert!(bench.acquire_by(Who::Cache, &[refused]).is_denied());
 
     let other = policy("q: sliding-log 2/1h");
-    assert!(bench.acquire_by(Who::Store, &[Charge { policy: &other, ..refused }]).is_allowed());
-    assert!(bench.acquire_by(Who::Store, &[Charge { subject: b"", ..refused }]).is_allowed());
-    let joined = Charge { tenant: b"s", subject: b"", ..refused };
+    assert!(bench.acquire_by(Who::Store, &[Charge::new(&other, "s").cost(2)]).is_allowed());
+    assert!(bench.acquire_by(Who::Store, &[Charge::new(&log, "").cost(2)]).is_allowed());
+    let joined = Charge::new(&log, "").tenant("s").cost(2);
     assert!(bench.acquire_by(Who::Store, &[joined]).is_allowed());
     assert!(bench.acquire_by(Who::Store, &[refused, refused]).is_denied());
     assert!(bench.acquire_by(Who::Store, &[refused.cost(1)]).is_allowed());
@@ -252,8 +252,9 @@ struct Degrading(std::sync::atomic::AtomicUsize);
 impl Store for Degrading {
     fn decide<'a>(&'a self, _: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let calls = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let hour = Duration::from_secs(3600);
         let verdict =
-            Verdict::new(Outcome::Denied, 1, 0, Wait::until(3_600_000_000, 0), 3_600_000_000);
+            Verdict::new(Outcome::Denied, 1).with_retry_after(Some(hour)).with_reset_after(hour);
         let decision = Decision::one(verdict);
         let (answer, reason) = (DegradedAnswer::FailedClosed, ErrorKind::Timeout);
         Answer::ready(Ok(match calls {

@@ -1,10 +1,12 @@
 //! B46: what the cache takes, by its own account and by the allocator's.
 
+use std::time::Duration;
+
 use allocation_counter::measure;
 use tidegate_core::layers::{DenyCache, DenyCacheStore};
 use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ManualClock, Outcome, Policy, Store, StoreExt,
-    Timestamp, Verdict, Wait,
+    Timestamp, Verdict,
 };
 
 use super::common::{now, policy};
@@ -16,8 +18,8 @@ struct Refusing;
 impl Store for Refusing {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let verdict = |charge: Charge<'_>| {
-            let micros = if charge.cost == 1 { 3_600_000_000 } else { charge.cost * 1_000_000 };
-            Verdict::new(Outcome::Denied, 0, 0, Wait::until(micros, 0), micros)
+            let wait = Duration::from_secs(if charge.cost == 1 { 3600 } else { charge.cost });
+            Verdict::new(Outcome::Denied, 0).with_retry_after(Some(wait)).with_reset_after(wait)
         };
         Answer::ready(Ok(Decision::new(call.charges.iter().map(verdict))))
     }
@@ -151,7 +153,7 @@ fn what_is_over_goes_before_what_is_not() {
     for n in 0..2_000_u64 {
         refuse(&store, &log, &random(n).to_le_bytes(), 2);
     }
-    clock.advance(std::time::Duration::from_secs(2));
+    clock.advance(Duration::from_secs(2));
     let live = 1_000..1_600_u64;
     for n in live.clone() {
         refuse(&store, &log, &random(n * 7_919).to_le_bytes(), 3_000);

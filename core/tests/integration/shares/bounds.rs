@@ -49,7 +49,6 @@ pub(crate) fn span(policy: &Policy) -> u64 {
         Algorithm::SlidingLog(spec) => spec.window(),
         Algorithm::SlidingCounter(spec) => spec.window(),
         Algorithm::TokenBucket(spec) => spec.period(),
-        Algorithm::Gcra(spec) => spec.period(),
         _ => unreachable!("no other algorithm"),
     };
     u64::try_from(span.as_micros()).unwrap()
@@ -74,7 +73,6 @@ pub(crate) fn check(
             within_rate(&passed[..], policy, spec.refill(), 0)?;
         }
         Algorithm::TokenBucket(spec) => within_any_rate(passed, policy, spec.refill(), ticks)?,
-        Algorithm::Gcra(spec) => within_any_rate(passed, policy, spec.refill(), ticks)?,
         Algorithm::SlidingLog(_) => {
             within_any_window(passed, span(policy), u128::from(policy.limit()))?;
         }

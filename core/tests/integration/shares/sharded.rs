@@ -414,7 +414,7 @@ fn a_place_is_reserved_only_where_a_subject_has_its_shard() {
     for store in [&store as &dyn Store, &model] {
         let error = ask(&store, reserve, &any, "s", 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("no shard knows"), "{error}");
+        assert!(error.to_string().contains("a shard does not know"), "{error}");
     }
     let own = read("p: token-bucket 2/1s shards 2 by-subject");
     assert_eq!(ask(&store, reserve, &own, "s", 1).unwrap().wait(), Duration::ZERO);

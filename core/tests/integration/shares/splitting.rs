@@ -46,7 +46,6 @@ fn adds_up(limit: u64, count: u32) {
 fn rate(policy: &Policy) -> Option<(u128, u128)> {
     let (refill, period) = match policy.algorithm() {
         Algorithm::TokenBucket(spec) => (spec.refill(), spec.period()),
-        Algorithm::Gcra(spec) => (spec.refill(), spec.period()),
         _ => return None,
     };
     Some((refill.into(), period.as_micros()))
@@ -157,11 +156,11 @@ fn what_cannot_be_split_is_refused_by_name() {
     }
     // A period of 71 years cannot be twice as long.
     let years = Duration::from_micros(1 << 51);
-    let rare = Policy::new("p", tidegate_core::Gcra::new(1, years).burst(1)).unwrap();
+    let rare = Policy::new("p", tidegate_core::TokenBucket::gcra(1, years).burst(1)).unwrap();
     assert!(rare.clone().sharded(Shards::any(2)).is_ok(), "a burst of 1 has one share");
     // Two of three, at half of the rate, take longer than three at the whole.
     let long = Duration::from_micros((1 << 49) + 1);
-    let rare = Policy::new("p", tidegate_core::Gcra::new(1, long).burst(3)).unwrap();
+    let rare = Policy::new("p", tidegate_core::TokenBucket::gcra(1, long).burst(3)).unwrap();
     let error = rare.sharded(Shards::any(2)).unwrap_err();
     assert!(error.to_string().contains("2^51 us"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use tidegate_core::{
     Answer, Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Outcome, Store, Timestamp,
-    Verdict, Wait,
+    Verdict,
 };
 use tokio::time::{Instant, timeout};
 
@@ -23,9 +23,8 @@ impl Store for Down {
 }
 
 fn down(answer: DegradedAnswer, outcome: Outcome, micros: u64) -> Noted<std::sync::Arc<Down>> {
-    let wait = Wait::until(micros, 0);
-    let retry = if outcome == Outcome::Allowed { Wait::ZERO } else { wait };
-    let decision = Decision::one(Verdict::new(outcome, 1, 0, retry, 0))
+    let retry = if outcome == Outcome::Allowed { ms(0) } else { ms(micros / 1_000) };
+    let decision = Decision::one(Verdict::new(outcome, 1).with_retry_after(Some(retry)))
         .degraded_by(Degraded::new(answer, ErrorKind::Unavailable));
     let is_booked = outcome == Outcome::Allowed;
     let decision = if is_booked { decision.with_wait(ms(micros / 1_000)) } else { decision };
@@ -85,7 +84,7 @@ fn b51_a_place_in_a_fallback_is_waited_for_and_never_given_back() {
 #[test]
 fn a_refusal_that_lasts_no_time_is_asked_about_once_a_millisecond_at_most() {
     crate::run(async {
-        let denied = Decision::one(Verdict::new(Outcome::Denied, 1, 0, Wait::ZERO, 0));
+        let denied = Decision::one(Verdict::new(Outcome::Denied, 1));
         let store = Noted::over(std::sync::Arc::new(Down(denied)));
         let limiter = limiter(store.clone(), "fixed-window 1/1h");
         assert!(limiter.subject("s").acquire_within(ms(100)).await.unwrap().is_denied());

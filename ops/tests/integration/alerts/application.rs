@@ -40,7 +40,7 @@ struct Answers {
 impl Application {
     pub(crate) async fn start(redis: &str) -> Self {
         LazyLock::force(&METRICS);
-        let store = around(RedisStore::connect(redis).unwrap());
+        let store = around(RedisStore::new(redis).unwrap());
         let policy = "api: token-bucket 1000000/1s".parse().unwrap();
         let limiter = Limiter::new(store, [policy]).unwrap();
         let answers = Arc::new(Answers::default());

@@ -6,11 +6,11 @@ mod records;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use records::{Map, OfCall, key, retold, retry, wait_of};
+use records::{Map, OfCall, key, retold};
 use tidegate_core::engine::{self, Record};
 use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ManualClock, Operation, Outcome, Policy, Store,
-    Timestamp, Verdict, Wait,
+    Timestamp, Verdict,
 };
 
 /// What is wrong with a store.
@@ -114,7 +114,7 @@ impl Broken {
     /// Carries out a call as the engine does, on the records as they are.
     fn engine(&self, call: &Call<'_>, map: &mut Map, now: Timestamp) -> Result<Decision, Error> {
         map.retain(|_, record| match self.defect {
-            Defect::ForgetsEarly => record.recovers_at() > now.as_micros() + 1,
+            Defect::ForgetsEarly => is_after(record, now, 1),
             _ => true,
         });
         let mut records = OfCall { map, call: *call, defect: self.defect };
@@ -168,7 +168,7 @@ impl Broken {
                 let _ = self.engine(&Call::acquire(&charges), map, now)?;
             }
             Defect::PrunesAtDenials if is_acquire && decision.is_denied() => {
-                map.retain(|_, record| record.recovers_at() > now.as_micros() + 5);
+                map.retain(|_, record| is_after(record, now, 5));
             }
             Defect::LeaksPartialCharges if is_acquire && decision.is_denied() => {
                 for (charge, verdict) in charges.iter().zip(&verdicts) {
@@ -188,17 +188,19 @@ impl Broken {
                     }
                 }
             }
-            Defect::RemainingUp => return Ok(retold(&verdicts, |v| (v.remaining() + 1, retry(v)))),
+            Defect::RemainingUp => {
+                return Ok(retold(&verdicts, |v| (v.remaining() + 1, v.retry_after())));
+            }
             Defect::ShortWaits => {
                 return Ok(retold(&verdicts, |v| {
                     let wait = v.retry_after().map(|w| w.saturating_sub(Duration::from_micros(1)));
-                    (v.remaining(), wait_of(wait))
+                    (v.remaining(), wait)
                 }));
             }
             Defect::WaitsForNever => {
                 return Ok(retold(&verdicts, |v| match v.retry_after() {
-                    None => (v.remaining(), Wait::until(1_000, 0)),
-                    _ => (v.remaining(), retry(v)),
+                    None => (v.remaining(), Some(Duration::from_millis(1))),
+                    wait => (v.remaining(), wait),
                 }));
             }
             _ => {}
@@ -299,6 +301,12 @@ impl Broken {
     }
 }
 
+/// Whether the record recovers more than so many microseconds after now.
+fn is_after(record: &Record, now: Timestamp, micros: u64) -> bool {
+    let late = now.saturating_add(Duration::from_micros(micros));
+    record.recovers_at().is_none_or(|at| at > late)
+}
+
 fn is_undo(operation: Operation) -> bool {
     matches!(operation, Operation::Undo { .. })
 }
@@ -309,7 +317,8 @@ impl Store for Broken {
             Err(_) if self.defect == Defect::DeniesErrors => {
                 let denied = |charge: Charge<'_>| {
                     let limit = charge.policy.limit();
-                    Verdict::new(Outcome::Denied, limit, 0, Wait::until(1_000, 0), 0)
+                    Verdict::new(Outcome::Denied, limit)
+                        .with_retry_after(Some(Duration::from_millis(1)))
                 };
                 Ok(Decision::new(call.charges.iter().map(denied)))
             }

@@ -4,31 +4,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_core::engine::{Record, Records};
-use tidegate_core::{Call, Charge, Decision, Error, Operation, Verdict, Wait};
+use tidegate_core::{Call, Charge, Decision, Error, Operation, Verdict};
 
 use super::Defect;
 
 pub(super) type Map = BTreeMap<Vec<Vec<u8>>, Record>;
 
-pub(super) fn retry(verdict: &Verdict) -> Wait {
-    wait_of(verdict.retry_after())
-}
-
-pub(super) fn wait_of(wait: Option<Duration>) -> Wait {
-    wait.map_or(Wait::NEVER, |wait| Wait::until(micros(wait), 0))
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap()
-}
-
 /// The same verdicts with another `remaining` and another wait.
-pub(super) fn retold(verdicts: &[Verdict], tell: impl Fn(&Verdict) -> (u64, Wait)) -> Decision {
+pub(super) fn retold(
+    verdicts: &[Verdict],
+    tell: impl Fn(&Verdict) -> (u64, Option<Duration>),
+) -> Decision {
     Decision::new(verdicts.iter().map(|v| {
         let (remaining, wait) = tell(v);
-        Verdict::new(v.outcome(), v.limit(), remaining, wait, micros(v.reset_after()))
-            .in_block(micros(v.blocked_for()))
-            .in_shadow(v.is_shadow())
+        let verdict = Verdict::new(v.outcome(), v.limit())
+            .with_remaining(remaining)
+            .with_retry_after(wait)
+            .with_reset_after(v.reset_after())
+            .with_block(v.blocked_for());
+        if v.is_shadow() { verdict.in_shadow() } else { verdict }
     }))
 }
 

@@ -1,0 +1,184 @@
+//! The state of any algorithm, and the only code that distinguishes the algorithms.
+
+use crate::algorithm::fixed_window::{self, FixedWindowRule};
+use crate::algorithm::interval_bucket::{self, IntervalBucketRule};
+use crate::algorithm::sliding_counter::{self, SlidingCounterRule};
+use crate::algorithm::sliding_log::{self, SlidingLogRule};
+use crate::algorithm::token_bucket::{self, TokenBucketRule};
+use crate::algorithm::traits::{Algorithm, Level};
+use crate::policy::Rule;
+use crate::time::Wait;
+
+/// The state of one of the algorithms: a few numbers, each below 2^53, so that a signed 64-bit column holds it. Times are
+/// microseconds since 1970.
+///
+/// | state | numbers |
+/// |---|---|
+/// | [fixed window](fixed_window::State) | `ends`: when the window ends; `count`: what was taken in it |
+/// | [sliding log](sliding_log::State) | [`records`](sliding_log::State::records): pairs of a time and a cost, oldest first |
+/// | [sliding counter](sliding_counter::State) | `ends`: when the current window ends; `previous` and `current`: what was taken in the window before and in this one |
+/// | [token bucket, GCRA](token_bucket::State) | `time`: the time of the debt; `debt`: in units of the policy that wrote it, see [`token_bucket`] |
+/// | [bucket by intervals](interval_bucket::State) | `anchor`: when the current period began; `debt`: in tokens |
+///
+/// A debt, a count and a cost mean nothing without the policy that wrote them: a store keeps its text too. To read a
+/// state back: [`Record::restore`](super::Record::restore).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// Of a fixed window.
+    FixedWindow(fixed_window::State),
+    /// Of a sliding log. Boxed, as it alone would make every record larger.
+    SlidingLog(Box<sliding_log::State>),
+    /// Of a sliding counter.
+    SlidingCounter(sliding_counter::State),
+    /// Of a token bucket or GCRA.
+    TokenBucket(token_bucket::State),
+    /// Of a bucket that refills by intervals.
+    IntervalBucket(interval_bucket::State),
+}
+
+/// An algorithm whose states are a variant of [`State`].
+pub(super) trait Variant: Algorithm {
+    fn wrap(state: Self::State) -> State;
+
+    /// The state, if it is of this algorithm.
+    fn unwrap(state: State) -> Option<Self::State>;
+    fn unwrap_ref(state: &State) -> Option<&Self::State>;
+}
+
+macro_rules! variants {
+    ($($rule:ident: $variant:ident),+) => {$(
+        impl Variant for $rule {
+            fn wrap(state: Self::State) -> State {
+                State::$variant(state)
+            }
+
+            fn unwrap(state: State) -> Option<Self::State> {
+                match state {
+                    State::$variant(state) => Some(state),
+                    _ => None,
+                }
+            }
+
+            fn unwrap_ref(state: &State) -> Option<&Self::State> {
+                match state {
+                    State::$variant(state) => Some(state),
+                    _ => None,
+                }
+            }
+        }
+    )+};
+}
+variants!(
+    FixedWindowRule: FixedWindow,
+    SlidingLogRule: SlidingLog,
+    SlidingCounterRule: SlidingCounter,
+    TokenBucketRule: TokenBucket,
+    IntervalBucketRule: IntervalBucket
+);
+
+/// Evaluates an expression for the rule of any algorithm; optionally another one for a log, which is not packed.
+macro_rules! dispatch {
+    ($rule:expr, |$it:ident| $expression:expr) => {
+        dispatch!($rule, |$it| $expression, log $it => $expression)
+    };
+    ($rule:expr, |$it:ident| $expression:expr, log $log:pat => $of_log:expr) => {
+        match $rule {
+            Rule::TokenBucket($it) => $expression,
+            Rule::SlidingCounter($it) => $expression,
+            Rule::FixedWindow($it) => $expression,
+            Rule::IntervalBucket($it) => $expression,
+            Rule::SlidingLog($log) => $of_log,
+        }
+    };
+}
+pub(super) use dispatch;
+
+fn own<'s, A: Variant>(_: &A, state: Option<&'s State>) -> Option<&'s A::State> {
+    state.and_then(A::unwrap_ref)
+}
+
+fn into_own<A: Variant>(_: &A, state: Option<State>) -> Option<A::State> {
+    state.and_then(A::unwrap)
+}
+
+fn wrap<A: Variant>(_: &A, state: A::State) -> State {
+    A::wrap(state)
+}
+
+fn name<A: Algorithm>(_: &A) -> &'static str {
+    A::NAME
+}
+
+/// The functions of [`Algorithm`] for any algorithm. A state of another algorithm counts as none.
+impl Rule {
+    pub(super) fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {
+        dispatch!(self, |rule| rule.wait(own(rule, state), cost, now))
+    }
+
+    pub(super) fn level(&self, state: Option<&State>, now: u64) -> Level {
+        dispatch!(self, |rule| rule.level(own(rule, state), now))
+    }
+
+    pub(super) fn recovers_at(&self, state: &State) -> u64 {
+        dispatch!(self, |rule| own(rule, Some(state)).map_or(0, |state| rule.recovers_at(state)))
+    }
+
+    /// Whether a debt that includes `cost` can be represented exactly.
+    pub(super) fn can_reserve_cost(&self, state: Option<&State>, cost: u64, now: u64) -> bool {
+        dispatch!(self, |rule| rule.can_reserve(own(rule, state), cost, now))
+    }
+
+    pub(super) fn take(
+        &self,
+        state: Option<State>,
+        cost: u64,
+        now: u64,
+        phase: impl FnOnce() -> u64,
+    ) -> State {
+        dispatch!(self, |rule| wrap(rule, rule.take(into_own(rule, state), cost, now, phase)))
+    }
+
+    pub(super) fn give_back(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
+        dispatch!(self, |rule| {
+            let left = rule.give_back(into_own(rule, state)?, cost, now)?;
+            Some(wrap(rule, left))
+        })
+    }
+
+    pub(super) fn take_back(
+        &self,
+        state: &mut Option<State>,
+        cost: u64,
+        at: u64,
+        now: u64,
+    ) -> bool {
+        dispatch!(self, |rule| {
+            let mut own = into_own(rule, state.take());
+            let is_taken_back = rule.take_back(&mut own, cost, at, now);
+            *state = own.map(|own| wrap(rule, own));
+            is_taken_back
+        })
+    }
+
+    /// Checks a state that comes from elsewhere.
+    pub(super) fn check(&self, state: &State) -> Result<(), String> {
+        dispatch!(self, |rule| match own(rule, Some(state)) {
+            Some(state) => rule.check(state),
+            None =>
+                Err(format!("the state is {}, and the policy's is {}", state.name(), name(rule))),
+        })
+    }
+}
+
+impl State {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::FixedWindow(_) => FixedWindowRule::NAME,
+            Self::SlidingLog(_) => SlidingLogRule::NAME,
+            Self::SlidingCounter(_) => SlidingCounterRule::NAME,
+            Self::TokenBucket(_) => TokenBucketRule::NAME,
+            Self::IntervalBucket(_) => IntervalBucketRule::NAME,
+        }
+    }
+}

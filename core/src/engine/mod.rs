@@ -1,0 +1,301 @@
+//! How a store decides: records under keys, and a call carried out on them.
+//!
+//! A backend that keeps its states in its own process needs nothing else: it implements [`Records`], locks out other
+//! callers, and calls [`decide`]. Everything that can fail is checked before the first write. A backend that keeps its
+//! states elsewhere stores a record's parts, and restores it from these: [`Record::restore`].
+
+mod dispatch;
+pub(crate) mod fast;
+mod record;
+pub(crate) mod verdict;
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+pub use dispatch::State;
+pub use record::Record;
+
+use self::verdict::VerdictInput;
+use crate::time::{MAX_SPAN_MICROS, Wait, micros_of, micros_of_ceil};
+use crate::{Call, Charge, Decision, Error, Operation, Outcome, Timestamp, Verdict};
+
+/// The records of a call, by the indices of its charges.
+///
+/// The record of a charge is the one of its policy's [`state_name`](crate::Policy::state_name), its tenant and its
+/// [`state_subject`](Charge::state_subject). An implementation locks out all other callers from `get` to the last
+/// `update`.
+pub trait Records {
+    /// The record of the charge at `index`.
+    fn get(&mut self, index: usize) -> Option<&Record>;
+
+    /// Makes sure that the next `update` of each of these indices cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room. Nothing may have been written then.
+    fn make_room(&mut self, indices: &[usize]) -> Result<(), Error>;
+
+    /// Changes the record of the charge at `index`, which is created empty if it does not exist.
+    fn update(&mut self, index: usize, change: impl FnOnce(&mut Record));
+
+    /// Removes the record of the charge at `index`, if it exists.
+    fn remove(&mut self, index: usize);
+}
+
+/// Carries out a call.
+///
+/// # Errors
+///
+/// If the call is not valid ([`Call::check`]), or there is no room for its records. Nothing was written then.
+pub fn decide(
+    call: &Call<'_>,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    call.check()?;
+    let now = now.as_micros();
+    match call.operation {
+        Operation::Acquire => acquire(call, now, Wait::ZERO, records),
+        Operation::Reserve { max_wait } => acquire(call, now, bounded(max_wait), records),
+        Operation::Peek => {
+            let evaluated = evaluate_all(call, now, Wait::ZERO, records);
+            Ok(report(call, now, &evaluated, records))
+        }
+        Operation::Refund => Ok(refund(call, now, records)),
+        Operation::Undo { at } => Ok(undo(call, at.as_micros(), now, records)),
+        Operation::Reset => {
+            (0..call.charges.len()).for_each(|index| records.remove(index));
+            Ok(report_after(call, now, records))
+        }
+        Operation::Block { span } => block(call, now, span, records),
+    }
+}
+
+type PerCharge<T> = SmallVec<[T; 4]>;
+
+/// A charge's evaluation before anything is written.
+struct Evaluated {
+    /// The index of the first charge to the same state.
+    first: usize,
+    /// The costs of all charges to that state.
+    cost: u64,
+    /// How long until that cost is admitted, if the subject is not blocked.
+    wait: Wait,
+    outcome: Outcome,
+}
+
+impl Evaluated {
+    fn admits(&self) -> bool {
+        self.outcome == Outcome::Allowed
+    }
+
+    /// Whether the charge writes something, if the whole call is `allowed` or not.
+    fn writes(&self, charge: &Charge<'_>, allowed: bool) -> bool {
+        match self.outcome {
+            _ if self.cost == 0 => false,
+            Outcome::Allowed => allowed,
+            Outcome::Denied => charge.policy.block_micros() > 0 && self.wait != Wait::NEVER,
+            Outcome::Blocked => false,
+        }
+    }
+
+    /// Takes an admitted cost, or writes the block that follows a denial.
+    fn write(&self, charge: &Charge<'_>, record: &mut Record, now: u64) {
+        match self.outcome {
+            Outcome::Allowed => record.take(charge, self.cost, now),
+            _ => record.blocked_until = now.saturating_add(charge.policy.block_micros()),
+        }
+    }
+}
+
+/// Takes all charges, if each is admitted within `max_wait`; otherwise only writes blocks.
+fn acquire(
+    call: &Call<'_>,
+    now: u64,
+    max_wait: Wait,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    if let (1, Some(charge)) = (call.charges.len(), call.charges.get(0)) {
+        return acquire_one(&charge, now, max_wait, records);
+    }
+    let evaluated = evaluate_all(call, now, max_wait, records);
+    let charges = || call.charges.iter().zip(&evaluated).enumerate();
+    let in_force = || charges().filter(|(_, (charge, _))| !charge.policy.is_shadow());
+    let allowed = in_force().all(|(_, (_, it))| it.admits());
+
+    // Each state is written once, at the index of its first charge.
+    let written: PerCharge<usize> = charges()
+        .filter(|(index, (charge, it))| it.first == *index && it.writes(charge, allowed))
+        .map(|(index, _)| index)
+        .collect();
+    if !written.is_empty() {
+        records.make_room(&written)?;
+        for (index, (charge, it)) in charges().filter(|(index, _)| written.contains(index)) {
+            records.update(index, |record| it.write(&charge, record, now));
+        }
+    }
+    let decision = report(call, now, &evaluated, records);
+    let wait = in_force().map(|(_, (_, it))| it.wait).max().unwrap_or(Wait::ZERO);
+    Ok(if allowed { with_wait(decision, wait) } else { decision })
+}
+
+/// The same for a single charge, as in most calls.
+fn acquire_one(
+    charge: &Charge<'_>,
+    now: u64,
+    max_wait: Wait,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let it = evaluate(charge, 0, charge.cost, records.get(0), now, max_wait);
+    let is_shadow = charge.policy.is_shadow();
+    if it.writes(charge, it.admits() || is_shadow) {
+        records.make_room(&[0])?;
+        records.update(0, |record| it.write(charge, record, now));
+    }
+    let decision = Decision::one(verdict(charge, &it, records.get(0), now));
+    Ok(if it.admits() && !is_shadow { with_wait(decision, it.wait) } else { decision })
+}
+
+fn with_wait(decision: Decision, wait: Wait) -> Decision {
+    decision.with_wait(wait.as_duration().unwrap_or_default())
+}
+
+fn refund(call: &Call<'_>, now: u64, records: &mut impl Records) -> Decision {
+    for (index, charge) in call.charges.iter().enumerate() {
+        if charge.cost == 0 || records.get(index).is_none() {
+            continue;
+        }
+        change(index, records, |record| record.give_back(&charge, now));
+    }
+    report_after(call, now, records)
+}
+
+/// Takes back what is left of a take of the same charges at `at`.
+fn undo(call: &Call<'_>, at: u64, now: u64, records: &mut impl Records) -> Decision {
+    // For the sum of the costs to each state, as that is what was taken.
+    let evaluated = evaluate_all(call, now, Wait::ZERO, records);
+    for (index, (charge, it)) in call.charges.iter().zip(&evaluated).enumerate() {
+        // A cost above the limit was never taken.
+        let can_be_taken = (1..=charge.policy.limit()).contains(&it.cost);
+        if it.first != index || !can_be_taken || records.get(index).is_none() {
+            continue;
+        }
+        change(index, records, |record| record.take_back(&charge, it.cost, at, now));
+    }
+    report_after(call, now, records)
+}
+
+fn block(
+    call: &Call<'_>,
+    now: u64,
+    span: Duration,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let indices: PerCharge<usize> = (0..call.charges.len()).collect();
+    let span = micros_of_ceil(span).min(MAX_SPAN_MICROS);
+    if span > 0 {
+        records.make_room(&indices)?;
+    }
+    for index in indices {
+        if span == 0 && records.get(index).is_none() {
+            continue;
+        }
+        let until = if span > 0 { now.saturating_add(span) } else { 0 };
+        change(index, records, |record| record.blocked_until = until);
+    }
+    Ok(report_after(call, now, records))
+}
+
+/// Changes a record, and removes it if nothing is left in it.
+fn change(index: usize, records: &mut impl Records, change: impl FnOnce(&mut Record)) {
+    let mut is_empty = false;
+    records.update(index, |record| {
+        change(record);
+        is_empty = record.is_empty();
+    });
+    if is_empty {
+        records.remove(index);
+    }
+}
+
+fn evaluate_all(
+    call: &Call<'_>,
+    now: u64,
+    max_wait: Wait,
+    records: &mut impl Records,
+) -> PerCharge<Evaluated> {
+    let charges = call.charges;
+    let evaluate = |(index, charge): (usize, Charge<'_>)| {
+        let (mut first, mut cost) = (index, charge.cost);
+        if charges.len() > 1 {
+            let is_same = |other: Charge<'_>| other.shares_state_with(&charge);
+            first = charges.iter().position(is_same).unwrap_or(index);
+            cost = charges.total_cost_for(&charge);
+        }
+        evaluate(&charge, first, cost, records.get(index), now, max_wait)
+    };
+    charges.iter().enumerate().map(evaluate).collect()
+}
+
+fn evaluate(
+    charge: &Charge<'_>,
+    first: usize,
+    cost: u64,
+    record: Option<&Record>,
+    now: u64,
+    max_wait: Wait,
+) -> Evaluated {
+    let state = record.and_then(|record| record.state_under(charge.policy, now));
+    let rule = charge.policy.rule();
+    let wait = rule.wait(state.as_deref(), cost, now);
+    let can_wait = || wait <= max_wait && rule.can_reserve_cost(state.as_deref(), cost, now);
+    let outcome = if record.is_some_and(|record| record.is_blocked(now)) {
+        Outcome::Blocked
+    } else if wait.is_zero() || can_wait() {
+        Outcome::Allowed
+    } else {
+        Outcome::Denied
+    };
+    Evaluated { first, cost, wait, outcome }
+}
+
+/// The verdicts on evaluated charges, with the levels as they are now.
+fn report(
+    call: &Call<'_>,
+    now: u64,
+    evaluated: &[Evaluated],
+    records: &mut impl Records,
+) -> Decision {
+    let charges = call.charges.iter().zip(evaluated).enumerate();
+    Decision::new(
+        charges.map(|(index, (charge, it))| verdict(&charge, it, records.get(index), now)),
+    )
+}
+
+fn verdict(charge: &Charge<'_>, it: &Evaluated, record: Option<&Record>, now: u64) -> Verdict {
+    let policy = charge.policy;
+    let state = record.and_then(|record| record.state_under(policy, now));
+    let input = VerdictInput {
+        outcome: it.outcome,
+        wait: it.wait,
+        level: policy.rule().level(state.as_deref(), now),
+        ends_at: record.and_then(|record| record.ends_at(policy)),
+        blocked_until: record.map_or(0, |record| record.blocked_until),
+        now,
+    };
+    input.verdict(policy)
+}
+
+/// The verdicts of a peek of cost 0 after an operation.
+fn report_after(call: &Call<'_>, now: u64, records: &mut impl Records) -> Decision {
+    Decision::new(call.charges.iter().enumerate().map(|(index, charge)| {
+        let record = records.get(index);
+        let it = evaluate(&charge, index, 0, record, now, Wait::ZERO);
+        verdict(&charge, &it, record, now)
+    }))
+}
+
+fn bounded(max_wait: Duration) -> Wait {
+    Wait::from_micros(micros_of(max_wait).min(MAX_SPAN_MICROS))
+}

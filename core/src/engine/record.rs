@@ -1,0 +1,224 @@
+//! The record that a store keeps under a key.
+
+use std::borrow::Cow;
+
+use super::dispatch::State;
+use crate::algorithm::sliding_log;
+use crate::policy::Rule;
+use crate::time::{MAX_EXACT, MAX_SPAN_MICROS};
+use crate::{Charge, Error, ErrorKind, Policy, Timestamp};
+
+/// What a store keeps under the key of a policy and a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The policy that wrote it, which gives the state's numbers their meaning.
+    policy: Policy,
+    pub(super) state: Option<State>,
+    /// Microseconds since 1970; 0 for not blocked.
+    pub(super) blocked_until: u64,
+}
+
+impl Record {
+    /// A record in which nothing is taken.
+    #[must_use]
+    pub fn new(policy: &Policy) -> Self {
+        Self { policy: policy.clone(), state: None, blocked_until: 0 }
+    }
+
+    pub(super) fn with_state(policy: &Policy, state: Option<State>) -> Self {
+        Self { state, ..Self::new(policy) }
+    }
+
+    /// A record from its parts: what [`policy`](Self::policy), [`state`](Self::state) and
+    /// [`blocked_until_micros`](Self::blocked_until_micros) of another one returned.
+    ///
+    /// For stores that do not keep records in their own process. `policy` is the one that wrote the record, which need
+    /// not be the one of the charge: a policy is stored as its text, and [`State`] says as which numbers a state is
+    /// stored. From then on, the record decides as the other one would.
+    ///
+    /// ```
+    /// use tidegate_core::algorithm::fixed_window;
+    /// use tidegate_core::engine::{Record, State};
+    /// use tidegate_core::Timestamp;
+    ///
+    /// let policy = "login: fixed-window 5/1m anchored".parse()?;
+    /// let state = fixed_window::State::new(1_790_000_060_000_000, 3);
+    /// let record = Record::restore(&policy, Some(State::FixedWindow(state)), None)?;
+    /// assert_eq!(record.recovers_at(), Some(Timestamp::from_micros(1_790_000_060_000_000)));
+    ///
+    /// let state = fixed_window::State::new(1 << 60, 3);
+    /// let error = Record::restore(&policy, Some(State::FixedWindow(state)), None).unwrap_err();
+    /// assert!(error.to_string().contains("ends at 1152921504606846976"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ForeignValue`] for parts that no record has: a state of another algorithm; a time after all that
+    /// the policy leads to; a count or a debt of 0 or above [`MAX_EXACT`]; a window that does not end where the policy's
+    /// windows end; a log that is empty, too long or not in order. The message names the value and the bound.
+    ///
+    /// A count above the policy's limit is not an error: the limit may have been lowered.
+    pub fn restore(
+        policy: &Policy,
+        state: Option<State>,
+        blocked_until_micros: Option<u64>,
+    ) -> Result<Self, Error> {
+        const MAX_BLOCKED_UNTIL: u64 = Timestamp::MAX.as_micros() + MAX_SPAN_MICROS;
+        let blocked_until = blocked_until_micros.unwrap_or(0);
+        let check_block = || {
+            if blocked_until <= MAX_BLOCKED_UNTIL {
+                return Ok(());
+            }
+            Err(format!(
+                "it is blocked until {blocked_until}, and at most {MAX_BLOCKED_UNTIL} is possible"
+            ))
+        };
+        let check_state = || state.as_ref().map_or(Ok(()), |state| policy.rule().check(state));
+        check_block().and_then(|()| check_state()).map_err(|problem| {
+            Error::new(
+                ErrorKind::ForeignValue,
+                format!("no record of `{policy}` has these parts: {problem}"),
+            )
+        })?;
+        Ok(Self { policy: policy.clone(), state, blocked_until })
+    }
+
+    /// The policy that wrote the record.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The state, if anything is taken.
+    #[must_use]
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// The end of the subject's block, if it was blocked: microseconds since 1970. It may be after
+    /// [`Timestamp::MAX`], and before now.
+    #[must_use]
+    pub fn blocked_until_micros(&self) -> Option<u64> {
+        (self.blocked_until > 0).then_some(self.blocked_until)
+    }
+
+    /// The time from which the record is indistinguishable from none, so that a store may drop it. `None` if that is
+    /// after [`Timestamp::MAX`], and so never.
+    #[must_use]
+    pub fn recovers_at(&self) -> Option<Timestamp> {
+        let micros = self.recovers_at_micros();
+        (micros < MAX_EXACT).then(|| Timestamp::from_micros(micros))
+    }
+
+    /// The same in microseconds since 1970, which may be after [`Timestamp::MAX`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn recovers_at_micros(&self) -> u64 {
+        let state = self.state.as_ref().map_or(0, |state| self.policy.rule().recovers_at(state));
+        state.max(self.blocked_until)
+    }
+
+    /// Bytes on the heap.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match &self.state {
+            Some(State::SlidingLog(log)) => size_of::<sliding_log::State>() + log.heap_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// The maximum number of bytes that one more charge may add to [`heap_bytes`](Self::heap_bytes).
+    #[must_use]
+    pub fn growth(record: Option<&Self>, policy: &Policy) -> usize {
+        match record.map(Self::state) {
+            Some(Some(State::SlidingLog(log))) => log.growth(),
+            _ if policy.rule().max_records() > 0 => {
+                size_of::<sliding_log::State>() + sliding_log::State::default().growth()
+            }
+            _ => 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.is_none() && self.blocked_until == 0
+    }
+
+    pub(super) fn is_blocked(&self, now: u64) -> bool {
+        now < self.blocked_until
+    }
+
+    /// Whether this very policy object wrote the record.
+    pub(super) fn is_of(&self, policy: &Policy) -> bool {
+        self.policy.is_same_object(policy)
+    }
+
+    /// The state as `policy` sees it at `now`. `None` if there is none, if it has another shape, or if it has recovered
+    /// under the policy that wrote it: then a store may have dropped it, and decisions must not depend on that.
+    pub(super) fn state_under(&self, policy: &Policy, now: u64) -> Option<Cow<'_, State>> {
+        let state = self.state.as_ref()?;
+        if self.is_of(policy) {
+            return Some(Cow::Borrowed(state));
+        }
+        let (older, newer) = (self.policy.rule(), policy.rule());
+        match (state, older, newer) {
+            _ if older.shape() != newer.shape() || older.recovers_at(state) <= now => None,
+            (State::TokenBucket(state), Rule::TokenBucket(older), Rule::TokenBucket(newer)) => {
+                Some(Cow::Owned(State::TokenBucket(newer.adopt(*state, older))))
+            }
+            _ => Some(Cow::Borrowed(state)),
+        }
+    }
+
+    /// When the state ends under the policy that wrote it, if that is not `policy`.
+    pub(super) fn ends_at(&self, policy: &Policy) -> Option<u64> {
+        let state = self.state.as_ref().filter(|_| !self.is_of(policy))?;
+        Some(self.policy.rule().recovers_at(state))
+    }
+
+    pub(super) fn take(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
+        self.adopt(charge.policy, now);
+        let rule = charge.policy.rule();
+        self.state = Some(rule.take(self.state.take(), cost, now, || charge.phase()));
+        self.end_past_block(now);
+    }
+
+    pub(super) fn give_back(&mut self, charge: &Charge<'_>, now: u64) {
+        self.adopt(charge.policy, now);
+        self.state = charge.policy.rule().give_back(self.state.take(), charge.cost, now);
+        self.end_past_block(now);
+    }
+
+    /// Undoes a take. Changes nothing at all if nothing is left of it.
+    pub(super) fn take_back(&mut self, charge: &Charge<'_>, cost: u64, at: u64, now: u64) {
+        let mut adopted = match self.state_under(charge.policy, now) {
+            None => return,
+            Some(Cow::Borrowed(_)) => None,
+            Some(Cow::Owned(state)) => Some(state),
+        };
+        let is_adopted = adopted.is_some();
+        let state = if is_adopted { &mut adopted } else { &mut self.state };
+        if !charge.policy.rule().take_back(state, cost, at, now) {
+            return;
+        }
+        if is_adopted {
+            self.state = adopted;
+        }
+        self.policy = charge.policy.clone();
+        self.end_past_block(now);
+    }
+
+    /// Makes the record one of `policy`, with what was used if the state can be adopted.
+    fn adopt(&mut self, policy: &Policy, now: u64) {
+        if !self.is_of(policy) {
+            self.state = self.state_under(policy, now).map(Cow::into_owned);
+            self.policy = policy.clone();
+        }
+    }
+
+    fn end_past_block(&mut self, now: u64) {
+        if self.blocked_until <= now {
+            self.blocked_until = 0;
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The cache: denials, and what tells whether they are valid.
+
+use foldhash::quality::RandomState;
+
+use super::entry::CallKey;
+use super::meter::CacheMeter;
+use super::staleness::{ClockGuard, ClockReading, Generations};
+use super::table::Table;
+use crate::Decision;
+
+/// The cached denials, and what tells whether they are valid.
+#[derive(Debug)]
+pub(super) struct Cache {
+    pub(super) table: Table,
+    pub(super) generations: Generations,
+    pub(super) clock_guard: ClockGuard,
+    pub(super) hasher: RandomState,
+    pub(super) only_exact: bool,
+    /// The bytes of an empty cache.
+    pub(super) fixed_bytes: usize,
+    pub(super) max_bytes: usize,
+    pub(super) meter: CacheMeter,
+}
+
+impl Cache {
+    pub(super) fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
+        let known = self.table.find(key, at, &self.generations);
+        match known {
+            Some(_) => self.meter.hit(),
+            None => self.meter.miss(),
+        }
+        known
+    }
+}
