@@ -1,0 +1,1 @@
+//! The layer for clients of other services.

@@ -1,0 +1,1 @@
+//! Fields of HTTP that announce limits: written from a decision, and read from what servers send.

@@ -1,0 +1,9 @@
+//! Rate limits over HTTP, for servers and for clients.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "client")]
+pub mod client;
+pub mod fields;
+#[cfg(feature = "server")]
+pub mod server;
+pub mod subject;

@@ -1,0 +1,1 @@
+//! Subjects of a request.
