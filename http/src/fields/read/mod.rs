@@ -108,12 +108,18 @@ impl ServerLimits {
         self.retry_after
     }
 
+    /// The last reset of the limits of which nothing remains. `None` if there are none, or without a reset.
+    #[must_use]
+    pub fn exhausted_until(&self) -> Option<SystemTime> {
+        let exhausted = self.limits.iter().filter(|limit| limit.is_exhausted());
+        exhausted.filter_map(ServerLimit::resets_at).max()
+    }
+
     /// The time before which the server wants no further request: that of `Retry-After`, which takes
-    /// precedence; else the last reset of the limits of which nothing remains. `None` if there is neither.
+    /// precedence, else [`exhausted_until`](Self::exhausted_until).
     #[must_use]
     pub fn not_before(&self) -> Option<SystemTime> {
-        let exhausted = self.limits.iter().filter(|limit| limit.is_exhausted());
-        self.retry_after.or_else(|| exhausted.filter_map(ServerLimit::resets_at).max())
+        self.retry_after.or_else(|| self.exhausted_until())
     }
 }
 
