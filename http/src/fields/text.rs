@@ -70,11 +70,6 @@ impl fmt::Write for Text {
     }
 }
 
-/// The value of a field that is one integer.
-pub(super) fn integer_value(number: u64) -> HeaderValue {
-    HeaderValue::from(number.min(MAX_INTEGER))
-}
-
 /// Whole seconds, rounded up.
 pub(super) fn secs_ceil(span: Duration) -> u64 {
     span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
@@ -136,7 +131,6 @@ mod tests {
 
     #[test]
     fn an_integer_has_at_most_15_digits() {
-        assert_eq!(integer_value(u64::MAX), "999999999999999");
         let mut text = Text::default();
         text.push_integer(1 << 52);
         assert_eq!(text.as_bytes(), b"999999999999999");

@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use tidegate_core::decision::PolicyVerdict;
 use tidegate_core::{Decision, DegradedAnswer, Policy};
 
-use super::text::{Text, check, fits, integer_value, secs_ceil};
+use super::text::{Text, check, fits, secs_ceil};
 use super::{FieldError, FieldFormat, names};
 
 /// Writes decisions into the fields of responses.
 ///
-/// Built once, for the policies of a limiter. An admission or a refusal then costs at most two allocations
-/// ([`FieldFormat::XRateLimit`]: three), and a refusal one more for `Retry-After`. With
-/// [`FieldFormat::Ietf11`], a decision on all of the policies in their order costs one.
+/// Built once, for the policies of a limiter. A decision then costs one allocation, in the older formats one for
+/// each of their three numbers; one more if it is not on all of these policies in their order; and a refusal
+/// one more for `Retry-After`.
 ///
 /// # What is written
 ///
@@ -206,7 +206,7 @@ impl FieldWriter {
     ) {
         let is_denied = decision.is_denied();
         if is_denied && let Some(secs) = decision.retry_after_secs() {
-            insert(headers, RETRY_AFTER, integer_value(secs));
+            insert_integer(headers, RETRY_AFTER, secs);
         }
         match decision.degraded().map(|degraded| degraded.answer) {
             None | Some(DegradedAnswer::FellBack) => {}
@@ -271,14 +271,14 @@ impl FieldWriter {
             )),
         };
         if let Some((limit_name, remaining_name, reset_name)) = fields {
-            insert(headers, limit_name, integer_value(it.limit()));
-            insert(headers, remaining_name, integer_value(it.remaining()));
+            insert_integer(headers, limit_name, it.limit());
+            insert_integer(headers, remaining_name, it.remaining());
             if let Some(reset) = reset {
                 let reset = match self.format {
                     FieldFormat::XRateLimitEpoch => epoch_after(now(), reset),
                     _ => reset,
                 };
-                insert(headers, reset_name, integer_value(reset));
+                insert_integer(headers, reset_name, reset);
             }
         }
         if let Some(value) = self.policy_value_of(verdicts) {
@@ -389,6 +389,14 @@ fn epoch_after(now: SystemTime, secs: u64) -> u64 {
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
+}
+
+fn insert_integer(headers: &mut HeaderMap, name: HeaderName, number: u64) {
+    let mut text = Text::default();
+    text.push_integer(number);
+    if let Some(value) = text.to_value() {
+        insert(headers, name, value);
+    }
 }
 
 fn append(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {

@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn fractions_round_up_and_what_is_no_number_is_none() {
-        let waits = ["2.0", "2.000001", "0.26", " 7\t", "007", "0.0"].map(|text| wait(text));
+        let waits = ["2.0", "2.000001", "0.26", " 7\t", "007", "0.0"].map(wait);
         let expected = [2, 3, 1, 7, 7, 0].map(|secs| Some(Duration::from_secs(secs)));
         assert_eq!(waits, expected);
         for text in

@@ -1,11 +1,12 @@
 //! Fields, as servers send them.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_http::fields::ServerLimits;
+
+use crate::bounds;
 
 /// Thu, 26 Mar 2026 16:00:00 GMT
 const NOW: Duration = Duration::from_secs(1_774_540_800);
@@ -55,7 +56,9 @@ fn shown(headers: &HeaderMap) -> String {
 
 fn check(vectors: &[(&str, &str)]) {
     for (lines, expected) in vectors {
-        assert_eq!(shown(&headers(lines)), *expected, "{lines}");
+        let headers = headers(lines);
+        assert_eq!(shown(&headers), *expected, "{lines}");
+        bounds::check(&headers);
     }
 }
 

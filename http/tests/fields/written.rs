@@ -1,5 +1,4 @@
 //! Fields and problems, as they are written.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 use std::time::{Duration, SystemTime};
 

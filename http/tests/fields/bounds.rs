@@ -1,4 +1,4 @@
-//! What holds of any fields: the body of the fuzz target `fields`, and of a property test.
+//! What holds of any fields: the body of the fuzz target `fields`, and of property tests.
 
 use std::time::{Duration, SystemTime};
 
