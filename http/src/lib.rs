@@ -7,3 +7,8 @@ pub mod fields;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod subject;
+
+/// The guide for clients, so that its code is compiled and run.
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../../docs/guide/http-clients.md")]
+mod guide {}
