@@ -6,4 +6,5 @@ pub mod client;
 pub mod fields;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "server")]
 pub mod subject;
