@@ -4,7 +4,6 @@ use std::env;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_example_axum::app;
@@ -17,7 +16,9 @@ use tokio::net::TcpListener;
 async fn main() -> Result<(), Box<dyn Error>> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
-    let app = app(store()?, client()?, metrics)?;
+    let store = store()?;
+    store.ready().await?; // a wrong URL or password is an error here, and no outage later
+    let app = app(store, client()?, metrics)?;
 
     let listener = TcpListener::bind(listen).await?;
     println!("http://{}", listener.local_addr()?);
@@ -31,7 +32,6 @@ fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
         return Ok(Arc::new(MemoryStore::new().observed()));
     };
     let store = RedisStore::connect(&url)?
-        .timeout(Duration::from_millis(50))
         .breaker(Breaker::new())
         .or_fall_back_to(MemoryStore::new(), Share::new(1, 3)?)
         .observed();
