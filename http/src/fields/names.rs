@@ -1,6 +1,7 @@
 //! Names of fields that the crate `http` does not have.
 
 use http::HeaderName;
+use http::header::RETRY_AFTER;
 
 /// `RateLimit`
 pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -18,3 +19,14 @@ pub const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-l
 pub const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 /// `X-RateLimit-Reset`
 pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The fields of [`FieldFormat::Ietf11`](super::FieldFormat::Ietf11), for a CORS layer to expose
+/// (`Access-Control-Expose-Headers`): scripts of another origin can read no other fields.
+///
+/// ```
+/// use tidegate_http::fields::names::EXPOSED;
+///
+/// let names = EXPOSED.map(|name| name.to_string());
+/// assert_eq!(names, ["ratelimit", "ratelimit-policy", "retry-after"]);
+/// ```
+pub const EXPOSED: [HeaderName; 3] = [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER];

@@ -157,6 +157,14 @@ impl FieldWriter {
         FieldWriterBuilder::default()
     }
 
+    /// The same writer in another form.
+    #[must_use]
+    pub fn with_format(mut self, format: FieldFormat) -> Self {
+        self.format = format;
+        self.policy_value = self.policy_text(self.policies.iter());
+        self
+    }
+
     /// The form of the fields.
     #[must_use]
     pub fn format(&self) -> FieldFormat {
