@@ -1,14 +1,19 @@
-//! The client of an application.
+//! The client of an application: of reqwest, or of hyper-util.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{Client, Error as HyperError};
+use hyper_util::rt::TokioExecutor;
 use reqwest::Body;
-use tidegate_http::client::{ClientError, ThrottleLayer};
+use tidegate_http::client::{ClientError, ThrottleLayer, copy_if_safe};
 use tidegate_redis::{Limiter, Store};
 use tower::{Layer, Service, service_fn};
 
-/// A client that waits for its turn in `limiter`, and for the service when that asks for quiet.
+/// A client of reqwest that waits for its turn in `limiter`, and for the service when that asks for quiet.
 pub fn client<S: Store + 'static>(
     limiter: Limiter<S>,
 ) -> impl Service<
@@ -37,9 +42,23 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     }
     // A body that is a stream has no bytes yet, and cannot be sent twice.
     let body = request.body().as_bytes()?.to_vec();
-    let (parts, ()) =
-        Request::builder().method(request.method()).uri(request.uri()).body(()).ok()?.into_parts();
-    let mut copy = Request::from_parts(parts, Body::from(body));
+    let mut copy = Request::new(Body::from(body));
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
     copy.headers_mut().clone_from(request.headers());
     Some(copy)
+}
+
+/// The same of hyper-util, which is a service as it is.
+pub fn hyper_client<S: Store + 'static>(
+    limiter: Limiter<S>,
+) -> impl Service<
+    Request<Full<Bytes>>,
+    Response = Response<Incoming>,
+    Error = ClientError<HyperError>,
+    Future: Send,
+> + Clone
++ Send {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    ThrottleLayer::new(limiter).retry(3, copy_if_safe::<Full<Bytes>>).layer(client)
 }

@@ -3,7 +3,13 @@
 
 use std::process::{Command, Output};
 
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use tidegate_example_reqwest::client::hyper_client;
+use tidegate_example_reqwest::service::Service;
+use tidegate_memory::{Limiter, MemoryStore};
 use tidegate_testkit::servers::Redis;
+use tower::ServiceExt;
 
 fn run(redis: Option<&str>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-example-reqwest"));
@@ -39,6 +45,20 @@ async fn eight_processes_leave_the_service_alone_when_it_asks_one_of_them_for_th
     let [answered, refused, unasked] = counts(&output);
     assert!(answered > 0 && refused > 0, "{output:?}");
     assert!(unasked == 0 && output.status.success(), "{output:?}");
+}
+
+/// The first second admits nine requests, and with the ninth says that nothing remains.
+#[tokio::test]
+async fn the_client_of_hyper_waits_as_that_of_reqwest_does() {
+    let service = Service::start().await.unwrap();
+    let policy = "free: gcra 10000/1s burst 100".parse().unwrap();
+    let client = hyper_client(Limiter::new(MemoryStore::new(), [policy]).unwrap());
+    for _ in 0..11 {
+        let request = Request::get(service.url()).body(Full::default()).unwrap();
+        assert_eq!(client.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
+    }
+    let books = service.books();
+    assert_eq!((books.answered, books.unasked), (11, 0));
 }
 
 #[test]
