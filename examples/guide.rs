@@ -3,6 +3,12 @@
 #[doc = include_str!("../docs/guide/beyond-the-limit.md")]
 pub mod beyond_the_limit {}
 
+#[doc = include_str!("../docs/guide/http-clients.md")]
+pub mod http_clients {}
+
+#[doc = include_str!("../docs/guide/http-servers.md")]
+pub mod http_servers {}
+
 #[doc = include_str!("../docs/guide/limits-per-user.md")]
 pub mod limits_per_user {}
 

@@ -54,9 +54,10 @@ enum What {
     ///
     /// Starts a server of its own, as `redis` does.
     Denied(denied::Options),
-    /// A web server that says hello, without a limiter, with one in memory, and with one on Redis.
+    /// A web server that says hello: without a limiter, behind the layers of `tidegate-http` and of
+    /// tower_governor, and with a limiter in its handler, in memory and on Redis.
     ///
-    /// Needs `wrk` (apt-get install wrk), and starts a Redis of its own as `redis` does.
+    /// First a request through the layers without a network. The rest needs `wrk` (apt-get install wrk), and starts a Redis of its own as `redis` does.
     Http(http::Options),
     /// One of these servers.
     #[command(hide = true)]

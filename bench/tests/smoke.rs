@@ -66,9 +66,22 @@ fn the_benchmark_of_shards_beats_chance_at_every_limit() {
 }
 
 #[test]
+fn the_benchmark_of_layers_measures_each_around_a_service_and_in_a_router() {
+    let tiny = ["http", "--stack-only", "--rounds", "1", "--requests", "1000"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    for (name, rows) in [("| none |", 1), ("tidegate-http", 3), ("tower_governor", 2)] {
+        let lines = report.lines().filter(|line| line.contains(name));
+        assert_eq!(lines.filter(|line| line.matches('|').count() == 10).count(), rows, "{report}");
+    }
+}
+
+#[test]
 fn without_wrk_the_benchmark_of_the_web_server_says_how_to_install_it() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
-    let output = program.arg("http").env("PATH", "").output().unwrap();
+    let tiny = ["http", "--rounds", "1", "--requests", "1"];
+    let output = program.args(tiny).env("PATH", "").output().unwrap();
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("apt-get install wrk"), "{errors}");

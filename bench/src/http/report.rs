@@ -5,7 +5,7 @@ use std::fmt::Write;
 use tidegate_testkit::servers::Version;
 
 use super::load::{Generator, Sample};
-use super::{ALL, Options};
+use super::{ALL, Limits, Options, Results};
 use crate::Outcome;
 use crate::figures::{Thousandths, middle};
 
@@ -13,9 +13,9 @@ pub(super) fn table(
     options: &Options,
     load: &Generator,
     redis: &Version,
-    results: &[Vec<Sample>; 3],
+    results: &Results,
 ) -> Outcome<String> {
-    let Options { rounds, seconds, connections } = options;
+    let Options { rounds, seconds, connections, .. } = options;
     let mut table = format!(
         "An axum server that says hello, on one thread, asked by {} on another with {connections} \
          connections; {redis} over TCP on this machine. Medians of {rounds} interleaved rounds of \
@@ -26,7 +26,7 @@ pub(super) fn table(
     );
     let [off, ..] = results;
     for (limits, samples) in ALL.iter().zip(results) {
-        write!(table, "| {limits} |")?;
+        write!(table, "| {} |", name(*limits))?;
         write!(table, " {} |", middle(samples.iter().map(|s| s.per_second).collect()))?;
         write!(table, " {} |", ratio(samples, off, |sample| sample.per_second)?)?;
         for figure in [(|s| s.p50) as fn(&Sample) -> u64, |s| s.p99] {
@@ -36,6 +36,16 @@ pub(super) fn table(
         table.push('\n');
     }
     Ok(table)
+}
+
+fn name(limits: Limits) -> &'static str {
+    match limits {
+        Limits::Off => "none",
+        Limits::Layer => "**tidegate-http**, fields on",
+        Limits::Governor => "tower_governor, fields on",
+        Limits::Memory => "`MemoryStore` in the handler",
+        Limits::Redis => "`RedisStore` in the handler",
+    }
 }
 
 fn ratio(ones: &[Sample], others: &[Sample], of: impl Fn(&Sample) -> u64) -> Outcome<Thousandths> {

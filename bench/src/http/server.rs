@@ -1,7 +1,7 @@
 //! The web server, in a process of its own.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use axum::routing::get;
 use tidegate_memory::MemoryStore;
 use tidegate_redis::{Limiter, RedisStore, Store};
 
-use super::Limits;
+use super::{Limits, stack};
 use crate::Outcome;
 
 /// A limit that is not reached, so that all servers do the same work.
-const POLICY: &str = "token-bucket 1000000000/1s";
+pub(super) const POLICY: &str = "token-bucket 1000000000/1s";
 
 /// Users that the requests are of, in turn.
 const SUBJECTS: usize = 1_000;
@@ -34,9 +34,13 @@ pub(crate) struct ServerOptions {
 /// Serves on a free port, which it prints, until its input ends.
 pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let app = match limiter(options)? {
-            None => Router::new().route("/", get(hello)),
-            Some(limits) => Router::new().route("/", get(hello_within)).with_state(limits),
+        let hello = Router::new().route("/", get(hello));
+        let app = match options.limits {
+            Limits::Off => hello,
+            Limits::Layer => hello.layer(stack::tidegate()?),
+            Limits::Governor => hello.layer(stack::governor()?),
+            Limits::Memory => within(MemoryStore::new())?,
+            Limits::Redis => within(RedisStore::connect(&options.redis)?)?,
         };
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         println!("{}", listener.local_addr()?.port());
@@ -47,7 +51,9 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
             let _ = ended.send(());
         });
         tokio::select! {
-            served = axum::serve(listener, app) => served?,
+            served = axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()) => {
+                served?;
+            }
             _ = end => {}
         }
         Ok(())
@@ -62,15 +68,12 @@ struct Gate {
     next: AtomicUsize,
 }
 
-fn limiter(options: &ServerOptions) -> Outcome<Option<Arc<Gate>>> {
-    let store: Arc<dyn Store> = match options.limits {
-        Limits::Off => return Ok(None),
-        Limits::Memory => Arc::new(MemoryStore::new()),
-        Limits::Redis => Arc::new(RedisStore::new(&options.redis)?),
-    };
-    let limiter = Limiter::new(store, [POLICY.parse()?])?;
+/// A server whose handler asks a limiter on this store.
+fn within(store: impl Store + 'static) -> Outcome<Router> {
+    let limiter = Limiter::new(Arc::new(store) as Arc<dyn Store>, [POLICY.parse()?])?;
     let subjects = (0..SUBJECTS).map(|number| format!("user:{number:06}")).collect();
-    Ok(Some(Arc::new(Gate { limiter, subjects, next: AtomicUsize::new(0) })))
+    let gate = Arc::new(Gate { limiter, subjects, next: AtomicUsize::new(0) });
+    Ok(Router::new().route("/", get(hello_within)).with_state(gate))
 }
 
 async fn hello() -> &'static str {

@@ -1,0 +1,220 @@
+//! What a request costs through layers, without a network.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::future::{Future, ready};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, Response};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_http::server::{Limit, RateLimitLayer};
+use tidegate_http::subject::{ClientAddress, Everybody, from_fn};
+use tidegate_memory::{Limiter, MemoryStore, Subject};
+use tower::{Layer, Service};
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+use tower_governor::key_extractor::PeerIpKeyExtractor;
+
+use super::Options;
+use super::server::POLICY;
+use crate::Outcome;
+use crate::figures::middle;
+
+/// Addresses that the requests are of, in turn.
+const ADDRESSES: u32 = 1_000;
+
+/// Requests that are made before they are sent, so that making them is not measured.
+const BATCH: u32 = 1_000;
+
+const HELLO: &str = "Hello, world!";
+
+type Governed<M> = GovernorLayer<PeerIpKeyExtractor, M, Body>;
+
+/// The layer of this workspace, by address, with its fields.
+pub(super) fn tidegate() -> Outcome<RateLimitLayer<MemoryStore>> {
+    let limiter = Limiter::new(MemoryStore::new(), [format!("ip: {POLICY}").parse()?])?;
+    Ok(RateLimitLayer::new(limiter, [Limit::by("ip", ClientAddress::peer())])?)
+}
+
+/// The same by address, by path and for everybody.
+fn tidegate_with_three() -> Outcome<RateLimitLayer<MemoryStore>> {
+    let policies = ["ip", "path", "everybody"].map(|name| format!("{name}: {POLICY}").parse());
+    let policies = policies.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let limits = [
+        Limit::by("ip", ClientAddress::peer()),
+        Limit::by("path", from_fn(|request| Some(Subject::from(request.uri.path())))),
+        Limit::by("everybody", Everybody),
+    ];
+    Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new(), policies)?, limits)?)
+}
+
+/// The layer of tower_governor, by address, with its fields.
+pub(super) fn governor() -> Outcome<Governed<governor::middleware::StateInformationMiddleware>> {
+    let mut config = GovernorConfigBuilder::default();
+    let config = config.per_nanosecond(1).burst_size(1_000_000_000).use_headers().finish();
+    Ok(GovernorLayer::new(Arc::new(config.ok_or("a quota of nothing")?)))
+}
+
+fn governor_without_fields() -> Outcome<Governed<governor::middleware::NoOpMiddleware>> {
+    let config =
+        GovernorConfigBuilder::default().per_nanosecond(1).burst_size(1_000_000_000).finish();
+    Ok(GovernorLayer::new(Arc::new(config.ok_or("a quota of nothing")?)))
+}
+
+/// A stack of layers, ready to be sent requests to.
+struct Contender {
+    name: &'static str,
+    /// Around a service, and as a layer of an axum router.
+    stacks: [Stack; 2],
+}
+
+type Stack = Box<dyn FnMut(Vec<Request<Body>>) -> Outcome<()>>;
+
+/// What one request costs.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    nanos: u64,
+    allocations: u64,
+}
+
+fn contender<L>(name: &'static str, layer: L) -> Contender
+where
+    L: Layer<axum::routing::Route> + Layer<Hello> + Clone + Send + Sync + 'static,
+    <L as Layer<axum::routing::Route>>::Service: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    <<L as Layer<axum::routing::Route>>::Service as Service<Request<Body>>>::Future: Send + 'static,
+    <L as Layer<Hello>>::Service:
+        Service<Request<Body>, Response = Response<Body>, Error = Infallible> + 'static,
+{
+    let router = Router::new().route("/", get(|| ready(HELLO))).layer(layer.clone());
+    Contender { name, stacks: [stack(Layer::<Hello>::layer(&layer, Hello)), stack(router)] }
+}
+
+/// The service in the middle of all stacks.
+#[derive(Debug, Clone, Copy)]
+struct Hello;
+
+impl Service<Request<Body>> for Hello {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        ready(Ok(HELLO.into_response()))
+    }
+}
+
+fn stack<S>(mut service: S) -> Stack
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + 'static,
+{
+    Box::new(move |requests| {
+        let mut context = Context::from_waker(Waker::noop());
+        for request in requests {
+            let is_ready = service.poll_ready(&mut context).is_ready();
+            match pin!(service.call(request)).poll(&mut context) {
+                Poll::Ready(Ok(response)) if is_ready && response.status().is_success() => {}
+                answer => return Err(format!("a stack has answered {answer:?}").into()),
+            }
+        }
+        Ok(())
+    })
+}
+
+fn requests() -> Outcome<Vec<Request<Body>>> {
+    let request = |number: u32| {
+        let mut request = Request::get("/").body(Body::empty())?;
+        let address = Ipv4Addr::from(0x0a00_0000 + number % ADDRESSES);
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::from((address, 80))));
+        Ok(request)
+    };
+    (0..BATCH).map(request).collect()
+}
+
+/// The time that this thread has run.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+fn cost(stack: &mut Stack, options: &Options) -> Outcome<Cost> {
+    let mut spent = Duration::ZERO;
+    let batches = options.requests.div_ceil(BATCH);
+    for _ in 0..batches {
+        let requests = requests()?;
+        let start = thread_time();
+        stack(requests)?;
+        spent += thread_time().saturating_sub(start);
+    }
+    let requests = requests()?;
+    let mut result = Ok(());
+    let counted = allocation_counter::measure(|| result = stack(requests));
+    result?;
+    Ok(Cost {
+        nanos: u64::try_from(spent.as_nanos())? / (u64::from(batches) * u64::from(BATCH)),
+        // Rounded to the nearest: a store in memory grows now and then.
+        allocations: (counted.count_total + u64::from(BATCH) / 2) / u64::from(BATCH),
+    })
+}
+
+/// The table of all stacks.
+pub(super) fn measure(options: &Options) -> Outcome<String> {
+    let mut contenders = [
+        contender("none", tower::layer::util::Identity::new()),
+        contender("**tidegate-http**, fields on", tidegate()?),
+        contender("**tidegate-http**, three limits, fields on", tidegate_with_three()?),
+        contender("**tidegate-http**, no fields", tidegate()?.without_fields()),
+        contender("tower_governor, fields on", governor()?),
+        contender("tower_governor, no fields", governor_without_fields()?),
+    ];
+    // By contender and by stack, a cost of each round.
+    let mut costs = vec![[vec![], vec![]]; contenders.len()];
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {} through the stacks", options.rounds);
+        for (contender, costs) in contenders.iter_mut().zip(&mut costs) {
+            for (stack, costs) in contender.stacks.iter_mut().zip(costs) {
+                costs.push(cost(stack, options)?);
+            }
+        }
+    }
+    let Options { rounds, requests, .. } = options;
+    let mut table = format!(
+        "A request of one of {ADDRESSES} addresses through the layer, without a network: CPU time and \
+         allocations, and how much more that is than without a limiter. Medians of {rounds} interleaved \
+         rounds of {requests} requests.\n\n\
+         | limiter | around a service: ns | more | allocations | more | in an axum router: ns | more \
+         | allocations | more |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    let [none, ..] = &costs[..] else { return Ok(table) };
+    for (contender, costs) in contenders.iter().zip(&costs) {
+        write!(table, "| {} |", contender.name)?;
+        for (costs, none) in costs.iter().zip(none) {
+            for figure in [(|cost| cost.nanos) as fn(&Cost) -> u64, |cost| cost.allocations] {
+                let more = costs.iter().zip(none).map(|(it, none)| {
+                    i64::try_from(figure(it)).and_then(|it| Ok(it - i64::try_from(figure(none))?))
+                });
+                let more = middle(more.collect::<Result<Vec<_>, _>>()?);
+                write!(table, " {} | {more} |", middle(costs.iter().map(figure).collect()))?;
+            }
+        }
+        table.push('\n');
+    }
+    Ok(table)
+}

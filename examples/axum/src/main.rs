@@ -1,0 +1,47 @@
+//! Serves the shop. `REDIS_URL`, `TRUSTED_PROXIES` and `LISTEN` are its settings: see README.md.
+
+use std::env;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tidegate_example_axum::app;
+use tidegate_http::subject::ClientAddress;
+use tidegate_memory::MemoryStore;
+use tidegate_redis::{Breaker, RedisStore, Share, Store, StoreExt};
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let store = store()?;
+    store.ready().await?; // a wrong URL or password is an error here, and no outage later
+    let app = app(store, client()?, metrics)?;
+
+    let listener = TcpListener::bind(listen).await?;
+    println!("http://{}", listener.local_addr()?);
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}
+
+/// In memory, or on a Redis that may go down.
+fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
+    let Ok(url) = env::var("REDIS_URL") else {
+        return Ok(Arc::new(MemoryStore::new().observed()));
+    };
+    let store = RedisStore::connect(&url)?
+        .breaker(Breaker::new())
+        .or_fall_back_to(MemoryStore::new(), Share::new(1, 3)?)
+        .observed();
+    Ok(Arc::new(store))
+}
+
+fn client() -> Result<ClientAddress, Box<dyn Error>> {
+    let Ok(networks) = env::var("TRUSTED_PROXIES") else {
+        return Ok(ClientAddress::peer());
+    };
+    let networks: Result<Vec<_>, _> = networks.split(',').map(|it| it.trim().parse()).collect();
+    Ok(ClientAddress::x_forwarded_for(networks?))
+}

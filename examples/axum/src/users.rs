@@ -1,0 +1,58 @@
+//! Authentication.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
+use tidegate_redis::{Policy, PolicyError};
+
+/// A user of the shop.
+#[derive(Debug, Clone)]
+pub struct User {
+    /// Never given to another user.
+    pub id: u64,
+    /// The limit of the user. Plans have one name, so that an upgrade keeps what was used.
+    pub plan: Policy,
+}
+
+/// The users by their tokens: what a shop has in a database.
+#[derive(Debug, Clone)]
+pub struct Users(Arc<HashMap<&'static str, User>>);
+
+impl Users {
+    /// Alice has the plan *pro*, and Bob the plan *free*.
+    ///
+    /// # Errors
+    ///
+    /// If a plan is not valid.
+    pub fn new() -> Result<Self, PolicyError> {
+        let free: Policy = "user: token-bucket 1/1s burst 10".parse()?;
+        let pro: Policy = "user: token-bucket 20/1s burst 100".parse()?;
+        let users = [("alice", User { id: 1, plan: pro }), ("bob", User { id: 2, plan: free })];
+        Ok(Self(Arc::new(users.into())))
+    }
+}
+
+/// Puts the user into the extensions of the request, if it has a valid token.
+pub async fn identify(State(users): State<Users>, mut request: Request, next: Next) -> Response {
+    let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let user = token.and_then(|token| users.0.get(token.strip_prefix("Bearer ")?)).cloned();
+    if let Some(user) = user {
+        request.extensions_mut().insert(user);
+    }
+    next.run(request).await
+}
+
+/// Handlers that take a [`User`] are for users only.
+impl<S: Sync> FromRequestParts<S> for User {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(request: &mut Parts, _: &S) -> Result<Self, StatusCode> {
+        request.extensions.get::<Self>().cloned().ok_or(StatusCode::UNAUTHORIZED)
+    }
+}

@@ -1,0 +1,133 @@
+//! The shop behaves as its README says: over a real socket, in virtual time.
+
+mod client;
+
+use std::net::SocketAddr;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use client::Client;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tidegate_example_axum::app;
+use tidegate_http::subject::ClientAddress;
+use tidegate_memory::{ManualClock, MemoryStore, StoreExt};
+use tokio::net::TcpListener;
+
+/// One for all tests of this process.
+static METRICS: LazyLock<PrometheusHandle> =
+    LazyLock::new(|| PrometheusBuilder::new().install_recorder().unwrap());
+
+/// The shop, which trusts this machine as a proxy, so that a test can come from any address.
+async fn shop() -> (Client, ManualClock) {
+    let metrics = METRICS.clone();
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).build().observed();
+    let address = ClientAddress::x_forwarded_for(["127.0.0.0/8".parse().unwrap()]);
+    let app = app(store, address, metrics).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
+    });
+    (Client(server), clock)
+}
+
+#[tokio::test]
+async fn an_address_has_a_burst_and_then_a_rate() {
+    let (client, clock) = shop().await;
+    for left in (0..20).rev() {
+        let response = client.get("/items", &[]).await;
+        assert_eq!(response.status, 200);
+        let rate_limit = response.field("ratelimit").unwrap();
+        assert!(rate_limit.starts_with(&format!(r#""ip";r={left};t="#)), "{rate_limit}");
+        let policy = response.field("ratelimit-policy").unwrap();
+        assert_eq!(policy, r#""ip";q=20;w=2, "everybody";q=2000;w=1"#);
+    }
+    let refused = client.get("/items", &[]).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.field("retry-after"), Some("1"));
+    assert_eq!(refused.field("content-type"), Some("application/problem+json"));
+    assert!(refused.body.contains(r#""violated-policies":["ip"]"#), "{}", refused.body);
+    // No path is a way around it, and what is exempt is never refused.
+    assert_eq!(client.get("/nothing", &[]).await.status, 429);
+    assert_eq!(client.get("/health", &[]).await.status, 200);
+    clock.advance(Duration::from_millis(100));
+    assert_eq!(client.get("/nothing", &[]).await.status, 404);
+    assert_eq!(client.get("/items/1", &[]).await.status, 429);
+}
+
+#[tokio::test]
+async fn a_forged_address_is_no_way_around_the_limit() {
+    let (client, _) = shop().await;
+    let mut admitted = 0;
+    for number in 0..30 {
+        // A proxy appends the address that it was called from to what the client has sent.
+        let forged = format!("198.51.100.{number}, 203.0.113.9");
+        let response = client.get("/items", &[("X-Forwarded-For", &forged)]).await;
+        admitted += usize::from(response.status == 200);
+    }
+    assert_eq!(admitted, 20);
+}
+
+#[tokio::test]
+async fn users_have_the_limits_of_their_plans() {
+    let (client, clock) = shop().await;
+    for (user, burst) in [("Bearer bob", 10), ("Bearer alice", 100)] {
+        for number in 0..=burst {
+            // From many addresses, so that only the user's limit is reached.
+            let from = format!("203.0.113.{}", number % 50);
+            let fields = [("Authorization", user), ("X-Forwarded-For", &from)];
+            let response = client.get("/items", &fields).await;
+            assert_eq!(response.status, if number < burst { 200 } else { 429 }, "{user} {number}");
+        }
+    }
+    clock.advance(Duration::from_secs(5));
+    // An order costs 5, which Bob has again; one that fails on the server's side costs nothing.
+    let bob = ("Authorization", "Bearer bob");
+    assert_eq!(client.send("POST", "/orders/3", &[bob]).await.status, 503);
+    assert_eq!(client.send("POST", "/orders/1", &[bob]).await.status, 201);
+    assert_eq!(client.send("POST", "/orders/1", &[bob]).await.status, 429);
+}
+
+#[tokio::test]
+async fn who_is_no_user_counts_by_address() {
+    let (client, _) = shop().await;
+    for _ in 0..20 {
+        let response = client.send("POST", "/orders/1", &[("Authorization", "Bearer guess")]).await;
+        assert_eq!(response.status, 401);
+    }
+    let response = client.send("POST", "/orders/1", &[("Authorization", "Bearer another")]).await;
+    assert_eq!(response.status, 429);
+}
+
+#[tokio::test]
+async fn scripts_of_other_origins_can_read_a_refusal_and_preflights_do_not_count() {
+    let (client, _) = shop().await;
+    let origin = ("Origin", "https://example.org");
+    for _ in 0..30 {
+        let fields = [origin, ("Access-Control-Request-Method", "GET")];
+        assert_eq!(client.send("OPTIONS", "/items", &fields).await.status, 200);
+    }
+    for _ in 0..20 {
+        assert_eq!(client.get("/items", &[origin]).await.status, 200);
+    }
+    let refused = client.get("/items", &[origin]).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.field("access-control-allow-origin"), Some("*"));
+    let exposed = refused.field("access-control-expose-headers");
+    assert_eq!(exposed, Some("ratelimit,ratelimit-policy,retry-after"));
+}
+
+#[tokio::test]
+async fn metrics_count_decisions_and_are_not_limited() {
+    let (client, _) = shop().await;
+    for _ in 0..25 {
+        client.get("/items", &[]).await;
+        assert_eq!(client.get("/metrics", &[]).await.status, 200);
+    }
+    let metrics = client.get("/metrics", &[]).await.body;
+    assert!(
+        metrics.contains(r#"tidegate_decisions_total{policy="ip",outcome="denied""#),
+        "{metrics}"
+    );
+}

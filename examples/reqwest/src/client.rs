@@ -1,0 +1,64 @@
+//! The client of an application: of reqwest, or of hyper-util.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{Client, Error as HyperError};
+use hyper_util::rt::TokioExecutor;
+use reqwest::Body;
+use tidegate_http::client::{ClientError, ThrottleLayer, copy_if_safe};
+use tidegate_redis::{Limiter, Store};
+use tower::{Layer, Service, service_fn};
+
+/// A client of reqwest that waits for its turn in `limiter`, and for the service when that asks for quiet.
+pub fn client<S: Store + 'static>(
+    limiter: Limiter<S>,
+) -> impl Service<
+    Request<Body>,
+    Response = Response<Body>,
+    Error = ClientError<reqwest::Error>,
+    Future: Send,
+> + Clone
++ Send {
+    let client = reqwest::Client::new();
+    let send = service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            let response = client.execute(request.try_into()?).await?;
+            Ok::<Response<Body>, reqwest::Error>(response.into())
+        }
+    });
+    let layer = ThrottleLayer::new(limiter).max_wait(Duration::from_secs(10)).retry(3, copy);
+    layer.layer(send)
+}
+
+/// A copy of a request that may be sent again: one that only reads.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    if request.method() != Method::GET {
+        return None;
+    }
+    // A body that is a stream has no bytes yet, and cannot be sent twice.
+    let body = request.body().as_bytes()?.to_vec();
+    let mut copy = Request::new(Body::from(body));
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    copy.headers_mut().clone_from(request.headers());
+    Some(copy)
+}
+
+/// The same of hyper-util, which is a service as it is.
+pub fn hyper_client<S: Store + 'static>(
+    limiter: Limiter<S>,
+) -> impl Service<
+    Request<Full<Bytes>>,
+    Response = Response<Incoming>,
+    Error = ClientError<HyperError>,
+    Future: Send,
+> + Clone
++ Send {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    ThrottleLayer::new(limiter).retry(3, copy_if_safe::<Full<Bytes>>).layer(client)
+}

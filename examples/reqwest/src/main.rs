@@ -1,0 +1,83 @@
+//! Calls a service whose limit changes each second, and leaves it alone when it asks for that.
+//!
+//! ```sh
+//! cargo run -p tidegate-example-reqwest
+//! REDIS_URL=redis://127.0.0.1/ cargo run -p tidegate-example-reqwest
+//! ```
+//!
+//! The first one has eight tasks in one process, and the second eight processes that share a Redis. Ends with
+//! status 1 if a request came while the service had asked for quiet.
+
+use std::error::Error;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, SystemTime};
+
+use tidegate_example_reqwest::service::Service;
+use tidegate_example_reqwest::work::{POLICY, TASKS, process, work};
+use tidegate_memory::{Limiter, MemoryStore};
+use tokio::task::spawn_blocking;
+
+const PROCESSES: u32 = 8;
+const TIME: Duration = Duration::from_secs(5);
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => demo().await,
+        ["work", redis, prefix, url, millis] => process(redis, prefix, url, millis).await,
+        _ => {
+            Err("usage: tidegate-example-reqwest (with REDIS_URL=redis://… for eight processes)"
+                .into())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidegate-example-reqwest: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demo() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let service = Service::start().await?;
+    match std::env::var("REDIS_URL") {
+        Ok(redis) => {
+            println!("{PROCESSES} processes, {} s, all under `{POLICY}`", TIME.as_secs());
+            fleet(&redis, &service.url()).await?;
+        }
+        Err(_) => {
+            println!("{TASKS} tasks, {} s, all under `{POLICY}`", TIME.as_secs());
+            let limiter = Limiter::new(MemoryStore::new(), [POLICY.parse()?])?;
+            work(limiter, &service.url(), TASKS, TIME).await?;
+        }
+    }
+    let books = service.books();
+    println!(
+        "{} answered, {} refused with Retry-After, {} sent while quiet was asked for",
+        books.answered, books.refused, books.unasked
+    );
+    if books.unasked > 0 { Err("a request came too early".into()) } else { Ok(()) }
+}
+
+/// Processes of this program, under a prefix of this run alone.
+async fn fleet(redis: &str, url: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let prefix = format!("reqwest-{}-{}", std::process::id(), now.as_micros());
+    let mut processes = vec![];
+    for _ in 0..PROCESSES {
+        let process = Command::new(std::env::current_exe()?)
+            .args(["work", redis, &prefix, url, &TIME.as_millis().to_string()])
+            .stdin(Stdio::null())
+            .spawn();
+        processes.push(process?);
+    }
+    for mut process in processes {
+        // In a thread of its own, as the service has to answer meanwhile.
+        if !spawn_blocking(move || process.wait()).await??.success() {
+            return Err("a process failed".into());
+        }
+    }
+    Ok(())
+}

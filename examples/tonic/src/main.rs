@@ -1,0 +1,23 @@
+//! Serves. `REDIS_URL` and `LISTEN` are its settings: see README.md.
+
+use std::env;
+use std::error::Error;
+use std::sync::Arc;
+
+use tidegate_example_tonic::serve;
+use tidegate_memory::MemoryStore;
+use tidegate_redis::{Breaker, RedisStore, Store, StoreExt};
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let store: Arc<dyn Store> = match env::var("REDIS_URL") {
+        Err(_) => Arc::new(MemoryStore::new()),
+        Ok(url) => Arc::new(RedisStore::connect(&url)?.breaker(Breaker::new()).or_fail_open()),
+    };
+    store.ready().await?; // a wrong URL or password is an error here, and no outage later
+    let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:50051".to_owned());
+    let listener = TcpListener::bind(listen).await?;
+    println!("http://{}", listener.local_addr()?);
+    serve(listener, store).await
+}

@@ -1,0 +1,145 @@
+//! Until when servers want to be left alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::{Error, Limiter, Store, Verdict};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+/// How much longer than announced a block is written: so a check that takes less than this finds it long enough.
+const MARGIN: Duration = Duration::from_millis(20);
+
+/// After this time a block is checked once more, as another process may have replaced it by a shorter one.
+const RECHECK: Duration = Duration::from_millis(50);
+
+/// How often a block is written that is found too short each time.
+const MAX_WRITES: usize = 3;
+
+/// Below this number of entries, none is dropped.
+const MIN_ENTRIES: usize = 64;
+
+/// What this process was told, by subject: exact, whatever other processes write to the store.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Holds(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    until: HashMap<Box<[u8]>, Instant>,
+    /// At this number of entries those that are over are dropped, so that there are at most twice as many as
+    /// last.
+    max: usize,
+}
+
+impl Holds {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        // No code that holds the lock panics halfway through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until when the subject is held back, if it is.
+    pub(super) fn until(&self, subject: &[u8]) -> Option<Instant> {
+        let mut entries = self.entries();
+        let until = *entries.until.get(subject)?;
+        if until > Instant::now() {
+            return Some(until);
+        }
+        entries.until.remove(subject);
+        None
+    }
+
+    /// Holds the subject back until then, or longer if it is held back longer already.
+    pub(super) fn extend(&self, subject: &[u8], until: Instant) {
+        let mut entries = self.entries();
+        if let Some(known) = entries.until.get_mut(subject) {
+            *known = until.max(*known);
+            return;
+        }
+        if entries.until.len() >= entries.max.max(MIN_ENTRIES) {
+            let now = Instant::now();
+            entries.until.retain(|_, until| *until > now);
+            entries.max = entries.until.len() * 2;
+        }
+        entries.until.insert(subject.into(), until);
+    }
+}
+
+/// Blocks the subject in the store until then, unless it is blocked that long. A task does it, so that it is done
+/// even if the caller is dropped.
+pub(super) async fn block<S: Store + 'static>(
+    limiter: &Limiter<S>,
+    subject: &[u8],
+    until: Instant,
+) {
+    let (limiter, subject) = (limiter.clone(), Box::<[u8]>::from(subject));
+    let Ok(runtime) = Handle::try_current() else { return };
+    let task = runtime.spawn(async move {
+        // If the store cannot be written, what is left is what this process remembers.
+        if ensure_blocked(&limiter, &subject, until).await.is_ok()
+            && until.saturating_duration_since(Instant::now()) > RECHECK
+        {
+            tokio::spawn(async move {
+                sleep(RECHECK).await;
+                let _ = ensure_blocked(&limiter, &subject, until).await;
+            });
+        }
+    });
+    // A task of this runtime fails only if the runtime ends.
+    let _ = task.await;
+}
+
+/// Writes a block until it is found to be long enough.
+///
+/// The store has no operation that only lengthens a block, so two processes may write in either order: hence
+/// the check after each write.
+async fn ensure_blocked<S: Store>(
+    limiter: &Limiter<S>,
+    subject: &[u8],
+    until: Instant,
+) -> Result<(), Error> {
+    for _ in 0..MAX_WRITES {
+        let left = until.saturating_duration_since(Instant::now());
+        let decision = limiter.subject(subject).cost(0).peek().await?;
+        let blocked = decision.verdicts().iter().map(Verdict::blocked_for).min();
+        if blocked >= Some(left) {
+            return Ok(());
+        }
+        limiter.subject(subject).block(left + MARGIN).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_is_never_shortened_and_ends() {
+        let holds = Holds::default();
+        let now = Instant::now();
+        let [short, long] = [1, 9].map(|secs| now + Duration::from_secs(secs));
+        holds.extend(b"a", long);
+        holds.extend(b"a", short);
+        assert_eq!((holds.until(b"a"), holds.until(b"b")), (Some(long), None));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(holds.until(b"a"), None);
+        assert!(holds.entries().until.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn holds_that_are_over_are_dropped() {
+        let holds = Holds::default();
+        for number in 0..10_000_u32 {
+            let until = Instant::now() + Duration::from_secs(10);
+            holds.extend(&number.to_le_bytes(), until);
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(holds.entries().until.len() <= MIN_ENTRIES);
+        }
+        for number in 0..10_000_u32 {
+            holds.extend(&number.to_le_bytes(), Instant::now() + Duration::from_secs(10));
+        }
+        let held = (0..10_000_u32).filter(|number| holds.until(&number.to_le_bytes()).is_some());
+        assert_eq!(held.count(), 10_000);
+    }
+}

@@ -1,0 +1,183 @@
+//! The service.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use tidegate_core::{MAX_SPAN, Store};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::error::ClientError;
+use super::holds;
+use super::layer::Settings;
+use super::retry::{CopyRequest, NoRetry};
+use super::turn::{NoTurn, Turn};
+use crate::fields::ServerLimits;
+
+/// A client that keeps within limits. Made by [`ThrottleLayer`](super::ThrottleLayer).
+///
+/// It is always ready: a request first waits for its turn, and only then for the client within, so that a
+/// request that waits holds no connection and no permit. The client that has become ready is the one that is
+/// called.
+pub struct Throttle<I, S, R = NoRetry> {
+    inner: I,
+    settings: Arc<Settings<S, R>>,
+}
+
+impl<I, S, R> Throttle<I, S, R> {
+    pub(super) fn new(inner: I, settings: Arc<Settings<S, R>>) -> Self {
+        Self { inner, settings }
+    }
+}
+
+impl<I, S, R, B, C> Service<Request<B>> for Throttle<I, S, R>
+where
+    I: Service<Request<B>, Response = Response<C>> + Clone + Send + 'static,
+    I::Future: Send,
+    I::Error: Send,
+    S: Store + 'static,
+    R: CopyRequest<B> + Send + Sync + 'static,
+    B: Send + 'static,
+    C: Send + 'static,
+{
+    type Response = Response<C>;
+    type Error = ClientError<I::Error>;
+    type Future = ThrottleFuture<C, I::Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (inner, settings) = (self.inner.clone(), Arc::clone(&self.settings));
+        ThrottleFuture(Box::pin(send(inner, settings, request)))
+    }
+}
+
+async fn send<I, S, R, B, C>(
+    mut inner: I,
+    settings: Arc<Settings<S, R>>,
+    request: Request<B>,
+) -> Result<Response<C>, ClientError<I::Error>>
+where
+    I: Service<Request<B>, Response = Response<C>>,
+    S: Store + 'static,
+    R: CopyRequest<B>,
+{
+    let (parts, body) = request.into_parts();
+    let subject = (settings.subject)(&parts).ok_or_else(ClientError::no_subject)?;
+    let turn = Turn {
+        limiter: &settings.limiter,
+        holds: &settings.holds,
+        subject: subject.as_bytes(),
+        cost: settings.cost.as_ref().map_or(1, |cost| cost(&parts)),
+        deadline: after(settings.max_wait),
+    };
+    let no_turn = |reason| match reason {
+        NoTurn::TooLong(wait) => ClientError::wait_too_long(wait, settings.max_wait),
+        NoTurn::Store(error) => ClientError::store(error),
+    };
+    let mut request = Request::from_parts(parts, body);
+    let mut retries = settings.max_retries;
+
+    turn.wait().await.map_err(no_turn)?;
+    loop {
+        let copy = if retries > 0 { settings.retry.copy(&request) } else { None };
+        let was_pending = ready(&mut inner).await.map_err(ClientError::client)?;
+        if was_pending && turn.held().await.map_err(no_turn)?.is_some() {
+            turn.wait().await.map_err(no_turn)?;
+        }
+        let response = inner.call(request).await.map_err(ClientError::client)?;
+        let announced = settings.announced(response.status(), response.headers());
+        if let Some(span) = announced.filter(|span| !span.is_zero()) {
+            let until = after(span);
+            settings.holds.extend(turn.subject, until);
+            holds::block(&settings.limiter, turn.subject, until).await;
+        }
+        let is_retryable = announced.is_some() && is_refusal(response.status());
+        let Some(copy) = copy.filter(|_| is_retryable) else { return Ok(response) };
+        if turn.wait().await.is_err() {
+            // Its turn would come too late.
+            return Ok(response);
+        }
+        request = copy;
+        retries -= 1;
+    }
+}
+
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+}
+
+impl<S, R> Settings<S, R> {
+    /// For how long the server wants to be left alone, if it does.
+    fn announced(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+        let now = SystemTime::now();
+        let announced = ServerLimits::read(headers, now);
+        let is_error = status.is_client_error() || status.is_server_error();
+        // On other responses, `Retry-After` is about a redirect or a job, and not about the client.
+        let until = if is_error { announced.not_before() } else { announced.exhausted_until() };
+        match until {
+            Some(until) => Some(until.duration_since(now).unwrap_or_default()),
+            None => (status == StatusCode::TOO_MANY_REQUESTS).then_some(self.default_pause),
+        }
+    }
+}
+
+/// Waits until the client is ready, and returns whether it was not at first.
+async fn ready<B, I: Service<Request<B>>>(inner: &mut I) -> Result<bool, I::Error> {
+    let mut was_pending = false;
+    poll_fn(|context| {
+        let poll = inner.poll_ready(context);
+        was_pending |= poll.is_pending();
+        poll
+    })
+    .await?;
+    Ok(was_pending)
+}
+
+/// The time after a span of at most 71 years.
+fn after(span: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(span.min(Duration::from_micros(MAX_SPAN))).unwrap_or(now)
+}
+
+/// The response of a [`Throttle`]. One allocation: a request takes several asynchronous steps.
+pub struct ThrottleFuture<C, E>(Pin<Box<SendFuture<C, E>>>);
+
+type SendFuture<C, E> = dyn Future<Output = Result<Response<C>, ClientError<E>>> + Send;
+
+impl<C, E> Future for ThrottleFuture<C, E> {
+    type Output = Result<Response<C>, ClientError<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl<C, E> fmt::Debug for ThrottleFuture<C, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ThrottleFuture(..)")
+    }
+}
+
+// Not derived, as that would ask for a store that can be cloned.
+impl<I: Clone, S, R> Clone for Throttle<I, S, R> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }
+    }
+}
+
+impl<I: fmt::Debug, S, R> fmt::Debug for Throttle<I, S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Throttle")
+            .field("inner", &self.inner)
+            .field("settings", &self.settings)
+            .finish()
+    }
+}

@@ -1,0 +1,96 @@
+//! Waiting for the turn of a request.
+
+use std::time::Duration;
+
+use tidegate_core::{Decision, Error, Limiter, Store, Verdict};
+use tokio::time::{Instant, sleep};
+
+use super::holds::Holds;
+
+/// The longest wait beyond what is necessary.
+const MAX_JITTER: Duration = Duration::from_secs(1);
+
+/// The resolution of Tokio's timers, which also keeps a store that refuses with a wait of zero from being called in
+/// a busy loop.
+const MIN_SLEEP: Duration = Duration::from_millis(1);
+
+/// Why a request has no turn.
+#[derive(Debug)]
+pub(super) enum NoTurn {
+    /// It would have to wait this long: longer than it may, or for ever.
+    TooLong(Option<Duration>),
+    Store(Error),
+}
+
+/// A request that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Turn<'a, S> {
+    pub(super) limiter: &'a Limiter<S>,
+    pub(super) holds: &'a Holds,
+    pub(super) subject: &'a [u8],
+    pub(super) cost: u64,
+    /// No wait ends later.
+    pub(super) deadline: Instant,
+}
+
+impl<S: Store + 'static> Turn<'_, S> {
+    /// Waits until the request may be sent now.
+    ///
+    /// A request that was admitted and then held back is charged again afterwards: all that were admitted in
+    /// the meantime would else go at once.
+    pub(super) async fn wait(&self) -> Result<(), NoTurn> {
+        loop {
+            let wait = match self.held_here() {
+                Some(wait) => wait,
+                None => match self.take().await? {
+                    Some(wait) => wait,
+                    None => return Ok(()),
+                },
+            };
+            let wait = wait.max(MIN_SLEEP);
+            let Some(spare) = self.left().checked_sub(wait) else {
+                return Err(NoTurn::TooLong(Some(wait)));
+            };
+            sleep(wait + jitter(spare.min(wait / 8).min(MAX_JITTER))).await;
+        }
+    }
+
+    /// Takes the next place. Returns how long to wait before another one is taken; `None` if the request may be
+    /// sent.
+    async fn take(&self) -> Result<Option<Duration>, NoTurn> {
+        let request = self.limiter.subject(self.subject).cost(self.cost);
+        let decision = request.acquire_within(self.left()).await.map_err(NoTurn::Store)?;
+        if decision.is_denied() {
+            return decision.retry_after().map(Some).ok_or(NoTurn::TooLong(None));
+        }
+        // The server may have asked for quiet while the request waited for its place.
+        if decision.wait().is_zero() { Ok(self.quiet(&decision)) } else { self.held().await }
+    }
+
+    /// How long the subject is held back, by the store or by what this process was told. Takes nothing.
+    pub(super) async fn held(&self) -> Result<Option<Duration>, NoTurn> {
+        let request = self.limiter.subject(self.subject).cost(0);
+        let decision = request.peek().await.map_err(NoTurn::Store)?;
+        Ok(self.quiet(&decision))
+    }
+
+    fn quiet(&self, decision: &Decision) -> Option<Duration> {
+        let blocked = decision.verdicts().iter().map(Verdict::blocked_for).max();
+        self.held_here().max(blocked.filter(|span| !span.is_zero()))
+    }
+
+    fn held_here(&self) -> Option<Duration> {
+        let until = self.holds.until(self.subject)?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+/// A random duration up to `max`, so that callers held back together do not come together.
+fn jitter(max: Duration) -> Duration {
+    let nanos = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(fastrand::u64(..=nanos))
+}

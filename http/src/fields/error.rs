@@ -1,0 +1,25 @@
+//! What is wrong with a name or a unit.
+
+use std::fmt;
+
+/// A name or a unit that no field can hold.
+///
+/// Structured fields hold strings of printable ASCII only (RFC 9651, section 3.3.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    message: Box<str>,
+}
+
+impl FieldError {
+    pub(super) fn new(message: impl Into<Box<str>>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for FieldError {}

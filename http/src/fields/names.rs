@@ -1,0 +1,32 @@
+//! Names of fields that the crate `http` does not have.
+
+use http::HeaderName;
+use http::header::RETRY_AFTER;
+
+/// `RateLimit`
+pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// `RateLimit-Policy`
+pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// `RateLimit-Limit`, of drafts 00 to 06
+pub const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+/// `RateLimit-Remaining`, of drafts 00 to 06
+pub const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+/// `RateLimit-Reset`, of drafts 00 to 06
+pub const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+/// `X-RateLimit-Limit`
+pub const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+/// `X-RateLimit-Remaining`
+pub const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+/// `X-RateLimit-Reset`
+pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The fields of [`FieldFormat::Ietf11`](super::FieldFormat::Ietf11), for a CORS layer to expose
+/// (`Access-Control-Expose-Headers`): scripts of another origin can read no other fields.
+///
+/// ```
+/// use tidegate_http::fields::names::EXPOSED;
+///
+/// let names = EXPOSED.map(|name| name.to_string());
+/// assert_eq!(names, ["ratelimit", "ratelimit-policy", "retry-after"]);
+/// ```
+pub const EXPOSED: [HeaderName; 3] = [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER];

@@ -1,0 +1,221 @@
+//! Fields with one number each: those of the drafts before 07, and those that vendors made up.
+
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderName};
+use sfv::{List, ListEntry, Parser};
+
+use super::ServerLimit;
+use super::moment::{ceil_number, floor_number, moment};
+use super::structured::{each, joined, natural, policy_of_number, with_numbered_policies};
+
+/// What begins the names of fields whose limits may have names of their own, as in
+/// `x-ratelimit-limit-requests` and `x-ratelimit-requests-limit`.
+const PREFIXES: [&str; 3] = ["x-ratelimit-", "x-rate-limit-", "anthropic-ratelimit-"];
+
+/// `used/limit` of Shopify.
+const SHOPIFY: HeaderName = HeaderName::from_static("x-shopify-shop-api-call-limit");
+
+/// The maximum number of limits whose names are in those of their fields.
+const MAX_LIMITS: usize = 64;
+
+/// The longest name of a limit that is kept.
+const MAX_NAME: usize = 128;
+
+/// What one field tells of a limit.
+#[derive(Clone, Copy)]
+enum Part {
+    Limit,
+    Remaining,
+    Reset,
+    /// Seconds from now, which need no clock that is right: wins over [`Part::Reset`].
+    ResetAfter,
+    Name,
+}
+
+/// The fields of one limit.
+#[derive(Default)]
+struct Fields<'h> {
+    /// From the names of the fields.
+    name: &'h str,
+    limit: Option<&'h HeaderName>,
+    remaining: Option<&'h HeaderName>,
+    reset: Option<&'h HeaderName>,
+    reset_after: Option<&'h HeaderName>,
+    name_field: Option<&'h HeaderName>,
+}
+
+/// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` of the drafts 00 to 06.
+pub(super) fn draft_06(
+    headers: &HeaderMap,
+    policies: &[ServerLimit],
+    now: SystemTime,
+) -> Option<Vec<ServerLimit>> {
+    let mut fields = Fields::default();
+    for name in headers.keys() {
+        let part = match name.as_str() {
+            "ratelimit-limit" => Part::Limit,
+            "ratelimit-remaining" => Part::Remaining,
+            "ratelimit-reset" => Part::Reset,
+            // GitLab: the same time, as a date.
+            "ratelimit-resettime" if fields.reset.is_none() => Part::Reset,
+            "ratelimit-name" => Part::Name,
+            _ => continue,
+        };
+        fields.set(part, name);
+    }
+    let (limit, mut own_policies) = fields.read(headers, now)?;
+    own_policies.extend_from_slice(policies);
+    Some(with_numbered_policies(limit, &own_policies))
+}
+
+/// All other fields that are known.
+pub(super) fn others(
+    headers: &HeaderMap,
+    policies: &[ServerLimit],
+    now: SystemTime,
+) -> Option<Vec<ServerLimit>> {
+    let mut all: Vec<Fields<'_>> = Vec::new();
+    for field in headers.keys() {
+        let Some((name, part)) = classify(field.as_str()) else { continue };
+        match all.iter().position(|fields| fields.name == name) {
+            Some(place) => all[place].set(part, field),
+            None if all.len() == MAX_LIMITS => {}
+            None => {
+                let mut fields = Fields { name, ..Fields::default() };
+                fields.set(part, field);
+                all.push(fields);
+            }
+        }
+    }
+    let mut limits = Vec::new();
+    for fields in all {
+        let Some((limit, mut own_policies)) = fields.read(headers, now) else { continue };
+        if fields.name.is_empty() {
+            own_policies.extend_from_slice(policies);
+        }
+        limits.extend(with_numbered_policies(limit, &own_policies));
+    }
+    limits.extend(shopify(headers));
+    (!limits.is_empty()).then_some(limits)
+}
+
+/// Which limit a field belongs to, by the name in the field's own name, and what it tells of it.
+fn classify(field: &str) -> Option<(&str, Part)> {
+    let rest = PREFIXES.iter().find_map(|prefix| field.strip_prefix(prefix))?;
+    match rest {
+        "reset-after" => return Some(("", Part::ResetAfter)),
+        // GitHub, Discord.
+        "resource" | "bucket" => return Some(("", Part::Name)),
+        _ => {}
+    }
+    let parts = [("limit", Part::Limit), ("remaining", Part::Remaining), ("reset", Part::Reset)];
+    let alone = parts.iter().find(|(word, _)| rest == *word).map(|(_, part)| ("", *part));
+    let first = || {
+        parts.iter().find_map(|(word, part)| {
+            let name = rest.strip_prefix(word)?.strip_prefix('-')?;
+            Some((name, *part))
+        })
+    };
+    let last = || {
+        parts.iter().find_map(|(word, part)| {
+            let name = rest.strip_suffix(word)?.strip_suffix('-')?;
+            Some((name, *part))
+        })
+    };
+    let found = alone.or_else(first).or_else(last)?;
+    (found.0.len() <= MAX_NAME).then_some(found)
+}
+
+/// The used part and the limit, of which the difference remains.
+fn shopify(headers: &HeaderMap) -> Option<ServerLimit> {
+    let (used, limit) = headers.get(&SHOPIFY)?.to_str().ok()?.split_once('/')?;
+    let (used, limit) = (ceil_number(used)?, floor_number(limit)?);
+    Some(ServerLimit {
+        limit: Some(limit),
+        remaining: Some(limit.saturating_sub(used)),
+        ..ServerLimit::default()
+    })
+}
+
+impl<'h> Fields<'h> {
+    fn set(&mut self, part: Part, field: &'h HeaderName) {
+        let place = match part {
+            Part::Limit => &mut self.limit,
+            Part::Remaining => &mut self.remaining,
+            Part::Reset => &mut self.reset,
+            Part::ResetAfter => &mut self.reset_after,
+            Part::Name => &mut self.name_field,
+        };
+        *place = Some(field);
+    }
+
+    /// The limit, and the policies that stand beside it in its field. `None` if all fields are malformed.
+    fn read(
+        &self,
+        headers: &HeaderMap,
+        now: SystemTime,
+    ) -> Option<(ServerLimit, Vec<ServerLimit>)> {
+        let (limit, policies) = self.limit.and_then(|it| quota(headers, it)).unzip();
+        let remaining = self.remaining.and_then(|it| smallest(headers, it, floor_number));
+        let latest = |it: &'h HeaderName| latest(headers, it, |text| moment(text, now));
+        let resets_at = self.reset_after.and_then(latest).or_else(|| self.reset.and_then(latest));
+        if limit.is_none() && remaining.is_none() && resets_at.is_none() {
+            return None;
+        }
+        let name = match self.name {
+            "" => self.name_field.and_then(|it| name_in(headers, it)),
+            name => Some(name),
+        };
+        let name = name.map(Into::into);
+        let limit = ServerLimit { name, limit, remaining, resets_at, ..ServerLimit::default() };
+        Some((limit, policies.unwrap_or_default()))
+    }
+}
+
+/// A limit, which may be followed by policies: `100`, `100, 100;w=60, 1000;w=3600`.
+fn quota(headers: &HeaderMap, field: &HeaderName) -> Option<(u64, Vec<ServerLimit>)> {
+    if let Some(limit) = smallest(headers, field, floor_number) {
+        return Some((limit, Vec::new()));
+    }
+    let mut list: List = Parser::new(&joined(headers, field)?).parse().ok()?;
+    let ListEntry::Item(first) = list.first()? else { return None };
+    let limit = natural(&first.bare_item).filter(|_| first.params.is_empty())?;
+    list.remove(0);
+    Some((limit, each(&list, policy_of_number)?))
+}
+
+/// The smallest value of all lines; `None` if one is malformed.
+fn smallest<T: Ord>(
+    headers: &HeaderMap,
+    field: &HeaderName,
+    read: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
+    lines(headers, field, read)?.into_iter().min()
+}
+
+/// The latest value of all lines; `None` if one is malformed.
+fn latest<T: Ord>(
+    headers: &HeaderMap,
+    field: &HeaderName,
+    read: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
+    lines(headers, field, read)?.into_iter().max()
+}
+
+fn lines<T>(
+    headers: &HeaderMap,
+    field: &HeaderName,
+    read: impl Fn(&str) -> Option<T>,
+) -> Option<Vec<T>> {
+    // Dates and durations are ASCII, but for the sign of micro.
+    let text =
+        |line: &'_ http::HeaderValue| std::str::from_utf8(line.as_bytes()).ok().and_then(&read);
+    headers.get_all(field).iter().map(text).collect()
+}
+
+/// A name of printable ASCII.
+fn name_in<'h>(headers: &'h HeaderMap, field: &HeaderName) -> Option<&'h str> {
+    let name = headers.get(field)?.to_str().ok()?.trim();
+    (!name.is_empty() && name.len() <= MAX_NAME).then_some(name)
+}

@@ -1,0 +1,193 @@
+//! The structured fields: `RateLimit` of drafts 07 to 11, and `RateLimit-Policy` of all.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderName};
+use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parser};
+
+use super::moment::moment_of_number;
+use super::{MAX_FIELD, MAX_LIMITS, ServerLimit};
+use crate::fields::names::{RATELIMIT, RATELIMIT_POLICY};
+
+/// The policies of `RateLimit-Policy`: as limits of which nothing but the policy is known. Those of drafts before
+/// 08 have no names.
+pub(super) fn policies(headers: &HeaderMap) -> Vec<ServerLimit> {
+    let Some(list) = parse::<List>(headers, &RATELIMIT_POLICY) else { return Vec::new() };
+    let named = each(&list, |item| {
+        let name = string(&item.bare_item)?;
+        let unit = optional(item, "qu", string)?;
+        optional(item, "pk", |value| value.as_byte_sequence())?;
+        Some(ServerLimit {
+            name: Some(name.into()),
+            unit: unit.filter(|&unit| unit != "requests").map(Into::into),
+            limit: Some(required(item, "q", natural)?),
+            window: optional(item, "w", window)?,
+            ..ServerLimit::default()
+        })
+    });
+    named.or_else(|| each(&list, policy_of_number)).unwrap_or_default()
+}
+
+/// A policy of drafts before 08: `100;w=60`.
+pub(super) fn policy_of_number(item: &Item) -> Option<ServerLimit> {
+    let limit = Some(natural(&item.bare_item)?);
+    Some(ServerLimit {
+        limit,
+        window: Some(required(item, "w", window)?),
+        ..ServerLimit::default()
+    })
+}
+
+/// The limits of `RateLimit`, each with its policy, and then the policies of which the field tells nothing.
+pub(super) fn limits(
+    headers: &HeaderMap,
+    policies: &[ServerLimit],
+    now: SystemTime,
+) -> Option<Vec<ServerLimit>> {
+    let value = joined(headers, &RATELIMIT)?;
+    let limits = named_limits(&value, now).map(|limits| with_named_policies(limits, policies));
+    limits.or_else(|| {
+        let limit = draft_07(&value, now)?;
+        Some(with_numbered_policies(limit, policies))
+    })
+}
+
+/// Drafts 08 to 11: `"burst";r=50;t=30`.
+fn named_limits(value: &[u8], now: SystemTime) -> Option<Vec<ServerLimit>> {
+    let list = Parser::new(value).parse::<List>().ok()?;
+    let limits = each(&list, |item| {
+        let name = string(&item.bare_item)?;
+        let reset = optional(item, "t", natural)?;
+        optional(item, "pk", |value| value.as_byte_sequence())?;
+        Some(ServerLimit {
+            name: Some(name.into()),
+            remaining: Some(required(item, "r", natural)?),
+            resets_at: reset.map(|reset| moment_of_number(reset, now)),
+            ..ServerLimit::default()
+        })
+    });
+    limits.filter(|limits| !limits.is_empty())
+}
+
+/// Draft 07: `limit=100, remaining=50, reset=5`.
+fn draft_07(value: &[u8], now: SystemTime) -> Option<ServerLimit> {
+    let dictionary = Parser::new(value).parse::<Dictionary>().ok()?;
+    let number = |key: &str| match dictionary.get(key) {
+        None => Some(None),
+        Some(ListEntry::Item(item)) => natural(&item.bare_item).map(Some),
+        Some(ListEntry::InnerList(_)) => None,
+    };
+    let (limit, reset) = (number("limit")??, number("reset")??);
+    Some(ServerLimit {
+        limit: Some(limit),
+        remaining: number("remaining")?,
+        resets_at: Some(moment_of_number(reset, now)),
+        ..ServerLimit::default()
+    })
+}
+
+fn with_named_policies(mut limits: Vec<ServerLimit>, policies: &[ServerLimit]) -> Vec<ServerLimit> {
+    let mut by_name: HashMap<&str, (&ServerLimit, bool)> = HashMap::new();
+    for policy in policies {
+        if let Some(name) = policy.name() {
+            by_name.entry(name).or_insert((policy, false));
+        }
+    }
+    for limit in &mut limits {
+        let policy = limit.name().and_then(|name| by_name.get_mut(name));
+        if let Some((policy, is_used)) = policy {
+            *is_used = true;
+            let ServerLimit { remaining, resets_at, .. } = *limit;
+            *limit = ServerLimit { remaining, resets_at, ..policy.clone() };
+        }
+    }
+    let is_used = |policy: &ServerLimit| {
+        let known = policy.name().and_then(|name| by_name.get(name));
+        known.is_some_and(|(_, is_used)| *is_used)
+    };
+    limits.extend(policies.iter().filter(|policy| !is_used(policy)).cloned());
+    limits
+}
+
+/// A limit without a name: its policy is the one of its number.
+pub(super) fn with_numbered_policies(
+    mut limit: ServerLimit,
+    policies: &[ServerLimit],
+) -> Vec<ServerLimit> {
+    let is_own = |it: &ServerLimit| it.name.is_none() && it.limit == limit.limit;
+    let own = policies.iter().position(is_own);
+    limit.window = own.and_then(|place| policies.get(place)?.window());
+    let others = policies.iter().enumerate().filter(|(place, _)| Some(*place) != own);
+    let others = others.map(|(_, policy)| policy.clone());
+    std::iter::once(limit).chain(others).collect()
+}
+
+/// All lines of a field as one value; `None` if there are none or they are too long.
+pub(super) fn joined<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, [u8]>> {
+    let mut lines = headers.get_all(name).iter().map(|line| line.as_bytes());
+    let mut value = Cow::Borrowed(lines.next()?);
+    for line in lines {
+        let value = value.to_mut();
+        value.extend_from_slice(b", ");
+        value.extend_from_slice(line);
+        if value.len() > MAX_FIELD {
+            return None;
+        }
+    }
+    (value.len() <= MAX_FIELD).then_some(value)
+}
+
+pub(super) fn parse<T: FieldType>(headers: &HeaderMap, name: &HeaderName) -> Option<T> {
+    Parser::new(&joined(headers, name)?).parse().ok()
+}
+
+/// What `read` makes of each item; `None` if it rejects one, or if there is an inner list or too many items.
+pub(super) fn each(
+    list: &List,
+    read: impl Fn(&Item) -> Option<ServerLimit>,
+) -> Option<Vec<ServerLimit>> {
+    if list.len() > MAX_LIMITS {
+        return None;
+    }
+    let items = list.iter().map(|entry| match entry {
+        ListEntry::Item(item) => read(item),
+        ListEntry::InnerList(_) => None,
+    });
+    items.collect()
+}
+
+fn required<'i, T>(
+    item: &'i Item,
+    key: &str,
+    read: impl Fn(&'i BareItem) -> Option<T>,
+) -> Option<T> {
+    optional(item, key, read)?
+}
+
+/// A parameter. The outer `None` is one that is malformed.
+fn optional<'i, T>(
+    item: &'i Item,
+    key: &str,
+    read: impl Fn(&'i BareItem) -> Option<T>,
+) -> Option<Option<T>> {
+    match item.params.get(key) {
+        None => Some(None),
+        Some(value) => read(value).map(Some),
+    }
+}
+
+fn string(value: &BareItem) -> Option<&str> {
+    value.as_string().map(|text| text.as_str())
+}
+
+/// An integer of at least 0.
+pub(super) fn natural(value: &BareItem) -> Option<u64> {
+    u64::try_from(i64::from(value.as_integer()?)).ok()
+}
+
+/// An integer of seconds of at least 1.
+fn window(value: &BareItem) -> Option<Duration> {
+    natural(value).filter(|&secs| secs > 0).map(Duration::from_secs)
+}

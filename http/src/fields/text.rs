@@ -1,0 +1,138 @@
+//! Text of fields, composed without an allocation.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use http::HeaderValue;
+use smallvec::SmallVec;
+
+use super::FieldError;
+
+/// The largest integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
+pub(super) const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// The longest string that every parser of structured fields has to support (RFC 9651, section 3.3.3).
+const MAX_STRING: usize = 1024;
+
+/// The value of a field in the making. Most values fit on the stack, so that the one allocation is that of the
+/// finished value.
+#[derive(Debug, Default)]
+pub(super) struct Text(SmallVec<[u8; 256]>);
+
+impl Text {
+    /// Begins the next member of a list.
+    pub(super) fn next_member(&mut self) {
+        if !self.0.is_empty() {
+            self.0.extend_from_slice(b", ");
+        }
+    }
+
+    pub(super) fn push_str(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    /// An integer of a structured field. Larger ones become the largest.
+    pub(super) fn push_integer(&mut self, number: u64) {
+        // Writing to memory does not fail.
+        let _ = write!(self, "{}", number.min(MAX_INTEGER));
+    }
+
+    /// A string that [`fits`]. The syntax is that of structured fields, and of JSON as well.
+    pub(super) fn push_string(&mut self, text: &str) {
+        self.0.push(b'"');
+        for byte in text.bytes() {
+            if matches!(byte, b'"' | b'\\') {
+                self.0.push(b'\\');
+            }
+            self.0.push(byte);
+        }
+        self.0.push(b'"');
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value; `None` if a byte is not valid in a field, which none of the methods above adds.
+    pub(super) fn to_value(&self) -> Option<HeaderValue> {
+        HeaderValue::from_bytes(&self.0).ok()
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push_str(text);
+        Ok(())
+    }
+}
+
+/// Whole seconds, rounded up.
+pub(super) fn secs_ceil(span: Duration) -> u64 {
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
+}
+
+/// Whether a structured field can hold the text as a string.
+pub(super) fn fits(text: &str) -> bool {
+    text.len() <= MAX_STRING && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+/// Rejects text that does not [`fits`].
+pub(super) fn check(what: &str, text: &str) -> Result<(), FieldError> {
+    if fits(text) {
+        return Ok(());
+    }
+    let shown: String = text.escape_debug().take(64).collect();
+    Err(FieldError::new(match text.chars().find(|char| !matches!(char, ' '..='~')) {
+        Some(char) => format!(
+            "the {what} `{shown}` has a {char:?} in it; a field holds printable ASCII characters only"
+        ),
+        None => format!(
+            "the {what} `{shown}` has {} characters; every parser of fields takes up to {MAX_STRING}",
+            text.len()
+        ),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_no_field_holds_is_an_error_that_shows_what_is_wrong() {
+        let error = check("name", "daily\n").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the name `daily\\n` has a '\\n' in it; a field holds printable ASCII characters only"
+        );
+        let error = check("unit", "größe").unwrap_err().to_string();
+        assert!(error.contains("unit `größe` has a 'ö'"), "{error}");
+        let error = check("name", &"x".repeat(1025)).unwrap_err().to_string();
+        assert!(error.contains("1025 characters"), "{error}");
+        assert!(error.len() < 200, "{error}");
+        for good in ["", "a b", "\"\\", "~", &"x".repeat(1024)] {
+            assert_eq!(check("name", good), Ok(()));
+        }
+        for bad in ["\u{7f}", "\u{1f}", "é"] {
+            assert!(check("name", bad).is_err());
+        }
+    }
+
+    #[test]
+    fn seconds_round_up() {
+        let secs = [0, 1, 999_999_999, 1_000_000_000, 1_000_000_001];
+        let secs = secs.map(|nanos| secs_ceil(Duration::from_nanos(nanos)));
+        assert_eq!(secs, [0, 1, 1, 1, 2]);
+        assert_eq!(secs_ceil(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn an_integer_has_at_most_15_digits() {
+        let mut text = Text::default();
+        text.push_integer(1 << 52);
+        assert_eq!(text.as_bytes(), b"999999999999999");
+    }
+}

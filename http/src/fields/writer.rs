@@ -1,0 +1,412 @@
+//! Fields written from a decision.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+use tidegate_core::decision::PolicyVerdict;
+use tidegate_core::{Decision, DegradedAnswer, Policy};
+
+use super::text::{Text, check, fits, secs_ceil};
+use super::{FieldError, FieldFormat, names};
+
+/// Writes decisions into the fields of responses.
+///
+/// Built once, for the policies of a limiter. A decision then costs one allocation, in the older formats one for
+/// each of their three numbers; one more if it is not on all of these policies in their order; and a refusal
+/// one more for `Retry-After`.
+///
+/// # What is written
+///
+/// | | |
+/// |---|---|
+/// | policy (`q`, `w`) | the limit and its window; a bucket as its capacity and the time in which it fills. `w` is rounded up to seconds. Below a second it is left out, or is 1 in the older drafts, which require it |
+/// | what remains (`r`) | as the verdict has it, rounded down; 0 for a blocked subject |
+/// | reset (`t`) | of an admission, the time until the policy has recovered fully. Of a refusal, the time to wait for the policy that refuses; none for the others, and none if no wait is long enough. Rounded up |
+/// | `Retry-After` | only of refusals: the longest wait of the policies that refuse, rounded up, at least 1. None if no wait is long enough |
+///
+/// So `t` is never later than `Retry-After`, and a client that waits for either is never too early, unless
+/// another request of the same subject comes first.
+///
+/// Shadow policies are not written. A decision that [failed open](DegradedAnswer::FailedOpen) leaves no fields,
+/// because nothing is known. One that [failed closed](DegradedAnswer::FailedClosed) leaves `Retry-After` alone.
+///
+/// ```
+/// use http::HeaderMap;
+/// use tidegate_core::{Limiter, ManualClock};
+/// use tidegate_http::fields::FieldWriter;
+/// use tidegate_memory::MemoryStore;
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::builder().clock(ManualClock::default()).build();
+/// let limiter = Limiter::new(
+///     store,
+///     ["burst: token-bucket 10/1s burst 100".parse()?, "daily: fixed-window 1000/1d".parse()?],
+/// )?;
+/// let writer = FieldWriter::new(limiter.policies())?;
+///
+/// let decision = limiter.subject("alice").cost(25).acquire().await?;
+/// let mut headers = HeaderMap::new();
+/// writer.write(limiter.verdicts(&decision), &decision, &mut headers);
+/// assert_eq!(headers["ratelimit-policy"], r#""burst";q=100;w=10, "daily";q=1000;w=86400"#);
+/// assert_eq!(headers["ratelimit"], r#""burst";r=75;t=3, "daily";r=975;t=86400"#);
+///
+/// let refusal = limiter.subject("alice").cost(80).acquire().await?;
+/// let mut headers = HeaderMap::new();
+/// writer.write(limiter.verdicts(&refusal), &refusal, &mut headers);
+/// assert_eq!(headers["ratelimit"], r#""burst";r=75;t=1, "daily";r=975"#);
+/// assert_eq!(headers["retry-after"], "1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct FieldWriter {
+    format: FieldFormat,
+    units: Box<[PolicyUnit]>,
+    /// The policies in force that were known beforehand, in their order.
+    policies: Box<[Policy]>,
+    /// `RateLimit-Policy` of exactly these.
+    policy_value: Option<HeaderValue>,
+}
+
+#[derive(Debug, Clone)]
+struct PolicyUnit {
+    policy: Box<str>,
+    unit: Box<str>,
+}
+
+/// Settings of a [`FieldWriter`], from [`FieldWriter::builder`].
+#[derive(Debug, Clone, Default)]
+#[must_use = "settings write nothing until a writer is built"]
+pub struct FieldWriterBuilder {
+    format: FieldFormat,
+    units: Vec<PolicyUnit>,
+}
+
+impl FieldWriterBuilder {
+    /// Sets the form of the fields. Default: [`FieldFormat::Ietf11`].
+    pub fn format(mut self, format: FieldFormat) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Sets what the policy of this name counts, if not requests: `content-bytes`, `concurrent-requests`, or a
+    /// word of the application's own. Sent by [`FieldFormat::Ietf11`] only, as it is.
+    ///
+    /// ```
+    /// use tidegate_core::Policy;
+    /// use tidegate_http::fields::FieldWriter;
+    ///
+    /// let upload: Policy = "upload: token-bucket 1048576/1s".parse()?;
+    /// let writer = FieldWriter::builder().unit("upload", "content-bytes").build([&upload])?;
+    /// let value = writer.policy_value().unwrap();
+    /// assert_eq!(value, r#""upload";q=1048576;qu="content-bytes";w=1"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn unit(mut self, policy: impl Into<Box<str>>, unit: impl Into<Box<str>>) -> Self {
+        let (policy, unit) = (policy.into(), unit.into());
+        self.units.retain(|known| known.policy != policy);
+        self.units.push(PolicyUnit { policy, unit });
+        self
+    }
+
+    /// A writer for decisions on these policies, such as [`Limiter::policies`](tidegate_core::Limiter::policies).
+    ///
+    /// Decisions on others, given with a request, can be written too.
+    ///
+    /// # Errors
+    ///
+    /// If a field cannot hold a policy's name or a unit: a character that is not printable ASCII, or more than
+    /// 1,024 characters.
+    pub fn build<'p>(
+        self,
+        policies: impl IntoIterator<Item = &'p Policy>,
+    ) -> Result<FieldWriter, FieldError> {
+        let policies = policies.into_iter().filter(|policy| !policy.is_shadow());
+        let mut writer = FieldWriter {
+            format: self.format,
+            units: self.units.into(),
+            policies: policies.cloned().collect(),
+            policy_value: None,
+        };
+        for policy in &writer.policies {
+            check("name", policy.name())?;
+        }
+        for PolicyUnit { unit, .. } in &writer.units {
+            check("unit", unit)?;
+        }
+        writer.policy_value = writer.policy_text(writer.policies.iter());
+        Ok(writer)
+    }
+}
+
+impl FieldWriter {
+    /// A writer in the default format: `FieldWriter::builder().build(policies)`.
+    ///
+    /// # Errors
+    ///
+    /// As [`FieldWriterBuilder::build`].
+    pub fn new<'p>(policies: impl IntoIterator<Item = &'p Policy>) -> Result<Self, FieldError> {
+        Self::builder().build(policies)
+    }
+
+    /// Settings of a writer.
+    pub fn builder() -> FieldWriterBuilder {
+        FieldWriterBuilder::default()
+    }
+
+    /// The same writer in another form.
+    #[must_use]
+    pub fn with_format(mut self, format: FieldFormat) -> Self {
+        self.format = format;
+        self.policy_value = self.policy_text(self.policies.iter());
+        self
+    }
+
+    /// The form of the fields.
+    #[must_use]
+    pub fn format(&self) -> FieldFormat {
+        self.format
+    }
+
+    /// The field `RateLimit-Policy` of the policies that the writer was built for. `None` if the format has no
+    /// such field, or if all policies are shadows.
+    #[must_use]
+    pub fn policy_value(&self) -> Option<&HeaderValue> {
+        self.policy_value.as_ref()
+    }
+
+    /// Writes a decision and its verdicts, as [`Limiter::verdicts`](tidegate_core::Limiter::verdicts) and
+    /// [`MultiRequest::verdicts`](tidegate_core::limiter::MultiRequest::verdicts) give them.
+    ///
+    /// [`FieldFormat::Ietf11`] adds its lists to those that are there already, as of another layer; all other
+    /// fields are replaced. A policy whose name a field cannot hold is left out: of the policies that the
+    /// writer was built for, there is none.
+    pub fn write<'v>(
+        &self,
+        verdicts: impl IntoIterator<Item = PolicyVerdict<'v>>,
+        decision: &Decision,
+        headers: &mut HeaderMap,
+    ) {
+        // Only one format needs the time, and reading it may be a system call.
+        self.write_with(verdicts, decision, headers, SystemTime::now);
+    }
+
+    /// [`write`](Self::write), with the time now, which [`FieldFormat::XRateLimitEpoch`] counts from.
+    pub fn write_at<'v>(
+        &self,
+        now: SystemTime,
+        verdicts: impl IntoIterator<Item = PolicyVerdict<'v>>,
+        decision: &Decision,
+        headers: &mut HeaderMap,
+    ) {
+        self.write_with(verdicts, decision, headers, || now);
+    }
+
+    fn write_with<'v>(
+        &self,
+        verdicts: impl IntoIterator<Item = PolicyVerdict<'v>>,
+        decision: &Decision,
+        headers: &mut HeaderMap,
+        now: impl FnOnce() -> SystemTime,
+    ) {
+        let is_denied = decision.is_denied();
+        if is_denied && let Some(secs) = decision.retry_after_secs() {
+            insert_integer(headers, RETRY_AFTER, secs);
+        }
+        match decision.degraded().map(|degraded| degraded.answer) {
+            None | Some(DegradedAnswer::FellBack) => {}
+            // Nothing is known.
+            Some(_) => return,
+        }
+        let verdicts: SmallVec<[PolicyVerdict<'v>; 4]> =
+            verdicts.into_iter().filter(|it| !it.is_shadow() && fits(it.name())).collect();
+        if verdicts.is_empty() {
+            return;
+        }
+        match self.format {
+            FieldFormat::Ietf11 => self.write_all(&verdicts, is_denied, headers),
+            _ => self.write_tightest(&verdicts, is_denied, headers, now),
+        }
+    }
+
+    fn write_all(&self, verdicts: &[PolicyVerdict<'_>], is_denied: bool, headers: &mut HeaderMap) {
+        let mut text = Text::default();
+        for it in verdicts {
+            text.next_member();
+            text.push_string(it.name());
+            text.push_str(";r=");
+            text.push_integer(it.remaining());
+            if let Some(reset) = reset(it, is_denied) {
+                text.push_str(";t=");
+                text.push_integer(reset);
+            }
+        }
+        if let Some(value) = self.policy_value_of(verdicts) {
+            append(headers, names::RATELIMIT_POLICY, value);
+        }
+        if let Some(value) = text.to_value() {
+            append(headers, names::RATELIMIT, value);
+        }
+    }
+
+    fn write_tightest(
+        &self,
+        verdicts: &[PolicyVerdict<'_>],
+        is_denied: bool,
+        headers: &mut HeaderMap,
+        now: impl FnOnce() -> SystemTime,
+    ) {
+        let Some(it) = self.tightest(verdicts, is_denied) else { return };
+        let reset = reset(it, is_denied);
+        let fields = match self.format {
+            FieldFormat::Ietf07 => {
+                // This draft requires the reset: without one there is nothing to write.
+                if let Some(value) = reset.and_then(|reset| dictionary(it, reset)) {
+                    insert(headers, names::RATELIMIT, value);
+                }
+                None
+            }
+            FieldFormat::Ietf06 => {
+                Some((names::RATELIMIT_LIMIT, names::RATELIMIT_REMAINING, names::RATELIMIT_RESET))
+            }
+            _ => Some((
+                names::X_RATELIMIT_LIMIT,
+                names::X_RATELIMIT_REMAINING,
+                names::X_RATELIMIT_RESET,
+            )),
+        };
+        if let Some((limit_name, remaining_name, reset_name)) = fields {
+            insert_integer(headers, limit_name, it.limit());
+            insert_integer(headers, remaining_name, it.remaining());
+            if let Some(reset) = reset {
+                let reset = match self.format {
+                    FieldFormat::XRateLimitEpoch => epoch_after(now(), reset),
+                    _ => reset,
+                };
+                insert_integer(headers, reset_name, reset);
+            }
+        }
+        if let Some(value) = self.policy_value_of(verdicts) {
+            insert(headers, names::RATELIMIT_POLICY, value);
+        }
+    }
+
+    /// The verdict that the older fields tell of.
+    fn tightest<'a, 'v>(
+        &self,
+        verdicts: &'a [PolicyVerdict<'v>],
+        is_denied: bool,
+    ) -> Option<&'a PolicyVerdict<'v>> {
+        if is_denied {
+            // No wait that is long enough is the longest.
+            let key = |it: &&PolicyVerdict<'_>| it.retry_after().unwrap_or(Duration::MAX);
+            return verdicts.iter().filter(|it| it.refuses()).max_by_key(key);
+        }
+        verdicts.iter().min_by_key(|it| {
+            (self.unit(it.policy()).is_some(), it.remaining(), Duration::MAX - it.reset_after())
+        })
+    }
+
+    fn unit(&self, policy: &Policy) -> Option<&str> {
+        let known = self.units.iter().find(|known| *known.policy == *policy.name());
+        known.map(|known| &*known.unit)
+    }
+
+    /// `RateLimit-Policy`: prepared for the policies that the writer was built for.
+    fn policy_value_of(&self, verdicts: &[PolicyVerdict<'_>]) -> Option<HeaderValue> {
+        let mut pairs = verdicts.iter().zip(&self.policies);
+        let is_prepared = verdicts.len() == self.policies.len()
+            && pairs.all(|(it, known)| it.policy().is_same_object(known) || it.policy() == known);
+        if is_prepared {
+            return self.policy_value.clone();
+        }
+        self.policy_text(verdicts.iter().map(PolicyVerdict::policy))
+    }
+
+    fn policy_text<'p>(&self, policies: impl Iterator<Item = &'p Policy>) -> Option<HeaderValue> {
+        let policies: SmallVec<[&Policy; 4]> = policies.collect();
+        let mut text = Text::default();
+        for (place, policy) in policies.iter().enumerate() {
+            match self.format {
+                FieldFormat::Ietf11 => self.push_named(&mut text, policy),
+                FieldFormat::Ietf07 | FieldFormat::Ietf06 => {
+                    // Two policies of one number are not valid in these drafts: the first one stays.
+                    let mut before = policies.iter().take(place);
+                    if !before.any(|other| other.limit() == policy.limit()) {
+                        text.next_member();
+                        text.push_integer(policy.limit());
+                        text.push_str(";w=");
+                        text.push_integer(secs_ceil(policy.window()).max(1));
+                    }
+                }
+                FieldFormat::XRateLimit | FieldFormat::XRateLimitEpoch => {}
+            }
+        }
+        if text.is_empty() { None } else { text.to_value() }
+    }
+
+    fn push_named(&self, text: &mut Text, policy: &Policy) {
+        text.next_member();
+        text.push_string(policy.name());
+        text.push_str(";q=");
+        text.push_integer(policy.limit());
+        if let Some(unit) = self.unit(policy) {
+            text.push_str(";qu=");
+            text.push_string(unit);
+        }
+        if policy.window() >= Duration::from_secs(1) {
+            text.push_str(";w=");
+            text.push_integer(secs_ceil(policy.window()));
+        }
+    }
+}
+
+/// The value of a verdict's `t`, in seconds.
+fn reset(it: &PolicyVerdict<'_>, is_denied: bool) -> Option<u64> {
+    let span = match is_denied {
+        false => Some(it.reset_after()),
+        true if it.refuses() => it.retry_after(),
+        true => None,
+    };
+    // A wait below a second is told as `Retry-After` is: at least 1.
+    span.map(|span| secs_ceil(span).max(u64::from(is_denied)))
+}
+
+/// The field of draft 07.
+fn dictionary(it: &PolicyVerdict<'_>, reset: u64) -> Option<HeaderValue> {
+    let mut text = Text::default();
+    text.push_str("limit=");
+    text.push_integer(it.limit());
+    text.push_str(", remaining=");
+    text.push_integer(it.remaining());
+    text.push_str(", reset=");
+    text.push_integer(reset);
+    text.to_value()
+}
+
+/// Whole seconds since 1970, rounded up.
+fn epoch_after(now: SystemTime, secs: u64) -> u64 {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    secs_ceil(since).saturating_add(secs)
+}
+
+// A map of headers holds 32,768 fields. One that is full stays as it is.
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    let _ = headers.try_insert(name, value);
+}
+
+fn insert_integer(headers: &mut HeaderMap, name: HeaderName, number: u64) {
+    let mut text = Text::default();
+    text.push_integer(number);
+    if let Some(value) = text.to_value() {
+        insert(headers, name, value);
+    }
+}
+
+fn append(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    let _ = headers.try_append(name, value);
+}

@@ -1,0 +1,224 @@
+//! The response.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tidegate_core::Store;
+use tower_service::Service;
+
+use super::decide::{Admission, Decided, refund};
+use super::layer::Shared;
+use super::refusal::{ProblemJson, Refusal, Respond};
+use crate::fields::Problem;
+
+pin_project! {
+    /// The response of a [`RateLimit`](super::RateLimit): decides, and then is served or refused.
+    pub struct ResponseFuture<Svc, ReqB, S, R = ProblemJson>
+    where
+        Svc: Service<Request<ReqB>>,
+    {
+        shared: Arc<Shared<S, R>>,
+        #[pin]
+        state: State<Svc, ReqB>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<Svc, ReqB>
+    where
+        Svc: Service<Request<ReqB>>,
+    {
+        /// The store is deciding. The service was made ready; with it and the body, `Some`.
+        Deciding {
+            decision: Pin<Box<dyn Future<Output = (Parts, Admission)> + Send>>,
+            waiting: Option<(Svc, ReqB)>,
+        },
+        /// The inner service is at work.
+        Serving {
+            #[pin]
+            future: Svc::Future,
+            decided: Option<Decided>,
+        },
+        /// The store takes back what a failed request was charged.
+        Refunding {
+            refund: Pin<Box<dyn Future<Output = ()> + Send>>,
+            result: Option<Result<Svc::Response, Svc::Error>>,
+        },
+        /// The response is there.
+        Answered {
+            response: Option<Svc::Response>,
+        },
+    }
+}
+
+impl<Svc, ReqB, S, R> ResponseFuture<Svc, ReqB, S, R>
+where
+    Svc: Service<Request<ReqB>>,
+{
+    pub(super) fn deciding(
+        shared: Arc<Shared<S, R>>,
+        decision: Pin<Box<dyn Future<Output = (Parts, Admission)> + Send>>,
+        service: Svc,
+        body: ReqB,
+    ) -> Self {
+        Self { shared, state: State::Deciding { decision, waiting: Some((service, body)) } }
+    }
+
+    pub(super) fn serving(
+        shared: Arc<Shared<S, R>>,
+        future: Svc::Future,
+        decided: Option<Decided>,
+    ) -> Self {
+        Self { shared, state: State::Serving { future, decided } }
+    }
+
+    pub(super) fn decided<ResB>(
+        shared: Arc<Shared<S, R>>,
+        service: &mut Svc,
+        request: Parts,
+        body: ReqB,
+        admission: Admission,
+    ) -> Self
+    where
+        Svc: Service<Request<ReqB>, Response = Response<ResB>>,
+        R: Respond<ResB>,
+    {
+        let state = State::decided(&shared, service, request, body, admission);
+        Self { shared, state }
+    }
+}
+
+impl<Svc, ReqB> State<Svc, ReqB>
+where
+    Svc: Service<Request<ReqB>>,
+{
+    /// What follows a decision: the service, or the response of a refusal.
+    fn decided<S, R, ResB>(
+        shared: &Shared<S, R>,
+        service: &mut Svc,
+        request: Parts,
+        body: ReqB,
+        admission: Admission,
+    ) -> Self
+    where
+        Svc: Service<Request<ReqB>, Response = Response<ResB>>,
+        R: Respond<ResB>,
+    {
+        match admission {
+            Admission::Unlimited => {
+                let future = service.call(Request::from_parts(request, body));
+                Self::Serving { future, decided: None }
+            }
+            Admission::Decided(decided) => {
+                let Some(problem) = Problem::new(decided.verdicts(), &decided.decision) else {
+                    let future = service.call(Request::from_parts(request, body));
+                    return Self::Serving { future, decided: Some(decided) };
+                };
+                let refusal = Refusal::denied(&request, &decided, problem);
+                let mut response = shared.respond.respond(&refusal);
+                shared.write_fields(&decided, &mut response);
+                Self::Answered { response: Some(response) }
+            }
+            Admission::NoSubject { limit, status } => {
+                let policy = shared.settings.limits.get(limit).map_or("", |(it, _)| it.name());
+                let refusal = Refusal::no_subject(&request, policy, status);
+                Self::Answered { response: Some(shared.respond.respond(&refusal)) }
+            }
+            Admission::Failed(error) => {
+                let refusal = Refusal::failed(&request, &error);
+                Self::Answered { response: Some(shared.respond.respond(&refusal)) }
+            }
+        }
+    }
+}
+
+impl<S, R> Shared<S, R> {
+    fn write_fields<B>(&self, decided: &Decided, response: &mut Response<B>) {
+        if let Some(writer) = &self.settings.fields {
+            writer.write(decided.verdicts(), &decided.decision, response.headers_mut());
+        }
+    }
+
+    /// Whether the charges of a request with this response are given back.
+    fn refunds<B, E>(&self, result: Result<Response<B>, E>) -> (bool, Result<Response<B>, E>) {
+        let Some(rule) = &self.settings.refund else {
+            return (false, result);
+        };
+        match result {
+            Ok(response) => {
+                let (head, body) = response.into_parts();
+                (rule(&head), Ok(Response::from_parts(head, body)))
+            }
+            Err(error) => (true, Err(error)),
+        }
+    }
+}
+
+impl<Svc, ReqB, S, R, ResB> Future for ResponseFuture<Svc, ReqB, S, R>
+where
+    Svc: Service<Request<ReqB>, Response = Response<ResB>>,
+    S: Store + 'static,
+    R: Respond<ResB> + Send + Sync + 'static,
+{
+    type Output = Result<Response<ResB>, Svc::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProjection::Deciding { decision, waiting } => {
+                    let (request, admission) = ready!(decision.as_mut().poll(context));
+                    let Some((mut service, body)) = waiting.take() else {
+                        return Poll::Pending;
+                    };
+                    State::decided(this.shared, &mut service, request, body, admission)
+                }
+                StateProjection::Serving { future, decided } => {
+                    let result = ready!(future.poll(context));
+                    let Some(decided) = decided.take() else {
+                        return Poll::Ready(result);
+                    };
+                    let (is_refunded, mut result) = this.shared.refunds(result);
+                    if let Ok(response) = &mut result {
+                        this.shared.write_fields(&decided, response);
+                    }
+                    if !is_refunded || decided.refundable.is_empty() {
+                        return Poll::Ready(result);
+                    }
+                    let refund = refund(Arc::clone(this.shared), decided.refundable);
+                    State::Refunding { refund: Box::pin(refund), result: Some(result) }
+                }
+                StateProjection::Refunding { refund, result } => {
+                    ready!(refund.as_mut().poll(context));
+                    // As for every future, polling on after the response was given never gives another.
+                    return result.take().map_or(Poll::Pending, Poll::Ready);
+                }
+                StateProjection::Answered { response } => {
+                    return response.take().map_or(Poll::Pending, |it| Poll::Ready(Ok(it)));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+impl<Svc, ReqB, S, R> fmt::Debug for ResponseFuture<Svc, ReqB, S, R>
+where
+    Svc: Service<Request<ReqB>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.state {
+            State::Deciding { .. } => "ResponseFuture(deciding)",
+            State::Serving { .. } => "ResponseFuture(serving)",
+            State::Refunding { .. } => "ResponseFuture(refunding)",
+            State::Answered { .. } => "ResponseFuture(answered)",
+        })
+    }
+}

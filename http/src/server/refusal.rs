@@ -1,0 +1,200 @@
+//! Refusals, and the responses that are made of them.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use tidegate_core::{Error, PolicyVerdict};
+
+use super::decide::Decided;
+use crate::fields::{Problem, ProblemKind};
+
+/// A request that is refused, and why.
+#[derive(Debug)]
+pub struct Refusal<'a> {
+    request: &'a Parts,
+    reason: Reason<'a>,
+    decided: Option<&'a Decided>,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Reason<'a> {
+    /// Policies refuse it, or a failure policy does in the store's place.
+    Denied(Problem<'a>),
+    /// It has no subject for the limit of this policy.
+    NoSubject {
+        /// The name of the policy.
+        policy: &'a str,
+        /// What [`Limit::or_refuse`](super::Limit::or_refuse) says.
+        status: StatusCode,
+    },
+    /// The store failed, and has no failure policy that covers this error.
+    StoreFailed(&'a Error),
+}
+
+impl<'a> Refusal<'a> {
+    pub(super) fn denied(request: &'a Parts, decided: &'a Decided, problem: Problem<'a>) -> Self {
+        Self { request, reason: Reason::Denied(problem), decided: Some(decided) }
+    }
+
+    pub(super) fn no_subject(request: &'a Parts, policy: &'a str, status: StatusCode) -> Self {
+        Self { request, reason: Reason::NoSubject { policy, status }, decided: None }
+    }
+
+    pub(super) fn failed(request: &'a Parts, error: &'a Error) -> Self {
+        Self { request, reason: Reason::StoreFailed(error), decided: None }
+    }
+
+    /// The head of the request, whose `Accept` may ask for a page instead of JSON.
+    #[must_use]
+    pub fn request(&self) -> &'a Parts {
+        self.request
+    }
+
+    /// Why it is refused.
+    #[must_use]
+    pub fn reason(&self) -> &Reason<'a> {
+        &self.reason
+    }
+
+    /// The status: see [the module](super#what-a-request-gets).
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match &self.reason {
+            Reason::Denied(problem) => problem.status(),
+            Reason::NoSubject { status, .. } => *status,
+            Reason::StoreFailed(error) if error.kind().is_callers_mistake() => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            Reason::StoreFailed(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The verdicts of all policies that apply; none unless the reason is [`Reason::Denied`].
+    pub fn verdicts(&self) -> impl Iterator<Item = PolicyVerdict<'a>> {
+        self.decided.into_iter().flat_map(Decided::verdicts)
+    }
+
+    /// The time after which the request would be admitted, if no other takes its place. `None` if it never is,
+    /// or if that is not known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decided?.decision.retry_after()
+    }
+
+    /// A problem of RFC 9457, of media type [`Problem::CONTENT_TYPE`].
+    ///
+    /// What the store said is not a part of it.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let status = self.status();
+        let (uri, title) = match &self.reason {
+            Reason::Denied(problem) => return problem.to_json(),
+            Reason::StoreFailed(_) if status == StatusCode::SERVICE_UNAVAILABLE => {
+                let kind = ProblemKind::TemporaryReducedCapacity;
+                (kind.type_uri(), kind.title())
+            }
+            _ => ("about:blank", status.canonical_reason().unwrap_or("Refused")),
+        };
+        let status = status.as_u16();
+        match &self.reason {
+            // The name of a policy is letters, digits and punctuation that JSON needs no escapes for.
+            Reason::NoSubject { policy, .. } => format!(
+                r#"{{"type":"{uri}","title":"{title}","status":{status},"detail":"The request has nothing that the limit '{policy}' can be counted by"}}"#
+            ),
+            _ => format!(r#"{{"type":"{uri}","title":"{title}","status":{status}}}"#),
+        }
+    }
+}
+
+/// Makes the response of a refusal, with a body of type `B`.
+///
+/// A function `Fn(&Refusal) -> Response<B>` is one. The layer adds the fields to the response.
+///
+/// ```
+/// use http::Response;
+/// use tidegate_http::server::{Refusal, Respond};
+///
+/// /// No body at all, for any type of body that can be empty.
+/// struct StatusOnly;
+///
+/// impl<B: Default> Respond<B> for StatusOnly {
+///     fn respond(&self, refusal: &Refusal<'_>) -> Response<B> {
+///         let mut response = Response::new(B::default());
+///         *response.status_mut() = refusal.status();
+///         response
+///     }
+/// }
+/// ```
+pub trait Respond<B> {
+    /// The response.
+    fn respond(&self, refusal: &Refusal<'_>) -> Response<B>;
+}
+
+impl<F, B> Respond<B> for F
+where
+    F: Fn(&Refusal<'_>) -> Response<B>,
+{
+    fn respond(&self, refusal: &Refusal<'_>) -> Response<B> {
+        self(refusal)
+    }
+}
+
+/// Answers with [a problem](Refusal::to_json) of RFC 9457. The default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProblemJson;
+
+impl<B: From<String>> Respond<B> for ProblemJson {
+    fn respond(&self, refusal: &Refusal<'_>) -> Response<B> {
+        let mut response = Response::new(B::from(refusal.to_json()));
+        *response.status_mut() = refusal.status();
+        response.headers_mut().insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
+        response
+    }
+}
+
+/// Answers as a gRPC server does: with status 200, a code in `grpc-status`, and no body. For tonic.
+///
+/// | refusal | code |
+/// |---|---|
+/// | 429 | 8, `RESOURCE_EXHAUSTED` |
+/// | 503 | 14, `UNAVAILABLE` |
+/// | 401, 403 | 16, `UNAUTHENTICATED`; 7, `PERMISSION_DENIED` |
+/// | another status of a client error | 3, `INVALID_ARGUMENT` |
+/// | 500 | 13, `INTERNAL` |
+///
+/// `grpc-retry-pushback-ms` tells clients that retry by themselves when to do so; it is −1 if no wait
+/// is long enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GrpcStatus;
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+impl<B: Default> Respond<B> for GrpcStatus {
+    fn respond(&self, refusal: &Refusal<'_>) -> Response<B> {
+        let (code, message) = match refusal.status() {
+            StatusCode::TOO_MANY_REQUESTS => ("8", "rate limit exceeded"),
+            StatusCode::SERVICE_UNAVAILABLE => ("14", "rate limits cannot be decided now"),
+            StatusCode::UNAUTHORIZED => ("16", "not authenticated"),
+            StatusCode::FORBIDDEN => ("7", "permission denied"),
+            status if status.is_client_error() => ("3", "the request has nothing to be counted by"),
+            _ => ("13", "rate limits are misconfigured"),
+        };
+        let mut response = Response::new(B::default());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
+        headers.insert(GRPC_MESSAGE, HeaderValue::from_static(message));
+        if refusal.decided.is_some() {
+            let millis = refusal.retry_after().map(|wait| wait.as_micros().div_ceil(1_000));
+            let pushback = millis.and_then(|millis| i64::try_from(millis).ok()).unwrap_or(-1);
+            headers.insert(GRPC_PUSHBACK, HeaderValue::from(pushback));
+        }
+        response
+    }
+}

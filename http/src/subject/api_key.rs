@@ -1,0 +1,145 @@
+//! API keys, kept as keyed hashes.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::header::{AUTHORIZATION, HeaderName};
+use http::request::Parts;
+use sha2::Sha256;
+use tidegate_core::{Error, ErrorKind, Subject};
+
+use super::ExtractSubject;
+
+/// The maximum length of an API key, in bytes. Bounds the work of hashing.
+const MAX_KEY: usize = 4096;
+
+/// The minimum length of the secret of a [`HashKey`], in bytes.
+const MIN_SECRET: usize = 16;
+
+/// The API key in a field of the request, as its keyed hash: nothing that a store or a log shows of the
+/// subject is the API key, or lets it be guessed.
+///
+/// Place the limits behind the middleware that looks the API key up: any made-up API key is a subject with a
+/// limit of its own. Before that, only a limit by [`ClientAddress`](super::ClientAddress) counts.
+///
+/// A request has no subject if the field is absent, empty, there twice, or longer than 4 KiB.
+///
+/// ```
+/// use http::{HeaderName, Request};
+/// use tidegate_http::subject::{ApiKey, ExtractSubject, HashKey};
+///
+/// let secret = b"from the settings, the same for all processes";
+/// let by_key = ApiKey::header(HeaderName::from_static("x-api-key"), HashKey::new(secret)?);
+///
+/// let (request, ()) = Request::get("/").header("x-api-key", "sk_live_7").body(())?.into_parts();
+/// let subject = by_key.extract(&request).unwrap();
+/// assert_eq!(subject.as_bytes(), b"4b7d3e9bfdc127884c7aa7ba7bbfc1fd");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct ApiKey {
+    field: HeaderName,
+    is_bearer: bool,
+    key: HashKey,
+}
+
+impl ApiKey {
+    /// The whole value of a field, such as `X-API-Key`.
+    #[must_use]
+    pub fn header(field: HeaderName, key: HashKey) -> Self {
+        Self { field, is_bearer: false, key }
+    }
+
+    /// The token of `Authorization: Bearer`. With another scheme the request has no subject.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tidegate_http::subject::{ApiKey, ExtractSubject, HashKey};
+    ///
+    /// let by_token = ApiKey::bearer(HashKey::new(b"at least 16 bytes")?);
+    /// let subject_of = |value: &str| {
+    ///     let request = Request::get("/").header("authorization", value).body(()).unwrap();
+    ///     by_token.extract(&request.into_parts().0).map(|it| it.as_bytes().to_vec())
+    /// };
+    /// assert_eq!(subject_of("bearer  7"), subject_of("Bearer 7"));
+    /// assert_eq!(subject_of("Basic Nzo3"), None);
+    /// # Ok::<(), tidegate_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn bearer(key: HashKey) -> Self {
+        Self { field: AUTHORIZATION, is_bearer: true, key }
+    }
+}
+
+impl ExtractSubject for ApiKey {
+    fn extract<'r>(&'r self, request: &'r Parts) -> Option<Subject<'r>> {
+        let mut lines = request.headers.get_all(&self.field).iter();
+        let line = lines.next()?.as_bytes();
+        if lines.next().is_some() {
+            return None;
+        }
+        let value = if self.is_bearer {
+            let (scheme, token) = line.split_at_checked("Bearer ".len())?;
+            if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+                return None;
+            }
+            token
+        } else {
+            line
+        };
+        let value = value.trim_ascii();
+        (!value.is_empty() && value.len() <= MAX_KEY).then(|| self.key.subject_of(value))
+    }
+}
+
+/// The secret key of a keyed hash (HMAC-SHA-256, cut to 128 bits).
+///
+/// All processes that share limits need the same secret, or each counts the same API key as another subject. A
+/// new secret starts all counts afresh.
+#[derive(Clone)]
+pub struct HashKey(Hmac<Sha256>);
+
+impl HashKey {
+    /// A key made of a secret of at least 16 bytes that are hard to guess.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidCall`] if the secret is shorter.
+    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let secret = secret.as_ref();
+        let invalid = |reason| Error::new(ErrorKind::InvalidCall, reason);
+        if secret.len() < MIN_SECRET {
+            let length = secret.len();
+            return Err(invalid(format!(
+                "the secret of a hash key has {length} bytes; it needs at least {MIN_SECRET}"
+            )));
+        }
+        let hmac = Hmac::new_from_slice(secret);
+        hmac.map(Self).map_err(|error| invalid(error.to_string()))
+    }
+
+    /// The hash of `value` as a subject: 32 hexadecimal digits.
+    ///
+    /// ```
+    /// use tidegate_http::subject::HashKey;
+    ///
+    /// let key = HashKey::new(b"0123456789abcdef")?;
+    /// assert_eq!(key.subject_of("session 7"), key.subject_of(b"session 7"));
+    /// assert_ne!(key.subject_of("session 7"), key.subject_of("session 8"));
+    /// # Ok::<(), tidegate_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn subject_of(&self, value: impl AsRef<[u8]>) -> Subject<'static> {
+        let mut hmac = self.0.clone();
+        hmac.update(value.as_ref());
+        let hash = hmac.finalize().into_bytes();
+        let start = hash.first_chunk::<16>().copied().unwrap_or_default();
+        Subject::display(&format_args!("{:032x}", u128::from_be_bytes(start)))
+    }
+}
+
+impl fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey(..)")
+    }
+}

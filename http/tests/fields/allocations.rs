@@ -1,0 +1,40 @@
+//! What writing costs.
+
+use allocation_counter::measure;
+use http::HeaderMap;
+use tidegate_core::{Decision, Outcome, Policy, Verdict, Wait};
+use tidegate_http::fields::{FieldFormat, FieldWriter};
+
+#[test]
+fn fields_take_as_few_allocations_as_is_promised() {
+    let texts =
+        ["ip: fixed-window 100/1m", "user: token-bucket 5/1s burst 20", "all: gcra 1000/1s"];
+    let policies = texts.map(|text| text.parse::<Policy>().unwrap());
+    let plan: Policy = "user: token-bucket 50/1s burst 200".parse().unwrap();
+    let of_request = [policies[0].clone(), plan, policies[2].clone()];
+    let admission = |limit| Verdict::new(Outcome::Allowed, limit, 3, Wait::NOW, 5_000_000);
+    let refusal = Verdict::new(Outcome::Denied, 20, 3, Wait::until(5_000_000, 0), 5_000_000);
+    let admitted = Decision::new([admission(100), admission(20), admission(1000)]);
+    let refused = Decision::new([admission(100), refusal, admission(1000)]);
+
+    for (format, most) in [
+        (FieldFormat::Ietf11, 1),
+        (FieldFormat::Ietf07, 1),
+        (FieldFormat::Ietf06, 3),
+        (FieldFormat::XRateLimit, 3),
+    ] {
+        let writer = FieldWriter::builder().format(format).build(&policies).unwrap();
+        let of = |policies: &[Policy], decision: &Decision| {
+            // A response has fields of its own, so that the map is there.
+            let mut headers = HeaderMap::with_capacity(12);
+            let verdicts = decision.verdicts_of(policies);
+            // The first copy of a prepared value makes it one that is shared.
+            writer.write(decision.verdicts_of(policies), decision, &mut HeaderMap::new());
+            measure(|| writer.write(verdicts, decision, &mut headers)).count_total
+        };
+        assert_eq!(of(&policies, &admitted), most, "{format:?}");
+        assert_eq!(of(&policies, &refused), most + 1, "{format:?}");
+        let more = u64::from(!matches!(format, FieldFormat::XRateLimit));
+        assert_eq!(of(&of_request, &admitted), most + more, "{format:?}");
+    }
+}

@@ -1,0 +1,426 @@
+//! Fields and problems, as they are written.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderValue};
+use tidegate_core::{
+    Decision, Degraded, DegradedAnswer, ErrorKind, Limiter, ManualClock, Outcome, Policy, Verdict,
+    Wait,
+};
+use tidegate_http::fields::{FieldFormat, FieldWriter, Problem, ProblemKind};
+use tidegate_memory::MemoryStore;
+
+const ALL_FORMATS: [FieldFormat; 5] = [
+    FieldFormat::Ietf11,
+    FieldFormat::Ietf07,
+    FieldFormat::Ietf06,
+    FieldFormat::XRateLimit,
+    FieldFormat::XRateLimitEpoch,
+];
+
+/// 2026-03-26T16:00:00Z
+const NOW: u64 = 1_774_540_800;
+
+fn policies(texts: &[&str]) -> Vec<Policy> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn admission(limit: u64, remaining: u64, reset: Duration) -> Verdict {
+    Verdict::new(Outcome::Allowed, limit, remaining, Wait::NOW, micros(reset))
+}
+
+fn refusal(limit: u64, remaining: u64, wait: Duration, reset: Duration) -> Verdict {
+    let wait = Wait::until(micros(wait), 0);
+    Verdict::new(Outcome::Denied, limit, remaining, wait, micros(reset))
+}
+
+fn micros(span: Duration) -> u64 {
+    span.as_micros().try_into().unwrap()
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The fields in the order of their names, as `name: value`.
+fn written(format: FieldFormat, policies: &[Policy], decision: &Decision) -> Vec<String> {
+    let writer = FieldWriter::builder().format(format).build(policies).unwrap();
+    written_by(&writer, policies, decision)
+}
+
+fn written_by(writer: &FieldWriter, policies: &[Policy], decision: &Decision) -> Vec<String> {
+    let mut headers = HeaderMap::new();
+    let now = SystemTime::UNIX_EPOCH + secs(NOW) + ms(250);
+    writer.write_at(now, decision.verdicts_of(policies), decision, &mut headers);
+    shown(&headers)
+}
+
+fn shown(headers: &HeaderMap) -> Vec<String> {
+    let mut lines: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+        .collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn an_admission_tells_each_policy_and_when_it_is_full_again() {
+    let policies =
+        policies(&["permin: fixed-window 50/1m", "perhr: token-bucket 1000/1h burst 2000"]);
+    let decision =
+        Decision::new([admission(50, 49, ms(30_001)), admission(2000, 1000, secs(3600))]);
+    let expected: [(FieldFormat, &[&str]); 5] = [
+        (
+            FieldFormat::Ietf11,
+            &[
+                r#"ratelimit-policy: "permin";q=50;w=60, "perhr";q=2000;w=7200"#,
+                r#"ratelimit: "permin";r=49;t=31, "perhr";r=1000;t=3600"#,
+            ],
+        ),
+        (
+            FieldFormat::Ietf07,
+            &[
+                "ratelimit-policy: 50;w=60, 2000;w=7200",
+                "ratelimit: limit=50, remaining=49, reset=31",
+            ],
+        ),
+        (
+            FieldFormat::Ietf06,
+            &[
+                "ratelimit-limit: 50",
+                "ratelimit-policy: 50;w=60, 2000;w=7200",
+                "ratelimit-remaining: 49",
+                "ratelimit-reset: 31",
+            ],
+        ),
+        (
+            FieldFormat::XRateLimit,
+            &["x-ratelimit-limit: 50", "x-ratelimit-remaining: 49", "x-ratelimit-reset: 31"],
+        ),
+        (
+            FieldFormat::XRateLimitEpoch,
+            &[
+                "x-ratelimit-limit: 50",
+                "x-ratelimit-remaining: 49",
+                "x-ratelimit-reset: 1774540832",
+            ],
+        ),
+    ];
+    for (format, lines) in expected {
+        assert_eq!(written(format, &policies, &decision), lines, "{format:?}");
+    }
+}
+
+#[test]
+fn a_refusal_tells_the_wait_of_each_policy_that_refuses_and_never_one_beyond_retry_after() {
+    let policies = policies(&[
+        "second: fixed-window 10/1s",
+        "hour: fixed-window 100/1h",
+        "day: fixed-window 1000/1d",
+    ]);
+    let decision = Decision::new([
+        refusal(10, 3, ms(400), ms(400)),
+        refusal(100, 4, ms(60_100), secs(1800)),
+        admission(1000, 900, secs(80_000)),
+    ]);
+    let expected: [(FieldFormat, &[&str]); 4] = [
+        (
+            FieldFormat::Ietf11,
+            &[
+                r#"ratelimit-policy: "second";q=10;w=1, "hour";q=100;w=3600, "day";q=1000;w=86400"#,
+                r#"ratelimit: "second";r=3;t=1, "hour";r=4;t=61, "day";r=900"#,
+                "retry-after: 61",
+            ],
+        ),
+        (
+            FieldFormat::Ietf07,
+            &[
+                "ratelimit-policy: 10;w=1, 100;w=3600, 1000;w=86400",
+                "ratelimit: limit=100, remaining=4, reset=61",
+                "retry-after: 61",
+            ],
+        ),
+        (
+            FieldFormat::Ietf06,
+            &[
+                "ratelimit-limit: 100",
+                "ratelimit-policy: 10;w=1, 100;w=3600, 1000;w=86400",
+                "ratelimit-remaining: 4",
+                "ratelimit-reset: 61",
+                "retry-after: 61",
+            ],
+        ),
+        (
+            FieldFormat::XRateLimit,
+            &[
+                "retry-after: 61",
+                "x-ratelimit-limit: 100",
+                "x-ratelimit-remaining: 4",
+                "x-ratelimit-reset: 61",
+            ],
+        ),
+    ];
+    for (format, lines) in expected {
+        assert_eq!(written(format, &policies, &decision), lines, "{format:?}");
+    }
+}
+
+#[test]
+fn a_refusal_that_no_wait_helps_has_no_retry_after_and_no_reset() {
+    let policies = policies(&["daily: fixed-window 5/1d"]);
+    let never = Verdict::new(Outcome::Denied, 5, 5, Wait::NEVER, 0);
+    let decision = Decision::one(never);
+    let expected: [(FieldFormat, &[&str]); 4] = [
+        (
+            FieldFormat::Ietf11,
+            &[r#"ratelimit-policy: "daily";q=5;w=86400"#, r#"ratelimit: "daily";r=5"#],
+        ),
+        (FieldFormat::Ietf07, &["ratelimit-policy: 5;w=86400"]),
+        (
+            FieldFormat::Ietf06,
+            &["ratelimit-limit: 5", "ratelimit-policy: 5;w=86400", "ratelimit-remaining: 5"],
+        ),
+        (FieldFormat::XRateLimit, &["x-ratelimit-limit: 5", "x-ratelimit-remaining: 5"]),
+    ];
+    for (format, lines) in expected {
+        assert_eq!(written(format, &policies, &decision), lines, "{format:?}");
+    }
+    let problem = Problem::new(decision.verdicts_of(&policies), &decision).unwrap();
+    assert_eq!((problem.kind(), problem.status().as_u16()), (ProblemKind::QuotaExceeded, 429));
+}
+
+#[test]
+fn a_window_below_a_second_is_left_out_or_is_one_where_it_is_required() {
+    let policies = policies(&[
+        "a: fixed-window 10/999ms",
+        "b: fixed-window 20/1s",
+        "c: fixed-window 30/1001ms",
+        "d: token-bucket 100/s burst 40",
+        "e: token-bucket 10/s burst 50",
+    ]);
+    let decision = Decision::new(policies.iter().map(|it| admission(it.limit(), 1, ms(1))));
+    let fields = written(FieldFormat::Ietf11, &policies, &decision);
+    assert_eq!(
+        fields[0],
+        r#"ratelimit-policy: "a";q=10, "b";q=20;w=1, "c";q=30;w=2, "d";q=40, "e";q=50;w=5"#
+    );
+    let fields = written(FieldFormat::Ietf07, &policies, &decision);
+    assert_eq!(fields[0], "ratelimit-policy: 10;w=1, 20;w=1, 30;w=2, 40;w=1, 50;w=5");
+}
+
+#[test]
+fn the_older_drafts_have_one_policy_of_a_number() {
+    let policies = policies(&["second: fixed-window 10/1s", "minute: fixed-window 10/1m"]);
+    let decision = Decision::new([admission(10, 9, secs(1)), admission(10, 9, secs(60))]);
+    for format in [FieldFormat::Ietf07, FieldFormat::Ietf06] {
+        let fields = written(format, &policies, &decision);
+        assert!(fields.contains(&"ratelimit-policy: 10;w=1".to_owned()), "{fields:?}");
+    }
+    let fields = written(FieldFormat::XRateLimit, &policies, &decision);
+    assert_eq!(fields[2], "x-ratelimit-reset: 60", "of equals, the later reset");
+}
+
+#[test]
+fn shadows_are_not_written_and_do_not_make_a_field() {
+    let policies = policies(&["api: fixed-window 5/1s", "trial: fixed-window 1/1h shadow"]);
+    let shadow = refusal(1, 0, secs(3600), secs(3600)).in_shadow(true);
+    let decision = Decision::new([admission(5, 4, secs(1)), shadow]);
+    for format in ALL_FORMATS {
+        let fields = written(format, &policies, &decision).join("\n");
+        assert!(!fields.contains("trial") && !fields.contains("3600"), "{fields}");
+        assert!(!fields.contains("retry-after"), "{fields}");
+        let alone = Decision::one(shadow);
+        assert_eq!(written(format, &policies[1..], &alone), [""; 0]);
+    }
+    let problem = Problem::new(decision.verdicts_of(&policies), &decision);
+    assert_eq!(problem, None);
+}
+
+#[test]
+fn a_degraded_answer_tells_only_what_is_known() {
+    let policies = policies(&["api: fixed-window 5/1s"]);
+    let degraded = |decision: Decision, answer| {
+        decision.degraded_by(Degraded::new(answer, ErrorKind::Unavailable))
+    };
+    for format in ALL_FORMATS {
+        let open = degraded(Decision::one(admission(5, 4, secs(1))), DegradedAnswer::FailedOpen);
+        assert_eq!(written(format, &policies, &open), [""; 0]);
+        assert_eq!(Problem::new(open.verdicts_of(&policies), &open), None);
+
+        let refused = Decision::one(refusal(5, 0, secs(7), secs(7)));
+        let closed = degraded(refused.clone(), DegradedAnswer::FailedClosed);
+        assert_eq!(written(format, &policies, &closed), ["retry-after: 7"]);
+        let problem = Problem::new(closed.verdicts_of(&policies), &closed).unwrap();
+        assert_eq!(problem.kind(), ProblemKind::TemporaryReducedCapacity);
+        assert_eq!((problem.status().as_u16(), problem.violated_policies()), (503, &[][..]));
+
+        let share =
+            degraded(Decision::one(refusal(2, 0, secs(7), secs(7))), DegradedAnswer::FellBack);
+        assert_eq!(
+            written(format, &policies, &share).len(),
+            written(format, &policies, &refused).len()
+        );
+        let problem = Problem::new(share.verdicts_of(&policies), &share).unwrap();
+        assert_eq!((problem.status().as_u16(), problem.violated_policies()), (503, &["api"][..]));
+    }
+}
+
+#[tokio::test]
+async fn a_blocked_subject_has_nothing_left_and_the_problem_is_abnormal_usage() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let policies = policies(&["minute: fixed-window 1/1m", "login: sliding-log 2/15m block 1h"]);
+    let limiter = Limiter::new(store, policies.clone()).unwrap();
+    let problem = |decision: &Decision| {
+        let problem = Problem::new(limiter.verdicts(decision), decision).unwrap();
+        (problem.kind(), problem.violated_policies().join(" "))
+    };
+    assert!(limiter.acquire("eve").await.unwrap().is_allowed());
+    let refused = limiter.acquire("eve").await.unwrap();
+    assert_eq!(problem(&refused), (ProblemKind::QuotaExceeded, "minute".into()));
+    clock.advance(secs(61));
+    assert!(limiter.acquire("eve").await.unwrap().is_allowed());
+
+    // The refusal that begins the block, and one during it. Both policies refuse.
+    for passed in [0, 29] {
+        clock.advance(secs(passed));
+        let refused = limiter.acquire("eve").await.unwrap();
+        let kind = (ProblemKind::AbnormalUsageDetected, "minute login".into());
+        assert_eq!(problem(&refused), kind);
+        let fields = written(FieldFormat::Ietf11, &policies, &refused);
+        let wait = 3600 - passed;
+        assert!(fields[1].ends_with(&format!(r#", "login";r=0;t={wait}"#)), "{fields:?}");
+        assert_eq!(fields[2], format!("retry-after: {wait}"));
+    }
+}
+
+#[test]
+fn a_unit_is_sent_as_it_is_named_and_does_not_count_as_requests() {
+    let policies = policies(&["bytes: token-bucket 65535/10s", "api: fixed-window 100/1m"]);
+    let decision = Decision::new([admission(65535, 10, secs(10)), admission(100, 50, secs(60))]);
+    let writer = FieldWriter::builder().unit("bytes", "content-bytes").build(&policies).unwrap();
+    assert_eq!(
+        written_by(&writer, &policies, &decision)[0],
+        r#"ratelimit-policy: "bytes";q=65535;qu="content-bytes";w=10, "api";q=100;w=60"#
+    );
+    let own = FieldWriter::builder().unit("bytes", "x").unit("bytes", r#"a "b\"#).build(&policies);
+    let text = own.unwrap().policy_value().unwrap().to_str().unwrap().to_owned();
+    assert!(text.starts_with(r#""bytes";q=65535;qu="a \"b\\";w=10"#), "{text}");
+
+    let writer =
+        FieldWriter::builder().format(FieldFormat::XRateLimit).unit("bytes", "content-bytes");
+    let fields = written_by(&writer.build(&policies).unwrap(), &policies, &decision);
+    assert_eq!(fields[1], "x-ratelimit-remaining: 50");
+
+    let error = FieldWriter::builder().unit("api", "größe").build(&policies).unwrap_err();
+    assert!(error.to_string().contains("unit `größe`"), "{error}");
+}
+
+#[test]
+fn policies_of_a_request_are_written_whatever_the_writer_was_built_for() {
+    let known = policies(&["ip: fixed-window 100/1m", "all: gcra 1000/s burst 1000"]);
+    let plan = policies(&["user: token-bucket 5/s burst 20", "fixed-window 3/1m"]);
+    let writer = FieldWriter::new(&known).unwrap();
+    let (ip, user, unnamed) = (known[0].clone(), plan[0].clone(), plan[1].clone());
+    let decision = Decision::new([
+        admission(20, 19, ms(200)),
+        admission(3, 2, secs(9)),
+        admission(100, 9, secs(8)),
+    ]);
+    assert_eq!(
+        written_by(&writer, &[user, unnamed, ip], &decision),
+        [
+            r#"ratelimit-policy: "user";q=20;w=4, "fixed-window 3/1m";q=3;w=60, "ip";q=100;w=60"#,
+            r#"ratelimit: "user";r=19;t=1, "fixed-window 3/1m";r=2;t=9, "ip";r=9;t=8"#,
+        ]
+    );
+}
+
+#[test]
+fn numbers_beyond_15_digits_are_the_largest() {
+    let most = 1_u64 << 52;
+    let policies = policies(&[&format!("big: fixed-window {most}/1h")]);
+    let decision = Decision::one(admission(most, most - 1, secs(1)));
+    let fields = written(FieldFormat::Ietf11, &policies, &decision);
+    assert_eq!(fields[0], r#"ratelimit-policy: "big";q=999999999999999;w=3600"#);
+    assert_eq!(fields[1], r#"ratelimit: "big";r=999999999999999;t=1"#);
+}
+
+#[test]
+fn two_layers_both_tell_their_lists_and_single_values_are_of_the_outer_one() {
+    let [inner, outer] =
+        ["route: fixed-window 20/1m", "all: fixed-window 300/1m"].map(|text| policies(&[text]));
+    let decisions =
+        [Decision::one(admission(20, 1, secs(60))), Decision::one(admission(300, 200, secs(60)))];
+    let both = |format| {
+        let mut headers = HeaderMap::new();
+        for (policies, decision) in [&inner, &outer].into_iter().zip(&decisions) {
+            let writer = FieldWriter::builder().format(format).build(policies).unwrap();
+            writer.write(decision.verdicts_of(policies), decision, &mut headers);
+        }
+        shown(&headers)
+    };
+    assert_eq!(
+        both(FieldFormat::Ietf11),
+        [
+            r#"ratelimit-policy: "all";q=300;w=60"#,
+            r#"ratelimit-policy: "route";q=20;w=60"#,
+            r#"ratelimit: "all";r=200;t=60"#,
+            r#"ratelimit: "route";r=1;t=60"#,
+        ]
+    );
+    assert_eq!(both(FieldFormat::XRateLimit)[1], "x-ratelimit-remaining: 200");
+}
+
+#[test]
+fn a_full_map_of_headers_stays_as_it_is() {
+    let policies = policies(&["api: fixed-window 5/1s"]);
+    let decision = Decision::one(refusal(5, 0, secs(1), secs(1)));
+    let mut headers = HeaderMap::new();
+    let mut number = 0;
+    while let Ok(name) = http::HeaderName::try_from(format!("x-{number}"))
+        && headers.try_insert(name, HeaderValue::from_static("1")).is_ok()
+    {
+        number += 1;
+    }
+    let before = headers.len();
+    for format in ALL_FORMATS {
+        let writer = FieldWriter::builder().format(format).build(&policies).unwrap();
+        writer.write(decision.verdicts_of(&policies), &decision, &mut headers);
+        assert_eq!(headers.len(), before);
+    }
+}
+
+#[test]
+fn the_problem_of_each_kind_is_json_with_the_registered_type() {
+    let policies = policies(&["a: fixed-window 5/1s", "b: fixed-window 5/1m block 1h"]);
+    let refused = refusal(5, 0, secs(1), secs(1));
+    let blocked = Verdict::new(Outcome::Blocked, 5, 0, Wait::until(9, 0), 0).in_block(9);
+    let down = Degraded::new(DegradedAnswer::FailedClosed, ErrorKind::Timeout);
+    let cases = [
+        (Decision::one(refused), "quota-exceeded", 429, r#","violated-policies":["a"]"#),
+        (
+            Decision::new([refused, blocked]),
+            "abnormal-usage-detected",
+            429,
+            r#","violated-policies":["a","b"]"#,
+        ),
+        (Decision::one(refused).degraded_by(down), "temporary-reduced-capacity", 503, ""),
+    ];
+    for (decision, word, status, violated) in cases {
+        let problem = Problem::new(decision.verdicts_of(&policies), &decision).unwrap();
+        let json = problem.to_json();
+        let title = problem.kind().title();
+        assert_eq!(
+            json,
+            format!(
+                r#"{{"type":"https://iana.org/assignments/http-problem-types#{word}","title":"{title}","status":{status}{violated}}}"#
+            )
+        );
+    }
+}

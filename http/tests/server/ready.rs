@@ -1,0 +1,105 @@
+//! Readiness: the service that was made ready is the one called.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidegate_http::server::{Limit, RateLimitLayer};
+use tidegate_http::subject::Everybody;
+use tidegate_testkit::faults::{Fault, FaultyStore};
+use tower::{Layer, Service};
+
+use super::*;
+
+/// A limiter whose first calls are decided late.
+fn late(limit: &str, faults: &[Fault]) -> Limiter<Arc<FaultyStore<MemoryStore<ManualClock>>>> {
+    let store = MemoryStore::builder().clock(ManualClock::default()).build();
+    let store = Arc::new(FaultyStore::new(store, faults.to_vec()));
+    Limiter::new(store, [limit.parse().unwrap()]).unwrap()
+}
+
+// `Inner` panics if it is called without having been made ready, and its clones have not been.
+
+#[tokio::test]
+async fn with_a_store_that_answers_at_once() {
+    let (limiter, _) = limiter(&["all: fixed-window 2/1m"]);
+    let (mut service, ledger) = limited(&limiter, [Limit::by("all", Everybody)]);
+    for path in ["/1", "/2", "/3"] {
+        send(&mut service, request(path, &[])).await.unwrap();
+    }
+    assert_eq!(paths(&ledger), ["/1", "/2"]);
+}
+
+#[tokio::test]
+async fn with_a_store_that_answers_later() {
+    let limiter = late("all: fixed-window 2/1m", &[Fault::Delayed; 4]);
+    let (mut service, ledger) = limited(&limiter, [Limit::by("all", Everybody)]);
+    for path in ["/1", "/2", "/3"] {
+        std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
+        let mut future = service.call(request(path, &[]));
+        assert!(poll_once(&mut future).is_none());
+        limiter.store().deliver().await;
+        let response = poll_once(&mut future).unwrap().unwrap();
+        assert_eq!(response.status(), if path == "/3" { 429 } else { 200 });
+    }
+    assert_eq!(paths(&ledger), ["/1", "/2"]);
+}
+
+#[tokio::test]
+async fn responses_in_flight_do_not_share_a_service() {
+    let limiter = late("all: fixed-window 9/1m", &[Fault::Delayed; 3]);
+    let (mut service, ledger) = limited(&limiter, [Limit::by("all", Everybody)]);
+    let mut futures = vec![];
+    for path in ["/1", "/2", "/3"] {
+        std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
+        futures.push(service.call(request(path, &[])));
+    }
+    assert!(futures.iter_mut().all(|future| poll_once(future).is_none()));
+    limiter.store().deliver().await;
+    for future in futures.iter_mut().rev() {
+        assert_eq!(poll_once(future).unwrap().unwrap().status(), 200);
+    }
+    assert_eq!(paths(&ledger), ["/3", "/2", "/1"]);
+}
+
+#[tokio::test]
+async fn a_wake_up_comes_when_the_store_has_decided() {
+    let limiter = late("all: fixed-window 9/1m", &[Fault::Delayed]);
+    let (mut service, _) = limited(&limiter, [Limit::by("all", Everybody)]);
+    let sent =
+        tokio::spawn(async move { send(&mut service, request("/", &[])).await.unwrap().status() });
+    while limiter.store().on_the_way() == 0 {
+        tokio::task::yield_now().await;
+    }
+    limiter.store().deliver().await;
+    assert_eq!(sent.await.unwrap(), 200);
+}
+
+/// Not ready at first, then failed.
+#[derive(Clone, Default)]
+struct Busy(Arc<AtomicUsize>);
+
+impl Service<Request<String>> for Busy {
+    type Response = Response<String>;
+    type Error = Failed;
+    type Future = Ready<Result<Response<String>, Failed>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0 => Poll::Pending,
+            _ => Poll::Ready(Err(Failed)),
+        }
+    }
+
+    fn call(&mut self, _: Request<String>) -> Self::Future {
+        panic!("called, and never ready")
+    }
+}
+
+#[test]
+fn readiness_is_that_of_the_service() {
+    let (limiter, _) = limiter(&["all: fixed-window 9/1m"]);
+    let layer = RateLimitLayer::new(limiter, [Limit::by("all", Everybody)]).unwrap();
+    let mut service = layer.layer(Busy::default());
+    let mut context = Context::from_waker(Waker::noop());
+    assert_eq!(service.poll_ready(&mut context), Poll::Pending);
+    assert_eq!(service.poll_ready(&mut context), Poll::Ready(Err(Failed)));
+}

@@ -1,0 +1,154 @@
+//! Responses: fields, problems, and those of the application.
+
+use http::header::CONTENT_TYPE;
+use tidegate_http::fields::FieldFormat;
+use tidegate_http::server::{GrpcStatus, Limit, RateLimitLayer, Refusal, Respond};
+use tidegate_http::subject::Everybody;
+use tower::Layer;
+
+use super::*;
+
+#[tokio::test]
+async fn admissions_and_refusals_tell_the_limits() {
+    let (limiter, clock) =
+        limiter(&["user: token-bucket 1/10s burst 2", "all: fixed-window 100/1m"]);
+    let (mut service, _) = limited(&limiter, [user("user"), Limit::by("all", Everybody)]);
+    clock.advance(std::time::Duration::from_secs(30));
+    let policies = r#""user";q=2;w=20, "all";q=100;w=60"#;
+    for (status, values) in [
+        (
+            200,
+            [("ratelimit", r#""user";r=1;t=10, "all";r=99;t=30"#), ("ratelimit-policy", policies)]
+                .as_slice(),
+        ),
+        (
+            200,
+            &[("ratelimit", r#""user";r=0;t=20, "all";r=98;t=30"#), ("ratelimit-policy", policies)],
+        ),
+        (
+            429,
+            &[
+                ("ratelimit", r#""user";r=0;t=10, "all";r=98"#),
+                ("ratelimit-policy", policies),
+                ("retry-after", "10"),
+                ("content-type", "application/problem+json"),
+            ],
+        ),
+    ] {
+        let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+        assert_eq!(head(&response), (status, values.iter().copied().collect()));
+    }
+}
+
+#[tokio::test]
+async fn a_cost_above_the_limit_is_refused_without_a_time_to_retry() {
+    let (limiter, _) = limiter(&["user: fixed-window 2/1m"]);
+    let (mut service, _) = limited(&limiter, [user("user").cost(3)]);
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert!(!response.headers().contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn a_block_is_a_problem_of_its_own() {
+    let (limiter, _) = limiter(&["user: fixed-window 1/1m block 10m"]);
+    let (mut service, _) = limited(&limiter, [user("user")]);
+    assert_eq!(status(&mut service, "/", "a").await, 200);
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "600");
+    assert!(response.body().contains("#abnormal-usage-detected"), "{}", response.body());
+}
+
+#[tokio::test]
+async fn other_forms_of_fields_or_none_are_written() {
+    let (limiter, _) = limiter(&["user: fixed-window 9/1m"]);
+    let layer = RateLimitLayer::new(limiter, [user("user").unit("pages")]).unwrap();
+    let expected = HashMap::from([
+        ("x-ratelimit-limit", "9"),
+        ("x-ratelimit-remaining", "8"),
+        ("x-ratelimit-reset", "60"),
+    ]);
+    let mut service = layer.clone().fields(FieldFormat::XRateLimit).layer(Inner::default());
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    assert_eq!(head(&response).1, expected);
+
+    let mut service = layer.clone().without_fields().layer(Inner::default());
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    assert!(response.headers().is_empty());
+
+    let mut service = layer.fields(FieldFormat::Ietf11).layer(Inner::default());
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    assert_eq!(response.headers()["ratelimit-policy"], r#""user";q=9;qu="pages";w=60"#);
+}
+
+#[tokio::test]
+async fn each_of_two_layers_tells_its_limits() {
+    let (limiter, _) = limiter(&["user: fixed-window 9/1m", "all: fixed-window 5/1m"]);
+    let inside = RateLimitLayer::new(limiter.clone(), [user("user")]).unwrap();
+    let outside = RateLimitLayer::new(limiter, [Limit::by("all", Everybody)]).unwrap();
+    let mut service = outside.layer(inside.layer(Inner::default()));
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    let lines: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
+    assert_eq!(lines, [r#""user";r=8;t=60"#, r#""all";r=4;t=60"#]);
+}
+
+#[tokio::test]
+async fn the_application_answers_in_its_own_words_and_the_fields_are_added() {
+    let (limiter, _) = limiter(&["user: fixed-window 1/1m"]);
+    let layer = RateLimitLayer::new(limiter, [user("user")]).unwrap();
+    let layer = layer.respond_with(|refusal: &Refusal<'_>| {
+        let names: Vec<_> =
+            refusal.verdicts().filter(|it| it.refuses()).map(|it| it.name()).collect();
+        let path = refusal.request().uri.path();
+        let wait = refusal.retry_after().unwrap();
+        Response::builder()
+            .status(420)
+            .header(CONTENT_TYPE, "text/plain")
+            .body(format!("{path}: {names:?}, {wait:?}, not {}", refusal.status()))
+            .unwrap()
+    });
+    let mut service = layer.layer(Inner::default());
+    assert_eq!(status(&mut service, "/", "a").await, 200);
+    let response = send(&mut service, request("/x", &[("user", "a")])).await.unwrap();
+    assert_eq!(response.body(), r#"/x: ["user"], 60s, not 429 Too Many Requests"#);
+    let (status, fields) = head(&response);
+    assert_eq!((status, fields["retry-after"], fields["content-type"]), (420, "60", "text/plain"));
+    assert_eq!(fields["ratelimit"], r#""user";r=0;t=60"#);
+}
+
+#[tokio::test]
+async fn grpc_is_answered_with_a_status_of_its_own() {
+    let (limiter, _) = limiter(&["user: token-bucket 1/1s"]);
+    let layer = RateLimitLayer::new(limiter, [user("user")]).unwrap().respond(GrpcStatus);
+    let mut service = layer.layer(Inner::default());
+    assert_eq!(status(&mut service, "/", "a").await, 200);
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    let (status, fields) = head(&response);
+    assert_eq!((status, response.body().as_str()), (200, ""));
+    assert_eq!((fields["content-type"], fields["grpc-status"]), ("application/grpc", "8"));
+    assert_eq!((fields["grpc-retry-pushback-ms"], fields["retry-after"]), ("1000", "1"));
+    let response = send(&mut service, request("/", &[])).await.unwrap();
+    assert_eq!(head(&response).1["grpc-status"], "3");
+    assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
+}
+
+/// Neither a store nor a responder has to be `Clone` for a layer to be.
+#[test]
+fn a_layer_is_clone_send_and_sync_whatever_it_is_made_of() {
+    struct Once;
+    impl<B: Default> Respond<B> for Once {
+        fn respond(&self, _: &Refusal<'_>) -> Response<B> {
+            Response::default()
+        }
+    }
+    fn check<T: Clone + Send + Sync + 'static>(_: T) {}
+    fn check_future<T: Send + 'static>(_: T) {}
+    let (limiter, _) = limiter(&["user: fixed-window 1/1m"]);
+    let layer = RateLimitLayer::new(limiter, [user("user")]).unwrap().respond(Once);
+    check(layer.clone());
+    let mut service = layer.layer(Inner::default());
+    check(service.clone());
+    let _ = service.poll_ready(&mut Context::from_waker(Waker::noop()));
+    check_future(service.call(request("/", &[])));
+}

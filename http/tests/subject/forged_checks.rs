@@ -1,0 +1,106 @@
+//! What holds for any bytes of a client: the body of a fuzz target, and of property tests.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::request::Parts;
+use http::{HeaderValue, Request};
+use ipnet::IpNet;
+use tidegate_http::subject::{ClientAddress, PeerAddr};
+
+const FIELDS: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
+
+fn trusted() -> [IpNet; 3] {
+    ["10.0.0.0/8", "192.168.1.1/32", "fd00::/8"].map(|network| network.parse().unwrap())
+}
+
+fn clients() -> [ClientAddress; 3] {
+    [
+        ClientAddress::x_forwarded_for(trusted()),
+        ClientAddress::forwarded(trusted()),
+        ClientAddress::x_real_ip(trusted()),
+    ]
+}
+
+fn request(peer: IpAddr, field: &'static str, lines: &[&[u8]]) -> Parts {
+    let (mut request, ()) = Request::new(()).into_parts();
+    request.extensions.insert(PeerAddr(SocketAddr::new(peer, 80)));
+    for line in lines {
+        if let Ok(value) = HeaderValue::from_bytes(line) {
+            request.headers.append(field, value);
+        }
+    }
+    request
+}
+
+/// Checks what a client can do with these bytes, as the lines of a field.
+pub(crate) fn check(forged: &[u8]) {
+    let proxy: IpAddr = "10.0.0.1".parse().unwrap();
+    let stranger: IpAddr = "198.51.100.7".parse().unwrap();
+    let lines: Vec<&[u8]> = forged.split(|&byte| byte == b'\n').collect();
+    let [list, forwarded, _] = clients();
+
+    for (client, field) in clients().iter().zip(FIELDS) {
+        // Through a proxy that does not know the field: anything may come out, but no panic.
+        let _ = client.address(&request(proxy, field, &lines));
+        // Directly.
+        assert_eq!(client.address(&request(stranger, field, &lines)), Some(stranger));
+    }
+
+    // Through a proxy that appends: to the last line, or a line of its own.
+    for (client, field, appended) in [
+        (&list, "x-forwarded-for", "198.51.100.7"),
+        (&list, "x-forwarded-for", "198.51.100.7:4711, 10.0.0.2,fd00::1"),
+        (&forwarded, "forwarded", "for=198.51.100.7"),
+        (
+            &forwarded,
+            "forwarded",
+            "for=\"198.51.100.7:4711\";host=\"a,\\\"b\", For=\"[fd00::1]\";proto=http",
+        ),
+    ] {
+        let mut lines = lines.clone();
+        let last = lines.pop().unwrap_or_default();
+        let joined = [last, b", ", appended.as_bytes()].concat();
+        lines.push(&joined);
+        if HeaderValue::from_bytes(&joined).is_ok() {
+            assert_eq!(client.address(&request(proxy, field, &lines)), Some(stranger));
+        }
+        lines.pop();
+        lines.extend([last, appended.as_bytes()]);
+        assert_eq!(client.address(&request(proxy, field, &lines)), Some(stranger));
+    }
+
+    // A proxy that does not tell: no subject, whatever is on the left.
+    for (client, field, junk) in [
+        (&list, "x-forwarded-for", "unknown"),
+        (&list, "x-forwarded-for", "_hidden, 10.0.0.2"),
+        (&forwarded, "forwarded", "for=unknown"),
+        (&forwarded, "forwarded", "proto=http"),
+    ] {
+        let lines = [&lines[..], &[junk.as_bytes()]].concat();
+        assert_eq!(client.address(&request(proxy, field, &lines)), None);
+    }
+}
+
+/// Compares `X-Forwarded-For` of these lines with a plain way to read it.
+pub(crate) fn model(lines: &[String]) {
+    let proxy: IpAddr = "10.0.0.1".parse().unwrap();
+    let joined = lines.join(",");
+    let mut expected = Some(proxy);
+    if !lines.is_empty() {
+        for element in joined.rsplit(',') {
+            let element = element.trim();
+            let address = element
+                .parse::<IpAddr>()
+                .or_else(|_| element.parse::<SocketAddr>().map(|it| it.ip()));
+            expected = address.ok().map(|address| address.to_canonical());
+            let is_trusted =
+                expected.is_some_and(|it| trusted().iter().any(|net| net.contains(&it)));
+            if !is_trusted {
+                break;
+            }
+        }
+    }
+    let lines: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
+    let [list, ..] = clients();
+    assert_eq!(list.address(&request(proxy, "x-forwarded-for", &lines)), expected, "{joined:?}");
+}
