@@ -160,8 +160,8 @@ impl Limit {
         Self { missing: Missing::Pass, ..self }
     }
 
-    /// Counts all requests without a subject as one subject of this name. No request with a subject
-    /// can have it.
+    /// Counts all requests without a subject as one subject of this name. It is written as
+    /// [several parts](Subject::parts) are, so that no user, address or key of that name equals it.
     pub fn or_share(self, name: &str) -> Self {
         Self { missing: Missing::Share(Subject::parts(["no subject", name])), ..self }
     }

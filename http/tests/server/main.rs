@@ -8,6 +8,7 @@ mod degraded;
 mod ready;
 mod refunds;
 mod responses;
+mod routes;
 mod settings;
 mod subjects;
 
