@@ -78,6 +78,7 @@ impl FixedWindowRule {
     }
 }
 
+#[doc(hidden)]
 impl Algorithm for FixedWindowRule {
     type State = State;
 
@@ -147,6 +148,7 @@ impl Algorithm for FixedWindowRule {
     }
 }
 
+#[doc(hidden)]
 impl PackedAlgorithm for FixedWindowRule {
     #[inline(always)]
     fn pack(State { ends, count }: State) -> Option<[u64; 2]> {

@@ -76,6 +76,7 @@ impl IntervalBucketRule {
     }
 }
 
+#[doc(hidden)]
 impl Algorithm for IntervalBucketRule {
     type State = State;
 
@@ -154,6 +155,7 @@ impl Algorithm for IntervalBucketRule {
     }
 }
 
+#[doc(hidden)]
 impl PackedAlgorithm for IntervalBucketRule {
     #[inline(always)]
     fn pack(State { anchor, debt }: State) -> Option<[u64; 2]> {

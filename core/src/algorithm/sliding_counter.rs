@@ -88,6 +88,7 @@ impl SlidingCounterRule {
     }
 }
 
+#[doc(hidden)]
 impl Algorithm for SlidingCounterRule {
     type State = State;
 
@@ -185,6 +186,7 @@ impl Algorithm for SlidingCounterRule {
     }
 }
 
+#[doc(hidden)]
 impl PackedAlgorithm for SlidingCounterRule {
     #[inline(always)]
     fn pack(State { ends, previous, current }: State) -> Option<[u64; 2]> {

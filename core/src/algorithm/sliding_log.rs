@@ -161,7 +161,8 @@ impl SlidingLogRule {
     }
 }
 
-/// Boxed, as a log alone would make every record of a store larger.
+// The state is boxed, as a log alone would make every record of a store larger.
+#[doc(hidden)]
 impl Algorithm for SlidingLogRule {
     type State = Box<State>;
 

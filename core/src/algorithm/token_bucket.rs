@@ -146,6 +146,7 @@ impl TokenBucketRule {
     }
 }
 
+#[doc(hidden)]
 impl Algorithm for TokenBucketRule {
     type State = State;
 
@@ -210,6 +211,7 @@ impl Algorithm for TokenBucketRule {
     }
 }
 
+#[doc(hidden)]
 impl PackedAlgorithm for TokenBucketRule {
     #[inline(always)]
     fn pack(State { time, debt }: State) -> Option<[u64; 2]> {
