@@ -40,7 +40,7 @@ pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
             Limits::Layer => hello.layer(stack::tidegate()?),
             Limits::Governor => hello.layer(stack::governor()?),
             Limits::Memory => within(MemoryStore::new())?,
-            Limits::Redis => within(RedisStore::connect(&options.redis)?)?,
+            Limits::Redis => within(RedisStore::new(&options.redis)?)?,
         };
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         println!("{}", listener.local_addr()?.port());

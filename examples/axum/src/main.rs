@@ -31,7 +31,7 @@ fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
     let Ok(url) = env::var("REDIS_URL") else {
         return Ok(Arc::new(MemoryStore::new().observed()));
     };
-    let store = RedisStore::connect(&url)?
+    let store = RedisStore::new(&url)?
         .breaker(Breaker::new())
         .or_fall_back_to(MemoryStore::new(), Share::new(1, 3)?)
         .observed();

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 async fn main() -> Result<(), Box<dyn Error>> {
     let store: Arc<dyn Store> = match env::var("REDIS_URL") {
         Err(_) => Arc::new(MemoryStore::new()),
-        Ok(url) => Arc::new(RedisStore::connect(&url)?.breaker(Breaker::new()).or_fail_open()),
+        Ok(url) => Arc::new(RedisStore::new(&url)?.breaker(Breaker::new()).or_fail_open()),
     };
     store.ready().await?; // a wrong URL or password is an error here, and no outage later
     let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:50051".to_owned());

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::policy::show_span;
+use tidegate_core::policy::format_duration;
 
 /// Why a request has no response: it was not sent, or the client within failed.
 #[derive(Debug)]
@@ -90,8 +90,8 @@ impl<E> fmt::Display for ClientError<E> {
             Repr::WaitTooLong { wait: Some(wait), max_wait } => write!(
                 f,
                 "the request would have to wait {}, and the longest wait is {}",
-                show_span(*wait),
-                show_span(*max_wait)
+                format_duration(*wait),
+                format_duration(*max_wait)
             ),
             Repr::WaitTooLong { wait: None, .. } => {
                 f.write_str("the cost of the request is above the limit, and so never admitted")

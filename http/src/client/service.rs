@@ -144,7 +144,7 @@ async fn ready<B, I: Service<Request<B>>>(inner: &mut I) -> Result<bool, I::Erro
 /// The time after a span of at most 71 years.
 fn after(span: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(span.min(Duration::from_micros(MAX_SPAN))).unwrap_or(now)
+    now.checked_add(span.min(MAX_SPAN)).unwrap_or(now)
 }
 
 /// The response of a [`Throttle`]. One allocation: a request takes several asynchronous steps.

@@ -104,7 +104,7 @@ async fn decide_on<S: Store, R>(
 impl LimitCharge<'_> {
     fn as_charge(&self) -> Charge<'_> {
         let tenant = self.tenant.as_ref().map_or(&b""[..], |tenant| tenant.as_bytes());
-        Charge { policy: self.policy, tenant, subject: self.subject.as_bytes(), cost: self.cost }
+        Charge::new(self.policy, self.subject.as_bytes()).tenant(tenant).cost(self.cost)
     }
 
     /// Whether there is something to give back. A shadow that denied was not charged.
@@ -127,7 +127,6 @@ pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, charges: Vec<
 
 impl OwnedCharge {
     fn as_charge(&self) -> Charge<'_> {
-        let Self { policy, tenant, subject, cost } = self;
-        Charge { policy, tenant, subject, cost: *cost }
+        Charge::new(&self.policy, &self.subject).tenant(&self.tenant).cost(self.cost)
     }
 }

@@ -80,7 +80,7 @@ impl<S: Store> RateLimitLayer<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if there is no limit or more than [`MAX_CHARGES`], if the limiter has no policy
+    /// [`ErrorKind::InvalidConfig`] if there is no limit or more than [`MAX_CHARGES`], if the limiter has no policy
     /// of a limit's name, if a field cannot hold a name or a unit, or if a status for requests
     /// without a subject is not of a client error.
     pub fn new(
@@ -90,7 +90,9 @@ impl<S: Store> RateLimitLayer<S> {
         let limits: Box<[(Policy, Limit)]> = limits
             .into_iter()
             .map(|limit| {
-                let policy = limiter.policy(&limit.policy_name)?;
+                let policy = limiter
+                    .policy(&limit.policy_name)
+                    .map_err(|error| invalid(error.to_string()))?;
                 check_status(&limit)?;
                 Ok((policy.clone(), limit))
             })
@@ -235,7 +237,7 @@ fn check_status(limit: &Limit) -> Result<(), Error> {
 }
 
 fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidCall, message)
+    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 impl<Svc, S, R> Layer<Svc> for RateLimitLayer<S, R> {

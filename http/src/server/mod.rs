@@ -29,7 +29,7 @@
 //! |---|---|---|---|
 //! | all policies admit it | that of the service | yes | `RateLimit`, `RateLimit-Policy` |
 //! | a policy refuses it | 429 | no | these and `Retry-After` |
-//! | a [failure policy](tidegate_core::around) refuses it, closed or by a share of the limit | 503 | no | `Retry-After`; by a share, all |
+//! | a [failure policy](tidegate_core::layers) refuses it, closed or by a share of the limit | 503 | no | `Retry-After`; by a share, all |
 //! | a failure policy admits it, open | that of the service | yes | none: nothing is known |
 //! | the store fails, and has no failure policy | 503 | no | none |
 //! | the store rejects the call, as one with a policy that it cannot keep | 500 | no | none |

@@ -66,7 +66,7 @@ impl<'a> Refusal<'a> {
         match &self.reason {
             Reason::Denied(problem) => problem.status(),
             Reason::NoSubject { status, .. } => *status,
-            Reason::StoreFailed(error) if error.kind().is_callers_mistake() => {
+            Reason::StoreFailed(error) if error.kind().is_invalid_request() => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
             Reason::StoreFailed(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -104,10 +104,10 @@ impl HashKey {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if the secret is shorter.
+    /// [`ErrorKind::InvalidConfig`] if the secret is shorter.
     pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, Error> {
         let secret = secret.as_ref();
-        let invalid = |reason| Error::new(ErrorKind::InvalidCall, reason);
+        let invalid = |reason| Error::new(ErrorKind::InvalidConfig, reason);
         if secret.len() < MIN_SECRET {
             let length = secret.len();
             return Err(invalid(format!(

@@ -12,8 +12,13 @@ fn fields_take_as_few_allocations_as_is_promised() {
     let policies = texts.map(|text| text.parse::<Policy>().unwrap());
     let plan: Policy = "user: token-bucket 50/1s burst 200".parse().unwrap();
     let of_request = [policies[0].clone(), plan, policies[2].clone()];
-    let admission = |limit| Verdict::new(Outcome::Allowed, limit, 3, Wait::NOW, 5_000_000);
-    let refusal = Verdict::new(Outcome::Denied, 20, 3, Wait::until(5_000_000, 0), 5_000_000);
+    let five = Duration::from_secs(5);
+    let admission =
+        |limit| Verdict::new(Outcome::Allowed, limit).with_remaining(3).with_reset_after(five);
+    let refusal = Verdict::new(Outcome::Denied, 20)
+        .with_remaining(3)
+        .with_retry_after(Some(five))
+        .with_reset_after(five);
     let admitted = Decision::new([admission(100), admission(20), admission(1000)]);
     let refused = Decision::new([admission(100), refusal, admission(1000)]);
 

@@ -81,10 +81,13 @@ proptest! {
             };
             policies.push(policy);
             let remaining = remaining % (limit + 1);
-            verdicts.push(match refuses {
-                true => Verdict::new(Outcome::Denied, *limit, remaining, Wait::until(*wait, 0), *reset),
-                false => Verdict::new(Outcome::Allowed, *limit, remaining, Wait::NOW, *reset),
-            });
+            let outcome = if *refuses { Outcome::Denied } else { Outcome::Allowed };
+            let wait = if *refuses { *wait } else { 0 };
+            let verdict = Verdict::new(outcome, *limit)
+                .with_remaining(remaining)
+                .with_retry_after(Some(Duration::from_micros(wait)))
+                .with_reset_after(Duration::from_micros(*reset));
+            verdicts.push(verdict);
         }
         let decision = Decision::new(verdicts);
         let now = SystemTime::UNIX_EPOCH + Duration::from_micros(1_774_540_800_000_001);

@@ -26,12 +26,14 @@ fn policies(texts: &[&str]) -> Vec<Policy> {
 }
 
 fn admission(limit: u64, remaining: u64, reset: Duration) -> Verdict {
-    Verdict::new(Outcome::Allowed, limit, remaining, Wait::NOW, micros(reset))
+    Verdict::new(Outcome::Allowed, limit).with_remaining(remaining).with_reset_after(reset)
 }
 
 fn refusal(limit: u64, remaining: u64, wait: Duration, reset: Duration) -> Verdict {
-    let wait = Wait::until(micros(wait), 0);
-    Verdict::new(Outcome::Denied, limit, remaining, wait, micros(reset))
+    Verdict::new(Outcome::Denied, limit)
+        .with_remaining(remaining)
+        .with_retry_after(Some(wait))
+        .with_reset_after(reset)
 }
 
 fn micros(span: Duration) -> u64 {
@@ -173,7 +175,7 @@ fn a_refusal_tells_the_wait_of_each_policy_that_refuses_and_never_one_beyond_ret
 #[test]
 fn a_refusal_that_no_wait_helps_has_no_retry_after_and_no_reset() {
     let policies = policies(&["daily: fixed-window 5/1d"]);
-    let never = Verdict::new(Outcome::Denied, 5, 5, Wait::NEVER, 0);
+    let never = Verdict::new(Outcome::Denied, 5).with_remaining(5).with_retry_after(None);
     let decision = Decision::one(never);
     let expected: [(FieldFormat, &[&str]); 4] = [
         (
@@ -228,7 +230,7 @@ fn the_older_drafts_have_one_policy_of_a_number() {
 #[test]
 fn shadows_are_not_written_and_do_not_make_a_field() {
     let policies = policies(&["api: fixed-window 5/1s", "trial: fixed-window 1/1h shadow"]);
-    let shadow = refusal(1, 0, secs(3600), secs(3600)).in_shadow(true);
+    let shadow = refusal(1, 0, secs(3600), secs(3600)).in_shadow();
     let decision = Decision::new([admission(5, 4, secs(1)), shadow]);
     for format in ALL_FORMATS {
         let fields = written(format, &policies, &decision).join("\n");
@@ -400,7 +402,9 @@ fn a_full_map_of_headers_stays_as_it_is() {
 fn the_problem_of_each_kind_is_json_with_the_registered_type() {
     let policies = policies(&["a: fixed-window 5/1s", "b: fixed-window 5/1m block 1h"]);
     let refused = refusal(5, 0, secs(1), secs(1));
-    let blocked = Verdict::new(Outcome::Blocked, 5, 0, Wait::until(9, 0), 0).in_block(9);
+    let blocked = Verdict::new(Outcome::Blocked, 5)
+        .with_retry_after(Some(Duration::from_micros(9)))
+        .with_block(Duration::from_micros(9));
     let down = Degraded::new(DegradedAnswer::FailedClosed, ErrorKind::Timeout);
     let cases = [
         (Decision::one(refused), "quota-exceeded", 429, r#","violated-policies":["a"]"#),

@@ -10,7 +10,7 @@ use super::{limiter, user};
 fn error(limits: Vec<Limit>) -> String {
     let (limiter, _) = limiter(&["user: fixed-window 1/1m"]);
     let error = RateLimitLayer::new(limiter, limits).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidCall);
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     error.to_string()
 }
 

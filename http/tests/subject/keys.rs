@@ -59,7 +59,7 @@ fn a_bearer_token_is_the_same_subject_in_any_case_of_its_scheme() {
 #[test]
 fn a_secret_that_is_short_is_refused_and_none_is_shown() {
     let error = HashKey::new(b"fifteen bytes..").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidCall);
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert_eq!(
         error.to_string(),
         "invalid-call: the secret of a hash key has 15 bytes; it needs at least 16"
