@@ -1,5 +1,6 @@
 //! The decision on a request.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -56,12 +57,16 @@ impl Decided {
 }
 
 /// Decides on a request, and gives its head back. Owns all that it needs, as it outlives the call.
-pub(super) async fn decide<S: Store, R>(
+// The future is allocated for each request. That of an `async fn` would have room for the head twice.
+#[allow(clippy::manual_async_fn, reason = "its future is larger")]
+pub(super) fn decide<S: Store, R: Send + Sync>(
     shared: Arc<Shared<S, R>>,
     request: Parts,
-) -> (Parts, Admission) {
-    let admission = decide_on(&shared, &request).await.unwrap_or_else(Admission::Failed);
-    (request, admission)
+) -> impl Future<Output = (Parts, Admission)> + Send {
+    async move {
+        let admission = decide_on(&shared, &request).await.unwrap_or_else(Admission::Failed);
+        (request, admission)
+    }
 }
 
 async fn decide_on<S: Store, R>(
