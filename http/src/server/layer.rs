@@ -90,9 +90,7 @@ impl<S: Store> RateLimitLayer<S> {
         let limits: Box<[(Policy, Limit)]> = limits
             .into_iter()
             .map(|limit| {
-                let policy = limiter
-                    .policy(&limit.policy_name)
-                    .map_err(|error| invalid(error.to_string()))?;
+                let policy = policy_of(&limiter, &limit)?;
                 check_status(&limit)?;
                 Ok((policy.clone(), limit))
             })
@@ -223,6 +221,15 @@ impl Settings {
             Exemption::If(condition) => condition(request),
         })
     }
+}
+
+fn policy_of<'a, S: Store>(limiter: &'a Limiter<S>, limit: &Limit) -> Result<&'a Policy, Error> {
+    limiter.policy(&limit.policy_name).map_err(|_| {
+        let names: Vec<_> =
+            limiter.policies().iter().map(|it| format!("`{}`", it.name())).collect();
+        let (name, names) = (&limit.policy_name, names.join(", "));
+        invalid(format!("the limiter has no policy `{name}`, but {names}"))
+    })
 }
 
 fn check_status(limit: &Limit) -> Result<(), Error> {

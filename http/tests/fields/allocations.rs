@@ -1,8 +1,10 @@
 //! What writing costs.
 
+use std::time::Duration;
+
 use allocation_counter::measure;
 use http::HeaderMap;
-use tidegate_core::{Decision, Outcome, Policy, Verdict, Wait};
+use tidegate_core::{Decision, Outcome, Policy, Verdict};
 use tidegate_http::fields::{FieldFormat, FieldWriter};
 
 #[test]

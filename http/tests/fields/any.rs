@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
-use tidegate_core::{Decision, Outcome, Policy, Verdict, Wait};
+use tidegate_core::{Decision, Outcome, Policy, Verdict};
 use tidegate_http::fields::{FieldFormat, FieldWriter, ServerLimit, ServerLimits};
 
 use crate::bounds;

@@ -46,7 +46,7 @@ pub(crate) fn headers(data: &[u8]) -> HeaderMap {
 /// Reads the fields, checks all bounds, and writes and reads again what was read.
 pub(crate) fn check(headers: &HeaderMap) {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_774_540_800);
-    let latest = now + Duration::from_micros(MAX_SPAN);
+    let latest = now + MAX_SPAN;
     let announced = ServerLimits::read(headers, now);
     let resets = announced.limits().iter().filter_map(ServerLimit::resets_at);
     for time in resets.chain(announced.retry_after()).chain(announced.not_before()) {

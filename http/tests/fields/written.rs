@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderValue};
 use tidegate_core::{
     Decision, Degraded, DegradedAnswer, ErrorKind, Limiter, ManualClock, Outcome, Policy, Verdict,
-    Wait,
 };
 use tidegate_http::fields::{FieldFormat, FieldWriter, Problem, ProblemKind};
 use tidegate_memory::MemoryStore;
@@ -34,10 +33,6 @@ fn refusal(limit: u64, remaining: u64, wait: Duration, reset: Duration) -> Verdi
         .with_remaining(remaining)
         .with_retry_after(Some(wait))
         .with_reset_after(reset)
-}
-
-fn micros(span: Duration) -> u64 {
-    span.as_micros().try_into().unwrap()
 }
 
 fn secs(secs: u64) -> Duration {

@@ -16,11 +16,11 @@ fn error(limits: Vec<Limit>) -> String {
 
 #[test]
 fn a_layer_that_could_not_work_is_not_built() {
-    assert_eq!(error(vec![]), "invalid-call: a layer has 1 to 64 limits, not 0");
-    assert_eq!(error(vec![user("user"); 65]), "invalid-call: a layer has 1 to 64 limits, not 65");
+    assert_eq!(error(vec![]), "invalid-config: a layer has 1 to 64 limits, not 0");
+    assert_eq!(error(vec![user("user"); 65]), "invalid-config: a layer has 1 to 64 limits, not 65");
     assert_eq!(
         error(vec![Limit::by("usr", Everybody)]),
-        "invalid-call: the limiter has no policy `usr`, but `user`"
+        "invalid-config: the limiter has no policy `usr`, but `user`"
     );
     for status in [StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE] {
         let error = error(vec![user("user").or_refuse(status)]);

@@ -62,7 +62,7 @@ fn a_secret_that_is_short_is_refused_and_none_is_shown() {
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert_eq!(
         error.to_string(),
-        "invalid-call: the secret of a hash key has 15 bytes; it needs at least 16"
+        "invalid-config: the secret of a hash key has 15 bytes; it needs at least 16"
     );
     assert!(HashKey::new([7; 500]).is_ok());
     assert!(!format!("{:?}", ApiKey::bearer(key())).contains("0123456789"));

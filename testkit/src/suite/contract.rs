@@ -53,21 +53,19 @@ impl Guarantee {
             Self::SameAnswers => {
                 "The same calls at the same times get the same answers, one by one or in a batch."
             }
-            Self::Promises => {
-                "What a verdict says holds: `remaining`, `retry_after`, `reset_after`."
-            }
+            Self::Promises => "A verdict is exact: `remaining`, `retry_after`, `reset_after`.",
             Self::OwnStates => {
-                "Two subjects, two tenants and two policies share no state, whatever bytes they are \
-                 made of."
+                "Two subjects, two tenants and two policies share no state, whatever bytes they \
+                 consist of."
             }
             Self::Changes => {
                 "A policy that changes under its name keeps what was used, or has a state of its own."
             }
             Self::Blocks => {
-                "A block lasts exactly as long as it was asked for, and a shadow never refuses."
+                "A block lasts exactly as long as requested, and a shadow never refuses."
             }
             Self::Undo => {
-                "An undo gives back what its take has left, and nothing that others took."
+                "An undo gives back what is left of its take, and nothing that others took."
             }
             Self::Errors => "An error is never a denial, and a call is charged at most once.",
         }

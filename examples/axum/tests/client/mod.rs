@@ -1,4 +1,5 @@
 //! A client of HTTP/1.1 that does what these tests need: one request on each connection.
+#![allow(dead_code, reason = "each test program uses a part of this")]
 
 use std::net::SocketAddr;
 
