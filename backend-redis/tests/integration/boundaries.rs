@@ -353,6 +353,92 @@ async fn an_undo_that_takes_nothing_back_leaves_a_block_as_in_the_core() {
     }
 }
 
+/// A bucket's time that was written by finer ticks counts from the next coarse one on: in the wait of what is
+/// reserved, and for what came back since a take that is undone.
+#[tokio::test]
+async fn ticks_that_become_coarser_are_counted_as_in_the_core() {
+    let both = Both::new().await;
+    let fine = policy("p: token-bucket 50000000/30s burst 1000000000000");
+    // By ticks of a second.
+    let coarse = policy("p: token-bucket 1400003/30s burst 100000000000000");
+    for beside in [0, 1, 300_000, 500_000, 999_999] {
+        let taken = 1_790_000_000_000_000 + beside;
+        let reserve = Operation::Reserve { max_wait: Duration::MAX };
+        let undo = Operation::Undo { at: Timestamp::from_micros(taken) };
+        for (operation, cost) in [(reserve, coarse.limit()), (undo, 1_000_000_000)] {
+            for after in [0, 1, 500_001, 1_000_000] {
+                let subject = format!("{beside} {cost} {after}");
+                for (now, operation, policy, cost) in [
+                    (taken, Operation::Acquire, &fine, 1_000_000_000),
+                    (taken + after, operation, &coarse, cost),
+                    (taken + after, Operation::Peek, &coarse, coarse.limit()),
+                ] {
+                    both.set(now);
+                    let charges = [Charge::new(policy, &subject).cost(cost)];
+                    let answers = both.ask(&[Call::new(operation, &charges)]).await;
+                    assert!(agree(&answers[0]), "{operation:?} {after}: {:#?}", answers[0]);
+                }
+            }
+        }
+    }
+}
+
+/// What has expired is not undone: once the clock has stepped back, it counts again. Also in 1970, whose first
+/// microsecond is the time 0.
+#[tokio::test]
+async fn an_undo_of_what_has_expired_changes_nothing_as_in_the_core() {
+    let both = Both::new().await;
+    for text in [
+        "p: fixed-window 9/20us anchored",
+        "p: sliding-log 9/20us",
+        "p: sliding-log 200/20us",
+        "p: sliding-counter 9/20us",
+        "p: token-bucket 1/5us burst 9",
+        "p: token-bucket 2/10us by-interval burst 9",
+    ] {
+        let policy = policy(text);
+        for start in [0, 1_790_000_000_000_000] {
+            let charges = [Charge::new(&policy, "s").cost(3)];
+            let full = [charges[0].cost(policy.limit())];
+            let undo = Operation::Undo { at: Timestamp::from_micros(start) };
+            for (after, call) in [
+                (0, Call::acquire(&charges)),
+                (60, Call::new(undo, &charges)),
+                (5, Call::new(Operation::Peek, &full)),
+                (0, Call::new(Operation::Reset, &charges)),
+            ] {
+                both.set(start + after);
+                let answers = both.ask(&[call]).await;
+                assert!(agree(&answers[0]), "{text}: {call:?}: {:#?}", answers[0]);
+            }
+        }
+    }
+}
+
+/// A refusal may block for longer than 2^48 microseconds, which are 9 years.
+#[tokio::test]
+async fn a_block_of_years_ends_as_in_the_core() {
+    let both = Both::new().await;
+    for text in [
+        "p: fixed-window 1/1h block 4000d",
+        "p: sliding-log 1/1h block 4000d",
+        "p: gcra 1/1h burst 1 block 26000d",
+    ] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, text)];
+        let other = [Charge::new(&policy, "other")];
+        let take = Call::acquire(&charges);
+        for now in [0, 1, 4_000 * 86_400_000_000, 4_000 * 86_400_000_001] {
+            both.set(1_790_000_000_000_000 + now);
+            for calls in [&[take][..], &[take, Call::acquire(&other)]] {
+                for answers in both.ask(calls).await {
+                    assert!(agree(&answers), "{text} {now}: {answers:#?}");
+                }
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     Take,

@@ -295,6 +295,55 @@ async fn b18_what_is_nearly_ours_is_an_error_and_is_left_alone() {
     }
 }
 
+/// Other versions of this crate, and other programs, read what stands here: the first byte says what it is.
+#[tokio::test]
+async fn the_first_byte_of_a_value_is_its_kind_and_whether_it_blocks() {
+    const NOW: u64 = 1_790_000_000_000_000;
+    let clock = ManualClock::new(Timestamp::from_micros(NOW));
+    let mut client = crate::common::client().await;
+    for (text, kind, is_list) in [
+        ("p: fixed-window 5/1h", 0x91, false),
+        ("p: fixed-window 5/1h phased", 0x92, false),
+        ("p: fixed-window 5/1h anchored", 0x93, false),
+        ("p: sliding-log 5/1h", 0x94, false),
+        ("p: sliding-log 500/1h", 0x94, true),
+        ("p: sliding-counter 5/1h", 0x95, false),
+        ("p: gcra 5/1h", 0x96, false),
+        ("p: token-bucket 5/1h by-interval", 0x97, false),
+    ] {
+        let (policy, prefix) = (policy(text), crate::common::fresh_prefix());
+        let store =
+            crate::common::builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        let charges = [Charge::new(&policy, "s")];
+        let key = crate::common::key_with(&prefix, &policy);
+        let until = (NOW + 60_000_000).to_le_bytes();
+        let block = Operation::Block { span: Duration::from_secs(60) };
+        for (operation, is_there, flag) in [
+            (Operation::Acquire, true, 0),
+            (block, true, 0x20),
+            (Operation::Reset, false, 0),
+            (block, false, 0x20),
+        ] {
+            let _ = store.decide(Call::new(operation, &charges)).await.unwrap();
+            let get: &[&str] =
+                if is_list && is_there { &["LINDEX", &key, "-1"] } else { &["GET", &key] };
+            let reply = client.call(get).await.unwrap();
+            let value = match &reply {
+                Reply::Bytes(value) => &value[..],
+                _ => &[],
+            };
+            match (is_there, flag) {
+                (false, 0) => assert!(value.is_empty(), "{text}: {reply:?}"),
+                (true, 0) => assert_eq!(value[0], kind, "{text}"),
+                (true, _) => assert_eq!(value[0], kind + flag, "{text}"),
+                // Nothing but a block.
+                (false, _) => assert_eq!(value[0], 0xb0, "{text}"),
+            }
+            assert!(flag == 0 || value.ends_with(&until[..7]), "{text}: {value:?}");
+        }
+    }
+}
+
 /// What a block is written to lives as long as before, if that is longer.
 #[tokio::test]
 async fn a_block_leaves_a_key_its_life() {

@@ -425,6 +425,32 @@ async fn a_life_is_exact_where_ticks_become_coarser() {
     }
 }
 
+/// Also what matters for the first microsecond of 1970 only, until the time 1, has an expiry.
+#[tokio::test]
+async fn a_key_of_the_first_microsecond_expires() {
+    let mut client = client().await;
+    for text in [
+        "p: fixed-window 5/1us",
+        "p: sliding-log 5/1us",
+        "p: sliding-log 500/1us",
+        "p: sliding-counter 5/1us",
+        "p: token-bucket 5/1us",
+        "p: token-bucket 5/1us by-interval",
+    ] {
+        for at_once in [1, 2] {
+            let (policy, prefix) = (policy(text), fresh_prefix());
+            let builder = builder_with(&prefix).await;
+            let store = builder.clock(ManualClock::default()).build().unwrap();
+            let charges = [Charge::new(&policy, "s")];
+            let calls = vec![Call::acquire(&charges); at_once];
+            assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
+            let key = Keys::new(&prefix).of(&charges[0]);
+            let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            assert!(life.parse::<i64>().unwrap() > 0, "{text}, {at_once} at once: {life}");
+        }
+    }
+}
+
 /// To set an expiry costs as much as a read and a write: few of many takes do.
 #[tokio::test]
 async fn a_take_of_many_is_a_read_and_a_write() {
