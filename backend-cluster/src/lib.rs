@@ -38,7 +38,7 @@
 //! # Guarantees
 //!
 //! A key's slot is that of its tag: the [tenant](Charge::tenant), or, without one, the subject. Both are
-//! escaped, so that nobody chooses a slot. Whatever the case, **no more is admitted than a policy says**,
+//! escaped, so that no subject can choose its slot. Whatever the case, **no more is admitted than a policy says**,
 //! but for what Redis itself forgets in a failover.
 //!
 //! | the call | what holds |
