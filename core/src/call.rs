@@ -34,6 +34,8 @@ pub struct Charge<'a> {
     pub subject: &'a [u8],
     /// The cost. A cost of 0 takes nothing.
     pub cost: u64,
+    /// Whether the charge only has to be admitted, and is not taken: see [`check_only`](Self::check_only).
+    pub is_check_only: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -41,7 +43,7 @@ impl<'a> Charge<'a> {
     #[must_use]
     #[inline]
     pub fn new(policy: &'a Policy, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { policy, tenant: b"", subject: subject.as_ref(), cost: 1 }
+        Self { policy, tenant: b"", subject: subject.as_ref(), cost: 1, is_check_only: false }
     }
 
     /// The same charge with another cost.
@@ -56,6 +58,34 @@ impl<'a> Charge<'a> {
     #[inline]
     pub fn tenant(self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { tenant: tenant.as_ref(), ..self }
+    }
+
+    /// The same charge, as a condition: the call is admitted only if this charge would be, and takes nothing of it. A
+    /// refusal by its policy counts, and blocks if the policy [blocks](Policy::block_for).
+    ///
+    /// This holds for [`Operation::Acquire`], [`Operation::AcquireUpTo`] and [`Operation::Reserve`]. A peek reports what an
+    /// acquire would decide; a refund, an undo and a [charge](Operation::Charge) leave the state as it is; a reset and a
+    /// block treat it as any other charge. A call must not have another charge to the same state that takes.
+    ///
+    /// ```
+    /// use tidegate_core::{Call, Charge, Policy};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let (requests, tokens): (Policy, Policy) =
+    ///     ("requests: fixed-window 10/1m".parse()?, "tokens: fixed-window 1000/1m".parse()?);
+    /// // A request is admitted while tokens are left; how many it takes is known afterwards.
+    /// let charges = [Charge::new(&requests, "alice"), Charge::new(&tokens, "alice").check_only()];
+    /// let decision = store.decide_now(&Call::acquire(&charges))?;
+    /// assert!(decision.is_allowed());
+    /// assert_eq!(decision.verdicts()[0].remaining(), 9);
+    /// assert_eq!(decision.verdicts()[1].remaining(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn check_only(self) -> Self {
+        Self { is_check_only: true, ..self }
     }
 
     /// The subject part of the state's key: empty if the limit is [per tenant](Policy::is_per_tenant). A store keeps
@@ -125,6 +155,34 @@ pub enum Operation {
         /// a later one, it may be too much.
         at: Timestamp,
     },
+    /// Record charges that have already happened, beyond the limits if need be: later decisions pay for them. No policy
+    /// refuses this.
+    ///
+    /// Of each cost, as much is charged as the state can hold, and [`Decision::amounts`](crate::Decision::amounts) returns
+    /// how much that was:
+    ///
+    /// | algorithm | holds at most |
+    /// |---|---|
+    /// | fixed window | 2^52 in the current window |
+    /// | sliding counter | 2^52 in the current window |
+    /// | sliding log | 2^52 in the window; once a log has its maximum number of records, a charge moves the newest one to now, so that it counts longer |
+    /// | buckets | the debt that is repaid within [`MAX_SPAN`](crate::MAX_SPAN), and at most 2^52 units of it (without fractions, units are tokens); whole tokens only |
+    ///
+    /// A blocked subject and the state of a shadow policy are charged too; blocks stay as they are. The verdicts are those
+    /// of a peek of cost 0 afterwards.
+    Charge,
+    /// Take as much as there is: one amount from each charge, the maximum that all policies in force admit, at least
+    /// `min` and at most the minimum of the costs. [`Decision::amounts`](crate::Decision::amounts) returns it.
+    ///
+    /// If even `min` is not admitted, this is an acquire of `min` for each charge, which is refused. A shadow does not
+    /// bound the amount, and is charged if it admits it. A [check-only](Charge::check_only) charge does not bound it
+    /// either, and has to be admitted at its own cost.
+    ///
+    /// Each state can be charged once in such a call.
+    AcquireUpTo {
+        /// The minimum, at least 1 and at most the minimum of the costs.
+        min: u64,
+    },
     /// Reserve a place in the future, at most `max_wait` away; buckets only. First come, first served.
     Reserve {
         /// The maximum wait.
@@ -185,6 +243,14 @@ impl<'a> Charges<'a> {
     pub(crate) fn total_cost_for(&self, charge: &Charge<'_>) -> u64 {
         let same = self.iter().filter(|other| other.shares_state_with(charge));
         same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
+    }
+
+    /// Whether any of the charges is check-only.
+    pub(crate) fn any_check_only(&self) -> bool {
+        match &self.0 {
+            Repr::Slice(charges) => charges.iter().any(|charge| charge.is_check_only),
+            Repr::PerPolicy { first, .. } => first.is_check_only,
+        }
     }
 
     /// Whether any of the policies is one of these.
@@ -271,9 +337,11 @@ impl<'a> Call<'a> {
     ///
     /// [`ErrorKind::InvalidCall`] for no charges or more than [`MAX_CHARGES`], a subject or a tenant
     /// above [`MAX_SUBJECT`], and two policies that [share states](Policy::shares_state_with) and
-    /// differ, for one subject;
-    /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, or whose requests may go to
-    /// [any shard](crate::Shards::any).
+    /// differ, for one subject; for two charges to one state of which one is [check-only](Charge::check_only); for
+    /// [`Operation::AcquireUpTo`] with a minimum of 0 or above a cost, with two charges to one state, or if all charges are
+    /// check-only;
+    /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, and for a reservation or
+    /// [`Operation::AcquireUpTo`] with a policy whose requests may go to [any shard](crate::Shards::any).
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {
@@ -299,33 +367,69 @@ impl<'a> Call<'a> {
                     format!("`{}` is not a bucket: only buckets can reserve", charge.policy),
                 ));
             }
-            if matches!(self.operation, Operation::Reserve { .. })
-                && charge.policy.can_use_any_shard()
-            {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "`{}` cannot reserve: a shard does not know the waiters of the others; with \
-                         `by-subject` or `whole` it can",
-                        charge.policy
-                    ),
-                ));
+            if charge.policy.can_use_any_shard() {
+                self.check_any_shard(charge.policy)?;
             }
             self.check_duplicates(index, &charge)?;
         }
-        Ok(())
+        match self.operation {
+            Operation::AcquireUpTo { min } => self.check_min(min),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_any_shard(&self, policy: &Policy) -> Result<(), Error> {
+        let problem = match self.operation {
+            Operation::Reserve { .. } => "reserve: a shard does not know the waiters of the others",
+            Operation::AcquireUpTo { .. } => {
+                "take as much as there is: a shard does not know what the others have"
+            }
+            _ => return Ok(()),
+        };
+        let message = format!("`{policy}` cannot {problem}; with `by-subject` or `whole` it can");
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    fn check_min(&self, min: u64) -> Result<(), Error> {
+        let costs = self.charges.iter().filter(|charge| !charge.is_check_only);
+        let Some(max) = costs.map(|charge| charge.cost).min() else {
+            return Err(invalid(
+                "all charges are check-only, so there is nothing to take".to_owned(),
+            ));
+        };
+        if (1..=max).contains(&min) {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "the minimum to take is {min}; it must be at least 1 and at most {max}, the minimum of the costs"
+        )))
     }
 
     fn check_duplicates(&self, index: usize, charge: &Charge<'_>) -> Result<(), Error> {
-        let mut before = self.charges.iter().take(index);
-        match before.find(|other| other.shares_state_with(charge) && other.policy != charge.policy)
-        {
-            None => Ok(()),
-            Some(other) => Err(invalid(format!(
-                "`{}` and `{}` have the same states, and differ: a call can only contain one of them",
-                other.policy, charge.policy
-            ))),
+        let same = |other: &Charge<'_>| other.shares_state_with(charge);
+        for other in self.charges.iter().take(index).filter(same) {
+            let problem = if other.policy != charge.policy {
+                format!(
+                    "`{}` and `{}` have the same states, and differ: a call can only contain one of them",
+                    other.policy, charge.policy
+                )
+            } else if other.is_check_only != charge.is_check_only {
+                format!(
+                    "of two charges to one state of `{}`, one is check-only: both must be, or none",
+                    charge.policy
+                )
+            } else if matches!(self.operation, Operation::AcquireUpTo { .. }) {
+                format!(
+                    "two charges are to one state of `{}`: to take as much as there is, a call can only \
+                     contain one of them",
+                    charge.policy
+                )
+            } else {
+                continue;
+            };
+            return Err(invalid(problem));
         }
+        Ok(())
     }
 }
 

@@ -62,7 +62,8 @@ impl<C: Clock> MemoryStore<C> {
             shards: numbers.iter().map(|&number| (number, self.shards[number].lock())).collect(),
             shared: &self.shared,
             now,
-            blocks: matches!(call.operation, Operation::Block { .. }),
+            // Blocks, and counts beyond the limit.
+            may_box: matches!(call.operation, Operation::Block { .. } | Operation::Charge),
             unpacked: None,
             reserved: 0,
             missing_bytes: None,

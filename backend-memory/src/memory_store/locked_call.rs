@@ -32,8 +32,8 @@ pub(super) struct LockedCall<'s> {
     pub(super) shared: &'s Shared,
     pub(super) slots: SmallVec<[ChargeSlot<'s>; 4]>,
     pub(super) now: u64,
-    /// Whether the call blocks its subjects.
-    pub(super) blocks: bool,
+    /// Whether the call may write records that are not packed, even if acquires never do.
+    pub(super) may_box: bool,
     /// The last record that [`get`](Records::get) has unpacked, as it returns a reference.
     pub(super) unpacked: Option<Record>,
     /// Bytes reserved in the heap budget, released on drop.
@@ -63,7 +63,7 @@ impl Records for LockedCall<'_> {
     }
 
     fn make_room(&mut self, writes: &[usize]) -> Result<(), Error> {
-        let (slots, blocks) = (&self.slots, self.blocks);
+        let (slots, may_box) = (&self.slots, self.may_box);
         for (at, (_, shard)) in self.shards.iter_mut().enumerate() {
             let here: SmallVec<[&ChargeSlot<'_>; 4]> = (writes.iter())
                 .filter_map(|&index| slots.get(index))
@@ -71,7 +71,7 @@ impl Records for LockedCall<'_> {
                 .collect();
             let bytes = here.iter().map(|charge| {
                 let slot = charge.find(shard).and_then(|index| shard.slot(index));
-                max_heap_growth(slot, charge, blocks)
+                max_heap_growth(slot, charge, may_box)
             });
             let bytes = bytes.sum();
             let result = shard.make_room(
@@ -123,11 +123,11 @@ impl Drop for LockedCall<'_> {
 }
 
 /// Maximum number of heap bytes that the next write to a slot may add.
-fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, blocks: bool) -> usize {
+fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, may_box: bool) -> usize {
     let Charge { policy, tenant, .. } = own.charge;
     let subject = own.charge.state_subject();
     let may_be_boxed =
-        blocks || policy.block_duration().is_some() || !PackedState::always_fits(policy);
+        may_box || policy.block_duration().is_some() || !PackedState::always_fits(policy);
     match slot {
         Some(Slot::Uncommon(Uncommon::Boxed(Some(entry)))) => {
             Record::growth(Some(&entry.record), policy)

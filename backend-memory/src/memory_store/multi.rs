@@ -42,6 +42,9 @@ impl<C: Clock> MemoryStore<C> {
         }
         let mut keys: Few<ChargeKey> = SmallVec::new();
         for charge in call.charges.iter() {
+            if charge.is_check_only {
+                return None;
+            }
             let state_hash = charge.policy.state_hash();
             // Charges to one state depend on each other: only the engine handles these.
             if keys.iter().any(|key| key.state_hash == state_hash) {

@@ -1,5 +1,5 @@
 use smallvec::SmallVec;
-use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
+use tidegate_core::{Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Verdict};
 
 /// A call with one charge per key, as scripts take it.
 #[derive(Debug)]
@@ -14,6 +14,12 @@ pub(crate) struct NormalizedCall<'a> {
 impl<'a> NormalizedCall<'a> {
     pub(crate) fn new(call: &Call<'a>) -> Result<Self, Error> {
         call.check()?;
+        let is_new = matches!(call.operation, Operation::Charge | Operation::AcquireUpTo { .. });
+        if is_new || call.charges.iter().any(|charge| charge.is_check_only) {
+            let message =
+                "the store cannot charge beyond the limit, take up to a cost, or only check";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         let Call { operation, charges, .. } = *call;
         if let (1, Some(charge)) = (charges.len(), charges.get(0)) {
             let charges = SmallVec::from_buf([(charge, charge.cost)]);

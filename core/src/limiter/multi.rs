@@ -49,6 +49,7 @@ struct Part<'a> {
     tenant: &'a [u8],
     subject: Subject<'a>,
     cost: u64,
+    is_check_only: bool,
 }
 
 /// A policy of a request: the name of one of the limiter's, or another policy.
@@ -97,7 +98,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
             },
         };
         let subject = subject.into();
-        self.parts.push(Part { policy, is_checked, tenant: b"", subject, cost: 1 });
+        let part = Part { policy, is_checked, tenant: b"", subject, cost: 1, is_check_only: false };
+        self.parts.push(part);
         self
     }
 
@@ -105,6 +107,34 @@ impl<'a, S: Store> MultiRequest<'a, S> {
     pub fn cost(mut self, cost: u64) -> Self {
         if let Some(part) = self.parts.last_mut() {
             part.cost = cost;
+        }
+        self
+    }
+
+    /// Takes nothing from the policy named last: it only has to admit its cost. See [`Charge::check_only`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use tidegate_core::Limiter;
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(
+    ///     MemoryStore::new(),
+    ///     ["requests: fixed-window 10/1m".parse()?, "tokens: fixed-window 1000/1m".parse()?],
+    /// )?;
+    /// // A request is admitted while tokens are left.
+    /// let request = limiter.by("requests", "alice").by("tokens", "alice").check_only();
+    /// assert!(request.acquire().await?.is_allowed());
+    /// // Afterwards it is known that it took 1200.
+    /// limiter.by("tokens", "alice").cost(1200).charge().await?;
+    /// assert!(request.acquire().await?.is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_only(mut self) -> Self {
+        if let Some(part) = self.parts.last_mut() {
+            part.is_check_only = true;
         }
         self
     }
@@ -138,7 +168,28 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self.send(Operation::Peek).await
     }
 
-    /// Gives the costs back, as when the work was not done after all.
+    /// Takes as much as there is: the same amount from each policy, at least `min` and at most the minimum of the
+    /// costs. [`Decision::amounts`] has it; see [`Operation::AcquireUpTo`].
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_up_to(&self, min: u64) -> Result<Decision, Error> {
+        self.send(Operation::AcquireUpTo { min }).await
+    }
+
+    /// Records costs that were known only afterwards, beyond the limits if need be: later requests pay for them.
+    /// [`Receipt::amounts`] has how much was recorded; see [`Operation::Charge`].
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn charge(&self) -> Result<Receipt, Error> {
+        self.send(Operation::Charge).await.map(Receipt::new)
+    }
+
+    /// Gives the costs back, as when the work was not done after all. [`Receipt::amounts`] has how much of each was still
+    /// taken, and so given back.
     ///
     /// # Errors
     ///
@@ -203,7 +254,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
     pub(crate) fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.parts.iter().map(|part| {
             let subject = part.subject.as_bytes();
-            Charge { policy: part.policy, tenant: part.tenant, subject, cost: part.cost }
+            let Part { policy, tenant, cost, is_check_only, .. } = *part;
+            Charge { policy, tenant, subject, cost, is_check_only }
         })
     }
 }

@@ -37,7 +37,55 @@ impl<'a, S: Store> Request<'a, S> {
         self.send(Operation::Peek)
     }
 
-    /// Gives the cost back, as when the work was not done after all.
+    /// Takes as much as there is, at most the cost: the maximum that all policies admit. If that is less than `min`, the
+    /// request is refused. [`Decision::amounts`] has what was taken, the same from each policy.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use tidegate_core::Limiter;
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new(), ["fixed-window 1000/1h".parse()?])?;
+    /// let jobs = limiter.subject("alice").cost(600).acquire_up_to(100).await?;
+    /// assert_eq!(jobs.amounts(), [600]);
+    /// let jobs = limiter.subject("alice").cost(600).acquire_up_to(100).await?;
+    /// assert_eq!(jobs.amounts(), [400]); // all that was left
+    /// let jobs = limiter.subject("alice").cost(600).acquire_up_to(100).await?;
+    /// assert!(jobs.is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire_up_to(self, min: u64) -> Answer<'a, Result<Decision, Error>> {
+        self.send(Operation::AcquireUpTo { min })
+    }
+
+    /// Records a cost that was known only afterwards, beyond the limits if need be: later requests pay for it. No policy
+    /// refuses this; [`Receipt::amounts`] has how much was recorded, which is less only at the bounds of
+    /// [`Operation::Charge`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::Limiter;
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new(), ["token-bucket 100/1s".parse()?])?;
+    /// assert!(limiter.acquire("alice").await?.is_allowed());
+    /// // The answer had 600 tokens: five seconds of debt.
+    /// limiter.subject("alice").cost(600).charge().await?;
+    /// let decision = limiter.acquire("alice").await?;
+    /// assert!(decision.retry_after() > Some(Duration::from_secs(4)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn charge(self) -> Answer<'a, Result<Receipt, Error>> {
+        self.change(Operation::Charge)
+    }
+
+    /// Gives the cost back, as when the work was not done after all. [`Receipt::amounts`] has how much of it was still
+    /// taken, and so given back.
     pub fn refund(self) -> Answer<'a, Result<Receipt, Error>> {
         self.change(Operation::Refund)
     }
@@ -68,7 +116,7 @@ impl<'a, S: Store> Request<'a, S> {
     pub(crate) fn send(self, operation: Operation) -> Answer<'a, Result<Decision, Error>> {
         let Self { limiter, tenant, subject, cost } = self;
         let Shared { store, first: policy, others, .. } = &*limiter.shared;
-        let first = Charge { policy, tenant, subject, cost };
+        let first = Charge { policy, tenant, subject, cost, is_check_only: false };
         store.decide(Call::with_charges(operation, Charges::per_policy(first, others)))
     }
 }

@@ -31,7 +31,7 @@ impl<'a> RoutedCall<'a> {
         };
         let key = turns.key(anywhere());
         let turn = match call.operation {
-            Operation::Acquire => turns.take(key),
+            Operation::Acquire | Operation::Charge => turns.take(key),
             // The shard of the last take.
             Operation::Refund | Operation::Undo { .. } => turns.peek(key).wrapping_sub(1),
             _ => turns.peek(key),
@@ -189,7 +189,11 @@ fn count_of(policy: &Policy) -> u32 {
 }
 
 fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
-    let cost = call.charges.total_cost_for(charge);
+    let cost = match call.operation {
+        // No share refuses it.
+        Operation::Charge => 0,
+        _ => call.charges.total_cost_for(charge),
+    };
     let shares = charge.policy.shares();
     ShardWeights::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
 }

@@ -106,7 +106,8 @@ impl<'a> FailedCall<'a> {
     fn is_decided(&self) -> bool {
         match self.call.operation {
             Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
-            Operation::Refund | Operation::Undo { .. } => false,
+            Operation::AcquireUpTo { .. } => true,
+            Operation::Refund | Operation::Undo { .. } | Operation::Charge => false,
             Operation::Reset | Operation::Block { .. } => false,
         }
     }

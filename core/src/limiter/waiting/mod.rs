@@ -178,8 +178,8 @@ impl<'a, S: Store + 'static> Request<'a, S> {
     /// ```
     pub async fn acquire_within(self, max_wait: Duration) -> Result<Decision, Error> {
         let Self { limiter, tenant, subject, cost } = self;
-        let charges =
-            limiter.policies().iter().map(|policy| Charge { policy, tenant, subject, cost });
+        let charge = |policy| Charge { policy, tenant, subject, cost, is_check_only: false };
+        let charges = limiter.policies().iter().map(charge);
         acquire_within(DetachedRequest::new(limiter, charges)?, max_wait).await
     }
 
