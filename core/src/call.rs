@@ -1,15 +1,21 @@
 //! Calls to a store: an operation on one or several charges.
 
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use sha1_smol::Sha1;
+
 use crate::hash::stable_hash;
-use crate::{Error, ErrorKind, Policy, Timestamp};
+use crate::{Error, ErrorKind, MAX_SPAN, Policy, Timestamp};
 
 /// The maximum number of charges in one call.
 pub const MAX_CHARGES: usize = 64;
 
 /// The maximum length of a subject and of a tenant: 1 MiB.
 pub const MAX_SUBJECT: usize = 1 << 20;
+
+/// The maximum length of the id of a call, in bytes.
+pub const MAX_ID: usize = 256;
 
 /// One policy, one subject, one cost.
 ///
@@ -307,6 +313,85 @@ pub struct Call<'a> {
     pub operation: Operation,
     /// The charges: all or none.
     pub charges: Charges<'a>,
+    /// The id of the call, which happens once under it: see [`CallId`].
+    pub id: Option<CallId<'a>>,
+}
+
+/// An id under which a call is carried out once, however often it is made.
+///
+/// Within the id's time to live, the same call under the same id is answered as the first time, and changes nothing:
+/// after an answer that was lost, a reconnect, or from another process. So after a timeout a caller asks again, and
+/// knows.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Call, CallId, Charge, ErrorKind, Policy};
+/// use tidegate_memory::MemoryStore;
+///
+/// let (store, policy) = (MemoryStore::new(), "fixed-window 10/1h".parse::<Policy>()?);
+/// let charges = [Charge::new(&policy, "alice").cost(4)];
+/// let id = CallId::new("job 7", Duration::from_secs(3600));
+/// let first = store.decide_now(&Call::acquire(&charges).with_id(id))?;
+/// let again = store.decide_now(&Call::acquire(&charges).with_id(id))?;
+/// assert_eq!(first, again);
+/// assert_eq!(again.verdicts()[0].remaining(), 6); // charged once
+///
+/// let other = [charges[0].cost(5)];
+/// let error = store.decide_now(&Call::acquire(&other).with_id(id)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::IdReused);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What is remembered
+///
+/// * Two calls are the same if they have the same operation, with its arguments, and the same charges in the same
+///   order: policy, tenant, subject, cost, and whether it is [check-only](Charge::check_only). Another call under an id
+///   that is remembered fails with [`ErrorKind::IdReused`].
+/// * Only what was carried out is remembered. A refused acquire and a call that failed leave nothing, and are decided
+///   anew.
+/// * The id is remembered until the time to live has passed since the first call, by the store's clock. Repeated calls
+///   do not prolong it. If the clock steps back, it is remembered longer. A reset of a subject forgets no ids.
+/// * An id belongs to the [slot key](Charge::slot_key) of the first charge, its tenant or, without one, its subject: the
+///   same id for two tenants is two ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallId<'a> {
+    /// Any bytes, 1 to [`MAX_ID`].
+    pub id: &'a [u8],
+    /// How long the call is remembered, counted from the first one; at most [`MAX_SPAN`](crate::MAX_SPAN). Rounded up
+    /// to microseconds.
+    pub ttl: Duration,
+}
+
+impl<'a> CallId<'a> {
+    /// An id with its time to live.
+    #[must_use]
+    pub fn new(id: &'a (impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Self {
+        Self { id: id.as_ref(), ttl }
+    }
+
+    fn check(&self, operation: Operation) -> Result<(), Error> {
+        let (len, ttl) = (self.id.len(), self.ttl);
+        let problem = match len {
+            0 => "the id of the call is empty".to_owned(),
+            _ if len > MAX_ID => {
+                format!(
+                    "the id of the call has {len} bytes; at most {MAX_ID} are possible: use a hash of it"
+                )
+            }
+            _ if ttl.is_zero() => "the id of the call has a time to live of 0".to_owned(),
+            _ if ttl > MAX_SPAN => {
+                format!(
+                    "the id of the call has a time to live of {ttl:?}; at most {MAX_SPAN:?} is possible"
+                )
+            }
+            _ if operation == Operation::Peek => {
+                "a peek has an id; it changes nothing, so there is nothing to do once".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(invalid(problem))
+    }
 }
 
 impl<'a> Call<'a> {
@@ -321,7 +406,7 @@ impl<'a> Call<'a> {
     #[must_use]
     #[inline(always)]
     pub fn with_charges(operation: Operation, charges: Charges<'a>) -> Self {
-        Self { operation, charges }
+        Self { operation, charges, id: None }
     }
 
     /// An acquire.
@@ -329,6 +414,45 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn acquire(charges: &'a [Charge<'a>]) -> Self {
         Self::new(Operation::Acquire, charges)
+    }
+
+    /// The same call, which is carried out once under this id.
+    #[must_use]
+    pub fn with_id(self, id: CallId<'a>) -> Self {
+        Self { id: Some(id), ..self }
+    }
+
+    /// A digest of all that makes two calls the same one, without the id: the same on every machine.
+    ///
+    /// For stores, which keep it with the answer under the call's [id](Self::id).
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 20] {
+        let mut digest = Digest(Sha1::new());
+        let span = |span: Duration| span.as_nanos().min(u128::from(u64::MAX));
+        let (operation, argument) = match self.operation {
+            Operation::Acquire => (1, 0),
+            Operation::Peek => (2, 0),
+            Operation::Refund => (3, 0),
+            Operation::Undo { at } => (4, u128::from(at.as_micros())),
+            Operation::Reserve { max_wait } => (5, span(max_wait)),
+            Operation::Reset => (6, 0),
+            Operation::Block { span: length } => (7, span(length)),
+            Operation::Charge => (8, 0),
+            Operation::AcquireUpTo { min } => (9, u128::from(min)),
+        };
+        digest.number(operation);
+        digest.number(argument);
+        for charge in self.charges.iter() {
+            // The text has the name and all numbers of the policy. A digest has no bound, so writing cannot fail.
+            let _ = write!(digest, "{}\0", charge.policy);
+            for bytes in [charge.tenant, charge.subject] {
+                digest.number(bytes.len() as u128);
+                digest.0.update(bytes);
+            }
+            digest.number(u128::from(charge.cost));
+            digest.number(u128::from(charge.is_check_only));
+        }
+        digest.0.digest().bytes()
     }
 
     /// Checks whether the call is valid. Every store checks this first.
@@ -339,9 +463,10 @@ impl<'a> Call<'a> {
     /// above [`MAX_SUBJECT`], and two policies that [share states](Policy::shares_state_with) and
     /// differ, for one subject; for two charges to one state of which one is [check-only](Charge::check_only); for
     /// [`Operation::AcquireUpTo`] with a minimum of 0 or above a cost, with two charges to one state, or if all charges are
-    /// check-only;
-    /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, and for a reservation or
-    /// [`Operation::AcquireUpTo`] with a policy whose requests may go to [any shard](crate::Shards::any).
+    /// check-only; for an [id](CallId) that is empty, longer than [`MAX_ID`], of a peek, or without a time to live of at
+    /// most [`MAX_SPAN`](crate::MAX_SPAN);
+    /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, and for a reservation,
+    /// [`Operation::AcquireUpTo`] or an id with a policy whose requests may go to [any shard](crate::Shards::any).
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {
@@ -372,6 +497,9 @@ impl<'a> Call<'a> {
             }
             self.check_duplicates(index, &charge)?;
         }
+        if let Some(id) = self.id {
+            id.check(self.operation)?;
+        }
         match self.operation {
             Operation::AcquireUpTo { min } => self.check_min(min),
             _ => Ok(()),
@@ -383,6 +511,9 @@ impl<'a> Call<'a> {
             Operation::Reserve { .. } => "reserve: a shard does not know the waiters of the others",
             Operation::AcquireUpTo { .. } => {
                 "take as much as there is: a shard does not know what the others have"
+            }
+            _ if self.id.is_some() => {
+                "be charged once under an id: a call that is repeated may go to another shard"
             }
             _ => return Ok(()),
         };
@@ -429,6 +560,21 @@ impl<'a> Call<'a> {
             };
             return Err(invalid(problem));
         }
+        Ok(())
+    }
+}
+
+struct Digest(Sha1);
+
+impl Digest {
+    fn number(&mut self, number: u128) {
+        self.0.update(&number.to_le_bytes());
+    }
+}
+
+impl fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
         Ok(())
     }
 }

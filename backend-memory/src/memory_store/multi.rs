@@ -36,6 +36,9 @@ impl<C: Clock> MemoryStore<C> {
     /// Takes all charges if all policies in force admit theirs, or none. Returns `None`, and changes nothing, if
     /// the call needs the full path.
     pub(super) fn acquire_multi(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
+        if call.id.is_some() {
+            return None;
+        }
         if call.operation != Operation::Acquire || !(2..=MAX_CHARGES).contains(&call.charges.len())
         {
             return None;

@@ -15,6 +15,10 @@ impl<'a> NormalizedCall<'a> {
     pub(crate) fn new(call: &Call<'a>) -> Result<Self, Error> {
         call.check()?;
         let is_new = matches!(call.operation, Operation::Charge | Operation::AcquireUpTo { .. });
+        if call.id.is_some() {
+            let message = "the store cannot carry out a call once under an id";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         if is_new || call.charges.iter().any(|charge| charge.is_check_only) {
             let message =
                 "the store cannot charge beyond the limit, take up to a cost, or only check";

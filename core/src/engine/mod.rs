@@ -7,6 +7,7 @@
 mod dispatch;
 pub(crate) mod fast;
 mod record;
+mod remembered;
 pub(crate) mod verdict;
 
 use std::time::Duration;
@@ -15,10 +16,14 @@ use smallvec::SmallVec;
 
 pub use dispatch::State;
 pub use record::Record;
+pub use remembered::RememberedCall;
 
 use self::verdict::VerdictInput;
 use crate::time::{MAX_SPAN_MICROS, Wait, micros_of, micros_of_ceil};
-use crate::{Call, Charge, Charges, Decision, Error, Operation, Outcome, Timestamp, Verdict};
+use crate::{
+    Call, CallId, Charge, Charges, Decision, Error, ErrorKind, Operation, Outcome, Timestamp,
+    Verdict,
+};
 
 /// The records of a call, by the indices of its charges.
 ///
@@ -41,6 +46,35 @@ pub trait Records {
 
     /// Removes the record of the charge at `index`, if it exists.
     fn remove(&mut self, index: usize);
+
+    /// What is remembered under the call's [id](crate::CallId), expired or not. The id belongs to the
+    /// [`slot_key`](Charge::slot_key) of the call's first charge.
+    ///
+    /// The default implementation is that of a store without ids.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`], if the store remembers no calls.
+    fn remembered(&mut self) -> Result<Option<RememberedCall>, Error> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "the store does not remember calls: it cannot carry out a call once under an id",
+        ))
+    }
+
+    /// Makes sure that the next [`remember`](Self::remember) cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room. Nothing may have been written then.
+    fn make_room_to_remember(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Remembers a call under its id, in place of an earlier one.
+    fn remember(&mut self, call: RememberedCall) {
+        let _ = call;
+    }
 }
 
 /// Carries out a call.
@@ -54,6 +88,49 @@ pub fn decide(
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
     call.check()?;
+    match call.id {
+        None => carry_out(call, now, records),
+        Some(id) => carry_out_once(call, id, now, records),
+    }
+}
+
+/// Answers a call that is remembered under its id as the first time; carries out and remembers any other.
+fn carry_out_once(
+    call: &Call<'_>,
+    id: CallId<'_>,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let fingerprint = call.fingerprint();
+    match records.remembered()?.filter(|known| now.as_micros() < known.expires_at_micros) {
+        Some(known) if known.fingerprint == fingerprint => return Ok(known.decision),
+        Some(_) => return Err(reused(id)),
+        None => {}
+    }
+    records.make_room_to_remember()?;
+    let decision = carry_out(call, now, records)?;
+    let asks = matches!(
+        call.operation,
+        Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Reserve { .. }
+    );
+    // A refusal has taken nothing, and the next call may be admitted.
+    if !asks || decision.is_allowed() {
+        let expires_at = now.as_micros().saturating_add(micros_of_ceil(id.ttl));
+        records.remember(RememberedCall::new(fingerprint, expires_at, decision.clone()));
+    }
+    Ok(decision)
+}
+
+fn reused(id: CallId<'_>) -> Error {
+    let id = id.id.escape_ascii();
+    Error::new(ErrorKind::IdReused, format!("the id \"{id}\" was used for another call"))
+}
+
+fn carry_out(
+    call: &Call<'_>,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
     let now = now.as_micros();
     match call.operation {
         Operation::Acquire => acquire(call.charges, now, Wait::ZERO, records),

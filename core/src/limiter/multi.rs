@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use crate::decision::{PolicyVerdict, Receipt};
-use crate::{Call, Charge, Decision, Error, Operation, Policy, Store, Subject};
+use crate::{Call, CallId, Charge, Decision, Error, Operation, Policy, Store, Subject};
 
 /// A request with a subject and a cost for each policy, all decided in one atomic call: finished by
 /// naming the operation. Begun by [`Limiter::by`].
@@ -39,6 +39,7 @@ pub struct MultiRequest<'a, S> {
     parts: SmallVec<[Part<'a>; 3]>,
     /// The first name that the limiter does not have.
     unknown: Option<&'a str>,
+    pub(crate) id: Option<CallId<'a>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl<'a> From<&'a Policy> for PolicyRef<'a> {
 
 impl<'a, S: Store> MultiRequest<'a, S> {
     pub(super) fn new(limiter: &'a Limiter<S>) -> Self {
-        Self { limiter, parts: SmallVec::new(), unknown: None }
+        Self { limiter, parts: SmallVec::new(), unknown: None, id: None }
     }
 
     /// The same request, charged to one more policy: see [`Limiter::by`].
@@ -145,6 +146,12 @@ impl<'a, S: Store> MultiRequest<'a, S> {
             part.tenant = tenant.as_ref();
         }
         self
+    }
+
+    /// Carries out the operation once under this id, however often it is asked for within `ttl`: see
+    /// [`Request::id`](super::Request::id). On Redis Cluster, all subjects must be of one tenant.
+    pub fn id(self, id: &'a (impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Self {
+        Self { id: Some(CallId::new(id, ttl)), ..self }
     }
 
     /// Decides, and takes all costs if all policies admit them.
@@ -237,7 +244,7 @@ impl<'a, S: Store> MultiRequest<'a, S> {
     async fn send(&self, operation: Operation) -> Result<Decision, Error> {
         self.check()?;
         let charges: SmallVec<[Charge<'_>; 4]> = self.charges().collect();
-        self.limiter.store().decide(Call::new(operation, &charges)).await
+        self.limiter.store().decide(Call { id: self.id, ..Call::new(operation, &charges) }).await
     }
 
     /// What was checked of the limiter's own policies when it was built.
