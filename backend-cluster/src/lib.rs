@@ -173,11 +173,11 @@ pub use store_url::{StoreBuilder, connect_url};
 pub use tidegate_core as core;
 #[doc(no_inline)]
 pub use tidegate_core::{
-    Admission, Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision,
-    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock,
-    OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
-    SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
-    TokioClock, Verdict,
+    Admission, Algorithm, Answer, Breaker, Call, CallId, Charge, Charges, Clock, CoarseClock,
+    Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter,
+    ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt,
+    Shards, Share, SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp,
+    TokenBucket, TokioClock, Verdict,
 };
 /// The metrics of this crate, beside those of [`core::telemetry::names`].
 #[cfg(feature = "metrics")]

@@ -148,9 +148,9 @@ pub use redis_store::RedisStore;
 pub use tidegate_core as core;
 #[doc(no_inline)]
 pub use tidegate_core::{
-    Admission, Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision,
-    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock,
-    OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
-    SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
-    TokioClock, Verdict,
+    Admission, Algorithm, Answer, Breaker, Call, CallId, Charge, Charges, Clock, CoarseClock,
+    Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter,
+    ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt,
+    Shards, Share, SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp,
+    TokenBucket, TokioClock, Verdict,
 };
