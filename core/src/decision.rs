@@ -81,6 +81,13 @@ impl Decision {
         Self(Repr::More(more))
     }
 
+    /// Upper bound on the bytes on the heap of a decision on so many charges, if it is not degraded.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn max_heap_bytes(charges: usize) -> usize {
+        size_of::<More>() + charges * (size_of::<Verdict>() + size_of::<u64>())
+    }
+
     fn into_more(self) -> Box<More> {
         let verdicts = match self.0 {
             Repr::More(more) => return more,

@@ -1,11 +1,12 @@
 //! The records of one call, while its shards are locked.
 
 use smallvec::SmallVec;
-use tidegate_core::engine::{Record, Records};
+use tidegate_core::engine::{Record, Records, RememberedCall};
 use tidegate_core::no_semver::PackedState;
-use tidegate_core::{Charge, Error};
+use tidegate_core::{Charge, Error, ErrorKind};
 
 use super::ShardGuard;
+use crate::call_log::{self, LockedId};
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::slot::{AnyKey, BoxedEntry, KeyQuery, Slot, Uncommon};
@@ -29,6 +30,8 @@ impl ChargeSlot<'_> {
 pub(super) struct LockedCall<'s> {
     /// Locked shards and their numbers, in ascending order.
     pub(super) shards: SmallVec<[(usize, ShardGuard<'s>); 4]>,
+    /// The place of the call's id.
+    pub(super) id: Option<LockedId<'s>>,
     pub(super) shared: &'s Shared,
     pub(super) slots: SmallVec<[ChargeSlot<'s>; 4]>,
     pub(super) now: u64,
@@ -112,6 +115,32 @@ impl Records for LockedCall<'_> {
         };
         if let Some(index) = slot.find(shard) {
             shard.remove(index, shared);
+        }
+    }
+
+    fn remembered(&mut self) -> Result<Option<RememberedCall>, Error> {
+        Ok(self.id.as_ref().and_then(LockedId::get))
+    }
+
+    fn make_room_to_remember(&mut self) -> Result<(), Error> {
+        let Some(id) = &mut self.id else { return Ok(()) };
+        id.make_room(self.now, &self.shared.heap)?;
+        let bytes = call_log::bytes_of(self.slots.len());
+        if self.shared.heap.reserve(bytes) {
+            self.reserved += bytes;
+            return Ok(());
+        }
+        self.missing_bytes = Some(bytes);
+        let (used, max) = (self.shared.heap.used(), self.shared.heap.max());
+        let message = format!(
+            "logs, long subjects and ids take {used} bytes of at most {max}; {bytes} more for the id of a call do not fit"
+        );
+        Err(Error::new(ErrorKind::OutOfMemory, message))
+    }
+
+    fn remember(&mut self, call: RememberedCall) {
+        if let Some(id) = &mut self.id {
+            id.insert(call, &self.shared.heap);
         }
     }
 }
