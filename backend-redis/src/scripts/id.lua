@@ -6,7 +6,8 @@
 -- Value of the id: ARGV[2], the time at which it was written, the reply.
 -- Reply: of the script below; or ID_REUSED if the id is that of another call, or ID_FOREIGN if the value of the
 -- id is not ours.
-local id_key, id_millis, id = table.remove(KEYS), table.remove(ARGV, 3), table.remove(ARGV, 2)
+local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
+KEYS[#KEYS], ARGV[2], ARGV[3], ARGV[4] = nil, ARGV[4], nil, nil
 --> head.lua
 
 local record = redis.pcall('GET', id_key)
