@@ -54,6 +54,9 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         more @ 5.. => charges.push(format!("… {more} charges in all")),
         _ => {}
     }
+    if let Some(id) = call.id {
+        return format!("{operation} {} once, id {}", charges.join(" and "), bytes(id.id));
+    }
     format!("{operation} {}", charges.join(" and "))
 }
 
