@@ -26,6 +26,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) async fn decide_one(self: &Arc<Self>, call: Call<'_>) -> Result<Decision, Error> {
+        check_id(&call)?;
         // A single charge lies in one slot.
         if call.charges.len() > 1 {
             call.check()?;
@@ -101,6 +102,20 @@ impl Inner {
         let time = first_success(self.slot_map.nodes().into_iter().map(ask)).await;
         time.unwrap_or_else(|| Err(no_answer()))
     }
+}
+
+/// Checks that the charges of a call with an id have one hash tag: its record lies in the slot of the first.
+fn check_id(call: &Call<'_>) -> Result<(), Error> {
+    let mut charges = call.charges.iter();
+    let (Some(_), Some(first)) = (call.id, charges.next()) else { return Ok(()) };
+    if charges.all(|charge| Keys::have_one_tag(&first, &charge)) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "the states of this call with an id may lie in several slots, which cannot remember the id \
+         together; with one tenant for all charges they lie in one slot",
+    ))
 }
 
 pub(crate) fn no_answer() -> Error {

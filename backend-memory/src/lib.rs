@@ -80,6 +80,7 @@
 //! | `serde` | policies and shares as their text |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod call_log;
 mod expiry_bounds;
 mod interner;
 mod key;

@@ -105,13 +105,19 @@ impl RedisStore {
             return answers;
         }
         let mut rest = calls;
-        while !rest.is_empty() {
-            rest = self.decide_some(rest, &mut answers).await;
+        while let Some((first, others)) = rest.split_first() {
+            if first.id.is_some() {
+                answers.push(self.decide_one(*first).await);
+                rest = others;
+            } else {
+                rest = self.decide_some(rest, &mut answers).await;
+            }
         }
         answers
     }
 
-    /// Decides on the first calls, as many as fit in one script call, and gives back the others.
+    /// Decides on the first calls, as many as fit in one script call, up to the first one with an id, and gives back the
+    /// others.
     async fn decide_some<'c, 'a>(
         &self,
         calls: &'c [Call<'a>],
@@ -120,7 +126,7 @@ impl RedisStore {
         let mut batch = Batch::new(&self.0.keys);
         let mut wrong = vec![];
         for call in calls {
-            if batch.is_full() {
+            if batch.is_full() || call.id.is_some() {
                 break;
             }
             wrong.push(batch.add_call(call).err());

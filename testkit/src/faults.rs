@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Answer, Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Policy, Store, Timestamp,
+    Answer, Call, CallId, Charge, Charges, Decision, Error, ErrorKind, Operation, Policy, Store,
+    Timestamp,
 };
 use tokio::sync::oneshot;
 
@@ -90,7 +92,7 @@ impl<S: Store> FaultyStore<S> {
                 Letter::Answer(answer, to) => to.send(answer),
                 Letter::Call(call, to) => {
                     let charges = call.charges();
-                    to.send(self.inner.decide(Call::new(call.operation, &charges)).await)
+                    to.send(self.inner.decide(call.call(&charges)).await)
                 }
             };
         }
@@ -145,7 +147,8 @@ impl<S: Store> Store for FaultyStore<S> {
 #[derive(Debug)]
 struct OwnedCall {
     operation: Operation,
-    charges: Vec<(Policy, Vec<u8>, Vec<u8>, u64)>,
+    charges: Vec<(Policy, Vec<u8>, Vec<u8>, u64, bool)>,
+    id: Option<(Vec<u8>, Duration)>,
 }
 
 impl OwnedCall {
@@ -153,18 +156,28 @@ impl OwnedCall {
         let charges: Charges<'_> = call.charges;
         let own = |charge: Charge<'_>| {
             let (tenant, subject) = (charge.tenant.to_vec(), charge.subject.to_vec());
-            (charge.policy.clone(), tenant, subject, charge.cost)
+            (charge.policy.clone(), tenant, subject, charge.cost, charge.is_check_only)
         };
-        Self { operation: call.operation, charges: charges.iter().map(own).collect() }
+        let id = call.id.map(|id| (id.id.to_vec(), id.ttl));
+        Self { operation: call.operation, charges: charges.iter().map(own).collect(), id }
     }
 
     fn charges(&self) -> Vec<Charge<'_>> {
         self.charges
             .iter()
-            .map(|(policy, tenant, subject, cost)| {
-                Charge::new(policy, subject).tenant(tenant).cost(*cost)
+            .map(|(policy, tenant, subject, cost, is_check_only)| {
+                let charge = Charge::new(policy, subject).tenant(tenant).cost(*cost);
+                if *is_check_only { charge.check_only() } else { charge }
             })
             .collect()
+    }
+
+    fn call<'c>(&'c self, charges: &'c [Charge<'c>]) -> Call<'c> {
+        let call = Call::new(self.operation, charges);
+        match &self.id {
+            Some((id, ttl)) => call.with_id(CallId::new(id, *ttl)),
+            None => call,
+        }
     }
 }
 

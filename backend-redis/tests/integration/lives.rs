@@ -59,6 +59,8 @@ enum Passes {
 #[derive(Debug, Clone, Copy)]
 enum Does {
     Acquire,
+    AcquireUpTo,
+    Charge,
     Peek,
     Refund,
     Undo,
@@ -83,6 +85,8 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let operation = prop_oneof![
         14 => Just(Does::Acquire),
+        2 => Just(Does::AcquireUpTo),
+        3 => Just(Does::Charge),
         1 => Just(Does::Peek),
         4 => Just(Does::Refund),
         3 => Just(Does::Undo),
@@ -172,12 +176,19 @@ async fn play(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
                 Cost::Just(cost) => cost,
                 Cost::Limit(beside) => charge.policy.limit().saturating_add_signed(beside),
             });
+            if matches!(step.operation, Does::AcquireUpTo) {
+                // At least the minimum.
+                *charge = charge.cost(charge.cost.max(1));
+            }
         }
-        let times = if matches!(step.operation, Does::Acquire) { step.times } else { 1 };
+        let is_repeated = matches!(step.operation, Does::Acquire | Does::Charge);
+        let times = if is_repeated { step.times } else { 1 };
         for time in 0..times {
             subject.pass(step.passes).await;
             let operation = match step.operation {
                 Does::Acquire => Operation::Acquire,
+                Does::AcquireUpTo => Operation::AcquireUpTo { min: 1 },
+                Does::Charge => Operation::Charge,
                 Does::Peek => Operation::Peek,
                 Does::Refund => Operation::Refund,
                 Does::Undo => Operation::Undo { at: subject.last_take },
@@ -290,7 +301,10 @@ impl Subject {
             let (recovers, until) =
                 (self.now + reset, expires.map_or(0, |expires| expires * 1_000));
             // What is taken from again and again lives longer than it must, by up to a half.
-            let is_take = matches!(calls[0].operation, Operation::Acquire);
+            let is_take = matches!(
+                calls[0].operation,
+                Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge
+            );
             let needed = if is_take { reset + reset / 2 } else { reset };
             let latest = self.now + needed.max(HOUR) + 2 * SPARE * 1_000;
             let is_short = reset > 0 && until < recovers;
@@ -298,7 +312,9 @@ impl Subject {
             let writes = !matches!(calls[0].operation, Operation::Block { .. } | Operation::Peek)
                 && decision.is_allowed();
             // After a block, a key may keep what is left of the longer life that it had before.
-            let is_long = writes && expires > before && until > latest;
+            // The same life may be set again, as it is in milliseconds of the server.
+            let is_longer = expires > before.map(|before| before + SPARE);
+            let is_long = writes && is_longer && until > latest;
             if is_short || is_long && !self.by_several_rates {
                 let call = calls[0];
                 return Err(format!(

@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
+use std::time::Duration;
 
-use tidegate_core::{Call, Charge, Decision, Error, Operation, Policy, Timestamp};
+use tidegate_core::{Call, CallId, Charge, Decision, Error, Operation, Policy, Timestamp};
 
 use super::contract::Guarantee;
 use crate::show;
@@ -114,7 +115,8 @@ pub(crate) struct Calls {
 struct Made {
     now: Timestamp,
     operation: Operation,
-    charges: Vec<(Policy, Vec<u8>, Vec<u8>, u64)>,
+    charges: Vec<(Policy, Vec<u8>, Vec<u8>, u64, bool)>,
+    id: Option<(Vec<u8>, Duration)>,
     answer: Result<Decision, String>,
 }
 
@@ -129,14 +131,15 @@ impl Calls {
         self.made += 1;
         let own = |charge: Charge<'_>| {
             let (tenant, subject) = (charge.tenant.to_vec(), charge.subject.to_vec());
-            (charge.policy.clone(), tenant, subject, charge.cost)
+            (charge.policy.clone(), tenant, subject, charge.cost, charge.is_check_only)
         };
         let answer = match answer {
             Ok(decision) => Ok(decision.clone()),
             Err(error) => Err(error.to_string()),
         };
         let charges = call.charges.iter().map(own).collect();
-        self.last.push_back(Made { now, operation: call.operation, charges, answer });
+        let id = call.id.map(|id| (id.id.to_vec(), id.ttl));
+        self.last.push_back(Made { now, operation: call.operation, charges, id, answer });
         if self.last.len() > CALLS {
             self.last.pop_front();
         }
@@ -149,12 +152,17 @@ impl Calls {
             (made, last) if made > last => format!("\n  the last {last} of {made} calls:"),
             (made, _) => format!("\n  the calls, {made} in all:"),
         };
-        for Made { now, operation, charges, answer } in &self.last {
-            let charges = charges.iter().map(|(policy, tenant, subject, cost)| {
-                Charge::new(policy, subject).tenant(tenant).cost(*cost)
+        for Made { now, operation, charges, id, answer } in &self.last {
+            let charges = charges.iter().map(|(policy, tenant, subject, cost, is_check_only)| {
+                let charge = Charge::new(policy, subject).tenant(tenant).cost(*cost);
+                if *is_check_only { charge.check_only() } else { charge }
             });
             let charges: Vec<_> = charges.collect();
             let call = Call::new(*operation, &charges);
+            let call = match id {
+                Some((id, ttl)) => call.with_id(CallId::new(id, *ttl)),
+                None => call,
+            };
             text += &format!("\n    {}", show::made(*now, &call, answer));
         }
         text

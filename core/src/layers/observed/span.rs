@@ -86,6 +86,8 @@ fn word_of(operation: Operation) -> &'static str {
     match operation {
         Operation::Acquire => "acquire",
         Operation::Peek => "peek",
+        Operation::AcquireUpTo { .. } => "acquire-up-to",
+        Operation::Charge => "charge",
         Operation::Refund => "refund",
         Operation::Undo { .. } => "undo",
         Operation::Reserve { .. } => "reserve",
