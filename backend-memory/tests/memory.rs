@@ -476,7 +476,7 @@ fn ids_that_do_not_fit_into_the_bytes_evict_states_and_are_refused_without_any()
     let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(20_000));
     let bucket = policy("token-bucket 1000000/1s");
     let hour = Duration::from_secs(3600);
-    let long = vec![b'x'; 200];
+    let long = [b'x'; 200];
     for number in 0..50_u8 {
         assert!(acquire(&store, &bucket, &[&long[..], &[number]].concat()).is_ok());
     }

@@ -602,8 +602,7 @@ fn answers_that_need_no_waiting_need_no_runtime() {
 #[test]
 fn as_much_as_there_is_is_one_amount_of_charges_that_fail_open_and_fall_back() {
     crate::run(async {
-        let bench =
-            bench(|spare, share, _| OnFailure::fall_back_to(spare, share).open_for("open"));
+        let bench = bench(|spare, share, _| OnFailure::fall_back_to(spare, share).open_for("open"));
         let (open, shared) = (policy("open: fixed-window 5/1h"), policy("p: fixed-window 9/1h"));
         let checked = policy("checked: fixed-window 9/1h");
         let charges = [
