@@ -3,14 +3,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::{
-    Answer, Call, CallId, Charge, Charges, Decision, Error, ErrorKind, Operation, Policy, Store,
-    Timestamp,
-};
+use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 use tokio::sync::oneshot;
+
+use crate::owned_call::OwnedCall;
 
 /// What goes wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +117,7 @@ impl<S: Store> FaultyStore<S> {
                 return failed(kind);
             }
             Fault::Late => Letter::Answer(self.inner.decide(call).await, sender),
-            Fault::Delayed => Letter::Call(OwnedCall::new(call), sender),
+            Fault::Delayed => Letter::Call(OwnedCall::new(&call), sender),
         };
         self.state().on_the_way.push(letter);
         receiver.await.unwrap_or_else(|_| failed(ErrorKind::Unavailable))
@@ -140,44 +138,6 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
-    }
-}
-
-/// A call that outlives its caller.
-#[derive(Debug)]
-struct OwnedCall {
-    operation: Operation,
-    charges: Vec<(Policy, Vec<u8>, Vec<u8>, u64, bool)>,
-    id: Option<(Vec<u8>, Duration)>,
-}
-
-impl OwnedCall {
-    fn new(call: Call<'_>) -> Self {
-        let charges: Charges<'_> = call.charges;
-        let own = |charge: Charge<'_>| {
-            let (tenant, subject) = (charge.tenant.to_vec(), charge.subject.to_vec());
-            (charge.policy.clone(), tenant, subject, charge.cost, charge.is_check_only)
-        };
-        let id = call.id.map(|id| (id.id.to_vec(), id.ttl));
-        Self { operation: call.operation, charges: charges.iter().map(own).collect(), id }
-    }
-
-    fn charges(&self) -> Vec<Charge<'_>> {
-        self.charges
-            .iter()
-            .map(|(policy, tenant, subject, cost, is_check_only)| {
-                let charge = Charge::new(policy, subject).tenant(tenant).cost(*cost);
-                if *is_check_only { charge.check_only() } else { charge }
-            })
-            .collect()
-    }
-
-    fn call<'c>(&'c self, charges: &'c [Charge<'c>]) -> Call<'c> {
-        let call = Call::new(self.operation, charges);
-        match &self.id {
-            Some((id, ttl)) => call.with_id(CallId::new(id, *ttl)),
-            None => call,
-        }
     }
 }
 

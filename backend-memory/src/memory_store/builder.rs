@@ -66,7 +66,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
 
     /// Maximum number of [ids](tidegate_core::CallId) that are remembered, at least 1. Default: 100,000.
     ///
-    /// An id of a call with one or two charges takes at most 600 bytes of [`max_spill_bytes`](Self::max_spill_bytes), and
+    /// An id of a call with one or two charges takes at most 700 bytes of [`max_spill_bytes`](Self::max_spill_bytes), and
     /// each further charge 48 more; less if the call needs no amounts. Expired ids are removed first. If none has expired, a
     /// call with a new id fails with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), and nothing is charged: an
     /// id that was removed early would let its call happen twice.

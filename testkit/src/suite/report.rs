@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
-use std::time::Duration;
 
-use tidegate_core::{Call, CallId, Charge, Decision, Error, Operation, Policy, Timestamp};
+use tidegate_core::{Call, Decision, Error, Timestamp};
 
 use super::contract::Guarantee;
+use crate::owned_call::OwnedCall;
 use crate::show;
 
 /// Of a message, so much is printed.
@@ -114,9 +114,7 @@ pub(crate) struct Calls {
 /// A call that was made. It is turned into text only if the case fails.
 struct Made {
     now: Timestamp,
-    operation: Operation,
-    charges: Vec<(Policy, Vec<u8>, Vec<u8>, u64, bool)>,
-    id: Option<(Vec<u8>, Duration)>,
+    call: OwnedCall,
     answer: Result<Decision, String>,
 }
 
@@ -129,17 +127,11 @@ impl Calls {
         answer: &Result<Decision, Error>,
     ) {
         self.made += 1;
-        let own = |charge: Charge<'_>| {
-            let (tenant, subject) = (charge.tenant.to_vec(), charge.subject.to_vec());
-            (charge.policy.clone(), tenant, subject, charge.cost, charge.is_check_only)
-        };
         let answer = match answer {
             Ok(decision) => Ok(decision.clone()),
             Err(error) => Err(error.to_string()),
         };
-        let charges = call.charges.iter().map(own).collect();
-        let id = call.id.map(|id| (id.id.to_vec(), id.ttl));
-        self.last.push_back(Made { now, operation: call.operation, charges, id, answer });
+        self.last.push_back(Made { now, call: OwnedCall::new(call), answer });
         if self.last.len() > CALLS {
             self.last.pop_front();
         }
@@ -152,17 +144,9 @@ impl Calls {
             (made, last) if made > last => format!("\n  the last {last} of {made} calls:"),
             (made, _) => format!("\n  the calls, {made} in all:"),
         };
-        for Made { now, operation, charges, id, answer } in &self.last {
-            let charges = charges.iter().map(|(policy, tenant, subject, cost, is_check_only)| {
-                let charge = Charge::new(policy, subject).tenant(tenant).cost(*cost);
-                if *is_check_only { charge.check_only() } else { charge }
-            });
-            let charges: Vec<_> = charges.collect();
-            let call = Call::new(*operation, &charges);
-            let call = match id {
-                Some((id, ttl)) => call.with_id(CallId::new(id, *ttl)),
-                None => call,
-            };
+        for Made { now, call, answer } in &self.last {
+            let charges = call.charges();
+            let call = call.call(&charges);
             text += &format!("\n    {}", show::made(*now, &call, answer));
         }
         text

@@ -86,7 +86,7 @@ fn word_of(operation: Operation) -> &'static str {
     match operation {
         Operation::Acquire => "acquire",
         Operation::Peek => "peek",
-        Operation::AcquireUpTo { .. } => "acquire-up-to",
+        Operation::AcquireUpTo { .. } => "acquire_up_to",
         Operation::Charge => "charge",
         Operation::Refund => "refund",
         Operation::Undo { .. } => "undo",

@@ -21,7 +21,7 @@ const OPERATIONS: [&str; 10] = [
     "reset",
     "block",
     "charge",
-    "acquire-up-to",
+    "acquire_up_to",
     "batch",
 ];
 const BATCH: usize = OPERATIONS.len() - 1;
