@@ -137,6 +137,14 @@ pub enum Operation {
         /// The duration.
         span: Duration,
     },
+    /// Block the subject from now on for at least `span`: a block that ends later stays as it is. Zero changes
+    /// nothing.
+    ///
+    /// The blocks of several callers can arrive in any order: the one that ends last holds.
+    BlockAtLeast {
+        /// The minimum duration.
+        span: Duration,
+    },
 }
 
 /// The charges of a call, in order.

@@ -43,6 +43,7 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         Operation::Reserve { max_wait } => format!("reserve within {max_wait:?}"),
         Operation::Reset => "reset".to_owned(),
         Operation::Block { span } => format!("block for {span:?}"),
+        Operation::BlockAtLeast { span } => format!("block for at least {span:?}"),
         other => format!("{other:?}"),
     };
     let mut charges: Vec<_> =

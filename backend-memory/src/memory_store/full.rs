@@ -62,7 +62,10 @@ impl<C: Clock> MemoryStore<C> {
             shards: numbers.iter().map(|&number| (number, self.shards[number].lock())).collect(),
             shared: &self.shared,
             now,
-            blocks: matches!(call.operation, Operation::Block { .. }),
+            blocks: matches!(
+                call.operation,
+                Operation::Block { .. } | Operation::BlockAtLeast { .. }
+            ),
             unpacked: None,
             reserved: 0,
             missing_bytes: None,

@@ -152,6 +152,8 @@ local function maintain(op, count, argument, charges)
     local k, rule, _, cost, _, p1, p2, p3, p4 = charge(charges, place)
     if op == BLOCK then
       if argument > 0 or values[k] then block(k, argument > 0 and now + argument or 0) end
+    elseif op == BLOCK_AT_LEAST then
+      if argument > 0 and blocks[k] < now + argument then block(k, now + argument) end
     elseif values[k] and op == RESET then
       remove(k)
     elseif values[k] and cost > 0 and (op == REFUND or cost <= p1) then

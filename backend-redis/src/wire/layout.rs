@@ -28,6 +28,7 @@ shared! {
     RESET = 4;
     BLOCK = 5;
     UNDO = 6;
+    BLOCK_AT_LEAST = 7;
 
     // Outcomes.
     ALLOWED = 0;

@@ -42,8 +42,8 @@ impl<'a> NormalizedCall<'a> {
 
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
-        use Operation::{Block, Refund, Reset, Undo};
-        matches!(self.operation, Refund | Undo { .. } | Reset | Block { .. })
+        use Operation::{Block, BlockAtLeast, Refund, Reset, Undo};
+        matches!(self.operation, Refund | Undo { .. } | Reset | Block { .. } | BlockAtLeast { .. })
     }
 
     /// Maps values of `charges` to the charges of the call.

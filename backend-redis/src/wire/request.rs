@@ -10,7 +10,7 @@ use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operatio
 use super::answer::{self, ScriptReply};
 use super::bytes::put;
 use super::key::Keys;
-use super::layout::{ACQUIRE, BLOCK, PEEK, REFUND, RESET, UNDO};
+use super::layout::{ACQUIRE, BLOCK, BLOCK_AT_LEAST, PEEK, REFUND, RESET, UNDO};
 use super::normalized::NormalizedCall;
 use super::numbers::numbers;
 use super::scripts::{self, Rule, Script};
@@ -281,6 +281,7 @@ fn number_and_argument(operation: Operation) -> (u8, u64) {
         Operation::Undo { at } => (UNDO, at.as_micros()),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
+        Operation::BlockAtLeast { span } => (BLOCK_AT_LEAST, micros(span, 999)),
         _ => (PEEK, 0),
     }
 }

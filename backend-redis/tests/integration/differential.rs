@@ -102,6 +102,7 @@ async fn what_passes_in_a_microsecond_has_not_passed() {
                 Operation::Refund,
                 Operation::Undo { at: Timestamp::from_micros(now - 50) },
                 Operation::Block { span: Duration::ZERO },
+                Operation::BlockAtLeast { span: Duration::from_micros(1) },
                 Operation::Reset,
             ] {
                 let _ = both(operation, &[charge]).await;

@@ -51,7 +51,9 @@ impl<'a> RoutedCall<'a> {
     /// The sub-calls to send first: one, or, for operations on whole states, one for each shard.
     pub(super) fn first(&self) -> Vec<SubCall<'a>> {
         match self.call.operation {
-            Operation::Reset | Operation::Block { .. } => self.everywhere(),
+            Operation::Reset | Operation::Block { .. } | Operation::BlockAtLeast { .. } => {
+                self.everywhere()
+            }
             _ => vec![self.sub_call(|pick| pick.first)],
         }
     }

@@ -107,7 +107,8 @@ impl<'a> FailedCall<'a> {
         match self.call.operation {
             Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
             Operation::Refund | Operation::Undo { .. } => false,
-            Operation::Reset | Operation::Block { .. } => false,
+            Operation::Reset => false,
+            Operation::Block { .. } | Operation::BlockAtLeast { .. } => false,
         }
     }
 

@@ -91,6 +91,7 @@ fn word_of(operation: Operation) -> &'static str {
         Operation::Reserve { .. } => "reserve",
         Operation::Reset => "reset",
         Operation::Block { .. } => "block",
+        Operation::BlockAtLeast { .. } => "block_at_least",
     }
 }
 

@@ -12,9 +12,9 @@ use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operatio
 
 /// Values of the label `operation`, in the order of [`row_of`]. The last one is that of batches, of which only the
 /// time is recorded: their calls are counted one by one.
-const OPERATIONS: [&str; 8] =
-    ["acquire", "peek", "refund", "undo", "reserve", "reset", "block", "batch"];
-const BATCH: usize = 7;
+const OPERATIONS: [&str; 9] =
+    ["acquire", "peek", "refund", "undo", "reserve", "reset", "block", "block_at_least", "batch"];
+const BATCH: usize = 8;
 
 /// Values of the label `outcome`.
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
@@ -168,6 +168,7 @@ fn row_of(operation: Operation) -> usize {
         Operation::Reserve { .. } => 4,
         Operation::Reset => 5,
         Operation::Block { .. } => 6,
+        Operation::BlockAtLeast { .. } => 7,
     }
 }
 
