@@ -61,10 +61,10 @@
 //!
 //! # What is promised
 //!
-//! * Once a response with an announcement has been passed on to the caller, and until the time that it named, no
-//!   request to that origin leaves this process, and, if the store could be written, none leaves any other
-//!   process that shares the store. Requests that waited for their turn meanwhile go on waiting. Requests in
-//!   flight cannot be called back.
+//! * Once a response with an announcement has been passed on to the caller, no request to that origin whose check
+//!   begins later leaves this process before the time that was named, and, if the store could be written, none
+//!   leaves any other process that shares the store. Requests that wait for their turn are checked when it comes,
+//!   and go on waiting. One that was checked earlier is under way, and cannot be called back.
 //! * No announcement shortens another one, in whatever order processes receive and write them: the origin is left
 //!   alone until the latest time that any of them was told.
 //! * A request waits at most [`ThrottleLayer::max_wait`]. One that would have to wait longer is an
