@@ -201,6 +201,14 @@ pub enum Operation {
         /// The duration.
         span: Duration,
     },
+    /// Block the subject from now on for at least `span`: a block that ends later stays as it is. Zero changes
+    /// nothing.
+    ///
+    /// The blocks of several callers can arrive in any order: the one that ends last holds.
+    BlockAtLeast {
+        /// The minimum duration.
+        span: Duration,
+    },
 }
 
 /// The charges of a call, in order.
@@ -439,6 +447,7 @@ impl<'a> Call<'a> {
             Operation::Block { span: length } => (7, span(length)),
             Operation::Charge => (8, 0),
             Operation::AcquireUpTo { min } => (9, u128::from(min)),
+            Operation::BlockAtLeast { span: length } => (10, span(length)),
         };
         digest.number(operation);
         digest.number(argument);

@@ -82,6 +82,10 @@ impl Store for ModelStore {
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
         Answer::ready(Ok(self.clock.now()))
     }
+
+    fn answers_immediately(&self) -> bool {
+        true
+    }
 }
 
 /// The records that a call is about.

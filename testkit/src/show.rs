@@ -45,6 +45,7 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         Operation::Charge => "charge beyond the limit".to_owned(),
         Operation::Reset => "reset".to_owned(),
         Operation::Block { span } => format!("block for {span:?}"),
+        Operation::BlockAtLeast { span } => format!("block for at least {span:?}"),
         other => format!("{other:?}"),
     };
     let mut charges: Vec<_> =

@@ -66,7 +66,10 @@ impl<C: Clock> MemoryStore<C> {
             shared: &self.shared,
             now,
             // Blocks, and counts beyond the limit.
-            may_box: matches!(call.operation, Operation::Block { .. } | Operation::Charge),
+            may_box: matches!(
+                call.operation,
+                Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Charge
+            ),
             unpacked: None,
             reserved: 0,
             missing_bytes: None,

@@ -199,6 +199,10 @@ impl<C: Clock> Store for MemoryStore<C> {
         Answer::ready(Ok(self.clock.now()))
     }
 
+    fn answers_immediately(&self) -> bool {
+        true
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         // A log that doubles has up to twice the capacity it needs, and its old half while it moves.
         let records = usize::try_from(policy.rule().max_records()).unwrap_or(usize::MAX);

@@ -192,6 +192,8 @@ local function maintain(op, count, argument, charges)
     local before, unit = held(rule, firsts[place], seconds[place], thirds[place], p2)
     if op == BLOCK then
       if argument > 0 or values[k] then block(k, argument > 0 and now + argument or 0) end
+    elseif op == BLOCK_AT_LEAST then
+      if argument > 0 and blocks[k] < now + argument then block(k, now + argument) end
     elseif values[k] and op == RESET then
       remove(k)
     elseif op == CHARGE then

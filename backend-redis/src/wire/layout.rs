@@ -28,6 +28,7 @@ shared! {
     RESET = 4;
     BLOCK = 5;
     UNDO = 6;
+    BLOCK_AT_LEAST = 7;
     CHARGE = 8;
     ACQUIRE_UP_TO = 9;
 

@@ -46,8 +46,11 @@ impl<'a> NormalizedCall<'a> {
 
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
-        use Operation::{Block, Charge, Refund, Reset, Undo};
-        matches!(self.operation, Refund | Undo { .. } | Charge | Reset | Block { .. })
+        use Operation::{Block, BlockAtLeast, Charge, Refund, Reset, Undo};
+        matches!(
+            self.operation,
+            Refund | Undo { .. } | Charge | Reset | Block { .. } | BlockAtLeast { .. }
+        )
     }
 
     /// Whether the reply to each charge has the amount that was given back or recorded.

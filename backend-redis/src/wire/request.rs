@@ -13,7 +13,8 @@ use super::answer::{self, ScriptReply};
 use super::bytes::put;
 use super::key::Keys;
 use super::layout::{
-    ACQUIRE, ACQUIRE_UP_TO, BLOCK, CHARGE, CHECK_ONLY, ID, PEEK, REFUND, RESET, SHADOW, UNDO,
+    ACQUIRE, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, ID, PEEK, REFUND, RESET,
+    SHADOW, UNDO,
 };
 use super::normalized::NormalizedCall;
 use super::numbers::numbers;
@@ -357,6 +358,7 @@ fn number_and_argument(operation: Operation) -> (u8, u64) {
         Operation::Undo { at } => (UNDO, at.as_micros()),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
+        Operation::BlockAtLeast { span } => (BLOCK_AT_LEAST, micros(span, 999)),
         _ => (PEEK, 0),
     }
 }

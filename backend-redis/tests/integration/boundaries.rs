@@ -137,7 +137,8 @@ impl<'f> Lane<'f> {
         let operation = match below(rng, 37) {
             0 => Operation::Reset,
             1 => Operation::Block { span: Duration::from_micros(below(rng, 6)) },
-            2..5 => Operation::Refund,
+            2 => Operation::BlockAtLeast { span: Duration::from_micros(below(rng, 6)) },
+            3..5 => Operation::Refund,
             5..9 if !self.takes.is_empty() => {
                 let (at, by, taken) = *one_of(rng, &self.takes);
                 if below(rng, 4) > 0 {

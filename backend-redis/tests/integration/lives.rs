@@ -65,6 +65,7 @@ enum Does {
     Refund,
     Undo,
     Block,
+    BlockAtLeast,
     Unblock,
     Reset,
 }
@@ -91,6 +92,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Does::Refund),
         3 => Just(Does::Undo),
         1 => Just(Does::Block),
+        1 => Just(Does::BlockAtLeast),
         1 => Just(Does::Unblock),
         1 => Just(Does::Reset),
     ];
@@ -193,6 +195,9 @@ async fn play(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
                 Does::Refund => Operation::Refund,
                 Does::Undo => Operation::Undo { at: subject.last_take },
                 Does::Block => Operation::Block { span: Duration::from_secs(9 * 86_400) },
+                Does::BlockAtLeast => {
+                    Operation::BlockAtLeast { span: Duration::from_secs(5 * 86_400) }
+                }
                 Does::Unblock => Operation::Block { span: Duration::ZERO },
                 Does::Reset => Operation::Reset,
             };
@@ -309,8 +314,11 @@ impl Subject {
             let latest = self.now + needed.max(HOUR) + 2 * SPARE * 1_000;
             let is_short = reset > 0 && until < recovers;
             // A block leaves what is there as it is, and so are a peek and a refusal.
-            let writes = !matches!(calls[0].operation, Operation::Block { .. } | Operation::Peek)
-                && decision.is_allowed();
+            let keeps_the_state = matches!(
+                calls[0].operation,
+                Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Peek
+            );
+            let writes = !keeps_the_state && decision.is_allowed();
             // After a block, a key may keep what is left of the longer life that it had before.
             // The same life may be set again, as it is in milliseconds of the server.
             let is_longer = expires > before.map(|before| before + SPARE);

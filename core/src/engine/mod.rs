@@ -147,7 +147,10 @@ fn carry_out(
             (0..call.charges.len()).for_each(|index| records.remove(index));
             Ok(report_after(call, now, records))
         }
-        Operation::Block { span } => block(call, now, span, records),
+        Operation::Block { span } => block(call, now, span, records, |ends, until| ends != until),
+        Operation::BlockAtLeast { span } => {
+            block(call, now, span, records, |ends, until| ends < until)
+        }
     }
 }
 
@@ -358,22 +361,24 @@ fn split(charges: Charges<'_>, totals: &[u64]) -> PerCharge<u64> {
     charges.iter().map(amount).collect()
 }
 
+/// Blocks for `span`, or lifts blocks if it is zero. `replaces` is given the end of the block so far, and the end
+/// of the new one; 0 is the end of no block.
 fn block(
     call: &Call<'_>,
     now: u64,
     span: Duration,
     records: &mut impl Records,
+    replaces: impl Fn(u64, u64) -> bool,
 ) -> Result<Decision, Error> {
-    let indices: PerCharge<usize> = (0..call.charges.len()).collect();
     let span = micros_of_ceil(span).min(MAX_SPAN_MICROS);
-    if span > 0 {
+    let until = if span > 0 { now.saturating_add(span) } else { 0 };
+    let mut ends = |index| records.get(index).map_or(0, |record| record.blocked_until);
+    let indices: PerCharge<usize> =
+        (0..call.charges.len()).filter(|&index| replaces(ends(index), until)).collect();
+    if until > 0 {
         records.make_room(&indices)?;
     }
     for index in indices {
-        if span == 0 && records.get(index).is_none() {
-            continue;
-        }
-        let until = if span > 0 { now.saturating_add(span) } else { 0 };
         change(index, records, |record| record.blocked_until = until);
     }
     Ok(report_after(call, now, records))

@@ -233,6 +233,16 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self.send(Operation::Block { span }).await.map(Receipt::new)
     }
 
+    /// Blocks the subjects for at least `span` from now on: blocks that end later stay as they are. Zero changes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn block_at_least(&self, span: Duration) -> Result<Receipt, Error> {
+        self.send(Operation::BlockAtLeast { span }).await.map(Receipt::new)
+    }
+
     /// The verdicts of a decision on this request, with their policies.
     pub fn verdicts<'d>(
         &'d self,

@@ -135,6 +135,12 @@ impl<'a, S: Store> Request<'a, S> {
         self.change(Operation::Block { span })
     }
 
+    /// Blocks the subject for at least `span` from now on: a block that ends later stays as it is. Zero changes
+    /// nothing.
+    pub fn block_at_least(self, span: Duration) -> Answer<'a, Result<Receipt, Error>> {
+        self.change(Operation::BlockAtLeast { span })
+    }
+
     fn change(self, operation: Operation) -> Answer<'a, Result<Receipt, Error>> {
         self.send(operation).map(|answer| answer.map(Receipt::new))
     }

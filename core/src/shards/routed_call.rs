@@ -27,7 +27,10 @@ impl<'a> RoutedCall<'a> {
     /// As [`Call::check`].
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
-        let changes_all = matches!(call.operation, Operation::Reset | Operation::Block { .. });
+        let changes_all = matches!(
+            call.operation,
+            Operation::Reset | Operation::Block { .. } | Operation::BlockAtLeast { .. }
+        );
         if let Some(split) = call.charges.iter().find(|charge| is_split(charge.policy))
             && changes_all
             && call.id.is_some()
@@ -64,7 +67,9 @@ impl<'a> RoutedCall<'a> {
     /// The sub-calls to send first: one, or, for operations on whole states, one for each shard.
     pub(super) fn first(&self) -> Vec<SubCall<'a>> {
         match self.call.operation {
-            Operation::Reset | Operation::Block { .. } => self.everywhere(),
+            Operation::Reset | Operation::Block { .. } | Operation::BlockAtLeast { .. } => {
+                self.everywhere()
+            }
             _ => vec![self.sub_call(|pick| pick.first)],
         }
     }

@@ -15,6 +15,7 @@ use tidegate_core::{
 const HOUR: Duration = Duration::from_secs(3600);
 const RESERVE: Operation = Operation::Reserve { max_wait: HOUR };
 const BLOCK: Operation = Operation::Block { span: HOUR };
+const BLOCK_AT_LEAST: Operation = Operation::BlockAtLeast { span: HOUR };
 const UNDO: Operation = Operation::Undo { at: Timestamp::EPOCH };
 
 /// A store, the one it falls back to, and the time of both.
@@ -214,7 +215,7 @@ fn a_change_that_failed_stays_an_error() {
         let log = policy("p: sliding-log 3/1h");
         let charges = [Charge::new(&log, "s")];
         for bench in [open(), closed(), fall_back()] {
-            for operation in [Operation::Refund, UNDO, Operation::Reset, BLOCK] {
+            for operation in [Operation::Refund, UNDO, Operation::Reset, BLOCK, BLOCK_AT_LEAST] {
                 let error = bench.ask(operation, &charges).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
                 let answers = bench.store.decide_many(&[Call::new(operation, &charges)]).await;

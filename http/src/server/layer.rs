@@ -45,15 +45,14 @@ use crate::fields::{FieldFormat, FieldWriter};
 /// ```
 #[must_use = "a layer does nothing until a service is wrapped by it"]
 pub struct RateLimitLayer<S, R = ProblemJson> {
-    limiter: Limiter<S>,
-    settings: Arc<Settings>,
-    respond: Arc<R>,
+    // One pointer, as axum applies the layer of a route anew for each request.
+    shared: Arc<Shared<S, R>>,
 }
 
 /// What all services of a layer share.
 pub(super) struct Shared<S, R> {
     pub(super) limiter: Limiter<S>,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Settings,
     pub(super) respond: Arc<R>,
 }
 
@@ -112,7 +111,7 @@ impl<S: Store> RateLimitLayer<S> {
             exemptions: vec![],
             refund: None,
         };
-        Ok(Self { limiter, settings: Arc::new(settings), respond: Arc::new(ProblemJson) })
+        Ok(Self::from_shared(Shared { limiter, settings, respond: Arc::new(ProblemJson) }))
     }
 }
 
@@ -204,13 +203,27 @@ impl<S, R> RateLimitLayer<S, R> {
     /// Answers refusals with a [`Respond`](super::Respond), whose type has a name:
     /// [`GrpcStatus`](super::GrpcStatus), or one of the application.
     pub fn respond<R2>(self, respond: R2) -> RateLimitLayer<S, R2> {
-        let Self { limiter, settings, .. } = self;
-        RateLimitLayer { limiter, settings, respond: Arc::new(respond) }
+        let Shared { limiter, settings, .. } = self.into_shared();
+        RateLimitLayer::from_shared(Shared { limiter, settings, respond: Arc::new(respond) })
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(Arc::make_mut(&mut self.settings));
-        self
+    fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut shared = self.into_shared();
+        change(&mut shared.settings);
+        Self::from_shared(shared)
+    }
+
+    fn from_shared(shared: Shared<S, R>) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Clones of the layer keep their own.
+    fn into_shared(self) -> Shared<S, R> {
+        Arc::try_unwrap(self.shared).unwrap_or_else(|shared| Shared {
+            limiter: shared.limiter.clone(),
+            settings: shared.settings.clone(),
+            respond: Arc::clone(&shared.respond),
+        })
     }
 }
 
@@ -251,40 +264,35 @@ impl<Svc, S, R> Layer<Svc> for RateLimitLayer<S, R> {
     type Service = RateLimit<Svc, S, R>;
 
     fn layer(&self, inner: Svc) -> Self::Service {
-        let Self { limiter, settings, respond } = self.clone();
-        RateLimit::new(inner, Arc::new(Shared { limiter, settings, respond }))
+        RateLimit::new(inner, Arc::clone(&self.shared))
     }
 }
 
 // Not derived, as that would ask for `S: Clone` and `R: Clone`.
 impl<S, R> Clone for RateLimitLayer<S, R> {
     fn clone(&self) -> Self {
-        Self {
-            limiter: self.limiter.clone(),
-            settings: Arc::clone(&self.settings),
-            respond: Arc::clone(&self.respond),
-        }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
 impl<S: fmt::Debug, R> fmt::Debug for RateLimitLayer<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("RateLimitLayer", &self.limiter, &self.settings, f)
+        self.shared.debug("RateLimitLayer", f)
     }
 }
 
 impl<S: fmt::Debug, R> fmt::Debug for Shared<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("RateLimit", &self.limiter, &self.settings, f)
+        self.debug("RateLimit", f)
     }
 }
 
-fn debug<S: fmt::Debug>(
-    name: &str,
-    limiter: &Limiter<S>,
-    settings: &Settings,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    let limits = settings.limits.iter().map(|(_, limit)| limit).collect::<Vec<_>>();
-    f.debug_struct(name).field("limiter", limiter).field("limits", &limits).finish_non_exhaustive()
+impl<S: fmt::Debug, R> Shared<S, R> {
+    fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.settings.limits.iter().map(|(_, limit)| limit).collect::<Vec<_>>();
+        f.debug_struct(name)
+            .field("limiter", &self.limiter)
+            .field("limits", &limits)
+            .finish_non_exhaustive()
+    }
 }

@@ -93,6 +93,7 @@ pub enum Does {
     },
     Reset,
     Block(u64),
+    BlockAtLeast(u64),
     Reserve(u64),
     /// A reservation that accepts just the wait that the last answer named, or so much less or more.
     ReserveRetry(i64),
@@ -174,10 +175,15 @@ fn does() -> impl Strategy<Value = Does> {
         4 => (0..4_u64).prop_map(Does::AcquireUpTo),
         5 => undo(),
         1 => Just(Does::Reset),
-        1 => prop_oneof![Just(0), 1..20_u64, Just(60 * 86_400_000_000)].prop_map(Does::Block),
+        1 => block_micros().prop_map(Does::Block),
+        1 => block_micros().prop_map(Does::BlockAtLeast),
         3 => (0..30_u64).prop_map(Does::Reserve),
         3 => (-1..=1_i64).prop_map(Does::ReserveRetry),
     ]
+}
+
+fn block_micros() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 1..20_u64, Just(60 * 86_400_000_000)]
 }
 
 fn undo() -> impl Strategy<Value = Does> {
@@ -282,6 +288,7 @@ impl<'s> Trace<'s> {
             }
             Does::Reset => Operation::Reset,
             Does::Block(span) => Operation::Block { span: micros(span) },
+            Does::BlockAtLeast(span) => Operation::BlockAtLeast { span: micros(span) },
             Does::Reserve(_) | Does::ReserveRetry(_) if !all_reservable => Operation::Acquire,
             Does::Reserve(longest) => Operation::Reserve { max_wait: micros(longest) },
             Does::ReserveRetry(beside) => {

@@ -76,12 +76,19 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
             look(ledger, &charges, now)
         }
         Operation::Block { span } => {
-            // To whole microseconds, rounded up, and at most 2^51 of them.
-            let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
-            let until = u64::try_from(span).map_or(u64::MAX, |span| now + span);
+            let until = block_ends(span, now).unwrap_or(0);
             for charge in &charges {
                 let mut record = record_of(ledger, charge);
-                record.blocked_until = if span == 0 { 0 } else { until };
+                record.blocked_until = until;
+                keep(ledger, charge, record);
+            }
+            look(ledger, &charges, now)
+        }
+        Operation::BlockAtLeast { span } => {
+            for charge in &charges {
+                let mut record = record_of(ledger, charge);
+                let until = block_ends(span, now).unwrap_or(0);
+                record.blocked_until = record.blocked_until.max(until);
                 keep(ledger, charge, record);
             }
             look(ledger, &charges, now)
@@ -89,6 +96,13 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
         // An operation newer than the oracle: no answer is right.
         _ => Reply::Error(vec![]),
     }
+}
+
+/// When a block of a span ends; `None` if the span is zero. To whole microseconds, rounded up, and at most 2^51 of
+/// them.
+fn block_ends(span: Duration, now: u64) -> Option<u64> {
+    let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
+    (span > 0).then(|| u64::try_from(span).map_or(u64::MAX, |span| now + span))
 }
 
 /// What is wrong with a call: any of it may be reported.

@@ -60,6 +60,7 @@ fn operations(policy: &Policy) -> Vec<Operation> {
         Operation::Refund,
         Operation::Undo { at: Timestamp::from_micros(START) },
         Operation::Block { span: Duration::from_micros(30) },
+        Operation::BlockAtLeast { span: Duration::from_micros(40) },
         Operation::Reset,
     ];
     if policy.rule().can_reserve() {

@@ -205,6 +205,7 @@ macro_rules! __each_property {
             operations::a_reservation_books_the_next_place,
             operations::reserving_what_is_no_bucket_is_unsupported,
             operations::a_block_shuts_out_and_is_lifted,
+            operations::a_block_of_at_least_a_span_shortens_none,
             operations::a_refusal_blocks_and_the_block_is_not_extended,
             operations::a_penalty_is_all_that_a_denial_writes,
             operations::a_shadow_reports_and_never_refuses,
@@ -274,6 +275,7 @@ macro_rules! __each_property {
             concurrent::charges_in_opposite_orders_are_exact_and_end,
             concurrent::refunds_and_acquires_conserve_the_budget,
             concurrent::concurrent_reservations_get_places_of_their_own,
+            concurrent::of_blocks_of_at_least_a_span_the_last_to_end_holds,
         }
     };
 }

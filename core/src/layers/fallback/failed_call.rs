@@ -118,7 +118,8 @@ impl<'a> FailedCall<'a> {
             Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
             Operation::AcquireUpTo { .. } => true,
             Operation::Refund | Operation::Undo { .. } | Operation::Charge => false,
-            Operation::Reset | Operation::Block { .. } => false,
+            Operation::Reset => false,
+            Operation::Block { .. } | Operation::BlockAtLeast { .. } => false,
         }
     }
 

@@ -93,6 +93,7 @@ fn word_of(operation: Operation) -> &'static str {
         Operation::Reserve { .. } => "reserve",
         Operation::Reset => "reset",
         Operation::Block { .. } => "block",
+        Operation::BlockAtLeast { .. } => "block_at_least",
     }
 }
 

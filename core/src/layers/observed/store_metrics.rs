@@ -12,7 +12,7 @@ use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operatio
 
 /// Values of the label `operation`, in the order of [`row_of`]. The last one is that of batches, of which only the
 /// time is recorded: their calls are counted one by one.
-const OPERATIONS: [&str; 10] = [
+const OPERATIONS: [&str; 11] = [
     "acquire",
     "peek",
     "refund",
@@ -20,6 +20,7 @@ const OPERATIONS: [&str; 10] = [
     "reserve",
     "reset",
     "block",
+    "block_at_least",
     "charge",
     "acquire_up_to",
     "batch",
@@ -178,8 +179,9 @@ fn row_of(operation: Operation) -> usize {
         Operation::Reserve { .. } => 4,
         Operation::Reset => 5,
         Operation::Block { .. } => 6,
-        Operation::Charge => 7,
-        Operation::AcquireUpTo { .. } => 8,
+        Operation::BlockAtLeast { .. } => 7,
+        Operation::Charge => 8,
+        Operation::AcquireUpTo { .. } => 9,
     }
 }
 
