@@ -197,6 +197,14 @@ fn a_long_log_gives_its_memory_back_and_a_short_one_keeps_it() {
     let left = log.len() * 16;
     assert!(log.heap_bytes() < full, "less than a quarter is in use");
     assert!(log.heap_bytes() >= left * 2 - 64, "room to grow is left");
+    // Just a quarter is not less.
+    let quarter = u64::try_from(full / 16 / 4).unwrap_or_default();
+    for (left, is_shrunk) in [(quarter, false), (quarter - 1, true)] {
+        let (rule, log) = long_log(1_024);
+        let log = rule.take(Some(log), 1, HOUR + 1_023 - left, || 0);
+        assert_eq!(u64::try_from(log.len()), Ok(left + 1));
+        assert_eq!(log.heap_bytes() < full, is_shrunk, "{left} were left");
+    }
     let (rule, mut log) = long_log(20);
     let small = log.heap_bytes();
     log = rule.take(Some(log), 1, 2 * HOUR, || 0);

@@ -263,3 +263,66 @@ fn a_changed_policy_counts_what_was_used_until_that_recovers() {
         assert_eq!(spy.records[&0].policy(), &older, "only a write changes the policy");
     }
 }
+
+#[test]
+fn what_is_undone_in_full_leaves_no_record() {
+    for text in [
+        "p: fixed-window 5/10s anchored",
+        "p: sliding-log 5/10s",
+        "p: sliding-counter 5/10s",
+        "p: token-bucket 1/10s burst 5",
+        "p: token-bucket 1/10s burst 5 by-interval",
+    ] {
+        let policy = policy(text);
+        let mut spy = Spy::new(&[&policy]);
+        let undo = Operation::Undo { at: Timestamp::EPOCH };
+        let _ = spy.ask(Operation::Acquire, &[3], 0);
+        let _ = spy.ask(undo, &[3], 0);
+        assert!(spy.records.is_empty(), "{text}");
+        let _ = spy.ask(Operation::Acquire, &[3], 0);
+        let _ = spy.ask(undo, &[2], 1);
+        assert_eq!(spy.ask(Operation::Peek, &[1], 1).0.verdicts()[0].remaining(), 4, "{text}");
+        let _ = spy.ask(undo, &[1], 1);
+        assert!(spy.records.is_empty(), "{text}");
+        if text.contains("burst") {
+            // One has come back, and the other two are undone.
+            let _ = spy.ask(Operation::Acquire, &[3], 0);
+            let _ = spy.ask(undo, &[2], 10 * SECOND);
+            assert!(spy.records.is_empty(), "{text}");
+        }
+    }
+}
+
+/// Not even the policy of the record, or a block that is over, changes.
+#[test]
+fn an_undo_of_nothing_leaves_the_record_as_it_is() {
+    for (older, newer, taken, undone, now) in [
+        ("p: fixed-window 5/10s anchored", "p: fixed-window 6/10s anchored", 20, 5, 21),
+        ("p: sliding-log 5/10s", "p: sliding-log 6/10s", 20, 19, 21),
+        // In the window before, in which nothing was taken; and in this one, in which nothing was.
+        ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
+        ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
+        ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),
+        // More has come back since than was taken.
+        ("p: token-bucket 1/5s burst 5", "p: token-bucket 1/5s burst 6", 20, 5, 21),
+        (
+            "p: token-bucket 1/5s burst 5 by-interval",
+            "p: token-bucket 1/5s burst 6 by-interval",
+            20,
+            5,
+            21,
+        ),
+    ] {
+        let (older, newer) = (policy(older), policy(newer));
+        let mut spy = Spy::new(&[&older]);
+        let _ = spy.ask(Operation::Acquire, &[3], taken * SECOND);
+        let block = Operation::Block { span: Duration::from_micros(1) };
+        let _ = spy.ask(block, &[1], taken * SECOND);
+        let before = spy.records[&0].clone();
+        assert!(before.blocked_until_micros().is_some());
+        spy.policies = vec![newer];
+        let undo = Operation::Undo { at: Timestamp::from_micros(undone * SECOND) };
+        let _ = spy.ask(undo, &[3], now * SECOND);
+        assert_eq!(spy.records[&0], before, "{older}: of {taken} at {undone}");
+    }
+}

@@ -4,7 +4,7 @@
 
 use tidegate_core::Policy;
 use tidegate_core::algorithm::fixed_window::Start;
-use tidegate_core::algorithm::sliding_log;
+use tidegate_core::algorithm::{sliding_counter, sliding_log};
 use tidegate_core::no_semver::{Algorithm, Level, PackedAlgorithm, Unit, Wait};
 use tidegate_core::policy::Rule;
 
@@ -127,4 +127,42 @@ fn units_are_divided_exactly() {
     }
     let level = Level::new(3, 7);
     assert_eq!((level.remaining, level.recovers_at), (3, 7));
+}
+
+#[test]
+fn only_buckets_can_reserve_and_what_is_over_has_recovered_now() {
+    fn check<A: Algorithm>(rule: &A, reserves: bool) {
+        const SECOND: u64 = 1_000_000;
+        assert_eq!(rule.can_reserve(None, 1, 0), reserves);
+        let state = rule.take(None, 2, 11 * SECOND, || 0);
+        let state = rule.give_back(state, 1, 11 * SECOND).unwrap();
+        assert_eq!(rule.level(Some(&state), 11 * SECOND).remaining, 4);
+        let recovers_at = rule.recovers_at(&state);
+        assert_eq!(rule.level(Some(&state), recovers_at - 1).recovers_at, recovers_at);
+        let full = rule.level(Some(&state), recovers_at);
+        assert_eq!((full.remaining, full.recovers_at), (5, recovers_at));
+        assert_eq!(rule.level(None, 7), Level::new(5, 7));
+    }
+    for text in [
+        "fixed-window 5/10s",
+        "sliding-log 5/10s",
+        "sliding-counter 5/10s",
+        "token-bucket 5/10s",
+        "token-bucket 5/10s by-interval",
+    ] {
+        match rule(text) {
+            Rule::FixedWindow(rule) => check(&rule, false),
+            Rule::SlidingLog(rule) => check(&rule, false),
+            Rule::SlidingCounter(rule) => check(&rule, false),
+            Rule::TokenBucket(rule) => check(&rule, true),
+            Rule::IntervalBucket(rule) => check(&rule, true),
+            _ => panic!("{text}"),
+        }
+    }
+    let Rule::SlidingCounter(counter) = rule("sliding-counter 5/10us") else { panic!("not one") };
+    // The window before has faded, and nothing was taken in this one.
+    let state = sliding_counter::State::new(10, 3, 0);
+    for now in [10, 19, 20, 30] {
+        assert_eq!(counter.level(Some(&state), now), Level::new(5, now));
+    }
 }
