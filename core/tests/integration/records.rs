@@ -193,10 +193,10 @@ fn a_reservation_is_at_most_as_far_away_and_as_large_as_can_be_counted() {
         let error = engine::decide(&call, Timestamp::EPOCH, &mut spy).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
     }
-    // Two of these fit into what is counted exactly.
+    // Two of these fit into what is counted exactly. The wait for a third one would not be too long.
     for text in [
-        "p: token-bucket 1/1us burst 2251799813685248",
-        "p: token-bucket 1/1us burst 2251799813685248 by-interval",
+        "p: token-bucket 1000/1us burst 2251799813685248",
+        "p: token-bucket 1000/1us burst 2251799813685248 by-interval",
     ] {
         let huge = policy(text);
         let mut spy = Spy::new(&[&huge]);
