@@ -205,8 +205,11 @@ fn a_long_log_gives_its_memory_back_and_a_short_one_keeps_it() {
         assert_eq!(u64::try_from(log.len()), Ok(left + 1));
         assert_eq!(log.heap_bytes() < full, is_shrunk, "{left} were left");
     }
-    let (rule, mut log) = long_log(20);
-    let small = log.heap_bytes();
-    log = rule.take(Some(log), 1, 2 * HOUR, || 0);
-    assert_eq!((log.len(), log.heap_bytes()), (1, small));
+    for records in [20, 64] {
+        let (rule, mut log) = long_log(records);
+        let small = log.heap_bytes();
+        assert!(small <= 64 * 16, "it is short");
+        log = rule.take(Some(log), 1, 2 * HOUR, || 0);
+        assert_eq!((log.len(), log.heap_bytes()), (1, small));
+    }
 }
