@@ -137,7 +137,7 @@ def write(root, folder, chosen):
     of_file = collections.defaultdict(list)
     for mutant in chosen:
         of_file["core/src/%s.rs" % mutant.file].append(mutant)
-    owners = {}
+    owners, copies = {}, set()
     for name in os.fsdecode(listed).split("\0"):
         if not name or not (root / name).is_file():
             continue
@@ -152,6 +152,11 @@ def write(root, folder, chosen):
         # What has not changed need not be built again.
         if not copy.exists() or copy.read_bytes() != content:
             copy.write_bytes(content)
+        copies.add(copy)
+    # A file that was renamed since the last copy would be a second one of its module.
+    for path in folder.rglob("*"):
+        if path.is_file() and path not in copies:
+            path.unlink()
     return owners
 
 

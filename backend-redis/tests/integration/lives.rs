@@ -461,16 +461,23 @@ async fn a_key_of_the_first_microsecond_expires() {
         "p: token-bucket 5/1us",
         "p: token-bucket 5/1us by-interval",
     ] {
-        for at_once in [1, 2] {
+        // By itself, and in batches.
+        for in_batch in [None, Some(1), Some(2)] {
             let (policy, prefix) = (policy(text), fresh_prefix());
             let builder = builder_with(&prefix).await;
             let store = builder.clock(ManualClock::default()).build().unwrap();
             let charges = [Charge::new(&policy, "s")];
-            let calls = vec![Call::acquire(&charges); at_once];
-            assert!(store.decide_many(&calls).await.iter().all(Result::is_ok));
+            let call = Call::acquire(&charges);
+            match in_batch {
+                None => assert!(store.decide(call).await.is_ok()),
+                Some(len) => {
+                    let answers = store.decide_many(&vec![call; len]).await;
+                    assert!(answers.iter().all(Result::is_ok));
+                }
+            }
             let key = Keys::new(&prefix).of(&charges[0]);
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
-            assert!(life.parse::<i64>().unwrap() > 0, "{text}, {at_once} at once: {life}");
+            assert!(life.parse::<i64>().unwrap() > 0, "{text}, in a batch: {in_batch:?}: {life}");
         }
     }
 }

@@ -293,14 +293,14 @@ async fn what_is_left_of_a_shortened_string_is_undone_as_in_the_core() {
     }
 }
 
-/// What has expired stays in a string for a while, but not for ever.
+/// What has expired stays in a string for a while, as to drop it writes all of the string; but not for ever.
 #[tokio::test]
 async fn a_string_holds_no_more_than_twice_what_counts() {
     let string = policy("p: sliding-log 128/1ms");
     let charges = [Charge::new(&string, "s")];
     let mut client = client().await;
     // A hundred count at any time, or two.
-    for (apart, most) in [(10, 105), (600, 20)] {
+    for (apart, least, most) in [(10, 95, 105), (600, 8, 20)] {
         let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
         let prefix = fresh_prefix();
         let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
@@ -314,6 +314,7 @@ async fn a_string_holds_no_more_than_twice_what_counts() {
         }
         // 14 bytes each.
         assert!(longest < 14 * 2 * most + 100, "{longest} with {apart} us apart");
+        assert!(longest > 14 * 2 * least, "{longest} with {apart} us apart");
     }
 }
 

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use tidegate_core::engine::{self, Record, Records};
 use tidegate_core::no_semver::PackedState;
-use tidegate_core::{Call, Charge, Decision, Error, Operation, Policy, Timestamp};
+use tidegate_core::{Call, Charge, Decision, Error, Operation, Outcome, Policy, Timestamp};
 
 /// The record of one key.
 #[derive(Debug, Clone, Default)]
@@ -81,8 +81,19 @@ proptest! {
             }
             let numbers = before.0.as_ref().map_or(Some(PackedState::NONE), PackedState::of);
             if let Some(mut numbers) = numbers {
+                let (unchanged, evaluated) = (numbers, numbers.evaluate(&charge[0], now));
                 match numbers.acquire(&charge[0], now) {
                     Some(shortly) => {
+                        let evaluated = evaluated.unwrap();
+                        let takes = evaluated.admits() && cost > 0;
+                        prop_assert_eq!(evaluated.after(), takes.then_some(numbers));
+                        prop_assert_eq!(evaluated.committed(), shortly);
+                        let peek = Call::new(Operation::Peek, &charge);
+                        let peeked =
+                            engine::decide(&peek, Timestamp::from_micros(now), &mut before.clone());
+                        let discarded = evaluated.discarded().verdict(&policy);
+                        prop_assert_eq!(Decision::one(discarded), peeked.unwrap());
+                        prop_assert_eq!(evaluated.admits(), discarded.outcome() == Outcome::Allowed);
                         prop_assert_eq!(Decision::one(shortly.verdict(&policy)), decision);
                         let after = one.0.as_ref().map_or(Some(PackedState::NONE), PackedState::of);
                         prop_assert_eq!(Some(numbers), after);
@@ -94,7 +105,10 @@ proptest! {
                         }
                     }
                     // Only what writes more than numbers may take the whole way.
-                    None => prop_assert!(one.0.as_ref().and_then(PackedState::of).is_none()),
+                    None => {
+                        prop_assert!(one.0.as_ref().and_then(PackedState::of).is_none());
+                        prop_assert_eq!((numbers, evaluated), (unchanged, None));
+                    }
                 }
                 // So a store that keeps bounds on these times need not be told.
                 let recovered_at = before.0.map_or(0, |record| record.recovers_at_micros());
@@ -107,4 +121,44 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn windows_counters_and_buckets_are_packed_while_they_fit() {
+    for text in POLICIES {
+        let policy: Policy = text.parse().unwrap();
+        let fits = !text.starts_with("sliding-log") && !text.contains("5000000000");
+        assert_eq!(PackedState::always_fits(&policy), fits, "{text}");
+        let mut one = One(None, Some(policy.clone()));
+        let charges = [Charge::new(&policy, "alice")];
+        let now = Timestamp::from_micros(1_790_000_000_000_000);
+        let _ = engine::decide(&Call::acquire(&charges), now, &mut one).unwrap();
+        let packed = PackedState::of(&one.0.unwrap());
+        assert_eq!(packed.is_some(), !text.starts_with("sliding-log"), "{text}");
+        assert_ne!(packed, Some(PackedState::NONE), "{text}");
+        assert_eq!(PackedState::of(&Record::new(&policy)), Some(PackedState::NONE), "{text}");
+        let blocked = Record::restore(&policy, None, Some(1)).unwrap();
+        assert_eq!(PackedState::of(&blocked), None, "{text}");
+    }
+}
+
+#[test]
+fn a_log_that_is_not_blocked_is_decided_shortly_under_its_own_policy_object() {
+    let policy: Policy = "p: sliding-log 2/10s".parse().unwrap();
+    let equal: Policy = "p: sliding-log 2/10s".parse().unwrap();
+    let window: Policy = "p: fixed-window 2/10s".parse().unwrap();
+    let mut one = One(None, Some(policy.clone()));
+    let charges = [Charge::new(&policy, "alice")];
+    let _ = engine::decide(&Call::acquire(&charges), Timestamp::EPOCH, &mut one).unwrap();
+    let mut record = one.0.unwrap();
+    assert_eq!(record.acquire_log(&Charge::new(&equal, "alice"), 1), None);
+    assert_eq!(record.acquire_log(&Charge::new(&window, "alice"), 1), None);
+    let verdicts: Vec<_> = (1..4)
+        .map(|now| record.acquire_log(&charges[0], now).unwrap().verdict(&policy))
+        .map(|verdict| (verdict.outcome(), verdict.remaining()))
+        .collect();
+    assert_eq!(verdicts, [(Outcome::Allowed, 0), (Outcome::Denied, 0), (Outcome::Denied, 0)]);
+    let mut blocked = Record::restore(&policy, record.state().cloned(), Some(1)).unwrap();
+    assert_eq!(blocked.acquire_log(&charges[0], 5), None);
+    assert_eq!(Record::new(&policy).acquire_log(&charges[0], 5), None);
 }

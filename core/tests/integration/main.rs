@@ -17,8 +17,10 @@ mod faults;
 mod metrics;
 mod oracle;
 mod policy;
+mod records;
 mod requests;
 mod restore;
+mod rules;
 #[cfg(feature = "serde")]
 mod serde;
 mod sharded_conformance;
@@ -28,6 +30,7 @@ mod stubs;
 mod timeout;
 #[cfg(feature = "tracing")]
 mod tracing;
+mod verdicts;
 #[cfg(feature = "tokio")]
 mod waiting;
 

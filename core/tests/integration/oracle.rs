@@ -197,8 +197,24 @@ fn a_long_log_gives_its_memory_back_and_a_short_one_keeps_it() {
     let left = log.len() * 16;
     assert!(log.heap_bytes() < full, "less than a quarter is in use");
     assert!(log.heap_bytes() >= left * 2 - 64, "room to grow is left");
-    let (rule, mut log) = long_log(20);
-    let small = log.heap_bytes();
-    log = rule.take(Some(log), 1, 2 * HOUR, || 0);
-    assert_eq!((log.len(), log.heap_bytes()), (1, small));
+    // Just a quarter is not less.
+    let quarter = u64::try_from(full / 16 / 4).unwrap_or_default();
+    for (left, is_shrunk) in [(quarter, false), (quarter - 1, true)] {
+        let (rule, log) = long_log(1_024);
+        let log = rule.take(Some(log), 1, HOUR + 1_023 - left, || 0);
+        assert_eq!(u64::try_from(log.len()), Ok(left + 1));
+        assert_eq!(log.heap_bytes() < full, is_shrunk, "{left} were left");
+    }
+    // Also where nothing is added to it.
+    let (rule, log) = long_log(1_024);
+    let log = rule.give_back(log, 1, HOUR + 823).unwrap_or_default();
+    assert_eq!(log.len(), 199);
+    assert!((2 * 200 * 16..full).contains(&log.heap_bytes()), "room to grow is left");
+    for records in [20, 64] {
+        let (rule, mut log) = long_log(records);
+        let small = log.heap_bytes();
+        assert!(small <= 64 * 16, "it is short");
+        log = rule.take(Some(log), 1, 2 * HOUR, || 0);
+        assert_eq!((log.len(), log.heap_bytes()), (1, small));
+    }
 }

@@ -182,6 +182,19 @@ fn remaining_is_the_least_it_may_be_or_asked_for_if_it_must_be_exact() {
     }
 }
 
+#[test]
+fn what_remains_of_a_fixed_window_is_exact_until_it_ends() {
+    let bench = Bench::with(DenyCache::new().only_exact(), vec![]);
+    let window = policy("fixed-window 3/10us anchored");
+    let charge = [Charge::new(&window, "s").cost(2)];
+    assert!(bench.acquire_by(Who::Store, &charge).is_allowed());
+    assert!(bench.acquire_by(Who::Store, &charge).is_denied());
+    bench.advance(9);
+    assert_eq!(bench.acquire_by(Who::Cache, &charge).verdicts()[0].remaining(), 1);
+    bench.advance(1);
+    assert!(bench.acquire_by(Who::Store, &charge).is_allowed());
+}
+
 /// While one policy refuses for long, the state of another recovers.
 #[test]
 fn what_has_recovered_remains_in_full() {

@@ -1,0 +1,328 @@
+//! What an engine asks of a store's records, and what it leaves in them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_core::algorithm::fixed_window;
+use tidegate_core::algorithm::sliding_log;
+use tidegate_core::engine::{self, Record, Records, State};
+use tidegate_core::{
+    Call, Charge, Decision, Error, ErrorKind, MAX_EXACT, MAX_SPAN, Operation, Outcome, Policy,
+    Timestamp,
+};
+
+/// Records by the indices of charges, which are all to different states. A record may be created only where room was
+/// made for it.
+#[derive(Debug, Default)]
+struct Spy {
+    records: BTreeMap<usize, Record>,
+    policies: Vec<Policy>,
+    has_room: bool,
+    /// The indices that room was made for, and those that were updated.
+    made: Vec<usize>,
+    updated: Vec<usize>,
+}
+
+impl Records for Spy {
+    fn get(&mut self, index: usize) -> Option<&Record> {
+        self.records.get(&index)
+    }
+
+    fn make_room(&mut self, indices: &[usize]) -> Result<(), Error> {
+        if !self.has_room {
+            return Err(Error::new(ErrorKind::OutOfMemory, "no room"));
+        }
+        self.made.extend(indices);
+        Ok(())
+    }
+
+    fn update(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
+        self.updated.push(index);
+        let is_there = self.records.contains_key(&index);
+        assert!(is_there || self.made.contains(&index), "no room was made at {index}");
+        let policy = &self.policies[index];
+        change(self.records.entry(index).or_insert_with(|| Record::new(policy)));
+    }
+
+    fn remove(&mut self, index: usize) {
+        self.records.remove(&index);
+    }
+}
+
+impl Spy {
+    fn new(policies: &[&Policy]) -> Self {
+        let policies = policies.iter().copied().cloned().collect();
+        Self { policies, has_room: true, ..Self::default() }
+    }
+
+    /// The decision, with the indices that room was made for, and those that were updated.
+    fn ask(
+        &mut self,
+        operation: Operation,
+        costs: &[u64],
+        now: u64,
+    ) -> (Decision, [Vec<usize>; 2]) {
+        let policies = self.policies.clone();
+        let charges: Vec<_> = policies
+            .iter()
+            .zip(costs)
+            .map(|(policy, &cost)| Charge::new(policy, "s").cost(cost))
+            .collect();
+        (self.made, self.updated) = (vec![], vec![]);
+        let now = Timestamp::from_micros(now);
+        let decision = engine::decide(&Call::new(operation, &charges), now, self).unwrap();
+        (decision, [std::mem::take(&mut self.made), std::mem::take(&mut self.updated)])
+    }
+}
+
+fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+const SECOND: u64 = 1_000_000;
+
+#[test]
+fn room_is_made_for_what_is_written_and_for_nothing_else() {
+    let (a, b) = (policy("a: sliding-log 5/10s"), policy("b: sliding-log 2/10s block 3s"));
+    let mut spy = Spy::new(&[&a, &b]);
+    let nothing: [Vec<usize>; 2] = [vec![], vec![]];
+    for operation in [
+        Operation::Peek,
+        Operation::Refund,
+        Operation::Undo { at: Timestamp::EPOCH },
+        Operation::Reset,
+        Operation::Block { span: Duration::ZERO },
+    ] {
+        assert_eq!(spy.ask(operation, &[1, 1], 0).1, nothing, "{operation:?}");
+        assert!(spy.records.is_empty(), "{operation:?}");
+    }
+    assert_eq!(spy.ask(Operation::Acquire, &[0, 0], 0).1, nothing);
+    assert_eq!(spy.ask(Operation::Acquire, &[0, 1], 0).1, [vec![1], vec![1]]);
+    assert_eq!(spy.ask(Operation::Acquire, &[1, 1], 0).1, [vec![0, 1], vec![0, 1]]);
+    // Refused by the second: its block is all that is written. Of a cost that never passes there is none.
+    assert_eq!(spy.ask(Operation::Acquire, &[1, 3], 0).1, nothing);
+    assert_eq!(spy.ask(Operation::Peek, &[1, 1], 0).1, nothing);
+    assert_eq!(spy.ask(Operation::Acquire, &[1, 1], 0).1, [vec![1], vec![1]]);
+    assert_eq!(spy.ask(Operation::Acquire, &[1, 1], 1).1, nothing);
+    // What costs nothing is not given back.
+    assert_eq!(spy.ask(Operation::Refund, &[0, 1], 2).1, [vec![], vec![1]]);
+    assert_eq!(spy.ask(Operation::Refund, &[1, 0], 2).1, [vec![], vec![0]]);
+    assert_eq!(spy.records.len(), 1);
+    let block = Operation::Block { span: Duration::from_secs(1) };
+    assert_eq!(spy.ask(block, &[1, 1], 2).1, [vec![0, 1], vec![0, 1]]);
+    let lift = Operation::Block { span: Duration::ZERO };
+    assert_eq!(spy.ask(lift, &[1, 1], 2).1, [vec![], vec![0, 1]]);
+    assert_eq!(spy.records.keys().collect::<Vec<_>>(), [&1], "nothing was left of the first");
+    assert_eq!(spy.ask(Operation::Undo { at: Timestamp::EPOCH }, &[1, 0], 2).1, nothing);
+    assert_eq!(spy.ask(Operation::Undo { at: Timestamp::EPOCH }, &[1, 3], 2).1, nothing);
+    assert_eq!(spy.ask(Operation::Undo { at: Timestamp::EPOCH }, &[1, 2], 2).1, [vec![], vec![1]]);
+}
+
+#[test]
+fn without_room_nothing_is_written() {
+    let (a, b) = (policy("a: sliding-log 5/10s"), policy("b: sliding-log 2/10s"));
+    for policies in [&[&a][..], &[&a, &b]] {
+        let mut spy = Spy { has_room: false, ..Spy::new(policies) };
+        let charges: Vec<_> = policies.iter().map(|policy| Charge::new(policy, "s")).collect();
+        for operation in [Operation::Acquire, Operation::Block { span: MAX_SPAN }] {
+            let call = Call::new(operation, &charges);
+            let error = engine::decide(&call, Timestamp::EPOCH, &mut spy).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+            assert!(spy.updated.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_block_that_is_over_is_forgotten_at_the_next_write() {
+    let anchored = policy("p: fixed-window 5/10s anchored");
+    for (operation, costs) in [
+        (Operation::Acquire, [1]),
+        (Operation::Refund, [1]),
+        (Operation::Undo { at: Timestamp::EPOCH }, [1]),
+    ] {
+        let mut spy = Spy::new(&[&anchored]);
+        let _ = spy.ask(Operation::Acquire, &[3], 0);
+        let block = Operation::Block { span: Duration::from_secs(2) };
+        assert_eq!(spy.ask(block, &[1], 0).0.verdicts()[0].blocked_for().as_secs(), 2);
+        for (now, until) in [(1, Some(2)), (2, None)] {
+            let _ = spy.ask(operation, &costs, now * SECOND);
+            let until = until.map(|secs| secs * SECOND);
+            assert_eq!(spy.records[&0].blocked_until_micros(), until, "{operation:?} at {now} s");
+        }
+    }
+}
+
+/// A blocked subject stays blocked for as long as it was told, and not a microsecond longer.
+#[test]
+fn a_block_ends_at_its_end() {
+    let anchored = policy("p: fixed-window 5/10s anchored");
+    let mut spy = Spy::new(&[&anchored]);
+    let _ = spy.ask(Operation::Block { span: Duration::MAX }, &[1], 7);
+    let longest = 7 + u64::try_from(MAX_SPAN.as_micros()).unwrap();
+    assert_eq!(spy.records[&0].blocked_until_micros(), Some(longest));
+    let _ = spy.ask(Operation::Block { span: Duration::from_nanos(1_001) }, &[1], 7);
+    for (now, outcome, left) in [(8, Outcome::Blocked, 1), (9, Outcome::Allowed, 0)] {
+        let verdict = spy.ask(Operation::Peek, &[1], now).0.verdicts()[0];
+        assert_eq!((verdict.outcome(), verdict.blocked_for().as_micros()), (outcome, left));
+    }
+}
+
+#[test]
+fn a_reservation_is_at_most_as_far_away_and_as_large_as_can_be_counted() {
+    let bucket = policy("p: token-bucket 1/1s burst 1");
+    let mut spy = Spy::new(&[&bucket]);
+    let reserve = |secs| Operation::Reserve { max_wait: Duration::from_secs(secs) };
+    let first = spy.ask(reserve(0), &[1], 0).0;
+    assert_eq!((first.is_allowed(), first.wait()), (true, Duration::ZERO));
+    for (max_wait, wait) in [(0, None), (1, Some(1)), (1, None), (2, Some(2))] {
+        let decision = spy.ask(reserve(max_wait), &[1], 0).0;
+        assert_eq!(decision.is_allowed(), wait.is_some());
+        assert_eq!(decision.wait(), Duration::from_secs(wait.unwrap_or(0)));
+        let retry = decision.verdicts()[0].retry_after().unwrap();
+        assert_eq!(retry.is_zero(), wait.is_some());
+    }
+    // No other algorithm reserves, however long it may wait.
+    for text in ["p: fixed-window 1/1s", "p: sliding-log 1/1s", "p: sliding-counter 1/1s"] {
+        let window = policy(text);
+        let mut spy = Spy::new(&[&window]);
+        let charges = [Charge::new(&window, "s")];
+        let call = Call::new(reserve(9), &charges);
+        let error = engine::decide(&call, Timestamp::EPOCH, &mut spy).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
+    }
+    // Two of these fit into what is counted exactly. The wait for a third one would not be too long.
+    for text in [
+        "p: token-bucket 1000/1us burst 2251799813685248",
+        "p: token-bucket 1000/1us burst 2251799813685248 by-interval",
+    ] {
+        let huge = policy(text);
+        let mut spy = Spy::new(&[&huge]);
+        let all = huge.limit();
+        assert_eq!(all, MAX_EXACT / 2);
+        let reserve = Operation::Reserve { max_wait: Duration::MAX };
+        let admitted: Vec<_> = (0..3).map(|_| spy.ask(reserve, &[all], 0).0.is_allowed()).collect();
+        assert_eq!(admitted, [true, true, false], "{text}");
+        assert!(spy.ask(reserve, &[1], 1).0.is_allowed(), "{text}: one has come back");
+    }
+}
+
+#[test]
+fn a_record_has_its_parts_and_its_size() {
+    let anchored = policy("p: fixed-window 9/10s anchored");
+    let state = State::FixedWindow(fixed_window::State::new(7, 3));
+    for blocked_until in [None, Some(1), Some(7), Some(8)] {
+        let record = Record::restore(&anchored, Some(state.clone()), blocked_until).unwrap();
+        assert_eq!((record.policy(), record.state()), (&anchored, Some(&state)));
+        assert_eq!(record.blocked_until_micros(), blocked_until);
+        let recovers_at = blocked_until.unwrap_or(0).max(7);
+        assert_eq!(record.recovers_at(), Some(Timestamp::from_micros(recovers_at)));
+        assert_eq!(record.recovers_at_micros(), recovers_at);
+        assert_eq!((record.heap_bytes(), Record::growth(Some(&record), &anchored)), (0, 0));
+    }
+    assert_eq!(Record::growth(None, &anchored), 0);
+    let last = Record::restore(&anchored, None, Some(MAX_EXACT - 1)).unwrap();
+    assert_eq!(last.recovers_at(), Some(Timestamp::MAX));
+    let beyond = Record::restore(&anchored, None, Some(MAX_EXACT)).unwrap();
+    assert_eq!((beyond.recovers_at(), beyond.recovers_at_micros()), (None, MAX_EXACT));
+
+    // A log is boxed, and begins with room for four records of a time and a total each.
+    let log = policy("p: sliding-log 9/10s");
+    let boxed = size_of::<sliding_log::State>();
+    assert_eq!(Record::growth(None, &log), boxed + 4 * 16);
+    assert_eq!(Record::growth(Some(&Record::new(&log)), &log), boxed + 4 * 16);
+    let records = [(1, 1), (2, 1), (3, 1)].into_iter().collect::<sliding_log::State>();
+    let (heap_bytes, growth) = (records.heap_bytes(), records.growth());
+    assert!(heap_bytes >= 3 * 16);
+    let record = Record::restore(&log, Some(State::SlidingLog(Box::new(records))), None).unwrap();
+    assert_eq!(record.heap_bytes(), boxed + heap_bytes);
+    assert_eq!(Record::growth(Some(&record), &log), growth);
+}
+
+/// A store drops what has recovered: so a policy that was changed meanwhile finds nothing, whether it was dropped or not.
+#[test]
+fn a_changed_policy_counts_what_was_used_until_that_recovers() {
+    let older = policy("p: fixed-window 5/10s anchored");
+    let newer = policy("p: fixed-window 9/10s anchored");
+    let other_shape = policy("p: fixed-window 9/20s anchored");
+    let mut spy = Spy::new(&[&older]);
+    let _ = spy.ask(Operation::Acquire, &[4], 0);
+    for (policy, now, remaining) in [
+        (&older, 5, 1),
+        (&newer, 5, 5),
+        (&other_shape, 5, 9),
+        (&newer, 10 * SECOND - 1, 5),
+        (&newer, 10 * SECOND, 9),
+    ] {
+        spy.policies = vec![policy.clone()];
+        let verdict = spy.ask(Operation::Peek, &[1], now).0.verdicts()[0];
+        assert_eq!(verdict.remaining(), remaining, "{policy} at {now}");
+        let _ = spy.ask(Operation::Refund, &[0], now);
+        assert_eq!(spy.records[&0].policy(), &older, "only a write changes the policy");
+    }
+}
+
+#[test]
+fn what_is_undone_in_full_leaves_no_record() {
+    for text in [
+        "p: fixed-window 5/10s anchored",
+        "p: sliding-log 5/10s",
+        "p: sliding-counter 5/10s",
+        "p: token-bucket 1/10s burst 5",
+        "p: token-bucket 1/10s burst 5 by-interval",
+    ] {
+        let policy = policy(text);
+        let mut spy = Spy::new(&[&policy]);
+        let undo = Operation::Undo { at: Timestamp::EPOCH };
+        let _ = spy.ask(Operation::Acquire, &[3], 0);
+        let _ = spy.ask(undo, &[3], 0);
+        assert!(spy.records.is_empty(), "{text}");
+        let _ = spy.ask(Operation::Acquire, &[3], 0);
+        let _ = spy.ask(undo, &[2], 1);
+        assert_eq!(spy.ask(Operation::Peek, &[1], 1).0.verdicts()[0].remaining(), 4, "{text}");
+        let _ = spy.ask(undo, &[1], 1);
+        assert!(spy.records.is_empty(), "{text}");
+        if text.contains("burst") {
+            // One has come back, and the other two are undone.
+            let _ = spy.ask(Operation::Acquire, &[3], 0);
+            let _ = spy.ask(undo, &[2], 10 * SECOND);
+            assert!(spy.records.is_empty(), "{text}");
+        }
+    }
+}
+
+/// Not even the policy of the record, or a block that is over, changes.
+#[test]
+fn an_undo_of_nothing_leaves_the_record_as_it_is() {
+    for (older, newer, taken, undone, now) in [
+        ("p: fixed-window 5/10s anchored", "p: fixed-window 6/10s anchored", 20, 5, 21),
+        ("p: sliding-log 5/10s", "p: sliding-log 6/10s", 20, 19, 21),
+        // In the window before, in which nothing was taken; and in this one, in which nothing was.
+        ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 19, 22),
+        ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 19, 21, 22),
+        ("p: sliding-counter 5/10s", "p: sliding-counter 6/10s", 21, 35, 22),
+        // More has come back since than was taken.
+        ("p: token-bucket 1/5s burst 5", "p: token-bucket 1/5s burst 6", 20, 5, 21),
+        (
+            "p: token-bucket 1/5s burst 5 by-interval",
+            "p: token-bucket 1/5s burst 6 by-interval",
+            20,
+            5,
+            21,
+        ),
+    ] {
+        let (older, newer) = (policy(older), policy(newer));
+        let mut spy = Spy::new(&[&older]);
+        let _ = spy.ask(Operation::Acquire, &[3], taken * SECOND);
+        let block = Operation::Block { span: Duration::from_micros(1) };
+        let _ = spy.ask(block, &[1], taken * SECOND);
+        let before = spy.records[&0].clone();
+        assert!(before.blocked_until_micros().is_some());
+        spy.policies = vec![newer];
+        let undo = Operation::Undo { at: Timestamp::from_micros(undone * SECOND) };
+        let _ = spy.ask(undo, &[3], now * SECOND);
+        assert_eq!(spy.records[&0], before, "{older}: of {taken} at {undone}");
+    }
+}
