@@ -142,6 +142,7 @@ mod builder;
 // For `tidegate-cluster` alone: no semantic versioning.
 #[doc(hidden)]
 pub mod connection;
+mod inner;
 #[cfg(feature = "metrics")]
 pub mod names;
 mod redis_store;

@@ -1,17 +1,12 @@
-use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::{
-    Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp,
-};
+use tidegate_core::{Answer, Call, Charge, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 use crate::builder::RedisStoreBuilder;
-use crate::connection::error::is_unknown_script;
-use crate::connection::{
-    Connection, ConnectionPool, PROBE_OPERATIONS, ScriptTimes, check_runtime, check_server, probes,
-};
+use crate::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
+use crate::inner::Inner;
 use crate::script_free;
-use crate::wire::{Batch, Keys, Request};
+use crate::wire::{Batch, Request};
 
 /// States on one Redis, or on the primary of a Sentinel group, decided on by scripts in one round
 /// trip. See the [crate's front page](crate).
@@ -19,16 +14,6 @@ use crate::wire::{Batch, Keys, Request};
 /// Cheap to clone: clones share the connections.
 #[derive(Debug, Clone)]
 pub struct RedisStore(pub(crate) Arc<Inner>);
-
-pub(crate) struct Inner {
-    pub(crate) keys: Keys,
-    pub(crate) connections: ConnectionPool,
-    /// Whether plain commands have to do.
-    pub(crate) script_free: bool,
-    pub(crate) script_times: ScriptTimes,
-    /// Only in tests; else the server's clock counts.
-    pub(crate) clock: Option<Arc<dyn Clock>>,
-}
 
 impl RedisStore {
     /// A store on the server at `url`: `redis://[user:password@]host[:port][/database]`, `rediss://…`
@@ -148,41 +133,6 @@ fn no_answer() -> Error {
     Error::new(ErrorKind::Protocol, "the script left out a call")
 }
 
-impl Inner {
-    /// Sends a request once. Only if the server does not know the script, so that nothing has been
-    /// done, it is sent again, with the script.
-    async fn send(&self, request: Request<'_>) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let request = match &self.clock {
-            Some(clock) => request.at(clock.now()),
-            None => request,
-        };
-        let connection = self.connection();
-        let mut live = connection.live().await?;
-        let script = request.script();
-        let evalsha = request.evalsha();
-        let mut answer =
-            self.script_times.of(script, connection.send::<Vec<u8>>(&mut live, &evalsha)).await;
-        if answer.as_ref().is_err_and(is_unknown_script) {
-            let eval = request.eval();
-            answer = self.script_times.of(script, connection.send(&mut live, &eval)).await;
-        }
-        request.read(&answer?)
-    }
-
-    /// The next of the connections, in turn.
-    pub(crate) fn connection(&self) -> &Connection {
-        self.connections.next()
-    }
-
-    pub(crate) async fn now(&self) -> Result<Timestamp, Error> {
-        check_runtime()?;
-        if let Some(clock) = &self.clock {
-            return Ok(clock.now());
-        }
-        self.connection().time().await
-    }
-}
-
 impl Store for RedisStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::later(self.decide_one(call))
@@ -205,15 +155,5 @@ impl Store for RedisStore {
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         if self.0.script_free { script_free::supports(policy) } else { Ok(()) }
-    }
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore")
-            .field("connections", &self.connections)
-            .field("script_free", &self.script_free)
-            .field("clock", &self.clock)
-            .finish_non_exhaustive()
     }
 }

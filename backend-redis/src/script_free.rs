@@ -19,7 +19,7 @@ use tidegate_core::{
 };
 
 use crate::connection::{Connection, LiveConnection};
-use crate::redis_store::Inner;
+use crate::inner::Inner;
 use crate::wire::NormalizedCall;
 
 /// A count lives so much longer than its window, as a slow call may still add to it.

@@ -10,6 +10,7 @@ use tidegate_core::{Call, Decision, Error};
 use tidegate_redis::wire::Batch;
 
 use crate::dispatch::request::{Calls, SlotRequest};
+use crate::dispatch::single;
 use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::{Inner, no_answer};
 use crate::routing::slots::split_by_slot;
@@ -29,7 +30,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Answers {
                 Replicas::check(store.replicas.as_ref(), &calls[place], decided)
             });
         }
-        let alone = wave.alone.iter().map(|&place| store.decide_one(calls[place]));
+        let alone = wave.alone.iter().map(|&place| single::decide(store, calls[place]));
         for (place, answer) in wave.alone.iter().zip(join_all(alone).await) {
             answers[*place] = answer;
         }

@@ -90,6 +90,7 @@ mod holds;
 mod layer;
 mod retry;
 mod service;
+mod settings;
 mod subject;
 mod turn;
 

@@ -9,8 +9,8 @@ use tidegate_core::{
     Call, Charge, Decision, Error, Operation, Outcome, Policy, PolicyVerdict, Store,
 };
 
-use super::layer::Shared;
 use super::limit::LimitCharge;
+use super::shared::Shared;
 
 /// How many limits a request mostly has at most.
 const FEW: usize = 3;

@@ -14,8 +14,8 @@ use tidegate_core::Store;
 use tower_service::Service;
 
 use super::decide::{Admission, Decided, refund};
-use super::layer::Shared;
 use super::refusal::{ProblemJson, Refusal, Respond};
+use super::shared::Shared;
 use crate::fields::Problem;
 
 pin_project! {

@@ -12,6 +12,7 @@ use tower_layer::Layer;
 use super::limit::{Limit, Missing};
 use super::refusal::ProblemJson;
 use super::service::RateLimit;
+use super::shared::{Exemption, Settings, Shared};
 use crate::fields::{FieldFormat, FieldWriter};
 
 /// Puts limits before a service. See [the module](super) for an example, for what a request gets and for
@@ -48,31 +49,6 @@ pub struct RateLimitLayer<S, R = ProblemJson> {
     // One pointer, as axum applies the layer of a route anew for each request.
     shared: Arc<Shared<S, R>>,
 }
-
-/// What all services of a layer share.
-pub(super) struct Shared<S, R> {
-    pub(super) limiter: Limiter<S>,
-    pub(super) settings: Settings,
-    pub(super) respond: Arc<R>,
-}
-
-#[derive(Clone)]
-pub(super) struct Settings {
-    /// With the limiter's policy of each.
-    pub(super) limits: Box<[(Policy, Limit)]>,
-    exemptions: Vec<Exemption>,
-    /// `None` if no fields are written.
-    pub(super) fields: Option<FieldWriter>,
-    pub(super) refund: Option<Arc<RefundRule>>,
-}
-
-#[derive(Clone)]
-enum Exemption {
-    Path(Box<str>),
-    If(Arc<dyn Fn(&Parts) -> bool + Send + Sync>),
-}
-
-type RefundRule = dyn Fn(&response::Parts) -> bool + Send + Sync;
 
 impl<S: Store> RateLimitLayer<S> {
     /// A layer that applies these limits, all in one decision.
@@ -227,15 +203,6 @@ impl<S, R> RateLimitLayer<S, R> {
     }
 }
 
-impl Settings {
-    pub(super) fn exempts(&self, request: &Parts) -> bool {
-        self.exemptions.iter().any(|exemption| match exemption {
-            Exemption::Path(path) => **path == *request.uri.path(),
-            Exemption::If(condition) => condition(request),
-        })
-    }
-}
-
 fn policy_of<'a, S: Store>(limiter: &'a Limiter<S>, limit: &Limit) -> Result<&'a Policy, Error> {
     limiter.policy(&limit.policy_name).map_err(|_| {
         let names: Vec<_> =
@@ -278,21 +245,5 @@ impl<S, R> Clone for RateLimitLayer<S, R> {
 impl<S: fmt::Debug, R> fmt::Debug for RateLimitLayer<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.debug("RateLimitLayer", f)
-    }
-}
-
-impl<S: fmt::Debug, R> fmt::Debug for Shared<S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.debug("RateLimit", f)
-    }
-}
-
-impl<S: fmt::Debug, R> Shared<S, R> {
-    fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limits = self.settings.limits.iter().map(|(_, limit)| limit).collect::<Vec<_>>();
-        f.debug_struct(name)
-            .field("limiter", &self.limiter)
-            .field("limits", &limits)
-            .finish_non_exhaustive()
     }
 }

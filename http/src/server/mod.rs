@@ -78,6 +78,7 @@ mod layer;
 mod limit;
 mod refusal;
 mod service;
+mod shared;
 
 pub use future::ResponseFuture;
 pub use layer::RateLimitLayer;

@@ -11,8 +11,8 @@ use tower_service::Service;
 
 use super::decide::{decide, decide_now};
 use super::future::ResponseFuture;
-use super::layer::Shared;
 use super::refusal::{ProblemJson, Respond};
+use super::shared::Shared;
 
 /// A service behind limits. Made by [`RateLimitLayer`](super::RateLimitLayer).
 ///
