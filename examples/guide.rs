@@ -3,6 +3,9 @@
 #[doc = include_str!("../docs/guide/beyond-the-limit.md")]
 pub mod beyond_the_limit {}
 
+#[doc = include_str!("../docs/guide/charges-known-afterwards.md")]
+pub mod charges_known_afterwards {}
+
 #[doc = include_str!("../docs/guide/http-clients.md")]
 pub mod http_clients {}
 

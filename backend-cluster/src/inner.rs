@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Call, Clock, Decision, Error, ErrorKind, Timestamp};
+use tidegate_core::{Call, Clock, Error, ErrorKind, Timestamp};
 use tidegate_redis::connection::{ScriptTimes, check_runtime, first_success};
 use tidegate_redis::wire::Keys;
 
-use crate::dispatch::cross_slot;
 use crate::dispatch::request::{Calls, SlotDecision, SlotRequest};
 use crate::dispatch::wait_replicas::Replicas;
 use crate::routing::node::Node;
 use crate::routing::refresh::TopologyRefresh;
 use crate::routing::slot_map::SlotMap;
-use crate::routing::slots::split_by_slot;
 
 pub(crate) struct Inner {
     pub(crate) keys: Keys,
@@ -25,20 +23,8 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) async fn decide_one(self: &Arc<Self>, call: Call<'_>) -> Result<Decision, Error> {
-        // A single charge lies in one slot.
-        if call.charges.len() > 1 {
-            call.check()?;
-            if split_by_slot(&self.keys, &call).len() > 1 {
-                return cross_slot::decide(self, call).await;
-            }
-        }
-        let decided = self.decide_in_slot(call).await?;
-        Replicas::check(self.replicas.as_ref(), &call, decided)
-    }
-
     /// Decides on a call within one slot.
-    async fn decide_in_slot(&self, call: Call<'_>) -> Result<SlotDecision, Error> {
+    pub(crate) async fn decide_in_slot(&self, call: Call<'_>) -> Result<SlotDecision, Error> {
         let request = self.request(Calls::from_buf([(0, call)]))?;
         let ended = self.dispatch(vec![request]).await;
         ended.into_iter().next().map_or_else(|| Err(no_answer()), |(_, decided)| decided)

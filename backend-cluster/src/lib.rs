@@ -38,7 +38,7 @@
 //! # Guarantees
 //!
 //! A key's slot is that of its tag: the [tenant](Charge::tenant), or, without one, the subject. Both are
-//! escaped, so that nobody chooses a slot. Whatever the case, **no more is admitted than a policy says**,
+//! escaped, so that no subject can choose its slot. Whatever the case, **no more is admitted than a policy says**,
 //! but for what Redis itself forgets in a failover.
 //!
 //! | the call | what holds |
@@ -67,7 +67,7 @@
 //! | is refused after the look, as another call took the rest of a limit: | | |
 //! | … of what was known to be nearly used up | 2 | nothing |
 //! | … elsewhere | 3 or 4 | what was taken is [undone](Operation::Undo) |
-//! | is a peek, a refund, a reset or a block | 1 | in each slot by itself |
+//! | is a peek, a refund, a charge beyond the limit, a reset or a block | 1 | in each slot by itself |
 //!
 //! * **Never more than any limit** passes: a call is admitted only if each slot has taken its charges.
 //! * **Calls that are refused take nothing**, however many there are, whatever the policies, and whether a
@@ -92,7 +92,10 @@
 //!   ended, no block is written, and the call is refused all the same.
 //! * A shadow is charged only if the call is admitted.
 //! * Reserving looks whether each slot's wait is short enough, then books in all, and waits for the last.
-//! * A refund, a reset and a block go to each slot: if one fails, the others may have been done.
+//! * A refund, a charge beyond the limit, a reset and a block go to each slot: if one fails, the others may have been
+//!   done.
+//! * An acquire [up to the costs](Operation::AcquireUpTo), and a call with an [id](CallId), is
+//!   [`Unsupported`](ErrorKind::Unsupported): no slot could answer for all.
 //!
 //! Limits that must be decided as one, in one round trip, share a tenant.
 //!
@@ -111,7 +114,8 @@
 //! script call for each slot. An error or a redirection concerns only the calls of its script call; only
 //! those are sent on. A script call, and a write, has at most 1,024 charges, which take a node some 10 ms: in
 //! a larger batch a node gets several, one after the other, and serves other clients between them. Each
-//! is waited for as long as a single call.
+//! is waited for as long as a single call. A call with an [id](CallId) is sent by itself, in its turn: of several in one
+//! slot, each takes a round trip.
 //!
 //! # When the cluster changes
 //!
@@ -173,11 +177,11 @@ pub use store_url::{StoreBuilder, connect_url};
 pub use tidegate_core as core;
 #[doc(no_inline)]
 pub use tidegate_core::{
-    Admission, Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision,
-    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock,
-    OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
-    SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
-    TokioClock, Verdict,
+    Admission, Algorithm, Answer, Breaker, Call, CallId, Charge, Charges, Clock, CoarseClock,
+    Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter,
+    ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt,
+    Shards, Share, SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp,
+    TokenBucket, TokioClock, Verdict,
 };
 /// The metrics of this crate, beside those of [`core::telemetry::names`].
 #[cfg(feature = "metrics")]

@@ -7,6 +7,7 @@ use redis::cluster_routing::Slot;
 use tidegate_core::{Call, Charge, Error, Policy};
 use tidegate_redis::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 
+use crate::dispatch::single;
 use crate::inner::Inner;
 use crate::routing::node::Node;
 use crate::routing::refresh::unserved;
@@ -43,7 +44,7 @@ async fn check_node(
     for policy in policies {
         let charges = [Charge::new(policy, subject)];
         for operation in PROBE_OPERATIONS {
-            let _ = store.decide_one(Call::new(operation, &charges)).await?;
+            let _ = single::decide(store, Call::new(operation, &charges)).await?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 use tidegate_redis::connection::check_runtime;
 
 use crate::builder::ClusterStoreBuilder;
-use crate::dispatch::batch;
+use crate::dispatch::{batch, single};
 use crate::inner::Inner;
 use crate::ready;
 
@@ -92,7 +92,7 @@ impl Store for Slots {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::later(async move {
             check_runtime()?;
-            self.0.decide_one(call).await
+            single::decide(&self.0, call).await
         })
     }
 

@@ -80,6 +80,7 @@
 //! | `serde` | policies and shares as their text |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod call_log;
 mod expiry_bounds;
 mod interner;
 mod key;
@@ -98,8 +99,9 @@ pub use tidegate_core as core;
 pub use tidegate_core::{Admission, TokioClock};
 #[doc(no_inline)]
 pub use tidegate_core::{
-    Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision, Degraded,
-    DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock, OnFailure,
-    Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share, SlidingCounter,
-    SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket, Verdict,
+    Algorithm, Answer, Breaker, Call, CallId, Charge, Charges, Clock, CoarseClock, Decision,
+    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock,
+    OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
+    SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
+    Verdict,
 };

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_memory::{
-    Call, Charge, Clock, Decision, Error, ErrorKind, ManualClock, MemoryStore, Operation, Policy,
-    Store, Timestamp, WhenFull,
+    Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock, MemoryStore, Operation,
+    Policy, Store, Timestamp, WhenFull,
 };
 
 fn policy(text: &str) -> Policy {
@@ -414,4 +414,76 @@ fn no_call_pauses_while_a_million_states_are_added_and_expire() {
         clock.advance(Duration::from_secs(3600));
     }
     assert_eq!(slow, 0, "calls took more than 20 ms");
+}
+
+fn with_id(
+    store: &MemoryStore<ManualClock>,
+    policy: &Policy,
+    id: u64,
+    ttl: Duration,
+) -> Result<Decision, Error> {
+    let (charge, id) = ([Charge::new(policy, "s")], id.to_le_bytes());
+    store.decide_now(&Call::acquire(&charge).with_id(CallId::new(&id, ttl)))
+}
+
+#[test]
+fn a_full_store_refuses_a_new_id_before_anything_is_taken() {
+    let (store, clock) = store_and_clock(|b| b.max_ids(100));
+    let log = policy("sliding-log 1000/1h");
+    let hour = Duration::from_secs(3600);
+    for id in 0..100 {
+        assert!(with_id(&store, &log, id, hour).unwrap().is_allowed());
+    }
+    let error = with_id(&store, &log, 100, hour).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("max_ids"), "{error}");
+    assert!(error.is_definitely_not_charged());
+    let known = with_id(&store, &log, 99, hour).unwrap();
+    assert_eq!(known.verdicts()[0].remaining(), 900);
+    let charges = [Charge::new(&log, "s")];
+    let left = store.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
+    assert_eq!(left.verdicts()[0].remaining(), 900);
+
+    // Expired ids make room.
+    clock.advance(hour);
+    assert!(with_id(&store, &log, 100, hour).unwrap().is_allowed());
+    assert!(store.remembered_ids() < 100);
+    clock.advance(hour);
+    store.sweep();
+    assert_eq!((store.remembered_ids(), store.len()), (0, 0));
+}
+
+#[test]
+fn ids_take_no_more_bytes_than_documented_and_expire_as_others_come() {
+    let (store, clock) = store_and_clock(|b| b.max_ids(50_000));
+    let bucket = policy("token-bucket 1000000/1s");
+    let before = store.bytes();
+    for id in 0..20_000 {
+        assert!(with_id(&store, &bucket, id, Duration::from_secs(1)).unwrap().is_allowed());
+    }
+    let bytes = (store.bytes() - before) / 20_000;
+    assert!((150..=700).contains(&bytes), "{bytes} bytes per id");
+    for id in 20_000..100_000 {
+        clock.advance(Duration::from_micros(100));
+        assert!(with_id(&store, &bucket, id, Duration::from_secs(1)).unwrap().is_allowed());
+        assert!(store.remembered_ids() <= 40_000);
+    }
+    assert!(store.remembered_ids() <= 11_000, "{}", store.remembered_ids());
+}
+
+#[test]
+fn ids_that_do_not_fit_into_the_bytes_evict_states_and_are_refused_without_any() {
+    let (store, _) = store_and_clock(|b| b.max_keys(1_000).max_spill_bytes(20_000));
+    let bucket = policy("token-bucket 1000000/1s");
+    let hour = Duration::from_secs(3600);
+    let long = [b'x'; 200];
+    for number in 0..50_u8 {
+        assert!(acquire(&store, &bucket, &[&long[..], &[number]].concat()).is_ok());
+    }
+    assert_eq!(store.len(), 50);
+    let admitted = (0..1_000).take_while(|&id| with_id(&store, &bucket, id, hour).is_ok()).count();
+    assert!((20..200).contains(&admitted), "{admitted} ids");
+    assert_eq!(with_id(&store, &bucket, 2_000, hour).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert!(store.len() < 50, "states of long subjects were evicted");
+    assert!(store.bytes() <= store.max_bytes());
 }

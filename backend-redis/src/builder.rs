@@ -9,7 +9,8 @@ use tidegate_core::{Error, ErrorKind};
 #[cfg(feature = "tls")]
 use crate::connection::unusable_url;
 use crate::connection::{ConnectionPool, ScriptTimes, Settings, Target, Tls, parse_url};
-use crate::redis_store::{Inner, RedisStore};
+use crate::inner::Inner;
+use crate::redis_store::RedisStore;
 use crate::wire::Keys;
 
 /// How a [`RedisStore`] shall be.

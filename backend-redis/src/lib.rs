@@ -65,7 +65,8 @@
 //! An error is never a denial. **A call is sent once.** If its answer is lost, whether it was charged is
 //! not known, and it is not sent again: at most one charge per call. Only a server that does not know
 //! the script (`NOSCRIPT`) gets the call again, with the script: it has done nothing. And a call of which
-//! not a byte was sent, as the connection had been closed before, is sent on a new one.
+//! not a byte was sent, as the connection had been closed before, is sent on a new one. A call with an
+//! [id](CallId) may be made again after any error: if it was charged, it is answered as the first time.
 //!
 //! A message names the server, as `host:port` or by its socket, and never a user or a password. What the
 //! server or the system reported is the error's `source()`, and no part of the message; `{:#}` prints both in
@@ -79,7 +80,8 @@
 //! | `ReadOnly` | READONLY, MISCONF, NOREPLICAS: a replica, or a server that cannot save | no |
 //! | `Busy` | BUSY, LOADING, TRYAGAIN | no |
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
-//! | `ForeignValue` | the value under the key is not ours; it was not changed | no |
+//! | `ForeignValue` | the value under the key, or under that of the call's id, is not ours; it was not changed | no |
+//! | `IdReused` | the id of the call was used for another one | no |
 //! | `UnsupportedServer` | no scripts, a cluster | no |
 //! | `Protocol` | a reply that is not valid | not known |
 //!
@@ -101,6 +103,11 @@
 //! a window, a counter, and what is written for the first time exactly that long. A bucket or a log that is
 //! charged again lives longer (a bucket by up to half, a log by up to an eighth of its remaining life), so
 //! that most writes need not set the expiry again, which is the most expensive part of a write.
+//!
+//! The record of a call with an [id](CallId) lies under `prefix:%id:{subject}:id`, or `prefix:%id:{tenant}:id`, with
+//! the subject or the tenant of the first charge. It is written in the same step as the states, holds the answer, and
+//! expires with the id. Of a call that was denied or failed there is none. A server that evicts keys
+//! (`maxmemory-policy`) may forget ids early, as it may forget states. In a batch, calls with an id are sent one by one.
 //!
 //! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both
@@ -135,6 +142,7 @@ mod builder;
 // For `tidegate-cluster` alone: no semantic versioning.
 #[doc(hidden)]
 pub mod connection;
+mod inner;
 #[cfg(feature = "metrics")]
 pub mod names;
 mod redis_store;
@@ -148,9 +156,9 @@ pub use redis_store::RedisStore;
 pub use tidegate_core as core;
 #[doc(no_inline)]
 pub use tidegate_core::{
-    Admission, Algorithm, Answer, Breaker, Call, Charge, Charges, Clock, CoarseClock, Decision,
-    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock,
-    OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
-    SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
-    TokioClock, Verdict,
+    Admission, Algorithm, Answer, Breaker, Call, CallId, Charge, Charges, Clock, CoarseClock,
+    Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter,
+    ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt,
+    Shards, Share, SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp,
+    TokenBucket, TokioClock, Verdict,
 };

@@ -1,17 +1,12 @@
-use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::{
-    Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp,
-};
+use tidegate_core::{Answer, Call, Charge, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 use crate::builder::RedisStoreBuilder;
-use crate::connection::error::is_unknown_script;
-use crate::connection::{
-    Connection, ConnectionPool, PROBE_OPERATIONS, ScriptTimes, check_runtime, check_server, probes,
-};
+use crate::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
+use crate::inner::Inner;
 use crate::script_free;
-use crate::wire::{Batch, Keys, Request};
+use crate::wire::{Batch, Request};
 
 /// States on one Redis, or on the primary of a Sentinel group, decided on by scripts in one round
 /// trip. See the [crate's front page](crate).
@@ -19,16 +14,6 @@ use crate::wire::{Batch, Keys, Request};
 /// Cheap to clone: clones share the connections.
 #[derive(Debug, Clone)]
 pub struct RedisStore(pub(crate) Arc<Inner>);
-
-pub(crate) struct Inner {
-    pub(crate) keys: Keys,
-    pub(crate) connections: ConnectionPool,
-    /// Whether plain commands have to do.
-    pub(crate) script_free: bool,
-    pub(crate) script_times: ScriptTimes,
-    /// Only in tests; else the server's clock counts.
-    pub(crate) clock: Option<Arc<dyn Clock>>,
-}
 
 impl RedisStore {
     /// A store on the server at `url`: `redis://[user:password@]host[:port][/database]`, `rediss://…`
@@ -105,13 +90,19 @@ impl RedisStore {
             return answers;
         }
         let mut rest = calls;
-        while !rest.is_empty() {
-            rest = self.decide_some(rest, &mut answers).await;
+        while let Some((first, others)) = rest.split_first() {
+            if first.id.is_some() {
+                answers.push(self.decide_one(*first).await);
+                rest = others;
+            } else {
+                rest = self.decide_some(rest, &mut answers).await;
+            }
         }
         answers
     }
 
-    /// Decides on the first calls, as many as fit in one script call, and gives back the others.
+    /// Decides on the first calls, as many as fit in one script call, up to the first one with an id, and gives back the
+    /// others.
     async fn decide_some<'c, 'a>(
         &self,
         calls: &'c [Call<'a>],
@@ -120,7 +111,7 @@ impl RedisStore {
         let mut batch = Batch::new(&self.0.keys);
         let mut wrong = vec![];
         for call in calls {
-            if batch.is_full() {
+            if batch.is_full() || call.id.is_some() {
                 break;
             }
             wrong.push(batch.add_call(call).err());
@@ -140,41 +131,6 @@ impl RedisStore {
 
 fn no_answer() -> Error {
     Error::new(ErrorKind::Protocol, "the script left out a call")
-}
-
-impl Inner {
-    /// Sends a request once. Only if the server does not know the script, so that nothing has been
-    /// done, it is sent again, with the script.
-    async fn send(&self, request: Request<'_>) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let request = match &self.clock {
-            Some(clock) => request.at(clock.now()),
-            None => request,
-        };
-        let connection = self.connection();
-        let mut live = connection.live().await?;
-        let script = request.script();
-        let evalsha = request.evalsha();
-        let mut answer =
-            self.script_times.of(script, connection.send::<Vec<u8>>(&mut live, &evalsha)).await;
-        if answer.as_ref().is_err_and(is_unknown_script) {
-            let eval = request.eval();
-            answer = self.script_times.of(script, connection.send(&mut live, &eval)).await;
-        }
-        request.read(&answer?)
-    }
-
-    /// The next of the connections, in turn.
-    pub(crate) fn connection(&self) -> &Connection {
-        self.connections.next()
-    }
-
-    pub(crate) async fn now(&self) -> Result<Timestamp, Error> {
-        check_runtime()?;
-        if let Some(clock) = &self.clock {
-            return Ok(clock.now());
-        }
-        self.connection().time().await
-    }
 }
 
 impl Store for RedisStore {
@@ -199,15 +155,5 @@ impl Store for RedisStore {
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         if self.0.script_free { script_free::supports(policy) } else { Ok(()) }
-    }
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore")
-            .field("connections", &self.connections)
-            .field("script_free", &self.script_free)
-            .field("clock", &self.clock)
-            .finish_non_exhaustive()
     }
 }

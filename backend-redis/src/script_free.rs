@@ -19,7 +19,7 @@ use tidegate_core::{
 };
 
 use crate::connection::{Connection, LiveConnection};
-use crate::redis_store::Inner;
+use crate::inner::Inner;
 use crate::wire::NormalizedCall;
 
 /// A count lives so much longer than its window, as a slow call may still add to it.
@@ -46,6 +46,12 @@ fn unsupported(message: String) -> Error {
 
 pub(crate) async fn decide(store: &Arc<Inner>, call: &Call<'_>) -> Result<Decision, Error> {
     let normalized = NormalizedCall::new(call)?;
+    if call.id.is_some() {
+        return Err(unsupported("a call with an id needs scripts".to_owned()));
+    }
+    if call.charges.iter().any(|charge| charge.is_check_only) {
+        return Err(unsupported("a check-only charge needs scripts".to_owned()));
+    }
     if !matches!(normalized.operation, Operation::Acquire | Operation::Peek | Operation::Reset) {
         return Err(unsupported(format!("{:?} needs scripts", normalized.operation)));
     }

@@ -1,15 +1,21 @@
 //! Calls to a store: an operation on one or several charges.
 
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use sha1_smol::Sha1;
+
 use crate::hash::stable_hash;
-use crate::{Error, ErrorKind, Policy, Timestamp};
+use crate::{Error, ErrorKind, MAX_SPAN, Policy, Timestamp};
 
 /// The maximum number of charges in one call.
 pub const MAX_CHARGES: usize = 64;
 
 /// The maximum length of a subject and of a tenant: 1 MiB.
 pub const MAX_SUBJECT: usize = 1 << 20;
+
+/// The maximum length of the id of a call, in bytes.
+pub const MAX_ID: usize = 256;
 
 /// One policy, one subject, one cost.
 ///
@@ -34,6 +40,8 @@ pub struct Charge<'a> {
     pub subject: &'a [u8],
     /// The cost. A cost of 0 takes nothing.
     pub cost: u64,
+    /// Whether the charge only has to be admitted, and is not taken: see [`check_only`](Self::check_only).
+    pub is_check_only: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -41,7 +49,7 @@ impl<'a> Charge<'a> {
     #[must_use]
     #[inline]
     pub fn new(policy: &'a Policy, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { policy, tenant: b"", subject: subject.as_ref(), cost: 1 }
+        Self { policy, tenant: b"", subject: subject.as_ref(), cost: 1, is_check_only: false }
     }
 
     /// The same charge with another cost.
@@ -56,6 +64,34 @@ impl<'a> Charge<'a> {
     #[inline]
     pub fn tenant(self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { tenant: tenant.as_ref(), ..self }
+    }
+
+    /// The same charge, as a condition: the call is admitted only if this charge would be, and takes nothing of it. A
+    /// refusal by its policy counts, and blocks if the policy [blocks](Policy::block_for).
+    ///
+    /// This holds for [`Operation::Acquire`], [`Operation::AcquireUpTo`] and [`Operation::Reserve`]. A peek reports what an
+    /// acquire would decide; a refund, an undo and a [charge](Operation::Charge) leave the state as it is; a reset and a
+    /// block treat it as any other charge. A call must not have another charge to the same state that takes.
+    ///
+    /// ```
+    /// use tidegate_core::{Call, Charge, Policy};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let (requests, tokens): (Policy, Policy) =
+    ///     ("requests: fixed-window 10/1m".parse()?, "tokens: fixed-window 1000/1m".parse()?);
+    /// // A request is admitted while tokens are left; how many it takes is known afterwards.
+    /// let charges = [Charge::new(&requests, "alice"), Charge::new(&tokens, "alice").check_only()];
+    /// let decision = store.decide_now(&Call::acquire(&charges))?;
+    /// assert!(decision.is_allowed());
+    /// assert_eq!(decision.verdicts()[0].remaining(), 9);
+    /// assert_eq!(decision.verdicts()[1].remaining(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn check_only(self) -> Self {
+        Self { is_check_only: true, ..self }
     }
 
     /// The subject part of the state's key: empty if the limit is [per tenant](Policy::is_per_tenant). A store keeps
@@ -125,6 +161,34 @@ pub enum Operation {
         /// a later one, it may be too much.
         at: Timestamp,
     },
+    /// Record charges that have already happened, beyond the limits if need be: later decisions pay for them. No policy
+    /// refuses this.
+    ///
+    /// Of each cost, as much is charged as the state can hold, and [`Decision::amounts`](crate::Decision::amounts) returns
+    /// how much that was:
+    ///
+    /// | algorithm | holds at most |
+    /// |---|---|
+    /// | fixed window | 2^52 in the current window |
+    /// | sliding counter | 2^52 in the current window |
+    /// | sliding log | 2^52 in the window; once a log has its maximum number of records, a charge moves the newest one to now, so that it counts longer |
+    /// | buckets | the debt that is repaid within [`MAX_SPAN`](crate::MAX_SPAN), and at most 2^52 units of it (without fractions, units are tokens); whole tokens only |
+    ///
+    /// A blocked subject and the state of a shadow policy are charged too; blocks stay as they are. The verdicts are those
+    /// of a peek of cost 0 afterwards.
+    Charge,
+    /// Take as much as there is: one amount from each charge, the maximum that all policies in force admit, at least
+    /// `min` and at most the minimum of the costs. [`Decision::amounts`](crate::Decision::amounts) returns it.
+    ///
+    /// If even `min` is not admitted, this is an acquire of `min` for each charge, which is refused. A shadow does not
+    /// bound the amount, and is charged if it admits it. A [check-only](Charge::check_only) charge does not bound it
+    /// either, and has to be admitted at its own cost.
+    ///
+    /// Each state can be charged once in such a call.
+    AcquireUpTo {
+        /// The minimum, at least 1 and at most the minimum of the costs.
+        min: u64,
+    },
     /// Reserve a place in the future, at most `max_wait` away; buckets only. First come, first served.
     Reserve {
         /// The maximum wait.
@@ -135,6 +199,14 @@ pub enum Operation {
     /// Block the subject from now on for `span`, in place of an earlier block; zero lifts a block.
     Block {
         /// The duration.
+        span: Duration,
+    },
+    /// Block the subject from now on for at least `span`: a block that ends later stays as it is. Zero changes
+    /// nothing.
+    ///
+    /// The blocks of several callers can arrive in any order: the one that ends last holds.
+    BlockAtLeast {
+        /// The minimum duration.
         span: Duration,
     },
 }
@@ -185,6 +257,14 @@ impl<'a> Charges<'a> {
     pub(crate) fn total_cost_for(&self, charge: &Charge<'_>) -> u64 {
         let same = self.iter().filter(|other| other.shares_state_with(charge));
         same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
+    }
+
+    /// Whether any of the charges is check-only.
+    pub(crate) fn any_check_only(&self) -> bool {
+        match &self.0 {
+            Repr::Slice(charges) => charges.iter().any(|charge| charge.is_check_only),
+            Repr::PerPolicy { first, .. } => first.is_check_only,
+        }
     }
 
     /// Whether any of the policies is one of these.
@@ -241,6 +321,85 @@ pub struct Call<'a> {
     pub operation: Operation,
     /// The charges: all or none.
     pub charges: Charges<'a>,
+    /// The id of the call, which happens once under it: see [`CallId`].
+    pub id: Option<CallId<'a>>,
+}
+
+/// An id under which a call is carried out once, however often it is made.
+///
+/// Within the id's time to live, the same call under the same id is answered as the first time, and changes nothing:
+/// after an answer that was lost, a reconnect, or from another process. So after a timeout a caller asks again, and
+/// knows.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Call, CallId, Charge, ErrorKind, Policy};
+/// use tidegate_memory::MemoryStore;
+///
+/// let (store, policy) = (MemoryStore::new(), "fixed-window 10/1h".parse::<Policy>()?);
+/// let charges = [Charge::new(&policy, "alice").cost(4)];
+/// let id = CallId::new("job 7", Duration::from_secs(3600));
+/// let first = store.decide_now(&Call::acquire(&charges).with_id(id))?;
+/// let again = store.decide_now(&Call::acquire(&charges).with_id(id))?;
+/// assert_eq!(first, again);
+/// assert_eq!(again.verdicts()[0].remaining(), 6); // charged once
+///
+/// let other = [charges[0].cost(5)];
+/// let error = store.decide_now(&Call::acquire(&other).with_id(id)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::IdReused);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What is remembered
+///
+/// * Two calls are the same if they have the same operation, with its arguments, and the same charges in the same
+///   order: policy, tenant, subject, cost, and whether it is [check-only](Charge::check_only). Another call under an id
+///   that is remembered fails with [`ErrorKind::IdReused`].
+/// * Only what was carried out is remembered. A refused acquire and a call that failed leave nothing, and are decided
+///   anew.
+/// * The id is remembered until the time to live has passed since the first call, by the store's clock. Repeated calls
+///   do not prolong it. If the clock steps back, it is remembered longer. A reset of a subject forgets no ids.
+/// * An id belongs to the [slot key](Charge::slot_key) of the first charge, its tenant or, without one, its subject: the
+///   same id for two tenants is two ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallId<'a> {
+    /// Any bytes, 1 to [`MAX_ID`].
+    pub id: &'a [u8],
+    /// How long the call is remembered, counted from the first one; at most [`MAX_SPAN`](crate::MAX_SPAN). Rounded up
+    /// to microseconds.
+    pub ttl: Duration,
+}
+
+impl<'a> CallId<'a> {
+    /// An id with its time to live.
+    #[must_use]
+    pub fn new(id: &'a (impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Self {
+        Self { id: id.as_ref(), ttl }
+    }
+
+    fn check(&self, operation: Operation) -> Result<(), Error> {
+        let (len, ttl) = (self.id.len(), self.ttl);
+        let problem = match len {
+            0 => "the id of the call is empty".to_owned(),
+            _ if len > MAX_ID => {
+                format!(
+                    "the id of the call has {len} bytes; at most {MAX_ID} are possible: use a hash of it"
+                )
+            }
+            _ if ttl.is_zero() => "the id of the call has a time to live of 0".to_owned(),
+            _ if ttl > MAX_SPAN => {
+                format!(
+                    "the id of the call has a time to live of {ttl:?}; at most {MAX_SPAN:?} is possible"
+                )
+            }
+            _ if operation == Operation::Peek => {
+                "a peek has an id; it changes nothing, so there is nothing to do once".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(invalid(problem))
+    }
 }
 
 impl<'a> Call<'a> {
@@ -255,7 +414,7 @@ impl<'a> Call<'a> {
     #[must_use]
     #[inline(always)]
     pub fn with_charges(operation: Operation, charges: Charges<'a>) -> Self {
-        Self { operation, charges }
+        Self { operation, charges, id: None }
     }
 
     /// An acquire.
@@ -265,15 +424,58 @@ impl<'a> Call<'a> {
         Self::new(Operation::Acquire, charges)
     }
 
+    /// The same call, which is carried out once under this id.
+    #[must_use]
+    pub fn with_id(self, id: CallId<'a>) -> Self {
+        Self { id: Some(id), ..self }
+    }
+
+    /// A digest of all that makes two calls the same one, without the id: the same on every machine.
+    ///
+    /// For stores, which keep it with the answer under the call's [id](Self::id).
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 20] {
+        let mut digest = Digest(Sha1::new());
+        let span = |span: Duration| span.as_nanos().min(u128::from(u64::MAX));
+        let (operation, argument) = match self.operation {
+            Operation::Acquire => (1, 0),
+            Operation::Peek => (2, 0),
+            Operation::Refund => (3, 0),
+            Operation::Undo { at } => (4, u128::from(at.as_micros())),
+            Operation::Reserve { max_wait } => (5, span(max_wait)),
+            Operation::Reset => (6, 0),
+            Operation::Block { span: length } => (7, span(length)),
+            Operation::Charge => (8, 0),
+            Operation::AcquireUpTo { min } => (9, u128::from(min)),
+            Operation::BlockAtLeast { span: length } => (10, span(length)),
+        };
+        digest.number(operation);
+        digest.number(argument);
+        for charge in self.charges.iter() {
+            // The text has the name and all numbers of the policy. A digest has no bound, so writing cannot fail.
+            let _ = write!(digest, "{}\0", charge.policy);
+            for bytes in [charge.tenant, charge.subject] {
+                digest.number(bytes.len() as u128);
+                digest.0.update(bytes);
+            }
+            digest.number(u128::from(charge.cost));
+            digest.number(u128::from(charge.is_check_only));
+        }
+        digest.0.digest().bytes()
+    }
+
     /// Checks whether the call is valid. Every store checks this first.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidCall`] for no charges or more than [`MAX_CHARGES`], a subject or a tenant
     /// above [`MAX_SUBJECT`], and two policies that [share states](Policy::shares_state_with) and
-    /// differ, for one subject;
-    /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, or whose requests may go to
-    /// [any shard](crate::Shards::any).
+    /// differ, for one subject; for two charges to one state of which one is [check-only](Charge::check_only); for
+    /// [`Operation::AcquireUpTo`] with a minimum of 0 or above a cost, with two charges to one state, or if all charges are
+    /// check-only; for an [id](CallId) that is empty, longer than [`MAX_ID`], of a peek, or without a time to live of at
+    /// most [`MAX_SPAN`](crate::MAX_SPAN);
+    /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, and for a reservation,
+    /// [`Operation::AcquireUpTo`] or an id with a policy whose requests may go to [any shard](crate::Shards::any).
     pub fn check(&self) -> Result<(), Error> {
         let charges = self.charges;
         if charges.is_empty() || charges.len() > MAX_CHARGES {
@@ -299,33 +501,90 @@ impl<'a> Call<'a> {
                     format!("`{}` is not a bucket: only buckets can reserve", charge.policy),
                 ));
             }
-            if matches!(self.operation, Operation::Reserve { .. })
-                && charge.policy.can_use_any_shard()
-            {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "`{}` cannot reserve: a shard does not know the waiters of the others; with \
-                         `by-subject` or `whole` it can",
-                        charge.policy
-                    ),
-                ));
+            if charge.policy.can_use_any_shard() {
+                self.check_any_shard(charge.policy)?;
             }
             self.check_duplicates(index, &charge)?;
         }
-        Ok(())
+        if let Some(id) = self.id {
+            id.check(self.operation)?;
+        }
+        match self.operation {
+            Operation::AcquireUpTo { min } => self.check_min(min),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_any_shard(&self, policy: &Policy) -> Result<(), Error> {
+        let problem = match self.operation {
+            Operation::Reserve { .. } => "reserve: a shard does not know the waiters of the others",
+            Operation::AcquireUpTo { .. } => {
+                "take as much as there is: a shard does not know what the others have"
+            }
+            _ if self.id.is_some() => {
+                "be charged once under an id: a call that is repeated may go to another shard"
+            }
+            _ => return Ok(()),
+        };
+        let message = format!("`{policy}` cannot {problem}; with `by-subject` or `whole` it can");
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    fn check_min(&self, min: u64) -> Result<(), Error> {
+        let costs = self.charges.iter().filter(|charge| !charge.is_check_only);
+        let Some(max) = costs.map(|charge| charge.cost).min() else {
+            return Err(invalid(
+                "all charges are check-only, so there is nothing to take".to_owned(),
+            ));
+        };
+        if (1..=max).contains(&min) {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "the minimum to take is {min}; it must be at least 1 and at most {max}, the minimum of the costs"
+        )))
     }
 
     fn check_duplicates(&self, index: usize, charge: &Charge<'_>) -> Result<(), Error> {
-        let mut before = self.charges.iter().take(index);
-        match before.find(|other| other.shares_state_with(charge) && other.policy != charge.policy)
-        {
-            None => Ok(()),
-            Some(other) => Err(invalid(format!(
-                "`{}` and `{}` have the same states, and differ: a call can only contain one of them",
-                other.policy, charge.policy
-            ))),
+        let same = |other: &Charge<'_>| other.shares_state_with(charge);
+        for other in self.charges.iter().take(index).filter(same) {
+            let problem = if other.policy != charge.policy {
+                format!(
+                    "`{}` and `{}` have the same states, and differ: a call can only contain one of them",
+                    other.policy, charge.policy
+                )
+            } else if other.is_check_only != charge.is_check_only {
+                format!(
+                    "of two charges to one state of `{}`, one is check-only: both must be, or none",
+                    charge.policy
+                )
+            } else if matches!(self.operation, Operation::AcquireUpTo { .. }) {
+                format!(
+                    "two charges are to one state of `{}`: to take as much as there is, a call can only \
+                     contain one of them",
+                    charge.policy
+                )
+            } else {
+                continue;
+            };
+            return Err(invalid(problem));
         }
+        Ok(())
+    }
+}
+
+struct Digest(Sha1);
+
+impl Digest {
+    fn number(&mut self, number: u128) {
+        self.0.update(&number.to_le_bytes());
+    }
+}
+
+impl fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
     }
 }
 

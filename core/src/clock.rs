@@ -1,12 +1,12 @@
 //! Clocks: the machine's, exact or cheap, and one that is moved by hand.
 //!
-//! | clock | for | what it can do wrong |
+//! | clock | use | error |
 //! |---|---|---|
 //! | [`SystemClock`] | the default | two threads' readings may be a microsecond apart |
 //! | [`CoarseClock`] | where each nanosecond counts, and milliseconds do not | it is behind by its grain, or more |
-//! | [`ManualClock`] | tests, and replaying the past | whatever it is told to |
+//! | [`ManualClock`] | tests, and replaying logs | it moves only when it is set |
 //!
-//! The algorithms never read a clock. A store does, once per call, and hands the time in.
+//! The algorithms never read a clock. A store does, once per call, and passes the time to them.
 
 mod coarse;
 mod system;
@@ -35,7 +35,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// A clock that stands still until it is moved, for tests and for replaying the past.
+/// A clock that stands still until it is moved, for tests and for replaying logs.
 ///
 /// Clones share the same time.
 ///
@@ -78,10 +78,10 @@ impl Clock for ManualClock {
     }
 }
 
-/// The clock of Tokio's timers, set by the wall clock when it was made.
+/// The clock of Tokio's timers, which starts at the current time of the wall clock.
 ///
-/// For tests of what waits: with Tokio's time paused, a store with this clock and the waits on it
-/// move together, and no test sleeps.
+/// For tests of code that waits: with Tokio's time paused, a store with this clock and the timers
+/// advance together, and no test sleeps.
 ///
 /// ```
 /// use std::time::Duration;
@@ -92,7 +92,7 @@ impl Clock for ManualClock {
 /// let store = MemoryStore::builder().clock(TokioClock::new()).build();
 /// let limiter = Limiter::new(store, ["gcra 1/1h".parse()?])?.max_wait(Duration::from_secs(3600));
 /// for _ in 0..2 {
-///     limiter.until_ready("alice").await?; // no hour goes by
+///     limiter.until_ready("alice").await?; // takes no real time
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -107,7 +107,7 @@ pub struct TokioClock {
 
 #[cfg(feature = "tokio")]
 impl TokioClock {
-    /// A clock that is set by the wall clock now.
+    /// A clock that starts at the current time of the wall clock.
     #[must_use]
     pub fn new() -> Self {
         let started_at = SystemClock::new().started_at;

@@ -33,6 +33,7 @@ struct More {
     verdicts: SmallVec<[Verdict; 4]>,
     reserved_wait: Duration,
     degraded: Option<Degraded>,
+    amounts: SmallVec<[u64; 2]>,
 }
 
 impl Decision {
@@ -71,6 +72,20 @@ impl Decision {
         let mut more = self.into_more();
         more.degraded = Some(degraded);
         Self(Repr::More(more))
+    }
+
+    /// The same decision, with the amount of each charge, in order: see [`amounts`](Self::amounts).
+    pub fn with_amounts(self, amounts: impl IntoIterator<Item = u64>) -> Self {
+        let mut more = self.into_more();
+        more.amounts = amounts.into_iter().collect();
+        Self(Repr::More(more))
+    }
+
+    /// Upper bound on the bytes on the heap of a decision on so many charges, if it is not degraded.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn max_heap_bytes(charges: usize) -> usize {
+        size_of::<More>() + charges * (size_of::<Verdict>() + size_of::<u64>())
     }
 
     fn into_more(self) -> Box<More> {
@@ -176,6 +191,32 @@ impl Decision {
         self.more().map_or(Duration::ZERO, |more| more.reserved_wait)
     }
 
+    /// How much of each charge was given back by a refund or an undo, recorded by a [charge](crate::Operation::Charge), or
+    /// taken by an [`AcquireUpTo`](crate::Operation::AcquireUpTo): one number per charge, in order, in whole units of
+    /// cost, rounded down. Empty for all other operations.
+    ///
+    /// ```
+    /// use tidegate_core::{Call, Charge, Operation, Policy};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let (store, policy) = (MemoryStore::new(), "fixed-window 10/1h".parse::<Policy>()?);
+    /// let charges = [Charge::new(&policy, "alice").cost(7)];
+    /// let _ = store.decide_now(&Call::acquire(&charges))?;
+    ///
+    /// let up_to = Call::new(Operation::AcquireUpTo { min: 1 }, &charges);
+    /// assert_eq!(store.decide_now(&up_to)?.amounts(), [3]);
+    /// assert_eq!(store.decide_now(&Call::new(Operation::Charge, &charges))?.amounts(), [7]);
+    /// let refund = Call::new(Operation::Refund, &charges);
+    /// assert_eq!(store.decide_now(&refund)?.amounts(), [7]);
+    /// assert_eq!(store.decide_now(&refund)?.amounts(), [7]);
+    /// assert_eq!(store.decide_now(&refund)?.amounts(), [3]); // no more was taken
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn amounts(&self) -> &[u64] {
+        self.more().map_or(&[], |more| &more.amounts)
+    }
+
     /// How and why the decision was made without the store; `None` normally.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
@@ -185,8 +226,10 @@ impl Decision {
 
 impl PartialEq for Decision {
     fn eq(&self, other: &Self) -> bool {
-        let parts = |decision: &Self| (decision.wait(), decision.degraded().cloned());
-        self.verdicts() == other.verdicts() && parts(self) == parts(other)
+        self.verdicts() == other.verdicts()
+            && self.wait() == other.wait()
+            && self.degraded() == other.degraded()
+            && self.amounts() == other.amounts()
     }
 }
 
@@ -197,13 +240,15 @@ impl fmt::Debug for Decision {
         let mut all = f.debug_struct("Decision");
         all.field("verdicts", &self.verdicts());
         if let Some(more) = self.more() {
-            all.field("reserved_wait", &more.reserved_wait).field("degraded", &more.degraded);
+            all.field("reserved_wait", &more.reserved_wait)
+                .field("degraded", &more.degraded)
+                .field("amounts", &more.amounts);
         }
         all.finish()
     }
 }
 
-/// The answer to a refund, a reset or a block: a [`Decision`] that need not be checked.
+/// The answer to a refund, a charge, a reset or a block: a [`Decision`] that need not be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt(Decision);
 
@@ -215,6 +260,13 @@ impl Receipt {
     /// The verdicts of a [`peek`](crate::limiter::Request::peek) of the same request afterwards.
     pub fn decision(&self) -> &Decision {
         &self.0
+    }
+
+    /// How much of each cost was given back by a refund, or recorded by a charge, in the order of the verdicts: see
+    /// [`Decision::amounts`]. Empty for a reset and a block.
+    #[must_use]
+    pub fn amounts(&self) -> &[u64] {
+        self.0.amounts()
     }
 }
 

@@ -77,12 +77,14 @@ pub enum ErrorKind {
     /// database that does not exist, a certificate that is not trusted or names another host. The message
     /// says which. Trying again helps once the settings or the server have been changed.
     Misconfigured,
+    /// The id of the call was used for another call, and is remembered for that one. Nothing was charged.
+    IdReused,
 }
 
 impl ErrorKind {
     /// All kinds, in the order of declaration.
     #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Timeout,
         Self::Unavailable,
         Self::ReadOnly,
@@ -98,13 +100,14 @@ impl ErrorKind {
         Self::TooManyWaiters,
         Self::WaitTooLong,
         Self::Misconfigured,
+        Self::IdReused,
     ];
 
     /// Whether the request or the configuration has to be changed: a retry, or failing open, would only hide the
     /// mistake.
     #[must_use]
     pub fn is_invalid_request(self) -> bool {
-        matches!(self, Self::Unsupported | Self::InvalidCall | Self::InvalidConfig)
+        matches!(self, Self::Unsupported | Self::InvalidCall | Self::InvalidConfig | Self::IdReused)
     }
 
     /// Whether nothing was charged for certain with any error of this kind, so that the call may be retried.
@@ -126,7 +129,8 @@ impl ErrorKind {
             | Self::InvalidConfig
             | Self::CircuitOpen
             | Self::TooManyWaiters
-            | Self::WaitTooLong => true,
+            | Self::WaitTooLong
+            | Self::IdReused => true,
         }
     }
 
@@ -150,6 +154,7 @@ impl ErrorKind {
             Self::TooManyWaiters => "too-many-waiters",
             Self::WaitTooLong => "wait-too-long",
             Self::Misconfigured => "misconfigured",
+            Self::IdReused => "id-reused",
         }
     }
 }

@@ -69,7 +69,7 @@ pub mod no_semver {
     pub use crate::time::Wait;
 }
 
-pub use call::{Call, Charge, Charges, Operation};
+pub use call::{Call, CallId, Charge, Charges, Operation};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};

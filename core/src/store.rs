@@ -101,6 +101,12 @@ pub trait Store: fmt::Debug + Send + Sync {
         self.now().map(|time| time.map(drop))
     }
 
+    /// Whether each answer to [`decide`](Self::decide) is [ready](Answer::into_ready) when it is returned. Then a caller
+    /// in a synchronous function, such as a middleware, needs no future that owns the call's charges. Default: `false`.
+    fn answers_immediately(&self) -> bool {
+        false
+    }
+
     /// Whether the store can keep states of this policy. Called when a limiter is built, so it must not need a
     /// server.
     ///
@@ -133,6 +139,10 @@ macro_rules! forward {
 
             fn ready(&self) -> Answer<'_, Result<(), Error>> {
                 (**self).ready()
+            }
+
+            fn answers_immediately(&self) -> bool {
+                (**self).answers_immediately()
             }
 
             fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -117,13 +117,30 @@ impl From<()> for Subject<'_> {
 
 impl From<IpAddr> for Subject<'_> {
     fn from(address: IpAddr) -> Self {
-        Self::display(&address.to_canonical())
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::from(address),
+            IpAddr::V6(address) => Self::display(&address),
+        }
     }
 }
 
 impl From<Ipv4Addr> for Subject<'_> {
+    // Servers that limit by address do this for each request. `Display` takes ten times as long.
     fn from(address: Ipv4Addr) -> Self {
-        Self::display(&address)
+        let mut text = Owned::new();
+        for (place, octet) in address.octets().into_iter().enumerate() {
+            if place > 0 {
+                text.push(b'.');
+            }
+            if octet >= 100 {
+                text.push(b'0' + octet / 100);
+            }
+            if octet >= 10 {
+                text.push(b'0' + octet / 10 % 10);
+            }
+            text.push(b'0' + octet % 10);
+        }
+        Self(Bytes::Owned(text))
     }
 }
 

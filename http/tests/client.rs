@@ -251,18 +251,37 @@ async fn a_later_announcement_never_shortens_an_earlier_one() {
     assert_at(server.times()[2], 60_000, 60_000);
 }
 
+/// Two processes that are told different times at once: the shorter one may be written last, and the process that was
+/// told the longer one may be gone by then.
 #[tokio::test(start_paused = true)]
-async fn a_block_that_another_process_has_replaced_by_a_shorter_one_is_written_again() {
-    let store = Arc::new(store());
-    let limiter = limiter(Arc::clone(&store), FREE);
-    let server = Server::new([answer(429, &[("retry-after", "60")])]);
-    let layer = || ThrottleLayer::new(limiter.clone()).max_wait(Duration::from_secs(100));
-    status(&layer().layer(server.client())).await;
-    let origin = "https://api.example.com:443";
-    limiter.subject(origin).block(Duration::from_secs(1)).await.unwrap();
-    sleep(Duration::from_millis(100)).await;
-    assert_eq!(status(&layer().layer(server.client())).await, 200);
-    assert_at(server.times()[1], 60_000, 60_000);
+async fn announcements_written_in_any_order_leave_the_longest_pause_at_every_moment() {
+    for delays in [[10, 20], [20, 10]] {
+        let store = Arc::new(store());
+        let server = Server::new(["60", "5"].map(|secs| answer(429, &[("retry-after", secs)])));
+        let [long, short] = delays.map(|millis| {
+            let (inner, delay) = (Arc::clone(&store), Duration::from_millis(millis));
+            let store = Faulty { inner, fails: false, delay };
+            ThrottleLayer::new(limiter(store, FREE)).layer(server.client())
+        });
+        let in_store = limiter(Arc::clone(&store), FREE);
+        let watch = async {
+            let mut latest = Instant::now();
+            for _ in 0..200 {
+                sleep(Duration::from_millis(1)).await;
+                let origin = in_store.subject("https://api.example.com:443").cost(0);
+                let blocked = origin.peek().await.unwrap().verdicts()[0].blocked_for();
+                if !blocked.is_zero() {
+                    let ends = Instant::now() + blocked;
+                    assert!(ends >= latest, "{delays:?}: shortened to {blocked:?}");
+                    latest = ends;
+                }
+            }
+            latest
+        };
+        let started = Instant::now();
+        let (_, _, latest) = tokio::join!(status(&long), status(&short), watch);
+        assert!(latest >= started + Duration::from_secs(60), "{delays:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -398,7 +417,7 @@ async fn subject_and_cost_are_those_of_the_users_functions() {
 /// A store that fails, or takes its time.
 #[derive(Debug)]
 struct Faulty {
-    inner: MemoryStore<TokioClock>,
+    inner: Arc<MemoryStore<TokioClock>>,
     fails: bool,
     delay: Duration,
 }
@@ -408,7 +427,7 @@ impl Store for Faulty {
         if self.fails {
             return Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")));
         }
-        if !matches!(call.operation, Operation::Block { .. }) {
+        if !matches!(call.operation, Operation::BlockAtLeast { .. }) {
             return self.inner.decide(call);
         }
         Answer::later(async move {
@@ -424,7 +443,7 @@ impl Store for Faulty {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_is_an_error_and_one_that_fails_open_still_obeys_what_was_announced() {
-    let down = || Faulty { inner: store(), fails: true, delay: Duration::ZERO };
+    let down = || Faulty { inner: Arc::new(store()), fails: true, delay: Duration::ZERO };
     let server = Server::new([answer(429, &[("retry-after", "5")])]);
     let client = ThrottleLayer::new(limiter(down(), FREE)).layer(server.client());
     let error = client.oneshot(get(URI)).await.unwrap_err();
@@ -454,7 +473,7 @@ async fn a_future_that_is_dropped_while_it_waits_leaves_nothing_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_announced_is_written_even_if_the_caller_goes_away() {
-    let store = Faulty { inner: store(), fails: false, delay: Duration::from_secs(1) };
+    let store = Faulty { inner: Arc::new(store()), fails: false, delay: Duration::from_secs(1) };
     let store = Arc::new(store);
     let server = Server::new([answer(429, &[("retry-after", "20")])]);
     let process = || ThrottleLayer::new(limiter(Arc::clone(&store), FREE)).layer(server.client());

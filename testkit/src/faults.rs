@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proptest::prelude::*;
-use tidegate_core::{
-    Answer, Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Policy, Store, Timestamp,
-};
+use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 use tokio::sync::oneshot;
+
+use crate::owned_call::OwnedCall;
 
 /// What goes wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl<S: Store> FaultyStore<S> {
                 Letter::Answer(answer, to) => to.send(answer),
                 Letter::Call(call, to) => {
                     let charges = call.charges();
-                    to.send(self.inner.decide(Call::new(call.operation, &charges)).await)
+                    to.send(self.inner.decide(call.call(&charges)).await)
                 }
             };
         }
@@ -117,7 +117,7 @@ impl<S: Store> FaultyStore<S> {
                 return failed(kind);
             }
             Fault::Late => Letter::Answer(self.inner.decide(call).await, sender),
-            Fault::Delayed => Letter::Call(OwnedCall::new(call), sender),
+            Fault::Delayed => Letter::Call(OwnedCall::new(&call), sender),
         };
         self.state().on_the_way.push(letter);
         receiver.await.unwrap_or_else(|_| failed(ErrorKind::Unavailable))
@@ -138,33 +138,6 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
-    }
-}
-
-/// A call that outlives its caller.
-#[derive(Debug)]
-struct OwnedCall {
-    operation: Operation,
-    charges: Vec<(Policy, Vec<u8>, Vec<u8>, u64)>,
-}
-
-impl OwnedCall {
-    fn new(call: Call<'_>) -> Self {
-        let charges: Charges<'_> = call.charges;
-        let own = |charge: Charge<'_>| {
-            let (tenant, subject) = (charge.tenant.to_vec(), charge.subject.to_vec());
-            (charge.policy.clone(), tenant, subject, charge.cost)
-        };
-        Self { operation: call.operation, charges: charges.iter().map(own).collect() }
-    }
-
-    fn charges(&self) -> Vec<Charge<'_>> {
-        self.charges
-            .iter()
-            .map(|(policy, tenant, subject, cost)| {
-                Charge::new(policy, subject).tenant(tenant).cost(*cost)
-            })
-            .collect()
     }
 }
 

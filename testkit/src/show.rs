@@ -30,7 +30,7 @@ pub(crate) fn charge(charge: &Charge<'_>) -> String {
         let _ = write!(text, "tenant {}, ", bytes(charge.tenant));
     }
     let _ = write!(text, "subject {}, cost {}", bytes(charge.subject), charge.cost);
-    text
+    text + if charge.is_check_only { ", check only" } else { "" }
 }
 
 /// A call in words: `acquire of …`.
@@ -41,8 +41,11 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         Operation::Refund => "refund".to_owned(),
         Operation::Undo { at } => format!("undo of what was taken at {at:?}"),
         Operation::Reserve { max_wait } => format!("reserve within {max_wait:?}"),
+        Operation::AcquireUpTo { min } => format!("acquire of up to the cost, at least {min},"),
+        Operation::Charge => "charge beyond the limit".to_owned(),
         Operation::Reset => "reset".to_owned(),
         Operation::Block { span } => format!("block for {span:?}"),
+        Operation::BlockAtLeast { span } => format!("block for at least {span:?}"),
         other => format!("{other:?}"),
     };
     let mut charges: Vec<_> =
@@ -51,6 +54,9 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         0 => return format!("{operation} without charges"),
         more @ 5.. => charges.push(format!("… {more} charges in all")),
         _ => {}
+    }
+    if let Some(id) = call.id {
+        return format!("{operation} {} once, id {}", charges.join(" and "), bytes(id.id));
     }
     format!("{operation} {}", charges.join(" and "))
 }
@@ -85,7 +91,11 @@ pub(crate) fn answer(answer: &Result<Decision, impl fmt::Display>) -> String {
         wait => format!(" in {wait:?}"),
     };
     let outcome = if decision.is_allowed() { "allowed" } else { "refused" };
-    format!("{outcome}{wait} ({})", verdicts.join("; "))
+    let amounts = match decision.amounts() {
+        [] => String::new(),
+        amounts => format!(", amounts {amounts:?}"),
+    };
+    format!("{outcome}{wait} ({}){amounts}", verdicts.join("; "))
 }
 
 /// A call that was made, with its time and its answer: one line.

@@ -9,8 +9,8 @@ use smallvec::smallvec;
 use tidegate_core::{Call, Decision, Error};
 use tidegate_redis::wire::Batch;
 
-use crate::dispatch::cross_slot;
 use crate::dispatch::request::{Calls, SlotRequest};
+use crate::dispatch::single;
 use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::{Inner, no_answer};
 use crate::routing::slots::split_by_slot;
@@ -30,21 +30,22 @@ pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Answers {
                 Replicas::check(store.replicas.as_ref(), &calls[place], decided)
             });
         }
-        let across = wave.across.iter().map(|&place| cross_slot::decide(store, calls[place]));
-        for (place, answer) in wave.across.iter().zip(join_all(across).await) {
+        let alone = wave.alone.iter().map(|&place| single::decide(store, calls[place]));
+        for (place, answer) in wave.alone.iter().zip(join_all(alone).await) {
             answers[*place] = answer;
         }
     }
     answers
 }
 
-/// Calls that can be in flight together: first those within a slot, then those across slots, of which no two
-/// share a slot.
+/// Calls that can be in flight together: first those within a slot, then those across slots and those with an id, of
+/// which no two share a slot.
 #[derive(Debug, Default)]
 struct Wave<'a> {
     in_slots: Vec<(Slot, Vec<(usize, Call<'a>)>)>,
     places: HashMap<Slot, usize>,
-    across: Vec<usize>,
+    /// Calls across slots, and calls with an id.
+    alone: Vec<usize>,
 }
 
 /// Groups calls in waves, so that calls that share a slot, and so perhaps a key, keep their order.
@@ -65,9 +66,9 @@ fn waves<'a>(store: &Inner, calls: &[Call<'a>], answers: &mut Answers) -> Vec<Wa
         }
         let wave = &mut waves[number];
         match &split_by_slot[..] {
-            [part] => wave.add(part.slot, place, *call),
+            [part] if call.id.is_none() => wave.add(part.slot, place, *call),
             _ => {
-                wave.across.push(place);
+                wave.alone.push(place);
                 free.extend(slots().map(|slot| (slot, number + 1)));
             }
         }

@@ -17,6 +17,13 @@ use crate::routing::slots::{SlotPart, split_by_slot};
 /// A call that takes runs in its own task: if it were dropped with its caller's future between taking and
 /// undoing, what was to be undone would stay taken.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
+    if matches!(call.operation, Operation::AcquireUpTo { .. }) {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "the states of this call lie in several slots, which cannot take one common amount \
+             together; with one tenant for all charges they lie in one slot",
+        ));
+    }
     if !takes(call.operation) {
         return merge(store, call, send(store, call).await, None);
     }
@@ -130,6 +137,7 @@ struct OwnedCharge {
     tenant: Vec<u8>,
     subject: Vec<u8>,
     cost: u64,
+    is_check_only: bool,
 }
 
 impl OwnedCharge {
@@ -139,11 +147,13 @@ impl OwnedCharge {
             tenant: charge.tenant.to_vec(),
             subject: charge.subject.to_vec(),
             cost: charge.cost,
+            is_check_only: charge.is_check_only,
         }
     }
 
     fn charge(&self) -> Charge<'_> {
-        Charge::new(&self.policy, &self.subject).tenant(&self.tenant).cost(self.cost)
+        let charge = Charge::new(&self.policy, &self.subject).tenant(&self.tenant).cost(self.cost);
+        if self.is_check_only { charge.check_only() } else { charge }
     }
 }
 
@@ -207,7 +217,8 @@ impl<'a> SlotAnswer<'a> {
             }
         }
         // A charge of cost 0 takes nothing, but it may share its key with one that does.
-        taken.retain(|taken| taken.charges.iter().any(|charge| charge.cost > 0));
+        let takes = |charge: &Charge<'_>| charge.cost > 0 && !charge.is_check_only;
+        taken.retain(|taken| taken.charges.iter().any(takes));
         taken
     }
 
@@ -296,6 +307,7 @@ fn merge(
         None => vec![None; call.charges.len()],
     };
     let mut booked = Duration::ZERO;
+    let mut amounts: Vec<u64> = vec![];
     let (mut failures, mut is_done_in_part) = (vec![], false);
     for SlotAnswer { part, charges, answer } in slots {
         let asked = Call::new(call.operation, &charges);
@@ -313,6 +325,10 @@ fn merge(
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
             verdicts[*place] = Some(*verdict);
         }
+        for (place, amount) in part.places.iter().zip(decision.amounts()) {
+            amounts.resize(call.charges.len(), 0);
+            amounts[*place] = *amount;
+        }
     }
     if !failures.is_empty() {
         // Nothing is charged only if nothing is charged in any slot.
@@ -323,6 +339,7 @@ fn merge(
     }
     let verdicts = verdicts.into_iter().collect::<Option<Vec<_>>>().ok_or_else(no_answer)?;
     let decision = Decision::new(verdicts);
+    let decision = if amounts.is_empty() { decision } else { decision.with_amounts(amounts) };
     let is_booked = matches!(call.operation, Operation::Reserve { .. }) && decision.is_allowed();
     Ok(if is_booked { decision.with_wait(booked) } else { decision })
 }

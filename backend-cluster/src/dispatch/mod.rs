@@ -4,4 +4,5 @@ pub(crate) mod batch;
 pub(crate) mod cross_slot;
 pub(crate) mod pipeline;
 pub(crate) mod request;
+pub(crate) mod single;
 pub(crate) mod wait_replicas;

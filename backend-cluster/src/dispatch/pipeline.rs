@@ -11,7 +11,7 @@ use tidegate_core::{Error, ErrorKind};
 use tidegate_redis::wire::Batch;
 use tokio::time::sleep;
 
-use crate::dispatch::request::{Calls, Failed, Reply, SlotDecision, SlotRequest, Target};
+use crate::dispatch::request::{Calls, Failed, Places, Reply, SlotDecision, SlotRequest, Target};
 use crate::inner::Inner;
 use crate::routing::node::{Node, address_of};
 
@@ -111,7 +111,7 @@ impl Inner {
         for request in requests {
             match self.topology.primary(request.slot()).await {
                 Ok(_) => result.retries.push(request),
-                Err(error) => result.fail(request.into_calls(), error),
+                Err(error) => result.fail(request.into_places(), error),
             }
         }
     }
@@ -131,7 +131,7 @@ impl Inner {
                 self.topology.trigger();
                 for request in requests {
                     result.fail(
-                        request.into_calls(),
+                        request.into_places(),
                         error.clone().with_context("a node of the cluster"),
                     );
                 }
@@ -210,14 +210,14 @@ impl Inner {
                 if may_have_moved(&error) {
                     self.topology.trigger();
                 }
-                result.fail(request.into_calls(), error);
+                result.fail(request.into_places(), error);
                 return;
             }
             Reply::NoScript => Ok(request.with_eval()),
             Reply::Moved(address) => self.moved(node, request, &address),
             Reply::Ask(address) => match self.node_at(node, &address) {
                 Ok(node) => request.redirected(Target::Asking(node)),
-                Err(error) => Err(Failed { calls: request.into_calls(), error }),
+                Err(error) => Err(Failed { places: request.into_places(), error }),
             },
             Reply::TryAgain => match request.calls() {
                 [_] => request.again(),
@@ -225,9 +225,9 @@ impl Inner {
                 _ => {
                     for call in request.into_calls() {
                         let calls: Calls<'a> = smallvec![call];
-                        match self.request(calls.clone()) {
+                        match self.request(calls) {
                             Ok(request) => result.retries.push(request),
-                            Err(error) => result.fail(calls, error),
+                            Err(error) => result.fail(smallvec![call.0], error),
                         }
                     }
                     return;
@@ -236,7 +236,7 @@ impl Inner {
         };
         match retry {
             Ok(request) => result.retries.push(request),
-            Err(Failed { calls, error }) => result.fail(calls, error),
+            Err(Failed { places, error }) => result.fail(places, error),
         }
     }
 
@@ -245,7 +245,7 @@ impl Inner {
         node: &Node,
         request: SlotRequest<'a>,
         address: &str,
-    ) -> Result<SlotRequest<'a>, Failed<'a>> {
+    ) -> Result<SlotRequest<'a>, Failed> {
         match self.node_at(node, address) {
             Ok(node) => {
                 self.slot_map.set_primary(request.slot(), &node);
@@ -253,7 +253,7 @@ impl Inner {
                 self.topology.trigger();
                 request.redirected(Target::Node(node))
             }
-            Err(error) => Err(Failed { calls: request.into_calls(), error }),
+            Err(error) => Err(Failed { places: request.into_places(), error }),
         }
     }
 
@@ -264,11 +264,11 @@ impl Inner {
 
 impl<'a> Dispatched<'a> {
     /// Completes all calls with the error.
-    fn fail(&mut self, calls: Calls<'a>, error: Error) {
-        let mut calls = calls.into_iter().map(|(place, _)| place);
-        let last = calls.next_back();
-        self.completed
-            .extend(calls.map(|place| (place, Err(error.clone().with_context("in a batch")))));
+    fn fail(&mut self, mut places: Places, error: Error) {
+        let last = places.pop();
+        self.completed.extend(
+            places.into_iter().map(|place| (place, Err(error.clone().with_context("in a batch")))),
+        );
         self.completed.extend(last.map(|place| (place, Err(error))));
     }
 }

@@ -25,6 +25,9 @@ pub(crate) struct SlotDecision {
 /// Calls, each with its index in the batch.
 pub(crate) type Calls<'a> = SmallVec<[(usize, Call<'a>); 1]>;
 
+/// The indices of calls in the batch.
+pub(crate) type Places = SmallVec<[usize; 1]>;
+
 /// A script call: one or several calls whose keys lie in one slot.
 #[derive(Debug)]
 pub(crate) struct SlotRequest<'a> {
@@ -211,14 +214,14 @@ impl<'a> SlotRequest<'a> {
     }
 
     /// The same request, redirected.
-    pub(crate) fn redirected(self, target: Target) -> Result<Self, Failed<'a>> {
+    pub(crate) fn redirected(self, target: Target) -> Result<Self, Failed> {
         // The first redirects are followed immediately: usually the named node has the slot.
         let backoff = if self.redirects < 2 { Duration::ZERO } else { self.next_backoff() };
         self.redirect(target, backoff)
     }
 
     /// The same request, after a pause.
-    pub(crate) fn again(self) -> Result<Self, Failed<'a>> {
+    pub(crate) fn again(self) -> Result<Self, Failed> {
         let backoff = self.next_backoff();
         self.redirect(Target::Primary, backoff)
     }
@@ -232,7 +235,7 @@ impl<'a> SlotRequest<'a> {
         Self { mode, backoff: Duration::ZERO, ..self }
     }
 
-    fn redirect(self, target: Target, backoff: Duration) -> Result<Self, Failed<'a>> {
+    fn redirect(self, target: Target, backoff: Duration) -> Result<Self, Failed> {
         if self.redirects == MAX_REDIRECTS {
             let error = Error::new(
                 ErrorKind::Busy,
@@ -242,7 +245,7 @@ impl<'a> SlotRequest<'a> {
                     self.slot
                 ),
             );
-            return Err(Failed { calls: self.calls, error });
+            return Err(Failed { places: self.into_places(), error });
         }
         Ok(Self { target, backoff, redirects: self.redirects + 1, ..self })
     }
@@ -265,11 +268,17 @@ impl<'a> SlotRequest<'a> {
     pub(crate) fn into_calls(self) -> Calls<'a> {
         self.calls
     }
+
+    /// The indices of the calls in the batch.
+    pub(crate) fn into_places(self) -> Places {
+        self.calls.into_iter().map(|(place, _)| place).collect()
+    }
 }
 
 /// Calls that were not carried out, and the reason.
 #[derive(Debug)]
-pub(crate) struct Failed<'a> {
-    pub(crate) calls: Calls<'a>,
+pub(crate) struct Failed {
+    /// Their indices in the batch.
+    pub(crate) places: Places,
     pub(crate) error: Error,
 }

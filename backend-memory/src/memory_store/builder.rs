@@ -3,6 +3,7 @@
 use tidegate_core::{Clock, SystemClock};
 
 use super::MemoryStore;
+use crate::call_log::CallLog;
 use crate::lock::PaddedLock;
 use crate::shard::Shard;
 use crate::shared::{Shared, WhenFull};
@@ -24,6 +25,7 @@ pub struct MemoryStoreBuilder<C = SystemClock> {
     clock: C,
     max_keys: usize,
     max_heap: usize,
+    max_ids: usize,
     when_full: WhenFull,
 }
 
@@ -33,6 +35,7 @@ impl MemoryStoreBuilder {
             clock: SystemClock::new(),
             max_keys: 1 << 20,
             max_heap: 256 << 20,
+            max_ids: 100_000,
             when_full: WhenFull::default(),
         }
     }
@@ -41,8 +44,8 @@ impl MemoryStoreBuilder {
 impl<C: Clock> MemoryStoreBuilder<C> {
     /// Clock of the store. Default: [`SystemClock`].
     pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
-        let Self { max_keys, max_heap, when_full, .. } = self;
-        MemoryStoreBuilder { clock, max_keys, max_heap, when_full }
+        let Self { max_keys, max_heap, max_ids, when_full, .. } = self;
+        MemoryStoreBuilder { clock, max_keys, max_heap, max_ids, when_full }
     }
 
     /// Maximum number of states, at least 1. Default: 1,048,576.
@@ -55,10 +58,23 @@ impl<C: Clock> MemoryStoreBuilder<C> {
 
     /// Maximum number of bytes on the heap outside the tables. Default: 256 MiB.
     ///
-    /// A state needs such bytes if it is a log, if its subject is blocked, if a sliding counter has reached
+    /// [Ids](Self::max_ids) need such bytes. A state needs them if it is a log, if its subject is blocked, if a sliding counter has reached
     /// 2^32 in one window, or if tenant and subject are together longer than 20 bytes (19 with a tenant).
     pub fn max_spill_bytes(self, bytes: usize) -> Self {
         Self { max_heap: bytes, ..self }
+    }
+
+    /// Maximum number of [ids](tidegate_core::CallId) that are remembered, at least 1. Default: 100,000.
+    ///
+    /// An id of a call with one or two charges takes at most 700 bytes of [`max_spill_bytes`](Self::max_spill_bytes), and
+    /// each further charge 48 more; less if the call needs no amounts. Expired ids are removed first. If none has expired, a
+    /// call with a new id fails with [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), and nothing is charged: an
+    /// id that was removed early would let its call happen twice.
+    ///
+    /// The ids are spread evenly over shards, each of which has an equal part of the bound. A shard may be full slightly
+    /// before the store is.
+    pub fn max_ids(self, ids: usize) -> Self {
+        Self { max_ids: ids.max(1), ..self }
     }
 
     /// Behaviour when a new state does not fit and no state has expired. Default:
@@ -75,6 +91,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         MemoryStore {
             clock: self.clock,
             shards: (0..count).map(|_| PaddedLock::new(Shard::new(max_len))).collect(),
+            calls: CallLog::new(self.max_ids),
             shared: Shared::new(self.max_heap, self.when_full),
         }
     }

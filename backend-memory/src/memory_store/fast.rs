@@ -95,7 +95,11 @@ impl<C: Clock> MemoryStore<C> {
         answer: impl Fn(Result<Decision, Error>) -> T,
     ) -> T {
         let (charge, others) = match (call.operation, call.charges.as_per_policy()) {
-            (Operation::Acquire, Some(charges)) => charges,
+            (Operation::Acquire, Some(charges))
+                if !charges.0.is_check_only && call.id.is_none() =>
+            {
+                charges
+            }
             _ => return answer(self.decide_full(call, clock.now())),
         };
         let Charge { policy, tenant, subject, cost, .. } = *charge;

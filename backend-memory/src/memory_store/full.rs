@@ -57,12 +57,19 @@ impl<C: Clock> MemoryStore<C> {
         for slot in &mut slots {
             slot.shard = numbers.binary_search(&slot.shard).unwrap_or(0);
         }
+        // Before any shard of states, as by all calls.
+        let id = self.calls.lock(call);
         let mut locked = LockedCall {
             slots,
             shards: numbers.iter().map(|&number| (number, self.shards[number].lock())).collect(),
+            id,
             shared: &self.shared,
             now,
-            blocks: matches!(call.operation, Operation::Block { .. }),
+            // Blocks, and counts beyond the limit.
+            may_box: matches!(
+                call.operation,
+                Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Charge
+            ),
             unpacked: None,
             reserved: 0,
             missing_bytes: None,

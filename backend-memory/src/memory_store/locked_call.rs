@@ -1,11 +1,12 @@
 //! The records of one call, while its shards are locked.
 
 use smallvec::SmallVec;
-use tidegate_core::engine::{Record, Records};
+use tidegate_core::engine::{Record, Records, RememberedCall};
 use tidegate_core::no_semver::PackedState;
-use tidegate_core::{Charge, Error};
+use tidegate_core::{Charge, Error, ErrorKind};
 
 use super::ShardGuard;
+use crate::call_log::{self, LockedId};
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::slot::{AnyKey, BoxedEntry, KeyQuery, Slot, Uncommon};
@@ -29,11 +30,13 @@ impl ChargeSlot<'_> {
 pub(super) struct LockedCall<'s> {
     /// Locked shards and their numbers, in ascending order.
     pub(super) shards: SmallVec<[(usize, ShardGuard<'s>); 4]>,
+    /// The place of the call's id.
+    pub(super) id: Option<LockedId<'s>>,
     pub(super) shared: &'s Shared,
     pub(super) slots: SmallVec<[ChargeSlot<'s>; 4]>,
     pub(super) now: u64,
-    /// Whether the call blocks its subjects.
-    pub(super) blocks: bool,
+    /// Whether the call may write records that are not packed, even if acquires never do.
+    pub(super) may_box: bool,
     /// The last record that [`get`](Records::get) has unpacked, as it returns a reference.
     pub(super) unpacked: Option<Record>,
     /// Bytes reserved in the heap budget, released on drop.
@@ -63,7 +66,7 @@ impl Records for LockedCall<'_> {
     }
 
     fn make_room(&mut self, writes: &[usize]) -> Result<(), Error> {
-        let (slots, blocks) = (&self.slots, self.blocks);
+        let (slots, may_box) = (&self.slots, self.may_box);
         for (at, (_, shard)) in self.shards.iter_mut().enumerate() {
             let here: SmallVec<[&ChargeSlot<'_>; 4]> = (writes.iter())
                 .filter_map(|&index| slots.get(index))
@@ -71,7 +74,7 @@ impl Records for LockedCall<'_> {
                 .collect();
             let bytes = here.iter().map(|charge| {
                 let slot = charge.find(shard).and_then(|index| shard.slot(index));
-                max_heap_growth(slot, charge, blocks)
+                max_heap_growth(slot, charge, may_box)
             });
             let bytes = bytes.sum();
             let result = shard.make_room(
@@ -114,6 +117,32 @@ impl Records for LockedCall<'_> {
             shard.remove(index, shared);
         }
     }
+
+    fn remembered(&mut self) -> Result<Option<RememberedCall>, Error> {
+        Ok(self.id.as_ref().and_then(LockedId::get))
+    }
+
+    fn make_room_to_remember(&mut self) -> Result<(), Error> {
+        let Some(id) = &mut self.id else { return Ok(()) };
+        id.make_room(self.now, &self.shared.heap)?;
+        let bytes = call_log::bytes_of(self.slots.len());
+        if self.shared.heap.reserve(bytes) {
+            self.reserved += bytes;
+            return Ok(());
+        }
+        self.missing_bytes = Some(bytes);
+        let (used, max) = (self.shared.heap.used(), self.shared.heap.max());
+        let message = format!(
+            "logs, long subjects and ids take {used} bytes of at most {max}; {bytes} more for the id of a call do not fit"
+        );
+        Err(Error::new(ErrorKind::OutOfMemory, message))
+    }
+
+    fn remember(&mut self, call: RememberedCall) {
+        if let Some(id) = &mut self.id {
+            id.insert(call, &self.shared.heap);
+        }
+    }
 }
 
 impl Drop for LockedCall<'_> {
@@ -123,11 +152,11 @@ impl Drop for LockedCall<'_> {
 }
 
 /// Maximum number of heap bytes that the next write to a slot may add.
-fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, blocks: bool) -> usize {
+fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, may_box: bool) -> usize {
     let Charge { policy, tenant, .. } = own.charge;
     let subject = own.charge.state_subject();
     let may_be_boxed =
-        blocks || policy.block_duration().is_some() || !PackedState::always_fits(policy);
+        may_box || policy.block_duration().is_some() || !PackedState::always_fits(policy);
     match slot {
         Some(Slot::Uncommon(Uncommon::Boxed(Some(entry)))) => {
             Record::growth(Some(&entry.record), policy)

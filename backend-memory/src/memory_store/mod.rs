@@ -22,6 +22,7 @@ use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
 };
 
+use crate::call_log::CallLog;
 use crate::key::ShortKey;
 use crate::lock::PaddedLock;
 use crate::shard::Shard;
@@ -48,6 +49,7 @@ type ShardGuard<'a> = crate::lock::Guard<'a, Shard>;
 pub struct MemoryStore<C = SystemClock> {
     clock: C,
     shards: Box<[PaddedLock<Shard>]>,
+    calls: CallLog,
     shared: Shared,
 }
 
@@ -89,6 +91,13 @@ impl<C: Clock> MemoryStore<C> {
         self.each_shard(Shard::len).sum()
     }
 
+    /// Number of [ids](tidegate_core::CallId) that are remembered, including those that have expired and are not removed
+    /// yet.
+    #[must_use]
+    pub fn remembered_ids(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Whether the store holds no state.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -111,12 +120,13 @@ impl<C: Clock> MemoryStore<C> {
         self.fixed_bytes() + shards + self.shared.heap.max()
     }
 
-    /// Removes all expired states. Calling this is optional, as each call sweeps a little.
+    /// Removes all expired states and ids. Calling this is optional, as each call sweeps a little.
     pub fn sweep(&self) {
         let now = self.clock.now().as_micros();
         for shard in &self.shards {
             shard.lock().sweep_all(now, &self.shared);
         }
+        self.calls.forget_expired(now, &self.shared.heap);
     }
 
     /// Calls `see` with the tenant, the subject and the record of each state, in unspecified order.
@@ -165,7 +175,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Bytes that do not depend on the number of states.
     fn fixed_bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.shards)
+        size_of::<Self>() + size_of_val(&*self.shards) + self.calls.fixed_bytes()
     }
 }
 
@@ -187,6 +197,10 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
         Answer::ready(Ok(self.clock.now()))
+    }
+
+    fn answers_immediately(&self) -> bool {
+        true
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -36,12 +36,18 @@ impl<C: Clock> MemoryStore<C> {
     /// Takes all charges if all policies in force admit theirs, or none. Returns `None`, and changes nothing, if
     /// the call needs the full path.
     pub(super) fn acquire_multi(&self, call: &Call<'_>, time: Timestamp) -> Option<Decision> {
+        if call.id.is_some() {
+            return None;
+        }
         if call.operation != Operation::Acquire || !(2..=MAX_CHARGES).contains(&call.charges.len())
         {
             return None;
         }
         let mut keys: Few<ChargeKey> = SmallVec::new();
         for charge in call.charges.iter() {
+            if charge.is_check_only {
+                return None;
+            }
             let state_hash = charge.policy.state_hash();
             // Charges to one state depend on each other: only the engine handles these.
             if keys.iter().any(|key| key.state_hash == state_hash) {

@@ -147,8 +147,14 @@ pub(super) fn unreachable(error: &io::Error) -> &'static str {
 /// Why a server on which a connection was opened did not let this client in.
 ///
 /// `head` is what it said first. The client keeps no more of a refused login than that it was refused, and
-/// a server that refuses all connections says so in the place of the first answer.
-pub(super) fn of_login(peer: &Peer, head: &[u8], error: &RedisError) -> ConnectError {
+/// a server that refuses all connections says so in the place of the first answer. `encryption` is the error if
+/// the encryption was what failed.
+pub(super) fn of_login(
+    peer: &Peer,
+    head: &[u8],
+    error: &RedisError,
+    encryption: Option<ConnectError>,
+) -> ConnectError {
     if let Some(line) = refused_login(head) {
         return of_refusal(peer, &line);
     }
@@ -156,8 +162,7 @@ pub(super) fn of_login(peer: &Peer, head: &[u8], error: &RedisError) -> ConnectE
         let message = format!("{} does not answer as a Redis server: {said}", peer.address);
         return ConnectError::new(ErrorKind::Unavailable, message);
     }
-    #[cfg(feature = "tls")]
-    if let Some(refused) = super::tls::of_login(peer, error) {
+    if let Some(refused) = encryption {
         return refused;
     }
     let cause = Cause(error.clone());
@@ -414,11 +419,11 @@ mod tests {
         let long = RedisError::from((RedisKind::Io, "long", text.clone()));
         let head = format!("-ERR {text}\r\n");
         let peer = Peer::new("Redis", &ConnectionAddr::Tcp("a".to_owned(), 1));
-        let foreign = of_login(&peer, "\x1b[31mred".as_bytes(), &long).of_call();
+        let foreign = of_login(&peer, "\x1b[31mred".as_bytes(), &long, None).of_call();
         assert!(foreign.to_string().contains("\\u{1b}[31mred"), "{foreign}");
         for error in [answered.unwrap_err(), long] {
-            let refused = of_login(&peer, head.as_bytes(), &error).of_call();
-            let failed = of_login(&peer, b"+OK\r\n", &error).of_call();
+            let refused = of_login(&peer, head.as_bytes(), &error, None).of_call();
+            let failed = of_login(&peer, b"+OK\r\n", &error, None).of_call();
             for error in [refused, failed, of_call("a:1", error)] {
                 let source = error.source().unwrap();
                 for text in [format!("{error:#}"), source.to_string(), format!("{source:?}")] {

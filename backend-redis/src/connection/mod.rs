@@ -5,15 +5,19 @@
 //! |---|---|
 //! | `pool` | the connections to one server, used in turn |
 //! | `multiplexed` | one of them: made, watched and replaced by tasks of its own |
-//! | `source` | where connections are made to, and how |
+//! | `live` | one that has been made |
+//! | `source` | where connections are made to |
+//! | `access` | how one server is connected to |
 //! | `sentinel` | which server of a Sentinel group that is |
 //! | `url` | the URLs of servers, read, and shown without passwords |
 //! | `ready` | what a store needs of a server, tried when a program starts |
 //! | `stream` | the bytes of one connection, watched as they pass |
 //! | `answers` | where the answers end in these bytes |
 
+mod access;
 mod answers;
 pub mod error;
+mod live;
 mod multiplexed;
 mod pool;
 mod race;
@@ -26,7 +30,8 @@ mod stream;
 mod tls;
 mod url;
 
-pub use multiplexed::{Connection, LiveConnection};
+pub use live::LiveConnection;
+pub use multiplexed::Connection;
 pub use pool::ConnectionPool;
 pub use race::first_success;
 pub use ready::{PROBE_OPERATIONS, check_runtime, check_server, probes};

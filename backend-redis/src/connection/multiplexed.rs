@@ -2,8 +2,6 @@
 //! replaced when it was lost, by tasks of its own. No caller's future makes or ends anything, so callers
 //! may give up at any time.
 
-use std::fmt;
-use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -16,7 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::error::{self, ConnectError};
-use super::source::{Driver, Source};
+use super::live::{Driver, LiveConnection};
+use super::source::Source;
 use super::stream::{Activity, Counts};
 
 /// The pauses after failed attempts: the first, and the longest, to which they double.
@@ -65,16 +64,6 @@ enum Phase {
 type Outcome = watch::Receiver<Option<Connected>>;
 
 type Connected = Result<LiveConnection, ConnectError>;
-
-/// A connection that was good when it was last used.
-#[derive(Clone)]
-pub struct LiveConnection {
-    connection: MultiplexedConnection,
-    activity: Arc<Activity>,
-    since: Instant,
-    /// Where the server is, for errors.
-    server: Arc<str>,
-}
 
 /// What is sent at once.
 #[derive(Clone, Copy)]
@@ -346,34 +335,6 @@ async fn watch(shared: &Weak<Shared>, activity: &Activity, driver: Driver, limit
     }
 }
 
-impl LiveConnection {
-    pub(super) fn new(
-        connection: MultiplexedConnection,
-        activity: Arc<Activity>,
-        server: Arc<str>,
-    ) -> Self {
-        Self { connection, activity, since: Instant::now(), server }
-    }
-
-    /// Where the server is, for errors.
-    pub(super) fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Asks on a connection that is not driven yet.
-    pub(super) async fn ask<T: FromRedisValue>(
-        &mut self,
-        driver: &mut Driver,
-        question: &Cmd,
-    ) -> RedisResult<T> {
-        // The answer is looked for first, as the end may come with it.
-        match select(pin!(question.query_async(&mut self.connection)), driver).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-        }
-    }
-}
-
 impl Message<'_> {
     async fn query<T: FromRedisValue>(
         self,
@@ -383,11 +344,5 @@ impl Message<'_> {
             Self::One(command) => command.query_async(connection).await,
             Self::All(commands) => commands.query_async(connection).await,
         }
-    }
-}
-
-impl fmt::Debug for LiveConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveConnection").field("activity", &self.activity).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! How long script calls take. Without the feature `metrics` nobody looks at the clock.
+//! How long script calls take. Without the feature `metrics` the clock is not read.
 
 #[cfg(feature = "metrics")]
 pub use told::ScriptTimes;

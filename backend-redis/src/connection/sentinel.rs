@@ -9,10 +9,10 @@ use redis::{Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, RedisError, Val
 use tidegate_core::ErrorKind;
 use tokio::time::{Instant, timeout_at};
 
+use super::access::{Access, Progress};
 use super::error::{self, ConnectError, Peer};
-use super::multiplexed::LiveConnection;
+use super::live::{Driver, LiveConnection};
 use super::race::STAGGER;
-use super::source::{Access, Driver, Progress};
 
 /// The Sentinels of a group, and how to connect to its servers.
 pub(super) struct SentinelGroup<'a> {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo};
 use tidegate_core::{Clock, Error, ErrorKind};
 
+use super::access::Access;
 #[cfg(feature = "tls")]
 use super::error::printable;
 use super::error::server_name;
 use super::pool::ConnectionPool;
-use super::source::{Access, Source, Target};
+use super::source::{Source, Target};
 use super::tls::Tls;
 
 /// What the builders of all stores on Redis have in common.

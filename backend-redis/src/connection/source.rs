@@ -1,26 +1,16 @@
 //! Where connections come from: one server, or whichever one Sentinel names.
 
 use std::fmt;
-use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
+use redis::ConnectionInfo;
 use tidegate_core::ErrorKind;
-use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::access::{Access, Progress};
 use super::error::{self, ConnectError, Peer};
-use super::multiplexed::LiveConnection;
-use super::race::first_success;
+use super::live::{Driver, LiveConnection};
 use super::sentinel::SentinelGroup;
-use super::stream::{Socket, Stream, configure};
-use super::tls::Tls;
 
 /// Where to connect to, and how long that and an answer may take.
 #[derive(Debug)]
@@ -29,14 +19,6 @@ pub(super) struct Source {
     pub(super) access: Access,
     /// How long connecting may take, asking the Sentinels included.
     pub(super) connect_timeout: Duration,
-}
-
-/// How to talk to any server.
-#[derive(Debug)]
-pub(super) struct Access {
-    pub(super) tls: Option<Tls>,
-    /// How long to wait for an answer.
-    pub(super) response_timeout: Duration,
 }
 
 /// Where to connect to.
@@ -52,36 +34,6 @@ pub enum Target {
         /// The servers, but for their addresses.
         server: ConnectionInfo,
     },
-}
-
-/// What carries the bytes of a connection. It ends when the connection does.
-pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// How far an attempt to connect to one server has come.
-#[derive(Debug, Default)]
-pub(super) struct Progress(AtomicU8);
-
-impl Progress {
-    const HAS_CONNECTED: u8 = 1;
-    const IS_ENCRYPTED: u8 = 2;
-
-    fn reach(&self, stage: u8) {
-        self.0.store(stage, Ordering::Relaxed);
-    }
-
-    /// What the server has left undone, where the attempt took too long.
-    fn missing(&self, address: &ConnectionAddr) -> &'static str {
-        let encrypts = matches!(address, ConnectionAddr::TcpTls { .. });
-        match self.0.load(Ordering::Relaxed) {
-            Self::HAS_CONNECTED if encrypts => {
-                ": it accepts connections, but gave no answer in TLS; does it do without (`redis://`)?"
-            }
-            Self::HAS_CONNECTED | Self::IS_ENCRYPTED => {
-                ": it accepts connections, but gave no answer to the login"
-            }
-            _ => "",
-        }
-    }
 }
 
 impl Source {
@@ -120,75 +72,6 @@ impl Source {
             format!("no connection to {} within {:?}{missing}", self.target, self.connect_timeout);
         ConnectError::new(ErrorKind::Unavailable, message)
     }
-}
-
-impl Access {
-    /// Connects to a server, named `peer` in errors, and logs in.
-    pub(super) async fn connect(
-        &self,
-        peer: &Peer,
-        server: &ConnectionInfo,
-        progress: &Progress,
-    ) -> Result<(LiveConnection, Driver), ConnectError> {
-        let stream = Stream::new(self.open(peer, server.addr(), progress).await?);
-        progress.reach(Progress::IS_ENCRYPTED);
-        let activity = stream.activity();
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.response_timeout));
-        let login = server.redis_settings();
-        let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
-        let (connection, driver) =
-            connected.map_err(|error| error::of_login(peer, &activity.head(), &error))?;
-        if let Some(refused) = error::login_that_is_missing(peer, &activity.head()) {
-            return Err(refused);
-        }
-        let address = Arc::from(&*peer.address);
-        Ok((LiveConnection::new(connection, activity, address), Box::pin(driver)))
-    }
-
-    async fn open(
-        &self,
-        peer: &Peer,
-        address: &ConnectionAddr,
-        progress: &Progress,
-    ) -> Result<Socket, ConnectError> {
-        match (address, &self.tls) {
-            (ConnectionAddr::Tcp(host, port), _) => {
-                let stream = dial(peer, host, *port).await?;
-                progress.reach(Progress::HAS_CONNECTED);
-                Ok(Socket::Tcp(stream))
-            }
-            #[cfg(feature = "tls")]
-            (ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
-                let stream = dial(peer, host, *port).await?;
-                progress.reach(Progress::HAS_CONNECTED);
-                tls.encrypt(host, stream).await.map_err(|error| super::tls::of_tls(peer, &error))
-            }
-            #[cfg(unix)]
-            (ConnectionAddr::Unix(path), _) => {
-                let stream = UnixStream::connect(path).await.map_err(|error| {
-                    ConnectError::of_io(peer, error::unreachable(&error), &error)
-                })?;
-                progress.reach(Progress::HAS_CONNECTED);
-                Ok(Socket::Unix(stream))
-            }
-            _ => {
-                let message = format!("cannot connect to {peer}: such addresses are not supported");
-                Err(ConnectError::new(ErrorKind::Misconfigured, message))
-            }
-        }
-    }
-}
-
-/// Connects to a host at any of its addresses.
-async fn dial(peer: &Peer, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
-    let addresses = tokio::net::lookup_host((host, port))
-        .await
-        .map_err(|error| ConnectError::of_io(peer, "its host name cannot be resolved", &error))?;
-    let stream = first_success(addresses.map(TcpStream::connect))
-        .await
-        .unwrap_or_else(|| Err(io::Error::other("the host has no address")));
-    let stream = stream.and_then(|stream| configure(&stream).map(|()| stream));
-    stream.map_err(|error| ConnectError::of_io(peer, error::unreachable(&error), &error))
 }
 
 impl fmt::Display for Target {

@@ -1,9 +1,14 @@
 //! Encryption: which certificates are trusted, and why a connection could not be encrypted.
 
+#[cfg(not(feature = "tls"))]
+use redis::RedisError;
 #[cfg(feature = "tls")]
 pub use with::Tls;
 #[cfg(feature = "tls")]
 pub(super) use with::{of_login, of_tls};
+
+#[cfg(not(feature = "tls"))]
+use super::error::{ConnectError, Peer};
 
 #[cfg(feature = "tls")]
 mod with {
@@ -163,3 +168,9 @@ mod with {
 #[cfg(not(feature = "tls"))]
 #[derive(Debug, Clone)]
 pub struct Tls(());
+
+/// Without the feature `tls`, no connection fails for its encryption.
+#[cfg(not(feature = "tls"))]
+pub(super) fn of_login(_: &Peer, _: &RedisError) -> Option<ConnectError> {
+    None
+}

@@ -1,14 +1,17 @@
 -- Decides any number of calls, one after the other, each with any number of charges by any rules.
 --
 -- KEYS: each key once. ARGV[1], for each call: operation, number of charges, argument (the maximum wait of
--- an acquire, the length of a block, the time of the take that is undone); then for each charge: number
--- of the key, rule, whether it is a shadow, cost, penalty, four numbers of the policy. No two charges of a
--- call have one key.
+-- an acquire, the minimum of an acquire of up to the costs, the length of a block, the time of the take that
+-- is undone); then for each charge: number of the key, rule, flags, cost, penalty, four numbers of the
+-- policy. No two charges of a call have one key.
 -- Reply: VERDICTS, now; for each call the written value, if that says all; else 0 (or the place of the
--- first charge under whose key is a value that is not ours), and for each charge: outcome, time until
--- which the key is blocked, three numbers of the rule, time at which the state ends.
+-- first charge under whose key is a value that is not ours), of an acquire of up to the costs the amount that
+-- it takes of each (0 if it is denied), and for each charge: outcome, time until which the key is blocked,
+-- three numbers of the rule, time at which the state ends, and of a refund, an undo and a charge beyond the
+-- limit the whole part of the cost that was given back or recorded.
 --> rules.lua
 --> read.lua
+--> levels.lua
 
 local request = ARGV[1]
 local answer = { pack('<BI7', VERDICTS, now) }
@@ -83,10 +86,10 @@ local function block(k, blocked_until)
   put(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
 end
 
--- Refunds, or undoes a take at a time.
-local function refund_or_undo(op, k, rule, cost, taken_at, p1, p2, p3, p4)
+-- Refunds, undoes a take at a time, or takes. A block stays.
+local function change(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
   local _, _, _, _, _, after, expires_at, plan =
-    RULES[rule](values[k], kinds[k], cost, op, 0, taken_at, p1, p2, p3, p4, KEYS[k], lists[k])
+    RULES[rule](values[k], kinds[k], cost, op, 0, taken_at, p1, p2, p3, p4, KEYS[k], lists[k], max_records)
   local blocked_until = blocks[k] > now and blocks[k] or 0
   if after then
     put(k, after, after:byte(), blocked_until, expires_at, plan)
@@ -102,27 +105,35 @@ local function charge(charges, place)
   return parse('<I2BBI7I7I7I7I7I7', request, charges + (place - 1) * CHARGE_SIZE)
 end
 
+-- Whether a charge with these flags is of a shadow.
+local function is_shadow(flags)
+  return flags % CHECK_ONLY == SHADOW
+end
+
 -- By place, for the current call.
 local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
-local afters, expiries, plans = {}, {}, {}
+local costs, afters, expiries, plans, amounts = {}, {}, {}, {}, {}
 
--- Evaluates all charges. Returns the place of the first one whose value is not ours, or 0 and whether all
--- are admitted.
-local function evaluate(op, count, max_wait, charges)
+-- Evaluates all charges, those that take at `amount` instead of their cost if it is given. Returns the place of
+-- the first one whose value is not ours, or 0 and whether all are admitted.
+local function evaluate(op, count, max_wait, charges, amount)
   local allowed = true
   for place = 1, count do
-    local k, rule, shadow, cost, _, p1, p2, p3, p4 = charge(charges, place)
+    local k, rule, flags, cost, _, p1, p2, p3, p4 = charge(charges, place)
     load(k)
     if kinds[k] == FOREIGN then return place end
+    local takes = flags < CHECK_ONLY
+    if takes and amount then cost = amount end
+    costs[place] = cost
     local is_blocked = now < blocks[k]
     local admits
     admits, firsts[place], seconds[place], thirds[place], fourths[place], afters[place], expiries[place],
       plans[place] =
-      RULES[rule](values[k], kinds[k], cost, (is_blocked or cost == 0) and PEEK or op, max_wait,
+      RULES[rule](values[k], kinds[k], cost, (is_blocked or cost == 0 or not takes) and PEEK or op, max_wait,
         nil, p1, p2, p3, p4, KEYS[k], lists[k])
     if admits == nil then return place end
     keys[place], outcomes[place] = k, is_blocked and BLOCKED or admits and ALLOWED or DENIED
-    if outcomes[place] ~= ALLOWED and shadow == 0 then allowed = false end
+    if outcomes[place] ~= ALLOWED and not is_shadow(flags) then allowed = false end
   end
   return 0, allowed
 end
@@ -130,61 +141,106 @@ end
 -- Writes evaluated charges: all of them if they are admitted, else only penalties.
 local function commit(count, charges, allowed)
   for place = 1, count do
-    local k, after = keys[place], afters[place]
+    local k, after, cost = keys[place], afters[place], costs[place]
     if outcomes[place] == DENIED then
-      local _, _, _, cost, penalty, p1 = charge(charges, place)
+      local _, _, _, _, penalty, p1 = charge(charges, place)
       -- A cost above the limit is not penalised.
       if penalty > 0 and cost > 0 and cost <= p1 then block(k, now + penalty) end
     elseif allowed and after then
       put(k, after, after:byte(), 0, expiries[place], plans[place])
     elseif after then
       -- Not taken, as another charge is denied: the numbers are those of a peek.
-      local _, rule, _, cost, _, p1, p2, p3, p4 = charge(charges, place)
+      local _, rule, _, _, _, p1, p2, p3, p4 = charge(charges, place)
       _, firsts[place], seconds[place], thirds[place], fourths[place] =
         RULES[rule](values[k], kinds[k], cost, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
     end
   end
 end
 
--- Refunds, undoes, resets or blocks. The reply is that of a peek of no cost.
+-- The amount that an acquire of up to the costs takes of each charge, after these were evaluated as peeks: the
+-- maximum that all policies in force admit. `nil` if that is less than `min`.
+local function common_amount(count, min, charges)
+  local amount
+  for place = 1, count do
+    local _, rule, flags, cost, _, p1, p2, p3 = charge(charges, place)
+    if flags < CHECK_ONLY then
+      if not is_shadow(flags) then
+        if outcomes[place] == BLOCKED then return nil end
+        cost = math.min(cost,
+          remaining(rule, firsts[place], seconds[place], thirds[place], p1, p2, p3))
+      end
+      amount = math.min(amount or cost, cost)
+    elseif outcomes[place] ~= ALLOWED and not is_shadow(flags) then
+      return nil
+    end
+  end
+  return amount >= min and amount or nil
+end
+
+-- Records a charge beyond the limit, as much as the state can hold: as an acquire of so much, without a limit.
+local function record(place, k, rule, cost, p1, p2, p3, p4)
+  cost = math.min(cost, room(rule, firsts[place], seconds[place], thirds[place], p2, p3, p4))
+  local max_records = p1
+  if rule == SLIDING_LOG and p3 > 0 then max_records = math.min(p1, (p2 - p2 % p3) / p3 + 2) end
+  if cost > 0 then change(ACQUIRE, k, rule, cost, nil, math.huge, p2, p3, p4, max_records) end
+end
+
+-- Refunds, undoes, records charges beyond the limit, resets or blocks. The reply is that of a peek of no cost.
 local function maintain(op, count, argument, charges)
   for place = 1, count do
     local k, rule, _, cost, _, p1, p2, p3, p4 = charge(charges, place)
+    local before, unit = held(rule, firsts[place], seconds[place], thirds[place], p2)
     if op == BLOCK then
       if argument > 0 or values[k] then block(k, argument > 0 and now + argument or 0) end
+    elseif op == BLOCK_AT_LEAST then
+      if argument > 0 and blocks[k] < now + argument then block(k, now + argument) end
     elseif values[k] and op == RESET then
       remove(k)
+    elseif op == CHARGE then
+      record(place, k, rule, cost, p1, p2, p3, p4)
     elseif values[k] and cost > 0 and (op == REFUND or cost <= p1) then
       -- A cost above the limit was never taken: there is nothing to undo.
-      refund_or_undo(op, k, rule, cost, argument, p1, p2, p3, p4)
+      change(op, k, rule, cost, argument, p1, p2, p3, p4)
     end
     local admits
     admits, firsts[place], seconds[place], thirds[place], fourths[place] =
       RULES[rule](values[k], kinds[k], 0, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
     outcomes[place] = now < blocks[k] and BLOCKED or admits and ALLOWED or DENIED
+    local changed_by = math.abs(held(rule, firsts[place], seconds[place], thirds[place], p2) - before)
+    amounts[place] = (changed_by - changed_by % unit) / unit
   end
 end
 
 -- Decides one call.
 local function decide(op, count, argument, charges)
   local is_check = op == ACQUIRE or op == PEEK
-  local foreign, allowed = evaluate(is_check and op or PEEK, count, argument, charges)
+  local foreign, allowed =
+    evaluate(is_check and op or PEEK, count, is_check and argument or 0, charges)
   answer[#answer + 1] = string.char(foreign)
   if foreign > 0 then return end
-  if op == ACQUIRE then
+  if op == ACQUIRE_UP_TO then
+    -- If there is less than the minimum, this is an acquire of that, which is denied.
+    local amount = common_amount(count, argument, charges)
+    foreign, allowed = evaluate(ACQUIRE, count, 0, charges, amount or argument)
+    answer[#answer + 1] = pack('<I7', allowed and amount or 0)
+  end
+  if op == ACQUIRE or op == ACQUIRE_UP_TO then
     commit(count, charges, allowed)
   elseif not is_check then
     maintain(op, count, argument, charges)
   end
+  --> ITS_OUTCOME
+  local has_amounts = op == REFUND or op == UNDO or op == CHARGE
   for place = 1, count do
     answer[#answer + 1] = pack('<BI7I7I7I7I7', outcomes[place], blocks[keys[place]], firsts[place],
       seconds[place], thirds[place], fourths[place])
+    if has_amounts then answer[#answer + 1] = pack('<I7', amounts[place]) end
   end
 end
 
 local at = 1
 while at <= #request do
-  local op, count, argument, k, rule, _, cost, penalty, p1, p2, p3, p4 =
+  local op, count, argument, k, rule, flags, cost, penalty, p1, p2, p3, p4 =
     parse('<BBI7I2BBI7I7I7I7I7I7', request, at)
   local charges = at + CALL_HEAD
   at = charges + count * CHARGE_SIZE
@@ -192,8 +248,8 @@ while at <= #request do
   -- Fast path: acquires one charge without a wait; the key is absent, or a string of the rule's own kind.
   local value, kind = found[k], KINDS[rule] or p4
   if not value then value, kind = nil, NONE end
-  if op == ACQUIRE and count == 1 and argument == 0 and cost > 0 and rule ~= SLIDING_LOG
-    and not kinds[k]
+  if op == ACQUIRE and count == 1 and argument == 0 and cost > 0 and flags < CHECK_ONLY
+    and rule ~= SLIDING_LOG and not kinds[k]
     and (value and #value == SIZES[rule] and value:byte() == kind or others_absent and not value) then
     local _, a, b, c, d, after, expires_at, _, keeps_ttl =
       RULES[rule](value, kind, cost, ACQUIRE, 0, nil, p1, p2, p3, p4)

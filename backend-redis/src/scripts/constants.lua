@@ -24,6 +24,10 @@ CHUNK_SIZE = 204
 LOG_FOOT = 37
 LOG_END = 51
 
+-- Bytes of the value of an id: up to the end of the fingerprint, and up to the reply.
+FINGERPRINT = 21
+ID_HEAD = 36
+
 -- An undo finds its record among so many of the newest; and the number of sealed elements that these may
 -- be in.
 MAX_UNDO = 128
@@ -35,6 +39,9 @@ MIN_EXPIRED = 16
 -- Numbers are at most 2^52, and sums of two at most 2^53, where running totals wrap around.
 MAX_EXACT = 0x10000000000000
 MODULUS = 0x20000000000000
+
+-- The debt of a charge beyond the limit is repaid within this time: 2^51 microseconds.
+MAX_SPAN = 0x8000000000000
 
 -- Minimum time to live in milliseconds, if a test sets the time.
 MIN_TTL_IN_TESTS = 3600000

@@ -28,8 +28,8 @@ admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_E
 
 local was_there = debt > 0
 -- If nothing is written, the state ends as the rate that wrote it says, which may be sooner than this rate
--- says.
-if was_there then d = recovers_at end
+-- says. An end that does not fit into a value is told by the numbers.
+if was_there and recovers_at < MODULUS then d = recovers_at end
 local writes = op == ACQUIRE and admits
 if writes then -- take
   if not was_there then anchor = now end

@@ -2,7 +2,7 @@
 --
 -- In: value and kind (of the key: see read.lua), cost, op (ACQUIRE, PEEK, REFUND or UNDO), max_wait (of an
 -- acquire), taken_at (of an undo: the time of the take), the four numbers of the policy; for a log also
--- key and is_list.
+-- key, is_list and max_records (of a charge beyond the limit).
 -- Out: whether the cost is admitted (`nil` if the value is not valid); three numbers of the state as it is
 -- then, and the time at which that state ends (0: as the numbers say); the value to write (`nil`: none,
 -- `false`: the state is gone); the time until which it must live; how to write a list; whether the key
@@ -22,7 +22,7 @@ local RULES = {
     --> fixed_window.lua
     return admits, a, b, c, d, after, expires_at, nil, keeps_ttl
   end,
-  function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list)
+  function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
     local admits, a, b, c, after, expires_at, keeps_ttl
     local d = 0
     --> sliding_log.lua

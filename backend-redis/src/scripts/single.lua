@@ -32,6 +32,7 @@ end
 local admits, a, b, c, after, expires_at, keeps_ttl
 local d = 0
 --> ITS_RULE
+--> ITS_OUTCOME
 
 if after then
   --> ITS_WRITE

@@ -87,6 +87,7 @@ if not number then
   admits = nil
 elseif op == ACQUIRE and admits then -- take
   local stamp = grain > 0 and at - at % grain + grain or at
+  --> sliding_log_merge.lua
   local before = total
   total = total - (MODULUS - cost)
   if total < 0 then total = before + cost end

@@ -21,6 +21,25 @@ pub struct ScriptReply {
     pub taken_at: SmallVec<[Timestamp; 4]>,
 }
 
+/// The error that is the whole reply to a call with an id, if it is one.
+pub(super) fn id_error(id: &[u8], answer: &[u8]) -> Option<Error> {
+    let id = id.escape_ascii();
+    let (kind, message) = match answer {
+        [layout::ID_REUSED] => {
+            (ErrorKind::IdReused, format!("the id \"{id}\" was used for another call"))
+        }
+        [layout::ID_FOREIGN] => (
+            ErrorKind::ForeignValue,
+            format!(
+                "under the key of the id \"{id}\" lies something that is not Tidegate's; it was left \
+                 as it is"
+            ),
+        ),
+        _ => return None,
+    };
+    Some(Error::new(kind, message))
+}
+
 /// Parses the reply to calls; `None` if it is not valid.
 pub(super) fn read(
     calls: &[NormalizedCall<'_>],
@@ -57,9 +76,49 @@ fn read_call(
         let (charge, _) = normalized.charges.get(foreign - 1)?;
         return Some(Err(foreign_value(charge)));
     }
-    let replies = normalized.charges.iter().map(|_| ChargeReply::read(reader));
+    if let Operation::AcquireUpTo { min } = normalized.operation {
+        return Some(Ok(read_up_to(normalized, min, now, reader)?));
+    }
+    let mut amounts: SmallVec<[u64; 4]> = SmallVec::new();
+    let mut replies: SmallVec<[ChargeReply; 1]> = SmallVec::new();
+    for _ in &normalized.charges {
+        replies.push(ChargeReply::read(reader)?);
+        if normalized.has_amounts() {
+            amounts.push(reader.number()?);
+        }
+    }
+    let mut reply = decide(normalized, &replies, now)?;
+    if normalized.has_amounts() {
+        reply.decision = reply.decision.with_amounts(normalized.split(&amounts));
+    }
+    Some(Ok(reply))
+}
+
+/// An acquire of up to the costs is one of the common amount, or of the minimum if it is denied. No two of its
+/// charges are to one state.
+fn read_up_to(
+    normalized: &NormalizedCall<'_>,
+    min: u64,
+    now: u64,
+    reader: &mut Reader<'_>,
+) -> Option<ScriptReply> {
+    let amount = reader.number()?;
+    let mut taken = normalized.clone();
+    for (charge, cost) in &mut taken.charges {
+        if !charge.is_check_only {
+            *cost = amount.max(min);
+        }
+    }
+    let replies = taken.charges.iter().map(|_| ChargeReply::read(reader));
     let replies: SmallVec<[ChargeReply; 1]> = replies.collect::<Option<_>>()?;
-    Some(Ok(decide(normalized, &replies, now)?))
+    let reply = decide(&taken, &replies, now)?;
+    let amounts =
+        taken.charges.iter().zip(reply.decision.verdicts()).map(|((charge, _), verdict)| {
+            let is_taken = verdict.outcome() == Outcome::Allowed && !charge.is_check_only;
+            if is_taken { amount } else { 0 }
+        });
+    let amounts: SmallVec<[u64; 4]> = amounts.collect();
+    Some(ScriptReply { decision: reply.decision.with_amounts(amounts), ..reply })
 }
 
 fn decide(

@@ -70,30 +70,50 @@ impl Keys {
     pub fn of(&self, charge: &Charge<'_>) -> Vec<u8> {
         let (policy, tag) = (charge.policy, charge.slot_key());
         let subject = charge.state_subject();
-        let most = self.prefix.len() + policy.name().len() + tag.len() + subject.len() + 40;
-        let mut key = Vec::with_capacity(most);
+        let max_len = self.prefix.len() + policy.name().len() + tag.len() + subject.len() + 40;
+        let mut key = Vec::with_capacity(max_len);
         key.extend_from_slice(&self.prefix);
         escape(policy.name().as_bytes(), &mut key);
         if policy.is_named() {
             // Writing to a vector cannot fail.
             let _ = write!(key, ":{}", policy.rule().shape());
         }
-        key.extend_from_slice(b":{");
-        let begins = key.len();
-        if tag.is_empty() {
-            key.push(b'%');
-        }
-        escape(tag, &mut key);
-        if let Some(shard) = charge.policy.shard() {
-            shard_tag::end(&mut key, begins, shard);
-        }
-        key.push(b'}');
+        put_tag(charge, &mut key);
         if !charge.tenant.is_empty() {
             key.push(b':');
             escape(subject, &mut key);
         }
         key
     }
+
+    /// The key of a call's id, which is in the slot of the call's first charge: `prefix:%id:{tag}:id`, with the tag of
+    /// that charge. No policy has such a key, as a name is escaped.
+    #[must_use]
+    pub fn of_id(&self, first: &Charge<'_>, id: &[u8]) -> Vec<u8> {
+        let max_len = self.prefix.len() + first.slot_key().len() + 3 * id.len() + 20;
+        let mut key = Vec::with_capacity(max_len);
+        key.extend_from_slice(&self.prefix);
+        key.extend_from_slice(b"%id");
+        put_tag(first, &mut key);
+        key.push(b':');
+        escape(id, &mut key);
+        key
+    }
+}
+
+/// Adds the part of a key that decides its slot.
+fn put_tag(charge: &Charge<'_>, key: &mut Vec<u8>) {
+    let tag = charge.slot_key();
+    key.extend_from_slice(b":{");
+    let begins = key.len();
+    if tag.is_empty() {
+        key.push(b'%');
+    }
+    escape(tag, key);
+    if let Some(shard) = charge.policy.shard() {
+        shard_tag::end(key, begins, shard);
+    }
+    key.push(b'}');
 }
 
 /// All but visible ASCII, and what has a meaning in a key.

@@ -1,4 +1,4 @@
-//! Numbers that the scripts and this crate share: rules, operations, outcomes, kinds of values.
+//! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds of values.
 //!
 //! This is the one place that they stand in: the constants below, and the words in the scripts that have the
 //! same names, which are replaced by these literals when a script is assembled. Numbers that only the
@@ -28,6 +28,13 @@ shared! {
     RESET = 4;
     BLOCK = 5;
     UNDO = 6;
+    BLOCK_AT_LEAST = 7;
+    CHARGE = 8;
+    ACQUIRE_UP_TO = 9;
+
+    // Flags of a charge.
+    SHADOW = 1;
+    CHECK_ONLY = 2;
 
     // Outcomes.
     ALLOWED = 0;
@@ -45,8 +52,12 @@ shared! {
     BUCKET = 0x96;
     INTERVAL = 0x97;
 
+    ID = 0x98;
+
     // First byte of a reply that is not just a value.
     VERDICTS = 0;
+    ID_REUSED = 1;
+    ID_FOREIGN = 2;
 }
 
 /// Literal of a shared number, by its name.

@@ -16,6 +16,7 @@
 //! | `95` | sliding counter | end of the current window, previous count, current count |
 //! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in, full again at, expires at |
 //! | `97` | bucket by intervals | start of the current period, debt, full again at, expires at |
+//! | `98` | id of a call | 20 bytes of SHA-1 of the call, time to live, whether the policy of a single charge is a shadow (a byte), when it was written, the reply |
 //!
 //! With a block the kind is greater by hexadecimal `20`, and the value ends in the time until which it blocks. A log
 //! that may need more than 128 records is a list: its last element is such a value with at most 14

@@ -2,10 +2,13 @@ use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Charges, Decision, Error, Operation, Verdict};
 
 /// A call with one charge per key, as scripts take it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct NormalizedCall<'a> {
     pub(crate) operation: Operation,
-    /// The charges, one per key, each with the sum of its costs.
+    /// The charges of the call.
+    all: Charges<'a>,
+    /// The charges, one per key, each with the sum of its costs, or 0 for a check-only charge of an operation that
+    /// leaves it out.
     pub(crate) charges: SmallVec<[(Charge<'a>, u64); 1]>,
     /// For each charge of the call its place in `charges`; empty if they are the same.
     places: SmallVec<[usize; 1]>,
@@ -14,36 +17,61 @@ pub(crate) struct NormalizedCall<'a> {
 impl<'a> NormalizedCall<'a> {
     pub(crate) fn new(call: &Call<'a>) -> Result<Self, Error> {
         call.check()?;
-        let Call { operation, charges, .. } = *call;
-        if let (1, Some(charge)) = (charges.len(), charges.get(0)) {
-            let charges = SmallVec::from_buf([(charge, charge.cost)]);
-            return Ok(Self { operation, charges, places: SmallVec::new() });
+        let Call { operation, charges: all, .. } = *call;
+        if let (1, Some(charge)) = (all.len(), all.get(0)) {
+            let charges = SmallVec::from_buf([(charge, cost_in(operation, &charge))]);
+            return Ok(Self { operation, all, charges, places: SmallVec::new() });
         }
-        Ok(Self::summed(operation, charges))
+        Ok(Self::summed(operation, all))
     }
 
     fn summed(operation: Operation, all: Charges<'a>) -> Self {
         let mut charges: SmallVec<[(Charge<'a>, u64); 1]> = SmallVec::new();
         let mut places = SmallVec::new();
         for charge in all.iter() {
+            let cost = cost_in(operation, &charge);
             match charges.iter().position(|(other, _)| other.shares_state_with(&charge)) {
                 Some(place) => {
-                    charges[place].1 = charges[place].1.saturating_add(charge.cost);
+                    charges[place].1 = charges[place].1.saturating_add(cost);
                     places.push(place);
                 }
                 None => {
                     places.push(charges.len());
-                    charges.push((charge, charge.cost));
+                    charges.push((charge, cost));
                 }
             }
         }
-        Self { operation, charges, places }
+        Self { operation, all, charges, places }
     }
 
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
-        use Operation::{Block, Refund, Reset, Undo};
-        matches!(self.operation, Refund | Undo { .. } | Reset | Block { .. })
+        use Operation::{Block, BlockAtLeast, Charge, Refund, Reset, Undo};
+        matches!(
+            self.operation,
+            Refund | Undo { .. } | Charge | Reset | Block { .. } | BlockAtLeast { .. }
+        )
+    }
+
+    /// Whether the reply to each charge has the amount that was given back or recorded.
+    pub(super) fn has_amounts(&self) -> bool {
+        use Operation::{Charge, Refund, Undo};
+        matches!(self.operation, Refund | Undo { .. } | Charge)
+    }
+
+    /// Splits the amount of each of `charges` among the charges of the call to that state: in order, to each at most
+    /// its cost.
+    pub(super) fn split(&self, amounts: &[u64]) -> SmallVec<[u64; 4]> {
+        let mut left: SmallVec<[u64; 4]> = SmallVec::from_slice(amounts);
+        let amount = |(n, charge): (usize, Charge<'_>)| {
+            let place = self.places.get(n).copied().unwrap_or(n);
+            left.get_mut(place).map_or(0, |left| {
+                let amount = cost_in(self.operation, &charge).min(*left);
+                *left -= amount;
+                amount
+            })
+        };
+        self.all.iter().enumerate().map(amount).collect()
     }
 
     /// Maps values of `charges` to the charges of the call.
@@ -56,4 +84,11 @@ impl<'a> NormalizedCall<'a> {
     pub(crate) fn answer(&self, verdicts: &[Verdict]) -> Decision {
         Decision::new(self.each(verdicts))
     }
+}
+
+/// The cost of a charge in an operation.
+fn cost_in(operation: Operation, charge: &Charge<'_>) -> u64 {
+    use Operation::{Charge, Refund, Undo};
+    let is_left_out = charge.is_check_only && matches!(operation, Refund | Undo { .. } | Charge);
+    if is_left_out { 0 } else { charge.cost }
 }

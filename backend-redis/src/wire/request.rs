@@ -5,15 +5,23 @@ use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::policy::StateShape;
-use tidegate_core::{Call, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Timestamp};
+use tidegate_core::{
+    Call, CallId, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Timestamp,
+};
 
 use super::answer::{self, ScriptReply};
 use super::bytes::put;
 use super::key::Keys;
-use super::layout::{ACQUIRE, BLOCK, PEEK, REFUND, RESET, UNDO};
+use super::layout::{
+    ACQUIRE, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, ID, PEEK, REFUND, RESET,
+    SHADOW, UNDO,
+};
 use super::normalized::NormalizedCall;
 use super::numbers::numbers;
 use super::scripts::{self, Rule, Script};
+
+/// Minimum time to live of the key of an id, if a test sets the time: an hour, as of other keys.
+const MIN_MILLIS_IN_TESTS: u64 = 3_600_000;
 
 /// One script call: the decisions on one call, or on several.
 #[derive(Debug)]
@@ -21,6 +29,8 @@ pub struct Request<'a> {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Vec<u8>,
+    /// Of a call with an id, whose key is the last one.
+    id: Option<IdArguments<'a>>,
     /// The time of a test.
     time: Option<Vec<u8>>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
@@ -34,21 +44,44 @@ impl<'a> Request<'a> {
     /// As [`Call::check`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
         let normalized = NormalizedCall::new(call)?;
-        if let Some(single) = Self::single(keys, &normalized) {
-            return single
-                .map(|request| Self { calls: SmallVec::from_buf([normalized]), ..request });
-        }
-        let mut request = Batch::new(keys);
-        request.add(normalized)?;
-        Ok(request.finish())
+        let id = match (call.id, call.charges.get(0)) {
+            (Some(id), Some(first)) => {
+                Some((keys.of_id(&first, id.id), IdArguments::new(call, id)))
+            }
+            _ => None,
+        };
+        let request = match Self::single(keys, &normalized, id.is_some()) {
+            Some(single) => Self { calls: SmallVec::from_buf([normalized]), ..single? },
+            None => {
+                let mut batch = Batch::new(keys);
+                batch.add(normalized)?;
+                Self { script: scripts::batch(id.is_some()), ..batch.finish() }
+            }
+        };
+        Ok(match id {
+            Some((key, arguments)) => request.with_id(key, arguments),
+            None => request,
+        })
+    }
+
+    fn with_id(mut self, key: Vec<u8>, arguments: IdArguments<'a>) -> Self {
+        self.keys.push(key);
+        Self { id: Some(arguments), ..self }
     }
 
     /// A request for the script of a single charge, if the call is one.
-    fn single(keys: &Keys, normalized: &NormalizedCall<'a>) -> Option<Result<Self, Error>> {
+    fn single(
+        keys: &Keys,
+        normalized: &NormalizedCall<'a>,
+        has_id: bool,
+    ) -> Option<Result<Self, Error>> {
         let (op, argument) = number_and_argument(normalized.operation);
         let (ACQUIRE | PEEK, [(charge, cost)]) = (op, &normalized.charges[..]) else {
             return None;
         };
+        if op == ACQUIRE && charge.is_check_only {
+            return None;
+        }
         let build = || {
             let (rule, numbers) = known(charge)?;
             let mut arguments = Vec::with_capacity(50);
@@ -61,9 +94,10 @@ impl<'a> Request<'a> {
                 put(&mut arguments, penalty);
             }
             Ok(Self {
-                script: scripts::single(rule, start_of(charge), numbers[3] == 1),
+                script: scripts::single(rule, start_of(charge), numbers[3] == 1, has_id),
                 keys: vec![keys.of(charge)],
                 arguments,
+                id: None,
                 time: None,
                 calls: SmallVec::new(),
             })
@@ -78,6 +112,9 @@ impl<'a> Request<'a> {
         let mut bytes = vec![];
         put(&mut bytes, time.as_micros());
         self.time = Some(bytes);
+        if let Some(id) = &mut self.id {
+            id.millis = id.millis.max(MIN_MILLIS_IN_TESTS);
+        }
         self
     }
 
@@ -114,10 +151,11 @@ impl<'a> Request<'a> {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = Cmd::with_capacity(
-            5 + self.keys.len(),
+            7 + self.keys.len(),
             script.len()
                 + self.arguments.len()
                 + self.keys.iter().map(Vec::len).sum::<usize>()
+                + self.id.as_ref().map_or(0, |id| id.head.len() + 16)
                 + 48,
         );
         command.arg(name).arg(script).arg(self.keys.len());
@@ -125,6 +163,9 @@ impl<'a> Request<'a> {
             command.arg(&key[..]);
         }
         command.arg(&self.arguments[..]);
+        if let Some(id) = &self.id {
+            command.arg(&id.head[..]).arg(id.millis);
+        }
         if let Some(time) = &self.time {
             command.arg(&time[..]);
         }
@@ -148,6 +189,11 @@ impl<'a> Request<'a> {
     ///
     /// As [`read`](Self::read).
     pub fn parse_reply(&self, answer: &[u8]) -> Result<Vec<Result<ScriptReply, Error>>, Error> {
+        if let Some(id) = &self.id
+            && let Some(error) = answer::id_error(id.id, answer)
+        {
+            return Ok(vec![Err(error)]);
+        }
         answer::read(&self.calls, answer).ok_or_else(|| {
             Error::new(
                 ErrorKind::Protocol,
@@ -195,8 +241,13 @@ impl<'a, 'k> Batch<'a, 'k> {
     ///
     /// # Errors
     ///
-    /// As [`Call::check`]. Nothing was added then.
+    /// As [`Call::check`], and [`ErrorKind::Unsupported`] for a call with an id, which takes a [`Request`] of its own.
+    /// Nothing was added then.
     pub fn add_call(&mut self, call: &Call<'a>) -> Result<(), Error> {
+        if call.id.is_some() {
+            let message = "a call with an id takes a request of its own";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         self.add(NormalizedCall::new(call)?)
     }
 
@@ -241,7 +292,7 @@ impl<'a, 'k> Batch<'a, 'k> {
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(known) {
             let number = self.number_of(self.names.of(charge));
             self.arguments.extend_from_slice(&number.to_le_bytes());
-            self.arguments.extend_from_slice(&[rule as u8, u8::from(charge.policy.is_shadow())]);
+            self.arguments.extend_from_slice(&[rule as u8, flags(charge)]);
             put(&mut self.arguments, *cost);
             put(&mut self.arguments, penalty(charge));
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
@@ -267,22 +318,55 @@ impl<'a, 'k> Batch<'a, 'k> {
     #[must_use]
     pub fn finish(self) -> Request<'a> {
         let Self { keys, arguments, calls, .. } = self;
-        Request { script: scripts::batch(), keys, arguments, time: None, calls }
+        Request { script: scripts::batch(false), keys, arguments, id: None, time: None, calls }
     }
 }
 
-/// Number of the operation, and its argument: the maximum wait, the length of a block, or the time of the take
-/// that is to be undone.
+/// What scripts are told of the id of a call.
+#[derive(Debug)]
+struct IdArguments<'a> {
+    id: &'a [u8],
+    /// ARGV[2]: the head of the record.
+    head: Vec<u8>,
+    /// ARGV[3]: the time to live of the key.
+    millis: u64,
+}
+
+impl<'a> IdArguments<'a> {
+    fn new(call: &Call<'_>, id: CallId<'a>) -> Self {
+        let ttl = micros(id.ttl, 999);
+        let is_of_shadow = call.charges.iter().all(|charge| charge.policy.is_shadow());
+        let mut head = Vec::with_capacity(29);
+        head.push(ID);
+        head.extend_from_slice(&call.fingerprint());
+        put(&mut head, ttl);
+        head.push(if is_of_shadow { SHADOW } else { 0 });
+        // The server counts from the millisecond in which the script began.
+        Self { id: id.id, head, millis: ttl.div_ceil(1_000) + 1 }
+    }
+}
+
+/// Number of the operation, and its argument: the maximum wait, the minimum amount, the length of a block, or the
+/// time of the take that is to be undone.
 fn number_and_argument(operation: Operation) -> (u8, u64) {
     match operation {
         Operation::Acquire => (ACQUIRE, 0),
         Operation::Reserve { max_wait } => (ACQUIRE, micros(max_wait, 0)),
+        Operation::AcquireUpTo { min } => (ACQUIRE_UP_TO, min),
+        Operation::Charge => (CHARGE, 0),
         Operation::Refund => (REFUND, 0),
         Operation::Undo { at } => (UNDO, at.as_micros()),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
+        Operation::BlockAtLeast { span } => (BLOCK_AT_LEAST, micros(span, 999)),
         _ => (PEEK, 0),
     }
+}
+
+fn flags(charge: &Charge<'_>) -> u8 {
+    let shadow = if charge.policy.is_shadow() { SHADOW } else { 0 };
+    let check_only = if charge.is_check_only { CHECK_ONLY } else { 0 };
+    shadow | check_only
 }
 
 fn start_of(charge: &Charge<'_>) -> Start {

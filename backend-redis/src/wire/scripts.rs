@@ -48,10 +48,28 @@ impl Script {
         body: &str,
         own: &[(&str, &'static str)],
     ) -> Self {
+        Self::assemble(name, variant, &format!("{}\n{body}", lua!("head.lua")), own)
+    }
+
+    /// The same script for calls with an id.
+    fn with_id(
+        name: &'static str,
+        variant: &'static str,
+        body: &'static str,
+        own: &[(&str, &'static str)],
+    ) -> Self {
+        let own = [own, &[("ITS_BODY", body)]].concat();
+        Self::assemble(name, variant, lua!("id.lua"), &own)
+    }
+
+    fn assemble(
+        name: &'static str,
+        variant: &'static str,
+        text: &str,
+        own: &[(&str, &'static str)],
+    ) -> Self {
         let find = |word: &str| own.iter().find(|(name, _)| *name == word).map(|(_, text)| *text);
-        let with_parts = with_parts(&format!("{}\n{body}", lua!("head.lua")), &|name| {
-            find(name).or_else(|| part(name))
-        });
+        let with_parts = with_parts(text, &|name| find(name).or_else(|| part(name)));
         let code = with_words(&with_parts, |word| find(word).or_else(|| constant(word)));
         let sha = redis::Script::new(&code).get_hash().to_owned();
         Self { name, variant, code, sha }
@@ -74,7 +92,7 @@ impl Script {
     }
 
     /// Which of several scripts of the name it is: `aligned`, `phased` or `anchored` of `fixed_window`, `list`
-    /// of `sliding_log`; else empty.
+    /// of `sliding_log`, and `id` behind it of those for calls with an id; else empty.
     #[must_use]
     pub fn variant(&self) -> &'static str {
         self.variant
@@ -113,7 +131,9 @@ pub enum Rule {
 fn part(name: &str) -> Option<&'static str> {
     Some(match name {
         "fixed_window.lua" => lua!("fixed_window.lua"),
+        "levels.lua" => lua!("levels.lua"),
         "sliding_log.lua" => lua!("sliding_log.lua"),
+        "sliding_log_merge.lua" => lua!("sliding_log_merge.lua"),
         "sliding_log_search.lua" => lua!("sliding_log_search.lua"),
         "sliding_log_undo.lua" => lua!("sliding_log_undo.lua"),
         "sliding_log_whole.lua" => lua!("sliding_log_whole.lua"),
@@ -122,6 +142,9 @@ fn part(name: &str) -> Option<&'static str> {
         "sliding_counter.lua" => lua!("sliding_counter.lua"),
         "token_bucket.lua" => lua!("token_bucket.lua"),
         "interval_bucket.lua" => lua!("interval_bucket.lua"),
+        "head.lua" => lua!("head.lua"),
+        "id_single.lua" => lua!("id_single.lua"),
+        "id_batch.lua" => lua!("id_batch.lua"),
         "rules.lua" => lua!("rules.lua"),
         "ttl.lua" => lua!("ttl.lua"),
         "ttl_slack.lua" => lua!("ttl_slack.lua"),
@@ -132,14 +155,14 @@ fn part(name: &str) -> Option<&'static str> {
 }
 
 /// Script that acquires or peeks a single charge by a rule: the fastest one. A log that is stored as a list
-/// has a script of its own.
+/// has a script of its own, and so have calls with an id.
 #[must_use]
-pub fn single(rule: Rule, start: Start, is_list: bool) -> &'static Script {
+pub fn single(rule: Rule, start: Start, is_list: bool, has_id: bool) -> &'static Script {
     // `$read` is the command that reads the value, `$form` the condition for it to be of the usual form, `$list`
     // whether it is then a list, and `$end` whether only the end of it was read. A `$time` other than `nil` is
     // the time in a written value: where that is now, the value is the whole reply.
     macro_rules! log {
-        ($variant:literal, $read:literal, $form:literal, $list:literal, $end:literal) => {
+        ($variant:tt, $read:literal, $form:literal, $list:literal, $end:literal) => {
             single!(
                 "LOG",
                 "sliding_log.lua",
@@ -154,7 +177,7 @@ pub fn single(rule: Rule, start: Start, is_list: bool) -> &'static Script {
         };
     }
     macro_rules! string {
-        ($kind:literal, $size:literal, $rule:literal, $variant:literal, $time:literal) => {{
+        ($kind:literal, $size:literal, $rule:literal, $variant:tt, $time:literal) => {{
             const FORM: &str = concat!("#value == ", $size, " and value:byte() == ", $kind);
             single!(
                 $kind,
@@ -169,27 +192,40 @@ pub fn single(rule: Rule, start: Start, is_list: bool) -> &'static Script {
             )
         }};
     }
+    macro_rules! with_id {
+        ("") => {
+            "id"
+        };
+        ($variant:literal) => {
+            concat!($variant, "_id")
+        };
+    }
     macro_rules! single {
-        ($kind:literal, $rule:literal, $variant:literal, $time:literal, $read:literal, $form:expr,
+        ($kind:literal, $rule:literal, $variant:tt, $time:literal, $read:literal, $form:expr,
          $list:literal, $end:literal, $write:literal) => {{
+            const OWN: [(&str, &str); 9] = [
+                ("ITS_KIND", $kind),
+                ("ITS_READ", $read),
+                ("ITS_FORM", $form),
+                ("ITS_LIST", $list),
+                ("ITS_END", $end),
+                ("ITS_TIME", $time),
+                ("ITS_RULE", concat!("--> ", $rule)),
+                ("ITS_WRITE", concat!("--> ", $write)),
+                // Only the general script charges beyond the limit.
+                ("sliding_log_merge.lua", ""),
+            ];
             static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-                Script::new(
-                    $rule.trim_end_matches(".lua"),
-                    $variant,
-                    lua!("single.lua"),
-                    &[
-                        ("ITS_KIND", $kind),
-                        ("ITS_READ", $read),
-                        ("ITS_FORM", $form),
-                        ("ITS_LIST", $list),
-                        ("ITS_END", $end),
-                        ("ITS_TIME", $time),
-                        ("ITS_RULE", concat!("--> ", $rule)),
-                        ("ITS_WRITE", concat!("--> ", $write)),
-                    ],
-                )
+                let name = $rule.trim_end_matches(".lua");
+                let own = [&OWN[..], &[("ITS_OUTCOME", "")]].concat();
+                Script::new(name, $variant, lua!("single.lua"), &own)
             });
-            &SCRIPT
+            static WITH_ID: LazyLock<Script> = LazyLock::new(|| {
+                let name = $rule.trim_end_matches(".lua");
+                let own = [&OWN[..], &[("ITS_OUTCOME", "--> id_single.lua")]].concat();
+                Script::with_id(name, with_id!($variant), lua!("single.lua"), &own)
+            });
+            if has_id { &WITH_ID } else { &SCRIPT }
         }};
     }
     match (rule, start) {
@@ -228,29 +264,36 @@ pub fn single(rule: Rule, start: Start, is_list: bool) -> &'static Script {
     }
 }
 
-/// Script for all other calls: of several charges, of other operations, several at once.
+/// Script for all other calls: of several charges, of other operations, several at once; or for one call with an
+/// id.
 #[must_use]
-pub fn batch() -> &'static Script {
+pub fn batch(has_id: bool) -> &'static Script {
     static SCRIPT: LazyLock<Script> =
-        LazyLock::new(|| Script::new("batch", "", lua!("batch.lua"), &[]));
-    &SCRIPT
+        LazyLock::new(|| Script::new("batch", "", lua!("batch.lua"), &[("ITS_OUTCOME", "")]));
+    static WITH_ID: LazyLock<Script> = LazyLock::new(|| {
+        Script::with_id("batch", "id", lua!("batch.lua"), &[("ITS_OUTCOME", "--> id_batch.lua")])
+    });
+    if has_id { &WITH_ID } else { &SCRIPT }
 }
 
-/// All scripts.
+/// All scripts: those for calls without an id, and then those for calls with one.
 #[must_use]
-pub fn all() -> [&'static Script; 9] {
-    let start = Start::Aligned;
-    [
-        single(Rule::FixedWindow, Start::Aligned, false),
-        single(Rule::FixedWindow, Start::Phased, false),
-        single(Rule::FixedWindow, Start::Anchored, false),
-        single(Rule::SlidingLog, start, false),
-        single(Rule::SlidingLog, start, true),
-        single(Rule::SlidingCounter, start, false),
-        single(Rule::TokenBucket, start, false),
-        single(Rule::IntervalBucket, start, false),
-        batch(),
-    ]
+pub fn all() -> Vec<&'static Script> {
+    let of = |has_id| {
+        let start = Start::Aligned;
+        [
+            single(Rule::FixedWindow, Start::Aligned, false, has_id),
+            single(Rule::FixedWindow, Start::Phased, false, has_id),
+            single(Rule::FixedWindow, Start::Anchored, false, has_id),
+            single(Rule::SlidingLog, start, false, has_id),
+            single(Rule::SlidingLog, start, true, has_id),
+            single(Rule::SlidingCounter, start, false, has_id),
+            single(Rule::TokenBucket, start, false, has_id),
+            single(Rule::IntervalBucket, start, false, has_id),
+            batch(has_id),
+        ]
+    };
+    [of(false), of(true)].concat()
 }
 
 /// Replaces the lines that name parts by the parts, and those in the parts too.
@@ -362,7 +405,8 @@ mod tests {
 
     #[test]
     fn each_script_has_a_name_and_variant_of_its_own() {
-        let mut titles = all().map(|script| (script.name(), script.variant()));
+        let mut titles: Vec<_> =
+            all().iter().map(|script| (script.name(), script.variant())).collect();
         titles.sort_unstable();
         assert!(titles.windows(2).all(|pair| pair[0] != pair[1]), "{titles:?}");
         assert!(titles.iter().all(|(name, _)| Script::NAMES.contains(name)), "{titles:?}");

@@ -134,10 +134,11 @@ impl<'f> Lane<'f> {
         let policy = one_of(rng, self.policies);
         let mut cost = self.cost(rng, policy);
         let mut charged = policy;
-        let operation = match below(rng, 32) {
+        let operation = match below(rng, 37) {
             0 => Operation::Reset,
             1 => Operation::Block { span: Duration::from_micros(below(rng, 6)) },
-            2..5 => Operation::Refund,
+            2 => Operation::BlockAtLeast { span: Duration::from_micros(below(rng, 6)) },
+            3..5 => Operation::Refund,
             5..9 if !self.takes.is_empty() => {
                 let (at, by, taken) = *one_of(rng, &self.takes);
                 if below(rng, 4) > 0 {
@@ -152,6 +153,15 @@ impl<'f> Lane<'f> {
                 let most = *one_of(rng, &[12, 12, 120, 400]);
                 Operation::Reserve { max_wait: Duration::from_micros(below(rng, most)) }
             }
+            16 | 17 => {
+                // Seldom as much as any state can hold, as that is there for long.
+                if below(rng, 20) == 0 {
+                    let max = [1 << 51, 1 << 52, u64::MAX];
+                    cost = one_of(rng, &max).saturating_sub(below(rng, 2) + self.remaining);
+                }
+                Operation::Charge
+            }
+            18..21 => Operation::AcquireUpTo { min: 1 + below(rng, cost.clamp(1, 9)) },
             _ => Operation::Acquire,
         };
         let _ = writeln!(self.history, "{now}: {operation:?} {cost} of `{charged}`");
@@ -167,8 +177,12 @@ impl<'f> Lane<'f> {
         cost: u64,
     ) {
         self.remaining = decision.verdicts()[0].remaining();
-        let takes = matches!(operation, Operation::Acquire | Operation::Reserve { .. });
-        if takes && decision.is_allowed() {
+        let cost = match operation {
+            Operation::Acquire | Operation::Reserve { .. } => cost,
+            Operation::AcquireUpTo { .. } | Operation::Charge => decision.amounts()[0],
+            _ => 0,
+        };
+        if cost > 0 && decision.is_allowed() {
             self.takes.push((now, policy, cost));
             if self.takes.len() > 6 {
                 self.takes.remove(0);
@@ -252,14 +266,19 @@ async fn play(start: u64, steps: u64, seed: u8, moves: bool) {
                 let (operation, policy, cost) = lane.operation(&mut rng, now);
                 // With another that mostly refuses.
                 let is_two = policy.rule().can_reserve() && below(&mut rng, 6) == 0;
-                asked.push((place, operation, policy, cost, is_two));
+                // Refuses the whole call, and takes nothing.
+                let is_check_only = below(&mut rng, 12) == 0;
+                asked.push((place, operation, policy, cost, is_two, is_check_only));
             }
         }
         let charges: Vec<Vec<Charge<'_>>> = asked
             .iter()
-            .map(|(place, _, policy, cost, is_two)| {
+            .map(|(place, _, policy, cost, is_two, is_check_only)| {
                 let subject = &subjects[*place];
-                let charge = Charge::new(policy, subject).cost(*cost);
+                let mut charge = Charge::new(policy, subject).cost(*cost);
+                if *is_check_only {
+                    charge = charge.check_only();
+                }
                 if *is_two { vec![charge, Charge::new(&full, subject)] } else { vec![charge] }
             })
             .collect();
@@ -271,10 +290,12 @@ async fn play(start: u64, steps: u64, seed: u8, moves: bool) {
         let at_once = if is_batch { calls.len().max(1) } else { 1 };
         for (calls, asked) in calls.chunks(at_once).zip(asked.chunks(at_once)) {
             for (answers, asked) in both.ask(calls).await.iter().zip(asked) {
-                let (place, operation, policy, cost, _) = *asked;
+                let (place, operation, policy, cost, _, is_check_only) = *asked;
                 let lane = &mut lanes[place];
                 assert!(agree(answers), "{}\nthe last of them: {answers:#?}", lane.history);
-                if let (Ok(decision), _) = answers {
+                if let (Ok(decision), _) = answers
+                    && !is_check_only
+                {
                     lane.answered(decision, operation, now, policy, cost);
                 }
             }
@@ -284,7 +305,7 @@ async fn play(start: u64, steps: u64, seed: u8, moves: bool) {
 
 #[tokio::test]
 async fn numbers_at_their_boundaries_are_decided_as_in_the_core() {
-    play(1_790_000_000_000_000, 1_200, 1, true).await;
+    play(1_790_000_000_000_000, 1_400, 1, true).await;
 }
 
 #[tokio::test]
@@ -410,6 +431,146 @@ async fn an_undo_of_what_has_expired_changes_nothing_as_in_the_core() {
                 both.set(start + after);
                 let answers = both.ask(&[call]).await;
                 assert!(agree(&answers[0]), "{text}: {call:?}: {:#?}", answers[0]);
+            }
+        }
+    }
+}
+
+/// What a state can hold, and how soon a debt is repaid: charges beyond the limit fill it up to there.
+#[tokio::test]
+async fn a_charge_beyond_the_limit_fills_a_state_up_to_its_bound_as_in_the_core() {
+    const START: u64 = 1_790_000_000_000_000;
+    const MAX_EXACT: u64 = 1 << 52;
+    let both = Both::new().await;
+    for (text, max) in [
+        ("p: fixed-window 9/20us", MAX_EXACT),
+        ("p: fixed-window 9/20us phased", MAX_EXACT),
+        ("p: fixed-window 4503599627370496/20us anchored", MAX_EXACT),
+        ("p: sliding-log 9/20us", MAX_EXACT),
+        ("p: sliding-log 1/20us", MAX_EXACT),
+        ("p: sliding-log 4503599627370496/20us grain 1us", MAX_EXACT),
+        ("p: sliding-log 200/20us", MAX_EXACT),
+        ("p: sliding-counter 9/20us", MAX_EXACT),
+        ("p: sliding-counter 1125899906842624/40us", MAX_EXACT),
+        // 2^51 µs until it is repaid.
+        ("p: token-bucket 1/1us burst 9", 1 << 51),
+        ("p: token-bucket 2/3us burst 9", 1_501_199_875_790_165),
+        ("p: token-bucket 1/1d burst 9", 26_062),
+        ("p: token-bucket 1/7us by-interval burst 9", 321_685_687_669_321),
+        ("p: token-bucket 5/1d by-interval burst 9", 130_310),
+        // 2^52 units.
+        ("p: token-bucket 70368744177665/100us burst 140737488355328", MAX_EXACT / 20),
+        ("p: token-bucket 562949953421312/1us burst 2251799813685248", MAX_EXACT),
+        ("p: token-bucket 562949953421312/1us by-interval burst 2251799813685248", MAX_EXACT),
+        // By ticks of 100 µs.
+        ("p: token-bucket 7/100us burst 9", MAX_EXACT / 100),
+    ] {
+        let policy = policy(text);
+        for before in [0, 1, 5] {
+            let subject = format!("{text} {before}");
+            let charge = Charge::new(&policy, &subject);
+            let all = [charge.cost(u64::MAX)];
+            let one = [charge];
+            let three = [charge.cost(3)];
+            let first = [charge.cost(before)];
+            let mut recorded: Vec<u64> = vec![];
+            for (after, call) in [
+                (0, Call::new(Operation::Charge, &first)),
+                (0, Call::new(Operation::Charge, &all)),
+                (0, Call::new(Operation::Charge, &one)),
+                (0, Call::acquire(&one)),
+                (0, Call::new(Operation::AcquireUpTo { min: 1 }, &three)),
+                (0, Call::new(Operation::Refund, &three)),
+                (0, Call::new(Operation::Charge, &all)),
+                (1, Call::new(Operation::Charge, &all)),
+                (3, Call::new(Operation::Undo { at: Timestamp::from_micros(START) }, &three)),
+                (3, Call::new(Operation::Charge, &three)),
+                (19, Call::new(Operation::Charge, &all)),
+                (20, Call::new(Operation::Charge, &all)),
+                (45, Call::new(Operation::Peek, &one)),
+                (0, Call::new(Operation::Refund, &all)),
+            ] {
+                both.set(START + after);
+                let answers = both.ask(&[call]).await;
+                assert!(agree(&answers[0]), "{text} {before}: {call:?}: {:#?}", answers[0]);
+                let decision = answers.into_iter().next().unwrap().1.unwrap();
+                recorded.extend(decision.amounts().first());
+            }
+            assert_eq!(recorded[..3], [before, max - before, 0], "{text}");
+        }
+    }
+}
+
+/// A debt is repaid within 2^51 microseconds, and what is charged then is recorded again.
+#[tokio::test]
+async fn a_debt_is_repaid_within_the_maximum_span_as_in_the_core() {
+    const START: u64 = 1_000_000_000_000_000;
+    const SPAN: u64 = 1 << 51;
+    let both = Both::new().await;
+    for text in [
+        "p: token-bucket 1/1us burst 9",
+        "p: token-bucket 7/100us burst 9",
+        "p: token-bucket 1/1d burst 9",
+        "p: token-bucket 1/7us by-interval burst 9",
+        "p: token-bucket 5/1d by-interval burst 9",
+    ] {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, text).cost(u64::MAX)];
+        let [one, nine] = [1, 9].map(|cost| [Charge::new(&policy, text).cost(cost)]);
+        for after in [0, 1, SPAN / 2, SPAN - 100, SPAN - 1, SPAN, SPAN + 100] {
+            both.set(START + after);
+            for call in [
+                Call::new(Operation::Peek, &one),
+                Call::new(Operation::Peek, &nine),
+                Call::new(Operation::Charge, if after == 0 { &charges } else { &one }),
+                Call::new(Operation::AcquireUpTo { min: 1 }, &nine),
+            ] {
+                let answers = both.ask(&[call]).await;
+                assert!(agree(&answers[0]), "{text} {after}: {call:?}: {:#?}", answers[0]);
+            }
+        }
+    }
+}
+
+/// An amount is common to all charges: no policy in force admits more, and nothing is taken of a check.
+#[tokio::test]
+async fn a_common_amount_is_taken_as_in_the_core() {
+    let both = Both::new().await;
+    both.set(1_790_000_000_000_000);
+    let policies = [
+        "a: fixed-window 90/20us",
+        "b: sliding-log 80/20us",
+        "c: sliding-counter 70/20us",
+        "d: token-bucket 60/20us",
+        "e: token-bucket 50/20us by-interval",
+        "f: gcra 40/20us shadow",
+        "g: gcra 30/20us burst 30 block 9us",
+    ]
+    .map(policy);
+    // How much is used up of each before, which of them is only checked, and the minimum.
+    for used in [[0; 7], [85, 0, 0, 0, 0, 0, 0], [0, 0, 68, 0, 49, 0, 0], [0, 0, 0, 0, 0, 40, 29]] {
+        for checked in [None, Some(0), Some(2), Some(4), Some(6)] {
+            for min in [1, 5, 33] {
+                let subject = format!("{used:?} {checked:?} {min}");
+                let charge = |place: usize, cost: u64| {
+                    let charge = Charge::new(&policies[place], &subject).cost(cost);
+                    if checked == Some(place) { charge.check_only() } else { charge }
+                };
+                let before: Vec<_> = (0..7)
+                    .map(|place| Charge::new(&policies[place], &subject).cost(used[place]))
+                    .collect();
+                let charges: Vec<_> =
+                    (0..7).map(|place| charge(place, 33 + place as u64)).collect();
+                let pairs: Vec<_> = (0..6).map(|place| [charges[place], charges[6]]).collect();
+                let up_to = |charges| Call::new(Operation::AcquireUpTo { min }, charges);
+                let mut calls = vec![Call::acquire(&before), up_to(&charges)];
+                calls.extend(pairs.iter().map(|pair| up_to(pair)));
+                calls.extend(charges.iter().map(|charge| up_to(std::slice::from_ref(charge))));
+                calls.push(Call::new(Operation::Peek, &charges));
+                for call in calls {
+                    let answers = both.ask(&[call]).await;
+                    assert!(agree(&answers[0]), "{call:?}: {:#?}", answers[0]);
+                }
             }
         }
     }

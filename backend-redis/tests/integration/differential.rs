@@ -102,12 +102,36 @@ async fn what_passes_in_a_microsecond_has_not_passed() {
                 Operation::Refund,
                 Operation::Undo { at: Timestamp::from_micros(now - 50) },
                 Operation::Block { span: Duration::ZERO },
+                Operation::BlockAtLeast { span: Duration::from_micros(1) },
                 Operation::Reset,
             ] {
                 let _ = both(operation, &[charge]).await;
                 let _ = both(Operation::Reserve { max_wait }, &refused).await;
             }
         }
+    }
+}
+
+/// When a debt of a million days ends does not fit into a value: 2^53 µs was told in its place, 228 years instead of
+/// 2,738.
+#[tokio::test]
+async fn a_debt_that_lasts_for_millennia_ends_as_in_the_core() {
+    let (mut stores, _redis) = stores().await;
+    let Lua { store, clock, .. } = &mut stores[0];
+    let model = ModelStore::keeping_all(clock.clone());
+    let texts = ["1000000/1d burst 1000000", "1/1d burst 1"];
+    let [fast, slow] =
+        texts.map(|text| format!("p: token-bucket {text} by-interval").parse::<Policy>().unwrap());
+    clock.set(Timestamp::from_micros(1_790_000_000_000_000));
+    for (operation, policy, cost) in [
+        (Operation::Acquire, &fast, 1_000_000),
+        (Operation::Refund, &slow, 1),
+        (Operation::Peek, &slow, 1),
+    ] {
+        let charge = [Charge::new(policy, "s").cost(cost)];
+        let call = Call::new(operation, &charge);
+        let (expected, answer) = (model.decide(call).await, store.decide(call).await);
+        assert_eq!(answer.unwrap(), expected.unwrap(), "{call:?}");
     }
 }
 

@@ -59,10 +59,13 @@ enum Passes {
 #[derive(Debug, Clone, Copy)]
 enum Does {
     Acquire,
+    AcquireUpTo,
+    Charge,
     Peek,
     Refund,
     Undo,
     Block,
+    BlockAtLeast,
     Unblock,
     Reset,
 }
@@ -83,10 +86,13 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let operation = prop_oneof![
         14 => Just(Does::Acquire),
+        2 => Just(Does::AcquireUpTo),
+        3 => Just(Does::Charge),
         1 => Just(Does::Peek),
         4 => Just(Does::Refund),
         3 => Just(Does::Undo),
         1 => Just(Does::Block),
+        1 => Just(Does::BlockAtLeast),
         1 => Just(Does::Unblock),
         1 => Just(Does::Reset),
     ];
@@ -172,16 +178,26 @@ async fn play(policies: &[Policy], steps: &[Step]) -> Result<(), String> {
                 Cost::Just(cost) => cost,
                 Cost::Limit(beside) => charge.policy.limit().saturating_add_signed(beside),
             });
+            if matches!(step.operation, Does::AcquireUpTo) {
+                // At least the minimum.
+                *charge = charge.cost(charge.cost.max(1));
+            }
         }
-        let times = if matches!(step.operation, Does::Acquire) { step.times } else { 1 };
+        let is_repeated = matches!(step.operation, Does::Acquire | Does::Charge);
+        let times = if is_repeated { step.times } else { 1 };
         for time in 0..times {
             subject.pass(step.passes).await;
             let operation = match step.operation {
                 Does::Acquire => Operation::Acquire,
+                Does::AcquireUpTo => Operation::AcquireUpTo { min: 1 },
+                Does::Charge => Operation::Charge,
                 Does::Peek => Operation::Peek,
                 Does::Refund => Operation::Refund,
                 Does::Undo => Operation::Undo { at: subject.last_take },
                 Does::Block => Operation::Block { span: Duration::from_secs(9 * 86_400) },
+                Does::BlockAtLeast => {
+                    Operation::BlockAtLeast { span: Duration::from_secs(5 * 86_400) }
+                }
                 Does::Unblock => Operation::Block { span: Duration::ZERO },
                 Does::Reset => Operation::Reset,
             };
@@ -290,15 +306,23 @@ impl Subject {
             let (recovers, until) =
                 (self.now + reset, expires.map_or(0, |expires| expires * 1_000));
             // What is taken from again and again lives longer than it must, by up to a half.
-            let is_take = matches!(calls[0].operation, Operation::Acquire);
+            let is_take = matches!(
+                calls[0].operation,
+                Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Charge
+            );
             let needed = if is_take { reset + reset / 2 } else { reset };
             let latest = self.now + needed.max(HOUR) + 2 * SPARE * 1_000;
             let is_short = reset > 0 && until < recovers;
             // A block leaves what is there as it is, and so are a peek and a refusal.
-            let writes = !matches!(calls[0].operation, Operation::Block { .. } | Operation::Peek)
-                && decision.is_allowed();
+            let keeps_the_state = matches!(
+                calls[0].operation,
+                Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Peek
+            );
+            let writes = !keeps_the_state && decision.is_allowed();
             // After a block, a key may keep what is left of the longer life that it had before.
-            let is_long = writes && expires > before && until > latest;
+            // The same life may be set again, as it is in milliseconds of the server.
+            let is_longer = expires > before.map(|before| before + SPARE);
+            let is_long = writes && is_longer && until > latest;
             if is_short || is_long && !self.by_several_rates {
                 let call = calls[0];
                 return Err(format!(

@@ -41,7 +41,15 @@ fn run() -> impl Strategy<Value = Run> {
     ];
     (
         any::<prop::sample::Index>(),
-        prop_oneof![12 => Just(0_u8), 1 => Just(1), 3 => Just(2), 1 => Just(3), 6 => Just(4)],
+        prop_oneof![
+            12 => Just(0_u8),
+            1 => Just(1),
+            3 => Just(2),
+            1 => Just(3),
+            6 => Just(4),
+            3 => Just(5),
+            2 => Just(6),
+        ],
         prop_oneof![6 => Just(1_u64), 2 => 1..9_u64, 1 => 100..900_u64],
         1..250_usize,
         prop_oneof![2 => Just(0_u64), 4 => 0..30_u64, 4 => 0..300_u64, 1 => 0..3_000_u64],
@@ -103,6 +111,9 @@ async fn play(policies: &[Policy], runs: &[Run]) -> Result<(), String> {
             0 => (Operation::Acquire, run.times),
             1 => (Operation::Peek, 1),
             2 => (Operation::Refund, run.times % 5),
+            // Beyond the limit, so that the log has its maximum number of records.
+            5 => (Operation::Charge, run.times),
+            6 => (Operation::AcquireUpTo { min: 1 }, run.times % 9),
             3 => (Operation::Block { span: Duration::from_micros(run.cost) }, 1),
             _ => (Operation::Undo { at: Timestamp::EPOCH }, run.times % 30),
         };

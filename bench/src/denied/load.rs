@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::scenario::{FEW, Scenario};
 use crate::Outcome;
-use crate::redis::load::{Server, TIMEOUT};
+use crate::redis::server::{Server, TIMEOUT};
 
 /// What was measured; `refused` and `asked` are in thousandths of the requests.
 #[derive(Debug, Clone, Copy)]

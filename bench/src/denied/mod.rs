@@ -10,7 +10,7 @@ use load::Sample;
 use scenario::{SCENARIOS, Scenario};
 
 use crate::figures::{Thousandths, middle};
-use crate::redis::load::Server;
+use crate::redis::server::Server;
 use crate::{Outcome, at_least_one};
 
 /// How many times as much CPU time of the server a flood wants without the cache, at least.

@@ -13,11 +13,9 @@ use axum::routing::get;
 use tidegate_memory::MemoryStore;
 use tidegate_redis::{Limiter, RedisStore, Store};
 
+use super::stack::POLICY;
 use super::{Limits, stack};
 use crate::Outcome;
-
-/// A limit that is not reached, so that all servers do the same work.
-pub(super) const POLICY: &str = "token-bucket 1000000000/1s";
 
 /// Users that the requests are of, in turn.
 const SUBJECTS: usize = 1_000;

@@ -25,9 +25,11 @@ use tower_governor::governor::GovernorConfigBuilder;
 use tower_governor::key_extractor::PeerIpKeyExtractor;
 
 use super::Options;
-use super::server::POLICY;
 use crate::Outcome;
 use crate::figures::middle;
+
+/// A limit that is not reached, so that all servers do the same work.
+pub(super) const POLICY: &str = "token-bucket 1000000000/1s";
 
 /// Addresses that the requests are of, in turn.
 const ADDRESSES: u32 = 1_000;

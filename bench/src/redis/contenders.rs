@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tidegate_redis::Policy;
 
 use super::contender::{Answers, Contender, Form, Id, Name};
-use super::load::Server;
 use super::peer::Peer;
+use super::server::Server;
 use super::warmup::Warmup;
 use super::{BATCH, Options, Outcome};
 

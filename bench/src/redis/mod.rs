@@ -5,13 +5,16 @@ mod contenders;
 pub(crate) mod load;
 mod peer;
 mod report;
+mod restore;
+pub(crate) mod server;
 mod targets;
 mod warmup;
 
 use crate::figures::{self, Sample};
 use crate::{Outcome, at_least_one};
 use contender::Id;
-use load::{Load, Server, sample};
+use load::{Load, sample};
+use server::Server;
 
 type Results = figures::Results<Id>;
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::contender::{Answers, Contender, Id, Name};
-use super::load::Server;
+use super::server::Server;
 use super::targets::{self, PAIRS, Verdict};
 use super::{BATCH, CALLERS, Options, Outcome, Results};
 use crate::figures::Thousandths;

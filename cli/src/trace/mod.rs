@@ -55,6 +55,7 @@
 //!   the first few are kept with their reasons.
 //! * Times are cut to whole microseconds, UTC. Costs are whole numbers of at most 2^52.
 
+mod bounds;
 mod decimal;
 mod error;
 mod formats;
@@ -67,11 +68,12 @@ mod record;
 mod subjects;
 mod time;
 
+pub use bounds::{COST_MAX, TIME_MAX};
 pub use error::{Error, ErrorKind};
 pub use formats::Envelope;
 pub use input::{Input, Stop};
 pub use malformed::{MalformedLine, shown};
 pub use options::{BadOption, By, Cost, Format, Options, Order, Pattern, TimeUnit};
 pub use read::replay_in_order;
-pub use record::{COST_MAX, FileSummary, Progress, Record, Sink, Summary, TIME_MAX};
+pub use record::{FileSummary, Progress, Record, Sink, Summary};
 pub use subjects::Subjects;

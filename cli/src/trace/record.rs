@@ -5,21 +5,15 @@ use crate::trace::formats::Envelope;
 use crate::trace::malformed::MalformedLine;
 use crate::trace::options::Format;
 
-/// The largest time a record can have, in microseconds since 1970: in the year 2112.
-pub const TIME_MAX: u64 = (1 << 52) - 1;
-
-/// The largest cost a record can have.
-pub const COST_MAX: u64 = 1 << 52;
-
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Microseconds since 1970, UTC; at most [`TIME_MAX`].
+    /// Microseconds since 1970, UTC; at most [`TIME_MAX`](super::TIME_MAX).
     pub time: u64,
     /// The subject's number in [`Subjects`]. The numbers count up from 0 as subjects are first
     /// seen in the input, so that a list can be indexed by them.
     pub subject: u32,
-    /// At most [`COST_MAX`].
+    /// At most [`COST_MAX`](super::COST_MAX).
     pub cost: u64,
 }
 

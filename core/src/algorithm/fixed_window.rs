@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most, multiple};
 use super::traits::{Algorithm, Level, PackedAlgorithm};
-use crate::time::Wait;
+use crate::time::{MAX_EXACT, Wait};
 
 /// Where windows begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -109,20 +109,25 @@ impl Algorithm for FixedWindowRule {
         }
     }
 
-    fn give_back(&self, state: State, cost: u64, now: u64) -> Option<State> {
-        let state = current(Some(state), now)?;
-        let count = state.count.saturating_sub(cost);
-        (count > 0).then_some(State { count, ..state })
+    fn chargeable(&self, state: Option<&State>, cost: u64, now: u64) -> u64 {
+        let count = current(state.copied(), now).map_or(0, |state| state.count);
+        cost.min(MAX_EXACT.saturating_sub(count))
+    }
+
+    fn give_back(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
+        let Some(state) = current(Some(state), now) else { return (None, 0) };
+        let amount = cost.min(state.count);
+        let count = state.count - amount;
+        ((count > 0).then_some(State { count, ..state }), amount)
     }
 
     /// All of the take is left until its window has ended.
-    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
+    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> Option<u64> {
         let was_taken_in = |it: &State| at < it.ends && it.ends - at <= self.window.get();
-        let Some(current) = current(*state, now).filter(was_taken_in) else {
-            return false;
-        };
-        *state = self.give_back(current, cost, now);
-        true
+        let current = current(*state, now).filter(was_taken_in)?;
+        let (left, amount) = self.give_back(current, cost, now);
+        *state = left;
+        Some(amount)
     }
 
     #[inline(always)]

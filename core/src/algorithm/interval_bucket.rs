@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most};
 use super::traits::{Algorithm, Level, PackedAlgorithm};
-use crate::time::{MAX_EXACT, Wait};
+use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 
 /// The numbers of a bucket that refills by intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,6 +60,12 @@ impl IntervalBucketRule {
         (tokens / self.refill.get()).saturating_mul(self.period.get())
     }
 
+    /// The maximum debt that a charge beyond the limit leads to: it is exact, and repaid within
+    /// [`MAX_SPAN`](crate::MAX_SPAN).
+    fn max_debt(&self) -> u64 {
+        (MAX_SPAN_MICROS / self.period).saturating_mul(self.refill.get()).min(MAX_EXACT)
+    }
+
     /// The state at `now`; `None` if the bucket is full. A clock behind the anchor stands at it.
     #[inline]
     fn at(&self, state: Option<State>, now: u64) -> Option<State> {
@@ -103,30 +109,34 @@ impl Algorithm for IntervalBucketRule {
         State { debt: state.debt.saturating_add(cost).min(MAX_EXACT), ..state }
     }
 
-    fn give_back(&self, state: State, cost: u64, now: u64) -> Option<State> {
-        let state = self.at(Some(state), now)?;
-        let debt = state.debt.saturating_sub(cost);
-        (debt > 0).then_some(State { debt, ..state })
+    fn chargeable(&self, state: Option<&State>, cost: u64, now: u64) -> u64 {
+        let debt = self.at(state.copied(), now).map_or(0, |state| state.debt);
+        cost.min(self.max_debt().saturating_sub(debt))
+    }
+
+    fn give_back(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
+        let Some(state) = self.at(Some(state), now) else { return (None, 0) };
+        let amount = cost.min(state.debt);
+        let debt = state.debt - amount;
+        ((debt > 0).then_some(State { debt, ..state }), amount)
     }
 
     /// As with [continuous refill](super::token_bucket), what came back between the take and the period of the last
     /// write counts as a part of this cost. Refills are at least a period apart, and the last of these came no later
     /// than that period began.
-    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let (Some(written), Some(current)) = (*state, self.at(*state, now)) else {
-            return false;
-        };
+    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> Option<u64> {
+        let (written, current) = ((*state)?, self.at(*state, now)?);
         // A take at `at` left no older period.
         if at.saturating_sub(written.anchor) >= self.period.get() {
-            return false;
+            return None;
         }
         let refills = written.anchor.saturating_sub(at).div_ceil(self.period.get());
         let left = cost.saturating_sub(refills.saturating_mul(self.refill.get()));
         if left == 0 {
-            return false;
+            return None;
         }
         *state = (left < current.debt).then(|| State { debt: written.debt - left, ..written });
-        true
+        Some(left.min(current.debt))
     }
 
     #[inline]

@@ -9,8 +9,8 @@
 //! | [`interval_bucket`] | `debt(t) + c ≤ B`, the debt shrinking once per period |
 //!
 //! Each module has the rule, which holds the numbers of a policy, and the state, which a store keeps per subject. The
-//! rule implements the same six functions: `wait` (zero means admitted, and nothing else decides), `take`,
-//! `give_back`, `take_back` (which undoes one take), `level`, and `recovers_at`, the time from which the state is
+//! rule implements the same functions: `wait` (zero means admitted, and nothing else decides), `take`, `charge` (a take
+//! beyond the limit, of what is `chargeable`), `give_back`, `take_back` (which undoes one take), `level`, and `recovers_at`, the time from which the state is
 //! indistinguishable from none. Times are microseconds since 1970. None of them reads a clock, allocates (but for the
 //! log, which grows) or panics, whatever the state: a state may come from elsewhere.
 //!

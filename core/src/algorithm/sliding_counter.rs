@@ -126,32 +126,39 @@ impl Algorithm for SlidingCounterRule {
         }
     }
 
+    fn chargeable(&self, state: Option<&State>, cost: u64, now: u64) -> u64 {
+        let current = self.roll(state.copied(), now).map_or(0, |state| state.current);
+        cost.min(MAX_EXACT.saturating_sub(current))
+    }
+
     /// To the current window first, and then to the one before.
-    fn give_back(&self, state: State, cost: u64, now: u64) -> Option<State> {
-        let State { ends, previous, current } = self.roll(Some(state), now)?;
-        let rest = cost.saturating_sub(current);
-        let (previous, current) = (previous.saturating_sub(rest), current.saturating_sub(cost));
-        (previous > 0 || current > 0).then_some(State { ends, previous, current })
+    fn give_back(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
+        let Some(State { ends, previous, current }) = self.roll(Some(state), now) else {
+            return (None, 0);
+        };
+        let from_current = cost.min(current);
+        let from_previous = (cost - from_current).min(previous);
+        let (previous, current) = (previous - from_previous, current - from_current);
+        let is_left = previous > 0 || current > 0;
+        (is_left.then_some(State { ends, previous, current }), from_current + from_previous)
     }
 
     /// In whichever of the two windows the take was made.
     ///
     /// A clock behind the current window takes from that one. What is taken back then is of the window before, if
     /// anything: it counts for less, and for a shorter time.
-    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let Some(State { ends, previous, current }) = self.roll(*state, now) else {
-            return false;
+    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> Option<u64> {
+        let State { ends, previous, current } = self.roll(*state, now)?;
+        let before_the_end = ends.checked_sub(at).filter(|&span| span > 0)?;
+        let (from_previous, from_current) = match (before_the_end - 1) / self.window_micros() {
+            0 if current > 0 => (0, cost.min(current)),
+            1 if previous > 0 => (cost.min(previous), 0),
+            _ => return None,
         };
-        let before_the_end = ends.checked_sub(at).filter(|&span| span > 0);
-        let (previous, current) = match before_the_end.map(|span| (span - 1) / self.window_micros())
-        {
-            Some(0) if current > 0 => (previous, current.saturating_sub(cost)),
-            Some(1) if previous > 0 => (previous.saturating_sub(cost), current),
-            _ => return false,
-        };
+        let (previous, current) = (previous - from_previous, current - from_current);
         let is_left = previous > 0 || current > 0;
         *state = is_left.then_some(State { ends, previous, current });
-        true
+        Some(from_previous + from_current)
     }
 
     #[inline(always)]

@@ -184,8 +184,35 @@ impl Algorithm for SlidingLogRule {
         state
     }
 
+    fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64 {
+        let taken = state.map_or(0, |state| state.sum_from(self.first_counted(state, now)));
+        cost.min(MAX_EXACT.saturating_sub(taken))
+    }
+
+    /// In the newest record, which moves to now, once there are as many as admitted costs can make: so charges beyond the
+    /// limit need no more memory.
+    fn charge(
+        &self,
+        state: Option<Self::State>,
+        cost: u64,
+        now: u64,
+        _: impl FnOnce() -> u64,
+    ) -> Self::State {
+        let mut state = state.unwrap_or_default();
+        let stamp = self.stamp(self.monotonic(&state, now));
+        self.drop_expired(&mut state, now);
+        let is_full = u64::try_from(state.len()).is_ok_and(|len| len >= self.max_records());
+        match state.records.back_mut() {
+            Some(last) if is_full => {
+                *last = Record { stamp, total: last.total.wrapping_add(cost) };
+            }
+            _ => self.add(&mut state, cost, now),
+        }
+        state
+    }
+
     /// Newest records first.
-    fn give_back(&self, mut state: Self::State, cost: u64, now: u64) -> Option<Self::State> {
+    fn give_back(&self, mut state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64) {
         self.drop_expired(&mut state, now);
         let mut rest = cost;
         while let Some(last) = state.records.pop_back() {
@@ -193,32 +220,36 @@ impl Algorithm for SlidingLogRule {
             if own > rest {
                 let total = last.total.wrapping_sub(rest);
                 state.records.push_back(Record { total, ..last });
-                break;
+                return (Some(state), cost);
             }
             rest -= own;
         }
-        (!state.is_empty()).then_some(state)
+        (None, cost - rest)
     }
 
     /// In the record of that time, if it still counts and is one of the newest [`MAX_UNDO`].
     ///
     /// A clock behind the newest record takes into that one. If there is a record of `at` as well, that one is reduced,
     /// which counts for a shorter time.
-    fn take_back(&self, log: &mut Option<Self::State>, cost: u64, at: u64, now: u64) -> bool {
-        let Some(state) = log else { return false };
+    fn take_back(
+        &self,
+        log: &mut Option<Self::State>,
+        cost: u64,
+        at: u64,
+        now: u64,
+    ) -> Option<u64> {
+        let state = log.as_mut()?;
         let stamp = self.stamp(at);
         let first = self.first_counted(state, now).max(state.len().saturating_sub(MAX_UNDO));
-        let Some(index) =
-            state.records.binary_search_by_key(&stamp, |r| r.stamp).ok().filter(|&it| it >= first)
-        else {
-            return false;
-        };
+        let index = state.records.binary_search_by_key(&stamp, |r| r.stamp).ok();
+        let index = index.filter(|&index| index >= first)?;
         let all = state.len();
         self.drop_expired(state, now);
         let index = index - (all - state.len());
         let own = state.total_before(index + 1).wrapping_sub(state.total_before(index));
+        let amount = own.min(cost);
         for record in state.records.range_mut(index..) {
-            record.total = record.total.wrapping_sub(own.min(cost));
+            record.total = record.total.wrapping_sub(amount);
         }
         if own <= cost {
             state.records.remove(index);
@@ -226,7 +257,7 @@ impl Algorithm for SlidingLogRule {
         if state.is_empty() {
             *log = None;
         }
-        true
+        Some(amount)
     }
 
     fn level(&self, state: Option<&Self::State>, now: u64) -> Level {

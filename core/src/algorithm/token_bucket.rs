@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use super::check::{LAST, amount, at_most};
 use super::traits::{Algorithm, Level, PackedAlgorithm};
 use super::unit::Unit;
-use crate::time::{MAX_EXACT, Wait};
+use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 
 /// The numbers of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +74,12 @@ impl TokenBucketRule {
     pub(crate) fn refill_time(&self, tokens: u64) -> u64 {
         let ticks = tokens.saturating_mul(self.unit.get()) / self.refill.get();
         ticks.saturating_mul(self.tick.get())
+    }
+
+    /// The maximum debt in units that a charge beyond the limit leads to: it is exact, and repaid within
+    /// [`MAX_SPAN`](crate::MAX_SPAN).
+    fn max_debt(&self) -> u64 {
+        (MAX_SPAN_MICROS / self.tick).saturating_mul(self.refill.get()).min(MAX_EXACT)
     }
 
     /// Converts a state of a policy with another capacity or rate: what was used stays used.
@@ -163,32 +169,34 @@ impl Algorithm for TokenBucketRule {
         State { debt: self.debt_after(state, cost).min(MAX_EXACT), ..state }
     }
 
-    fn give_back(&self, state: State, cost: u64, now: u64) -> Option<State> {
+    fn chargeable(&self, state: Option<&State>, cost: u64, now: u64) -> u64 {
+        let debt = self.at_or_full(state, now).debt;
+        cost.min(self.max_debt().saturating_sub(debt) / self.unit.get())
+    }
+
+    fn give_back(&self, state: State, cost: u64, now: u64) -> (Option<State>, u64) {
         let state = self.at(state, now);
-        let debt = state.debt.saturating_sub(cost.saturating_mul(self.unit.get()));
-        (debt > 0).then_some(State { debt, ..state })
+        let units = cost.saturating_mul(self.unit.get()).min(state.debt);
+        let debt = state.debt - units;
+        ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
     /// Without the take the debt would be lower by `min(c, the minimum debt since)`, as a full bucket loses what it is
     /// refilled with. Since the last write the minimum debt is that of now. Before, it was at least `c - R·(t - at)`,
     /// with `t` the time of the last write: so much is given back, and no more than the debt of now. That is exact if
     /// nothing was written since the take but other undos, which leave the time of the state alone.
-    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> bool {
-        let Some(written) = *state else {
-            return false;
-        };
+    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> Option<u64> {
+        let written = (*state)?;
         // A take at `at` left no older state.
-        let Some(between) = self.ticks_up(written.time).checked_sub(self.ticks(at)) else {
-            return false;
-        };
+        let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
         let taken = cost.saturating_mul(self.unit.get());
         let left = taken.saturating_sub(between.saturating_mul(self.refill.get()));
         let debt = self.at(written, now).debt;
         if left == 0 || debt == 0 {
-            return false;
+            return None;
         }
         *state = (left < debt).then(|| State { debt: written.debt - left, ..written });
-        true
+        Some(left.min(debt) / self.unit.get())
     }
 
     #[inline(always)]

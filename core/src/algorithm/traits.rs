@@ -23,12 +23,32 @@ pub trait Algorithm {
         phase: impl FnOnce() -> u64,
     ) -> Self::State;
 
-    /// The state after `cost` was given back; `None` if nothing is left taken.
-    fn give_back(&self, state: Self::State, cost: u64, now: u64) -> Option<Self::State>;
+    /// The part of `cost` that can be charged beyond the limit: what the state can still hold.
+    fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64;
 
-    /// Takes back what is left of a take of `cost` at `at`. Returns `false`, and changes nothing, if nothing is left
-    /// of it.
-    fn take_back(&self, state: &mut Option<Self::State>, cost: u64, at: u64, now: u64) -> bool;
+    /// The state after `cost`, which is [`chargeable`](Self::chargeable), was charged beyond the limit.
+    fn charge(
+        &self,
+        state: Option<Self::State>,
+        cost: u64,
+        now: u64,
+        phase: impl FnOnce() -> u64,
+    ) -> Self::State {
+        self.take(state, cost, now, phase)
+    }
+
+    /// The state after `cost` was given back (`None` if nothing is left taken), and how much of it was, rounded down.
+    fn give_back(&self, state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64);
+
+    /// Takes back what is left of a take of `cost` at `at`, and returns how much that is, rounded down. Returns `None`,
+    /// and changes nothing, if nothing is left of it.
+    fn take_back(
+        &self,
+        state: &mut Option<Self::State>,
+        cost: u64,
+        at: u64,
+        now: u64,
+    ) -> Option<u64>;
 
     /// How much is left, and when all is.
     fn level(&self, state: Option<&Self::State>, now: u64) -> Level;

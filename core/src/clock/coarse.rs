@@ -1,4 +1,4 @@
-//! A clock that is read at no cost, and is a little behind.
+//! A clock that costs one load to read, and lags behind by its grain.
 
 use std::io;
 use std::sync::Arc;
@@ -9,15 +9,14 @@ use std::time::Duration;
 use super::{Clock, SystemClock};
 use crate::Timestamp;
 
-/// The machine's clock as a thread of its own last read it: cheap to read, and a little behind.
+/// The machine's clock as a background thread last read it: cheap to read, and slightly behind.
 ///
-/// The thread reads [`SystemClock`] once in every `grain`, and ends with the last clone of the clock.
+/// The thread reads [`SystemClock`] once per `grain`, and ends when the last clone of the clock is dropped.
 ///
-/// *What it can do wrong:* it is behind by up to the grain, and by more where its thread does not get
-/// to run; so each span of time that it measures is wrong by up to as much, either way. A bucket
-/// refills in steps, a window may be shorter or longer by the grain, and who waits just as long as
-/// `retry_after` says may be too early. Where a decision is to be exact to the microsecond, take
-/// [`SystemClock`].
+/// *Error:* it is behind by up to the grain, and by more if its thread is not scheduled; so each duration that
+/// it measures is wrong by up to as much, either way. A bucket refills in steps, a window may be shorter or
+/// longer by the grain, and a caller that waits exactly as long as `retry_after` may be too early. For
+/// decisions that are exact to the microsecond, use [`SystemClock`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,7 +30,7 @@ use crate::Timestamp;
 pub struct CoarseClock(Arc<AtomicU64>);
 
 impl CoarseClock {
-    /// A clock that is set once in every `grain`, which is at least a microsecond.
+    /// A clock that is updated once per `grain`, which is at least a microsecond.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The machine's clock, read by its cycle counter.
+//! The machine's clock, read from its cycle counter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -8,22 +8,21 @@ use super::Clock;
 use crate::Timestamp;
 use crate::time::{MAX_EXACT, micros_of};
 
-/// The machine's clock: the wall clock when it was made, carried on by the monotonic clock.
+/// The machine's clock: the wall clock at its creation, continued by the monotonic clock.
 ///
-/// Whatever happens to the wall clock, within one process it goes on; the price is that it does not
-/// follow corrections of the wall clock either. What one thread reads never steps back.
+/// Within one process it does not follow later changes of the wall clock, whether errors or corrections. The
+/// readings of one thread never step back.
 ///
-/// Asking the system for the time costs about as much as the rest of a decision in memory. So this
-/// asks the processor's cycle counter, and the system only once in 10 ms, to set itself by: it is
-/// never further from the system's clock than the counter strays in that time, which is far less than
-/// a microsecond. Where the counter cannot be trusted (the processor or the kernel says so) each
-/// reading asks the system.
+/// A system call for the time costs about as much as the rest of a decision in memory. So this clock reads the
+/// processor's cycle counter, and calibrates it against the system's clock every 10 ms: the difference is never
+/// more than the counter's drift in that time, which is far less than a microsecond. If the processor or the
+/// kernel reports that the counter is not reliable, each reading is a system call.
 ///
-/// *What it can do wrong:* while one thread sets it anew, another may still read it as it was, up to a
-/// microsecond behind. On a machine whose processors' counters disagree, although its kernel relies on
-/// them, readings on two processors differ by as much as the counters do; then even a thread that
-/// moves from one to the other may see it step back. States of this library allow for both: they never
-/// go back behind what they have seen, which costs at most the step.
+/// *Error:* while one thread recalibrates it, another may still use the previous calibration, up to a
+/// microsecond behind. On a machine whose processors' counters disagree, although its kernel relies on them,
+/// readings on two processors differ by as much as the counters do; then a thread that migrates between them
+/// may see the time step back. States of this library allow for both: they never go back before the time at
+/// which they were last written, which costs at most the step.
 ///
 /// ```
 /// use tidegate_core::clock::{Clock, SystemClock};
@@ -40,7 +39,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that is set by the wall clock now.
+    /// A clock that starts at the current time of the wall clock.
     #[must_use]
     pub fn new() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -67,7 +66,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Whether the system itself reads its clock by the counter, as far as it says.
+/// Whether the kernel itself uses the counter for its clock, as far as it reports that.
 fn counter_is_trusted() -> bool {
     if cfg!(not(target_os = "linux")) {
         return true;
@@ -77,7 +76,7 @@ fn counter_is_trusted() -> bool {
         .is_ok_and(|source| matches!(source.trim(), "tsc" | "arch_sys_counter"))
 }
 
-/// The time by the counter: a line that is drawn anew each time it has run out.
+/// The time by the counter: a line (time over cycles) that is replaced each time it has run out.
 #[derive(Debug)]
 struct Cycles {
     counter: quanta::Clock,
@@ -89,7 +88,7 @@ struct Cycles {
     /// Which of the two lines is in force, by its last bit: how often the line has changed.
     changes: AtomicU64,
     lines: [Line; 2],
-    /// Whether a thread is drawing the next line.
+    /// Whether a thread is computing the next line.
     busy: AtomicBool,
 }
 
@@ -97,10 +96,10 @@ struct Cycles {
 struct Line {
     /// Where the line begins.
     cycles: AtomicU64,
-    /// The time there, in microseconds since 1970, and what is beyond them in 2^-40 of one.
+    /// The time there, in microseconds since 1970, and its fraction in units of 2^-40 µs.
     micros: AtomicU64,
     fraction: AtomicU64,
-    /// 2^-40 microseconds in a cycle.
+    /// The length of a cycle, in units of 2^-40 µs.
     slope: AtomicU64,
     /// Cycles for which the line is good.
     length: AtomicU64,
@@ -115,7 +114,7 @@ impl Cycles {
     fn new(started: Instant, started_at: u64) -> Self {
         let counter = quanta::Clock::new();
         let slope = counter.delta_as_nanos(0, 1 << 32).max(1);
-        // Both lines have no length yet: the first reading draws one.
+        // Both lines have no length yet: the first reading computes one.
         let (changes, lines, busy) = Default::default();
         Self { counter, started, started_at, slope, changes, lines, busy }
     }
@@ -133,7 +132,7 @@ impl Cycles {
         }
     }
 
-    /// The same where the line has run out, or is just being drawn anew.
+    /// The same if the line has run out, or is just being replaced.
     #[cold]
     #[inline(never)]
     fn micros_later(&self) -> u64 {
@@ -149,11 +148,11 @@ impl Cycles {
             if let Some(micros) = micros {
                 return micros;
             }
-            // Nobody has read a time that is later.
+            // No thread has read a later time.
             let begin = nanos.max(ends);
             if !self.busy.swap(true, Ordering::Acquire) {
                 if self.is_in_force(changes) {
-                    // A line that ran ahead is followed by one that begins where it ended, and is flatter.
+                    // A line that ran ahead is followed by one that begins where it ended, and has a lower slope.
                     let ahead = (begin - nanos).min(LENGTH / 2);
                     let slope = self.slope - self.slope / LENGTH * ahead;
                     let next = self.line(changes.wrapping_add(1));
@@ -168,7 +167,7 @@ impl Cycles {
 
     /// The counter, and the system's clock right after, as nanoseconds since the start: within a
     /// microsecond, unless the thread is interrupted again and again. In this order a line never begins
-    /// behind what the system has told somebody.
+    /// behind a time that the system has returned to any thread.
     fn both(&self) -> (u64, u64) {
         let (mut cycles, mut nanos) = (0, 0);
         for _ in 0..4 {
@@ -189,7 +188,7 @@ impl Cycles {
         if changes.is_multiple_of(2) { one } else { other }
     }
 
-    /// Whether the line that was in force after so many changes still is: then nobody has written to it.
+    /// Whether the line that was in force after so many changes still is: then no thread has written to it.
     #[inline]
     fn is_in_force(&self, changes: u64) -> bool {
         fence(Ordering::Acquire);

@@ -139,10 +139,30 @@ impl Rule {
         dispatch!(self, |rule| wrap(rule, rule.take(into_own(rule, state), cost, now, phase)))
     }
 
-    pub(super) fn give_back(&self, state: Option<State>, cost: u64, now: u64) -> Option<State> {
+    pub(super) fn chargeable(&self, state: Option<&State>, cost: u64, now: u64) -> u64 {
+        dispatch!(self, |rule| rule.chargeable(own(rule, state), cost, now))
+    }
+
+    pub(super) fn charge(
+        &self,
+        state: Option<State>,
+        cost: u64,
+        now: u64,
+        phase: impl FnOnce() -> u64,
+    ) -> State {
+        dispatch!(self, |rule| wrap(rule, rule.charge(into_own(rule, state), cost, now, phase)))
+    }
+
+    pub(super) fn give_back(
+        &self,
+        state: Option<State>,
+        cost: u64,
+        now: u64,
+    ) -> (Option<State>, u64) {
         dispatch!(self, |rule| {
-            let left = rule.give_back(into_own(rule, state)?, cost, now)?;
-            Some(wrap(rule, left))
+            let Some(state) = into_own(rule, state) else { return (None, 0) };
+            let (left, amount) = rule.give_back(state, cost, now);
+            (left.map(|left| wrap(rule, left)), amount)
         })
     }
 
@@ -152,12 +172,12 @@ impl Rule {
         cost: u64,
         at: u64,
         now: u64,
-    ) -> bool {
+    ) -> Option<u64> {
         dispatch!(self, |rule| {
             let mut own = into_own(rule, state.take());
-            let is_taken_back = rule.take_back(&mut own, cost, at, now);
+            let amount = rule.take_back(&mut own, cost, at, now);
             *state = own.map(|own| wrap(rule, own));
-            is_taken_back
+            amount
         })
     }
 

@@ -7,6 +7,7 @@
 mod dispatch;
 pub(crate) mod fast;
 mod record;
+mod remembered;
 pub(crate) mod verdict;
 
 use std::time::Duration;
@@ -15,10 +16,14 @@ use smallvec::SmallVec;
 
 pub use dispatch::State;
 pub use record::Record;
+pub use remembered::RememberedCall;
 
 use self::verdict::VerdictInput;
 use crate::time::{MAX_SPAN_MICROS, Wait, micros_of, micros_of_ceil};
-use crate::{Call, Charge, Decision, Error, Operation, Outcome, Timestamp, Verdict};
+use crate::{
+    Call, CallId, Charge, Charges, Decision, Error, ErrorKind, Operation, Outcome, Timestamp,
+    Verdict,
+};
 
 /// The records of a call, by the indices of its charges.
 ///
@@ -41,6 +46,35 @@ pub trait Records {
 
     /// Removes the record of the charge at `index`, if it exists.
     fn remove(&mut self, index: usize);
+
+    /// What is remembered under the call's [id](crate::CallId), expired or not. The id belongs to the
+    /// [`slot_key`](Charge::slot_key) of the call's first charge.
+    ///
+    /// The default implementation is that of a store without ids.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`], if the store remembers no calls.
+    fn remembered(&mut self) -> Result<Option<RememberedCall>, Error> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "the store does not remember calls: it cannot carry out a call once under an id",
+        ))
+    }
+
+    /// Makes sure that the next [`remember`](Self::remember) cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room. Nothing may have been written then.
+    fn make_room_to_remember(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Remembers a call under its id, in place of an earlier one.
+    fn remember(&mut self, call: RememberedCall) {
+        let _ = call;
+    }
 }
 
 /// Carries out a call.
@@ -54,21 +88,69 @@ pub fn decide(
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
     call.check()?;
+    match call.id {
+        None => carry_out(call, now, records),
+        Some(id) => carry_out_once(call, id, now, records),
+    }
+}
+
+/// Answers a call that is remembered under its id as the first time; carries out and remembers any other.
+fn carry_out_once(
+    call: &Call<'_>,
+    id: CallId<'_>,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let fingerprint = call.fingerprint();
+    match records.remembered()?.filter(|known| now.as_micros() < known.expires_at_micros) {
+        Some(known) if known.fingerprint == fingerprint => return Ok(known.decision),
+        Some(_) => return Err(reused(id)),
+        None => {}
+    }
+    records.make_room_to_remember()?;
+    let decision = carry_out(call, now, records)?;
+    let asks = matches!(
+        call.operation,
+        Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Reserve { .. }
+    );
+    // A refusal has taken nothing, and the next call may be admitted.
+    if !asks || decision.is_allowed() {
+        let expires_at = now.as_micros().saturating_add(micros_of_ceil(id.ttl));
+        records.remember(RememberedCall::new(fingerprint, expires_at, decision.clone()));
+    }
+    Ok(decision)
+}
+
+fn reused(id: CallId<'_>) -> Error {
+    let id = id.id.escape_ascii();
+    Error::new(ErrorKind::IdReused, format!("the id \"{id}\" was used for another call"))
+}
+
+fn carry_out(
+    call: &Call<'_>,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
     let now = now.as_micros();
     match call.operation {
-        Operation::Acquire => acquire(call, now, Wait::ZERO, records),
-        Operation::Reserve { max_wait } => acquire(call, now, bounded(max_wait), records),
+        Operation::Acquire => acquire(call.charges, now, Wait::ZERO, records),
+        Operation::AcquireUpTo { min } => acquire_up_to(call, min, now, records),
+        Operation::Reserve { max_wait } => acquire(call.charges, now, bounded(max_wait), records),
         Operation::Peek => {
-            let evaluated = evaluate_all(call, now, Wait::ZERO, records);
-            Ok(report(call, now, &evaluated, records))
+            let evaluated = evaluate_all(call.charges, now, Wait::ZERO, records);
+            Ok(report(call.charges, now, &evaluated, records))
         }
+        Operation::Charge => charge_all(call, now, records),
         Operation::Refund => Ok(refund(call, now, records)),
         Operation::Undo { at } => Ok(undo(call, at.as_micros(), now, records)),
         Operation::Reset => {
             (0..call.charges.len()).for_each(|index| records.remove(index));
             Ok(report_after(call, now, records))
         }
-        Operation::Block { span } => block(call, now, span, records),
+        Operation::Block { span } => block(call, now, span, records, |ends, until| ends != until),
+        Operation::BlockAtLeast { span } => {
+            block(call, now, span, records, |ends, until| ends < until)
+        }
     }
 }
 
@@ -94,7 +176,7 @@ impl Evaluated {
     fn writes(&self, charge: &Charge<'_>, allowed: bool) -> bool {
         match self.outcome {
             _ if self.cost == 0 => false,
-            Outcome::Allowed => allowed,
+            Outcome::Allowed => allowed && !charge.is_check_only,
             Outcome::Denied => charge.policy.block_micros() > 0 && self.wait != Wait::NEVER,
             Outcome::Blocked => false,
         }
@@ -111,31 +193,31 @@ impl Evaluated {
 
 /// Takes all charges, if each is admitted within `max_wait`; otherwise only writes blocks.
 fn acquire(
-    call: &Call<'_>,
+    charges: Charges<'_>,
     now: u64,
     max_wait: Wait,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    if let (1, Some(charge)) = (call.charges.len(), call.charges.get(0)) {
+    if let (1, Some(charge)) = (charges.len(), charges.get(0)) {
         return acquire_one(&charge, now, max_wait, records);
     }
-    let evaluated = evaluate_all(call, now, max_wait, records);
-    let charges = || call.charges.iter().zip(&evaluated).enumerate();
-    let in_force = || charges().filter(|(_, (charge, _))| !charge.policy.is_shadow());
+    let evaluated = evaluate_all(charges, now, max_wait, records);
+    let all = || charges.iter().zip(&evaluated).enumerate();
+    let in_force = || all().filter(|(_, (charge, _))| !charge.policy.is_shadow());
     let allowed = in_force().all(|(_, (_, it))| it.admits());
 
     // Each state is written once, at the index of its first charge.
-    let written: PerCharge<usize> = charges()
+    let written: PerCharge<usize> = all()
         .filter(|(index, (charge, it))| it.first == *index && it.writes(charge, allowed))
         .map(|(index, _)| index)
         .collect();
     if !written.is_empty() {
         records.make_room(&written)?;
-        for (index, (charge, it)) in charges().filter(|(index, _)| written.contains(index)) {
+        for (index, (charge, it)) in all().filter(|(index, _)| written.contains(index)) {
             records.update(index, |record| it.write(&charge, record, now));
         }
     }
-    let decision = report(call, now, &evaluated, records);
+    let decision = report(charges, now, &evaluated, records);
     let wait = in_force().map(|(_, (_, it))| it.wait).max().unwrap_or(Wait::ZERO);
     Ok(if allowed { with_wait(decision, wait) } else { decision })
 }
@@ -161,71 +243,170 @@ fn with_wait(decision: Decision, wait: Wait) -> Decision {
     decision.with_wait(wait.as_duration().unwrap_or_default())
 }
 
-fn refund(call: &Call<'_>, now: u64, records: &mut impl Records) -> Decision {
-    for (index, charge) in call.charges.iter().enumerate() {
-        if charge.cost == 0 || records.get(index).is_none() {
-            continue;
+/// Takes the same amount from each charge: the maximum that is admitted, or nothing if that is below `min`.
+fn acquire_up_to(
+    call: &Call<'_>,
+    min: u64,
+    now: u64,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    // An amount below `min` is not admitted, so neither is `min`, which is decided on instead.
+    let amount = admissible_amount(call.charges, now, records).max(min);
+    let cost = |charge: Charge<'_>| if charge.is_check_only { charge.cost } else { amount };
+    let charges: PerCharge<Charge<'_>> =
+        call.charges.iter().map(|charge| charge.cost(cost(charge))).collect();
+    let decision = acquire(charges[..].into(), now, Wait::ZERO, records)?;
+    let is_taken = |charge: &Charge<'_>, verdict: &Verdict| {
+        decision.is_allowed() && verdict.outcome() == Outcome::Allowed && !charge.is_check_only
+    };
+    let amounts: PerCharge<u64> = (charges.iter().zip(decision.verdicts()))
+        .map(|(charge, verdict)| if is_taken(charge, verdict) { amount } else { 0 })
+        .collect();
+    Ok(decision.with_amounts(amounts))
+}
+
+/// The maximum that all policies in force admit of each charge; 0 if one of them refuses a check.
+fn admissible_amount(charges: Charges<'_>, now: u64, records: &mut impl Records) -> u64 {
+    let mut amount = u64::MAX;
+    for (index, charge) in charges.iter().enumerate() {
+        let it = evaluate(&charge, index, charge.cost, records.get(index), now, Wait::ZERO);
+        let is_shadow = charge.policy.is_shadow();
+        match charge.is_check_only {
+            true if !it.admits() && !is_shadow => return 0,
+            true => {}
+            false if is_shadow => amount = amount.min(charge.cost),
+            false => {
+                let remaining = verdict(&charge, &it, records.get(index), now).remaining();
+                amount = amount.min(charge.cost).min(remaining);
+            }
         }
-        change(index, records, |record| record.give_back(&charge, now));
     }
-    report_after(call, now, records)
+    amount
+}
+
+/// Charges as much of each cost as its state can hold.
+fn charge_all(call: &Call<'_>, now: u64, records: &mut impl Records) -> Result<Decision, Error> {
+    // What is charged to each state, at the index of its first charge.
+    let mut totals: PerCharge<u64> = PerCharge::new();
+    for (index, charge) in call.charges.iter().enumerate() {
+        let is_first = call.charges.iter().take(index).all(|it| !it.shares_state_with(&charge));
+        let total = if is_first && !charge.is_check_only {
+            let state = records.get(index).and_then(|it| it.state_under(charge.policy, now));
+            let cost = call.charges.total_cost_for(&charge);
+            charge.policy.rule().chargeable(state.as_deref(), cost, now)
+        } else {
+            0
+        };
+        totals.push(total);
+    }
+    let written: PerCharge<usize> = (totals.iter().enumerate())
+        .filter(|(_, total)| **total > 0)
+        .map(|(index, _)| index)
+        .collect();
+    if !written.is_empty() {
+        records.make_room(&written)?;
+    }
+    for (index, charge) in call.charges.iter().enumerate() {
+        match totals.get(index) {
+            Some(&total) if total > 0 => {
+                records.update(index, |record| record.charge(&charge, total, now));
+            }
+            _ => {}
+        }
+    }
+    Ok(report_after(call, now, records).with_amounts(split(call.charges, &totals)))
+}
+
+fn refund(call: &Call<'_>, now: u64, records: &mut impl Records) -> Decision {
+    let give_back = |(index, charge): (usize, Charge<'_>)| {
+        if charge.cost == 0 || charge.is_check_only || records.get(index).is_none() {
+            return 0;
+        }
+        change(index, records, |record| record.give_back(&charge, now))
+    };
+    let amounts: PerCharge<u64> = call.charges.iter().enumerate().map(give_back).collect();
+    report_after(call, now, records).with_amounts(amounts)
 }
 
 /// Takes back what is left of a take of the same charges at `at`.
 fn undo(call: &Call<'_>, at: u64, now: u64, records: &mut impl Records) -> Decision {
     // For the sum of the costs to each state, as that is what was taken.
-    let evaluated = evaluate_all(call, now, Wait::ZERO, records);
-    for (index, (charge, it)) in call.charges.iter().zip(&evaluated).enumerate() {
+    let evaluated = evaluate_all(call.charges, now, Wait::ZERO, records);
+    let take_back = |(index, (charge, it)): (usize, (Charge<'_>, &Evaluated))| {
         // A cost above the limit was never taken.
-        let can_be_taken = (1..=charge.policy.limit()).contains(&it.cost);
+        let can_be_taken = (1..=charge.policy.limit()).contains(&it.cost) && !charge.is_check_only;
         if it.first != index || !can_be_taken || records.get(index).is_none() {
-            continue;
+            return 0;
         }
-        change(index, records, |record| record.take_back(&charge, it.cost, at, now));
-    }
-    report_after(call, now, records)
+        change(index, records, |record| record.take_back(&charge, it.cost, at, now))
+    };
+    let totals: PerCharge<u64> =
+        call.charges.iter().zip(&evaluated).enumerate().map(take_back).collect();
+    report_after(call, now, records).with_amounts(split(call.charges, &totals))
 }
 
+/// Splits the amount of each state, which stands at the index of its first charge, among the charges to it: in order, to
+/// each at most its cost.
+fn split(charges: Charges<'_>, totals: &[u64]) -> PerCharge<u64> {
+    let mut left: PerCharge<u64> = SmallVec::from_slice(totals);
+    let amount = |charge: Charge<'_>| {
+        let first = charges.iter().position(|other| other.shares_state_with(&charge));
+        let left = first.and_then(|first| left.get_mut(first));
+        left.map_or(0, |left| {
+            let amount = charge.cost.min(*left);
+            *left -= amount;
+            amount
+        })
+    };
+    charges.iter().map(amount).collect()
+}
+
+/// Blocks for `span`, or lifts blocks if it is zero. `replaces` is given the end of the block so far, and the end
+/// of the new one; 0 is the end of no block.
 fn block(
     call: &Call<'_>,
     now: u64,
     span: Duration,
     records: &mut impl Records,
+    replaces: impl Fn(u64, u64) -> bool,
 ) -> Result<Decision, Error> {
-    let indices: PerCharge<usize> = (0..call.charges.len()).collect();
     let span = micros_of_ceil(span).min(MAX_SPAN_MICROS);
-    if span > 0 {
+    let until = if span > 0 { now.saturating_add(span) } else { 0 };
+    let mut ends = |index| records.get(index).map_or(0, |record| record.blocked_until);
+    let indices: PerCharge<usize> =
+        (0..call.charges.len()).filter(|&index| replaces(ends(index), until)).collect();
+    if until > 0 {
         records.make_room(&indices)?;
     }
     for index in indices {
-        if span == 0 && records.get(index).is_none() {
-            continue;
-        }
-        let until = if span > 0 { now.saturating_add(span) } else { 0 };
         change(index, records, |record| record.blocked_until = until);
     }
     Ok(report_after(call, now, records))
 }
 
-/// Changes a record, and removes it if nothing is left in it.
-fn change(index: usize, records: &mut impl Records, change: impl FnOnce(&mut Record)) {
-    let mut is_empty = false;
+/// Changes a record, and removes it if nothing is left in it. Returns what `change` does.
+fn change<T: Default>(
+    index: usize,
+    records: &mut impl Records,
+    change: impl FnOnce(&mut Record) -> T,
+) -> T {
+    let (mut result, mut is_empty) = (T::default(), false);
     records.update(index, |record| {
-        change(record);
+        result = change(record);
         is_empty = record.is_empty();
     });
     if is_empty {
         records.remove(index);
     }
+    result
 }
 
 fn evaluate_all(
-    call: &Call<'_>,
+    charges: Charges<'_>,
     now: u64,
     max_wait: Wait,
     records: &mut impl Records,
 ) -> PerCharge<Evaluated> {
-    let charges = call.charges;
     let evaluate = |(index, charge): (usize, Charge<'_>)| {
         let (mut first, mut cost) = (index, charge.cost);
         if charges.len() > 1 {
@@ -262,12 +443,12 @@ fn evaluate(
 
 /// The verdicts on evaluated charges, with the levels as they are now.
 fn report(
-    call: &Call<'_>,
+    charges: Charges<'_>,
     now: u64,
     evaluated: &[Evaluated],
     records: &mut impl Records,
 ) -> Decision {
-    let charges = call.charges.iter().zip(evaluated).enumerate();
+    let charges = charges.iter().zip(evaluated).enumerate();
     Decision::new(
         charges.map(|(index, (charge, it))| verdict(&charge, it, records.get(index), now)),
     )

@@ -183,29 +183,39 @@ impl Record {
         self.end_past_block(now);
     }
 
-    pub(super) fn give_back(&mut self, charge: &Charge<'_>, now: u64) {
+    /// Charges a cost beyond the limit.
+    pub(super) fn charge(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
         self.adopt(charge.policy, now);
-        self.state = charge.policy.rule().give_back(self.state.take(), charge.cost, now);
+        let rule = charge.policy.rule();
+        self.state = Some(rule.charge(self.state.take(), cost, now, || charge.phase()));
         self.end_past_block(now);
     }
 
-    /// Undoes a take. Changes nothing at all if nothing is left of it.
-    pub(super) fn take_back(&mut self, charge: &Charge<'_>, cost: u64, at: u64, now: u64) {
+    /// Returns how much was given back.
+    pub(super) fn give_back(&mut self, charge: &Charge<'_>, now: u64) -> u64 {
+        self.adopt(charge.policy, now);
+        let (left, amount) = charge.policy.rule().give_back(self.state.take(), charge.cost, now);
+        self.state = left;
+        self.end_past_block(now);
+        amount
+    }
+
+    /// Undoes a take, and returns how much of it was given back. Changes nothing at all if nothing is left of it.
+    pub(super) fn take_back(&mut self, charge: &Charge<'_>, cost: u64, at: u64, now: u64) -> u64 {
         let mut adopted = match self.state_under(charge.policy, now) {
-            None => return,
+            None => return 0,
             Some(Cow::Borrowed(_)) => None,
             Some(Cow::Owned(state)) => Some(state),
         };
         let is_adopted = adopted.is_some();
         let state = if is_adopted { &mut adopted } else { &mut self.state };
-        if !charge.policy.rule().take_back(state, cost, at, now) {
-            return;
-        }
+        let Some(amount) = charge.policy.rule().take_back(state, cost, at, now) else { return 0 };
         if is_adopted {
             self.state = adopted;
         }
         self.policy = charge.policy.clone();
         self.end_past_block(now);
+        amount
     }
 
     /// Makes the record one of `policy`, with what was used if the state can be adopted.

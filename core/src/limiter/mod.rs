@@ -124,7 +124,7 @@ impl<S: Store> Limiter<S> {
     /// The subject of an operation; cost 1 and no tenant unless said otherwise.
     #[inline(always)]
     pub fn subject<'a>(&'a self, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Request<'a, S> {
-        Request { limiter: self, tenant: b"", subject: subject.as_ref(), cost: 1 }
+        Request { limiter: self, tenant: b"", subject: subject.as_ref(), cost: 1, id: None }
     }
 
     /// A request on several subjects, in one atomic decision: the first policy and its subject. Further

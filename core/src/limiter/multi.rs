@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use crate::decision::{PolicyVerdict, Receipt};
-use crate::{Call, Charge, Decision, Error, Operation, Policy, Store, Subject};
+use crate::{Call, CallId, Charge, Decision, Error, Operation, Policy, Store, Subject};
 
 /// A request with a subject and a cost for each policy, all decided in one atomic call: finished by
 /// naming the operation. Begun by [`Limiter::by`].
@@ -39,6 +39,7 @@ pub struct MultiRequest<'a, S> {
     parts: SmallVec<[Part<'a>; 3]>,
     /// The first name that the limiter does not have.
     unknown: Option<&'a str>,
+    pub(crate) id: Option<CallId<'a>>,
 }
 
 #[derive(Debug)]
@@ -49,6 +50,7 @@ struct Part<'a> {
     tenant: &'a [u8],
     subject: Subject<'a>,
     cost: u64,
+    is_check_only: bool,
 }
 
 /// A policy of a request: the name of one of the limiter's, or another policy.
@@ -81,7 +83,7 @@ impl<'a> From<&'a Policy> for PolicyRef<'a> {
 
 impl<'a, S: Store> MultiRequest<'a, S> {
     pub(super) fn new(limiter: &'a Limiter<S>) -> Self {
-        Self { limiter, parts: SmallVec::new(), unknown: None }
+        Self { limiter, parts: SmallVec::new(), unknown: None, id: None }
     }
 
     /// The same request, charged to one more policy: see [`Limiter::by`].
@@ -97,7 +99,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
             },
         };
         let subject = subject.into();
-        self.parts.push(Part { policy, is_checked, tenant: b"", subject, cost: 1 });
+        let part = Part { policy, is_checked, tenant: b"", subject, cost: 1, is_check_only: false };
+        self.parts.push(part);
         self
     }
 
@@ -109,12 +112,46 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self
     }
 
+    /// Takes nothing from the policy named last: it only has to admit its cost. See [`Charge::check_only`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use tidegate_core::Limiter;
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(
+    ///     MemoryStore::new(),
+    ///     ["requests: fixed-window 10/1m".parse()?, "tokens: fixed-window 1000/1m".parse()?],
+    /// )?;
+    /// // A request is admitted while tokens are left.
+    /// let request = limiter.by("requests", "alice").by("tokens", "alice").check_only();
+    /// assert!(request.acquire().await?.is_allowed());
+    /// // Afterwards it is known that it took 1200.
+    /// limiter.by("tokens", "alice").cost(1200).charge().await?;
+    /// assert!(request.acquire().await?.is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_only(mut self) -> Self {
+        if let Some(part) = self.parts.last_mut() {
+            part.is_check_only = true;
+        }
+        self
+    }
+
     /// The tenant of the subject named last. Default: none.
     pub fn tenant(mut self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         if let Some(part) = self.parts.last_mut() {
             part.tenant = tenant.as_ref();
         }
         self
+    }
+
+    /// Carries out the operation once under this id, however often it is asked for within `ttl`: see
+    /// [`Request::id`](super::Request::id). On Redis Cluster, all subjects must be of one tenant.
+    pub fn id(self, id: &'a (impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Self {
+        Self { id: Some(CallId::new(id, ttl)), ..self }
     }
 
     /// Decides, and takes all costs if all policies admit them.
@@ -138,7 +175,28 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self.send(Operation::Peek).await
     }
 
-    /// Gives the costs back, as when the work was not done after all.
+    /// Takes as much as there is: the same amount from each policy, at least `min` and at most the minimum of the
+    /// costs. [`Decision::amounts`] has it; see [`Operation::AcquireUpTo`].
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_up_to(&self, min: u64) -> Result<Decision, Error> {
+        self.send(Operation::AcquireUpTo { min }).await
+    }
+
+    /// Records costs that were known only afterwards, beyond the limits if need be: later requests pay for them.
+    /// [`Receipt::amounts`] has how much was recorded; see [`Operation::Charge`].
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn charge(&self) -> Result<Receipt, Error> {
+        self.send(Operation::Charge).await.map(Receipt::new)
+    }
+
+    /// Gives the costs back, as when the work was not done after all. [`Receipt::amounts`] has how much of each was still
+    /// taken, and so given back.
     ///
     /// # Errors
     ///
@@ -175,6 +233,16 @@ impl<'a, S: Store> MultiRequest<'a, S> {
         self.send(Operation::Block { span }).await.map(Receipt::new)
     }
 
+    /// Blocks the subjects for at least `span` from now on: blocks that end later stay as they are. Zero changes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn block_at_least(&self, span: Duration) -> Result<Receipt, Error> {
+        self.send(Operation::BlockAtLeast { span }).await.map(Receipt::new)
+    }
+
     /// The verdicts of a decision on this request, with their policies.
     pub fn verdicts<'d>(
         &'d self,
@@ -186,7 +254,7 @@ impl<'a, S: Store> MultiRequest<'a, S> {
     async fn send(&self, operation: Operation) -> Result<Decision, Error> {
         self.check()?;
         let charges: SmallVec<[Charge<'_>; 4]> = self.charges().collect();
-        self.limiter.store().decide(Call::new(operation, &charges)).await
+        self.limiter.store().decide(Call { id: self.id, ..Call::new(operation, &charges) }).await
     }
 
     /// What was checked of the limiter's own policies when it was built.
@@ -203,7 +271,8 @@ impl<'a, S: Store> MultiRequest<'a, S> {
     pub(crate) fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.parts.iter().map(|part| {
             let subject = part.subject.as_bytes();
-            Charge { policy: part.policy, tenant: part.tenant, subject, cost: part.cost }
+            let Part { policy, tenant, cost, is_check_only, .. } = *part;
+            Charge { policy, tenant, subject, cost, is_check_only }
         })
     }
 }

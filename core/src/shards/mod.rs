@@ -111,7 +111,7 @@ impl<S: Store> ShardedStore<S> {
     ) -> Vec<Result<Decision, Error>> {
         let calls: Vec<Call<'_>> = requests
             .iter()
-            .flat_map(|(routed, parts)| parts.iter().map(|part| part.call(routed.operation())))
+            .flat_map(|(routed, parts)| parts.iter().map(|part| part.call(routed.call())))
             .collect();
         let mut decisions = match &calls[..] {
             [] => vec![],

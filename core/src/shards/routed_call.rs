@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 
 use super::round_robin::RoundRobin;
 use super::shard_pick::{ShardPick, ShardWeights};
-use crate::{Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict};
+use crate::{
+    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Shards, Verdict,
+};
 
 type List<T> = SmallVec<[T; 4]>;
 
@@ -25,13 +27,27 @@ impl<'a> RoutedCall<'a> {
     /// As [`Call::check`].
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
+        let changes_all = matches!(
+            call.operation,
+            Operation::Reset | Operation::Block { .. } | Operation::BlockAtLeast { .. }
+        );
+        if let Some(split) = call.charges.iter().find(|charge| is_split(charge.policy))
+            && changes_all
+            && call.id.is_some()
+        {
+            let message = format!(
+                "the shards of `{}` are reset and blocked by a call for each: such a call cannot have an id",
+                split.policy
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         let anywhere = || call.charges.iter().filter(|charge| charge.policy.can_use_any_shard());
         let Some(_) = anywhere().next() else {
             return Ok(Self { call, picks: List::new() });
         };
         let key = turns.key(anywhere());
         let turn = match call.operation {
-            Operation::Acquire => turns.take(key),
+            Operation::Acquire | Operation::Charge => turns.take(key),
             // The shard of the last take.
             Operation::Refund | Operation::Undo { .. } => turns.peek(key).wrapping_sub(1),
             _ => turns.peek(key),
@@ -51,7 +67,9 @@ impl<'a> RoutedCall<'a> {
     /// The sub-calls to send first: one, or, for operations on whole states, one for each shard.
     pub(super) fn first(&self) -> Vec<SubCall<'a>> {
         match self.call.operation {
-            Operation::Reset | Operation::Block { .. } => self.everywhere(),
+            Operation::Reset | Operation::Block { .. } | Operation::BlockAtLeast { .. } => {
+                self.everywhere()
+            }
             _ => vec![self.sub_call(|pick| pick.first)],
         }
     }
@@ -95,8 +113,8 @@ impl<'a> RoutedCall<'a> {
         Ok(Decision::new(verdicts).with_limits(limits))
     }
 
-    pub(super) fn operation(&self) -> Operation {
-        self.call.operation
+    pub(super) fn call(&self) -> &Call<'a> {
+        &self.call
     }
 
     /// The same charge to one of the shares of its policy.
@@ -129,8 +147,7 @@ impl<'a> RoutedCall<'a> {
     fn everywhere(&self) -> Vec<SubCall<'a>> {
         let mut parts = vec![];
         for (index, charge) in self.call.charges.iter().enumerate() {
-            let split = charge.policy.shards().filter(|shards| shards.split());
-            let shares = split.map_or(&[][..], |_| charge.policy.shares());
+            let shares = if is_split(charge.policy) { charge.policy.shares() } else { &[] };
             let everywhere = shares.iter().map(|share| to(share, charge));
             let here = shares.is_empty().then(|| self.to_share(charge, |pick| pick.first));
             for (shard, charge) in everywhere.chain(here).enumerate() {
@@ -154,8 +171,9 @@ pub(super) struct SubCall<'a> {
 }
 
 impl SubCall<'_> {
-    pub(super) fn call(&self, operation: Operation) -> Call<'_> {
-        Call::new(operation, &self.charges)
+    /// The same operation on these charges, under the id of the whole call.
+    pub(super) fn call<'c>(&'c self, whole: &Call<'c>) -> Call<'c> {
+        Call { id: whole.id, ..Call::new(whole.operation, &self.charges) }
     }
 }
 
@@ -184,12 +202,21 @@ fn to<'a>(share: &'a Policy, charge: Charge<'a>) -> Charge<'a> {
     Charge { policy: share, subject: charge.state_subject(), ..charge }
 }
 
+/// Whether the limit of one subject lies in several shards.
+fn is_split(policy: &Policy) -> bool {
+    policy.shards().is_some_and(Shards::split)
+}
+
 fn count_of(policy: &Policy) -> u32 {
     policy.shards().map_or(1, |shards| shards.count())
 }
 
 fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
-    let cost = call.charges.total_cost_for(charge);
+    let cost = match call.operation {
+        // No share refuses it.
+        Operation::Charge => 0,
+        _ => call.charges.total_cost_for(charge),
+    };
     let shares = charge.policy.shares();
     ShardWeights::new(shares.partition_point(|share| share.limit() >= cost), charge.policy.limit())
 }

@@ -8,13 +8,14 @@ use crate::stubs::{Mood, Stub};
 use tidegate_core::layers::FallbackStore;
 use tidegate_core::layers::fallback::HasFallback;
 use tidegate_core::{
-    Breaker, Call, Charge, Clock, Decision, DegradedAnswer, DenyCache, Error, ErrorKind, Limiter,
-    ManualClock, OnFailure, Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,
+    Breaker, Call, CallId, Charge, Clock, Decision, DegradedAnswer, DenyCache, Error, ErrorKind,
+    Limiter, ManualClock, OnFailure, Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
 const RESERVE: Operation = Operation::Reserve { max_wait: HOUR };
 const BLOCK: Operation = Operation::Block { span: HOUR };
+const BLOCK_AT_LEAST: Operation = Operation::BlockAtLeast { span: HOUR };
 const UNDO: Operation = Operation::Undo { at: Timestamp::EPOCH };
 
 /// A store, the one it falls back to, and the time of both.
@@ -214,7 +215,7 @@ fn a_change_that_failed_stays_an_error() {
         let log = policy("p: sliding-log 3/1h");
         let charges = [Charge::new(&log, "s")];
         for bench in [open(), closed(), fall_back()] {
-            for operation in [Operation::Refund, UNDO, Operation::Reset, BLOCK] {
+            for operation in [Operation::Refund, UNDO, Operation::Reset, BLOCK, BLOCK_AT_LEAST] {
                 let error = bench.ask(operation, &charges).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
                 let answers = bench.store.decide_many(&[Call::new(operation, &charges)]).await;
@@ -597,4 +598,83 @@ fn answers_that_need_no_waiting_need_no_runtime() {
     let bench = fall_back();
     bench.main.set(Mood::Up);
     assert!(bench.store.decide(Call::acquire(&charges)).into_ready().is_ok());
+}
+
+#[test]
+fn as_much_as_there_is_is_one_amount_of_charges_that_fail_open_and_fall_back() {
+    crate::run(async {
+        let bench = bench(|spare, share, _| OnFailure::fall_back_to(spare, share).open_for("open"));
+        let (open, shared) = (policy("open: fixed-window 5/1h"), policy("p: fixed-window 9/1h"));
+        let checked = policy("checked: fixed-window 9/1h");
+        let charges = [
+            Charge::new(&open, "s").cost(8),
+            Charge::new(&shared, "s").cost(8),
+            Charge::new(&checked, "s").check_only(),
+        ];
+        let up_to = |min| Operation::AcquireUpTo { min };
+        // A third of 9.
+        let refused = bench.ask(up_to(4), &charges).await.unwrap();
+        assert!(refused.is_denied());
+        assert_eq!(refused.amounts(), [0, 0, 0]);
+        let taken = bench.ask(up_to(2), &charges).await.unwrap();
+        assert!(taken.is_allowed());
+        assert_eq!(taken.amounts(), [3, 3, 0]);
+        let left: Vec<_> = taken.verdicts().iter().map(|it| it.remaining()).collect();
+        assert_eq!(left, [2, 0, 3]);
+        assert!(bench.ask(up_to(1), &charges).await.unwrap().is_denied());
+
+        let alone = bench.ask(up_to(2), &charges[..1]).await.unwrap();
+        assert_eq!(alone.amounts(), [5]);
+        let wide = [charges[0], charges[1].cost(3), charges[2]];
+        let _ = bench.ask(Operation::Reset, &wide).await.unwrap_err();
+        let bounded_by_cost = bench.ask(up_to(2), &wide).await.unwrap();
+        assert_eq!(bounded_by_cost.amounts(), [3, 3, 0]);
+        // Only a check falls back.
+        let check = bench.ask(up_to(2), &[charges[0], charges[2]]).await.unwrap();
+        assert_eq!(check.amounts(), [5, 0]);
+        assert_eq!(check.verdicts()[1].remaining(), 3);
+    });
+}
+
+#[test]
+fn a_charge_beyond_the_limit_stays_an_error_and_reaches_the_fallback() {
+    crate::run(async {
+        let log = policy("p: sliding-log 9/1h");
+        let charge = [Charge::new(&log, "s").cost(20)];
+        for bench in [open(), closed(), fall_back()] {
+            let error = bench.ask(Operation::Charge, &charge).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+        }
+        let bench = fall_back();
+        let _ = bench.ask(Operation::Charge, &charge).await.unwrap_err();
+        assert!(bench.acquire(&log, 1).await.is_denied());
+    });
+}
+
+#[test]
+fn an_id_that_was_used_for_another_call_is_an_error_under_every_setting() {
+    crate::run(async {
+        let log = policy("p: sliding-log 9/1h");
+        let charge = [Charge::new(&log, "s")];
+        for bench in [open(), closed(), fall_back()] {
+            bench.main.set(Mood::Down(ErrorKind::IdReused));
+            let error = bench.ask(Operation::Acquire, &charge).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::IdReused);
+            assert!(bench.spare.asked().is_empty());
+        }
+    });
+}
+
+#[test]
+fn the_fallback_decides_on_a_call_with_an_id_each_time() {
+    crate::run(async {
+        let bench = fall_back();
+        let log = policy("p: sliding-log 9/1h");
+        let charge = [Charge::new(&log, "s")];
+        let call = Call::acquire(&charge).with_id(CallId::new("id", HOUR));
+        for remaining in [2, 1, 0] {
+            let decision = bench.store.decide(call).await.unwrap();
+            assert_eq!(decision.verdicts()[0].remaining(), remaining);
+        }
+    });
 }

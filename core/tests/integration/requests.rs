@@ -59,6 +59,8 @@ fn each_policy_is_charged_for_its_own_subject_and_cost_or_none_is() {
         request.reset().await.unwrap();
         assert_eq!(remaining(&request.peek().await.unwrap()), expected(3, 100, 9));
         request.block(Duration::from_secs(1)).await.unwrap();
+        let blocked = request.block_at_least(Duration::from_millis(1)).await.unwrap();
+        assert_eq!(blocked.decision().retry_after(), Some(Duration::from_secs(1)));
         assert_eq!(request.peek().await.unwrap().refused_by().count(), 3);
     });
 }
@@ -124,6 +126,7 @@ fn an_unknown_name_is_an_error_of_every_operation_and_charges_nothing() {
         is_named(request.reserve(Duration::ZERO).await.unwrap_err());
         is_named(request.reset().await.unwrap_err());
         is_named(request.block(Duration::ZERO).await.unwrap_err());
+        is_named(request.block_at_least(Duration::ZERO).await.unwrap_err());
         #[cfg(feature = "tokio")]
         is_named(request.acquire_within(Duration::ZERO).await.unwrap_err());
         let seen = limiter.by("ip", "a").peek().await.unwrap();

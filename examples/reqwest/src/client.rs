@@ -13,6 +13,18 @@ use tidegate_http::client::{ClientError, ThrottleLayer, copy_if_safe};
 use tidegate_redis::{Limiter, Store};
 use tower::{Layer, Service, service_fn};
 
+/// A client of reqwest as a service.
+pub fn reqwest_service()
+-> impl Service<Request<Body>, Response = Response<Body>, Error = reqwest::Error, Future: Send>
++ Clone
++ Send {
+    let client = reqwest::Client::new();
+    service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move { Ok(client.execute(request.try_into()?).await?.into()) }
+    })
+}
+
 /// A client of reqwest that waits for its turn in `limiter`, and for the service when that asks for quiet.
 pub fn client<S: Store + 'static>(
     limiter: Limiter<S>,
@@ -23,16 +35,8 @@ pub fn client<S: Store + 'static>(
     Future: Send,
 > + Clone
 + Send {
-    let client = reqwest::Client::new();
-    let send = service_fn(move |request: Request<Body>| {
-        let client = client.clone();
-        async move {
-            let response = client.execute(request.try_into()?).await?;
-            Ok::<Response<Body>, reqwest::Error>(response.into())
-        }
-    });
     let layer = ThrottleLayer::new(limiter).max_wait(Duration::from_secs(10)).retry(3, copy);
-    layer.layer(send)
+    layer.layer(reqwest_service())
 }
 
 /// A copy of a request that may be sent again: one that only reads.

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use tidegate_example_reqwest::service::Service;
 use tidegate_example_reqwest::work::{POLICY, TASKS, process, work};
-use tidegate_memory::{Limiter, MemoryStore};
+use tidegate_memory::MemoryStore;
 use tokio::task::spawn_blocking;
 
 const PROCESSES: u32 = 8;
@@ -49,16 +49,18 @@ async fn demo() -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Err(_) => {
             println!("{TASKS} tasks, {} s, all under `{POLICY}`", TIME.as_secs());
-            let limiter = Limiter::new(MemoryStore::new(), [POLICY.parse()?])?;
-            work(limiter, &service.url(), TASKS, TIME).await?;
+            work(MemoryStore::new(), &service.url(), TASKS, TIME).await?;
         }
     }
     let books = service.books();
     println!(
-        "{} answered, {} refused with Retry-After, {} sent while quiet was asked for",
-        books.answered, books.refused, books.unasked
+        "{} answered, {} refused with Retry-After, {} pauses announced to clients, {} requests sent in one",
+        books.answered,
+        books.refused,
+        books.received(),
+        books.too_early()
     );
-    if books.unasked > 0 { Err("a request came too early".into()) } else { Ok(()) }
+    if books.too_early() > 0 { Err("a request came too early".into()) } else { Ok(()) }
 }
 
 /// Processes of this program, under a prefix of this run alone.

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime};
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,9 +13,12 @@ use tokio::net::{TcpListener, TcpStream};
 /// The limit in each second, in turns, and the seconds of `Retry-After` beyond it.
 const LIMITS: [(u32, u64); 6] = [(9, 1), (2, 3), (30, 1), (0, 2), (5, 1), (1, 2)];
 
-/// Requests that arrive this long after an announcement may have been under way when it was made, and cannot be
-/// called back.
-pub const UNDER_WAY: Duration = Duration::from_millis(400);
+/// A field of a request: when it was checked whether it may be sent, in microseconds since 1970.
+pub const CHECKED: &str = "checked";
+/// A field of a response that asks for quiet: the number of this announcement.
+pub const ANNOUNCEMENT: &str = "announcement";
+/// A field of a request: an announcement that its sender has received, and when, as `7@1790000000000000`.
+pub const RECEIVED: &str = "received";
 
 /// The service, listening on a port of its own.
 #[derive(Debug)]
@@ -31,14 +34,29 @@ pub struct Books {
     /// The second that `in_second` counts, since the start.
     second: u64,
     in_second: u32,
-    /// When quiet was asked for, and until when.
-    announced: Vec<(Instant, Instant)>,
+    /// Each time that quiet was asked for.
+    announced: Vec<Announcement>,
+    /// When each request was checked, in microseconds since 1970.
+    checked: Vec<u64>,
     /// Requests that were answered.
     pub answered: u64,
     /// Requests that were refused.
     pub refused: u64,
-    /// Requests that were sent although all clients had been asked for quiet.
-    pub unasked: u64,
+}
+
+/// Times in microseconds since 1970, which all processes of a machine agree on.
+#[derive(Debug, Clone)]
+struct Announcement {
+    until: u64,
+    /// When the caller of the client that was told had its response, if it said so.
+    received: Option<u64>,
+}
+
+/// The time now, in microseconds since 1970.
+#[must_use]
+pub fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Service {
@@ -55,9 +73,9 @@ impl Service {
             second: 0,
             in_second: 0,
             announced: vec![],
+            checked: vec![],
             answered: 0,
             refused: 0,
-            unasked: 0,
         };
         let books = Arc::new(Mutex::new(books));
         let shared = Arc::clone(&books);
@@ -85,13 +103,47 @@ impl Service {
 }
 
 impl Books {
+    /// How many announcements a client is known to have received.
+    #[must_use]
+    pub fn received(&self) -> usize {
+        self.announced.iter().filter(|it| it.received.is_some()).count()
+    }
+
+    /// Requests that were sent in a time of quiet, although they were checked after a client had received the
+    /// announcement. One that was checked earlier was under way, and cannot be called back.
+    #[must_use]
+    pub fn too_early(&self) -> usize {
+        let is_too_early = |checked: &&u64| {
+            self.announced.iter().any(|Announcement { until, received }| {
+                received.is_some_and(|received| received < **checked) && **checked < *until
+            })
+        };
+        self.checked.iter().filter(is_too_early).count()
+    }
+
+    /// Takes note of a field of a request.
+    fn note(&mut self, line: &str) {
+        let Some((name, value)) = line.trim_end().split_once(": ") else { return };
+        if name.eq_ignore_ascii_case(CHECKED) {
+            self.checked.extend(value.parse::<u64>());
+        } else if name.eq_ignore_ascii_case(RECEIVED)
+            && let Some((number, at)) = value.split_once('@')
+            && let (Ok(number), Ok(at)) = (number.parse::<usize>(), at.parse())
+            && let Some(announcement) = self.announced.get_mut(number)
+        {
+            announcement.received = Some(at);
+        }
+    }
+
+    /// Asks for quiet, and returns the field with the number of this announcement.
+    fn announce(&mut self, secs: u64) -> String {
+        let until = now_micros() + secs * 1_000_000;
+        self.announced.push(Announcement { until, received: None });
+        format!("{ANNOUNCEMENT}: {}\r\n", self.announced.len() - 1)
+    }
+
     /// The head of the response to one request more.
     fn answer(&mut self, now: Instant) -> String {
-        let is_asked_for_quiet = |(since, until): &(Instant, Instant)| {
-            now.saturating_duration_since(*since) > UNDER_WAY && now < *until
-        };
-        self.unasked += u64::from(self.announced.iter().any(is_asked_for_quiet));
-
         let second = now.saturating_duration_since(self.started).as_secs();
         if second != self.second {
             (self.second, self.in_second) = (second, 0);
@@ -102,18 +154,17 @@ impl Books {
         if self.in_second <= limit {
             self.answered += 1;
             let left = limit - self.in_second;
-            if left == 0 {
-                self.announced.push((now, now + Duration::from_secs(1)));
-            }
+            let announcement = if left == 0 { self.announce(1) } else { String::new() };
             return format!(
                 "HTTP/1.1 200 OK\r\nRateLimit-Policy: \"second\";q={limit};w=1\r\n\
-                 RateLimit: \"second\";r={left};t=1\r\nContent-Length: 0\r\n\r\n"
+                 RateLimit: \"second\";r={left};t=1\r\n{announcement}Content-Length: 0\r\n\r\n"
             );
         }
         self.refused += 1;
-        self.announced.push((now, now + Duration::from_secs(retry_after)));
+        let announcement = self.announce(retry_after);
         format!(
-            "HTTP/1.1 429 Too Many Requests\r\nRetry-After: {retry_after}\r\nContent-Length: 0\r\n\r\n"
+            "HTTP/1.1 429 Too Many Requests\r\nRetry-After: {retry_after}\r\n{announcement}\
+             Content-Length: 0\r\n\r\n"
         )
     }
 }
@@ -122,8 +173,12 @@ async fn serve(client: TcpStream, books: &Mutex<Books>) -> io::Result<()> {
     let mut client = BufReader::new(client);
     let mut line = String::new();
     while client.read_line(&mut line).await? > 0 {
-        if line == "\r\n" {
-            let head = books.lock().unwrap_or_else(PoisonError::into_inner).answer(Instant::now());
+        let head = {
+            let mut books = books.lock().unwrap_or_else(PoisonError::into_inner);
+            books.note(&line);
+            (line == "\r\n").then(|| books.answer(Instant::now()))
+        };
+        if let Some(head) = head {
             client.write_all(head.as_bytes()).await?;
         }
         line.clear();

@@ -1,17 +1,21 @@
 //! Tasks that call the service as often as they may.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::time::Duration;
 
 use http::{Request, StatusCode};
 use reqwest::Body;
-use tidegate_http::client::ClientErrorKind;
-use tidegate_redis::{Limiter, RedisStore, Store};
+use tidegate_http::client::{ClientErrorKind, ThrottleLayer};
+use tidegate_redis::{
+    Answer, Call, Decision, Error as StoreError, Limiter, RedisStore, Store, Timestamp,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt, service_fn};
 
-use crate::client::client;
+use crate::client::reqwest_service;
+use crate::service::{ANNOUNCEMENT, CHECKED, RECEIVED, now_micros};
 
 /// What all tasks of all processes together keep to, by themselves.
 pub const POLICY: &str = "service: gcra 30/1s burst 3";
@@ -19,34 +23,73 @@ pub const POLICY: &str = "service: gcra 30/1s burst 3";
 /// The number of tasks in a process that shares nothing.
 pub const TASKS: u32 = 8;
 
+tokio::task_local! {
+    /// When this task last asked the store whether it may send.
+    static LAST_CHECK: Cell<u64>;
+}
+
+/// A store that notes when it is asked. An application has no need of this: the service of this example is told, to
+/// find requests that should not have been sent.
+#[derive(Debug)]
+pub struct Noting<S>(pub S);
+
+impl<S: Store> Store for Noting<S> {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, StoreError>> {
+        // A task that only writes what was announced has no such time.
+        let _ = LAST_CHECK.try_with(|last| last.set(now_micros()));
+        self.0.decide(call)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, StoreError>> {
+        self.0.now()
+    }
+}
+
 /// Calls `url` until the time is over, with `tasks` tasks. Returns how many requests were answered.
 ///
 /// # Errors
 ///
 /// If the store gives no decision, or the service cannot be reached.
 pub async fn work<S: Store + 'static>(
-    limiter: Limiter<S>,
+    store: S,
     url: &str,
     tasks: u32,
     time: Duration,
 ) -> Result<u64, Box<dyn Error + Send + Sync>> {
-    let client = client(limiter);
+    let client = reqwest_service();
+    let send = service_fn(move |mut request: Request<Body>| {
+        let checked = LAST_CHECK.with(Cell::get);
+        request.headers_mut().insert(CHECKED, checked.into());
+        client.clone().oneshot(request)
+    });
+    // Sends nothing again, so that each announcement is seen here.
+    let limiter = Limiter::new(Noting(store), [POLICY.parse()?])?;
+    let client = ThrottleLayer::new(limiter).max_wait(Duration::from_secs(10)).layer(send);
     let end = Instant::now() + time;
     let mut running = JoinSet::new();
     for _ in 0..tasks {
         let (client, url) = (client.clone(), url.to_owned());
-        running.spawn(async move {
-            let mut answered = 0;
+        running.spawn(LAST_CHECK.scope(Cell::new(0), async move {
+            let (mut answered, mut received) = (0, None);
             loop {
-                let request = Request::get(&url).body(Body::default())?;
+                let mut request = Request::get(&url);
+                if let Some(received) = &received {
+                    request = request.header(RECEIVED, received);
+                }
+                let request = request.body(Body::default())?;
                 match timeout_at(end, client.clone().oneshot(request)).await {
                     Err(_) => return Ok(answered),
-                    Ok(Ok(response)) => answered += u64::from(response.status() == StatusCode::OK),
+                    Ok(Ok(response)) => {
+                        answered += u64::from(response.status() == StatusCode::OK);
+                        let number = response.headers().get(ANNOUNCEMENT);
+                        let number = number.and_then(|number| number.to_str().ok());
+                        received = number.map(|number| format!("{number}@{}", now_micros()));
+                    }
                     Ok(Err(error)) if error.kind() == ClientErrorKind::WaitTooLong => {}
                     Ok(Err(error)) => return Err(Box::<dyn Error + Send + Sync>::from(error)),
                 }
             }
-        });
+        }));
     }
     let mut answered = 0;
     while let Some(task) = running.join_next().await {
@@ -68,7 +111,6 @@ pub async fn process(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let store = RedisStore::builder().url(redis).prefix(prefix).build()?;
     store.ready().await?;
-    let limiter = Limiter::new(store, [POLICY.parse()?])?;
-    work(limiter, url, 1, Duration::from_millis(millis.parse()?)).await?;
+    work(store, url, 1, Duration::from_millis(millis.parse()?)).await?;
     Ok(())
 }

@@ -1,15 +1,15 @@
 //! The example runs, as its README says.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
+use std::fmt::Debug;
 use std::process::{Command, Output};
 
-use http::{Request, StatusCode};
-use http_body_util::Full;
-use tidegate_example_reqwest::client::hyper_client;
-use tidegate_example_reqwest::service::Service;
+use http::{Request, Response, StatusCode};
+use tidegate_example_reqwest::client::{client, hyper_client};
+use tidegate_example_reqwest::service::Service as Api;
 use tidegate_memory::{Limiter, MemoryStore};
 use tidegate_testkit::servers::Redis;
-use tower::ServiceExt;
+use tower::{Service, ServiceExt};
 
 fn run(redis: Option<&str>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-example-reqwest"));
@@ -18,21 +18,23 @@ fn run(redis: Option<&str>) -> Output {
     command.output().unwrap()
 }
 
-/// How many requests were answered, refused, and sent while the service had asked for quiet.
-fn counts(output: &Output) -> [u64; 3] {
+/// How many requests were answered and refused, how many pauses clients were told of, and how many requests were
+/// sent in one.
+fn counts(output: &Output) -> [u64; 4] {
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().last().unwrap_or_default();
     let numbers: Vec<u64> = last.split(' ').filter_map(|word| word.parse().ok()).collect();
-    assert_eq!(numbers.len(), 3, "{said}{errors}");
+    assert_eq!(numbers.len(), 4, "{said}{errors}");
     numbers.try_into().unwrap()
 }
 
 #[test]
 fn the_tasks_of_one_process_leave_the_service_alone_when_it_asks_for_that() {
     let output = run(None);
-    let [answered, _, unasked] = counts(&output);
-    assert!(answered > 0 && unasked == 0 && output.status.success(), "{output:?}");
+    let [answered, _, received, too_early] = counts(&output);
+    assert!(answered > 0 && received > 0, "{output:?}");
+    assert!(too_early == 0 && output.status.success(), "{output:?}");
 }
 
 /// The limit changes each second, and with it the time that is announced. All that the eight processes share is a
@@ -42,23 +44,31 @@ async fn eight_processes_leave_the_service_alone_when_it_asks_one_of_them_for_th
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     let output = tokio::task::spawn_blocking(move || run(Some(&url))).await.unwrap();
-    let [answered, refused, unasked] = counts(&output);
-    assert!(answered > 0 && refused > 0, "{output:?}");
-    assert!(unasked == 0 && output.status.success(), "{output:?}");
+    let [answered, refused, received, too_early] = counts(&output);
+    assert!(answered > 0 && refused > 0 && received > 0, "{output:?}");
+    assert!(too_early == 0 && output.status.success(), "{output:?}");
 }
 
 /// The first second admits nine requests, and with the ninth says that nothing remains.
-#[tokio::test]
-async fn the_client_of_hyper_waits_as_that_of_reqwest_does() {
-    let service = Service::start().await.unwrap();
+async fn waits<C, B, R>(client: impl FnOnce(Limiter<MemoryStore>) -> C)
+where
+    C: Service<Request<B>, Response = Response<R>, Error: Debug> + Clone,
+    B: Default,
+{
+    let service = Api::start().await.unwrap();
     let policy = "free: gcra 10000/1s burst 100".parse().unwrap();
-    let client = hyper_client(Limiter::new(MemoryStore::new(), [policy]).unwrap());
+    let client = client(Limiter::new(MemoryStore::new(), [policy]).unwrap());
     for _ in 0..11 {
-        let request = Request::get(service.url()).body(Full::default()).unwrap();
+        let request = Request::get(service.url()).body(B::default()).unwrap();
         assert_eq!(client.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
     }
     let books = service.books();
-    assert_eq!((books.answered, books.unasked), (11, 0));
+    assert_eq!((books.answered, books.refused), (11, 0));
+}
+
+#[tokio::test]
+async fn the_clients_of_reqwest_and_of_hyper_wait_when_nothing_remains() {
+    tokio::join!(waits(client), waits(hyper_client));
 }
 
 #[test]

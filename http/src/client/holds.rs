@@ -2,20 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use tidegate_core::{Error, Limiter, Store, Verdict};
+use tidegate_core::{Limiter, Store};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep};
-
-/// How much longer than announced a block is written: so a check that takes less than this finds it long enough.
-const MARGIN: Duration = Duration::from_millis(20);
-
-/// After this time a block is checked once more, as another process may have replaced it by a shorter one.
-const RECHECK: Duration = Duration::from_millis(50);
-
-/// How often a block is written that is found too short each time.
-const MAX_WRITES: usize = 3;
+use tokio::time::Instant;
 
 /// Below this number of entries, none is dropped.
 const MIN_ENTRIES: usize = 64;
@@ -65,8 +55,8 @@ impl Holds {
     }
 }
 
-/// Blocks the subject in the store until then, unless it is blocked that long. A task does it, so that it is done
-/// even if the caller is dropped.
+/// Blocks the subject in the store until then, or longer if it is blocked longer already. A task does it, so that
+/// it is done even if the caller is dropped.
 pub(super) async fn block<S: Store + 'static>(
     limiter: &Limiter<S>,
     subject: &[u8],
@@ -75,43 +65,19 @@ pub(super) async fn block<S: Store + 'static>(
     let (limiter, subject) = (limiter.clone(), Box::<[u8]>::from(subject));
     let Ok(runtime) = Handle::try_current() else { return };
     let task = runtime.spawn(async move {
+        // The store's span begins when the store decides, which is later: the block does not end before `until`.
+        let span = until.saturating_duration_since(Instant::now());
         // If the store cannot be written, what is left is what this process remembers.
-        if ensure_blocked(&limiter, &subject, until).await.is_ok()
-            && until.saturating_duration_since(Instant::now()) > RECHECK
-        {
-            tokio::spawn(async move {
-                sleep(RECHECK).await;
-                let _ = ensure_blocked(&limiter, &subject, until).await;
-            });
-        }
+        let _ = limiter.subject(&subject).block_at_least(span).await;
     });
     // A task of this runtime fails only if the runtime ends.
     let _ = task.await;
 }
 
-/// Writes a block until it is found to be long enough.
-///
-/// The store has no operation that only lengthens a block, so two processes may write in either order: hence
-/// the check after each write.
-async fn ensure_blocked<S: Store>(
-    limiter: &Limiter<S>,
-    subject: &[u8],
-    until: Instant,
-) -> Result<(), Error> {
-    for _ in 0..MAX_WRITES {
-        let left = until.saturating_duration_since(Instant::now());
-        let decision = limiter.subject(subject).cost(0).peek().await?;
-        let blocked = decision.verdicts().iter().map(Verdict::blocked_for).min();
-        if blocked >= Some(left) {
-            return Ok(());
-        }
-        limiter.subject(subject).block(left + MARGIN).await?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

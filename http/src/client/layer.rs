@@ -11,6 +11,7 @@ use tower_layer::Layer;
 use super::holds::Holds;
 use super::retry::NoRetry;
 use super::service::Throttle;
+use super::settings::Settings;
 use super::subject::origin;
 
 /// Keeps requests to other services within their limits. See the [module](crate::client).
@@ -19,21 +20,6 @@ use super::subject::origin;
 pub struct ThrottleLayer<S, R = NoRetry> {
     settings: Settings<S, R>,
 }
-
-/// What a layer and its services have in common.
-pub(super) struct Settings<S, R> {
-    pub(super) limiter: Limiter<S>,
-    pub(super) holds: Holds,
-    pub(super) subject: Arc<SubjectOf>,
-    pub(super) cost: Option<Arc<CostOf>>,
-    pub(super) max_wait: Duration,
-    pub(super) default_pause: Duration,
-    pub(super) max_retries: u32,
-    pub(super) retry: R,
-}
-
-type SubjectOf = dyn Fn(&Parts) -> Option<Subject<'static>> + Send + Sync;
-type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 
 impl<S> ThrottleLayer<S> {
     /// A layer that waits for turns in `limiter`: of all of its policies, by the origin of a request.
@@ -136,33 +122,9 @@ impl<I, S, R: Clone> Layer<I> for ThrottleLayer<S, R> {
     }
 }
 
-// Not derived, as that would ask for a store that can be cloned.
-impl<S, R: Clone> Clone for Settings<S, R> {
-    fn clone(&self) -> Self {
-        Self {
-            limiter: self.limiter.clone(),
-            holds: self.holds.clone(),
-            subject: Arc::clone(&self.subject),
-            cost: self.cost.clone(),
-            retry: self.retry.clone(),
-            ..*self
-        }
-    }
-}
-
 impl<S, R: Clone> Clone for ThrottleLayer<S, R> {
     fn clone(&self) -> Self {
         Self { settings: self.settings.clone() }
-    }
-}
-
-impl<S, R> fmt::Debug for Settings<S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("max_wait", &self.max_wait)
-            .field("default_pause", &self.default_pause)
-            .field("max_retries", &self.max_retries)
-            .finish_non_exhaustive()
     }
 }
 

@@ -61,13 +61,12 @@
 //!
 //! # What is promised
 //!
-//! * Once a response with an announcement has been passed on to the caller, and until the time that it named, no
-//!   request to that origin leaves this process, and, if the store could be written, none leaves any other
-//!   process that shares the store. Requests that waited for their turn meanwhile go on waiting. Requests in
-//!   flight cannot be called back.
-//! * A later announcement never shortens an earlier one. (Within one process, always. Two processes that receive
-//!   announcements of different length within the same round trip to the store may write the shorter one last;
-//!   it is replaced within 100 ms.)
+//! * Once a response with an announcement has been passed on to the caller, no request to that origin whose check
+//!   begins later leaves this process before the time that was named, and, if the store could be written, none
+//!   leaves any other process that shares the store. Requests that wait for their turn are checked when it comes,
+//!   and go on waiting. One that was checked earlier is under way, and cannot be called back.
+//! * No announcement shortens another one, in whatever order processes receive and write them: the origin is left
+//!   alone until the latest time that any of them was told.
 //! * A request waits at most [`ThrottleLayer::max_wait`]. One that would have to wait longer is an
 //!   [error](ClientError), immediately.
 //! * A request is sent again only if the function given to [`ThrottleLayer::retry`] returns a copy of it, and only
@@ -91,6 +90,7 @@ mod holds;
 mod layer;
 mod retry;
 mod service;
+mod settings;
 mod subject;
 mod turn;
 

@@ -14,8 +14,8 @@ use tower_service::Service;
 
 use super::error::ClientError;
 use super::holds;
-use super::layer::Settings;
 use super::retry::{CopyRequest, NoRetry};
+use super::settings::Settings;
 use super::turn::{NoTurn, Turn};
 use crate::fields::ServerLimits;
 

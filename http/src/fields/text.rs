@@ -1,6 +1,5 @@
 //! Text of fields, composed without an allocation.
 
-use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -16,7 +15,7 @@ const MAX_STRING: usize = 1024;
 
 /// The value of a field in the making. Most values fit on the stack, so that the one allocation is that of the
 /// finished value.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Text(SmallVec<[u8; 256]>);
 
 impl Text {
@@ -27,25 +26,31 @@ impl Text {
         }
     }
 
+    pub(super) fn push(&mut self, text: &Self) {
+        self.0.extend_from_slice(&text.0);
+    }
+
     pub(super) fn push_str(&mut self, text: &str) {
         self.0.extend_from_slice(text.as_bytes());
     }
 
     /// An integer of a structured field. Larger ones become the largest.
     pub(super) fn push_integer(&mut self, number: u64) {
-        // Writing to memory does not fail.
-        let _ = write!(self, "{}", number.min(MAX_INTEGER));
+        self.push_str(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
     }
 
     /// A string that [`fits`]. The syntax is that of structured fields, and of JSON as well.
     pub(super) fn push_string(&mut self, text: &str) {
         self.0.push(b'"');
-        for byte in text.bytes() {
-            if matches!(byte, b'"' | b'\\') {
-                self.0.push(b'\\');
-            }
-            self.0.push(byte);
+        let mut rest = text;
+        while let Some(place) = rest.find(['"', '\\']) {
+            let (plain, escaped) = rest.split_at(place);
+            self.push_str(plain);
+            self.0.push(b'\\');
+            self.push_str(&escaped[..1]);
+            rest = &escaped[1..];
         }
+        self.push_str(rest);
         self.0.push(b'"');
     }
 
@@ -60,13 +65,6 @@ impl Text {
 
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
-    }
-}
-
-impl fmt::Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push_str(text);
-        Ok(())
     }
 }
 

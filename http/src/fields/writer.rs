@@ -67,7 +67,9 @@ pub struct FieldWriter {
     units: Box<[PolicyUnit]>,
     /// The policies in force that were known beforehand, in their order.
     policies: Box<[Policy]>,
-    /// `RateLimit-Policy` of exactly these.
+    /// The beginning of the member of each in `RateLimit`: `"burst";r=`.
+    members: Box<[Text]>,
+    /// `RateLimit-Policy` of exactly these policies.
     policy_value: Option<HeaderValue>,
 }
 
@@ -129,6 +131,7 @@ impl FieldWriterBuilder {
             format: self.format,
             units: self.units.into(),
             policies: policies.cloned().collect(),
+            members: Box::default(),
             policy_value: None,
         };
         for policy in &writer.policies {
@@ -137,6 +140,7 @@ impl FieldWriterBuilder {
         for PolicyUnit { unit, .. } in &writer.units {
             check("unit", unit)?;
         }
+        writer.members = writer.policies.iter().map(|policy| member(policy.name())).collect();
         writer.policy_value = writer.policy_text(writer.policies.iter());
         Ok(writer)
     }
@@ -234,10 +238,12 @@ impl FieldWriter {
 
     fn write_all(&self, verdicts: &[PolicyVerdict<'_>], is_denied: bool, headers: &mut HeaderMap) {
         let mut text = Text::default();
-        for it in verdicts {
+        for (place, it) in verdicts.iter().enumerate() {
             text.next_member();
-            text.push_string(it.name());
-            text.push_str(";r=");
+            match self.policies.iter().zip(&self.members).nth(place) {
+                Some((known, member)) if it.policy().is_same_object(known) => text.push(member),
+                _ => text.push(&member(it.name())),
+            }
             text.push_integer(it.remaining());
             if let Some(reset) = reset(it, is_denied) {
                 text.push_str(";t=");
@@ -362,6 +368,14 @@ impl FieldWriter {
             text.push_integer(secs_ceil(policy.window()));
         }
     }
+}
+
+/// The beginning of a member of `RateLimit`.
+fn member(name: &str) -> Text {
+    let mut text = Text::default();
+    text.push_string(name);
+    text.push_str(";r=");
+    text
 }
 
 /// The value of a verdict's `t`, in seconds.

@@ -1,17 +1,16 @@
 //! The decision on a request.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use http::StatusCode;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate_core::{
-    Call, Charge, Decision, Error, Operation, Outcome, Policy, PolicyVerdict, Store, Verdict,
+    Call, Charge, Decision, Error, Operation, Outcome, Policy, PolicyVerdict, Store,
 };
 
-use super::layer::Shared;
 use super::limit::LimitCharge;
+use super::shared::Shared;
 
 /// How many limits a request mostly has at most.
 const FEW: usize = 3;
@@ -45,6 +44,8 @@ pub(super) struct OwnedCharge {
     tenant: Bytes,
     subject: Bytes,
     cost: u64,
+    /// Whether it may be given back.
+    is_refunded: bool,
 }
 
 /// Most subjects need no allocation.
@@ -56,23 +57,15 @@ impl Decided {
     }
 }
 
-/// Decides on a request, and gives its head back. Owns all that it needs, as it outlives the call.
-// The future is allocated for each request. That of an `async fn` would have room for the head twice.
-#[allow(clippy::manual_async_fn, reason = "its future is larger")]
-pub(super) fn decide<S: Store, R: Send + Sync>(
-    shared: Arc<Shared<S, R>>,
-    request: Parts,
-) -> impl Future<Output = (Parts, Admission)> + Send {
-    async move {
-        let admission = decide_on(&shared, &request).await.unwrap_or_else(Admission::Failed);
-        (request, admission)
-    }
-}
-
-async fn decide_on<S: Store, R>(
+/// Decides on a request without waiting, and without an allocation.
+///
+/// # Errors
+///
+/// The charges to [`decide`] on, if the store may have to be waited for.
+pub(super) fn decide_now<S: Store, R>(
     shared: &Shared<S, R>,
     request: &Parts,
-) -> Result<Admission, Error> {
+) -> Result<Admission, Vec<OwnedCharge>> {
     let store = shared.limiter.store();
     let mut limits: SmallVec<[LimitCharge<'_>; FEW]> = SmallVec::new();
     for (limit, (own_policy, it)) in shared.settings.limits.iter().enumerate() {
@@ -80,8 +73,10 @@ async fn decide_on<S: Store, R>(
             Ok(None) => {}
             Ok(Some(charge)) => {
                 // The limiter's own policies were checked when it was built.
-                if !charge.is_own_policy {
-                    store.supports(charge.policy)?;
+                if !charge.is_own_policy
+                    && let Err(error) = store.supports(charge.policy)
+                {
+                    return Ok(Admission::Failed(error));
                 }
                 limits.push(charge);
             }
@@ -92,35 +87,58 @@ async fn decide_on<S: Store, R>(
         return Ok(Admission::Unlimited);
     }
     let charges: SmallVec<[Charge<'_>; FEW]> = limits.iter().map(LimitCharge::as_charge).collect();
-    let decision = store.decide(Call::new(Operation::Acquire, &charges)).await?;
-    // What a failure policy admits is not charged, or not in one place.
-    let is_charged = decision.is_allowed() && decision.degraded().is_none();
-    let refundable = if is_charged && shared.settings.refund.is_some() {
-        let pairs = limits.iter().zip(decision.verdicts());
-        let charged = pairs.filter(|(limit, verdict)| limit.is_refundable(verdict));
-        charged.map(|(limit, _)| limit.to_owned()).collect()
-    } else {
-        vec![]
-    };
-    let policies = limits.iter().map(|limit| limit.policy.clone()).collect();
-    Ok(Admission::Decided(Decided { policies, decision, refundable }))
+    let is_refunded = limits.iter().map(|limit| limit.is_refunded);
+    if store.answers_immediately() {
+        // A store that breaks this promise is called again.
+        if let Ok(answer) = store.decide(Call::new(Operation::Acquire, &charges)).into_ready() {
+            return Ok(Admission::new(shared, &charges, is_refunded, answer));
+        }
+    }
+    Err(charges.iter().zip(is_refunded).map(OwnedCharge::new).collect())
+}
+
+/// Decides on the charges of a request. Owns all that it needs, as it outlives the call.
+pub(super) async fn decide<S: Store, R>(
+    shared: Arc<Shared<S, R>>,
+    owned: Vec<OwnedCharge>,
+) -> Admission {
+    let charges: SmallVec<[Charge<'_>; FEW]> = owned.iter().map(OwnedCharge::as_charge).collect();
+    let answer = shared.limiter.store().decide(Call::new(Operation::Acquire, &charges)).await;
+    Admission::new(&shared, &charges, owned.iter().map(|it| it.is_refunded), answer)
+}
+
+impl Admission {
+    fn new<S, R>(
+        shared: &Shared<S, R>,
+        charges: &[Charge<'_>],
+        is_refunded: impl Iterator<Item = bool>,
+        answer: Result<Decision, Error>,
+    ) -> Self {
+        let decision = match answer {
+            Ok(decision) => decision,
+            Err(error) => return Self::Failed(error),
+        };
+        // What a failure policy admits is not charged, or not in one place.
+        let is_charged = decision.is_allowed() && decision.degraded().is_none();
+        let refundable = if is_charged && shared.settings.refund.is_some() {
+            let charged = charges.iter().zip(is_refunded).zip(decision.verdicts());
+            // A shadow that denied was not charged.
+            let refundable = charged.filter(|((_, is_refunded), verdict)| {
+                *is_refunded && verdict.outcome() == Outcome::Allowed
+            });
+            refundable.map(|(charge, _)| OwnedCharge::new(charge)).collect()
+        } else {
+            vec![]
+        };
+        let policies = charges.iter().map(|charge| charge.policy.clone()).collect();
+        Self::Decided(Decided { policies, decision, refundable })
+    }
 }
 
 impl LimitCharge<'_> {
     fn as_charge(&self) -> Charge<'_> {
         let tenant = self.tenant.as_ref().map_or(&b""[..], |tenant| tenant.as_bytes());
         Charge::new(self.policy, self.subject.as_bytes()).tenant(tenant).cost(self.cost)
-    }
-
-    /// Whether there is something to give back. A shadow that denied was not charged.
-    fn is_refundable(&self, verdict: &Verdict) -> bool {
-        self.is_refunded && verdict.outcome() == Outcome::Allowed
-    }
-
-    fn to_owned(&self) -> OwnedCharge {
-        let Charge { tenant, subject, cost, .. } = self.as_charge();
-        let (tenant, subject) = (Bytes::from_slice(tenant), Bytes::from_slice(subject));
-        OwnedCharge { policy: self.policy.clone(), tenant, subject, cost }
     }
 }
 
@@ -131,6 +149,12 @@ pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, charges: Vec<
 }
 
 impl OwnedCharge {
+    fn new((charge, is_refunded): (&Charge<'_>, bool)) -> Self {
+        let Charge { policy, tenant, subject, cost, .. } = *charge;
+        let (tenant, subject) = (Bytes::from_slice(tenant), Bytes::from_slice(subject));
+        Self { policy: policy.clone(), tenant, subject, cost, is_refunded }
+    }
+
     fn as_charge(&self) -> Charge<'_> {
         Charge::new(&self.policy, &self.subject).tenant(&self.tenant).cost(self.cost)
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,8 +14,8 @@ use tidegate_core::Store;
 use tower_service::Service;
 
 use super::decide::{Admission, Decided, refund};
-use super::layer::Shared;
 use super::refusal::{ProblemJson, Refusal, Respond};
+use super::shared::Shared;
 use crate::fields::Problem;
 
 pin_project! {
@@ -35,10 +36,11 @@ pin_project! {
     where
         Svc: Service<Request<ReqB>>,
     {
-        /// The store is deciding. The service was made ready; with it and the body, `Some`.
+        /// The store is deciding.
         Deciding {
-            decision: Pin<Box<dyn Future<Output = (Parts, Admission)> + Send>>,
-            waiting: Option<(Svc, ReqB)>,
+            decision: Pin<Box<dyn Future<Output = Admission> + Send>>,
+            // Boxed, as it alone would make every response future twice as large.
+            waiting: Option<Box<Waiting<Svc, ReqB>>>,
         },
         /// The inner service is at work.
         Serving {
@@ -58,17 +60,26 @@ pin_project! {
     }
 }
 
+/// A request that waits for its decision, and the service that was made ready for it.
+struct Waiting<Svc, ReqB> {
+    service: Svc,
+    request: Parts,
+    body: ReqB,
+}
+
 impl<Svc, ReqB, S, R> ResponseFuture<Svc, ReqB, S, R>
 where
     Svc: Service<Request<ReqB>>,
 {
     pub(super) fn deciding(
         shared: Arc<Shared<S, R>>,
-        decision: Pin<Box<dyn Future<Output = (Parts, Admission)> + Send>>,
+        decision: Pin<Box<dyn Future<Output = Admission> + Send>>,
         service: Svc,
+        request: Parts,
         body: ReqB,
     ) -> Self {
-        Self { shared, state: State::Deciding { decision, waiting: Some((service, body)) } }
+        let waiting = Some(Box::new(Waiting { service, request, body }));
+        Self { shared, state: State::Deciding { decision, waiting } }
     }
 
     pub(super) fn serving(
@@ -174,25 +185,30 @@ where
         loop {
             let next = match this.state.as_mut().project() {
                 StateProjection::Deciding { decision, waiting } => {
-                    let (request, admission) = ready!(decision.as_mut().poll(context));
-                    let Some((mut service, body)) = waiting.take() else {
+                    let admission = ready!(decision.as_mut().poll(context));
+                    let Some(waiting) = waiting.take() else {
                         return Poll::Pending;
                     };
+                    let Waiting { mut service, request, body } = *waiting;
                     State::decided(this.shared, &mut service, request, body, admission)
                 }
                 StateProjection::Serving { future, decided } => {
-                    let result = ready!(future.poll(context));
-                    let Some(decided) = decided.take() else {
+                    let mut result = ready!(future.poll(context));
+                    let Some(decided) = decided else {
                         return Poll::Ready(result);
                     };
-                    let (is_refunded, mut result) = this.shared.refunds(result);
-                    if let Ok(response) = &mut result {
-                        this.shared.write_fields(&decided, response);
+                    let charges = mem::take(&mut decided.refundable);
+                    let mut is_refunded = false;
+                    if !charges.is_empty() {
+                        (is_refunded, result) = this.shared.refunds(result);
                     }
-                    if !is_refunded || decided.refundable.is_empty() {
+                    if let Ok(response) = &mut result {
+                        this.shared.write_fields(decided, response);
+                    }
+                    if !is_refunded {
                         return Poll::Ready(result);
                     }
-                    let refund = refund(Arc::clone(this.shared), decided.refundable);
+                    let refund = refund(Arc::clone(this.shared), charges);
                     State::Refunding { refund: Box::pin(refund), result: Some(result) }
                 }
                 StateProjection::Refunding { refund, result } => {

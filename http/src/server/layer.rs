@@ -12,6 +12,7 @@ use tower_layer::Layer;
 use super::limit::{Limit, Missing};
 use super::refusal::ProblemJson;
 use super::service::RateLimit;
+use super::shared::{Exemption, Settings, Shared};
 use crate::fields::{FieldFormat, FieldWriter};
 
 /// Puts limits before a service. See [the module](super) for an example, for what a request gets and for
@@ -45,35 +46,9 @@ use crate::fields::{FieldFormat, FieldWriter};
 /// ```
 #[must_use = "a layer does nothing until a service is wrapped by it"]
 pub struct RateLimitLayer<S, R = ProblemJson> {
-    limiter: Limiter<S>,
-    settings: Arc<Settings>,
-    respond: Arc<R>,
+    // One pointer, as axum applies the layer of a route anew for each request.
+    shared: Arc<Shared<S, R>>,
 }
-
-/// What all services of a layer share.
-pub(super) struct Shared<S, R> {
-    pub(super) limiter: Limiter<S>,
-    pub(super) settings: Arc<Settings>,
-    pub(super) respond: Arc<R>,
-}
-
-#[derive(Clone)]
-pub(super) struct Settings {
-    /// With the limiter's policy of each.
-    pub(super) limits: Box<[(Policy, Limit)]>,
-    exemptions: Vec<Exemption>,
-    /// `None` if no fields are written.
-    pub(super) fields: Option<FieldWriter>,
-    pub(super) refund: Option<Arc<RefundRule>>,
-}
-
-#[derive(Clone)]
-enum Exemption {
-    Path(Box<str>),
-    If(Arc<dyn Fn(&Parts) -> bool + Send + Sync>),
-}
-
-type RefundRule = dyn Fn(&response::Parts) -> bool + Send + Sync;
 
 impl<S: Store> RateLimitLayer<S> {
     /// A layer that applies these limits, all in one decision.
@@ -112,7 +87,7 @@ impl<S: Store> RateLimitLayer<S> {
             exemptions: vec![],
             refund: None,
         };
-        Ok(Self { limiter, settings: Arc::new(settings), respond: Arc::new(ProblemJson) })
+        Ok(Self::from_shared(Shared { limiter, settings, respond: Arc::new(ProblemJson) }))
     }
 }
 
@@ -204,21 +179,26 @@ impl<S, R> RateLimitLayer<S, R> {
     /// Answers refusals with a [`Respond`](super::Respond), whose type has a name:
     /// [`GrpcStatus`](super::GrpcStatus), or one of the application.
     pub fn respond<R2>(self, respond: R2) -> RateLimitLayer<S, R2> {
-        let Self { limiter, settings, .. } = self;
-        RateLimitLayer { limiter, settings, respond: Arc::new(respond) }
+        let Shared { limiter, settings, .. } = self.into_shared();
+        RateLimitLayer::from_shared(Shared { limiter, settings, respond: Arc::new(respond) })
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(Arc::make_mut(&mut self.settings));
-        self
+    fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut shared = self.into_shared();
+        change(&mut shared.settings);
+        Self::from_shared(shared)
     }
-}
 
-impl Settings {
-    pub(super) fn exempts(&self, request: &Parts) -> bool {
-        self.exemptions.iter().any(|exemption| match exemption {
-            Exemption::Path(path) => **path == *request.uri.path(),
-            Exemption::If(condition) => condition(request),
+    fn from_shared(shared: Shared<S, R>) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Clones of the layer keep their own.
+    fn into_shared(self) -> Shared<S, R> {
+        Arc::try_unwrap(self.shared).unwrap_or_else(|shared| Shared {
+            limiter: shared.limiter.clone(),
+            settings: shared.settings.clone(),
+            respond: Arc::clone(&shared.respond),
         })
     }
 }
@@ -251,40 +231,19 @@ impl<Svc, S, R> Layer<Svc> for RateLimitLayer<S, R> {
     type Service = RateLimit<Svc, S, R>;
 
     fn layer(&self, inner: Svc) -> Self::Service {
-        let Self { limiter, settings, respond } = self.clone();
-        RateLimit::new(inner, Arc::new(Shared { limiter, settings, respond }))
+        RateLimit::new(inner, Arc::clone(&self.shared))
     }
 }
 
 // Not derived, as that would ask for `S: Clone` and `R: Clone`.
 impl<S, R> Clone for RateLimitLayer<S, R> {
     fn clone(&self) -> Self {
-        Self {
-            limiter: self.limiter.clone(),
-            settings: Arc::clone(&self.settings),
-            respond: Arc::clone(&self.respond),
-        }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
 impl<S: fmt::Debug, R> fmt::Debug for RateLimitLayer<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("RateLimitLayer", &self.limiter, &self.settings, f)
+        self.shared.debug("RateLimitLayer", f)
     }
-}
-
-impl<S: fmt::Debug, R> fmt::Debug for Shared<S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("RateLimit", &self.limiter, &self.settings, f)
-    }
-}
-
-fn debug<S: fmt::Debug>(
-    name: &str,
-    limiter: &Limiter<S>,
-    settings: &Settings,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    let limits = settings.limits.iter().map(|(_, limit)| limit).collect::<Vec<_>>();
-    f.debug_struct(name).field("limiter", limiter).field("limits", &limits).finish_non_exhaustive()
 }

@@ -63,8 +63,9 @@
 //!
 //! # Cost
 //!
-//! No task is spawned and no body is boxed. The decision is one allocation, and the `RateLimit` field another.
-//! If the store answers at once, as one in memory does, the service is called without being cloned.
+//! No task is spawned and no body is boxed. The `RateLimit` field is one allocation. Unless the store
+//! [answers immediately](tidegate_core::Store::answers_immediately), as one in memory does, the decision is one more,
+//! and the service is cloned.
 //!
 //! # Cancellation
 //!
@@ -77,6 +78,7 @@ mod layer;
 mod limit;
 mod refusal;
 mod service;
+mod shared;
 
 pub use future::ResponseFuture;
 pub use layer::RateLimitLayer;

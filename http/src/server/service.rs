@@ -1,19 +1,18 @@
 //! The service.
 
 use std::fmt;
-use std::future::Future as _;
 use std::mem;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use tidegate_core::Store;
 use tower_service::Service;
 
-use super::decide::decide;
+use super::decide::{decide, decide_now};
 use super::future::ResponseFuture;
-use super::layer::Shared;
 use super::refusal::{ProblemJson, Respond};
+use super::shared::Shared;
 
 /// A service behind limits. Made by [`RateLimitLayer`](super::RateLimitLayer).
 ///
@@ -65,20 +64,18 @@ where
             let future = self.inner.call(Request::from_parts(request, body));
             return ResponseFuture::serving(Arc::clone(&self.shared), future, None);
         }
-        let mut decision = Box::pin(decide(Arc::clone(&self.shared), request));
-        // A store in memory answers at once. Then the service that is ready can be called in its place, and
-        // need not be cloned, which is an allocation for a service of axum. The future of another store is
-        // polled again by the response future, with a waker that counts.
-        let mut context = Context::from_waker(Waker::noop());
-        match decision.as_mut().poll(&mut context) {
-            Poll::Ready((request, admission)) => {
-                let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.shared);
+        match decide_now(&shared, &request) {
+            // The service that is ready is called in its place, and need not be cloned, which is an allocation
+            // for a service of axum.
+            Ok(admission) => {
                 ResponseFuture::decided(shared, &mut self.inner, request, body, admission)
             }
-            Poll::Pending => {
+            Err(charges) => {
+                let decision = Box::pin(decide(Arc::clone(&shared), charges));
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
-                ResponseFuture::deciding(Arc::clone(&self.shared), decision, ready, body)
+                ResponseFuture::deciding(shared, decision, ready, request, body)
             }
         }
     }

@@ -28,6 +28,52 @@ async fn with_a_store_that_answers_at_once() {
     assert_eq!(paths(&ledger), ["/1", "/2"]);
 }
 
+/// Answers with what it was given, and is not to be cloned.
+struct Once(Option<Response<String>>);
+
+impl Clone for Once {
+    fn clone(&self) -> Self {
+        panic!("cloned")
+    }
+}
+
+impl Service<Request<String>> for Once {
+    type Response = Response<String>;
+    type Error = Failed;
+    type Future = Ready<Result<Response<String>, Failed>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<String>) -> Self::Future {
+        ready(Ok(self.0.take().unwrap()))
+    }
+}
+
+#[test]
+fn with_a_store_that_answers_at_once_a_request_costs_one_allocation_and_no_clone() {
+    let (limiter, _) = limiter(&["all: fixed-window 9/1m"]);
+    assert!(limiter.store().answers_immediately());
+    let layer = RateLimitLayer::new(limiter, [Limit::by("all", Everybody)]).unwrap();
+    let mut service = layer.layer(Once(None));
+    // The first request creates the state, and makes the prepared value one that is shared.
+    for most in [9, 1] {
+        let mut response = Response::new(String::new());
+        // A response has fields of its own, so that the map is there.
+        response.headers_mut().reserve(12);
+        service.get_mut().0 = Some(response);
+        let request = request("/", &[]);
+        let mut status = None;
+        let counted = allocation_counter::measure(|| {
+            let mut future = service.call(request);
+            status = poll_once(&mut future).map(|response| response.unwrap().status());
+        });
+        assert_eq!(status, Some(StatusCode::OK));
+        assert!(counted.count_total <= most, "{} allocations", counted.count_total);
+    }
+}
+
 #[tokio::test]
 async fn with_a_store_that_answers_later() {
     let limiter = late("all: fixed-window 2/1m", &[Fault::Delayed; 4]);

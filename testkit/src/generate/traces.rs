@@ -41,6 +41,8 @@ pub struct Step {
     pub does: Does,
     /// Of which policy, for which subject, at which cost.
     pub charges: Vec<(prop::sample::Index, prop::sample::Index, Cost)>,
+    /// Whether the last charge is only checked.
+    pub checks_last: bool,
 }
 
 /// A move of the clock.
@@ -76,6 +78,10 @@ pub enum Does {
     Acquire,
     Peek,
     Refund,
+    /// Beyond the limit.
+    Charge,
+    /// At least 1, and the smallest cost less so much.
+    AcquireUpTo(u64),
     /// Of what an earlier step took.
     Undo {
         /// How many takes before the last one.
@@ -87,6 +93,7 @@ pub enum Does {
     },
     Reset,
     Block(u64),
+    BlockAtLeast(u64),
     Reserve(u64),
     /// A reservation that accepts just the wait that the last answer named, or so much less or more.
     ReserveRetry(i64),
@@ -122,11 +129,10 @@ pub fn scenario(
 fn step(clock: ClockKind, most_charges: usize) -> impl Strategy<Value = Step> {
     let charge = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), cost());
     let charges = prop::collection::vec(charge, 1..=most_charges);
-    (passes(clock), does(), charges).prop_map(|(passes, does, charges)| Step {
-        passes,
-        does,
-        charges,
-    })
+    let checks_last = prop::bool::weighted(0.1);
+    (passes(clock), does(), charges, checks_last).prop_map(
+        |(passes, does, charges, checks_last)| Step { passes, does, charges, checks_last },
+    )
 }
 
 fn passes(clock: ClockKind) -> BoxedStrategy<Passes> {
@@ -165,12 +171,19 @@ fn does() -> impl Strategy<Value = Does> {
         24 => Just(Does::Acquire),
         3 => Just(Does::Peek),
         4 => Just(Does::Refund),
+        3 => Just(Does::Charge),
+        4 => (0..4_u64).prop_map(Does::AcquireUpTo),
         5 => undo(),
         1 => Just(Does::Reset),
-        1 => prop_oneof![Just(0), 1..20_u64, Just(60 * 86_400_000_000)].prop_map(Does::Block),
+        1 => block_micros().prop_map(Does::Block),
+        1 => block_micros().prop_map(Does::BlockAtLeast),
         3 => (0..30_u64).prop_map(Does::Reserve),
         3 => (-1..=1_i64).prop_map(Does::ReserveRetry),
     ]
+}
+
+fn block_micros() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 1..20_u64, Just(60 * 86_400_000_000)]
 }
 
 fn undo() -> impl Strategy<Value = Does> {
@@ -242,6 +255,9 @@ impl<'s> Trace<'s> {
     /// The operation and the charges of a step.
     pub fn ask(&mut self, step: &Step) -> (Operation, Vec<Charge<'s>>) {
         let mut charges: Vec<_> = step.charges.iter().map(|asked| self.charge(asked)).collect();
+        if let Some(last) = charges.last_mut().filter(|_| step.checks_last) {
+            *last = last.check_only();
+        }
         let operation = self.operation(step, &mut charges);
         if matches!(operation, Operation::Acquire | Operation::Reserve { .. }) {
             self.takes.push((self.now, charges.clone()));
@@ -256,6 +272,12 @@ impl<'s> Trace<'s> {
             Does::Acquire => Operation::Acquire,
             Does::Peek => Operation::Peek,
             Does::Refund => Operation::Refund,
+            Does::Charge => Operation::Charge,
+            Does::AcquireUpTo(below) => {
+                let taken = charges.iter().filter(|charge| !charge.is_check_only);
+                let cost = taken.map(|charge| charge.cost).min().unwrap_or(1);
+                Operation::AcquireUpTo { min: cost.saturating_sub(below).max(1) }
+            }
             Does::Undo { ago, same, beside } => {
                 let take = self.takes.iter().rev().nth(ago);
                 if let Some((_, taken)) = take.filter(|_| same) {
@@ -266,6 +288,7 @@ impl<'s> Trace<'s> {
             }
             Does::Reset => Operation::Reset,
             Does::Block(span) => Operation::Block { span: micros(span) },
+            Does::BlockAtLeast(span) => Operation::BlockAtLeast { span: micros(span) },
             Does::Reserve(_) | Does::ReserveRetry(_) if !all_reservable => Operation::Acquire,
             Does::Reserve(longest) => Operation::Reserve { max_wait: micros(longest) },
             Does::ReserveRetry(beside) => {

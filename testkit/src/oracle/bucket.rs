@@ -5,7 +5,7 @@
 
 use tidegate_core::Algorithm;
 
-use super::rules::{self, Rules, first, micros};
+use super::rules::{self, LONGEST, Rules, first, micros};
 
 /// More parts of a token than this a debt never has: 2^52.
 const MOST: u128 = 1 << 52;
@@ -87,6 +87,10 @@ impl Bucket {
         u128::from(cost) * u128::from(self.period)
     }
 
+    fn whole_tokens(&self, debt: u128) -> u64 {
+        u64::try_from(debt / u128::from(self.period)).unwrap_or(u64::MAX)
+    }
+
     fn with_debt(&self, past: &rules::Past, debt: u128, now: u64) -> rules::Past {
         let time = match past {
             rules::Past::Bucket(past) => past.time.max(self.on_grid(now)),
@@ -106,12 +110,29 @@ impl Rules for Bucket {
         self.with_debt(past, debt, now)
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
-        let debt = self.debt(past, now).saturating_sub(self.tokens(cost));
-        self.with_debt(past, debt, now)
+    fn room(&self, past: &rules::Past, now: u64) -> u64 {
+        let (parts, period) = (self.parts_of_a_token(), u128::from(self.period));
+        let repaid = u128::from(LONGEST / self.tick * self.tick) * u128::from(self.refill);
+        let is_too_much = |cost: u64| {
+            let debt = self.debt(past, now) + self.tokens(cost);
+            debt > repaid || debt.checked_mul(parts).is_none_or(|debt| debt / period > MOST)
+        };
+        first(1, rules::MOST + 1, |cost| cost > rules::MOST || is_too_much(cost)) - 1
     }
 
-    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
+        let before = self.debt(past, now);
+        let debt = before.saturating_sub(self.tokens(cost));
+        (self.with_debt(past, debt, now), self.whole_tokens(before - debt))
+    }
+
+    fn take_back(
+        &self,
+        past: &rules::Past,
+        cost: u64,
+        at: u64,
+        now: u64,
+    ) -> Option<(rules::Past, u64)> {
         let rules::Past::Bucket(written) = past else {
             return None;
         };
@@ -123,8 +144,11 @@ impl Rules for Bucket {
         let left = self.tokens(cost).saturating_sub(came_back);
         let debt = self.debt(past, now);
         (left > 0 && debt > 0).then(|| match debt <= left {
-            true => rules::Past::Nothing,
-            false => rules::Past::Bucket(Past { debt: written.debt - left, ..written.clone() }),
+            true => (rules::Past::Nothing, self.whole_tokens(debt)),
+            false => {
+                let debt = written.debt - left;
+                (rules::Past::Bucket(Past { debt, ..written.clone() }), self.whole_tokens(left))
+            }
         })
     }
 

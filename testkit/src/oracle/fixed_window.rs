@@ -3,7 +3,7 @@
 use tidegate_core::FixedWindow;
 use tidegate_core::algorithm::fixed_window::Start;
 
-use super::rules::{self, Rules, micros};
+use super::rules::{self, MOST, Rules, micros};
 
 /// The costs taken in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,18 +59,31 @@ impl Rules for Window {
         rules::Past::FixedWindow(past)
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+    fn room(&self, past: &rules::Past, now: u64) -> u64 {
+        let taken = self.current(past, now).map_or(0, |past| sum(&past.costs));
+        u64::try_from(u128::from(MOST).saturating_sub(taken)).unwrap_or(0)
+    }
+
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         let Some(past) = self.current(past, now) else {
-            return rules::Past::Nothing;
+            return (rules::Past::Nothing, 0);
         };
-        let count = sum(&past.costs).saturating_sub(u128::from(cost));
-        match u64::try_from(count) {
-            Ok(0) | Err(_) => rules::Past::Nothing,
-            Ok(count) => rules::Past::FixedWindow(Past { costs: vec![count], ..past }),
+        let before = sum(&past.costs);
+        let left = before.saturating_sub(u128::from(cost));
+        let amount = u64::try_from(before - left).unwrap_or(u64::MAX);
+        match u64::try_from(left) {
+            Ok(0) | Err(_) => (rules::Past::Nothing, amount),
+            Ok(count) => (rules::Past::FixedWindow(Past { costs: vec![count], ..past }), amount),
         }
     }
 
-    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+    fn take_back(
+        &self,
+        past: &rules::Past,
+        cost: u64,
+        at: u64,
+        now: u64,
+    ) -> Option<(rules::Past, u64)> {
         let current = self.current(past, now)?;
         let its_window = current.ends.saturating_sub(self.window)..current.ends;
         // What is taken in a window is alike: any of it is as good as that.

@@ -2,7 +2,7 @@
 
 use tidegate_core::TokenBucket;
 
-use super::rules::{self, Rules, first, micros};
+use super::rules::{self, LONGEST, Rules, first, micros};
 
 /// More units than this a debt never has: 2^52.
 const MOST: u128 = 1 << 52;
@@ -45,6 +45,10 @@ impl IntervalBucket {
     }
 }
 
+fn tokens(debt: u128) -> u64 {
+    u64::try_from(debt).unwrap_or(u64::MAX)
+}
+
 impl Rules for IntervalBucket {
     fn fits(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
         self.debt(past, now) + u128::from(cost) <= u128::from(self.capacity)
@@ -56,16 +60,31 @@ impl Rules for IntervalBucket {
         rules::Past::IntervalBucket(past)
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+    fn room(&self, past: &rules::Past, now: u64) -> u64 {
+        let repaid = u128::from(LONGEST / self.period) * u128::from(self.refill);
+        let room = repaid.min(MOST).saturating_sub(self.debt(past, now));
+        u64::try_from(room).unwrap_or(u64::MAX)
+    }
+
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         match self.refilled(past, now) {
             Some(past) if past.debt > u128::from(cost) => {
-                rules::Past::IntervalBucket(Past { debt: past.debt - u128::from(cost), ..past })
+                let debt = past.debt - u128::from(cost);
+                (rules::Past::IntervalBucket(Past { debt, ..past }), cost)
             }
-            _ => rules::Past::Nothing,
+            // All that was owed.
+            Some(past) => (rules::Past::Nothing, tokens(past.debt)),
+            None => (rules::Past::Nothing, 0),
         }
     }
 
-    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+    fn take_back(
+        &self,
+        past: &rules::Past,
+        cost: u64,
+        at: u64,
+        now: u64,
+    ) -> Option<(rules::Past, u64)> {
         let debt = self.refilled(past, now)?.debt;
         let rules::Past::IntervalBucket(written) = past else {
             return None;
@@ -80,10 +99,11 @@ impl Rules for IntervalBucket {
         let came_back = u128::from(periods) * u128::from(self.refill);
         let left = u128::from(cost).saturating_sub(came_back);
         (left > 0).then(|| match debt <= left {
-            true => rules::Past::Nothing,
+            true => (rules::Past::Nothing, tokens(debt)),
             false => {
                 let debt = written.debt - left;
-                rules::Past::IntervalBucket(Past { debt, ..written.clone() })
+                let left_over = rules::Past::IntervalBucket(Past { debt, ..written.clone() });
+                (left_over, tokens(left))
             }
         })
     }

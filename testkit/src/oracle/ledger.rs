@@ -1,6 +1,6 @@
 //! A whole call, carried out on the records of its keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome};
@@ -43,18 +43,31 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
             let longest = max_wait.min(Duration::from_micros(1 << 51));
             acquire(ledger, &charges, Some(longest), now)
         }
+        Operation::AcquireUpTo { min } => acquire_up_to(ledger, &charges, min, now),
+        Operation::Charge => {
+            let amounts = charges.iter().map(|it| overcharge(ledger, it, now)).collect();
+            look(ledger, &charges, now).with_amounts(amounts)
+        }
         Operation::Refund => {
-            for charge in &charges {
-                refund(ledger, charge, now);
-            }
-            look(ledger, &charges, now)
+            let amounts = charges.iter().map(|charge| refund(ledger, charge, now)).collect();
+            look(ledger, &charges, now).with_amounts(amounts)
         }
         Operation::Undo { at } => {
             let before = ledger.clone();
+            // What came back to each key belongs to its charges in order.
+            let mut came_back: BTreeMap<Key, u64> = BTreeMap::new();
             for charge in &charges {
-                undo(ledger, &before, &charges, charge, at.as_micros(), now);
+                let amount = undo(ledger, &before, &charges, charge, at.as_micros(), now);
+                came_back.insert(key_of(charge), amount);
             }
-            look(ledger, &charges, now)
+            let amounts = charges.iter().map(|charge| {
+                let left = came_back.entry(key_of(charge)).or_default();
+                let amount = charge.cost.min(*left);
+                *left -= amount;
+                amount
+            });
+            let amounts = amounts.collect();
+            look(ledger, &charges, now).with_amounts(amounts)
         }
         Operation::Reset => {
             for charge in &charges {
@@ -63,12 +76,19 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
             look(ledger, &charges, now)
         }
         Operation::Block { span } => {
-            // To whole microseconds, rounded up, and at most 2^51 of them.
-            let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
-            let until = u64::try_from(span).map_or(u64::MAX, |span| now + span);
+            let until = block_ends(span, now).unwrap_or(0);
             for charge in &charges {
                 let mut record = record_of(ledger, charge);
-                record.blocked_until = if span == 0 { 0 } else { until };
+                record.blocked_until = until;
+                keep(ledger, charge, record);
+            }
+            look(ledger, &charges, now)
+        }
+        Operation::BlockAtLeast { span } => {
+            for charge in &charges {
+                let mut record = record_of(ledger, charge);
+                let until = block_ends(span, now).unwrap_or(0);
+                record.blocked_until = record.blocked_until.max(until);
                 keep(ledger, charge, record);
             }
             look(ledger, &charges, now)
@@ -78,11 +98,27 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
     }
 }
 
+/// When a block of a span ends; `None` if the span is zero. To whole microseconds, rounded up, and at most 2^51 of
+/// them.
+fn block_ends(span: Duration, now: u64) -> Option<u64> {
+    let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
+    (span > 0).then(|| u64::try_from(span).map_or(u64::MAX, |span| now + span))
+}
+
 /// What is wrong with a call: any of it may be reported.
 fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
     let mut mistakes = vec![];
     let too_long = |bytes: &[u8]| bytes.len() > 1 << 20;
-    let mixed_up = |a: &Charge<'_>, b: &Charge<'_>| key_of(a) == key_of(b) && a.policy != b.policy;
+    let mixed_up = |a: &Charge<'_>, b: &Charge<'_>| {
+        key_of(a) == key_of(b) && (a.policy != b.policy || a.is_check_only != b.is_check_only)
+    };
+    if let Operation::AcquireUpTo { min } = operation {
+        let smallest = charges.iter().filter(|it| !it.is_check_only).map(|it| it.cost).min();
+        let keys: BTreeSet<Key> = charges.iter().map(key_of).collect();
+        if min == 0 || smallest.is_none_or(|cost| min > cost) || keys.len() < charges.len() {
+            mistakes.push(ErrorKind::InvalidCall);
+        }
+    }
     if charges.is_empty()
         || charges.len() > 64
         || charges.iter().any(|charge| too_long(charge.subject) || too_long(charge.tenant))
@@ -154,6 +190,7 @@ fn acquire(
         let mut record = record_of(&before, charge);
         match (opinion.outcome, charge.policy.block_duration()) {
             _ if opinion.cost == 0 => continue,
+            (Outcome::Allowed, _) if charge.is_check_only => continue,
             (Outcome::Allowed, _) if allowed => {
                 let past = record.past_under(charge, now);
                 let past = rules_of(charge).take(&past, opinion.cost, now);
@@ -171,6 +208,44 @@ fn acquire(
     report(ledger, charges, &opinions, Duration::from_micros(booked), now)
 }
 
+/// The largest amount that all admit, found by search; where it is too little, an acquire of the least.
+fn acquire_up_to(ledger: &mut Ledger, charges: &[Charge<'_>], min: u64, now: u64) -> Reply {
+    let is_taken = |charge: &Charge<'_>| !charge.is_check_only;
+    let largest = charges.iter().filter(|it| is_taken(it)).map(|it| it.cost).min().unwrap_or(0);
+    let of = |amount: u64| -> Vec<Charge<'_>> {
+        let cost = |it: &Charge<'_>| if is_taken(it) { amount } else { it.cost };
+        charges.iter().map(|charge| charge.cost(cost(charge))).collect()
+    };
+    let all_admit = |amount: u64| {
+        let charges = of(amount);
+        let mut in_force = charges.iter().filter(|charge| !charge.policy.is_shadow());
+        in_force
+            .all(|charge| opinion(ledger, &charges, charge, None, now).outcome == Outcome::Allowed)
+    };
+    let amount = rules::first(min, largest + 1, |it| it > largest || !all_admit(it)) - 1;
+    let charges = of(amount.max(min));
+    let reply = acquire(ledger, &charges, None, now);
+    let Reply::Decision { allowed, ref verdicts, .. } = reply else { return reply };
+    let took = |(charge, verdict): (&Charge<'_>, &ReplyVerdict)| {
+        let took = allowed && is_taken(charge) && verdict.outcome == Outcome::Allowed;
+        if took { charge.cost } else { 0 }
+    };
+    let amounts = charges.iter().zip(verdicts).map(took).collect();
+    reply.with_amounts(amounts)
+}
+
+/// Charges as much as there is room for, and tells how much.
+fn overcharge(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
+    let record = record_of(ledger, charge);
+    let (rules, past) = (rules_of(charge), record.past_under(charge, now));
+    let amount = if charge.is_check_only { 0 } else { charge.cost.min(rules.room(&past, now)) };
+    if amount > 0 {
+        let past = rules.charge(&past, amount, now);
+        keep(ledger, charge, record.with_past(charge, past));
+    }
+    amount
+}
+
 fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     let opinions: Vec<Opinion> =
         charges.iter().map(|charge| opinion(ledger, charges, charge, None, now)).collect();
@@ -183,16 +258,20 @@ fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     peek(ledger, &charges, now)
 }
 
-fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) {
-    if charge.cost > 0 {
-        let record = record_of(ledger, charge);
-        let past = record.past_under(charge, now);
-        let past = rules_of(charge).give_back(&past, charge.cost, now);
-        keep(ledger, charge, record.with_past(charge, past));
+/// Tells how much was given back.
+fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
+    if charge.cost == 0 || charge.is_check_only {
+        return 0;
     }
+    let record = record_of(ledger, charge);
+    let past = record.past_under(charge, now);
+    let (past, amount) = rules_of(charge).give_back(&past, charge.cost, now);
+    keep(ledger, charge, record.with_past(charge, past));
+    amount
 }
 
-/// From the records as they were, so that two charges to one key write the same thing twice.
+/// From the records as they were, so that two charges to one key write the same thing twice. Tells how
+/// much came back to the key.
 fn undo(
     ledger: &mut Ledger,
     before: &Ledger,
@@ -200,16 +279,16 @@ fn undo(
     charge: &Charge<'_>,
     at: u64,
     now: u64,
-) {
+) -> u64 {
     let cost = cost_of(charges, charge);
-    if cost == 0 || cost > charge.policy.limit() {
-        return; // Never taken.
+    if cost == 0 || cost > charge.policy.limit() || charge.is_check_only {
+        return 0; // Never taken.
     }
     let record = record_of(before, charge);
     let past = record.past_under(charge, now);
-    if let Some(past) = rules_of(charge).take_back(&past, cost, at, now) {
-        keep(ledger, charge, record.with_past(charge, past));
-    }
+    let Some((past, amount)) = rules_of(charge).take_back(&past, cost, at, now) else { return 0 };
+    keep(ledger, charge, record.with_past(charge, past));
+    amount
 }
 
 fn report(
@@ -256,6 +335,7 @@ fn report(
             .all(|verdict| verdict.shadow || verdict.outcome == Outcome::Allowed),
         wait,
         verdicts,
+        amounts: vec![],
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Reply {
         wait: Duration,
         /// What each policy says.
         verdicts: Vec<ReplyVerdict>,
+        /// How much of each charge was given back, recorded or taken.
+        amounts: Vec<u64>,
     },
 }
 
@@ -46,8 +48,16 @@ impl Reply {
                 allowed: decision.is_allowed(),
                 wait: decision.wait(),
                 verdicts: decision.verdicts().iter().map(Into::into).collect(),
+                amounts: decision.amounts().to_vec(),
             },
         }
+    }
+
+    pub(super) fn with_amounts(mut self, new: Vec<u64>) -> Self {
+        if let Self::Decision { amounts, .. } = &mut self {
+            *amounts = new;
+        }
+        self
     }
 
     /// Whether an answer that came is the one expected, or one of those.
@@ -66,11 +76,12 @@ impl Reply {
     /// The fields in which this actual answer differs from an expected one, one per line.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let (
-            Self::Decision { allowed, wait, verdicts },
+            Self::Decision { allowed, wait, verdicts, amounts },
             Self::Decision {
                 allowed: expect_allowed,
                 wait: expect_wait,
                 verdicts: expect_verdicts,
+                amounts: expect_amounts,
             },
         ) = (self, expected)
         else {
@@ -84,6 +95,7 @@ impl Reply {
         };
         differ("allowed".to_owned(), allowed.to_string(), expect_allowed.to_string());
         differ("wait".to_owned(), format!("{wait:?}"), format!("{expect_wait:?}"));
+        differ("amounts".to_owned(), format!("{amounts:?}"), format!("{expect_amounts:?}"));
         for (place, (actual, expected)) in verdicts.iter().zip(expect_verdicts).enumerate() {
             for ((name, actual), (_, expected)) in
                 actual.fields().into_iter().zip(expected.fields())
@@ -118,13 +130,14 @@ impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error(kinds) => write!(f, "error of one of the kinds {kinds:?}"),
-            Self::Decision { allowed, wait, verdicts } => {
+            Self::Decision { allowed, wait, verdicts, amounts } => {
                 write!(f, "{} in {wait:?}", if *allowed { "allowed" } else { "refused" })?;
                 for verdict in verdicts.iter().take(4) {
                     let fields = verdict.fields().map(|(name, value)| format!("{name} {value}"));
                     write!(f, " ({})", fields.join(", "))?;
                 }
-                f.write_str(if verdicts.len() > 4 { " …" } else { "" })
+                f.write_str(if verdicts.len() > 4 { " …" } else { "" })?;
+                if amounts.is_empty() { Ok(()) } else { write!(f, " amounts {amounts:?}") }
             }
         }
     }

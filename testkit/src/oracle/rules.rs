@@ -6,6 +6,12 @@ use tidegate_core::{Algorithm, Charge};
 
 use super::{bucket, fixed_window, interval_bucket, sliding_counter, sliding_log};
 
+/// No count, and no debt, is ever charged above this.
+pub(super) const MOST: u64 = 1 << 52;
+
+/// No debt takes longer to be repaid, in microseconds.
+pub(super) const LONGEST: u64 = 1 << 51;
+
 /// What one key remembers of the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Past {
@@ -27,11 +33,20 @@ pub(super) trait Rules: fmt::Debug {
     /// The past after `cost` was taken.
     fn take(&self, past: &Past, cost: u64, now: u64) -> Past;
 
-    /// The past after `cost` was given back.
-    fn give_back(&self, past: &Past, cost: u64, now: u64) -> Past;
+    /// How much more can be charged beyond the limit.
+    fn room(&self, past: &Past, now: u64) -> u64;
 
-    /// The past after what a take of `cost` at `at` has left was taken back; `None` if that is nothing.
-    fn take_back(&self, past: &Past, cost: u64, at: u64, now: u64) -> Option<Past>;
+    /// The past after `cost`, for which there is room, was charged beyond the limit.
+    fn charge(&self, past: &Past, cost: u64, now: u64) -> Past {
+        self.take(past, cost, now)
+    }
+
+    /// The past after `cost` was given back, and how much of it was, in whole units.
+    fn give_back(&self, past: &Past, cost: u64, now: u64) -> (Past, u64);
+
+    /// The past after what a take of `cost` at `at` has left was taken back, and how much that was, in
+    /// whole units; `None` if nothing was left.
+    fn take_back(&self, past: &Past, cost: u64, at: u64, now: u64) -> Option<(Past, u64)>;
 
     /// From when on the past no longer matters.
     fn recovers_at(&self, past: &Past) -> u64;

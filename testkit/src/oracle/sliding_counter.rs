@@ -2,7 +2,7 @@
 
 use tidegate_core::SlidingCounter;
 
-use super::rules::{self, Rules, micros};
+use super::rules::{self, MOST, Rules, micros};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
@@ -61,21 +61,33 @@ impl Rules for Counter {
         rules::Past::SlidingCounter(past)
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+    fn room(&self, past: &rules::Past, now: u64) -> u64 {
+        MOST.saturating_sub(self.rolled(past, now).map_or(0, |past| past.current))
+    }
+
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         let Some(mut past) = self.rolled(past, now) else {
-            return rules::Past::Nothing;
+            return (rules::Past::Nothing, 0);
         };
+        let before = past.current + past.previous;
         let from_current = cost.min(past.current);
         past.current -= from_current;
         past.previous -= (cost - from_current).min(past.previous);
+        let amount = before - past.current - past.previous;
         if past.current == 0 && past.previous == 0 {
-            rules::Past::Nothing
+            (rules::Past::Nothing, amount)
         } else {
-            rules::Past::SlidingCounter(past)
+            (rules::Past::SlidingCounter(past), amount)
         }
     }
 
-    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+    fn take_back(
+        &self,
+        past: &rules::Past,
+        cost: u64,
+        at: u64,
+        now: u64,
+    ) -> Option<(rules::Past, u64)> {
         let before = self.rolled(past, now)?;
         let start = before.ends - self.window;
         let mut after = before.clone();
@@ -84,12 +96,13 @@ impl Rules for Counter {
         } else if (start.saturating_sub(self.window)..start).contains(&at) {
             after.previous -= cost.min(after.previous);
         }
+        let amount = (before.current + before.previous) - (after.current + after.previous);
         if after == before {
             None
         } else if after.current == 0 && after.previous == 0 {
-            Some(rules::Past::Nothing)
+            Some((rules::Past::Nothing, amount))
         } else {
-            Some(rules::Past::SlidingCounter(after))
+            Some((rules::Past::SlidingCounter(after), amount))
         }
     }
 

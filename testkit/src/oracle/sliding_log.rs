@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_core::SlidingLog;
 
-use super::rules::{self, Rules, micros};
+use super::rules::{self, MOST, Rules, micros};
 
 /// Every request that was taken and not yet pruned: when it counts as made, and its cost. Oldest
 /// first.
@@ -74,20 +74,52 @@ impl Rules for Log {
         rules::Past::SlidingLog(log)
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+    fn room(&self, past: &rules::Past, now: u64) -> u64 {
+        let counting = self.counting(past, now);
+        let taken: u128 = counting.iter().map(|&(_, cost)| u128::from(cost)).sum();
+        u64::try_from(u128::from(MOST).saturating_sub(taken)).unwrap_or(0)
+    }
+
+    /// A log has no more times than admitted requests may have; then the newest requests are moved to now.
+    fn charge(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
+        let mut log = self.counting(past, now);
+        let stamp = self.stamp(self.effective(past, now));
+        let times: BTreeSet<u64> = log.iter().map(|&(stamp, _)| stamp).collect();
+        let most = match self.grain {
+            0 => self.limit,
+            grain => self.limit.min(self.window / grain + 2),
+        };
+        if times.len() as u64 >= most {
+            let newest = times.last().copied().unwrap_or(stamp);
+            let of_newest = log.iter_mut().filter(|(time, _)| *time == newest);
+            of_newest.for_each(|(time, _)| *time = stamp);
+        }
+        log.push((stamp, cost));
+        rules::Past::SlidingLog(log)
+    }
+
+    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         let mut log = self.counting(past, now);
         let mut rest = cost;
         while let Some((stamp, cost)) = log.pop() {
             if cost > rest {
                 log.push((stamp, cost - rest));
+                rest = 0;
                 break;
             }
             rest -= cost;
         }
-        if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) }
+        let left = if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) };
+        (left, cost - rest)
     }
 
-    fn take_back(&self, past: &rules::Past, cost: u64, at: u64, now: u64) -> Option<rules::Past> {
+    fn take_back(
+        &self,
+        past: &rules::Past,
+        cost: u64,
+        at: u64,
+        now: u64,
+    ) -> Option<(rules::Past, u64)> {
         let mut log = self.counting(past, now);
         let wanted = self.stamp(at);
         let newer: BTreeSet<u64> =
@@ -102,7 +134,8 @@ impl Rules for Log {
             rest -= off;
         }
         log.retain(|&(_, cost)| cost > 0);
-        Some(if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) })
+        let left = if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) };
+        Some((left, cost - rest))
     }
 
     fn recovers_at(&self, past: &rules::Past) -> u64 {

@@ -121,7 +121,7 @@ impl Watchdog {
         self.dir.join("server.log")
     }
 
-    /// Keeps the directory, and shows the end of the log to whoever reads why the test failed.
+    /// Keeps the directory, and prints the end of the log with the failure.
     fn keep(&self) {
         let kept = fs::write(self.dir.join("keep"), "");
         let hint = if kept.is_ok() { "kept" } else { "not kept" };

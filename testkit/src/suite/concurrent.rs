@@ -202,6 +202,30 @@ pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) 
     }
 }
 
+/// Blocks for at least a span, written at once in any order: the one that ends last holds.
+pub(super) fn of_blocks_of_at_least_a_span_the_last_to_end_holds<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        shared(fixture, &policy, async |store, _| {
+            for round in 0..10 {
+                let of = policy.clone();
+                // Each of 1 to 160 seconds once, in another order in each round.
+                let ask = move |caller: usize, call: usize| {
+                    let secs = (caller * 10 + call + round * 37) * 7 % 160 + 1;
+                    let span = Duration::from_secs(u64::try_from(secs).unwrap_or(u64::MAX));
+                    let asked = Asked::new(&of, format!("s{round}"), 1);
+                    (Operation::BlockAtLeast { span }, vec![asked])
+                };
+                race(store, 16, 10, ask).await;
+                let asked = Asked::new(&policy, format!("s{round}"), 0);
+                let charge = [asked.charge()];
+                let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
+                let blocked = peek.expect("no error").verdicts()[0].blocked_for();
+                check_eq!(blocked, Duration::from_secs(160), "{policy}, round {round}");
+            }
+        });
+    }
+}
+
 /// Reservations made at once get places of their own, one after the other.
 pub(super) fn concurrent_reservations_get_places_of_their_own<F: Fixture>(fixture: &F) {
     let bucket = policy("p: token-bucket 1/1ms burst 1");

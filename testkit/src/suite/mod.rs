@@ -77,6 +77,8 @@
 //! | 7 several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
 //! | 8 changes | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
+//! | charges beyond the limit, as much as there is, only checks | the nine properties in `parts`, and every trace |
+//! | a call with an id happens once | the properties that begin with `an_id_`; not run for a store that remembers no calls |
 //! | what is undone is given back, and no more | the eight properties in `undo`: `an_undo_at_once_leaves_what_was_there_before`, …, `never_more_is_admitted_whatever_is_undone` |
 #![expect(
     clippy::panic,
@@ -92,8 +94,10 @@ mod expiry;
 mod failure;
 mod fixture;
 mod harness;
+mod ids;
 mod numbers;
 mod operations;
+mod parts;
 pub(crate) mod report;
 mod shards;
 mod time;
@@ -201,6 +205,7 @@ macro_rules! __each_property {
             operations::a_reservation_books_the_next_place,
             operations::reserving_what_is_no_bucket_is_unsupported,
             operations::a_block_shuts_out_and_is_lifted,
+            operations::a_block_of_at_least_a_span_shortens_none,
             operations::a_refusal_blocks_and_the_block_is_not_extended,
             operations::a_penalty_is_all_that_a_denial_writes,
             operations::a_shadow_reports_and_never_refuses,
@@ -211,6 +216,25 @@ macro_rules! __each_property {
             operations::a_lowered_rate_counts_from_the_next_charge,
             operations::a_wrong_call_is_an_error_and_not_a_denial,
             operations::phased_windows_end_at_times_of_their_own,
+            parts::a_charge_beyond_the_limit_is_paid_for,
+            parts::a_charge_stops_at_what_a_state_can_hold,
+            parts::a_charge_to_a_full_log_counts_from_now,
+            parts::a_charge_passes_blocks_and_shadows,
+            parts::an_acquire_up_to_takes_all_that_remains,
+            parts::an_acquire_up_to_takes_one_amount_of_all,
+            parts::a_check_takes_nothing_and_refuses_the_whole,
+            parts::a_check_that_is_refused_blocks,
+            parts::parts_that_make_no_sense_are_errors,
+            ids::an_id_makes_a_call_happen_once,
+            ids::an_id_is_forgotten_after_its_time,
+            ids::an_id_of_a_refused_call_is_free,
+            ids::an_id_of_another_call_is_an_error,
+            ids::an_id_belongs_to_a_tenant_or_a_subject,
+            ids::an_id_is_any_bytes,
+            ids::an_id_that_is_not_valid_is_an_error,
+            ids::an_id_in_a_batch_makes_a_call_happen_once,
+            ids::an_id_is_charged_once_whatever_is_lost,
+            ids::an_id_of_many_callers_is_charged_once,
             undo::an_undo_at_once_leaves_what_was_there_before,
             undo::what_is_undone_at_once_is_as_if_never_taken,
             undo::an_undo_later_takes_nothing_from_others,
@@ -251,6 +275,7 @@ macro_rules! __each_property {
             concurrent::charges_in_opposite_orders_are_exact_and_end,
             concurrent::refunds_and_acquires_conserve_the_budget,
             concurrent::concurrent_reservations_get_places_of_their_own,
+            concurrent::of_blocks_of_at_least_a_span_the_last_to_end_holds,
         }
     };
 }

@@ -141,6 +141,43 @@ pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
     }
 }
 
+/// A block for at least a span leaves one that ends later as it is, and of zero changes nothing at all.
+pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |harness| {
+            let at_least = |micros| Operation::BlockAtLeast { span: us(micros) };
+            let fresh = harness.hourly("fresh", 5, "");
+            let both = [Charge::new(&policy, "s"), Charge::new(&fresh, "s")];
+            harness.take(&policy, 2).await;
+            let before = harness.snapshot(&both).await;
+            let unblocked = harness.ask(at_least(0), &both).await;
+            check_eq!(unblocked.verdicts()[0].remaining(), 3, "{policy}");
+            check_eq!(harness.snapshot(&both).await, before, "{policy}: no span, no write");
+            for (span, left) in [(30, 30), (10, 30), (0, 30), (29, 30), (30, 30), (31, 31)] {
+                let verdict = harness.does(at_least(span), &policy, 1).await;
+                check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}, {span} µs");
+                check_eq!(verdict.remaining(), 0, "{policy}, {span} µs");
+                check_eq!(verdict.retry_after(), Some(us(left)), "{policy}, {span} µs");
+            }
+            let shorter = harness.does(Operation::Block { span: us(2) }, &policy, 1).await;
+            check_eq!(shorter.retry_after(), Some(us(2)), "{policy}: a block replaces it");
+            let lifted = harness.does(Operation::Block { span: us(0) }, &policy, 1).await;
+            check_eq!(lifted.remaining(), 3, "{policy}: what was used stays used");
+            // Each charge by the end of its own block, and what is over is replaced.
+            harness.does(at_least(50), &policy, 1).await;
+            for (at, span, left) in [(20, 7, [30, 7]), (28, 5, [22, 5]), (50, 1, [1, 1])] {
+                harness.at(at);
+                let decision = harness.ask(at_least(span), &both).await;
+                for (verdict, left) in decision.verdicts().iter().zip(left) {
+                    check_eq!(verdict.blocked_for(), us(left), "{policy} at {at}, {span} µs");
+                }
+            }
+            harness.at(51);
+            harness.take(&policy, 5).await;
+        });
+    }
+}
+
 /// Rule 9: a refusal shuts out for as long as the policy says; refusals meanwhile do not extend it.
 pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
     for policy in each() {

@@ -11,9 +11,10 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 
-use tidegate_core::{Call, Charge, Decision, Error, Operation, Policy, Timestamp};
+use tidegate_core::{Call, Decision, Error, Timestamp};
 
 use super::contract::Guarantee;
+use crate::owned_call::OwnedCall;
 use crate::show;
 
 /// Of a message, so much is printed.
@@ -113,8 +114,7 @@ pub(crate) struct Calls {
 /// A call that was made. It is turned into text only if the case fails.
 struct Made {
     now: Timestamp,
-    operation: Operation,
-    charges: Vec<(Policy, Vec<u8>, Vec<u8>, u64)>,
+    call: OwnedCall,
     answer: Result<Decision, String>,
 }
 
@@ -127,16 +127,11 @@ impl Calls {
         answer: &Result<Decision, Error>,
     ) {
         self.made += 1;
-        let own = |charge: Charge<'_>| {
-            let (tenant, subject) = (charge.tenant.to_vec(), charge.subject.to_vec());
-            (charge.policy.clone(), tenant, subject, charge.cost)
-        };
         let answer = match answer {
             Ok(decision) => Ok(decision.clone()),
             Err(error) => Err(error.to_string()),
         };
-        let charges = call.charges.iter().map(own).collect();
-        self.last.push_back(Made { now, operation: call.operation, charges, answer });
+        self.last.push_back(Made { now, call: OwnedCall::new(call), answer });
         if self.last.len() > CALLS {
             self.last.pop_front();
         }
@@ -149,12 +144,9 @@ impl Calls {
             (made, last) if made > last => format!("\n  the last {last} of {made} calls:"),
             (made, _) => format!("\n  the calls, {made} in all:"),
         };
-        for Made { now, operation, charges, answer } in &self.last {
-            let charges = charges.iter().map(|(policy, tenant, subject, cost)| {
-                Charge::new(policy, subject).tenant(tenant).cost(*cost)
-            });
-            let charges: Vec<_> = charges.collect();
-            let call = Call::new(*operation, &charges);
+        for Made { now, call, answer } in &self.last {
+            let charges = call.charges();
+            let call = call.call(&charges);
             text += &format!("\n    {}", show::made(*now, &call, answer));
         }
         text

@@ -212,6 +212,8 @@ caught! {
         by b39_waiting_retry_after_succeeds_and_less_does_not;
     a_store_with_32_bit_blocks_is_caught: Blocks32Bit
         by b34_a_block_of_sixty_days_lasts_sixty_days;
+    a_store_that_shortens_blocks_is_caught: ShortensBlocks
+        by a_block_of_at_least_a_span_shortens_none;
     a_store_that_extends_blocks_is_caught: ExtendsBlocks
         by a_refusal_blocks_and_the_block_is_not_extended;
     a_store_whose_shadows_refuse_is_caught: ShadowsRefuse

@@ -178,14 +178,23 @@ fn view(view: &[(u16, u16, String, u16)]) -> String {
     reply
 }
 
-/// What the scripts answer, at five microseconds past 1970: one verdict for each key.
+/// What the scripts answer, at five microseconds past 1970: one verdict for each key, and the amount 0 of each charge that
+/// is refunded or undone.
 fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
+    const REFUND: u8 = 3;
+    const UNDO: u8 = 6;
     let keys: usize = words[2].parse().unwrap();
+    // The operation and the number of charges. A request of the scripts for one charge begins with a small cost.
+    let has_amounts =
+        matches!(words[3 + keys].as_bytes(), [REFUND | UNDO, count, ..] if *count > 0);
     let mut answer = vec![0];
     answer.extend(&5_u64.to_le_bytes()[..7]);
     for _ in 0..keys {
         answer.extend([0, outcome]);
         answer.extend([0; 35]);
+        if has_amounts {
+            answer.extend([0; 7]);
+        }
     }
     let mut reply = format!("${}\r\n", answer.len()).into_bytes();
     reply.extend(answer);

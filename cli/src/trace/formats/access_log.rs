@@ -10,7 +10,7 @@
 //! address is known by what it looks like.
 
 use super::log_line::{FIELDS, Field, field, take_apart};
-use super::{Entry, Parse};
+use super::parse::{Entry, Parse};
 use crate::trace::error::Error;
 use crate::trace::formats::fields::{ALL, Names, add_cost, no_subject};
 use crate::trace::malformed::Fault;

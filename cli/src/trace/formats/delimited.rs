@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-use super::{Entry, Parse};
+use super::parse::{Entry, Parse};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::address::address;
 use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};

@@ -1,12 +1,12 @@
 //! Detects the format of an input by its beginning.
 
-use super::Reader;
 use super::access_log::AccessLog;
 use super::delimited::{self, Delimited};
 use super::envelope::{Envelope, Enveloped};
 use super::json_lines::JsonLines;
 use super::logfmt::Logfmt;
 use super::pattern::Matched;
+use super::reader::Reader;
 use super::w3c::W3c;
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::fields::Names;

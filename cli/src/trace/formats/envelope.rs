@@ -8,7 +8,7 @@ use regex::bytes::Regex;
 use smallvec::smallvec;
 
 use super::json_object::{Values, values};
-use super::{Entry, Parse, Reader, beginning};
+use super::parse::{Entry, Parse, beginning};
 use crate::trace::input::lines::LINE_MAX;
 use crate::trace::malformed::Fault;
 
@@ -126,22 +126,22 @@ fn docker(line: &[u8]) -> Option<Opened<'_>> {
 }
 
 /// Reads lines that are in envelopes.
-pub(crate) struct Enveloped {
+pub(crate) struct Enveloped<P> {
     envelope: Envelope,
-    inner: Reader,
+    inner: P,
     /// The line within, where it is not in the line as it is: put together from its parts.
     line: Vec<u8>,
     /// Whether `line` waits for its last part.
     waits: bool,
 }
 
-impl Enveloped {
-    pub(super) fn new(envelope: Envelope, inner: Reader) -> Self {
+impl<P> Enveloped<P> {
+    pub(super) fn new(envelope: Envelope, inner: P) -> Self {
         Self { envelope, inner, line: Vec::new(), waits: false }
     }
 }
 
-impl Parse for Enveloped {
+impl<P: Parse> Parse for Enveloped<P> {
     fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Fault> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let Some(Opened { text, is_part }) = self.envelope.open(line) else {

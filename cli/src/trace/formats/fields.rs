@@ -1,11 +1,11 @@
 //! Which of an input's fields are the time, the subject and the cost.
 
+use crate::trace::bounds::COST_MAX;
 use crate::trace::decimal::{Decimal, Whole, digits};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::address::address_or_all;
 use crate::trace::malformed::{Fault, value};
 use crate::trace::options::{By, Cost, Options};
-use crate::trace::record::COST_MAX;
 
 /// The usual names of the time, the likeliest first.
 const TIMES: &[&str] = &[

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use smallvec::{SmallVec, smallvec};
 
 use super::json_object::{Values, keys, values};
-use super::{Entry, Parse};
+use super::parse::{Entry, Parse};
 use crate::trace::error::Error;
 use crate::trace::formats::address::address;
 use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};

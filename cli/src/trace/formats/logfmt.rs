@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::{Entry, Parse};
+use super::parse::{Entry, Parse};
 use crate::trace::error::Error;
 use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
 use crate::trace::malformed::{Fault, value};

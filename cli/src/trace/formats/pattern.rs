@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::bytes::{CaptureLocations, Regex};
 
-use super::{Entry, Parse, beginning};
+use super::parse::{Entry, Parse, beginning};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
 use crate::trace::malformed::Fault;

@@ -8,7 +8,7 @@
 //! Values are parted by spaces or, where a line has one, by tabs. A line `#Fields` may come again with
 //! other fields, as it does where the settings of a server change within a day.
 
-use super::{Entry, Parse};
+use super::parse::{Entry, Parse};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::fields::{Names, Subject, add_cost};
 use crate::trace::malformed::Fault;

@@ -25,11 +25,11 @@
 mod calendar;
 
 use self::calendar::{iso_minute, log_minute, other_notation, seconds};
+use crate::trace::bounds::TIME_MAX;
 use crate::trace::decimal::{Decimal, Whole};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::malformed::{Fault, value};
 use crate::trace::options::TimeUnit;
-use crate::trace::record::TIME_MAX;
 
 /// Reads times. It remembers the last minute, so that a time in the same minute as the one before
 /// costs a comparison and no calendar.

@@ -236,8 +236,8 @@ impl<'e> Health<'e> {
             | ErrorKind::OutOfMemory
             | ErrorKind::UnsupportedServer
             | ErrorKind::Protocol => Self::Failing(error),
-            // The server has answered; only this key is wrong.
-            ErrorKind::ForeignValue => Self::Alive,
+            // The server has answered; only this key or this id is wrong.
+            ErrorKind::ForeignValue | ErrorKind::IdReused => Self::Alive,
             // The server has answered; the settings are wrong. An open circuit would turn this into an error
             // that a fallback hides.
             ErrorKind::Misconfigured => Self::Alive,

@@ -217,9 +217,13 @@ fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict)
     }
 }
 
-/// Whether the cache may hold and give answers to this operation.
-pub(super) fn is_cacheable(operation: Operation) -> bool {
-    matches!(operation, Operation::Acquire | Operation::Peek)
+/// Whether the cache may hold and give answers to this call.
+pub(super) fn is_cacheable(call: &Call<'_>) -> bool {
+    // A cached denial is found by policies, names and costs, and would be that of the same charges to be taken. A call
+    // that was admitted under an id must be answered so again.
+    matches!(call.operation, Operation::Acquire | Operation::Peek)
+        && call.id.is_none()
+        && !call.charges.any_check_only()
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl<'a> InFlight<'a> {
     /// To be called before the call is sent.
     pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
         cache.clock_guard.record_send(at);
-        if !is_cacheable(key.call.operation) {
+        if !is_cacheable(&key.call) {
             // Already now, as the state may change at any time before the answer arrives.
             cache.generations.advance(&key.keys);
         }
@@ -55,7 +55,7 @@ impl<'a> InFlight<'a> {
             Effect::Changed => return cache.generations.advance(&key.keys),
         }
         let Ok(decision) = answer else { return };
-        if key.hash.is_none() || !is_cacheable(key.call.operation) {
+        if key.hash.is_none() || !is_cacheable(&key.call) {
             return;
         }
         let denial = CachedDenial::new(&key.call, decision, *at, counts, cache.only_exact);
@@ -76,8 +76,9 @@ impl Drop for InFlight<'_> {
 fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
     match (call.operation, answer) {
         (Operation::Peek, _) => Effect::None,
-        (Operation::Refund | Operation::Undo { .. }, _) => Effect::Changed,
+        (Operation::Refund | Operation::Undo { .. } | Operation::Charge, _) => Effect::Changed,
         (Operation::Reset | Operation::Block { .. }, _) => Effect::Changed,
+        (Operation::BlockAtLeast { .. }, _) => Effect::Changed,
         (_, Err(error)) if error.is_definitely_not_charged() => Effect::None,
         (_, Err(_)) => Effect::Changed,
         // It is not known what the store itself has done.
@@ -112,7 +113,7 @@ impl<'a> Batch<'a> {
         for call in calls {
             let key = CallKey::new(*call, &cache.hasher);
             let may_be_cached =
-                is_cacheable(call.operation) && !key.keys.iter().any(|key| in_flight.contains(key));
+                is_cacheable(call) && !key.keys.iter().any(|key| in_flight.contains(key));
             let known = if may_be_cached { cache.find(&key, at) } else { None };
             if known.is_none() {
                 in_flight.extend(key.keys.iter().copied());

@@ -49,7 +49,7 @@ impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let key = CallKey::new(call, &self.cache.hasher);
         let at = self.cache.clock_guard.now(&self.clock);
-        if is_cacheable(call.operation)
+        if is_cacheable(&call)
             && let Some(decision) = self.cache.find(&key, at)
         {
             return Answer::ready(Ok(decision));

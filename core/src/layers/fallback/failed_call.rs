@@ -34,6 +34,8 @@ pub(super) struct FailedCall<'a> {
     now: Timestamp,
     /// Whether it is refused, whatever the other store decides.
     is_refused: bool,
+    /// What the charges that fail open bound the amount of an `AcquireUpTo` to.
+    max_amount: u64,
 }
 
 impl<'a> FailedCall<'a> {
@@ -61,14 +63,20 @@ impl<'a> FailedCall<'a> {
             retry_hint: settings.retry_hint,
             now: settings.clock.now(),
             is_refused: false,
+            max_amount: u64::MAX,
         };
-        failed.is_refused = failed.is_closed() || failed.decide_open(call.operation)?.is_denied();
+        let open = failed.decide_open(call.operation, None)?;
+        failed.is_refused = failed.is_closed() || open.is_denied();
+        failed.max_amount = amount_of(&open).unwrap_or(u64::MAX);
         Ok(failed)
     }
 
     /// The operation for the other store. A call that is refused anyway must take nothing there.
     pub(super) fn operation(&self) -> Operation {
-        if self.is_decided() && self.is_refused { Operation::Peek } else { self.call.operation }
+        if self.is_decided() && self.is_refused {
+            return Operation::Peek;
+        }
+        operation_on(&self.charges(), self.call.operation)
     }
 
     /// The charges for the other store, if any. An undo has none: the take was made elsewhere, by another clock.
@@ -79,7 +87,9 @@ impl<'a> FailedCall<'a> {
         let pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs
             .filter_map(|(charge, fallback)| match fallback {
-                Fallback::FallBack(policy) => Some(Charge { policy, ..charge }),
+                Fallback::FallBack(policy) => {
+                    Some(self.with_amount(Charge { policy, ..charge }, self.max_amount))
+                }
                 Fallback::Open | Fallback::Closed => None,
             })
             .collect()
@@ -106,8 +116,10 @@ impl<'a> FailedCall<'a> {
     fn is_decided(&self) -> bool {
         match self.call.operation {
             Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
-            Operation::Refund | Operation::Undo { .. } => false,
-            Operation::Reset | Operation::Block { .. } => false,
+            Operation::AcquireUpTo { .. } => true,
+            Operation::Refund | Operation::Undo { .. } | Operation::Charge => false,
+            Operation::Reset => false,
+            Operation::Block { .. } | Operation::BlockAtLeast { .. } => false,
         }
     }
 
@@ -119,24 +131,42 @@ impl<'a> FailedCall<'a> {
         })
     }
 
-    /// The decision on the charges that fail open.
-    fn decide_open(&self, operation: Operation) -> Result<Decision, Error> {
+    /// The charge with its cost in an `AcquireUpTo` that takes `amount`, or takes nothing as `min` is refused. Other charges
+    /// stay as they are.
+    fn with_amount<'c>(&self, charge: Charge<'c>, amount: u64) -> Charge<'c> {
+        match self.call.operation {
+            Operation::AcquireUpTo { .. } if charge.is_check_only => charge,
+            Operation::AcquireUpTo { min } if self.is_refused => charge.cost(min),
+            Operation::AcquireUpTo { .. } => charge.cost(charge.cost.min(amount)),
+            _ => charge,
+        }
+    }
+
+    /// The decision on the charges that fail open. `amount` is that of an `AcquireUpTo`, once it is known.
+    fn decide_open(&self, operation: Operation, amount: Option<u64>) -> Result<Decision, Error> {
         let pairs = self.call.charges.iter().zip(&self.fallbacks);
         let open: SmallVec<[Charge<'_>; 2]> = pairs
             .filter(|(_, fallback)| matches!(fallback, Fallback::Open))
-            .map(|(charge, _)| charge)
+            .map(|(charge, _)| amount.map_or(charge, |amount| self.with_amount(charge, amount)))
             .collect();
         if open.is_empty() {
             return Ok(Decision::new([]));
         }
-        empty_records::decide(operation, &open, self.now)
+        empty_records::decide(operation_on(&open, operation), &open, self.now)
     }
 
     /// One decision from the three kinds of fallback, in the order of the charges.
     fn merge(&self, fallback: &Decision) -> Result<Decision, Error> {
         let is_denied = self.is_refused || fallback.is_denied();
-        let open = if is_denied { Operation::Peek } else { self.call.operation };
-        let open = self.decide_open(open)?;
+        let (operation, amount) = match self.call.operation {
+            Operation::AcquireUpTo { min } => {
+                let amount = if is_denied { min } else { self.amount(fallback) };
+                (Operation::Acquire, Some(amount))
+            }
+            operation => (operation, None),
+        };
+        let open = if is_denied { Operation::Peek } else { operation };
+        let open = self.decide_open(open, amount)?;
         let (mut open, mut fell_back) = (open.verdicts().iter(), fallback.verdicts().iter());
         let pairs = self.call.charges.iter().zip(&self.fallbacks);
         let verdicts = pairs.map(|(charge, fallback)| match fallback {
@@ -153,13 +183,38 @@ impl<'a> FailedCall<'a> {
         })?;
         let degraded = Degraded { answer: self.degraded_answer(), reason: self.error.kind() };
         let booked = if is_denied { Duration::ZERO } else { fallback.wait() };
-        Ok(Decision::new(verdicts).with_wait(booked).degraded_by(degraded))
+        let amounts: SmallVec<[u64; 4]> = match amount {
+            None => SmallVec::new(),
+            Some(amount) => {
+                let charges = self.call.charges.iter().zip(&verdicts);
+                let is_taken = |charge: &Charge<'_>, verdict: &Verdict| {
+                    !is_denied && !charge.is_check_only && verdict.outcome() == Outcome::Allowed
+                };
+                let of = |(charge, verdict): (Charge<'_>, &Verdict)| {
+                    if is_taken(&charge, verdict) { amount } else { 0 }
+                };
+                charges.map(of).collect()
+            }
+        };
+        let decision = Decision::new(verdicts).with_wait(booked).degraded_by(degraded);
+        Ok(if amount.is_some() { decision.with_amounts(amounts) } else { decision })
+    }
+
+    /// What an admitted `AcquireUpTo` takes of each charge: what the other store has taken, or else what the charges
+    /// that fail open admit, or else, with shadows alone, the minimum of the costs.
+    fn amount(&self, fallback: &Decision) -> u64 {
+        let costs = self.call.charges.iter().filter(|charge| !charge.is_check_only);
+        let max = costs.map(|charge| charge.cost).min().unwrap_or(0);
+        amount_of(fallback).unwrap_or(self.max_amount).min(max)
     }
 
     /// The verdict of a policy that fails closed. `retry_after` is the hint, but for a cost that is never admitted.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
-        let cost = self.call.charges.total_cost_for(charge);
+        let cost = match self.call.operation {
+            Operation::AcquireUpTo { min } if !charge.is_check_only => min,
+            _ => self.call.charges.total_cost_for(charge),
+        };
         let verdict = Verdict::new(Outcome::Denied, limit)
             .with_retry_after((cost <= limit).then_some(self.retry_hint))
             .with_reset_after(self.retry_hint);
@@ -178,6 +233,21 @@ impl<'a> FailedCall<'a> {
         } else {
             DegradedAnswer::FailedClosed
         }
+    }
+}
+
+/// The common amount of an `AcquireUpTo` that took anything.
+fn amount_of(decision: &Decision) -> Option<u64> {
+    decision.amounts().iter().copied().max().filter(|&amount| amount > 0)
+}
+
+/// The operation for a part of the charges: without any that takes, they only have to be admitted.
+fn operation_on(charges: &[Charge<'_>], operation: Operation) -> Operation {
+    match operation {
+        Operation::AcquireUpTo { .. } if charges.iter().all(|charge| charge.is_check_only) => {
+            Operation::Acquire
+        }
+        operation => operation,
     }
 }
 

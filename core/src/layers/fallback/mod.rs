@@ -19,6 +19,9 @@
 //! call to the other store, all or none; it takes nothing if the call is refused anyway. Of a batch, only the calls
 //! that failed are sent to the other store, in one batch. If the other store fails too, the error names both.
 //!
+//! The other store does not know the ids of the store: a call with an [id](crate::CallId) that failed is decided there as
+//! one without, each time that it is made.
+//!
 //! # What it costs
 //!
 //! The next call that the store answers is decided by the store again. Requests admitted meanwhile were not charged

@@ -166,6 +166,10 @@ impl<S: Store> Store for ObservedStore<S> {
         self.inner.ready()
     }
 
+    fn answers_immediately(&self) -> bool {
+        self.inner.answers_immediately()
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }

@@ -86,11 +86,14 @@ fn word_of(operation: Operation) -> &'static str {
     match operation {
         Operation::Acquire => "acquire",
         Operation::Peek => "peek",
+        Operation::AcquireUpTo { .. } => "acquire_up_to",
+        Operation::Charge => "charge",
         Operation::Refund => "refund",
         Operation::Undo { .. } => "undo",
         Operation::Reserve { .. } => "reserve",
         Operation::Reset => "reset",
         Operation::Block { .. } => "block",
+        Operation::BlockAtLeast { .. } => "block_at_least",
     }
 }
 

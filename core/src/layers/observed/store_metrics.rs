@@ -12,9 +12,20 @@ use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operatio
 
 /// Values of the label `operation`, in the order of [`row_of`]. The last one is that of batches, of which only the
 /// time is recorded: their calls are counted one by one.
-const OPERATIONS: [&str; 8] =
-    ["acquire", "peek", "refund", "undo", "reserve", "reset", "block", "batch"];
-const BATCH: usize = 7;
+const OPERATIONS: [&str; 11] = [
+    "acquire",
+    "peek",
+    "refund",
+    "undo",
+    "reserve",
+    "reset",
+    "block",
+    "block_at_least",
+    "charge",
+    "acquire_up_to",
+    "batch",
+];
+const BATCH: usize = OPERATIONS.len() - 1;
 
 /// Values of the label `outcome`.
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
@@ -168,12 +179,16 @@ fn row_of(operation: Operation) -> usize {
         Operation::Reserve { .. } => 4,
         Operation::Reset => 5,
         Operation::Block { .. } => 6,
+        Operation::BlockAtLeast { .. } => 7,
+        Operation::Charge => 8,
+        Operation::AcquireUpTo { .. } => 9,
     }
 }
 
 /// Whether the operation admits or refuses a request.
 fn is_decided(operation: Operation) -> bool {
-    matches!(operation, Operation::Acquire | Operation::Reserve { .. })
+    use Operation::{Acquire, AcquireUpTo, Reserve};
+    matches!(operation, Acquire | AcquireUpTo { .. } | Reserve { .. })
 }
 
 #[cfg(test)]
@@ -197,7 +212,7 @@ mod tests {
             ErrorKind::InvalidConfig => true,
             ErrorKind::CircuitOpen | ErrorKind::TooManyWaiters => true,
             ErrorKind::WaitTooLong => true,
-            ErrorKind::Misconfigured => true,
+            ErrorKind::Misconfigured | ErrorKind::IdReused => true,
         }));
         assert!(DegradedAnswer::ALL.iter().all(|answer| match answer {
             DegradedAnswer::FailedOpen | DegradedAnswer::FailedClosed => true,

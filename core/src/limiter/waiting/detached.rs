@@ -29,6 +29,7 @@ struct OwnedCharge {
     tenant: Bytes,
     subject: Bytes,
     cost: u64,
+    is_check_only: bool,
 }
 
 /// Most subjects need no allocation.
@@ -48,6 +49,7 @@ impl<S: Store + 'static> DetachedRequest<S> {
             tenant: Bytes::from_slice(charge.tenant),
             subject: Bytes::from_slice(charge.subject),
             cost: charge.cost,
+            is_check_only: charge.is_check_only,
         };
         Ok(Self { limiter: limiter.clone(), charges: charges.map(owned).collect(), runtime })
     }
@@ -99,8 +101,8 @@ impl<S: Store + 'static> DetachedRequest<S> {
 
 fn borrowed(charges: &[OwnedCharge]) -> SmallVec<[Charge<'_>; 2]> {
     let charges = charges.iter().map(|charge| {
-        let OwnedCharge { policy, tenant, subject, cost } = charge;
-        Charge { policy, tenant, subject, cost: *cost }
+        let OwnedCharge { policy, tenant, subject, cost, is_check_only } = charge;
+        Charge { policy, tenant, subject, cost: *cost, is_check_only: *is_check_only }
     });
     charges.collect()
 }

@@ -78,7 +78,7 @@ pub use admission::Admission;
 pub(crate) use permits::{WaitLimits, Waiters};
 
 use crate::limiter::{MultiRequest, Request};
-use crate::{Charge, Decision, Error, ErrorKind, Limiter, Store};
+use crate::{CallId, Charge, Decision, Error, ErrorKind, Limiter, Store};
 use detached::DetachedRequest;
 
 /// Waiting. Needs the feature `tokio`; see [`waiting`](crate::limiter::waiting).
@@ -177,9 +177,10 @@ impl<'a, S: Store + 'static> Request<'a, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn acquire_within(self, max_wait: Duration) -> Result<Decision, Error> {
-        let Self { limiter, tenant, subject, cost } = self;
-        let charges =
-            limiter.policies().iter().map(|policy| Charge { policy, tenant, subject, cost });
+        let Self { limiter, tenant, subject, cost, id } = self;
+        check_has_no_id(id)?;
+        let charge = |policy| Charge { policy, tenant, subject, cost, is_check_only: false };
+        let charges = limiter.policies().iter().map(charge);
         acquire_within(DetachedRequest::new(limiter, charges)?, max_wait).await
     }
 
@@ -204,6 +205,7 @@ impl<S: Store + 'static> MultiRequest<'_, S> {
     /// As [`Request::acquire_within`], and as [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, max_wait: Duration) -> Result<Decision, Error> {
         self.check()?;
+        check_has_no_id(self.id)?;
         acquire_within(DetachedRequest::new(self.limiter, self.charges())?, max_wait).await
     }
 
@@ -230,6 +232,14 @@ async fn acquire_within<S: Store + 'static>(
     match waiters.acquire_permit(limits.max_waiters) {
         Some(permit) => reservation::acquire(request, max_wait, permit).await,
         None => reservation::acquire_without_waiting(request, max_wait, limits.max_waiters).await,
+    }
+}
+
+/// Waiting makes several calls, and refunds a place that is given up.
+fn check_has_no_id(id: Option<CallId<'_>>) -> Result<(), Error> {
+    match id {
+        None => Ok(()),
+        Some(_) => Err(Error::new(ErrorKind::Unsupported, "a request with an id cannot wait")),
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_core::layers::DenyCache;
 use tidegate_core::{
-    Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation, Outcome,
-    Store, StoreExt, SystemClock, Timestamp, Verdict,
+    Answer, Call, CallId, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation,
+    Outcome, Store, StoreExt, SystemClock, Timestamp, Verdict,
 };
 use tidegate_testkit::faults::Fault;
 
@@ -291,4 +291,32 @@ fn a_degraded_refusal_is_not_remembered() {
         .collect();
     assert_eq!(degraded, [true, false, false, false]);
     assert_eq!(store.inner().0.load(std::sync::atomic::Ordering::SeqCst), 2);
+}
+
+#[test]
+fn checks_amounts_and_ids_are_the_business_of_the_store() {
+    let bench = Bench::new();
+    let window = policy("fixed-window 3/1h");
+    let charge = [Charge::new(&window, "s").cost(2)];
+    let id = CallId::new("id", Duration::from_secs(60));
+    let with_id = || crate::run(bench.store.decide(Call::acquire(&charge).with_id(id))).unwrap();
+    let first = with_id();
+    assert!(first.is_allowed());
+    // Cached: there is 1 left.
+    assert!(bench.acquire_by(Who::Store, &charge).is_denied());
+    assert!(bench.acquire_by(Who::Cache, &charge).is_denied());
+
+    assert_eq!(with_id(), first, "admitted once, and so again");
+    assert!(bench.acquire_by(Who::Store, &charge).is_denied());
+    assert!(bench.acquire_by(Who::Store, &[charge[0].check_only()]).is_denied());
+    assert!(bench.acquire_by(Who::Store, &[charge[0].check_only()]).is_denied());
+    let taken = bench.ask(Operation::AcquireUpTo { min: 1 }, &charge);
+    assert_eq!(taken.amounts(), [1]);
+    assert!(bench.ask(Operation::AcquireUpTo { min: 1 }, &charge).is_denied());
+    // What is given back is seen at once, and so is what is charged.
+    assert!(bench.acquire_by(Who::Store, &charge).is_denied());
+    let _ = bench.ask(Operation::Refund, &charge);
+    assert!(bench.acquire_by(Who::Store, &charge).is_allowed());
+    let _ = bench.ask(Operation::Charge, &charge);
+    assert!(bench.acquire_by(Who::Store, &charge).is_denied());
 }

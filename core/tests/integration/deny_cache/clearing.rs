@@ -18,12 +18,13 @@ fn refused(bench: &Bench, bucket: &Policy) {
 }
 
 /// All that may change a state, but for acquiring.
-const CHANGES: [Operation; 6] = [
+const CHANGES: [Operation; 7] = [
     Operation::Refund,
     Operation::Undo { at: Timestamp::EPOCH },
     Operation::Reset,
     Operation::Block { span: Duration::ZERO },
     Operation::Block { span: HOUR },
+    Operation::BlockAtLeast { span: HOUR },
     Operation::Reserve { max_wait: HOUR },
 ];
 

@@ -32,7 +32,7 @@ fn any_scenario() -> impl Strategy<Value = (Scenario, ClockKind)> {
     })
 }
 
-/// The scenario with callers who often ask for the same again.
+/// The scenario with callers that often ask for the same again.
 fn insisting(mut scenario: Scenario, again: &[bool]) -> Scenario {
     for (place, again) in (1..scenario.steps.len()).zip(again) {
         if *again {

@@ -380,8 +380,11 @@ fn a_reset_and_a_block_are_of_all_shards() {
         assert_eq!((reset.verdicts()[0].limit(), reset.verdicts()[0].remaining()), (7, 7));
 
         let span = Duration::from_secs(600);
-        let blocked = ask(&store, Operation::Block { span }, &policy, "s", 1).unwrap();
-        assert_eq!(blocked.verdicts()[0].blocked_for(), span);
+        let shorter = Operation::BlockAtLeast { span: Duration::from_secs(1) };
+        for operation in [Operation::Block { span }, shorter] {
+            let blocked = ask(&store, operation, &policy, "s", 1).unwrap();
+            assert_eq!(blocked.verdicts()[0].blocked_for(), span);
+        }
         for n in 0..10 {
             let subject = if how.is_empty() { "s".to_owned() } else { n.to_string() };
             let verdict = acquire(&store, &policy, &subject).unwrap().verdicts()[0];

@@ -47,6 +47,7 @@ pub(crate) enum Defect {
     ShortWaits,
     Blocks32Bit,
     ExtendsBlocks,
+    ShortensBlocks,
     ShadowsRefuse,
     RefillsAtChange,
     OneStatePerName,
@@ -227,6 +228,11 @@ impl Broken {
                 if let Operation::Block { span } = &mut operation {
                     let micros = u64::try_from(span.as_micros()).unwrap() % (1 << 32);
                     *span = Duration::from_micros(micros);
+                }
+            }
+            Defect::ShortensBlocks => {
+                if let Operation::BlockAtLeast { span } = operation {
+                    operation = Operation::Block { span };
                 }
             }
             Defect::UndoesNothing if is_undo(operation) => {

@@ -1,0 +1,39 @@
+//! One call, within a slot or across slots.
+
+use std::sync::Arc;
+
+use tidegate_core::{Call, Decision, Error, ErrorKind};
+use tidegate_redis::wire::Keys;
+
+use crate::dispatch::cross_slot;
+use crate::dispatch::wait_replicas::Replicas;
+use crate::inner::Inner;
+use crate::routing::slots::split_by_slot;
+
+/// Decides on one call.
+pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
+    check_id(&call)?;
+    // A single charge lies in one slot.
+    if call.charges.len() > 1 {
+        call.check()?;
+        if split_by_slot(&store.keys, &call).len() > 1 {
+            return cross_slot::decide(store, call).await;
+        }
+    }
+    let decided = store.decide_in_slot(call).await?;
+    Replicas::check(store.replicas.as_ref(), &call, decided)
+}
+
+/// Checks that the charges of a call with an id have one hash tag: its record lies in the slot of the first.
+fn check_id(call: &Call<'_>) -> Result<(), Error> {
+    let mut charges = call.charges.iter();
+    let (Some(_), Some(first)) = (call.id, charges.next()) else { return Ok(()) };
+    if charges.all(|charge| Keys::have_one_tag(&first, &charge)) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "the states of this call with an id may lie in several slots, which cannot remember the id \
+         together; with one tenant for all charges they lie in one slot",
+    ))
+}

@@ -1,0 +1,148 @@
+//! Calls that are remembered under their ids.
+//!
+//! Each shard has a lock of its own, which a call holds from looking up its id until it is remembered, so that calls under
+//! one id are carried out one after the other. It is locked before the shards of states, so two calls cannot deadlock.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sha1_smol::Sha1;
+use tidegate_core::engine::RememberedCall;
+use tidegate_core::{Call, Decision, Error, ErrorKind};
+
+use crate::shared::HeapBudget;
+
+/// Approximate number of calls per shard.
+const CALLS_PER_SHARD: usize = 4096;
+
+/// Maximum number of expired calls that are forgotten when one is added, so that a call does a bounded amount of work. Two
+/// would be enough to keep up.
+const MAX_FORGOTTEN: usize = 4;
+
+/// Upper bound on the bytes of a call without the heap bytes of its decision: a map at its lowest load (7 of 16 after it
+/// has doubled), and a node of the tree that is half full.
+const CALL_BYTES: usize =
+    (size_of::<(Key, RememberedCall)>() + 1) * 16 / 7 + 2 * size_of::<(u64, Key)>();
+
+/// Digest of a slot key and an id, with a random prefix: so that no caller can choose ids of one shard.
+type Key = [u8; 20];
+
+pub(crate) struct CallLog {
+    shards: Box<[Mutex<Shard>]>,
+    prefix: [u8; 16],
+    max_per_shard: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    calls: HashMap<Key, RememberedCall>,
+    by_expiry: BTreeSet<(u64, Key)>,
+}
+
+impl CallLog {
+    pub(crate) fn new(max_ids: usize) -> Self {
+        let count = (max_ids / CALLS_PER_SHARD).next_power_of_two();
+        let random = || RandomState::new().hash_one(());
+        let prefix = u128::from(random()) << 64 | u128::from(random());
+        Self {
+            shards: (0..count).map(|_| Mutex::default()).collect(),
+            prefix: prefix.to_le_bytes(),
+            max_per_shard: max_ids / count,
+        }
+    }
+
+    /// Locks the place of the call's id; `None` for a call without one.
+    pub(crate) fn lock(&self, call: &Call<'_>) -> Option<LockedId<'_>> {
+        let id = call.id?;
+        let scope = call.charges.get(0).map_or(&[][..], |charge| charge.slot_key());
+        let mut digest = Sha1::from(self.prefix);
+        digest.update(&scope.len().to_le_bytes());
+        digest.update(scope);
+        digest.update(id.id);
+        let key = digest.digest().bytes();
+        let index = usize::from(u16::from_le_bytes([key[0], key[1]])) % self.shards.len();
+        let shard = lock(self.shards.get(index)?);
+        Some(LockedId { shard, key, max: self.max_per_shard })
+    }
+
+    /// Number of calls that are remembered, with those that have expired and are not removed yet.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).calls.len()).sum()
+    }
+
+    pub(crate) fn forget_expired(&self, now: u64, heap: &HeapBudget) {
+        for shard in &self.shards {
+            lock(shard).forget_expired(now, usize::MAX, heap);
+        }
+    }
+
+    /// Bytes that do not depend on the number of calls.
+    pub(crate) fn fixed_bytes(&self) -> usize {
+        size_of_val(&*self.shards)
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    // Both collections are changed together, and neither change can panic.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shard {
+    fn forget_expired(&mut self, now: u64, max: usize, heap: &HeapBudget) {
+        for _ in 0..max {
+            match self.by_expiry.first() {
+                Some(&(expires_at, key)) if expires_at <= now => self.forget(&key, heap),
+                _ => break,
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &Key, heap: &HeapBudget) {
+        if let Some(call) = self.calls.remove(key) {
+            self.by_expiry.remove(&(call.expires_at_micros, *key));
+            heap.release(bytes_of(call.decision.verdicts().len()));
+        }
+    }
+}
+
+/// Heap bytes of a call of so many charges.
+pub(crate) fn bytes_of(charges: usize) -> usize {
+    CALL_BYTES + Decision::max_heap_bytes(charges)
+}
+
+/// The place of one id, while its shard is locked.
+pub(crate) struct LockedId<'a> {
+    shard: MutexGuard<'a, Shard>,
+    key: Key,
+    max: usize,
+}
+
+impl LockedId<'_> {
+    pub(crate) fn get(&self) -> Option<RememberedCall> {
+        self.shard.calls.get(&self.key).cloned()
+    }
+
+    /// Makes room for one more call; only the heap budget is not checked.
+    pub(crate) fn make_room(&mut self, now: u64, heap: &HeapBudget) -> Result<(), Error> {
+        // The id has expired if it is there.
+        self.shard.forget(&self.key, heap);
+        self.shard.forget_expired(now, MAX_FORGOTTEN, heap);
+        let len = self.shard.calls.len();
+        if len < self.max {
+            return Ok(());
+        }
+        let message = format!(
+            "the shard of the call's id remembers {len} calls of at most {}, and none has expired; raise max_ids, or \
+             give the ids a shorter time to live",
+            self.max
+        );
+        Err(Error::new(ErrorKind::OutOfMemory, message))
+    }
+
+    pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
+        heap.adjust(0, bytes_of(call.decision.verdicts().len()));
+        self.shard.by_expiry.insert((call.expires_at_micros, self.key));
+        self.shard.calls.insert(self.key, call);
+    }
+}

@@ -1,0 +1,7 @@
+//! What a record can hold.
+
+/// The largest time a record can have, in microseconds since 1970: in the year 2112.
+pub const TIME_MAX: u64 = (1 << 52) - 1;
+
+/// The largest cost a record can have.
+pub const COST_MAX: u64 = 1 << 52;

@@ -1,0 +1,49 @@
+//! The settings of a layer, which it shares with its services.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use tidegate_core::{Limiter, Subject};
+
+use super::holds::Holds;
+
+/// What a layer and its services have in common.
+pub(super) struct Settings<S, R> {
+    pub(super) limiter: Limiter<S>,
+    pub(super) holds: Holds,
+    pub(super) subject: Arc<SubjectOf>,
+    pub(super) cost: Option<Arc<CostOf>>,
+    pub(super) max_wait: Duration,
+    pub(super) default_pause: Duration,
+    pub(super) max_retries: u32,
+    pub(super) retry: R,
+}
+
+pub(super) type SubjectOf = dyn Fn(&Parts) -> Option<Subject<'static>> + Send + Sync;
+pub(super) type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
+
+// Not derived, as that would ask for a store that can be cloned.
+impl<S, R: Clone> Clone for Settings<S, R> {
+    fn clone(&self) -> Self {
+        Self {
+            limiter: self.limiter.clone(),
+            holds: self.holds.clone(),
+            subject: Arc::clone(&self.subject),
+            cost: self.cost.clone(),
+            retry: self.retry.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<S, R> fmt::Debug for Settings<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("max_wait", &self.max_wait)
+            .field("default_pause", &self.default_pause)
+            .field("max_retries", &self.max_retries)
+            .finish_non_exhaustive()
+    }
+}
