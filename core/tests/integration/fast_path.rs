@@ -137,6 +137,7 @@ fn windows_counters_and_buckets_are_packed_while_they_fit() {
         assert_eq!(packed.is_some(), !text.starts_with("sliding-log"), "{text}");
         assert_ne!(packed, Some(PackedState::NONE), "{text}");
         assert_eq!(PackedState::of(&Record::new(&policy)), Some(PackedState::NONE), "{text}");
+        assert_eq!(PackedState::NONE.record(&policy), Record::new(&policy), "{text}");
         let blocked = Record::restore(&policy, None, Some(1)).unwrap();
         assert_eq!(PackedState::of(&blocked), None, "{text}");
     }
