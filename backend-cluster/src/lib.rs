@@ -47,7 +47,7 @@
 //! | charges of several tenants or subjects | all or none, but not at one instant: [see below](#calls-across-slots) |
 //! | several calls in a batch | each as above; those that share a slot in the order asked |
 //! | charges to a policy [in shards](Policy::sharded) | never more than the limit; a request may be refused although another shard had room: [see below](#hot-tenants) |
-//! | while its slot moves | as above. A call is sent to where its keys are, and carried out once; one of several keys of which some have moved and some have not fails with `Busy` if they stay apart |
+//! | while its slot moves | as above. A call is sent to where its keys are, and carried out once; one of several keys (a call with an [id](CallId) has one more) of which some have moved and some have not fails with `Busy` if they stay apart |
 //! | after its node failed | what the replica that took over had not got yet is forgotten, and admitted again; [fewer](ClusterStoreBuilder::wait_for_replicas) if replicas are waited for |
 //! | by whose clock | that of the node that has the slot. Different nodes' clocks differ, which changes nothing within a slot; after a failover it is that of the new node, which a state takes as any [step of its clock](Store) |
 //!
