@@ -177,8 +177,8 @@ fn does() -> impl Strategy<Value = Does> {
         1 => Just(Does::Reset),
         1 => block_micros().prop_map(Does::Block),
         1 => block_micros().prop_map(Does::BlockAtLeast),
-        3 => (0..30_u64).prop_map(Does::Reserve),
-        3 => (-1..=1_i64).prop_map(Does::ReserveRetry),
+        5 => (0..30_u64).prop_map(Does::Reserve),
+        5 => (-1..=1_i64).prop_map(Does::ReserveRetry),
     ]
 }
 

@@ -214,6 +214,20 @@ caught! {
         by b34_a_block_of_sixty_days_lasts_sixty_days;
     a_store_that_shortens_blocks_is_caught: ShortensBlocks
         by a_block_of_at_least_a_span_shortens_none;
+    a_store_that_refuses_charges_is_caught: RefusesCharges
+        by a_charge_beyond_the_limit_is_paid_for;
+    a_store_that_takes_checks_is_caught: TakesChecks
+        by a_check_takes_nothing_and_refuses_the_whole;
+    a_store_that_takes_all_or_nothing_is_caught: TakesAllOrNothing
+        by an_acquire_up_to_takes_all_that_remains, an_acquire_up_to_takes_one_amount_of_all;
+    a_store_that_ignores_ids_is_caught: IgnoresIds
+        by an_id_makes_a_call_happen_once, an_id_of_many_callers_is_charged_once;
+    a_store_that_answers_any_call_under_an_id_is_caught: AnswersAnyCall
+        by an_id_of_another_call_is_an_error;
+    a_store_that_keeps_ids_is_caught: KeepsIds
+        by an_id_is_forgotten_after_its_time;
+    a_store_whose_subjects_share_ids_is_caught: SharesIds
+        by an_id_belongs_to_a_tenant_or_a_subject;
     a_store_that_extends_blocks_is_caught: ExtendsBlocks
         by a_refusal_blocks_and_the_block_is_not_extended;
     a_store_whose_shadows_refuse_is_caught: ShadowsRefuse

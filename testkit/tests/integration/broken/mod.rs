@@ -6,7 +6,7 @@ mod records;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use records::{Map, OfCall, key, retold};
+use records::{Ids, Map, OfCall, key, retold};
 use tidegate_core::engine::{self, Record};
 use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ManualClock, Operation, Outcome, Policy, Store,
@@ -48,6 +48,13 @@ pub(crate) enum Defect {
     Blocks32Bit,
     ExtendsBlocks,
     ShortensBlocks,
+    RefusesCharges,
+    TakesChecks,
+    TakesAllOrNothing,
+    IgnoresIds,
+    AnswersAnyCall,
+    KeepsIds,
+    SharesIds,
     ShadowsRefuse,
     RefillsAtChange,
     OneStatePerName,
@@ -66,6 +73,7 @@ pub(crate) struct Broken {
     defect: Defect,
     clock: ManualClock,
     records: Mutex<Map>,
+    ids: Mutex<Ids>,
     /// The latest time and the first time that were seen.
     seen: Mutex<(Timestamp, Option<Timestamp>)>,
     left: Mutex<()>,
@@ -78,6 +86,7 @@ impl Broken {
             defect,
             clock,
             records: Mutex::default(),
+            ids: Mutex::default(),
             seen: Mutex::default(),
             left: Mutex::default(),
             right: Mutex::default(),
@@ -118,7 +127,8 @@ impl Broken {
             Defect::ForgetsEarly => is_after(record, now, 1),
             _ => true,
         });
-        let mut records = OfCall { map, call: *call, defect: self.defect };
+        let ids = &mut *self.ids.lock().unwrap();
+        let mut records = OfCall { map, ids, call: *call, defect: self.defect };
         engine::decide(call, now, &mut records)
     }
 
@@ -235,6 +245,13 @@ impl Broken {
                     operation = Operation::Block { span };
                 }
             }
+            Defect::RefusesCharges if operation == Operation::Charge => {
+                operation = Operation::Acquire;
+            }
+            Defect::TakesChecks => charges.iter_mut().for_each(|c| c.is_check_only = false),
+            Defect::TakesAllOrNothing if matches!(operation, Operation::AcquireUpTo { .. }) => {
+                operation = Operation::Acquire;
+            }
             Defect::UndoesNothing if is_undo(operation) => {
                 charges.iter_mut().for_each(|charge| charge.cost = 0);
             }
@@ -290,7 +307,11 @@ impl Broken {
             }
             _ => {}
         }
-        self.decide_now(&Call::new(operation, &charges))
+        let changed = Call::new(operation, &charges);
+        match call.id.filter(|_| self.defect != Defect::IgnoresIds) {
+            Some(id) => self.decide_now(&changed.with_id(id)),
+            None => self.decide_now(&changed),
+        }
     }
 
     fn policy(&self, charge: &Charge<'_>) -> Policy {

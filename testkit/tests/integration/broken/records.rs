@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_core::engine::{Record, Records};
+use tidegate_core::engine::{Record, Records, RememberedCall};
 use tidegate_core::{Call, Charge, Decision, Error, Operation, Verdict};
 
 use super::Defect;
 
 pub(super) type Map = BTreeMap<Vec<Vec<u8>>, Record>;
+
+/// By slot key and id.
+pub(super) type Ids = BTreeMap<[Vec<u8>; 2], RememberedCall>;
 
 /// The same verdicts with another `remaining` and another wait.
 pub(super) fn retold(
@@ -59,6 +62,7 @@ pub(super) fn key(defect: Defect, charge: &Charge<'_>) -> Vec<Vec<u8>> {
 
 pub(super) struct OfCall<'m, 'c> {
     pub(super) map: &'m mut Map,
+    pub(super) ids: &'m mut Ids,
     pub(super) call: Call<'c>,
     pub(super) defect: Defect,
 }
@@ -67,6 +71,14 @@ impl<'c> OfCall<'_, 'c> {
     fn charge(&self, place: usize) -> (Vec<Vec<u8>>, Charge<'c>) {
         let charge = self.call.charges.get(place).unwrap();
         (key(self.defect, &charge), charge)
+    }
+
+    fn id(&self) -> [Vec<u8>; 2] {
+        let id = self.call.id.unwrap().id.to_vec();
+        match self.defect {
+            Defect::SharesIds => [vec![], id],
+            _ => [self.call.charges.get(0).unwrap().slot_key().to_vec(), id],
+        }
     }
 }
 
@@ -93,5 +105,22 @@ impl Records for OfCall<'_, '_> {
         if self.defect != Defect::RefundsCreate {
             self.map.remove(&key);
         }
+    }
+
+    fn remembered(&mut self) -> Result<Option<RememberedCall>, Error> {
+        let known = self.ids.get(&self.id()).cloned();
+        Ok(known.map(|call| match self.defect {
+            Defect::AnswersAnyCall => {
+                RememberedCall::new(self.call.fingerprint(), call.expires_at_micros, call.decision)
+            }
+            _ => call,
+        }))
+    }
+
+    fn remember(&mut self, mut call: RememberedCall) {
+        if self.defect == Defect::KeepsIds {
+            call.expires_at_micros = u64::MAX;
+        }
+        self.ids.insert(self.id(), call);
     }
 }
