@@ -172,7 +172,7 @@ pub enum Operation {
     /// | fixed window | 2^52 in the current window |
     /// | sliding counter | 2^52 in the current window |
     /// | sliding log | 2^52 in the window; once a log has its maximum number of records, a charge moves the newest one to now, so that it counts longer |
-    /// | buckets | the debt that is repaid within [`MAX_SPAN`](crate::MAX_SPAN), and at most 2^52 units of it (without fractions, units are tokens); whole tokens only |
+    /// | buckets | the debt that is repaid within [`MAX_SPAN`], and at most 2^52 units of it (without fractions, units are tokens); whole tokens only |
     ///
     /// A blocked subject and the state of a shadow policy are charged too; blocks stay as they are. The verdicts are those
     /// of a peek of cost 0 afterwards.
@@ -366,7 +366,7 @@ pub struct Call<'a> {
 pub struct CallId<'a> {
     /// Any bytes, 1 to [`MAX_ID`].
     pub id: &'a [u8],
-    /// How long the call is remembered, counted from the first one; at most [`MAX_SPAN`](crate::MAX_SPAN). Rounded up
+    /// How long the call is remembered, counted from the first one; at most [`MAX_SPAN`]. Rounded up
     /// to microseconds.
     pub ttl: Duration,
 }
@@ -473,7 +473,7 @@ impl<'a> Call<'a> {
     /// differ, for one subject; for two charges to one state of which one is [check-only](Charge::check_only); for
     /// [`Operation::AcquireUpTo`] with a minimum of 0 or above a cost, with two charges to one state, or if all charges are
     /// check-only; for an [id](CallId) that is empty, longer than [`MAX_ID`], of a peek, or without a time to live of at
-    /// most [`MAX_SPAN`](crate::MAX_SPAN);
+    /// most [`MAX_SPAN`];
     /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, and for a reservation,
     /// [`Operation::AcquireUpTo`] or an id with a policy whose requests may go to [any shard](crate::Shards::any).
     pub fn check(&self) -> Result<(), Error> {
