@@ -51,6 +51,7 @@ mod error;
 mod hash;
 pub mod layers;
 pub mod limiter;
+mod owned_charge;
 pub mod policy;
 pub mod shards;
 pub mod store;
@@ -65,6 +66,7 @@ pub mod no_semver {
     pub use crate::algorithm::unit::Unit;
     pub use crate::engine::fast::{Evaluation, FastOutcome, PackedState};
     pub use crate::engine::verdict::VerdictInput;
+    pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
     pub use crate::time::Wait;
 }

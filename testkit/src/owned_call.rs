@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Call, CallId, Charge, Operation, Policy};
+use tidegate_core::no_semver::OwnedCharge;
+use tidegate_core::{Call, CallId, Charge, Operation};
 
 /// A call that owns what it is about.
 #[derive(Debug)]
@@ -12,37 +13,18 @@ pub(crate) struct OwnedCall {
     id: Option<(Vec<u8>, Duration)>,
 }
 
-#[derive(Debug)]
-struct OwnedCharge {
-    policy: Policy,
-    tenant: Vec<u8>,
-    subject: Vec<u8>,
-    cost: u64,
-    is_check_only: bool,
-}
-
-impl OwnedCharge {
-    fn charge(&self) -> Charge<'_> {
-        let charge = Charge::new(&self.policy, &self.subject).tenant(&self.tenant).cost(self.cost);
-        if self.is_check_only { charge.check_only() } else { charge }
-    }
-}
-
 impl OwnedCall {
     pub(crate) fn new(call: &Call<'_>) -> Self {
-        let own = |charge: Charge<'_>| OwnedCharge {
-            policy: charge.policy.clone(),
-            tenant: charge.tenant.to_vec(),
-            subject: charge.subject.to_vec(),
-            cost: charge.cost,
-            is_check_only: charge.is_check_only,
-        };
         let id = call.id.map(|id| (id.id.to_vec(), id.ttl));
-        Self { operation: call.operation, charges: call.charges.iter().map(own).collect(), id }
+        Self {
+            operation: call.operation,
+            charges: call.charges.iter().map(|charge| OwnedCharge::new(&charge)).collect(),
+            id,
+        }
     }
 
     pub(crate) fn charges(&self) -> Vec<Charge<'_>> {
-        self.charges.iter().map(OwnedCharge::charge).collect()
+        self.charges.iter().map(OwnedCharge::as_charge).collect()
     }
 
     /// The call with its [`charges`](Self::charges).

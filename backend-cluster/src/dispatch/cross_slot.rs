@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::no_semver::OwnedCharge;
 use tidegate_core::{
-    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp, Verdict,
+    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
 };
 
 use crate::dispatch::request::SlotDecision;
@@ -31,7 +32,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     let owned: Vec<OwnedCharge> =
         call.charges.iter().map(|charge| OwnedCharge::new(&charge)).collect();
     let task = tokio::spawn(async move {
-        let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::charge).collect();
+        let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::as_charge).collect();
         peek_then_take(&store, Call::new(operation, &charges)).await
     });
     task.await.unwrap_or_else(|ended| {
@@ -129,32 +130,6 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
         }
     }
     Ok(Decision::new(verdicts))
-}
-
-/// A charge that borrows nothing.
-struct OwnedCharge {
-    policy: Policy,
-    tenant: Vec<u8>,
-    subject: Vec<u8>,
-    cost: u64,
-    is_check_only: bool,
-}
-
-impl OwnedCharge {
-    fn new(charge: &Charge<'_>) -> Self {
-        Self {
-            policy: charge.policy.clone(),
-            tenant: charge.tenant.to_vec(),
-            subject: charge.subject.to_vec(),
-            cost: charge.cost,
-            is_check_only: charge.is_check_only,
-        }
-    }
-
-    fn charge(&self) -> Charge<'_> {
-        let charge = Charge::new(&self.policy, &self.subject).tenant(&self.tenant).cost(self.cost);
-        if self.is_check_only { charge.check_only() } else { charge }
-    }
 }
 
 /// The charges of one slot, and its node's answer.

@@ -7,7 +7,7 @@
 -- Reply: of the script below; or ID_REUSED if the id is that of another call, or ID_FOREIGN if the value of the
 -- id is not ours.
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
-KEYS[#KEYS], ARGV[2], ARGV[3], ARGV[4] = nil, ARGV[4], nil, nil
+KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --> head.lua
 
 local record = redis.pcall('GET', id_key)

@@ -113,9 +113,14 @@ impl SlidingLogRule {
     }
 
     pub(crate) fn level_of(&self, state: Option<&State>, now: u64) -> Level {
-        let taken = state.map_or(0, |state| state.sum_from(self.first_counted(state, now)));
+        let taken = state.map_or(0, |state| self.taken(state, now));
         let recovers_at = state.map_or(now, |state| self.expiry_of_newest(state));
         Level::new(self.limit.saturating_sub(taken), recovers_at)
+    }
+
+    /// The sum of the costs that count.
+    fn taken(&self, state: &State, now: u64) -> u64 {
+        state.sum_from(self.first_counted(state, now))
     }
 
     fn expiry_of_newest(&self, state: &State) -> u64 {
@@ -185,7 +190,7 @@ impl Algorithm for SlidingLogRule {
     }
 
     fn chargeable(&self, state: Option<&Self::State>, cost: u64, now: u64) -> u64 {
-        let taken = state.map_or(0, |state| state.sum_from(self.first_counted(state, now)));
+        let taken = state.map_or(0, |state| self.taken(state, now));
         cost.min(MAX_EXACT.saturating_sub(taken))
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::request::Parts;
 use smallvec::SmallVec;
+use tidegate_core::no_semver::OwnedCharge;
 use tidegate_core::{
     Call, Charge, Decision, Error, Operation, Outcome, Policy, PolicyVerdict, Store,
 };
@@ -34,22 +35,15 @@ pub(super) struct Decided {
     policies: SmallVec<[Policy; FEW]>,
     pub(super) decision: Decision,
     /// What to give back if the request fails. Empty without a rule for refunds.
-    pub(super) refundable: Vec<OwnedCharge>,
+    pub(super) refundable: Vec<RefundableCharge>,
 }
 
-/// A charge that outlives its request.
+/// A charge for when the response is there, and whether a rule may refund it.
 #[derive(Debug)]
-pub(super) struct OwnedCharge {
-    policy: Policy,
-    tenant: Bytes,
-    subject: Bytes,
-    cost: u64,
-    /// Whether it may be given back.
+pub(super) struct RefundableCharge {
+    charge: OwnedCharge,
     is_refunded: bool,
 }
-
-/// Most subjects need no allocation.
-type Bytes = SmallVec<[u8; 40]>;
 
 impl Decided {
     pub(super) fn verdicts(&self) -> impl Iterator<Item = PolicyVerdict<'_>> {
@@ -65,7 +59,7 @@ impl Decided {
 pub(super) fn decide_now<S: Store, R>(
     shared: &Shared<S, R>,
     request: &Parts,
-) -> Result<Admission, Vec<OwnedCharge>> {
+) -> Result<Admission, Vec<RefundableCharge>> {
     let store = shared.limiter.store();
     let mut limits: SmallVec<[LimitCharge<'_>; FEW]> = SmallVec::new();
     for (limit, (own_policy, it)) in shared.settings.limits.iter().enumerate() {
@@ -94,15 +88,16 @@ pub(super) fn decide_now<S: Store, R>(
             return Ok(Admission::new(shared, &charges, is_refunded, answer));
         }
     }
-    Err(charges.iter().zip(is_refunded).map(OwnedCharge::new).collect())
+    Err(charges.iter().zip(is_refunded).map(RefundableCharge::new).collect())
 }
 
 /// Decides on the charges of a request. Owns all that it needs, as it outlives the call.
 pub(super) async fn decide<S: Store, R>(
     shared: Arc<Shared<S, R>>,
-    owned: Vec<OwnedCharge>,
+    owned: Vec<RefundableCharge>,
 ) -> Admission {
-    let charges: SmallVec<[Charge<'_>; FEW]> = owned.iter().map(OwnedCharge::as_charge).collect();
+    let charges: SmallVec<[Charge<'_>; FEW]> =
+        owned.iter().map(|it| it.charge.as_charge()).collect();
     let answer = shared.limiter.store().decide(Call::new(Operation::Acquire, &charges)).await;
     Admission::new(&shared, &charges, owned.iter().map(|it| it.is_refunded), answer)
 }
@@ -126,7 +121,7 @@ impl Admission {
             let refundable = charged.filter(|((_, is_refunded), verdict)| {
                 *is_refunded && verdict.outcome() == Outcome::Allowed
             });
-            refundable.map(|(charge, _)| OwnedCharge::new(charge)).collect()
+            refundable.map(|(charge, _)| RefundableCharge::new(charge)).collect()
         } else {
             vec![]
         };
@@ -143,19 +138,14 @@ impl LimitCharge<'_> {
 }
 
 /// Gives charges back. A refund that fails leaves them taken; `observed()` counts it.
-pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, charges: Vec<OwnedCharge>) {
-    let charges: SmallVec<[Charge<'_>; FEW]> = charges.iter().map(OwnedCharge::as_charge).collect();
+pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, charges: Vec<RefundableCharge>) {
+    let charges: SmallVec<[Charge<'_>; FEW]> =
+        charges.iter().map(|it| it.charge.as_charge()).collect();
     let _ = shared.limiter.store().decide(Call::new(Operation::Refund, &charges)).await;
 }
 
-impl OwnedCharge {
+impl RefundableCharge {
     fn new((charge, is_refunded): (&Charge<'_>, bool)) -> Self {
-        let Charge { policy, tenant, subject, cost, .. } = *charge;
-        let (tenant, subject) = (Bytes::from_slice(tenant), Bytes::from_slice(subject));
-        Self { policy: policy.clone(), tenant, subject, cost, is_refunded }
-    }
-
-    fn as_charge(&self) -> Charge<'_> {
-        Charge::new(&self.policy, &self.subject).tenant(&self.tenant).cost(self.cost)
+        Self { charge: OwnedCharge::new(charge), is_refunded }
     }
 }

@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::owned_charge::OwnedCharge;
 use crate::{
-    Call, Charge, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Outcome, Policy,
-    Store, Verdict,
+    Call, Charge, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Outcome, Store,
+    Verdict,
 };
 
 /// The time after which a task that cleans up after a cancelled wait gives up.
@@ -24,17 +25,6 @@ pub(super) struct DetachedRequest<S> {
     runtime: Handle,
 }
 
-struct OwnedCharge {
-    policy: Policy,
-    tenant: Bytes,
-    subject: Bytes,
-    cost: u64,
-    is_check_only: bool,
-}
-
-/// Most subjects need no allocation.
-type Bytes = SmallVec<[u8; 32]>;
-
 impl<S: Store + 'static> DetachedRequest<S> {
     /// Copies the charges, and keeps the current runtime for tasks.
     pub(super) fn new<'c>(
@@ -44,14 +34,11 @@ impl<S: Store + 'static> DetachedRequest<S> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::new(ErrorKind::Unsupported, "waiting needs a Tokio runtime"));
         };
-        let owned = |charge: Charge<'_>| OwnedCharge {
-            policy: charge.policy.clone(),
-            tenant: Bytes::from_slice(charge.tenant),
-            subject: Bytes::from_slice(charge.subject),
-            cost: charge.cost,
-            is_check_only: charge.is_check_only,
-        };
-        Ok(Self { limiter: limiter.clone(), charges: charges.map(owned).collect(), runtime })
+        Ok(Self {
+            limiter: limiter.clone(),
+            charges: charges.map(|charge| OwnedCharge::new(&charge)).collect(),
+            runtime,
+        })
     }
 
     pub(super) fn limiter(&self) -> &Limiter<S> {
@@ -60,7 +47,7 @@ impl<S: Store + 'static> DetachedRequest<S> {
 
     /// Whether all policies can reserve.
     pub(super) fn can_reserve(&self) -> bool {
-        self.charges.iter().all(|charge| charge.policy.rule().can_reserve())
+        self.charges.iter().all(|charge| charge.as_charge().policy.rule().can_reserve())
     }
 
     /// Sends the call to the store. The output returns the request beside the answer.
@@ -100,11 +87,7 @@ impl<S: Store + 'static> DetachedRequest<S> {
 }
 
 fn borrowed(charges: &[OwnedCharge]) -> SmallVec<[Charge<'_>; 2]> {
-    let charges = charges.iter().map(|charge| {
-        let OwnedCharge { policy, tenant, subject, cost, is_check_only } = charge;
-        Charge { policy, tenant, subject, cost: *cost, is_check_only: *is_check_only }
-    });
-    charges.collect()
+    charges.iter().map(OwnedCharge::as_charge).collect()
 }
 
 /// Pending on the first poll, which happens in a destructor: there, the timer that follows would panic if
