@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha1_smol::Sha1;
 use tidegate_core::engine::RememberedCall;
-use tidegate_core::{Call, Decision, Error, ErrorKind};
+use tidegate_core::{Call, Error, ErrorKind};
 
 use crate::shared::HeapBudget;
 
@@ -101,14 +101,19 @@ impl Shard {
     fn forget(&mut self, key: &Key, heap: &HeapBudget) {
         if let Some(call) = self.calls.remove(key) {
             self.by_expiry.remove(&(call.expires_at_micros, *key));
-            heap.release(bytes_of(call.decision.verdicts().len()));
+            heap.release(bytes_of(&call));
         }
     }
 }
 
-/// Heap bytes of a call of so many charges.
-pub(crate) fn bytes_of(charges: usize) -> usize {
-    CALL_BYTES + Decision::max_heap_bytes(charges)
+/// Upper bound on the bytes of a remembered call.
+fn bytes_of(call: &RememberedCall) -> usize {
+    max_bytes(call.decision.verdicts().len(), call.hold.is_some())
+}
+
+/// Upper bound on the bytes of a call of so many charges.
+pub(crate) fn max_bytes(charges: usize, is_of_hold: bool) -> usize {
+    CALL_BYTES + RememberedCall::max_heap_bytes(charges, is_of_hold)
 }
 
 /// The place of one id, while its shard is locked.
@@ -141,7 +146,9 @@ impl LockedId<'_> {
     }
 
     pub(crate) fn insert(&mut self, call: RememberedCall, heap: &HeapBudget) {
-        heap.adjust(0, bytes_of(call.decision.verdicts().len()));
+        // A hold takes its own place again.
+        self.shard.forget(&self.key, heap);
+        heap.adjust(0, bytes_of(&call));
         self.shard.by_expiry.insert((call.expires_at_micros, self.key));
         self.shard.calls.insert(self.key, call);
     }

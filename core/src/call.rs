@@ -6,7 +6,7 @@ use std::time::Duration;
 use sha1_smol::Sha1;
 
 use crate::hash::stable_hash;
-use crate::{Error, ErrorKind, MAX_SPAN, Policy, Timestamp};
+use crate::{Error, ErrorKind, MAX_EXACT, MAX_SPAN, Policy, Timestamp};
 
 /// The maximum number of charges in one call.
 pub const MAX_CHARGES: usize = 64;
@@ -189,6 +189,52 @@ pub enum Operation {
         /// The minimum, at least 1 and at most the minimum of the costs.
         min: u64,
     },
+    /// Acquire an estimate, whose actual costs are [settled](Self::Settle) later under the id of the call: a *hold*.
+    ///
+    /// The time to live of the [id](CallId), counted from the first call, is how long the hold is expected to be
+    /// needed. Until then it can be [extended](Self::Extend). What is held stays charged after that too, and can be
+    /// settled for as long again; then the hold has *expired*, and the store has forgotten it.
+    ///
+    /// Each state can be charged once in such a call. A policy's [maximum hold](crate::Policy::max_hold) is checked by a
+    /// [`Limiter`](crate::Limiter), before it calls the store.
+    ///
+    /// A [check-only](Charge::check_only) charge holds nothing, and can be settled at any cost. A shadow that refuses
+    /// holds nothing either, and nothing is settled with it.
+    Hold,
+    /// As [`Hold`](Self::Hold), but of as much as there is: one amount of each charge, as
+    /// [`AcquireUpTo`](Self::AcquireUpTo).
+    HoldUpTo {
+        /// The minimum, at least 1 and at most the minimum of the costs.
+        min: u64,
+    },
+    /// Settle a [hold](Self::Hold): the costs of the call are what was actually used, in total. The call has the id and
+    /// the charges of the hold, with other costs; of the id's time to live no use is made.
+    ///
+    /// If the actual cost of a charge is lower than what is held, the difference is given back, as far as it is still
+    /// owed; if it is higher than what is held and than what was [spent so far](Self::SettleSoFar), the difference is
+    /// [charged](Self::Charge) now. [`Decision::amounts`](crate::Decision::amounts) returns how much was.
+    ///
+    /// | algorithm | gives back |
+    /// |---|---|
+    /// | fixed window | the difference, in the window it was taken in; nothing once that is over |
+    /// | sliding counter | the difference, in the window it was taken in, as far as that still counts |
+    /// | sliding log | the difference, if the record of the hold is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO); else nothing |
+    /// | buckets | the difference, at most the hold less the refill between it and the last take of this state, and at most the debt |
+    ///
+    /// That is never too much. The verdicts are those of a peek of cost 0 afterwards. No policy refuses this.
+    ///
+    /// Settled again at the same costs, it is answered as the first time and changes nothing; at other costs it fails with
+    /// [`ErrorKind::AlreadySettled`]. Costs of 0 cancel the hold.
+    Settle,
+    /// As [`Settle`](Self::Settle), with what was used so far, in total, while the work goes on: what exceeds the hold is
+    /// charged, nothing is given back, and the hold is settled later. A total that is lower than an earlier one changes
+    /// nothing.
+    SettleSoFar,
+    /// Lets a [hold](Self::Hold) be needed for the id's time to live from now on; never shorter than before. The call
+    /// has the id and the charges of the hold, with any costs.
+    ///
+    /// Fails with [`ErrorKind::HoldLapsed`] once the time of the hold is over, and with [`ErrorKind::AlreadySettled`].
+    Extend,
     /// Reserve a place in the future, at most `max_wait` away; buckets only. First come, first served.
     Reserve {
         /// The maximum wait.
@@ -209,6 +255,37 @@ pub enum Operation {
         /// The minimum duration.
         span: Duration,
     },
+}
+
+impl Operation {
+    /// Whether the operation admits or refuses a request, and takes its costs if it admits it. All others but a peek
+    /// are never refused.
+    #[must_use]
+    pub fn is_acquire(self) -> bool {
+        match self {
+            Self::Acquire | Self::AcquireUpTo { .. } | Self::Reserve { .. } => true,
+            Self::Hold | Self::HoldUpTo { .. } => true,
+            Self::Peek | Self::Refund | Self::Undo { .. } | Self::Charge => false,
+            Self::Settle | Self::SettleSoFar | Self::Extend => false,
+            Self::Reset | Self::Block { .. } | Self::BlockAtLeast { .. } => false,
+        }
+    }
+
+    /// Whether the operation makes, settles or extends a [hold](Self::Hold).
+    #[must_use]
+    pub fn is_of_hold(self) -> bool {
+        use Operation::{Extend, Hold, HoldUpTo, Settle, SettleSoFar};
+        matches!(self, Hold | HoldUpTo { .. } | Settle | SettleSoFar | Extend)
+    }
+
+    /// The minimum of an operation that takes as much as there is.
+    #[must_use]
+    pub fn min_amount(self) -> Option<u64> {
+        match self {
+            Self::AcquireUpTo { min } | Self::HoldUpTo { min } => Some(min),
+            _ => None,
+        }
+    }
 }
 
 /// The charges of a call, in order.
@@ -432,7 +509,8 @@ impl<'a> Call<'a> {
 
     /// A digest of all that makes two calls the same one, without the id: the same on every machine.
     ///
-    /// For stores, which keep it with the answer under the call's [id](Self::id).
+    /// For stores, which keep it with the answer under the call's [id](Self::id). All calls of one
+    /// [hold](Operation::Hold) have the same one, as it contains no costs and no operation then.
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 20] {
         let mut digest = Digest(Sha1::new());
@@ -448,7 +526,10 @@ impl<'a> Call<'a> {
             Operation::Charge => (8, 0),
             Operation::AcquireUpTo { min } => (9, u128::from(min)),
             Operation::BlockAtLeast { span: length } => (10, span(length)),
+            Operation::Hold | Operation::HoldUpTo { .. } => (11, 0),
+            Operation::Settle | Operation::SettleSoFar | Operation::Extend => (11, 0),
         };
+        let has_costs = !self.operation.is_of_hold();
         digest.number(operation);
         digest.number(argument);
         for charge in self.charges.iter() {
@@ -458,7 +539,7 @@ impl<'a> Call<'a> {
                 digest.number(bytes.len() as u128);
                 digest.0.update(bytes);
             }
-            digest.number(u128::from(charge.cost));
+            digest.number(u128::from(if has_costs { charge.cost } else { 0 }));
             digest.number(u128::from(charge.is_check_only));
         }
         digest.0.digest().bytes()
@@ -472,7 +553,8 @@ impl<'a> Call<'a> {
     /// above [`MAX_SUBJECT`], and two policies that [share states](Policy::shares_state_with) and
     /// differ, for one subject; for two charges to one state of which one is [check-only](Charge::check_only); for
     /// [`Operation::AcquireUpTo`] with a minimum of 0 or above a cost, with two charges to one state, or if all charges are
-    /// check-only; for an [id](CallId) that is empty, longer than [`MAX_ID`], of a peek, or without a time to live of at
+    /// check-only; for a [hold](Operation::Hold) and what is done with it without an id, with two charges to one state, or
+    /// with a cost above [`MAX_EXACT`]; for an [id](CallId) that is empty, longer than [`MAX_ID`], of a peek, or without a time to live of at
     /// most [`MAX_SPAN`];
     /// [`ErrorKind::Unsupported`] for a reservation with a policy that is not a bucket, and for a reservation,
     /// [`Operation::AcquireUpTo`] or an id with a policy whose requests may go to [any shard](crate::Shards::any).
@@ -506,12 +588,28 @@ impl<'a> Call<'a> {
             }
             self.check_duplicates(index, &charge)?;
         }
-        if let Some(id) = self.id {
-            id.check(self.operation)?;
+        match self.id {
+            Some(id) => id.check(self.operation)?,
+            None if self.operation.is_of_hold() => {
+                return Err(invalid(
+                    "a hold has no id, under which it could be settled".to_owned(),
+                ));
+            }
+            None => {}
         }
-        match self.operation {
-            Operation::AcquireUpTo { min } => self.check_min(min),
-            _ => Ok(()),
+        if self.operation.is_of_hold() {
+            self.check_costs()?;
+        }
+        self.operation.min_amount().map_or(Ok(()), |min| self.check_min(min))
+    }
+
+    fn check_costs(&self) -> Result<(), Error> {
+        match self.charges.iter().enumerate().find(|(_, charge)| charge.cost > MAX_EXACT) {
+            None => Ok(()),
+            Some((index, charge)) => Err(invalid(format!(
+                "charge {index} of a hold costs {}; at most 2^52 = {MAX_EXACT} is possible",
+                charge.cost
+            ))),
         }
     }
 
@@ -520,6 +618,9 @@ impl<'a> Call<'a> {
             Operation::Reserve { .. } => "reserve: a shard does not know the waiters of the others",
             Operation::AcquireUpTo { .. } => {
                 "take as much as there is: a shard does not know what the others have"
+            }
+            _ if self.operation.is_of_hold() => {
+                "be held and settled: the calls for one hold may go to several shards"
             }
             _ if self.id.is_some() => {
                 "be charged once under an id: a call that is repeated may go to another shard"
@@ -558,10 +659,10 @@ impl<'a> Call<'a> {
                     "of two charges to one state of `{}`, one is check-only: both must be, or none",
                     charge.policy
                 )
-            } else if matches!(self.operation, Operation::AcquireUpTo { .. }) {
+            } else if self.operation.is_of_hold() || self.operation.min_amount().is_some() {
                 format!(
-                    "two charges are to one state of `{}`: to take as much as there is, a call can only \
-                     contain one of them",
+                    "two charges are to one state of `{}`: to hold, or to take as much as there is, a call can \
+                     only contain one of them",
                     charge.policy
                 )
             } else {

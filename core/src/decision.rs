@@ -192,8 +192,9 @@ impl Decision {
     }
 
     /// How much of each charge was given back by a refund or an undo, recorded by a [charge](crate::Operation::Charge), or
-    /// taken by an [`AcquireUpTo`](crate::Operation::AcquireUpTo): one number per charge, in order, in whole units of
-    /// cost, rounded down. Empty for all other operations.
+    /// taken by an [`AcquireUpTo`](crate::Operation::AcquireUpTo) or a [`HoldUpTo`](crate::Operation::HoldUpTo); or, when a
+    /// hold was [settled](crate::Operation::Settle), given back or charged, whichever of the two it was. One number per
+    /// charge, in order, in whole units of cost, rounded down. Empty for all other operations.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, Operation, Policy};
@@ -306,6 +307,8 @@ impl Flags {
     const BLOCKED: u64 = 2;
     const SHADOW: u64 = 4;
     const BLOCK: u64 = 8;
+    /// Beside the flag of a denial.
+    const TOO_LARGE: u64 = 16;
 
     #[inline]
     const fn new(outcome: Outcome) -> Self {
@@ -313,6 +316,7 @@ impl Flags {
             Outcome::Allowed => 0,
             Outcome::Denied => Self::DENIED,
             Outcome::Blocked => Self::BLOCKED,
+            Outcome::TooLarge => Self::DENIED | Self::TOO_LARGE,
         })
     }
 
@@ -330,6 +334,7 @@ impl Flags {
     const fn outcome(self) -> Outcome {
         match (self.has(Self::BLOCKED), self.has(Self::DENIED)) {
             (true, _) => Outcome::Blocked,
+            (_, true) if self.has(Self::TOO_LARGE) => Outcome::TooLarge,
             (_, true) => Outcome::Denied,
             _ => Outcome::Allowed,
         }
@@ -354,6 +359,9 @@ pub enum Outcome {
     Denied,
     /// The subject is blocked, whatever was taken.
     Blocked,
+    /// The cost is above what one [hold](crate::Operation::Hold) may take: see [`Policy::max_hold`]. A hold of less, or
+    /// of [as much as there is](crate::Operation::HoldUpTo), may be admitted.
+    TooLarge,
 }
 
 impl Outcome {
@@ -364,6 +372,7 @@ impl Outcome {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
             Self::Blocked => "blocked",
+            Self::TooLarge => "too-large",
         }
     }
 }
@@ -515,6 +524,7 @@ impl Verdict {
             Outcome::Allowed => u64::MAX,
             Outcome::Denied => self.retry.as_micros().unwrap_or(u64::MAX),
             Outcome::Blocked => self.blocked_micros(),
+            Outcome::TooLarge => u64::MAX,
         }
     }
 
@@ -537,6 +547,14 @@ impl Verdict {
         }
         // A state that has recovered is indistinguishable from none.
         Self { remaining_or_block: self.limit, ..later }
+    }
+
+    /// The same verdict, of a hold that is larger than the policy allows one to be.
+    pub(crate) fn too_large(self) -> Self {
+        let flags = Flags::new(Outcome::TooLarge);
+        let flags =
+            flags.with(Flags::SHADOW, self.is_shadow()).with(Flags::BLOCK, self.has_block());
+        Self { flags, retry: Wait::NEVER, ..self }
     }
 
     /// The verdict on the next charge: a denial that blocked the subject becomes [`Outcome::Blocked`].

@@ -79,12 +79,20 @@ pub enum ErrorKind {
     Misconfigured,
     /// The id of the call was used for another call, and is remembered for that one. Nothing was charged.
     IdReused,
+    /// No hold is known under the id: it was never made, or has expired, or the store has lost it. Nothing was charged
+    /// or given back; what was used can still be [charged](crate::Operation::Charge).
+    UnknownHold,
+    /// The hold was settled at other costs before, or is to be extended after it was settled. Nothing was charged or
+    /// given back now. The [`source`](std::error::Error::source) is an [`AlreadySettled`](crate::AlreadySettled).
+    AlreadySettled,
+    /// The hold cannot be extended, as its time is over. It can still be settled.
+    HoldLapsed,
 }
 
 impl ErrorKind {
     /// All kinds, in the order of declaration.
     #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Timeout,
         Self::Unavailable,
         Self::ReadOnly,
@@ -101,13 +109,19 @@ impl ErrorKind {
         Self::WaitTooLong,
         Self::Misconfigured,
         Self::IdReused,
+        Self::UnknownHold,
+        Self::AlreadySettled,
+        Self::HoldLapsed,
     ];
 
     /// Whether the request or the configuration has to be changed: a retry, or failing open, would only hide the
     /// mistake.
     #[must_use]
     pub fn is_invalid_request(self) -> bool {
-        matches!(self, Self::Unsupported | Self::InvalidCall | Self::InvalidConfig | Self::IdReused)
+        use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, UnknownHold};
+        use ErrorKind::{InvalidCall, InvalidConfig, Unsupported};
+        matches!(self, Unsupported | InvalidCall | InvalidConfig)
+            || matches!(self, IdReused | UnknownHold | AlreadySettled | HoldLapsed)
     }
 
     /// Whether nothing was charged for certain with any error of this kind, so that the call may be retried.
@@ -130,7 +144,10 @@ impl ErrorKind {
             | Self::CircuitOpen
             | Self::TooManyWaiters
             | Self::WaitTooLong
-            | Self::IdReused => true,
+            | Self::IdReused
+            | Self::UnknownHold
+            | Self::AlreadySettled
+            | Self::HoldLapsed => true,
         }
     }
 
@@ -155,6 +172,9 @@ impl ErrorKind {
             Self::WaitTooLong => "wait-too-long",
             Self::Misconfigured => "misconfigured",
             Self::IdReused => "id-reused",
+            Self::UnknownHold => "unknown-hold",
+            Self::AlreadySettled => "already-settled",
+            Self::HoldLapsed => "hold-lapsed",
         }
     }
 }

@@ -35,11 +35,11 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `StoreExt::timeout`, `TokioClock` |
+//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `HoldGuard`, `StoreExt::timeout`, `TokioClock` |
 //! | `metrics` | `StoreExt::observed` for the recorder of the [`metrics`](https://docs.rs/metrics) crate |
 //! | `tracing` | `StoreExt::observed` with a span per call |
 //! | `uuid` | [`Subject`] from `uuid::Uuid` |
-//! | `serde` | [`Policy`] and [`Share`] as their text |
+//! | `serde` | [`Policy`] and [`Share`] as their text, [`Ticket`] |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
@@ -49,6 +49,7 @@ pub mod decision;
 pub mod engine;
 mod error;
 mod hash;
+pub mod hold;
 pub mod layers;
 pub mod limiter;
 mod owned_charge;
@@ -77,6 +78,9 @@ pub use clock::TokioClock;
 pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, PolicyVerdict, Receipt, Verdict};
 pub use error::{Error, ErrorKind};
+pub use hold::{AlreadySettled, Hold, Settlement, Ticket};
+#[cfg(feature = "tokio")]
+pub use hold::{HoldGuard, OnDrop};
 pub use layers::{Breaker, DenyCache, OnFailure, StoreExt};
 pub use limiter::Limiter;
 #[cfg(feature = "tokio")]

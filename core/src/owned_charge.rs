@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use crate::{Charge, Policy};
 
 /// A charge for a task or a future that outlives the request which it belongs to.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct OwnedCharge {
     policy: Policy,
     tenant: Bytes,
@@ -24,6 +25,12 @@ impl OwnedCharge {
         let Charge { policy, tenant, subject, cost, is_check_only } = *charge;
         let (tenant, subject) = (Bytes::from_slice(tenant), Bytes::from_slice(subject));
         Self { policy: policy.clone(), tenant, subject, cost, is_check_only }
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// The charge, to be made.

@@ -66,10 +66,8 @@ impl<C: Clock> MemoryStore<C> {
             shared: &self.shared,
             now,
             // Blocks, and counts beyond the limit.
-            may_box: matches!(
-                call.operation,
-                Operation::Block { .. } | Operation::BlockAtLeast { .. } | Operation::Charge
-            ),
+            may_box: !call.operation.is_acquire() && call.operation != Operation::Peek,
+            is_of_hold: call.operation.is_of_hold(),
             unpacked: None,
             reserved: 0,
             missing_bytes: None,

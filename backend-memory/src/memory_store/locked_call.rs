@@ -37,6 +37,8 @@ pub(super) struct LockedCall<'s> {
     pub(super) now: u64,
     /// Whether the call may write records that are not packed, even if acquires never do.
     pub(super) may_box: bool,
+    /// Whether the call is to remember a hold.
+    pub(super) is_of_hold: bool,
     /// The last record that [`get`](Records::get) has unpacked, as it returns a reference.
     pub(super) unpacked: Option<Record>,
     /// Bytes reserved in the heap budget, released on drop.
@@ -125,7 +127,7 @@ impl Records for LockedCall<'_> {
     fn make_room_to_remember(&mut self) -> Result<(), Error> {
         let Some(id) = &mut self.id else { return Ok(()) };
         id.make_room(self.now, &self.shared.heap)?;
-        let bytes = call_log::bytes_of(self.slots.len());
+        let bytes = call_log::max_bytes(self.slots.len(), self.is_of_hold);
         if self.shared.heap.reserve(bytes) {
             self.reserved += bytes;
             return Ok(());

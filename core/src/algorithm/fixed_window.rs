@@ -7,7 +7,7 @@
 use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most, multiple};
-use super::traits::{Algorithm, Level, PackedAlgorithm};
+use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
 
 /// Where windows begin.
@@ -122,7 +122,13 @@ impl Algorithm for FixedWindowRule {
     }
 
     /// All of the take is left until its window has ended.
-    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> Option<u64> {
+    fn take_back(
+        &self,
+        state: &mut Option<State>,
+        cost: u64,
+        Take { at, .. }: Take,
+        now: u64,
+    ) -> Option<u64> {
         let was_taken_in = |it: &State| at < it.ends && it.ends - at <= self.window.get();
         let current = current(*state, now).filter(was_taken_in)?;
         let (left, amount) = self.give_back(current, cost, now);

@@ -6,7 +6,7 @@
 use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most};
-use super::traits::{Algorithm, Level, PackedAlgorithm};
+use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 
 /// The numbers of a bucket that refills by intervals.
@@ -122,16 +122,22 @@ impl Algorithm for IntervalBucketRule {
     }
 
     /// As with [continuous refill](super::token_bucket), what came back between the take and the period of the last
-    /// write counts as a part of this cost. Refills are at least a period apart, and the last of these came no later
+    /// write counts as a part of the take. Refills are at least a period apart, and the last of these came no later
     /// than that period began.
-    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> Option<u64> {
+    fn take_back(
+        &self,
+        state: &mut Option<State>,
+        cost: u64,
+        Take { at, cost: taken }: Take,
+        now: u64,
+    ) -> Option<u64> {
         let (written, current) = ((*state)?, self.at(*state, now)?);
         // A take at `at` left no older period.
         if at.saturating_sub(written.anchor) >= self.period.get() {
             return None;
         }
         let refills = written.anchor.saturating_sub(at).div_ceil(self.period.get());
-        let left = cost.saturating_sub(refills.saturating_mul(self.refill.get()));
+        let left = cost.min(taken.saturating_sub(refills.saturating_mul(self.refill.get())));
         if left == 0 {
             return None;
         }

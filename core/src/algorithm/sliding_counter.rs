@@ -7,7 +7,7 @@
 use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most, multiple};
-use super::traits::{Algorithm, Level, PackedAlgorithm};
+use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
 
 /// The numbers of a sliding counter. Windows are aligned to 1970.
@@ -147,7 +147,13 @@ impl Algorithm for SlidingCounterRule {
     ///
     /// A clock behind the current window takes from that one. What is taken back then is of the window before, if
     /// anything: it counts for less, and for a shorter time.
-    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> Option<u64> {
+    fn take_back(
+        &self,
+        state: &mut Option<State>,
+        cost: u64,
+        Take { at, .. }: Take,
+        now: u64,
+    ) -> Option<u64> {
         let State { ends, previous, current } = self.roll(*state, now)?;
         let before_the_end = ends.checked_sub(at).filter(|&span| span > 0)?;
         let (from_previous, from_current) = match (before_the_end - 1) / self.window_micros() {

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::check::{LAST, amount, at_most, multiple};
-use super::traits::{Algorithm, Level};
+use super::traits::{Algorithm, Level, Take};
 use crate::time::{MAX_EXACT, Wait};
 
 /// The number of newest records among which an undo searches for that of its take. An undo changes the totals of all
@@ -240,7 +240,7 @@ impl Algorithm for SlidingLogRule {
         &self,
         log: &mut Option<Self::State>,
         cost: u64,
-        at: u64,
+        Take { at, .. }: Take,
         now: u64,
     ) -> Option<u64> {
         let state = log.as_mut()?;

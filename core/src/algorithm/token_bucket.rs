@@ -8,7 +8,7 @@
 use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most};
-use super::traits::{Algorithm, Level, PackedAlgorithm};
+use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use super::unit::Unit;
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 
@@ -181,16 +181,24 @@ impl Algorithm for TokenBucketRule {
         ((debt > 0).then_some(State { debt, ..state }), units / self.unit.get())
     }
 
-    /// Without the take the debt would be lower by `min(c, the minimum debt since)`, as a full bucket loses what it is
-    /// refilled with. Since the last write the minimum debt is that of now. Before, it was at least `c - R·(t - at)`,
-    /// with `t` the time of the last write: so much is given back, and no more than the debt of now. That is exact if
-    /// nothing was written since the take but other undos, which leave the time of the state alone.
-    fn take_back(&self, state: &mut Option<State>, cost: u64, at: u64, now: u64) -> Option<u64> {
+    /// Without a part `c` of the take the debt would be lower by `min(c, the minimum debt since)`, as a full bucket loses
+    /// what it is refilled with. Since the last write the minimum debt is that of now. Before, it was at least
+    /// `taken - R·(t - at)`, with `t` the time of the last write: at most so much is given back, and no more than the debt
+    /// of now. That is exact if nothing was written since the take but other undos, which leave the time of the state
+    /// alone.
+    fn take_back(
+        &self,
+        state: &mut Option<State>,
+        cost: u64,
+        Take { at, cost: taken }: Take,
+        now: u64,
+    ) -> Option<u64> {
         let written = (*state)?;
         // A take at `at` left no older state.
         let between = self.ticks_up(written.time).checked_sub(self.ticks(at))?;
-        let taken = cost.saturating_mul(self.unit.get());
-        let left = taken.saturating_sub(between.saturating_mul(self.refill.get()));
+        let units = |tokens: u64| tokens.saturating_mul(self.unit.get());
+        let owed = units(taken).saturating_sub(between.saturating_mul(self.refill.get()));
+        let left = units(cost).min(owed);
         let debt = self.at(written, now).debt;
         if left == 0 || debt == 0 {
             return None;

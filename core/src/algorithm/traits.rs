@@ -40,13 +40,13 @@ pub trait Algorithm {
     /// The state after `cost` was given back (`None` if nothing is left taken), and how much of it was, rounded down.
     fn give_back(&self, state: Self::State, cost: u64, now: u64) -> (Option<Self::State>, u64);
 
-    /// Takes back what is left of a take of `cost` at `at`, and returns how much that is, rounded down. Returns `None`,
+    /// Takes back what is left of a part of a take, `cost`, and returns how much that is, rounded down. Returns `None`,
     /// and changes nothing, if nothing is left of it.
     fn take_back(
         &self,
         state: &mut Option<Self::State>,
         cost: u64,
-        at: u64,
+        take: Take,
         now: u64,
     ) -> Option<u64>;
 
@@ -112,6 +112,24 @@ pub trait PackedAlgorithm: Algorithm<State: Copy> {
     #[inline(always)]
     fn level_advanced(&self, state: Self::State, now: u64) -> Level {
         self.level(Some(&state), now)
+    }
+}
+
+/// A take of the past.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Take {
+    /// When it was made: microseconds since 1970.
+    pub at: u64,
+    /// What was taken, at least 1.
+    pub cost: u64,
+}
+
+impl Take {
+    /// A take of `cost`.
+    #[must_use]
+    pub const fn new(at: u64, cost: u64) -> Self {
+        Self { at, cost }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::algorithm::interval_bucket::{self, IntervalBucketRule};
 use crate::algorithm::sliding_counter::{self, SlidingCounterRule};
 use crate::algorithm::sliding_log::{self, SlidingLogRule};
 use crate::algorithm::token_bucket::{self, TokenBucketRule};
-use crate::algorithm::traits::{Algorithm, Level};
+use crate::algorithm::traits::{Algorithm, Level, Take};
 use crate::policy::Rule;
 use crate::time::Wait;
 
@@ -170,12 +170,12 @@ impl Rule {
         &self,
         state: &mut Option<State>,
         cost: u64,
-        at: u64,
+        take: Take,
         now: u64,
     ) -> Option<u64> {
         dispatch!(self, |rule| {
             let mut own = into_own(rule, state.take());
-            let amount = rule.take_back(&mut own, cost, at, now);
+            let amount = rule.take_back(&mut own, cost, take, now);
             *state = own.map(|own| wrap(rule, own));
             amount
         })

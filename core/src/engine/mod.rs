@@ -6,6 +6,8 @@
 
 mod dispatch;
 pub(crate) mod fast;
+mod hold;
+mod once;
 mod record;
 mod remembered;
 pub(crate) mod verdict;
@@ -16,13 +18,13 @@ use smallvec::SmallVec;
 
 pub use dispatch::State;
 pub use record::Record;
-pub use remembered::RememberedCall;
+pub use remembered::{RememberedCall, RememberedHold};
 
 use self::verdict::VerdictInput;
+use crate::algorithm::traits::Take;
 use crate::time::{MAX_SPAN_MICROS, Wait, micros_of, micros_of_ceil};
 use crate::{
-    Call, CallId, Charge, Charges, Decision, Error, ErrorKind, Operation, Outcome, Timestamp,
-    Verdict,
+    Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
 };
 
 /// The records of a call, by the indices of its charges.
@@ -90,40 +92,9 @@ pub fn decide(
     call.check()?;
     match call.id {
         None => carry_out(call, now, records),
-        Some(id) => carry_out_once(call, id, now, records),
+        Some(id) if call.operation.is_of_hold() => hold::carry_out(call, id, now, records),
+        Some(id) => once::carry_out(call, id, now, records),
     }
-}
-
-/// Answers a call that is remembered under its id as the first time; carries out and remembers any other.
-fn carry_out_once(
-    call: &Call<'_>,
-    id: CallId<'_>,
-    now: Timestamp,
-    records: &mut impl Records,
-) -> Result<Decision, Error> {
-    let fingerprint = call.fingerprint();
-    match records.remembered()?.filter(|known| now.as_micros() < known.expires_at_micros) {
-        Some(known) if known.fingerprint == fingerprint => return Ok(known.decision),
-        Some(_) => return Err(reused(id)),
-        None => {}
-    }
-    records.make_room_to_remember()?;
-    let decision = carry_out(call, now, records)?;
-    let asks = matches!(
-        call.operation,
-        Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Reserve { .. }
-    );
-    // A refusal has taken nothing, and the next call may be admitted.
-    if !asks || decision.is_allowed() {
-        let expires_at = now.as_micros().saturating_add(micros_of_ceil(id.ttl));
-        records.remember(RememberedCall::new(fingerprint, expires_at, decision.clone()));
-    }
-    Ok(decision)
-}
-
-fn reused(id: CallId<'_>) -> Error {
-    let id = id.id.escape_ascii();
-    Error::new(ErrorKind::IdReused, format!("the id \"{id}\" was used for another call"))
 }
 
 fn carry_out(
@@ -151,6 +122,12 @@ fn carry_out(
         Operation::BlockAtLeast { span } => {
             block(call, now, span, records, |ends, until| ends < until)
         }
+        // Without an id they are not valid, and with one they are not carried out here.
+        Operation::Hold
+        | Operation::HoldUpTo { .. }
+        | Operation::Settle
+        | Operation::SettleSoFar
+        | Operation::Extend => Err(hold::without_id()),
     }
 }
 
@@ -178,7 +155,7 @@ impl Evaluated {
             _ if self.cost == 0 => false,
             Outcome::Allowed => allowed && !charge.is_check_only,
             Outcome::Denied => charge.policy.block_micros() > 0 && self.wait != Wait::NEVER,
-            Outcome::Blocked => false,
+            Outcome::Blocked | Outcome::TooLarge => false,
         }
     }
 
@@ -338,7 +315,8 @@ fn undo(call: &Call<'_>, at: u64, now: u64, records: &mut impl Records) -> Decis
         if it.first != index || !can_be_taken || records.get(index).is_none() {
             return 0;
         }
-        change(index, records, |record| record.take_back(&charge, it.cost, at, now))
+        let take = Take::new(at, it.cost);
+        change(index, records, |record| record.take_back(&charge, it.cost, take, now))
     };
     let totals: PerCharge<u64> =
         call.charges.iter().zip(&evaluated).enumerate().map(take_back).collect();

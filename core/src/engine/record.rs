@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::dispatch::State;
 use crate::algorithm::sliding_log;
+use crate::algorithm::traits::Take;
 use crate::policy::Rule;
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS};
 use crate::{Charge, Error, ErrorKind, Policy, Timestamp};
@@ -200,8 +201,15 @@ impl Record {
         amount
     }
 
-    /// Undoes a take, and returns how much of it was given back. Changes nothing at all if nothing is left of it.
-    pub(super) fn take_back(&mut self, charge: &Charge<'_>, cost: u64, at: u64, now: u64) -> u64 {
+    /// Undoes a part of a take, and returns how much of it was given back. Changes nothing at all if nothing is left of
+    /// it.
+    pub(super) fn take_back(
+        &mut self,
+        charge: &Charge<'_>,
+        cost: u64,
+        take: Take,
+        now: u64,
+    ) -> u64 {
         let mut adopted = match self.state_under(charge.policy, now) {
             None => return 0,
             Some(Cow::Borrowed(_)) => None,
@@ -209,7 +217,7 @@ impl Record {
         };
         let is_adopted = adopted.is_some();
         let state = if is_adopted { &mut adopted } else { &mut self.state };
-        let Some(amount) = charge.policy.rule().take_back(state, cost, at, now) else { return 0 };
+        let Some(amount) = charge.policy.rule().take_back(state, cost, take, now) else { return 0 };
         if is_adopted {
             self.state = adopted;
         }

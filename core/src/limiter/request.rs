@@ -141,6 +141,12 @@ impl<'a, S: Store> Request<'a, S> {
         self.change(Operation::BlockAtLeast { span })
     }
 
+    pub(crate) fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
+        let Self { limiter, tenant, subject, cost, .. } = *self;
+        let policies = limiter.policies().iter();
+        policies.map(move |policy| Charge::new(policy, subject).tenant(tenant).cost(cost))
+    }
+
     fn change(self, operation: Operation) -> Answer<'a, Result<Receipt, Error>> {
         self.send(operation).map(|answer| answer.map(Receipt::new))
     }

@@ -41,6 +41,7 @@ pub(super) enum Part {
     Burst,
     Grain,
     Shards,
+    MaxHold,
 }
 
 impl PolicyError {

@@ -95,6 +95,7 @@ struct Inner {
     /// Microseconds; 0 for none.
     block_for: u64,
     shadow: bool,
+    max_hold: Option<Share>,
     split: Option<Box<split::Split>>,
     /// The shard whose share this is.
     shard: Option<Shard>,
@@ -143,6 +144,7 @@ impl Policy {
             state_hash: 0,
             block_for: 0,
             shadow: false,
+            max_hold: None,
             split: None,
             shard: None,
         }));
@@ -176,6 +178,21 @@ impl Policy {
     pub fn shadow(mut self) -> Self {
         self.change(&|inner| inner.shadow = true);
         self
+    }
+
+    /// The same policy, of which one [hold](crate::hold) takes at most a share of the limit: one caller with a large
+    /// estimate does not reserve all of it. The text is `max-hold 1/4`.
+    ///
+    /// # Errors
+    ///
+    /// If the share is 0.
+    pub fn max_hold_of(mut self, share: Share) -> Result<Self, PolicyError> {
+        if share.min_whole().is_none() {
+            let message = format!("a maximum hold of {share} of the limit allows none");
+            return Err(PolicyError::new(message).about(error::Part::MaxHold));
+        }
+        self.change(&|inner| inner.max_hold = Some(share));
+        Ok(self)
     }
 
     /// Changes the policy and its shares.
@@ -295,6 +312,17 @@ impl Policy {
     #[must_use]
     pub fn block_duration(&self) -> Option<Duration> {
         (self.0.block_for > 0).then(|| Duration::from_micros(self.0.block_for))
+    }
+
+    /// The maximum that one [hold](crate::hold) may take, if it is less than the limit: at least 1.
+    #[must_use]
+    pub fn max_hold(&self) -> Option<u64> {
+        self.0.max_hold.map(|share| share.apply(self.limit()).max(1))
+    }
+
+    /// The share of the limit that one hold may take, if it is bounded.
+    pub(crate) fn max_hold_share(&self) -> Option<Share> {
+        self.0.max_hold
     }
 
     /// Whether the policy only reports what it would refuse.

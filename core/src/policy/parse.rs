@@ -8,9 +8,11 @@
 //!           | "burst" count                    of token-bucket and gcra
 //!           | "by-interval"                    of token-bucket
 //!           | "block" span | "shadow"          of all
+//!           | "max-hold" share                 of all
 //!           | "shards" count                   of all, and with it
 //!           | "by-subject" | "whole"           one of these
 //! span      = { number unit }                  such as 1m, 90s, 1h30m, 250ms; `s` alone is 1s
+//! share     = count "/" count                  such as 1/4
 //! count     = digits, which `_` may group
 //! ```
 
@@ -21,7 +23,7 @@ use std::time::Duration;
 use super::closest::closest;
 use super::error::{Part, shown};
 use super::spec::{Algorithm, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
-use super::{Policy, PolicyError, Shards, span};
+use super::{Policy, PolicyError, Shards, Share, span};
 use crate::algorithm::fixed_window::Start;
 
 const ALGORITHMS: [&str; 5] =
@@ -55,7 +57,8 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        Parser { text, at: 0, rate: None, burst: None, grain: None, shards: None }.policy()
+        Parser { text, at: 0, rate: None, burst: None, grain: None, shards: None, max_hold: None }
+            .policy()
     }
 }
 
@@ -80,6 +83,7 @@ struct Parser<'t> {
     burst: Option<Range<usize>>,
     grain: Option<Range<usize>>,
     shards: Option<Range<usize>>,
+    max_hold: Option<Range<usize>>,
 }
 
 impl<'t> Parser<'t> {
@@ -88,7 +92,7 @@ impl<'t> Parser<'t> {
         let name = self.name()?;
         let keyword = self.expect("an algorithm, such as `sliding-log`")?;
         let mut algorithm = self.algorithm(&keyword)?;
-        let (mut block, mut shards, mut shadow) = (None, None, false);
+        let (mut block, mut shards, mut max_hold, mut shadow) = (None, None, None, false);
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = self.next() {
             if seen.contains(&word.text) {
@@ -98,6 +102,7 @@ impl<'t> Parser<'t> {
             match word.text {
                 "block" => block = Some(self.block()?),
                 "shadow" => shadow = true,
+                "max-hold" => max_hold = Some(self.max_hold()?),
                 "shards" => shards = Some(Shards::any(self.shards()?)),
                 "by-subject" | "whole" => shards = Some(self.kind_of_shards(&word, shards)?),
                 _ => algorithm = self.option(algorithm, &word)?,
@@ -114,6 +119,9 @@ impl<'t> Parser<'t> {
             if let Some(shards) = shards {
                 policy = policy.sharded(shards)?;
             }
+            if let Some(share) = max_hold {
+                policy = policy.max_hold_of(share)?;
+            }
             Ok(if shadow { policy.shadow() } else { policy })
         };
         build().map_err(|error: PolicyError| {
@@ -124,6 +132,7 @@ impl<'t> Parser<'t> {
                 Part::Burst => self.burst,
                 Part::Grain => self.grain,
                 Part::Shards => self.shards,
+                Part::MaxHold => self.max_hold,
             };
             error.at(self.text, span.unwrap_or(all))
         })
@@ -192,7 +201,8 @@ impl<'t> Parser<'t> {
             Algorithm::TokenBucket(bucket) if bucket.is_gcra() => &["burst"],
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
         };
-        let known: Vec<&str> = own.iter().copied().chain(["block", "shards", "shadow"]).collect();
+        let known: Vec<&str> =
+            own.iter().copied().chain(["block", "shards", "max-hold", "shadow"]).collect();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)
             .map_or(String::new(), |known| format!(", did you mean `{known}`?"));
@@ -267,6 +277,12 @@ impl<'t> Parser<'t> {
                 format!("`{0}` must follow a number of shards: `shards 8 {0}`", word.text),
             )),
         }
+    }
+
+    fn max_hold(&mut self) -> Result<Share, PolicyError> {
+        let word = self.expect("a share of the limit after `max-hold`, such as `1/4`")?;
+        self.max_hold = Some(word.span.clone());
+        word.text.parse().map_err(|error: PolicyError| self.error(&word, error.to_string()))
     }
 
     fn grain(&mut self) -> Result<Duration, PolicyError> {

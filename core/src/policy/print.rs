@@ -30,6 +30,9 @@ impl fmt::Display for Unnamed<'_> {
         if let Some(shards) = policy.shards() {
             write!(f, " {shards}")?;
         }
+        if let Some(share) = policy.max_hold_share() {
+            write!(f, " max-hold {share}")?;
+        }
         f.write_str(if policy.is_shadow() { " shadow" } else { "" })
     }
 }

@@ -50,7 +50,9 @@ impl Policy {
         }
         let used = self.used_of(count);
         let share = |index| {
-            let share = share(self, index, used)?;
+            let mut share = share(self, index, used)?;
+            let max_hold = self.max_hold_share();
+            share.change(&|inner| inner.max_hold = max_hold);
             let share = if self.is_shadow() { share.shadow() } else { share };
             Ok(share.in_shard(Shard { index, count }))
         };

@@ -79,6 +79,8 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
         (Operation::Refund | Operation::Undo { .. } | Operation::Charge, _) => Effect::Changed,
         (Operation::Reset | Operation::Block { .. }, _) => Effect::Changed,
         (Operation::BlockAtLeast { .. }, _) => Effect::Changed,
+        (Operation::Settle | Operation::SettleSoFar, _) => Effect::Changed,
+        (Operation::Extend, _) => Effect::None,
         (_, Err(error)) if error.is_definitely_not_charged() => Effect::None,
         (_, Err(_)) => Effect::Changed,
         // It is not known what the store itself has done.

@@ -55,6 +55,13 @@ impl<'a> FailedCall<'a> {
         }
         // The store may not have been called, and so may not have checked it.
         call.check()?;
+        // No hold is kept without the store.
+        let operation = match call.operation {
+            Operation::Hold => Operation::Acquire,
+            Operation::HoldUpTo { min } => Operation::AcquireUpTo { min },
+            operation => operation,
+        };
+        let call = Call { operation, ..call };
         let fallbacks = call.charges.iter().map(|charge| fallback(charge.policy));
         let mut failed = Self {
             call,
@@ -114,13 +121,7 @@ impl<'a> FailedCall<'a> {
     /// Whether the call asks for a decision, which can be made without the store. Other operations change the
     /// store's states.
     fn is_decided(&self) -> bool {
-        match self.call.operation {
-            Operation::Acquire | Operation::Peek | Operation::Reserve { .. } => true,
-            Operation::AcquireUpTo { .. } => true,
-            Operation::Refund | Operation::Undo { .. } | Operation::Charge => false,
-            Operation::Reset => false,
-            Operation::Block { .. } | Operation::BlockAtLeast { .. } => false,
-        }
+        self.call.operation.is_acquire() || self.call.operation == Operation::Peek
     }
 
     /// Whether a policy in force fails closed.

@@ -109,7 +109,7 @@ impl PolicyCounters {
                     self.near_limit.increment(1);
                 }
             }
-            Outcome::Denied => self.denied.increment(1),
+            Outcome::Denied | Outcome::TooLarge => self.denied.increment(1),
             Outcome::Blocked => self.blocked.increment(1),
         }
     }

@@ -94,6 +94,11 @@ fn word_of(operation: Operation) -> &'static str {
         Operation::Reset => "reset",
         Operation::Block { .. } => "block",
         Operation::BlockAtLeast { .. } => "block_at_least",
+        Operation::Hold => "hold",
+        Operation::HoldUpTo { .. } => "hold_up_to",
+        Operation::Settle => "settle",
+        Operation::SettleSoFar => "settle_so_far",
+        Operation::Extend => "extend",
     }
 }
 

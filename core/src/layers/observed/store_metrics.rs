@@ -12,7 +12,7 @@ use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operatio
 
 /// Values of the label `operation`, in the order of [`row_of`]. The last one is that of batches, of which only the
 /// time is recorded: their calls are counted one by one.
-const OPERATIONS: [&str; 11] = [
+const OPERATIONS: [&str; 16] = [
     "acquire",
     "peek",
     "refund",
@@ -23,6 +23,11 @@ const OPERATIONS: [&str; 11] = [
     "block_at_least",
     "charge",
     "acquire_up_to",
+    "hold",
+    "hold_up_to",
+    "settle",
+    "settle_so_far",
+    "extend",
     "batch",
 ];
 const BATCH: usize = OPERATIONS.len() - 1;
@@ -101,7 +106,7 @@ impl StoreMetrics {
                 if let Some(degraded) = decision.degraded() {
                     self.count_degraded(degraded);
                 }
-                if is_decided(call.operation) {
+                if call.operation.is_acquire() {
                     for (charge, verdict) in call.charges.iter().zip(decision.verdicts()) {
                         self.policies.counters(charge.policy).count(verdict);
                     }
@@ -182,13 +187,12 @@ fn row_of(operation: Operation) -> usize {
         Operation::BlockAtLeast { .. } => 7,
         Operation::Charge => 8,
         Operation::AcquireUpTo { .. } => 9,
+        Operation::Hold => 10,
+        Operation::HoldUpTo { .. } => 11,
+        Operation::Settle => 12,
+        Operation::SettleSoFar => 13,
+        Operation::Extend => 14,
     }
-}
-
-/// Whether the operation admits or refuses a request.
-fn is_decided(operation: Operation) -> bool {
-    use Operation::{Acquire, AcquireUpTo, Reserve};
-    matches!(operation, Acquire | AcquireUpTo { .. } | Reserve { .. })
 }
 
 #[cfg(test)]
@@ -213,6 +217,7 @@ mod tests {
             ErrorKind::CircuitOpen | ErrorKind::TooManyWaiters => true,
             ErrorKind::WaitTooLong => true,
             ErrorKind::Misconfigured | ErrorKind::IdReused => true,
+            ErrorKind::UnknownHold | ErrorKind::AlreadySettled | ErrorKind::HoldLapsed => true,
         }));
         assert!(DegradedAnswer::ALL.iter().all(|answer| match answer {
             DegradedAnswer::FailedOpen | DegradedAnswer::FailedClosed => true,

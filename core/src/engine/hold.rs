@@ -1,0 +1,220 @@
+//! Holds: costs that are taken as an estimate, and settled later.
+
+use smallvec::SmallVec;
+
+use super::once::{later, remembered, reused};
+use super::remembered::HeldCharge;
+use super::{PerCharge, Records, RememberedCall, RememberedHold, Take, change, report_after};
+use crate::hold::AlreadySettled;
+use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp};
+
+/// Makes, settles or extends the hold of an id.
+pub(super) fn carry_out(
+    call: &Call<'_>,
+    id: CallId<'_>,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let known = remembered(now, records)?;
+    let fingerprint = call.fingerprint();
+    if known.as_ref().is_some_and(|it| it.fingerprint != fingerprint || it.hold.is_none()) {
+        return Err(reused(id));
+    }
+    match (call.operation, known) {
+        (Operation::Hold | Operation::HoldUpTo { .. }, None) => {
+            make(call, id, fingerprint, now, records)
+        }
+        (Operation::Hold | Operation::HoldUpTo { .. }, Some(known)) => {
+            if known.hold.is_some_and(|hold| hold.was_asked_for_by(call)) {
+                return Ok(known.decision);
+            }
+            Err(reused(id))
+        }
+        (_, None) => Err(unknown(id)),
+        (Operation::Extend, Some(known)) => extend(call, id, known, now, records),
+        (_, Some(known)) => settle(call, id, known, now, records),
+    }
+}
+
+fn make(
+    call: &Call<'_>,
+    id: CallId<'_>,
+    fingerprint: [u8; 20],
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    records.make_room_to_remember()?;
+    let min_amount = call.operation.min_amount();
+    let operation = min_amount.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
+    let decision = super::carry_out(&Call { operation, ..*call }, now, records)?;
+    if decision.is_denied() {
+        return Ok(decision);
+    }
+    let held = |(index, charge): (usize, Charge<'_>)| {
+        let is_refused = decision.verdicts()[index].outcome() != Outcome::Allowed;
+        let taken = decision.amounts().get(index).copied().unwrap_or(charge.cost);
+        let held = if charge.is_check_only { 0 } else { taken };
+        HeldCharge { cost: charge.cost, held: (!is_refused).then_some(held), spent: 0 }
+    };
+    let lapses_at = later(now, id.ttl);
+    let hold = RememberedHold {
+        min_amount,
+        taken_at_micros: now.as_micros(),
+        lapses_at_micros: lapses_at,
+        charges: call.charges.iter().enumerate().map(held).collect(),
+        settlement: None,
+    };
+    records.remember(RememberedCall {
+        fingerprint,
+        expires_at_micros: expiry(lapses_at, id),
+        decision: decision.clone(),
+        hold: Some(Box::new(hold)),
+    });
+    Ok(decision)
+}
+
+/// Until when a hold can be settled: for as long again as its time to live.
+fn expiry(lapses_at: u64, id: CallId<'_>) -> u64 {
+    lapses_at.saturating_add(crate::time::micros_of_ceil(id.ttl))
+}
+
+impl RememberedHold {
+    fn was_asked_for_by(&self, call: &Call<'_>) -> bool {
+        self.min_amount == call.operation.min_amount()
+            && self.charges.iter().map(|it| it.cost).eq(call.charges.iter().map(|it| it.cost))
+    }
+}
+
+fn extend(
+    call: &Call<'_>,
+    id: CallId<'_>,
+    mut known: RememberedCall,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    if let Some(hold) = &mut known.hold {
+        if let Some(settlement) = &hold.settlement {
+            return Err(already_settled(id, hold, settlement));
+        }
+        if now.as_micros() >= hold.lapses_at_micros {
+            return Err(Error::new(
+                ErrorKind::HoldLapsed,
+                format!(
+                    "the time of the hold \"{}\" was over {} µs ago: it can be settled, but not extended",
+                    id.id.escape_ascii(),
+                    now.as_micros() - hold.lapses_at_micros
+                ),
+            ));
+        }
+        hold.lapses_at_micros = hold.lapses_at_micros.max(later(now, id.ttl));
+        let expires_at = expiry(hold.lapses_at_micros, id);
+        known.expires_at_micros = known.expires_at_micros.max(expires_at);
+        records.remember(known);
+    }
+    Ok(report_after(call, now.as_micros(), records))
+}
+
+/// What a settlement does to one state.
+#[derive(Clone, Copy)]
+enum Change {
+    Nothing,
+    Charge(u64),
+    GiveBack { cost: u64, of: Take },
+}
+
+fn settle(
+    call: &Call<'_>,
+    id: CallId<'_>,
+    mut known: RememberedCall,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<Decision, Error> {
+    let Some(hold) = &mut known.hold else { return Err(reused(id)) };
+    let is_final = call.operation == Operation::Settle;
+    if let Some(settlement) = &hold.settlement {
+        let spent = hold.charges.iter().map(|it| it.spent);
+        if is_final && spent.eq(call.charges.iter().map(|charge| charge.cost)) {
+            return Ok(settlement.clone());
+        }
+        return Err(already_settled(id, hold, settlement));
+    }
+    let now = now.as_micros();
+    let mut changes: PerCharge<Change> = PerCharge::new();
+    for (index, (charge, held)) in call.charges.iter().zip(&hold.charges).enumerate() {
+        let change = held.change_to(charge.cost, is_final, hold.taken_at_micros);
+        changes.push(match change {
+            Change::Charge(cost) => {
+                let state = records.get(index).and_then(|it| it.state_under(charge.policy, now));
+                match charge.policy.rule().chargeable(state.as_deref(), cost, now) {
+                    0 => Change::Nothing,
+                    cost => Change::Charge(cost),
+                }
+            }
+            Change::GiveBack { .. } if records.get(index).is_none() => Change::Nothing,
+            change => change,
+        });
+    }
+    let is_charge = |change: &Change| matches!(change, Change::Charge(_));
+    let charged: PerCharge<usize> = (changes.iter().enumerate())
+        .filter(|(_, change)| is_charge(change))
+        .map(|(index, _)| index)
+        .collect();
+    if !charged.is_empty() {
+        records.make_room(&charged)?;
+    }
+    let mut amounts: SmallVec<[u64; 2]> = SmallVec::new();
+    for (index, (charge, its)) in call.charges.iter().zip(&changes).enumerate() {
+        amounts.push(match *its {
+            Change::Nothing => 0,
+            Change::Charge(cost) => {
+                records.update(index, |record| record.charge(&charge, cost, now));
+                cost
+            }
+            Change::GiveBack { cost, of } => {
+                change(index, records, |record| record.take_back(&charge, cost, of, now))
+            }
+        });
+    }
+    for (charge, held) in call.charges.iter().zip(&mut hold.charges) {
+        held.spent = if is_final { charge.cost } else { held.spent.max(charge.cost) };
+    }
+    let decision = report_after(call, now, records).with_amounts(amounts);
+    if is_final {
+        hold.settlement = Some(decision.clone());
+    }
+    records.remember(known);
+    Ok(decision)
+}
+
+impl HeldCharge {
+    /// What to do if `total` was used, in the end or so far.
+    fn change_to(self, total: u64, is_final: bool, taken_at: u64) -> Change {
+        let Some(held) = self.held else { return Change::Nothing };
+        let charged = held.max(self.spent);
+        if total > charged {
+            Change::Charge(total - charged)
+        } else if is_final && total < held {
+            Change::GiveBack { cost: held - total, of: Take::new(taken_at, held) }
+        } else {
+            Change::Nothing
+        }
+    }
+}
+
+fn unknown(id: CallId<'_>) -> Error {
+    let id = id.id.escape_ascii();
+    let message = format!(
+        "no hold is known under the id \"{id}\": it was never made, or has expired; what was used can be charged \
+         with `charge`"
+    );
+    Error::new(ErrorKind::UnknownHold, message)
+}
+
+fn already_settled(id: CallId<'_>, hold: &RememberedHold, settlement: &Decision) -> Error {
+    let costs = hold.charges.iter().map(|it| it.spent).collect();
+    AlreadySettled::new(costs, settlement.clone()).into_error(id.id)
+}
+
+pub(super) fn without_id() -> Error {
+    Error::new(ErrorKind::InvalidCall, "a hold has no id, under which it could be settled")
+}

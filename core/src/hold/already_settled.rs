@@ -1,0 +1,71 @@
+//! Why a hold cannot be settled.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::{Decision, Error, ErrorKind};
+
+/// The settlement that a hold has already: the source of an error of kind [`ErrorKind::AlreadySettled`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use std::error::Error;
+/// use std::time::Duration;
+/// use tidegate_core::{AlreadySettled, ErrorKind, Limiter};
+/// use tidegate_memory::MemoryStore;
+///
+/// let limiter = Limiter::new(MemoryStore::new(), ["tokens: token-bucket 1000/1m".parse()?])?;
+/// let hold = limiter.subject("alice").cost(600).hold("job 7", Duration::from_secs(60)).await?;
+/// let ticket = hold.into_ticket().unwrap();
+/// limiter.settle(&ticket, [("tokens", 450)]).await?;
+///
+/// let error = limiter.settle(&ticket, [("tokens", 451)]).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::AlreadySettled);
+/// let settled = error.source().and_then(|source| source.downcast_ref::<AlreadySettled>());
+/// assert_eq!(settled.unwrap().costs(), [450]);
+/// # Ok::<(), Box<dyn Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlreadySettled {
+    costs: Vec<u64>,
+    decision: Decision,
+}
+
+impl AlreadySettled {
+    /// A settlement at these costs, one for each charge, and the store's answer to it.
+    #[must_use]
+    pub fn new(costs: Vec<u64>, decision: Decision) -> Self {
+        Self { costs, decision }
+    }
+
+    /// The costs it was settled at, one for each charge.
+    #[must_use]
+    pub fn costs(&self) -> &[u64] {
+        &self.costs
+    }
+
+    /// The answer to the settlement.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// The error about the hold of this id.
+    #[must_use]
+    pub fn into_error(self, id: &[u8]) -> Error {
+        let message = format!("the hold \"{}\" {self}", id.escape_ascii());
+        Error::new(ErrorKind::AlreadySettled, message).with_source(self)
+    }
+}
+
+impl fmt::Display for AlreadySettled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.costs.iter().all(|&cost| cost == 0) {
+            true => f.write_str("was cancelled"),
+            false => write!(f, "was settled at {:?}", self.costs),
+        }
+    }
+}
+
+impl StdError for AlreadySettled {}
