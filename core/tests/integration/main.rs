@@ -11,8 +11,11 @@ mod deny_cache;
 mod deny_cache_conformance;
 mod failure;
 mod fast_path;
+
 #[cfg(feature = "tokio")]
 mod faults;
+#[cfg(all(feature = "tokio", feature = "serde"))]
+mod holds;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod oracle;

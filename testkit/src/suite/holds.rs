@@ -66,11 +66,18 @@ async fn fails<F: Fixture>(
     }
 }
 
+/// Leaves the case out if the store knows no ids.
+async fn needs_ids<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy) {
+    let charge = [Charge::new(policy, "none")];
+    let _ = try_with(harness, CallId::new("none", TTL), Operation::Extend, &charge).await;
+}
+
 /// Any trace of holds is decided as by the oracle.
 pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let one = Kind::any().prop_flat_map(|kind| policy(kind, "p")).prop_map(|policy| vec![policy]);
     cases(fixture, hold_scenario(one, 30), async |harness, scenario| {
         scenario.policies.iter().for_each(|policy| harness.needs(policy));
+        needs_ids(harness, &scenario.policies[0]).await;
         run_holds_against_oracle(&harness.store, &harness.clock, scenario).await
     });
 }
@@ -85,6 +92,7 @@ pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(
         if scenario.policies.is_empty() {
             leave_out("none of the policies".to_owned());
         }
+        needs_ids(harness, &scenario.policies[0]).await;
         run_holds_against_oracle(&harness.store, &harness.clock, &scenario).await
     });
 }
@@ -478,6 +486,7 @@ fn may_be_repeated(error: &Error) -> bool {
 pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");
+        needs_ids(harness, &policy).await;
         for round in 1..=8_u64 {
             let barrier = Arc::new(Barrier::new(32));
             let settle = |caller: u64| {
