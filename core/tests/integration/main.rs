@@ -9,6 +9,7 @@ mod breaker;
 mod degraded_conformance;
 mod deny_cache;
 mod deny_cache_conformance;
+mod estimator;
 mod failure;
 mod fast_path;
 
