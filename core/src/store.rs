@@ -116,14 +116,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), with what would help.
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        if policy.refunds_lapsed() {
-            let message = format!(
-                "`{policy}` gives back what has lapsed, which this store cannot; without `refund-lapsed`, what is held \
-                 stays charged until it is settled"
-            );
-            return Err(Error::new(crate::ErrorKind::Unsupported, message));
-        }
-        Ok(())
+        crate::hold::support::keeps_lapsed(policy)
     }
 }
 

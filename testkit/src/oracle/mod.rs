@@ -96,7 +96,7 @@ impl Oracle {
         now: Timestamp,
         answer: &Result<Decision, Error>,
     ) -> Result<(), String> {
-        self.check_reply(call, now, Reply::from_answer(answer), |reply| reply)
+        self.check_reply(call, now, &Reply::from_answer(answer), |reply| reply)
     }
 
     /// The same, but for the times that a verdict names, which may count on what will lapse.
@@ -111,14 +111,14 @@ impl Oracle {
         answer: &Result<Decision, Error>,
     ) -> Result<(), String> {
         let actual = Reply::from_answer(answer).without_times();
-        self.check_reply(call, now, actual, Reply::without_times)
+        self.check_reply(call, now, &actual, Reply::without_times)
     }
 
     fn check_reply(
         &mut self,
         call: &Call<'_>,
         now: Timestamp,
-        actual: Reply,
+        actual: &Reply,
         compared: impl Fn(Reply) -> Reply,
     ) -> Result<(), String> {
         let futures = self.futures(call, now.as_micros()).into_iter().map(|future| {
