@@ -49,6 +49,13 @@ impl Share {
             .unwrap_or(whole)
     }
 
+    /// What is left of `whole` without the share, rounded down.
+    pub(crate) fn rest_of(self, whole: u32) -> u32 {
+        let rest = u64::from(whole) * u64::from(self.of - self.part) / u64::from(self.of);
+        // At most the whole, so it fits.
+        u32::try_from(rest).unwrap_or(whole)
+    }
+
     /// The minimum whole of which this share is at least 1; `None` for a share of 0.
     pub(crate) fn min_whole(self) -> Option<u64> {
         (self.part > 0).then(|| u64::from(self.of).div_ceil(u64::from(self.part)))
