@@ -95,6 +95,12 @@ impl<S: Store + 'static> HoldGuard<S> {
         }
     }
 
+    /// The ticket of the hold; `None` once the guard has settled it.
+    #[must_use]
+    pub fn ticket(&self) -> Option<&Ticket> {
+        self.open.as_ref().map(|open| &open.ticket)
+    }
+
     /// Sends what was spent so far to the store: see [`Limiter::settle_so_far`].
     ///
     /// # Errors

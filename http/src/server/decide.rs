@@ -1,5 +1,6 @@
 //! The decision on a request.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -46,8 +47,41 @@ pub(super) struct RefundableCharge {
 }
 
 impl Decided {
+    /// Of a decision whose charges no rule for refunds gives back.
+    pub(super) fn without_refund(limits: &[LimitCharge<'_>], decision: Decision) -> Self {
+        let policies = limits.iter().map(|limit| limit.policy.clone()).collect();
+        Self { policies, decision, refundable: vec![] }
+    }
+
     pub(super) fn verdicts(&self) -> impl Iterator<Item = PolicyVerdict<'_>> {
         self.decision.verdicts_of(&self.policies)
+    }
+}
+
+/// What the limits that apply to a request charge; or, if nothing is to be decided, its admission.
+pub(super) fn limits_of<'r, S: Store, R>(
+    shared: &'r Shared<S, R>,
+    request: &'r Parts,
+) -> ControlFlow<Admission, SmallVec<[LimitCharge<'r>; FEW]>> {
+    let mut limits: SmallVec<[LimitCharge<'_>; FEW]> = SmallVec::new();
+    for (limit, (own_policy, it)) in shared.settings.limits.iter().enumerate() {
+        match it.charge(limit, own_policy, request) {
+            Ok(None) => {}
+            Ok(Some(charge)) => {
+                // The limiter's own policies were checked when it was built.
+                if !charge.is_own_policy
+                    && let Err(error) = shared.limiter.store().supports(charge.policy)
+                {
+                    return ControlFlow::Break(Admission::Failed(error));
+                }
+                limits.push(charge);
+            }
+            Err(status) => return ControlFlow::Break(Admission::NoSubject { limit, status }),
+        }
+    }
+    match limits.is_empty() {
+        true => ControlFlow::Break(Admission::Unlimited),
+        false => ControlFlow::Continue(limits),
     }
 }
 
@@ -61,25 +95,10 @@ pub(super) fn decide_now<S: Store, R>(
     request: &Parts,
 ) -> Result<Admission, Vec<RefundableCharge>> {
     let store = shared.limiter.store();
-    let mut limits: SmallVec<[LimitCharge<'_>; FEW]> = SmallVec::new();
-    for (limit, (own_policy, it)) in shared.settings.limits.iter().enumerate() {
-        match it.charge(own_policy, request) {
-            Ok(None) => {}
-            Ok(Some(charge)) => {
-                // The limiter's own policies were checked when it was built.
-                if !charge.is_own_policy
-                    && let Err(error) = store.supports(charge.policy)
-                {
-                    return Ok(Admission::Failed(error));
-                }
-                limits.push(charge);
-            }
-            Err(status) => return Ok(Admission::NoSubject { limit, status }),
-        }
-    }
-    if limits.is_empty() {
-        return Ok(Admission::Unlimited);
-    }
+    let limits = match limits_of(shared, request) {
+        ControlFlow::Continue(limits) => limits,
+        ControlFlow::Break(admission) => return Ok(admission),
+    };
     let charges: SmallVec<[Charge<'_>; FEW]> = limits.iter().map(LimitCharge::as_charge).collect();
     let is_refunded = limits.iter().map(|limit| limit.is_refunded);
     if store.answers_immediately() {
@@ -132,8 +151,12 @@ impl Admission {
 
 impl LimitCharge<'_> {
     fn as_charge(&self) -> Charge<'_> {
-        let tenant = self.tenant.as_ref().map_or(&b""[..], |tenant| tenant.as_bytes());
-        Charge::new(self.policy, self.subject.as_bytes()).tenant(tenant).cost(self.cost)
+        Charge::new(self.policy, self.subject.as_bytes()).tenant(self.tenant()).cost(self.cost)
+    }
+
+    /// Empty for none.
+    pub(super) fn tenant(&self) -> &[u8] {
+        self.tenant.as_ref().map_or(&b""[..], |tenant| tenant.as_bytes())
     }
 }
 

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::future::Future;
 use std::mem;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Request, Response, response};
 use pin_project_lite::pin_project;
 use tidegate_core::Store;
 use tower_service::Service;
@@ -122,53 +123,58 @@ where
         Svc: Service<Request<ReqB>, Response = Response<ResB>>,
         R: Respond<ResB>,
     {
-        match admission {
-            Admission::Unlimited => {
+        match shared.admit(&request, admission) {
+            ControlFlow::Continue(decided) => {
                 let future = service.call(Request::from_parts(request, body));
-                Self::Serving { future, decided: None }
+                Self::Serving { future, decided }
             }
-            Admission::Decided(decided) => {
-                let Some(problem) = Problem::new(decided.verdicts(), &decided.decision) else {
-                    let future = service.call(Request::from_parts(request, body));
-                    return Self::Serving { future, decided: Some(decided) };
-                };
-                let refusal = Refusal::denied(&request, &decided, problem);
-                let mut response = shared.respond.respond(&refusal);
-                shared.write_fields(&decided, &mut response);
-                Self::Answered { response: Some(response) }
-            }
-            Admission::NoSubject { limit, status } => {
-                let policy = shared.settings.limits.get(limit).map_or("", |(it, _)| it.name());
-                let refusal = Refusal::no_subject(&request, policy, status);
-                Self::Answered { response: Some(shared.respond.respond(&refusal)) }
-            }
-            Admission::Failed(error) => {
-                let refusal = Refusal::failed(&request, &error);
-                Self::Answered { response: Some(shared.respond.respond(&refusal)) }
-            }
+            ControlFlow::Break(response) => Self::Answered { response: Some(response) },
         }
     }
 }
 
 impl<S, R> Shared<S, R> {
-    fn write_fields<B>(&self, decided: &Decided, response: &mut Response<B>) {
+    /// What was decided on a request that is admitted; the response of one that is refused.
+    pub(super) fn admit<B>(
+        &self,
+        request: &Parts,
+        admission: Admission,
+    ) -> ControlFlow<Response<B>, Option<Decided>>
+    where
+        R: Respond<B>,
+    {
+        match admission {
+            Admission::Unlimited => ControlFlow::Continue(None),
+            Admission::Decided(decided) => {
+                let Some(problem) = Problem::new(decided.verdicts(), &decided.decision) else {
+                    return ControlFlow::Continue(Some(decided));
+                };
+                let refusal = Refusal::denied(request, &decided, problem);
+                let mut response = self.respond.respond(&refusal);
+                self.write_fields(&decided, &mut response);
+                ControlFlow::Break(response)
+            }
+            Admission::NoSubject { limit, status } => {
+                let policy = self.settings.limits.get(limit).map_or("", |(it, _)| it.name());
+                let refusal = Refusal::no_subject(request, policy, status);
+                ControlFlow::Break(self.respond.respond(&refusal))
+            }
+            Admission::Failed(error) => {
+                let refusal = Refusal::failed(request, &error);
+                ControlFlow::Break(self.respond.respond(&refusal))
+            }
+        }
+    }
+
+    pub(super) fn write_fields<B>(&self, decided: &Decided, response: &mut Response<B>) {
         if let Some(writer) = &self.settings.fields {
             writer.write(decided.verdicts(), &decided.decision, response.headers_mut());
         }
     }
 
     /// Whether the charges of a request with this response are given back.
-    fn refunds<B, E>(&self, result: Result<Response<B>, E>) -> (bool, Result<Response<B>, E>) {
-        let Some(rule) = &self.settings.refund else {
-            return (false, result);
-        };
-        match result {
-            Ok(response) => {
-                let (head, body) = response.into_parts();
-                (rule(&head), Ok(Response::from_parts(head, body)))
-            }
-            Err(error) => (true, Err(error)),
-        }
+    pub(super) fn refunds(&self, response: &response::Parts) -> bool {
+        self.settings.refund.as_ref().is_some_and(|rule| rule(response))
     }
 }
 
@@ -200,7 +206,15 @@ where
                     let charges = mem::take(&mut decided.refundable);
                     let mut is_refunded = false;
                     if !charges.is_empty() {
-                        (is_refunded, result) = this.shared.refunds(result);
+                        (is_refunded, result) = match result {
+                            Ok(response) => {
+                                let (head, body) = response.into_parts();
+                                let is_refunded = this.shared.refunds(&head);
+                                (is_refunded, Ok(Response::from_parts(head, body)))
+                            }
+                            // There are charges to refund only if there is a rule.
+                            Err(error) => (true, Err(error)),
+                        };
                     }
                     if let Ok(response) = &mut result {
                         this.shared.write_fields(decided, response);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, response};
@@ -9,6 +10,7 @@ use tidegate_core::call::MAX_CHARGES;
 use tidegate_core::{Error, ErrorKind, Limiter, Policy, Store};
 use tower_layer::Layer;
 
+use super::hold::{ActualCost, HoldLayer, HoldSettings};
 use super::limit::{Limit, Missing};
 use super::refusal::ProblemJson;
 use super::service::RateLimit;
@@ -150,6 +152,25 @@ impl<S, R> RateLimitLayer<S, R> {
         rule: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.with(|settings| settings.refund = Some(Arc::new(rule)))
+    }
+
+    /// Takes the costs as estimates, for a service whose costs are known only when it has answered: see
+    /// [`hold`](super::hold). The limits that are named are settled at their [`ActualCost`]; others keep their costs.
+    ///
+    /// `ttl` is how long a response takes at most. The store remembers a hold for twice that time.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] if there is no limit of a name, if two limits are of one policy, and if `ttl` is zero
+    /// or above [`MAX_SPAN`](tidegate_core::MAX_SPAN).
+    pub fn hold_for<'n>(
+        self,
+        ttl: Duration,
+        costs: impl IntoIterator<Item = (&'n str, ActualCost)>,
+    ) -> Result<HoldLayer<S, R>, Error> {
+        let shared = self.into_shared();
+        let settings = HoldSettings::new(&shared.settings.limits, ttl, costs)?;
+        Ok(HoldLayer::new(shared, settings))
     }
 
     /// Answers refusals with what a function returns. The fields are added to that.

@@ -70,6 +70,8 @@ pub(super) enum Missing {
 /// What a limit charges for a request.
 #[derive(Debug)]
 pub(super) struct LimitCharge<'r> {
+    /// The place of the limit in the layer.
+    pub(super) limit: usize,
     pub(super) policy: &'r Policy,
     pub(super) is_own_policy: bool,
     pub(super) is_refunded: bool,
@@ -185,6 +187,7 @@ impl Limit {
     /// The status to refuse with, if the request has no subject.
     pub(super) fn charge<'r>(
         &'r self,
+        limit: usize,
         own_policy: &'r Policy,
         request: &'r Parts,
     ) -> Result<Option<LimitCharge<'r>>, StatusCode> {
@@ -209,6 +212,7 @@ impl Limit {
             Cost::Of(cost) => cost(request),
         };
         Ok(Some(LimitCharge {
+            limit,
             policy: policy.unwrap_or(own_policy),
             is_own_policy: policy.is_none(),
             is_refunded: self.is_refunded,

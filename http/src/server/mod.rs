@@ -61,6 +61,11 @@
 //! can stand at one place into one layer, with [`Limit::only`] for those of some routes. Each layer adds its
 //! policies to the fields.
 //!
+//! # Costs that are known afterwards
+//!
+//! A service that knows what a request costs only when it has answered (tokens, rows, bytes) gets a layer that takes an
+//! estimate, and settles it: [`hold`].
+//!
 //! # Cost
 //!
 //! No task is spawned and no body is boxed. The `RateLimit` field is one allocation. Unless the store
@@ -74,6 +79,7 @@
 
 mod decide;
 mod future;
+pub mod hold;
 mod layer;
 mod limit;
 mod refusal;
@@ -81,6 +87,7 @@ mod service;
 mod shared;
 
 pub use future::ResponseFuture;
+pub use hold::{ActualCost, HoldLayer, Usage};
 pub use layer::RateLimitLayer;
 pub use limit::Limit;
 pub use refusal::{GrpcStatus, ProblemJson, Reason, Refusal, Respond};

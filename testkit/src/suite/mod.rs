@@ -78,7 +78,7 @@
 //! | 8 changes | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
 //! | charges beyond the limit, as much as there is, only checks | the nine properties in `parts`, and every trace |
-//! | a hold is settled once, and gives back no more than is owed | the properties in `holds`; not run for a store that remembers no calls |
+//! | a hold is settled once, and gives back no more than is owed | the properties in `holds` and `hold_scenarios`; not run for a store that remembers no calls |
 //! | a call with an id happens once | the properties that begin with `an_id_`; not run for a store that remembers no calls |
 //! | what is undone is given back, and no more | the eight properties in `undo`: `an_undo_at_once_leaves_what_was_there_before`, …, `never_more_is_admitted_whatever_is_undone` |
 #![expect(
@@ -95,6 +95,7 @@ mod expiry;
 mod failure;
 mod fixture;
 mod harness;
+mod hold_scenarios;
 mod holds;
 mod ids;
 mod numbers;
@@ -257,6 +258,12 @@ macro_rules! __each_property {
             holds::a_hold_of_a_changed_policy_is_settled_where_it_was_taken,
             holds::a_hold_is_settled_once_whatever_is_lost,
             holds::a_hold_of_many_callers_is_settled_once,
+            hold_scenarios::of_concurrent_holds_never_more_than_the_limit_is_held,
+            hold_scenarios::holds_are_settled_through_any_limiter,
+            hold_scenarios::a_lost_settlement_stays_charged_and_ends_by_itself,
+            hold_scenarios::a_late_settlement_charges_the_difference_once,
+            hold_scenarios::a_repeated_settlement_charges_once,
+            hold_scenarios::an_outage_admits_no_hold_and_settles_none,
             undo::an_undo_at_once_leaves_what_was_there_before,
             undo::what_is_undone_at_once_is_as_if_never_taken,
             undo::an_undo_later_takes_nothing_from_others,

@@ -1,0 +1,83 @@
+//! Stores that answer later, or not at all.
+
+use super::*;
+use Step::{Bytes as Sends, Tokens, Wait};
+use std::pin::pin;
+use std::task::Waker;
+use tidegate_memory::{ErrorKind, StoreExt};
+use tidegate_testkit::faults::{Fault, FaultyStore};
+
+const DELAY: Duration = Duration::from_millis(10);
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_body_waits_for_the_store_and_its_data_does_not() {
+    let limiter = limiter(Watched::new(DELAY), 10_000);
+    let start = tokio::time::Instant::now();
+    let response = send(&layer(&limiter), plan(&[Tokens(40)], 200, &[Sends(3), Sends(4), Wait(0)]));
+    let mut body = response.await.unwrap().into_body();
+    assert_eq!(start.elapsed(), 2 * DELAY); // the hold
+    for _ in 0..2 {
+        body.frame().await.unwrap().unwrap();
+        assert!(!body.is_end_stream());
+    }
+    assert_eq!(start.elapsed(), 2 * DELAY);
+    assert!(body.frame().await.is_none());
+    assert_eq!(start.elapsed(), 4 * DELAY);
+    assert!(body.frame().await.is_none());
+    assert_eq!(taken(&limiter).await, [1, 40, 7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_while_it_is_settled_a_request_is_settled_once() {
+    let limiter = limiter(Watched::new(DELAY), 10_000);
+    for millis in [0, 5, 15] {
+        let response = send(&layer(&limiter), plan(&[Tokens(40)], 200, &[Sends(3), Wait(0)]));
+        let mut body = response.await.unwrap().into_body();
+        body.frame().await.unwrap().unwrap();
+        assert!(tokio::time::timeout(Duration::from_millis(millis), body.frame()).await.is_err());
+        drop(body);
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(taken(&limiter).await, [3, 120, 9]);
+    assert_eq!(limiter.store().open(), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_settled_stays_charged_and_changes_no_response() {
+    let store = MemoryStore::builder().clock(ManualClock::default()).build();
+    let faults = vec![Fault::None, Fault::Before(ErrorKind::Unavailable)];
+    let limiter = limiter(Arc::new(FaultyStore::new(store, faults)), 10_000);
+    let response = send(&layer(&limiter), plan(&[Tokens(40)], 200, &[Sends(3)])).await.unwrap();
+    assert_eq!(read(response.into_body()).await, (3, None));
+    assert_eq!(taken(&limiter).await, [1, 100, 1_000]);
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_refuses_and_a_failure_policy_admits() {
+    let down = |faults: usize| {
+        let store = MemoryStore::builder().clock(ManualClock::default()).build();
+        FaultyStore::new(store, vec![Fault::Before(ErrorKind::Unavailable); faults])
+    };
+    let limiter_down = limiter(down(1), 10_000);
+    let response = send(&layer(&limiter_down), plan(&[Tokens(40)], 200, &[])).await.unwrap();
+    assert_eq!(response.status(), 503);
+
+    // Admitted without the store, and charged once that answers again.
+    let limiter = limiter(down(1).or_fail_open(), 10_000);
+    let response = send(&layer(&limiter), plan(&[Tokens(40)], 200, &[Sends(7)])).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(taken(&limiter).await, [0, 0, 0]);
+    assert_eq!(read(response.into_body()).await, (7, None));
+    assert_eq!(taken(&limiter).await, [1, 40, 7]);
+}
+
+#[test]
+fn outside_of_a_runtime_a_request_is_refused() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let mut sent = pin!(send(&layer(&limiter), plan(&[], 200, &[])));
+    let Poll::Ready(response) = sent.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("the store has answered");
+    };
+    assert_eq!(response.unwrap().status(), 500);
+    assert_eq!(limiter.store().count(Operation::Hold), 0);
+}

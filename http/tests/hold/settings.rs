@@ -1,0 +1,87 @@
+//! What is wrong with a layer is an error when it is made; ids.
+
+use super::*;
+use Step::{Bytes as Sends, Tokens};
+use tidegate_memory::ErrorKind;
+
+fn error(limits: &[&'static str], ttl: Duration, settled: &str) -> String {
+    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let limits = limits.iter().map(|name| Limit::by(*name, Everybody));
+    let layer = RateLimitLayer::new(limiter, limits).unwrap();
+    let error = layer.hold_for(ttl, [(settled, ActualCost::body_bytes())]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    error.to_string().replacen("invalid-config: ", "", 1)
+}
+
+#[test]
+fn a_layer_that_makes_no_sense_is_an_error() {
+    assert_eq!(
+        error(&["requests", "tokens"], TTL, "token"),
+        "the layer has no limit `token` to settle, but `requests`, `tokens`"
+    );
+    assert_eq!(
+        error(&["tokens", "requests", "tokens"], TTL, "tokens"),
+        "two limits of the layer are of the policy `tokens`; costs are settled by the names of policies, so give each \
+         limit a policy of its own"
+    );
+    for ttl in [Duration::ZERO, Duration::MAX] {
+        assert!(error(&["tokens"], ttl, "tokens").starts_with("a layer cannot hold for"));
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_the_id_of_an_earlier_one_is_charged_once() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let layer = layer(&limiter)
+        .id_by(|request| request.headers.get("idempotency-key").map(|key| key.as_bytes().to_vec()));
+    let request = |key: &str| {
+        let mut request = plan(&[Tokens(40)], 200, &[Sends(3), Sends(4)]);
+        request.headers_mut().insert("idempotency-key", key.parse().unwrap());
+        request
+    };
+    let too_long = "k".repeat(300);
+    for (key, expected) in [
+        ("a", [1, 40, 7]),
+        ("a", [1, 40, 7]),
+        ("b", [2, 80, 14]),
+        (&*too_long, [3, 120, 21]),
+        (&*too_long, [3, 120, 21]),
+        // None of its own.
+        ("", [4, 160, 28]),
+        ("", [5, 200, 35]),
+    ] {
+        let response = send(&layer, request(key)).await.unwrap();
+        assert_eq!(response.status(), 200);
+        read(response.into_body()).await;
+        assert_eq!(taken(&limiter).await, expected, "{key}");
+    }
+    assert_eq!(limiter.store().open(), 0);
+}
+
+#[test]
+fn usage_counts_by_measures_and_ignores_others() {
+    let usage = Usage::default();
+    usage.add("tokens", 5);
+    assert_eq!(usage.total("tokens"), None);
+}
+
+#[tokio::test]
+async fn usage_can_be_set_and_is_shared_by_clones() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let layer = layer(&limiter);
+    let handler = async |request: Request<()>| {
+        let usage = Usage::of(request.extensions());
+        assert_eq!(usage.total("tokens"), None);
+        usage.add("tokens", 7);
+        usage.add("rows", 7);
+        usage.clone().set("tokens", 30);
+        usage.add("tokens", 1);
+        assert_eq!((usage.total("tokens"), usage.total("rows")), (Some(31), None));
+        Ok::<_, Failed>(Response::new(PlannedBody::from(String::new())))
+    };
+    let mut service = layer.layer(tower::service_fn(handler));
+    poll_fn(|context| Service::<Request<()>>::poll_ready(&mut service, context)).await.unwrap();
+    let response = service.call(Request::new(())).await.unwrap();
+    read(response.into_body()).await;
+    assert_eq!(taken(&limiter).await, [1, 31, 0]);
+}

@@ -1,0 +1,144 @@
+//! Requests that are answered: what they cost.
+
+use super::*;
+use Step::{Bytes as Sends, Fail, Tokens, Trailers, Wait};
+
+#[tokio::test(start_paused = true)]
+async fn a_response_costs_what_it_used() {
+    // Before the head, after it, in several reports, with and without a body; an estimate that was too low.
+    for (before, after, expected) in [
+        (vec![Tokens(40)], vec![Sends(10)], [1, 40, 10]),
+        (vec![], vec![Tokens(7), Sends(3), Tokens(8), Sends(4)], [1, 15, 7]),
+        (vec![Tokens(1)], vec![Sends(5), Tokens(2), Trailers], [1, 3, 5]),
+        (vec![Tokens(0)], vec![], [1, 0, 0]),
+        (vec![Tokens(250)], vec![Sends(2_000), Sends(1)], [1, 250, 2_001]),
+        // Nothing was reported, so the estimate stays.
+        (vec![], vec![Sends(1), Wait(5)], [1, 100, 1]),
+    ] {
+        let store = Watched::new(Duration::ZERO);
+        let limiter = limiter(Arc::clone(&store), 10_000);
+        let response = send(&layer(&limiter), plan(&before, 200, &after)).await.unwrap();
+        if !response.body().is_end_stream() {
+            assert_eq!(taken(&limiter).await, [1, 100, 1_000], "{before:?}, {after:?}");
+        }
+        let (bytes, error) = read(response.into_body()).await;
+        assert_eq!((bytes as u64, error), (expected[2], None));
+        assert_eq!(taken(&limiter).await, expected, "{before:?}, {after:?}");
+        assert_eq!((store.open(), store.count(Operation::Settle)), (0, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_refunded_response_costs_nothing_at_once() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let response = send(&layer(&limiter), plan(&[Tokens(40)], 503, &[Sends(10)])).await.unwrap();
+    assert_eq!(taken(&limiter).await, [0, 0, 0]);
+    assert_eq!(read(response.into_body()).await, (10, None));
+    assert_eq!(
+        send(&layer(&limiter), plan(&[Tokens(9), Fail], 200, &[])).await.err(),
+        Some(Failed)
+    );
+    assert_eq!(taken(&limiter).await, [0, 0, 0]);
+    assert_eq!(limiter.store().open(), 0);
+}
+
+#[tokio::test]
+async fn a_limit_without_refund_keeps_what_was_used() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let limits =
+        [Limit::by("requests", Everybody).without_refund(), Limit::by("tokens", Everybody)];
+    let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap().refund_server_errors();
+    let layer = layer.hold_for(TTL, [("tokens", ActualCost::usage("tokens"))]).unwrap();
+    send(&layer, plan(&[Tokens(40)], 500, &[])).await.unwrap();
+    assert_eq!(taken(&limiter).await, [1, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_cost_by_the_head_is_settled_before_the_response_is_returned() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let cost = ActualCost::by_response(|head| (head.status == 404).then_some(3));
+    let limits = [Limit::by("tokens", Everybody).cost(100)];
+    let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap();
+    let layer = layer.hold_for(TTL, [("tokens", cost)]).unwrap();
+    let _response = send(&layer, plan(&[], 404, &[Sends(10), Wait(1)])).await.unwrap();
+    assert_eq!(taken(&limiter).await, [0, 3, 0]);
+    let _response = send(&layer, plan(&[], 200, &[Sends(10), Wait(1)])).await.unwrap();
+    assert_eq!(taken(&limiter).await, [0, 103, 0]); // the estimate
+    assert_eq!(limiter.store().open(), 0);
+}
+
+#[tokio::test]
+async fn the_fields_tell_what_is_left_after_the_estimate() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 250);
+    let layer = layer(&limiter);
+    let response = send(&layer, plan(&[Tokens(5)], 200, &[Sends(10), Wait(1)])).await.unwrap();
+    let field = response.headers()["ratelimit"].to_str().unwrap();
+    assert!(field.contains(r#""tokens";r=150;"#), "{field}");
+    drop(response);
+    let second = send(&layer, plan(&[Tokens(5)], 200, &[Sends(10), Wait(1)])).await.unwrap();
+    let field = second.headers()["ratelimit"].to_str().unwrap();
+    assert!(field.contains(r#""tokens";r=145;"#), "{field}");
+    let third = send(&layer, plan(&[], 200, &[Sends(1), Wait(1)])).await.unwrap();
+    assert_eq!(third.status(), 200);
+    // 105 of 250 are left, and two estimates are open: the third request has 45 too few.
+    let refused = send(&layer, plan(&[Tokens(900)], 200, &[])).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("retry-after"));
+    assert_eq!(taken(&limiter).await[1], 205); // nothing of the refused one
+    drop((second, third));
+    // The first and the second have used 5; the third was cut, and has reported nothing.
+    assert_eq!(taken(&limiter).await[1], 110);
+}
+
+#[tokio::test]
+async fn an_estimate_above_the_share_of_a_hold_is_refused() {
+    let store = Watched::new(Duration::ZERO);
+    let policy: Policy = "tokens: fixed-window 1000/1h max-hold 1/4".parse().unwrap();
+    let limiter = Limiter::new(store, [policy]).unwrap();
+    for (estimate, status) in [(250, 200), (251, 429), (u64::MAX, 429)] {
+        let limits = [Limit::by("tokens", Everybody).cost(estimate)];
+        let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap();
+        let layer = layer.hold_for(TTL, [("tokens", ActualCost::usage("tokens"))]).unwrap();
+        let response = send(&layer, plan(&[Tokens(0)], 200, &[])).await.unwrap();
+        assert_eq!(response.status(), status, "{estimate}");
+        assert!(!response.headers().contains_key("retry-after"), "{estimate}");
+    }
+}
+
+#[tokio::test]
+async fn trailers_and_the_length_of_a_body_are_passed_on() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let response = send(&layer(&limiter), plan(&[], 200, &[Sends(2), Trailers])).await.unwrap();
+    let mut body = response.into_body();
+    assert_eq!(body.size_hint().exact(), Some(4711));
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 2);
+    assert!(body.frame().await.unwrap().unwrap().is_trailers());
+    // A server asks for no more after trailers.
+    drop(body);
+    assert_eq!(taken(&limiter).await, [1, 100, 2]);
+}
+
+#[tokio::test]
+async fn an_exempt_request_has_no_hold() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let limits = [Limit::by("tokens", Everybody).cost(100)];
+    let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap().exempt_path("/");
+    let layer = layer.hold_for(TTL, [("tokens", ActualCost::usage("tokens"))]).unwrap();
+    let response = send(&layer, plan(&[Tokens(40)], 200, &[Sends(2)])).await.unwrap();
+    assert_eq!(read(response.into_body()).await, (2, None));
+    assert_eq!(taken(&limiter).await, [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_plan_of_the_request_is_held_and_settled() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let larger: Policy = "tokens: fixed-window 5000/1h".parse().unwrap();
+    let limits = [Limit::by("tokens", Everybody).cost(3_000).policy_by(|it| it.extensions.get())];
+    let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap();
+    let layer = layer.hold_for(TTL, [("tokens", ActualCost::usage("tokens"))]).unwrap();
+    let mut request = plan(&[Tokens(20)], 200, &[]);
+    assert_eq!(send(&layer, request.clone()).await.unwrap().status(), 429);
+    request.extensions_mut().insert(larger);
+    assert_eq!(send(&layer, request).await.unwrap().status(), 200);
+    assert_eq!(taken(&limiter).await, [0, 20, 0]);
+}

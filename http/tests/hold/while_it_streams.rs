@@ -1,0 +1,69 @@
+//! Reports of a response that streams.
+
+use super::*;
+use Step::{Bytes as Sends, Tokens, Wait};
+
+#[tokio::test(start_paused = true)]
+async fn what_exceeds_the_estimate_is_charged_while_the_body_streams() {
+    for delay in [0, 300] {
+        let limiter = limiter(Watched::new(Duration::from_millis(delay)), 10_000);
+        let mut steps = vec![];
+        for _ in 0..30 {
+            steps.extend([Tokens(10), Wait(250), Sends(1)]);
+        }
+        let response = send(&layer(&limiter), plan(&[], 200, &steps)).await.unwrap();
+        let mut body = response.into_body();
+        let mut most = 0;
+        for frame in 1..=30 {
+            body.frame().await.unwrap().unwrap();
+            let [_, tokens, _] = taken(&limiter).await;
+            // At most a second, four frames, behind; and as long as the store takes.
+            assert!(tokens >= 100 && tokens + 80 > 10 * frame, "{tokens} at {frame}");
+            assert!(tokens <= (10 * frame).max(100), "{tokens} at {frame}");
+            most = most.max(tokens);
+        }
+        assert!(most > 200, "{most}");
+        let reports = limiter.store().count(Operation::SettleSoFar);
+        assert!((3..=6).contains(&reports), "{reports}");
+        assert_eq!(read(body).await, (0, None));
+        assert_eq!(taken(&limiter).await, [1, 300, 30]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_the_estimate_nothing_is_reported() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let steps: Vec<_> = (0..30).flat_map(|_| [Tokens(3), Wait(1_000), Sends(1)]).collect();
+    let response = send(&layer(&limiter), plan(&[], 200, &steps)).await.unwrap();
+    assert_eq!(read(response.into_body()).await, (30, None));
+    assert_eq!(taken(&limiter).await, [1, 90, 30]);
+    assert_eq!(limiter.store().calls.lock().unwrap().len(), 3); // hold, settle, peek
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_takes_longer_than_its_hold_extends_it() {
+    let store = Watched::new(Duration::ZERO);
+    let limiter = limiter(Arc::clone(&store), 10_000);
+    let steps: Vec<_> = (0..60).flat_map(|_| [Tokens(1), Wait(10_000), Sends(1)]).collect();
+    let response = send(&layer(&limiter), plan(&[], 200, &steps)).await.unwrap();
+    let mut body = response.into_body();
+    // Six times as long as the hold is for.
+    while let Some(frame) = body.frame().await {
+        frame.unwrap();
+        store.clock.advance(Duration::from_secs(10));
+    }
+    assert!(store.count(Operation::Extend) >= 10);
+    assert_eq!(store.open(), 0);
+    assert_eq!(taken(&limiter).await, [1, 60, 60]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_come_as_often_as_is_set() {
+    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let layer = layer(&limiter).report_every(Duration::ZERO);
+    let steps: Vec<_> = (0..20).flat_map(|_| [Tokens(10), Sends(1)]).collect();
+    let response = send(&layer, plan(&[], 200, &steps)).await.unwrap();
+    assert_eq!(read(response.into_body()).await, (20, None));
+    // The first ten are within the estimate; of the last frame, the body knows that it is the last.
+    assert_eq!(limiter.store().count(Operation::SettleSoFar), 9);
+}

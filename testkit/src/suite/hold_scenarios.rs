@@ -1,0 +1,250 @@
+//! Holds in the scenarios that token budgets of other products are tried by.
+//!
+//! | property | from |
+//! |---|---|
+//! | `of_concurrent_holds_never_more_than_the_limit_is_held` | LiteLLM#18730: of 5 concurrent requests of 100 tokens each, at 100 tokens per minute, 663 tokens were used; praxis: concurrent reserve |
+//! | `holds_are_settled_through_any_limiter` | praxis: shared state, replica restart |
+//! | `a_lost_settlement_…`, `a_late_settlement_…`, `a_repeated_settlement_…` | Kuadrant RFC 0021: lost commit, late commit, commit twice; praxis: natural expiry |
+//! | `an_outage_admits_no_hold_and_settles_none` | praxis: fail-closed outage |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::hold::{Hold, Settlement, Ticket};
+use tidegate_core::{Error, ErrorKind, Limiter, Policy, Store};
+use tokio::sync::Barrier;
+
+use super::fixture::Fixture;
+use super::harness::{case, each, threads};
+use super::report::{check, check_eq, fail, leave_out};
+use crate::faults::{Fault, FaultyStore};
+
+const TTL: Duration = Duration::from_micros(50);
+
+/// The answer of a store. One that knows no holds leaves the case out.
+fn known<T>(answer: Result<T, Error>) -> Result<T, Error> {
+    match answer {
+        Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),
+        answer => answer,
+    }
+}
+
+fn must<T>(answer: Result<T, Error>) -> T {
+    known(answer).unwrap_or_else(|error| fail(&format!("a call fails: {error}")))
+}
+
+/// A limiter of a process: it has read its policies by itself.
+fn limiter<S: Store>(store: S, policies: &[&Policy]) -> Limiter<S> {
+    let read_again = policies.iter().map(|policy| match policy.to_string().parse() {
+        Ok(policy) => policy,
+        Err(error) => fail(&format!("`{policy}`: {error}")),
+    });
+    must(Limiter::new(store, read_again))
+}
+
+async fn hold<S: Store>(limiter: &Limiter<S>, cost: u64, id: &str) -> Hold {
+    must(limiter.subject("s").cost(cost).hold(id, TTL).await)
+}
+
+async fn ticket<S: Store>(limiter: &Limiter<S>, cost: u64, id: &str) -> Ticket {
+    match hold(limiter, cost, id).await.into_ticket() {
+        Ok(ticket) => ticket,
+        Err(refusal) => fail(&format!("a hold of {cost} must be admitted: {refusal:?}")),
+    }
+}
+
+async fn settle<S: Store>(limiter: &Limiter<S>, ticket: &Ticket, cost: u64) -> Settlement {
+    must(limiter.settle(ticket, [("p", cost)]).await)
+}
+
+async fn settle_error<S: Store>(limiter: &Limiter<S>, ticket: &Ticket, cost: u64) -> ErrorKind {
+    match known(limiter.settle(ticket, [("p", cost)]).await) {
+        Err(error) => error.kind(),
+        Ok(_) => fail("the settlement must fail"),
+    }
+}
+
+/// Holds of several callers at once: their tickets, of those that are admitted.
+async fn hold_at_once<S: Store + 'static>(
+    limiters: &[Limiter<S>],
+    callers: usize,
+    cost: u64,
+    round: usize,
+) -> Vec<Ticket> {
+    let barrier = Arc::new(Barrier::new(callers));
+    let caller = |caller: usize| {
+        let (limiter, barrier) = (limiters[caller % limiters.len()].clone(), Arc::clone(&barrier));
+        tokio::spawn(async move {
+            barrier.wait().await;
+            let id = format!("{round}, {caller}");
+            limiter.subject("s").cost(cost).hold(&id, TTL).await
+        })
+    };
+    let callers: Vec<_> = (0..callers).map(caller).collect();
+    let mut tickets = vec![];
+    for caller in callers {
+        match caller.await {
+            Ok(answer) => tickets.extend(must(answer).into_ticket()),
+            Err(error) => fail(&format!("a caller panics: {error}")),
+        }
+    }
+    tickets
+}
+
+/// Of callers that hold at once, only as many are admitted as the limit has room for, over several limits and
+/// processes; what they give back is there for later ones.
+pub(super) fn of_concurrent_holds_never_more_than_the_limit_is_held<F: Fixture>(fixture: &F) {
+    threads(fixture, async |harness| {
+        let (policy, larger) = (harness.hourly("p", 100, ""), harness.hourly("day", 400, ""));
+        let process = || limiter(Arc::clone(&harness.store), &[&policy, &larger]);
+        let processes = [process(), process()];
+        let mut used = 0;
+        for (round, callers, cost, admitted, actual) in [
+            (0, 5, 100, 1, 0),  // LiteLLM's; it used nothing after all
+            (1, 32, 30, 3, 20), // 60 are used
+            (2, 5, 41, 0, 0),
+            (3, 32, 10, 4, 10), // 100 are used
+            (4, 5, 1, 0, 0),
+        ] {
+            let tickets = hold_at_once(&processes, callers, cost, round).await;
+            check_eq!(tickets.len(), admitted, "of {callers} at {cost}");
+            let held: u64 = tickets.iter().map(|_| cost).sum();
+            check_eq!(harness.remaining(&policy).await, 100 - used - held, "round {round}");
+            check_eq!(harness.remaining(&larger).await, 400 - used - held, "round {round}");
+            for (ticket, process) in tickets.iter().zip(processes.iter().rev().cycle()) {
+                let costs = [("p", actual), ("day", actual)];
+                let settlement = must(process.settle(ticket, costs).await);
+                check_eq!(settlement.given_back("p"), cost - actual);
+                used += actual;
+            }
+            check_eq!(harness.remaining(&policy).await, 100 - used, "round {round}");
+        }
+        check_eq!(harness.remaining(&larger).await, 300);
+    });
+}
+
+/// A hold of one process is seen, settled, extended and cancelled by another, which was started later.
+pub(super) fn holds_are_settled_through_any_limiter<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |harness| {
+            harness.needs(&policy);
+            let first = limiter(Arc::clone(&harness.store), &[&policy]);
+            let (settled, cancelled) =
+                (ticket(&first, 2, "settled").await, ticket(&first, 2, "cancelled").await);
+            drop(first);
+            let second = limiter(Arc::clone(&harness.store), &[&policy]);
+            check!(hold(&second, 2, "more").await.into_ticket().is_err(), "{policy}");
+            must(second.extend(&settled, 2 * TTL).await);
+            check_eq!(settle(&second, &settled, 1).await.given_back("p"), 1, "{policy}");
+            check_eq!(must(second.cancel(&cancelled).await).given_back("p"), 2, "{policy}");
+            check_eq!(harness.remaining(&policy).await, 4, "{policy}");
+            let third = limiter(Arc::clone(&harness.store), &[&policy]);
+            check_eq!(settle(&third, &settled, 1).await.given_back("p"), 1, "{policy}");
+            check_eq!(settle_error(&third, &cancelled, 2).await, ErrorKind::AlreadySettled);
+            check_eq!(harness.remaining(&policy).await, 4, "{policy}");
+        });
+    }
+}
+
+/// A hold that is never settled stays charged, and ends as any charge does, without any call about it.
+pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |harness| {
+            harness.needs(&policy);
+            let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
+            let lost = ticket(&limiter, 4, "lost").await;
+            let refusal = harness.refused(&policy, 2).await;
+            let wait = refusal.retry_after().unwrap_or_default();
+            check!(!wait.is_zero(), "{policy}: a caller learns when what is held makes room");
+            harness.advance(wait - Duration::from_micros(1));
+            let _ = harness.refused(&policy, 2).await;
+            harness.at(40);
+            check_eq!(harness.remaining(&policy).await, 5, "{policy}");
+            // It is settled after all, and takes nothing from what was taken since.
+            harness.take(&policy, 3).await;
+            check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
+            check_eq!(harness.remaining(&policy).await, 2, "{policy}");
+        });
+    }
+}
+
+/// Settled after its time, a hold charges the difference, once; after twice its time, nothing.
+pub(super) fn a_late_settlement_charges_the_difference_once<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let policy = harness.hourly("p", 100, "");
+        let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
+        for (micros, id, actual, remaining) in
+            [(50, "less", 10, 90), (60, "more", 45, 45), (99, "as much", 30, 15)]
+        {
+            let late = ticket(&limiter, 30, id).await;
+            harness.advance(Duration::from_micros(micros));
+            let first = settle(&limiter, &late, actual).await;
+            check_eq!(harness.remaining(&policy).await, remaining, "{id}");
+            check_eq!(settle(&limiter, &late, actual).await, first, "{id}");
+            check_eq!(harness.remaining(&policy).await, remaining, "{id}");
+        }
+        let expired = ticket(&limiter, 15, "expired").await;
+        harness.advance(2 * TTL);
+        for actual in [0, 15, 90] {
+            check_eq!(settle_error(&limiter, &expired, actual).await, ErrorKind::UnknownHold);
+            check_eq!(harness.remaining(&policy).await, 0, "{actual}");
+        }
+    });
+}
+
+/// A settlement that is repeated charges once, also if the answer was lost; one at other costs is an error.
+pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        for (actual, remaining) in [(0, 5), (1, 4), (4, 1), (7, 0)] {
+            case(fixture, async |harness| {
+                harness.needs(&policy);
+                let faults = vec![Fault::None, Fault::After(ErrorKind::Timeout)];
+                let store = Arc::new(FaultyStore::new(Arc::clone(&harness.store), faults));
+                let limiter = limiter(store, &[&policy]);
+                let ticket = ticket(&limiter, 4, "id").await;
+                check_eq!(settle_error(&limiter, &ticket, actual).await, ErrorKind::Timeout);
+                let settlement = settle(&limiter, &ticket, actual).await;
+                let (back, more) = (4_u64.saturating_sub(actual), actual.saturating_sub(4));
+                check_eq!(settlement.given_back("p"), back, "{policy}, {actual}");
+                check_eq!(settlement.charged("p"), more, "{policy}, {actual}");
+                for other in [actual + 1, 12] {
+                    let kind = settle_error(&limiter, &ticket, other).await;
+                    check_eq!(kind, ErrorKind::AlreadySettled, "{policy}, {actual}, {other}");
+                }
+                check_eq!(
+                    settle(&limiter, &ticket, actual).await,
+                    settlement,
+                    "{policy}, {actual}"
+                );
+                check_eq!(harness.remaining(&policy).await, remaining, "{policy}, {actual}");
+            });
+        }
+    }
+}
+
+/// While the store is down, a hold is an error and takes nothing, and a settlement is one and settles nothing; both can
+/// be made again.
+pub(super) fn an_outage_admits_no_hold_and_settles_none<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let policy = harness.hourly("p", 100, "");
+        let down = Fault::Before(ErrorKind::Unavailable);
+        let plan = vec![down, down, Fault::None, down, down];
+        let store = Arc::new(FaultyStore::new(Arc::clone(&harness.store), plan));
+        let limiter = limiter(store, &[&policy]);
+        for _ in 0..2 {
+            let answer = known(limiter.subject("s").cost(60).hold("id", TTL).await);
+            check_eq!(
+                answer.map(|_| ()).map_err(|error| error.kind()),
+                Err(ErrorKind::Unavailable)
+            );
+            check_eq!(harness.remaining(&policy).await, 100);
+        }
+        let ticket = ticket(&limiter, 60, "id").await;
+        for _ in 0..2 {
+            check_eq!(settle_error(&limiter, &ticket, 10).await, ErrorKind::Unavailable);
+            check_eq!(harness.remaining(&policy).await, 40);
+        }
+        check_eq!(settle(&limiter, &ticket, 10).await.given_back("p"), 50);
+        check_eq!(harness.remaining(&policy).await, 90);
+    });
+}
