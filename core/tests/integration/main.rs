@@ -14,6 +14,7 @@ mod fast_path;
 #[cfg(feature = "tokio")]
 mod faults;
 #[cfg(feature = "metrics")]
+mod immediate;
 mod metrics;
 mod oracle;
 mod policy;
