@@ -13,8 +13,9 @@ mod failure;
 mod fast_path;
 #[cfg(feature = "tokio")]
 mod faults;
-#[cfg(feature = "metrics")]
+#[cfg(all(feature = "metrics", feature = "tokio"))]
 mod immediate;
+#[cfg(feature = "metrics")]
 mod metrics;
 mod oracle;
 mod policy;
