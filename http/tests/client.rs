@@ -285,7 +285,7 @@ async fn announcements_written_in_any_order_leave_the_longest_pause_at_every_mom
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_waits_for_its_place_is_held_back_by_what_is_announced_meanwhile() {
+async fn a_request_that_waits_for_its_place_is_delayed_by_what_is_announced_meanwhile() {
     let store = Arc::new(store());
     let server = Server::new([answer(429, &[("retry-after", "30")])]);
     let process = || {
@@ -302,7 +302,7 @@ async fn a_request_that_waits_for_its_place_is_held_back_by_what_is_announced_me
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_were_held_back_do_not_come_all_at_once() {
+async fn requests_that_were_delayed_do_not_come_all_at_once() {
     let store = Arc::new(store());
     let server = Server::new([answer(429, &[("retry-after", "30")])]);
     let limiter = limiter(Arc::clone(&store), "gcra 1/1s burst 1");

@@ -76,6 +76,11 @@ impl<S: Store> Store for TimeoutStore<S> {
         self.inner.ready()
     }
 
+    // The bound applies to answers that have to be waited for.
+    fn answers_immediately(&self) -> bool {
+        self.inner.answers_immediately()
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }

@@ -17,6 +17,8 @@ mod fast_path;
 mod faults;
 #[cfg(all(feature = "tokio", feature = "serde"))]
 mod holds;
+#[cfg(all(feature = "metrics", feature = "tokio"))]
+mod immediate;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod oracle;

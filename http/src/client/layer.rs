@@ -8,7 +8,7 @@ use http::request::Parts;
 use tidegate_core::{Limiter, Subject};
 use tower_layer::Layer;
 
-use super::holds::Holds;
+use super::announcements::Announcements;
 use super::retry::NoRetry;
 use super::service::Throttle;
 use super::settings::Settings;
@@ -28,7 +28,7 @@ impl<S> ThrottleLayer<S> {
         Self {
             settings: Settings {
                 limiter,
-                holds: Holds::default(),
+                announcements: Announcements::default(),
                 subject: Arc::new(origin),
                 cost: None,
                 max_wait: Duration::from_secs(30),
@@ -59,7 +59,7 @@ impl<S, R> ThrottleLayer<S, R> {
 
     /// Sets what requests are counted by. Default: [`origin`].
     ///
-    /// As announcements hold back all requests of a subject, it should be what the server counts by: the account
+    /// As an announcement delays all requests of a subject, it should be what the server counts by: the account
     /// or the API key if there are several, or the route if each has a limit of its own. A request for which
     /// the function returns `None` is not sent, and fails.
     ///
@@ -98,11 +98,12 @@ impl<S, R> ThrottleLayer<S, R> {
     /// response.
     #[must_use]
     pub fn retry<Q>(self, max_retries: u32, copy: Q) -> ThrottleLayer<S, Q> {
-        let Settings { limiter, holds, subject, cost, max_wait, default_pause, .. } = self.settings;
+        let Settings { limiter, announcements, subject, cost, max_wait, default_pause, .. } =
+            self.settings;
         ThrottleLayer {
             settings: Settings {
                 limiter,
-                holds,
+                announcements,
                 subject,
                 cost,
                 max_wait,

@@ -85,8 +85,8 @@
 //! [fails open](tidegate_core::StoreExt::or_fail_open) lets requests through; what this process was told is obeyed
 //! even then. An announcement that cannot be written to the store is obeyed by this process alone.
 
+mod announcements;
 mod error;
-mod holds;
 mod layer;
 mod retry;
 mod service;

@@ -12,8 +12,8 @@ use tidegate_core::{MAX_SPAN, Store};
 use tokio::time::Instant;
 use tower_service::Service;
 
+use super::announcements;
 use super::error::ClientError;
-use super::holds;
 use super::retry::{CopyRequest, NoRetry};
 use super::settings::Settings;
 use super::turn::{NoTurn, Turn};
@@ -73,7 +73,7 @@ where
     let subject = (settings.subject)(&parts).ok_or_else(ClientError::no_subject)?;
     let turn = Turn {
         limiter: &settings.limiter,
-        holds: &settings.holds,
+        announcements: &settings.announcements,
         subject: subject.as_bytes(),
         cost: settings.cost.as_ref().map_or(1, |cost| cost(&parts)),
         deadline: after(settings.max_wait),
@@ -89,15 +89,15 @@ where
     loop {
         let copy = if retries > 0 { settings.retry.copy(&request) } else { None };
         let was_pending = ready(&mut inner).await.map_err(ClientError::client)?;
-        if was_pending && turn.held().await.map_err(no_turn)?.is_some() {
+        if was_pending && turn.pause().await.map_err(no_turn)?.is_some() {
             turn.wait().await.map_err(no_turn)?;
         }
         let response = inner.call(request).await.map_err(ClientError::client)?;
         let announced = settings.announced(response.status(), response.headers());
         if let Some(span) = announced.filter(|span| !span.is_zero()) {
             let until = after(span);
-            settings.holds.extend(turn.subject, until);
-            holds::block(&settings.limiter, turn.subject, until).await;
+            settings.announcements.extend(turn.subject, until);
+            announcements::block(&settings.limiter, turn.subject, until).await;
         }
         let is_retryable = announced.is_some() && is_refusal(response.status());
         let Some(copy) = copy.filter(|_| is_retryable) else { return Ok(response) };

@@ -7,12 +7,12 @@ use std::time::Duration;
 use http::request::Parts;
 use tidegate_core::{Limiter, Subject};
 
-use super::holds::Holds;
+use super::announcements::Announcements;
 
 /// What a layer and its services have in common.
 pub(super) struct Settings<S, R> {
     pub(super) limiter: Limiter<S>,
-    pub(super) holds: Holds,
+    pub(super) announcements: Announcements,
     pub(super) subject: Arc<SubjectOf>,
     pub(super) cost: Option<Arc<CostOf>>,
     pub(super) max_wait: Duration,
@@ -29,7 +29,7 @@ impl<S, R: Clone> Clone for Settings<S, R> {
     fn clone(&self) -> Self {
         Self {
             limiter: self.limiter.clone(),
-            holds: self.holds.clone(),
+            announcements: self.announcements.clone(),
             subject: Arc::clone(&self.subject),
             cost: self.cost.clone(),
             retry: self.retry.clone(),

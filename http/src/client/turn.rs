@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::{Decision, Error, Limiter, Store, Verdict};
 use tokio::time::{Instant, sleep};
 
-use super::holds::Holds;
+use super::announcements::Announcements;
 
 /// The longest wait beyond what is necessary.
 const MAX_JITTER: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub(super) enum NoTurn {
 #[derive(Debug)]
 pub(super) struct Turn<'a, S> {
     pub(super) limiter: &'a Limiter<S>,
-    pub(super) holds: &'a Holds,
+    pub(super) announcements: &'a Announcements,
     pub(super) subject: &'a [u8],
     pub(super) cost: u64,
     /// No wait ends later.
@@ -36,11 +36,11 @@ pub(super) struct Turn<'a, S> {
 impl<S: Store + 'static> Turn<'_, S> {
     /// Waits until the request may be sent now.
     ///
-    /// A request that was admitted and then held back is charged again afterwards: all that were admitted in
+    /// A request that was admitted and then had to wait on is charged again afterwards: all that were admitted in
     /// the meantime would else go at once.
     pub(super) async fn wait(&self) -> Result<(), NoTurn> {
         loop {
-            let wait = match self.held_here() {
+            let wait = match self.announced_pause() {
                 Some(wait) => wait,
                 None => match self.take().await? {
                     Some(wait) => wait,
@@ -64,23 +64,23 @@ impl<S: Store + 'static> Turn<'_, S> {
             return decision.retry_after().map(Some).ok_or(NoTurn::TooLong(None));
         }
         // The server may have asked for quiet while the request waited for its place.
-        if decision.wait().is_zero() { Ok(self.quiet(&decision)) } else { self.held().await }
+        if decision.wait().is_zero() { Ok(self.pause_of(&decision)) } else { self.pause().await }
     }
 
-    /// How long the subject is held back, by the store or by what this process was told. Takes nothing.
-    pub(super) async fn held(&self) -> Result<Option<Duration>, NoTurn> {
+    /// How long the origin is to be left alone, by the store or by what this process was told. Takes nothing.
+    pub(super) async fn pause(&self) -> Result<Option<Duration>, NoTurn> {
         let request = self.limiter.subject(self.subject).cost(0);
         let decision = request.peek().await.map_err(NoTurn::Store)?;
-        Ok(self.quiet(&decision))
+        Ok(self.pause_of(&decision))
     }
 
-    fn quiet(&self, decision: &Decision) -> Option<Duration> {
+    fn pause_of(&self, decision: &Decision) -> Option<Duration> {
         let blocked = decision.verdicts().iter().map(Verdict::blocked_for).max();
-        self.held_here().max(blocked.filter(|span| !span.is_zero()))
+        self.announced_pause().max(blocked.filter(|span| !span.is_zero()))
     }
 
-    fn held_here(&self) -> Option<Duration> {
-        let until = self.holds.until(self.subject)?;
+    fn announced_pause(&self) -> Option<Duration> {
+        let until = self.announcements.until(self.subject)?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
@@ -89,7 +89,7 @@ impl<S: Store + 'static> Turn<'_, S> {
     }
 }
 
-/// A random duration up to `max`, so that callers held back together do not come together.
+/// A random duration up to `max`, so that callers that wait for the same time do not come together.
 fn jitter(max: Duration) -> Duration {
     let nanos = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos(fastrand::u64(..=nanos))

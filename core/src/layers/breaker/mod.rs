@@ -147,6 +147,10 @@ impl<S: Store, C: Clock> Store for BreakerStore<S, C> {
         self.inner.ready()
     }
 
+    fn answers_immediately(&self) -> bool {
+        self.inner.answers_immediately()
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }

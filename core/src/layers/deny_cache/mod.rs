@@ -86,6 +86,10 @@ impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
         self.inner.ready()
     }
 
+    fn answers_immediately(&self) -> bool {
+        self.inner.answers_immediately()
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }

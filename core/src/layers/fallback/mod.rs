@@ -125,13 +125,20 @@ impl<S: Store> FallbackStore<S> {
             Err(error) => return Answer::ready(Err(error)),
         };
         match &self.settings.fallback {
-            Some(fallback) if !failed.charges().is_empty() => Answer::later(async move {
-                let answer = {
-                    let charges = failed.charges();
-                    fallback.decide(Call::new(failed.operation(), &charges)).await
-                };
-                failed.answer(Some(answer), &self.outage)
-            }),
+            Some(fallback) if !failed.charges().is_empty() => {
+                if fallback.answers_immediately()
+                    && let Some(answer) = decide_now(fallback, &failed)
+                {
+                    return Answer::ready(failed.answer(Some(answer), &self.outage));
+                }
+                Answer::later(async move {
+                    let answer = {
+                        let charges = failed.charges();
+                        fallback.decide(Call::new(failed.operation(), &charges)).await
+                    };
+                    failed.answer(Some(answer), &self.outage)
+                })
+            }
             _ => Answer::ready(failed.answer(None, &self.outage)),
         }
     }
@@ -174,6 +181,13 @@ impl<S: Store> FallbackStore<S> {
             _ => Answer::ready(all),
         }
     }
+}
+
+/// The answer of a fallback store that promises an immediate one. `None` if it breaks that promise: it is then called
+/// again.
+fn decide_now(fallback: &dyn Store, failed: &FailedCall<'_>) -> Option<Result<Decision, Error>> {
+    let charges = failed.charges();
+    fallback.decide(Call::new(failed.operation(), &charges)).into_ready().ok()
 }
 
 async fn decide_by_fallback(
@@ -224,6 +238,11 @@ impl<S: Store> Store for FallbackStore<S> {
 
     fn ready(&self) -> Answer<'_, Result<(), Error>> {
         self.inner.ready()
+    }
+
+    fn answers_immediately(&self) -> bool {
+        let fallback = self.settings.fallback.as_ref();
+        self.inner.answers_immediately() && fallback.is_none_or(|it| it.answers_immediately())
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

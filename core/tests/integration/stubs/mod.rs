@@ -122,6 +122,11 @@ impl Store for Stub {
         self.answer(vec![], || self.0.model.now(), Err)
     }
 
+    /// In its mood of now.
+    fn answers_immediately(&self) -> bool {
+        matches!(*self.0.mood.lock().unwrap(), Mood::Up | Mood::Down(_))
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         if policy.name() == "unsupported" {
             return Err(Error::new(ErrorKind::Unsupported, "for no reason"));

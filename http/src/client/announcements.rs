@@ -1,4 +1,4 @@
-//! Until when servers want to be left alone.
+//! Announcements of servers: until when each wants no requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use tokio::time::Instant;
 /// Below this number of entries, none is dropped.
 const MIN_ENTRIES: usize = 64;
 
-/// What this process was told, by subject: exact, whatever other processes write to the store.
+/// The announcements that this process received, by subject: exact, whatever other processes write to the store.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Holds(Arc<Mutex<Entries>>);
+pub(super) struct Announcements(Arc<Mutex<Entries>>);
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -22,13 +22,13 @@ struct Entries {
     max: usize,
 }
 
-impl Holds {
+impl Announcements {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         // No code that holds the lock panics halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until when the subject is held back, if it is.
+    /// Until when requests of the subject must wait, if they must.
     pub(super) fn until(&self, subject: &[u8]) -> Option<Instant> {
         let mut entries = self.entries();
         let until = *entries.until.get(subject)?;
@@ -39,7 +39,7 @@ impl Holds {
         None
     }
 
-    /// Holds the subject back until then, or longer if it is held back longer already.
+    /// Makes requests of the subject wait until then, or longer if they must already.
     pub(super) fn extend(&self, subject: &[u8], until: Instant) {
         let mut entries = self.entries();
         if let Some(known) = entries.until.get_mut(subject) {
@@ -81,31 +81,31 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_hold_is_never_shortened_and_ends() {
-        let holds = Holds::default();
+    async fn an_announcement_is_never_shortened_and_ends() {
+        let announcements = Announcements::default();
         let now = Instant::now();
         let [short, long] = [1, 9].map(|secs| now + Duration::from_secs(secs));
-        holds.extend(b"a", long);
-        holds.extend(b"a", short);
-        assert_eq!((holds.until(b"a"), holds.until(b"b")), (Some(long), None));
+        announcements.extend(b"a", long);
+        announcements.extend(b"a", short);
+        assert_eq!((announcements.until(b"a"), announcements.until(b"b")), (Some(long), None));
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert_eq!(holds.until(b"a"), None);
-        assert!(holds.entries().until.is_empty());
+        assert_eq!(announcements.until(b"a"), None);
+        assert!(announcements.entries().until.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn holds_that_are_over_are_dropped() {
-        let holds = Holds::default();
+    async fn announcements_that_are_over_are_dropped() {
+        let announcements = Announcements::default();
         for number in 0..10_000_u32 {
             let until = Instant::now() + Duration::from_secs(10);
-            holds.extend(&number.to_le_bytes(), until);
+            announcements.extend(&number.to_le_bytes(), until);
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert!(holds.entries().until.len() <= MIN_ENTRIES);
+            assert!(announcements.entries().until.len() <= MIN_ENTRIES);
         }
         for number in 0..10_000_u32 {
-            holds.extend(&number.to_le_bytes(), Instant::now() + Duration::from_secs(10));
+            announcements.extend(&number.to_le_bytes(), Instant::now() + Duration::from_secs(10));
         }
-        let held = (0..10_000_u32).filter(|number| holds.until(&number.to_le_bytes()).is_some());
-        assert_eq!(held.count(), 10_000);
+        let kept = |number: &u32| announcements.until(&number.to_le_bytes()).is_some();
+        assert_eq!((0..10_000_u32).filter(kept).count(), 10_000);
     }
 }
