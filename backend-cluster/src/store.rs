@@ -83,6 +83,10 @@ impl Store for ClusterStore {
         Answer::later(Self::ready(self))
     }
 
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        self.0.batch_group(call)
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.0.supports(policy)
     }
@@ -112,6 +116,10 @@ impl Store for Slots {
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
         Answer::later(self.0.now())
+    }
+
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        batch::group_of(&self.0, call)
     }
 }
 

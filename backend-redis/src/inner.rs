@@ -26,10 +26,20 @@ impl Inner {
         &self,
         request: Request<'_>,
     ) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let request = match &self.clock {
+        let request = self.timed(request);
+        request.read(&self.call(&request).await?)
+    }
+
+    /// The request with the time of the clock that replaces the server's, if there is one.
+    pub(crate) fn timed<'a>(&self, request: Request<'a>) -> Request<'a> {
+        match &self.clock {
             Some(clock) => request.at(clock.now()),
             None => request,
-        };
+        }
+    }
+
+    /// The script's reply, to a request that is sent as by [`send`](Self::send).
+    pub(crate) async fn call(&self, request: &Request<'_>) -> Result<Vec<u8>, Error> {
         let connection = self.connection();
         let mut live = connection.live().await?;
         let script = request.script();
@@ -40,7 +50,7 @@ impl Inner {
             let eval = request.eval();
             answer = self.script_times.of(script, connection.send(&mut live, &eval)).await;
         }
-        request.read(&answer?)
+        answer
     }
 
     /// The next of the connections, in turn.

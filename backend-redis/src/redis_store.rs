@@ -7,7 +7,7 @@ use crate::builder::RedisStoreBuilder;
 use crate::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 use crate::inner::Inner;
 use crate::script_free;
-use crate::wire::{Batch, Request};
+use crate::wire::{Batch, Request, ScriptReply};
 
 /// States on one Redis, or on the primary of a Sentinel group, decided on by scripts in one round
 /// trip. See the [crate's front page](crate).
@@ -82,7 +82,7 @@ impl RedisStore {
     async fn decide_each(&self, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
         let mut answers = Vec::with_capacity(calls.len());
         if let Err(error) = check_runtime() {
-            return calls.iter().map(|_| Err(error.clone().with_context("in a batch"))).collect();
+            return calls.iter().map(|_| Err(in_a_batch(&error))).collect();
         }
         if self.0.script_free {
             for call in calls {
@@ -92,14 +92,49 @@ impl RedisStore {
         }
         let mut rest = calls;
         while let Some((first, others)) = rest.split_first() {
-            if first.id.is_some() {
+            if first.id.is_some() || others.is_empty() {
                 answers.push(self.decide_one(*first).await);
+                rest = others;
+            } else if let Some(usual) = Request::of_single_charges(&self.0.keys, rest) {
+                let (calls, others) = rest.split_at(usual.len());
+                answers.extend(self.decide_usual(calls, usual).await);
                 rest = others;
             } else {
                 rest = self.decide_some(rest, &mut answers).await;
             }
         }
         answers
+    }
+
+    /// Decides on single charges, and on those that have something unusual under their key by the general script.
+    async fn decide_usual(
+        &self,
+        calls: &[Call<'_>],
+        request: Request<'_>,
+    ) -> Vec<Result<Decision, Error>> {
+        let request = self.0.timed(request);
+        let replies = match self.0.call(&request).await {
+            Ok(answer) => request.read_some(&answer),
+            Err(error) => Err(error),
+        };
+        let replies = match replies {
+            Ok(replies) => replies,
+            Err(error) => return calls.iter().map(|_| Err(in_a_batch(&error))).collect(),
+        };
+        // All of a key are decided, or none: calls of one key stay in order.
+        let others = calls.iter().zip(&replies).filter(|(_, reply)| reply.is_none());
+        let others: Vec<Call<'_>> = others.map(|(call, _)| *call).collect();
+        let mut others_decided = vec![];
+        let mut rest = &others[..];
+        while !rest.is_empty() {
+            rest = self.decide_some(rest, &mut others_decided).await;
+        }
+        let mut others_decided = others_decided.into_iter();
+        let decision = |reply: Option<Result<ScriptReply, Error>>| match reply {
+            Some(reply) => reply.map(|reply| reply.decision),
+            None => others_decided.next().unwrap_or_else(|| Err(no_answer())),
+        };
+        replies.into_iter().map(decision).collect()
     }
 
     /// Decides on the first calls, as many as fit in one script call, up to the first one with an id, and gives back the
@@ -124,10 +159,14 @@ impl RedisStore {
             (Some(error), _) => Err(error),
             (None, Ok(decided)) => decided.next().unwrap_or_else(|| Err(no_answer())),
             // The error of the whole is that of each.
-            (None, Err(error)) => Err(error.clone().with_context("in a batch")),
+            (None, Err(error)) => Err(in_a_batch(error)),
         }));
         &calls[sent..]
     }
+}
+
+fn in_a_batch(error: &Error) -> Error {
+    error.clone().with_context("in a batch")
 }
 
 fn no_answer() -> Error {
@@ -152,6 +191,14 @@ impl Store for RedisStore {
 
     fn ready(&self) -> Answer<'_, Result<(), Error>> {
         Answer::later(Self::ready(self))
+    }
+
+    /// A batch is one script call, on one of the connections. A call with an id takes a script call of its own.
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        if self.0.script_free || call.id.is_some() {
+            return None;
+        }
+        Some(self.0.connections.share(|| call.charges.get(0).map(|charge| charge.slot_key())))
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

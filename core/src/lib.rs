@@ -12,6 +12,7 @@
 //! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
 //! | check the store when a program starts | [`Store::ready`] |
 //! | decide while the store is slow or down | [`layers`] |
+//! | make fewer, larger requests to a store on a server | `StoreExt::coalesced` (feature `tokio`) |
 //! | keep policies in configuration files | [`Policy`] is its text (feature `serde`) |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
@@ -35,7 +36,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `HoldGuard`, `StoreExt::timeout`, `TokioClock` |
+//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `HoldGuard`, `StoreExt::timeout`, `StoreExt::coalesced`, `TokioClock` |
 //! | `metrics` | `StoreExt::observed` for the recorder of the [`metrics`](https://docs.rs/metrics) crate |
 //! | `tracing` | `StoreExt::observed` with a span per call |
 //! | `uuid` | [`Subject`] from `uuid::Uuid` |
@@ -52,6 +53,7 @@ mod hash;
 pub mod hold;
 pub mod layers;
 pub mod limiter;
+mod owned_call;
 mod owned_charge;
 pub mod policy;
 pub mod shards;
@@ -68,6 +70,7 @@ pub mod no_semver {
     pub use crate::engine::fast::{Evaluation, FastOutcome, PackedState};
     pub use crate::engine::verdict::VerdictInput;
     pub use crate::hold::support::keeps_lapsed;
+    pub use crate::owned_call::OwnedCall;
     pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
     pub use crate::time::Wait;

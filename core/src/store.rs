@@ -107,6 +107,17 @@ pub trait Store: fmt::Debug + Send + Sync {
         false
     }
 
+    /// The group of calls with which a layer may send this call in one batch, for
+    /// [`coalesced`](crate::StoreExt::coalesced): such as those for one node of a cluster, so that a slow node delays no
+    /// calls for others. `None` for a call that a batch does not make cheaper. Must not need a server. Default: one group
+    /// for all calls.
+    ///
+    /// Calls that share a key should be in one group.
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        let _ = call;
+        Some(0)
+    }
+
     /// Whether the store can keep states of this policy. Called when a limiter is built, so it must not need a
     /// server.
     ///
@@ -144,6 +155,10 @@ macro_rules! forward {
 
             fn answers_immediately(&self) -> bool {
                 (**self).answers_immediately()
+            }
+
+            fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+                (**self).batch_group(call)
             }
 
             fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proptest::prelude::*;
+use tidegate_core::no_semver::OwnedCall;
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 use tokio::sync::oneshot;
-
-use crate::owned_call::OwnedCall;
 
 /// What goes wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,7 +43,6 @@ pub mod faults;
 pub mod generate;
 mod model;
 pub mod oracle;
-mod owned_call;
 #[cfg(feature = "metrics")]
 mod recorder;
 #[cfg(all(unix, feature = "servers"))]

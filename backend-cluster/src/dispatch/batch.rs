@@ -13,7 +13,7 @@ use crate::dispatch::request::{Calls, SlotRequest};
 use crate::dispatch::single;
 use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::{Inner, no_answer};
-use crate::routing::slots::split_by_slot;
+use crate::routing::slots::{SlotPart, split_by_slot};
 
 type Answers = Vec<Result<Decision, Error>>;
 
@@ -36,6 +36,18 @@ pub(crate) async fn decide(store: &Arc<Inner>, calls: &[Call<'_>]) -> Answers {
         }
     }
     answers
+}
+
+/// The group of calls that go in one write: those on one connection to one node. `None` for a call that goes alone.
+pub(crate) fn group_of(store: &Inner, call: &Call<'_>) -> Option<u64> {
+    if call.id.is_some() {
+        return None;
+    }
+    let [SlotPart { slot, .. }] = split_by_slot(&store.keys, call)[..] else { return None };
+    let Some(node) = store.slot_map.primary(slot) else { return Some(0) };
+    // The address tells nodes apart. If a later node gets that of an earlier one, their batches mix for a moment.
+    let connection = node.connections.share(|| slot);
+    Some((Arc::as_ptr(&node).addr() as u64).wrapping_add(connection))
 }
 
 /// Calls that can be in flight together: first those within a slot, then those across slots and those with an id, of

@@ -5,6 +5,7 @@ mod access;
 mod across;
 #[path = "../../../backend-redis/tests/certificates/mod.rs"]
 mod certificates;
+mod coalesced;
 mod common;
 mod conformance;
 mod crash;

@@ -1,3 +1,4 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,6 +20,19 @@ impl ConnectionPool {
         let connections =
             (0..connections.max(1)).map(|_| Connection::new(Arc::clone(&source))).collect();
         Self { connections, next: AtomicUsize::new(0) }
+    }
+
+    /// A number below that of the connections, which is always the same for a key.
+    #[must_use]
+    pub fn share<K: Hash>(&self, key: impl FnOnce() -> K) -> u64 {
+        match self.connections.len() as u64 {
+            1 => 0,
+            count => {
+                let mut hasher = DefaultHasher::new();
+                key().hash(&mut hasher);
+                hasher.finish() % count
+            }
+        }
     }
 
     /// The next of them.

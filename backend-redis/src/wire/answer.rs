@@ -6,7 +6,7 @@ use tidegate_core::no_semver::{Algorithm, Level, VerdictInput, Wait};
 use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict};
 
-use super::bytes::Reader;
+use super::bytes::{MAX_NUMBER, NUMBER, Reader};
 use super::layout;
 use super::normalized::NormalizedCall;
 
@@ -121,7 +121,7 @@ fn read_up_to(
     Some(ScriptReply { decision: reply.decision.with_amounts(amounts), ..reply })
 }
 
-fn decide(
+pub(super) fn decide(
     normalized: &NormalizedCall<'_>,
     replies: &[ChargeReply],
     now: u64,
@@ -162,7 +162,7 @@ fn foreign_value(charge: &Charge<'_>) -> Error {
 
 /// Reply of a script to a charge: the outcome, and the state in the numbers of its algorithm. The rest of the
 /// verdict is computed from these by the functions of the core, as in every other store.
-struct ChargeReply {
+pub(super) struct ChargeReply {
     outcome: Outcome,
     blocked_until: u64,
     numbers: [u64; 3],
@@ -208,6 +208,46 @@ impl ChargeReply {
             _ => return None,
         };
         Some(Self { outcome: Outcome::Allowed, blocked_until: 0, numbers, ends_at: 0 })
+    }
+
+    /// Reads the reply of the script for the usual batch to a charge. The inner `None` is one that the general script has
+    /// to decide.
+    pub(super) fn of_single(reader: &mut Reader<'_>, charge: &Charge<'_>) -> Option<Option<Self>> {
+        let is_denied = match *reader.0.first()? {
+            layout::EMPTY => {
+                reader.byte()?;
+                let (blocked_until, numbers, ends_at) = (0, [0; 3], 0);
+                let outcome = Outcome::Denied;
+                return Some(Some(Self { outcome, blocked_until, numbers, ends_at }));
+            }
+            layout::DENIED => {
+                reader.byte()?;
+                true
+            }
+            _ => false,
+        };
+        let value = reader.0;
+        let reply = Self::of_value(reader)?;
+        if !is_denied {
+            return Some(Some(reply));
+        }
+        // The value as it is: the core brings it up to now. What an earlier policy has written ends as that one says.
+        let mut rest = Reader(value.get(1 + 2 * NUMBER..)?);
+        let ends_at = match charge.policy.rule() {
+            Rule::TokenBucket(rule) => {
+                if rest.number()? != rule.unit() {
+                    return Some(None);
+                }
+                rest.number()?
+            }
+            Rule::IntervalBucket(_) => {
+                let recovers_at = rest.number()?;
+                // One that does not fit into a value is told by the numbers.
+                if recovers_at < MAX_NUMBER { recovers_at } else { 0 }
+            }
+            _ => 0,
+        };
+        Some(Some(Self { outcome: Outcome::Denied, ends_at, ..reply }))
     }
 
     fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {

@@ -58,6 +58,10 @@ shared! {
     VERDICTS = 0;
     ID_REUSED = 1;
     ID_FOREIGN = 2;
+
+    // First byte of the reply of the usual batch to a key or a charge, beside `DENIED` and the kinds.
+    UNUSUAL = 3;
+    EMPTY = 4;
 }
 
 /// Literal of a shared number, by its name.

@@ -33,6 +33,7 @@ mod numbers;
 mod request;
 pub mod scripts;
 mod shard_tag;
+mod single_charges;
 
 pub use answer::ScriptReply;
 pub use key::Keys;

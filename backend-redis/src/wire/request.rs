@@ -19,6 +19,7 @@ use super::layout::{
 use super::normalized::NormalizedCall;
 use super::numbers::numbers;
 use super::scripts::{self, Rule, Script};
+use super::single_charges::{self, Parts, SingleCharges};
 
 /// Minimum time to live of the key of an id, if a test sets the time: an hour, as of other keys.
 const MIN_MILLIS_IN_TESTS: u64 = 3_600_000;
@@ -34,6 +35,8 @@ pub struct Request<'a> {
     /// The time of a test.
     time: Option<Vec<u8>>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
+    /// Of a batch of single charges.
+    single_charges: Option<SingleCharges>,
 }
 
 impl<'a> Request<'a> {
@@ -62,6 +65,15 @@ impl<'a> Request<'a> {
             Some((key, arguments)) => request.with_id(key, arguments),
             None => request,
         })
+    }
+
+    /// A request for the first of several calls, as many as fit in it, if each of them acquires a single charge, with
+    /// nothing unusual about it. [`read_some`](Self::read_some) tells which of them were decided.
+    #[must_use]
+    pub fn of_single_charges(keys: &Keys, calls: &[Call<'a>]) -> Option<Self> {
+        let Parts { keys, arguments, calls, charges } = single_charges::parts(keys, calls)?;
+        let (script, single_charges) = (scripts::batch_single(), Some(charges));
+        Some(Self { script, keys, arguments, id: None, time: None, calls, single_charges })
     }
 
     fn with_id(mut self, key: Vec<u8>, arguments: IdArguments<'a>) -> Self {
@@ -100,6 +112,7 @@ impl<'a> Request<'a> {
                 id: None,
                 time: None,
                 calls: SmallVec::new(),
+                single_charges: None,
             })
         };
         Some(build())
@@ -194,13 +207,42 @@ impl<'a> Request<'a> {
         {
             return Ok(vec![Err(error)]);
         }
-        answer::read(&self.calls, answer).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Protocol,
-                format!("the script answered {} bytes that make no sense", answer.len()),
-            )
-        })
+        answer::read(&self.calls, answer).ok_or_else(|| no_sense(answer))
     }
+
+    /// The number of calls.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether there is no call.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Parses the reply to a request [of single charges](Self::of_single_charges). `None` stands for a call that the
+    /// script did not decide, as there is something unusual under its key. Nothing was written for it; a [`Batch`]
+    /// decides it.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn read_some(
+        &self,
+        answer: &[u8],
+    ) -> Result<Vec<Option<Result<ScriptReply, Error>>>, Error> {
+        match &self.single_charges {
+            Some(charges) => charges.read(&self.calls, answer).ok_or_else(|| no_sense(answer)),
+            None => Ok(self.parse_reply(answer)?.into_iter().map(Some).collect()),
+        }
+    }
+}
+
+fn no_sense(answer: &[u8]) -> Error {
+    let message = format!("the script answered {} bytes that make no sense", answer.len());
+    Error::new(ErrorKind::Protocol, message)
 }
 
 /// Builder of a request for any number of calls.
@@ -318,7 +360,8 @@ impl<'a, 'k> Batch<'a, 'k> {
     #[must_use]
     pub fn finish(self) -> Request<'a> {
         let Self { keys, arguments, calls, .. } = self;
-        Request { script: scripts::batch(false), keys, arguments, id: None, time: None, calls }
+        let script = scripts::batch(false);
+        Request { script, keys, arguments, id: None, time: None, calls, single_charges: None }
     }
 }
 

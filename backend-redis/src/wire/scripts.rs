@@ -92,7 +92,7 @@ impl Script {
     }
 
     /// Which of several scripts of the name it is: `aligned`, `phased` or `anchored` of `fixed_window`, `list`
-    /// of `sliding_log`, and `id` behind it of those for calls with an id; else empty.
+    /// of `sliding_log`, `single` of `batch`, and `id` behind it of those for calls with an id; else empty.
     #[must_use]
     pub fn variant(&self) -> &'static str {
         self.variant
@@ -276,6 +276,27 @@ pub fn batch(has_id: bool) -> &'static Script {
     if has_id { &WITH_ID } else { &SCRIPT }
 }
 
+/// Script for several calls, each of which acquires a single charge: see `single_charges.rs`.
+#[must_use]
+pub fn batch_single() -> &'static Script {
+    static KEYS: LazyLock<[String; 4]> = LazyLock::new(|| {
+        ["fixed_window.lua", "sliding_counter.lua", "token_bucket.lua", "interval_bucket.lua"]
+            .map(|rule| lua!("batch_single_keys.lua").replace("ITS_RULE", rule))
+    });
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+        let [window, counter, bucket, interval] = &*KEYS;
+        let own: [(&str, &'static str); 4] = [
+            ("keys of fixed_window.lua", window),
+            ("keys of sliding_counter.lua", counter),
+            ("keys of token_bucket.lua", bucket),
+            ("keys of interval_bucket.lua", interval),
+        ];
+        // It begins with the head itself.
+        Script::assemble("batch", "single", lua!("batch_single.lua"), &own)
+    });
+    &SCRIPT
+}
+
 /// All scripts: those for calls without an id, and then those for calls with one.
 #[must_use]
 pub fn all() -> Vec<&'static Script> {
@@ -293,7 +314,7 @@ pub fn all() -> Vec<&'static Script> {
             batch(has_id),
         ]
     };
-    [of(false), of(true)].concat()
+    [&of(false)[..], &[batch_single()], &of(true)].concat()
 }
 
 /// Replaces the lines that name parts by the parts, and those in the parts too.

@@ -4,6 +4,7 @@
 mod boundaries;
 #[path = "../certificates/mod.rs"]
 mod certificates;
+mod coalesced;
 mod common;
 mod concurrent;
 mod conformance;
@@ -14,10 +15,13 @@ mod expiry;
 mod failures;
 mod ids;
 mod large_batches;
+#[path = "../ledger/mod.rs"]
+mod ledger;
 mod lives;
 mod long_log;
 mod metrics;
 mod ready;
 mod script_free;
 mod tls;
+mod usual_batches;
 mod waiting;

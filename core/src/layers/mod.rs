@@ -1,9 +1,11 @@
-//! Layers around a store: timeout, circuit breaker, fallback, deny cache, observation.
+//! Layers around a store: timeout, circuit breaker, fallback, deny cache, coalescing, observation.
 //!
 //! Each layer is a [`Store`] itself, so they compose, by the methods of [`StoreExt`]. The layer that is added last
 //! is called first.
 
 pub mod breaker;
+#[cfg(feature = "tokio")]
+mod coalesced;
 mod deny_cache;
 pub mod fallback;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -15,6 +17,8 @@ pub mod timeout;
 use std::time::Duration;
 
 pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
+#[cfg(feature = "tokio")]
+pub use coalesced::CoalescedStore;
 pub use deny_cache::{DenyCache, DenyCacheStats, DenyCacheStore};
 pub use fallback::{FallbackStore, OnFailure};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -93,6 +97,28 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn breaker<C: Clock>(self, breaker: Breaker<C>) -> BreakerStore<Self, C> {
         BreakerStore::new(self, breaker)
+    }
+
+    /// Sends the calls of concurrent callers in batches: those that arrive while a batch is in flight make up the next
+    /// one. See [`CoalescedStore`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use tidegate_core::{Limiter, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new().coalesced(); // of use for a store on a server
+    /// let limiter = Limiter::new(store, ["fixed-window 2/1h".parse()?])?;
+    /// assert!(limiter.acquire("alice").await?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[cfg(feature = "tokio")]
+    fn coalesced(self) -> CoalescedStore<Self>
+    where
+        Self: 'static,
+    {
+        CoalescedStore::new(self)
     }
 
     /// Adds a cache of denials, which answers them from memory until they end: see [`DenyCache`].

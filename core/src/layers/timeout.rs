@@ -81,6 +81,10 @@ impl<S: Store> Store for TimeoutStore<S> {
         self.inner.answers_immediately()
     }
 
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        self.inner.batch_group(call)
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }

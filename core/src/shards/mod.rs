@@ -156,6 +156,11 @@ impl<S: Store> Store for ShardedStore<S> {
         self.inner.ready()
     }
 
+    /// A call to shards is not batched: the node that it goes to is known when it is routed.
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        if has_shards(call) { None } else { self.inner.batch_group(call) }
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)?;
         policy.shares().iter().try_for_each(|share| self.inner.supports(share))

@@ -6,6 +6,10 @@ mod allocations;
 mod api;
 mod breaker;
 #[cfg(feature = "tokio")]
+mod coalesced;
+#[cfg(feature = "tokio")]
+mod coalesced_conformance;
+#[cfg(feature = "tokio")]
 mod degraded_conformance;
 mod deny_cache;
 mod deny_cache_conformance;

@@ -11,10 +11,10 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 
+use tidegate_core::no_semver::OwnedCall;
 use tidegate_core::{Call, Decision, Error, Timestamp};
 
 use super::contract::Guarantee;
-use crate::owned_call::OwnedCall;
 use crate::show;
 
 /// Of a message, so much is printed.

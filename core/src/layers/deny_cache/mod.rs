@@ -90,6 +90,10 @@ impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
         self.inner.answers_immediately()
     }
 
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        self.inner.batch_group(call)
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.inner.supports(policy)
     }

@@ -245,6 +245,10 @@ impl<S: Store> Store for FallbackStore<S> {
         self.inner.answers_immediately() && fallback.is_none_or(|it| it.answers_immediately())
     }
 
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        self.inner.batch_group(call)
+    }
+
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         self.check_share(policy)?;
         self.fallback_of(policy).map(drop)

@@ -1,0 +1,171 @@
+//! The usual batch: acquires of single charges, for which a script does no more than it must.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+use tidegate_core::{Call, Charge, Error, Operation};
+
+use super::answer::{ChargeReply, ScriptReply, decide};
+use super::bytes::{Reader, put};
+use super::key::Keys;
+use super::layout;
+use super::normalized::NormalizedCall;
+use super::numbers::numbers;
+use super::request::Batch;
+use super::scripts::Rule;
+
+/// More groups are left to the general script, as a group costs about as much as a charge does there.
+const MAX_GROUPS: usize = 16;
+
+/// The numbers of a group come from one list of at most this many charges.
+const MAX_CHARGES: usize = Batch::MAX_CHARGES;
+
+/// Charges of several calls, grouped by what they have in common.
+#[derive(Debug)]
+pub(super) struct SingleCharges {
+    /// The keys, with the places of their charges in the batch.
+    keys: Vec<Places>,
+    groups: Vec<Group>,
+}
+
+type Places = SmallVec<[usize; 1]>;
+
+/// Charges that differ in the key alone.
+#[derive(Debug)]
+struct Group {
+    rule: Rule,
+    cost: u64,
+    numbers: [u64; 4],
+    /// The keys, by their places in `keys`.
+    keys: Vec<usize>,
+    repeats: bool,
+}
+
+/// The parts of a request.
+#[derive(Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) keys: Vec<Vec<u8>>,
+    pub(super) arguments: Vec<u8>,
+    pub(super) calls: SmallVec<[NormalizedCall<'a>; 1]>,
+    pub(super) charges: SingleCharges,
+}
+
+/// The request for the first of these calls, as many as fit in one script call; `None` if one of them is none of the
+/// usual calls, or a key is charged in two groups.
+pub(super) fn parts<'a>(names: &Keys, calls: &[Call<'a>]) -> Option<Parts<'a>> {
+    let mut groups: Vec<Group> = vec![];
+    // Of each key its group and its places.
+    let mut known: HashMap<Vec<u8>, (usize, usize)> =
+        HashMap::with_capacity(calls.len().min(MAX_CHARGES));
+    let mut keys: Vec<Places> = vec![];
+    let mut normalized = SmallVec::with_capacity(calls.len().min(MAX_CHARGES));
+    let mut bytes = 0;
+    for (place, call) in calls.iter().enumerate() {
+        if place == MAX_CHARGES || bytes > Batch::MAX_KEY_BYTES {
+            break;
+        }
+        let charge = usual_charge(call)?;
+        let (rule, numbers) = numbers(&charge).filter(|(rule, _)| *rule != Rule::SlidingLog)?;
+        let is_its =
+            |group: &Group| (group.rule, group.cost, group.numbers) == (rule, charge.cost, numbers);
+        let group = match groups.iter().position(is_its) {
+            Some(group) => group,
+            None if groups.len() == MAX_GROUPS => return None,
+            None => {
+                let keys = vec![];
+                groups.push(Group { rule, cost: charge.cost, numbers, keys, repeats: false });
+                groups.len() - 1
+            }
+        };
+        let key = names.of(&charge);
+        bytes += key.len();
+        let number = keys.len();
+        let (its_group, number) = *known.entry(key).or_insert((group, number));
+        if its_group != group {
+            return None;
+        }
+        match keys.get_mut(number) {
+            Some(places) => {
+                places.push(place);
+                groups[group].repeats = true;
+            }
+            None => {
+                keys.push(Places::from_buf([place]));
+                groups[group].keys.push(number);
+            }
+        }
+        normalized.push(NormalizedCall::new(call).ok()?);
+    }
+    let charges = SingleCharges { keys, groups };
+    let mut names = vec![vec![]; charges.keys.len()];
+    for (key, (_, number)) in known {
+        names[number] = key;
+    }
+    let in_order = charges.groups.iter().flat_map(|group| &group.keys);
+    let keys = in_order.map(|&number| std::mem::take(&mut names[number])).collect();
+    Some(Parts { keys, arguments: charges.arguments(), calls: normalized, charges })
+}
+
+/// The charge of a call that the script for the usual batch decides.
+fn usual_charge<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
+    let (Operation::Acquire, 1, None) = (call.operation, call.charges.len(), call.id) else {
+        return None;
+    };
+    let charge = call.charges.get(0)?;
+    let is_usual =
+        charge.cost > 0 && !charge.is_check_only && charge.policy.block_duration().is_none();
+    is_usual.then_some(charge)
+}
+
+impl SingleCharges {
+    /// ARGV[1].
+    fn arguments(&self) -> Vec<u8> {
+        let mut arguments = Vec::with_capacity(40 * self.groups.len());
+        for group in &self.groups {
+            arguments.push(group.rule as u8);
+            put(&mut arguments, group.cost);
+            group.numbers.iter().for_each(|&number| put(&mut arguments, number));
+            put_count(&mut arguments, group.keys.len());
+            arguments.push(u8::from(group.repeats));
+            if group.repeats {
+                group.keys.iter().for_each(|&key| put_count(&mut arguments, self.keys[key].len()));
+            }
+        }
+        arguments
+    }
+
+    /// Parses the reply: an answer for each call, or `None` for one that the general script has to decide; `None` if the
+    /// reply is not valid.
+    pub(super) fn read(
+        &self,
+        calls: &[NormalizedCall<'_>],
+        answer: &[u8],
+    ) -> Option<Vec<Option<Result<ScriptReply, Error>>>> {
+        let mut reader = Reader(answer);
+        if reader.byte()? != layout::VERDICTS {
+            return None;
+        }
+        let now = reader.number()?;
+        let mut replies: Vec<_> = calls.iter().map(|_| None).collect();
+        for places in self.groups.iter().flat_map(|group| &group.keys).map(|&key| &self.keys[key]) {
+            if reader.0.first() == Some(&layout::UNUSUAL) {
+                reader.byte()?;
+                continue;
+            }
+            for &place in places {
+                let call = calls.get(place)?;
+                let (charge, _) = call.charges.first()?;
+                if let Some(reply) = ChargeReply::of_single(&mut reader, charge)? {
+                    replies[place] = Some(Ok(decide(call, &[reply], now)?));
+                }
+            }
+        }
+        reader.0.is_empty().then_some(replies)
+    }
+}
+
+fn put_count(arguments: &mut Vec<u8>, count: usize) {
+    // There are at most `MAX_CHARGES`.
+    let count = u16::try_from(count).unwrap_or(u16::MAX);
+    arguments.extend_from_slice(&count.to_le_bytes());
+}

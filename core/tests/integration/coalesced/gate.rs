@@ -1,0 +1,144 @@
+//! A store that answers each call or batch when it is told to, and as it is told to.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, ManualClock, Store, Timestamp};
+use tidegate_testkit::ModelStore;
+use tokio::sync::{Mutex as Turns, mpsc};
+
+/// What becomes of a batch, or of a call that goes alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    CarriedOut,
+    /// It fails before anything is written.
+    Before(ErrorKind),
+    /// It is carried out, and the answer is lost.
+    After(ErrorKind),
+    /// It is carried out, and the last answer is missing.
+    OneTooFew,
+    Panic,
+}
+
+/// A subject and a cost.
+pub(crate) type Sent = (String, u64);
+
+/// A model store behind a gate. Clones are the same store.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    model: ModelStore,
+    fates: mpsc::UnboundedSender<Fate>,
+    next_fate: Turns<mpsc::UnboundedReceiver<Fate>>,
+    sent: Mutex<Vec<Vec<Sent>>>,
+    carried_out: Mutex<Vec<Sent>>,
+    in_flight: AtomicUsize,
+    max_in_flight: AtomicUsize,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        let (fates, receiver) = mpsc::unbounded_channel();
+        Self(Arc::new(Inner {
+            model: ModelStore::new(ManualClock::default()),
+            fates,
+            next_fate: Turns::new(receiver),
+            sent: Mutex::default(),
+            carried_out: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
+            max_in_flight: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Lets one batch pass: the one in flight, or the next.
+    pub(crate) fn pass(&self, fate: Fate) {
+        self.0.fates.send(fate).unwrap();
+    }
+
+    /// What was sent since this was last called, by batch.
+    pub(crate) fn sent(&self) -> Vec<Vec<Sent>> {
+        std::mem::take(&mut self.0.sent.lock().unwrap())
+    }
+
+    /// All that was carried out, in order.
+    pub(crate) fn carried_out(&self) -> Vec<Sent> {
+        self.0.carried_out.lock().unwrap().clone()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.0.in_flight.load(SeqCst)
+    }
+
+    pub(crate) fn max_in_flight(&self) -> usize {
+        self.0.max_in_flight.load(SeqCst)
+    }
+
+    async fn answer(&self, calls: &[Call<'_>]) -> Vec<Result<Decision, Error>> {
+        let shown: Vec<Sent> = calls.iter().map(show).collect();
+        self.0.sent.lock().unwrap().push(shown.clone());
+        let in_flight = self.0.in_flight.fetch_add(1, SeqCst) + 1;
+        self.0.max_in_flight.fetch_max(in_flight, SeqCst);
+        let _in_flight = InFlight(self);
+        let fate = self.0.next_fate.lock().await.recv().await.unwrap();
+        let failed = |kind| calls.iter().map(|_| Err(Error::new(kind, "planned"))).collect();
+        match fate {
+            Fate::Before(kind) => return failed(kind),
+            Fate::Panic => panic!("planned"),
+            _ => {}
+        }
+        self.0.carried_out.lock().unwrap().extend(shown);
+        let mut answers = self.0.model.decide_many(calls).await;
+        match fate {
+            Fate::After(kind) => failed(kind),
+            Fate::OneTooFew => {
+                answers.pop();
+                answers
+            }
+            _ => answers,
+        }
+    }
+}
+
+fn show(call: &Call<'_>) -> Sent {
+    let charge = call.charges.get(0).unwrap();
+    (String::from_utf8(charge.subject.to_vec()).unwrap(), charge.cost)
+}
+
+struct InFlight<'a>(&'a Gate);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.0.in_flight.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Store for Gate {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::later(async move {
+            let missing = || Err(Error::new(ErrorKind::Protocol, "missing"));
+            self.answer(&[call]).await.pop().unwrap_or_else(missing)
+        })
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        Answer::later(self.answer(calls))
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.0.model.now()
+    }
+
+    /// Calls of a tenant go in batches of their own; those of the tenant `alone` are not batched.
+    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
+        match call.charges.get(0).map_or(&b""[..], |charge| charge.tenant) {
+            b"alone" => None,
+            b"" => Some(0),
+            [first, ..] => Some(u64::from(*first)),
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Calls of concurrent callers that go in batches.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and so do its helpers"
+)]
+
+mod gate;
+mod schedules;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use gate::{Fate, Gate, Sent};
+use tidegate_core::layers::CoalescedStore;
+use tidegate_core::{
+    Answer, Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
+    Store, StoreExt,
+};
+use tidegate_testkit::ModelStore;
+use tokio::task::{JoinHandle, yield_now};
+
+use crate::stubs::{Mood, Stub};
+
+fn policy() -> Policy {
+    "p: fixed-window 1000000/1h".parse().unwrap()
+}
+
+/// Makes a call in a task of its own.
+fn call(store: &CoalescedStore<Gate>, subject: &str) -> JoinHandle<Result<Decision, Error>> {
+    call_of("", store, subject, 1)
+}
+
+fn call_of(
+    tenant: &'static str,
+    store: &CoalescedStore<Gate>,
+    subject: &str,
+    cost: u64,
+) -> JoinHandle<Result<Decision, Error>> {
+    let (store, subject) = (store.clone(), subject.to_owned());
+    tokio::spawn(async move {
+        let policy = policy();
+        let charges = [Charge::new(&policy, &subject).cost(cost).tenant(tenant)];
+        store.decide(Call::acquire(&charges)).await
+    })
+}
+
+/// Lets all tasks go on until each waits for something.
+async fn settle() {
+    for _ in 0..20 {
+        yield_now().await;
+    }
+}
+
+fn subjects<'b>(batches: &'b [Vec<Sent>]) -> Vec<Vec<&'b str>> {
+    let of_batch = |batch: &'b Vec<Sent>| batch.iter().map(|(subject, _)| &**subject).collect();
+    batches.iter().map(of_batch).collect()
+}
+
+fn alive_tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+#[test]
+fn a_store_that_answers_immediately_is_called_as_it_is() {
+    let store = ModelStore::new(ManualClock::default()).coalesced();
+    assert!(store.answers_immediately());
+    let policy = policy();
+    let charges = [Charge::new(&policy, "s")];
+    // Without a runtime, too.
+    let answer = store.decide(Call::acquire(&charges)).into_ready().unwrap();
+    assert!(answer.unwrap().is_allowed());
+}
+
+#[test]
+fn a_call_is_sent_immediately_if_none_is_in_flight_and_the_others_go_together() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let first = call(&store, "a");
+        settle().await;
+        assert_eq!(subjects(&gate.sent()), [["a"]]);
+        let others: Vec<_> = ["b", "c", "b"].iter().map(|subject| call(&store, subject)).collect();
+        settle().await;
+        assert_eq!(gate.sent(), [[]; 0], "they wait for the one in flight");
+        gate.pass(Fate::CarriedOut);
+        assert!(first.await.unwrap().unwrap().is_allowed());
+        settle().await;
+        assert_eq!(subjects(&gate.sent()), [["b", "c", "b"]]);
+        gate.pass(Fate::CarriedOut);
+        let mut remaining = vec![];
+        for other in others {
+            remaining.push(other.await.unwrap().unwrap().verdicts()[0].remaining());
+        }
+        assert_eq!(remaining, [999_999, 999_999, 999_998]);
+        settle().await;
+        assert_eq!(alive_tasks(), 0, "an idle store has no task");
+    });
+}
+
+#[test]
+fn the_next_calls_of_callers_that_are_answered_go_in_one_batch() {
+    crate::run(async {
+        let stub = Stub::new(&ManualClock::default());
+        stub.set(Mood::Slow);
+        let store = stub.clone().coalesced();
+        let callers = (0..64).map(|number| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let (policy, subject) = (policy(), format!("{number}"));
+                for _ in 0..10 {
+                    let charges = [Charge::new(&policy, &subject)];
+                    assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+                }
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.unwrap();
+        }
+        let sizes: Vec<_> = stub.asked().iter().map(Vec::len).collect();
+        assert_eq!(sizes, [64; 10]);
+    });
+}
+
+#[test]
+fn a_caller_that_gives_up_before_its_call_is_sent_takes_it_back() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let first = call(&store, "a");
+        settle().await;
+        let (given_up, stays) = (call(&store, "b"), call(&store, "c"));
+        settle().await;
+        given_up.abort();
+        settle().await;
+        gate.pass(Fate::CarriedOut);
+        gate.pass(Fate::CarriedOut);
+        assert!(first.await.unwrap().is_ok() && stays.await.unwrap().is_ok());
+        assert_eq!(subjects(&gate.sent()), [["a"], ["c"]]);
+    });
+}
+
+#[test]
+fn a_caller_that_gives_up_in_flight_costs_the_others_nothing() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        // The one that is sent alone, and then each of a batch.
+        for given_up in 0..4 {
+            let mut calls: Vec<_> =
+                ["a", "b", "c", "d"].map(|subject| call(&store, subject)).into();
+            settle().await;
+            let given_up = calls.remove(given_up);
+            given_up.abort();
+            settle().await;
+            gate.pass(Fate::CarriedOut);
+            for call in calls {
+                assert!(call.await.unwrap().unwrap().is_allowed());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_batch_without_callers_holds_back_no_other() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let gone = [call(&store, "a"), call(&store, "b")];
+        settle().await;
+        let next = call(&store, "c");
+        settle().await;
+        assert_eq!((gate.in_flight(), gate.sent().len()), (1, 1));
+        for call in gone {
+            call.abort();
+        }
+        settle().await;
+        assert_eq!(subjects(&gate.sent()), [["c"]], "nothing was answered");
+        gate.pass(Fate::CarriedOut);
+        assert!(next.await.unwrap().is_ok());
+        assert_eq!((gate.in_flight(), gate.max_in_flight()), (0, 1));
+    });
+}
+
+/// As in the loop of a `select!`: it is neither polled nor dropped.
+#[test]
+fn a_caller_that_is_not_polled_holds_back_no_other() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let policy = policy();
+        let charges = [Charge::new(&policy, "still")];
+        let mut still = pin!(store.decide(Call::acquire(&charges)));
+        let once = poll_fn(|context| Poll::Ready(still.as_mut().poll(context))).await;
+        assert!(once.is_pending());
+        for subject in ["a", "b"] {
+            gate.pass(Fate::CarriedOut);
+            gate.pass(Fate::CarriedOut);
+            assert!(call(&store, subject).await.unwrap().unwrap().is_allowed());
+        }
+        assert!(still.await.unwrap().is_allowed());
+    });
+}
+
+#[test]
+fn a_batch_that_fails_tells_each_caller_its_error() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        for kind in [ErrorKind::Timeout, ErrorKind::Busy, ErrorKind::Unavailable] {
+            let calls = ["a", "b", "c"].map(|subject| call(&store, subject));
+            settle().await;
+            gate.pass(Fate::Before(kind));
+            for call in calls {
+                let error = call.await.unwrap().unwrap_err();
+                assert_eq!(error.kind(), kind);
+                let is_known = kind.is_definitely_not_charged();
+                assert_eq!(error.is_definitely_not_charged(), is_known, "{kind}");
+            }
+        }
+    });
+}
+
+#[test]
+fn one_call_of_a_batch_that_fails_fails_alone() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let first = call(&store, "a");
+        settle().await;
+        let reserves = {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let policy = policy();
+                let charges = [Charge::new(&policy, "b")];
+                let operation = Operation::Reserve { max_wait: Duration::from_secs(1) };
+                store.decide(Call::new(operation, &charges)).await
+            })
+        };
+        // Not valid, which is told at once.
+        assert_eq!(reserves.await.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
+        let (second, third) = (call(&store, "c"), call(&store, "d"));
+        gate.pass(Fate::CarriedOut);
+        gate.pass(Fate::OneTooFew);
+        assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
+        assert_eq!(third.await.unwrap().unwrap_err().kind(), ErrorKind::Protocol);
+    });
+}
+
+#[test]
+fn batches_are_bounded() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced().max_batch(3);
+        let calls: Vec<_> = (0..8).map(|number| call(&store, &number.to_string())).collect();
+        for _ in 0..3 {
+            gate.pass(Fate::CarriedOut);
+        }
+        for call in calls {
+            assert!(call.await.unwrap().is_ok());
+        }
+        let sizes: Vec<_> = gate.sent().iter().map(Vec::len).collect();
+        assert_eq!(sizes, [3, 3, 2]);
+        // Bytes, too: of large subjects, two go together.
+        let store = gate.clone().coalesced();
+        let large: Vec<_> =
+            (0..4).map(|number| call(&store, &number.to_string().repeat(400_000))).collect();
+        for call in large {
+            gate.pass(Fate::CarriedOut);
+            assert!(call.await.unwrap().is_ok());
+        }
+        let sizes: Vec<_> = gate.sent().iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 2]);
+    });
+}
+
+#[test]
+fn the_calls_that_wait_are_bounded_and_one_that_was_given_up_leaves_its_place() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced().max_waiting(2);
+        let first = call(&store, "a");
+        settle().await;
+        let (second, third) = (call(&store, "b"), call(&store, "c"));
+        settle().await;
+        let error = call(&store, "d").await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "too-many-waiters: 2 calls wait for a batch already");
+        assert!(error.is_definitely_not_charged());
+        // Those of another group are not counted.
+        let other = call_of("t", &store, "e", 1);
+        settle().await;
+        second.abort();
+        settle().await;
+        let fourth = call(&store, "f");
+        settle().await;
+        for _ in 0..3 {
+            gate.pass(Fate::CarriedOut);
+        }
+        for call in [first, third, other, fourth] {
+            assert!(call.await.unwrap().is_ok());
+        }
+        assert_eq!(subjects(&gate.sent()), [vec!["a"], vec!["e"], vec!["c", "f"]]);
+    });
+}
+
+#[test]
+fn groups_do_not_wait_for_each_other_and_calls_without_a_group_go_alone() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let calls =
+            [("x", "a"), ("y", "b"), ("x", "c"), ("alone", "d"), ("alone", "e"), ("y", "f")]
+                .map(|(tenant, subject)| call_of(tenant, &store, subject, 1));
+        settle().await;
+        // Those that go alone are on their way first: the others start a task.
+        let sent = gate.sent();
+        assert_eq!(subjects(&sent), [vec!["d"], vec!["e"], vec!["a", "c"], vec!["b", "f"]]);
+        for _ in 0..4 {
+            gate.pass(Fate::CarriedOut);
+        }
+        for call in calls {
+            assert!(call.await.unwrap().is_ok());
+        }
+    });
+}
+
+#[test]
+fn a_store_that_panics_strands_no_caller() {
+    crate::run(async {
+        let gate = Gate::new();
+        let store = gate.clone().coalesced();
+        let first = [call(&store, "a"), call(&store, "b")];
+        settle().await;
+        let waits = call(&store, "c");
+        settle().await;
+        gate.pass(Fate::Panic);
+        for call in first {
+            let error = call.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(!error.is_definitely_not_charged(), "it was in flight");
+        }
+        let error = waits.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.is_definitely_not_charged(), "it was not sent");
+        gate.pass(Fate::CarriedOut);
+        assert!(call(&store, "d").await.unwrap().unwrap().is_allowed(), "the next one is sent");
+        assert_eq!(gate.carried_out(), [("d".to_owned(), 1)]);
+    });
+}
+
+#[test]
+fn a_runtime_that_ends_takes_no_caller_of_another_one_with_it() {
+    let gate = Gate::new();
+    let store = gate.clone().coalesced();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let _ = call(&store, "a");
+        settle().await;
+    });
+    let policy = policy();
+    let charges = [Charge::new(&policy, "b")];
+    let waits: Answer<'_, _> = store.decide(Call::acquire(&charges));
+    crate::run(async {
+        let mut waits = pin!(waits);
+        assert!(poll_fn(|context| Poll::Ready(waits.as_mut().poll(context))).await.is_pending());
+        runtime.shutdown_background();
+        let error = waits.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.is_definitely_not_charged());
+        gate.pass(Fate::CarriedOut);
+        assert!(call(&store, "c").await.unwrap().unwrap().is_allowed());
+    });
+}
+
+#[test]
+fn without_a_runtime_a_call_is_an_error() {
+    let store = Gate::new().coalesced();
+    let policy = policy();
+    let charges = [Charge::new(&policy, "s")];
+    let mut answer = pin!(store.decide(Call::acquire(&charges)));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let Poll::Ready(Err(error)) = answer.as_mut().poll(&mut context) else {
+        panic!("an error at once");
+    };
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn the_id_of_a_call_goes_with_it() {
+    crate::run(async {
+        let stub = Stub::new(&ManualClock::default());
+        stub.set(Mood::Slow);
+        let store = stub.coalesced();
+        let policy = policy();
+        let charges = [Charge::new(&policy, "s").cost(3)];
+        let call = Call::acquire(&charges).with_id(CallId::new("job", Duration::from_secs(60)));
+        let first = store.decide(call).await.unwrap();
+        assert_eq!(store.decide(call).await.unwrap(), first);
+        let peek = Call::new(Operation::Peek, &charges);
+        assert_eq!(store.decide(peek).await.unwrap().verdicts()[0].remaining(), 999_997);
+    });
+}
