@@ -66,6 +66,7 @@ pub mod no_semver {
     pub use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm};
     pub use crate::algorithm::unit::Unit;
     pub use crate::engine::fast::{Evaluation, FastOutcome, PackedState};
+    pub use crate::engine::hold::{lapsed_hold, unknown_hold};
     pub use crate::engine::verdict::VerdictInput;
     pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
