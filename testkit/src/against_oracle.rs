@@ -1,8 +1,8 @@
 //! Runs a scenario on a store, and compares every answer with the oracle.
 
-use tidegate_core::{Call, Decision, Error, ErrorKind, ManualClock, Operation, Store};
+use tidegate_core::{Call, CallId, Decision, Error, ErrorKind, ManualClock, Operation, Store};
 
-use crate::generate::{ClockKind, Scenario, Step, Trace};
+use crate::generate::{ClockKind, HoldScenario, Scenario, Step, Trace};
 use crate::oracle::Oracle;
 use crate::suite::report::Calls;
 
@@ -85,6 +85,31 @@ pub async fn run_batches_against_oracle(
                 trace.answered(decision);
             }
         }
+    }
+    Ok(())
+}
+
+/// Runs a scenario of holds on an empty store with this clock, and compares every answer with the oracle.
+///
+/// # Errors
+///
+/// As [`run_against_oracle`].
+pub async fn run_holds_against_oracle(
+    store: &impl Store,
+    clock: &ManualClock,
+    scenario: &HoldScenario,
+) -> Result<(), String> {
+    let (mut oracle, mut before) = (Oracle::new(), Calls::default());
+    for (place, step) in scenario.calls().into_iter().enumerate() {
+        clock.set(step.now);
+        let call = Call::new(step.operation, &step.charges);
+        let id = step.id.as_ref().map(|(id, ttl)| CallId::new(id, *ttl));
+        let call = id.map_or(call, |id| call.with_id(id));
+        let answer = store.decide(call).await;
+        oracle
+            .check(&call, step.now, &answer)
+            .map_err(|error| format!("step {place}: {error}{}", before.show()))?;
+        before.add(step.now, &call, &answer);
     }
     Ok(())
 }

@@ -52,7 +52,9 @@ mod show;
 mod store_with;
 pub mod suite;
 
-pub use against_oracle::{run_against_oracle, run_batches_against_oracle};
+pub use against_oracle::{
+    run_against_oracle, run_batches_against_oracle, run_holds_against_oracle,
+};
 pub use model::ModelStore;
 pub use oracle::Oracle;
 #[cfg(feature = "metrics")]

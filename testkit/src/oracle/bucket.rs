@@ -5,7 +5,7 @@
 
 use tidegate_core::Algorithm;
 
-use super::rules::{self, LONGEST, Rules, first, micros};
+use super::rules::{self, LONGEST, Rules, Take, first, micros};
 
 /// More parts of a token than this a debt never has: 2^52.
 const MOST: u128 = 1 << 52;
@@ -130,7 +130,7 @@ impl Rules for Bucket {
         &self,
         past: &rules::Past,
         cost: u64,
-        at: u64,
+        take: Take,
         now: u64,
     ) -> Option<(rules::Past, u64)> {
         let rules::Past::Bucket(written) = past else {
@@ -139,9 +139,9 @@ impl Rules for Bucket {
         // A bucket's time goes on in ticks, and never back; what was taken later left a later one. What
         // came back between the take and the last write may have come back to this take alone.
         let time = written.time.div_ceil(self.tick) * self.tick;
-        let since = time.checked_sub(self.on_grid(at))?;
+        let since = time.checked_sub(self.on_grid(take.at))?;
         let came_back = u128::from(since) * u128::from(self.refill);
-        let left = self.tokens(cost).saturating_sub(came_back);
+        let left = self.tokens(cost).min(self.tokens(take.cost).saturating_sub(came_back));
         let debt = self.debt(past, now);
         (left > 0 && debt > 0).then(|| match debt <= left {
             true => (rules::Past::Nothing, self.whole_tokens(debt)),

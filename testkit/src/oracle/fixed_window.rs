@@ -3,7 +3,7 @@
 use tidegate_core::FixedWindow;
 use tidegate_core::algorithm::fixed_window::Start;
 
-use super::rules::{self, MOST, Rules, micros};
+use super::rules::{self, MOST, Rules, Take, micros};
 
 /// The costs taken in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,13 +81,13 @@ impl Rules for Window {
         &self,
         past: &rules::Past,
         cost: u64,
-        at: u64,
+        take: Take,
         now: u64,
     ) -> Option<(rules::Past, u64)> {
         let current = self.current(past, now)?;
         let its_window = current.ends.saturating_sub(self.window)..current.ends;
         // What is taken in a window is alike: any of it is as good as that.
-        its_window.contains(&at).then(|| self.give_back(past, cost, now))
+        its_window.contains(&take.at).then(|| self.give_back(past, cost, now))
     }
 
     fn recovers_at(&self, past: &rules::Past) -> u64 {

@@ -2,7 +2,7 @@
 
 use tidegate_core::TokenBucket;
 
-use super::rules::{self, LONGEST, Rules, first, micros};
+use super::rules::{self, LONGEST, Rules, Take, first, micros};
 
 /// More units than this a debt never has: 2^52.
 const MOST: u128 = 1 << 52;
@@ -82,22 +82,23 @@ impl Rules for IntervalBucket {
         &self,
         past: &rules::Past,
         cost: u64,
-        at: u64,
+        take: Take,
         now: u64,
     ) -> Option<(rules::Past, u64)> {
         let debt = self.refilled(past, now)?.debt;
         let rules::Past::IntervalBucket(written) = past else {
             return None;
         };
-        if at >= written.anchor + self.period {
+        if take.at >= written.anchor + self.period {
             return None; // What was taken then is not in here.
         }
         // Each period that began between the take and the last write brought a refill, as far as can be
         // told from the last of them.
         let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
-        let periods = first(0, written.anchor / self.period + 1, |periods| began(periods) <= at);
+        let periods =
+            first(0, written.anchor / self.period + 1, |periods| began(periods) <= take.at);
         let came_back = u128::from(periods) * u128::from(self.refill);
-        let left = u128::from(cost).saturating_sub(came_back);
+        let left = u128::from(cost).min(u128::from(take.cost).saturating_sub(came_back));
         (left > 0).then(|| match debt <= left {
             true => (rules::Past::Nothing, tokens(debt)),
             false => {

@@ -7,7 +7,7 @@ use tidegate_core::{Algorithm, Call, Charge, ErrorKind, Operation, Outcome};
 
 use super::record::Record;
 use super::reply::{Reply, ReplyVerdict};
-use super::rules::{self, Past, rules_of};
+use super::rules::{self, Past, Take, rules_of};
 use super::{Key, rules::micros};
 
 /// The records of the keys of a call.
@@ -106,13 +106,19 @@ fn block_ends(span: Duration, now: u64) -> Option<u64> {
 }
 
 /// What is wrong with a call: any of it may be reported.
-fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
+pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
     let mut mistakes = vec![];
     let too_long = |bytes: &[u8]| bytes.len() > 1 << 20;
     let mixed_up = |a: &Charge<'_>, b: &Charge<'_>| {
         key_of(a) == key_of(b) && (a.policy != b.policy || a.is_check_only != b.is_check_only)
     };
-    if let Operation::AcquireUpTo { min } = operation {
+    if operation.is_of_hold() {
+        let keys: BTreeSet<Key> = charges.iter().map(key_of).collect();
+        if keys.len() < charges.len() || charges.iter().any(|it| it.cost > 1 << 52) {
+            mistakes.push(ErrorKind::InvalidCall);
+        }
+    }
+    if let Operation::AcquireUpTo { min } | Operation::HoldUpTo { min } = operation {
         let smallest = charges.iter().filter(|it| !it.is_check_only).map(|it| it.cost).min();
         let keys: BTreeSet<Key> = charges.iter().map(key_of).collect();
         if min == 0 || smallest.is_none_or(|cost| min > cost) || keys.len() < charges.len() {
@@ -253,7 +259,7 @@ fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
 }
 
 /// A peek at no cost.
-fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
+pub(super) fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0)).collect();
     peek(ledger, &charges, now)
 }
@@ -286,9 +292,41 @@ fn undo(
     }
     let record = record_of(before, charge);
     let past = record.past_under(charge, now);
-    let Some((past, amount)) = rules_of(charge).take_back(&past, cost, at, now) else { return 0 };
+    let take = Take { at, cost };
+    let Some((past, amount)) = rules_of(charge).take_back(&past, cost, take, now) else {
+        return 0;
+    };
     keep(ledger, charge, record.with_past(charge, past));
     amount
+}
+
+/// Charges what is above a hold, or gives back what is below it. Tells how much.
+pub(super) fn settle(ledger: &mut Ledger, charge: &Charge<'_>, change: Settles, now: u64) -> u64 {
+    match change {
+        Settles::Nothing => 0,
+        Settles::Charges(cost) => {
+            // Also what was only checked when it was held.
+            let charge = Charge::new(charge.policy, charge.subject).tenant(charge.tenant);
+            overcharge(ledger, &charge.cost(cost), now)
+        }
+        Settles::GivesBack(cost, take) => {
+            let record = record_of(ledger, charge);
+            let past = record.past_under(charge, now);
+            let Some((past, amount)) = rules_of(charge).take_back(&past, cost, take, now) else {
+                return 0;
+            };
+            keep(ledger, charge, record.with_past(charge, past));
+            amount
+        }
+    }
+}
+
+/// What the settlement of a hold does to a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Settles {
+    Nothing,
+    Charges(u64),
+    GivesBack(u64, Take),
 }
 
 fn report(

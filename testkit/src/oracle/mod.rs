@@ -12,10 +12,12 @@
 //! | `rules` | what they have in common, and the searches |
 //! | `record` | one key: a past, a block, and a policy that may change |
 //! | `ledger` | a whole call: several charges, penalties, shadows |
+//! | `holds` | holds and their settlements, by their ids |
 //! | `reply` | the answer, ready to be compared |
 
 mod bucket;
 mod fixed_window;
+mod holds;
 mod interval_bucket;
 mod ledger;
 mod record;
@@ -28,6 +30,7 @@ use std::collections::BTreeMap;
 
 use tidegate_core::{Call, Decision, Error, Timestamp};
 
+use holds::{Hold, HoldKey};
 use ledger::Ledger;
 use record::Record;
 pub use reply::{Reply, ReplyVerdict};
@@ -63,6 +66,16 @@ type Key = (String, Vec<u8>, Vec<u8>);
 pub struct Oracle {
     /// What each key may look like: never empty, and without repetition. `None` is a fresh key.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
+    holds: BTreeMap<HoldKey, Hold>,
+}
+
+/// What may come of a call.
+struct Future {
+    reply: Reply,
+    /// The keys of the call.
+    ledger: Ledger,
+    /// The hold that the call is about.
+    hold: Option<Hold>,
 }
 
 impl Oracle {
@@ -86,17 +99,17 @@ impl Oracle {
         let actual = Reply::from_answer(answer);
         let futures = self.futures(call, now.as_micros());
         let (right, wrong): (Vec<_>, Vec<_>) =
-            futures.into_iter().partition(|(expected, _)| actual.is_one_of(expected));
+            futures.into_iter().partition(|future| actual.is_one_of(&future.reply));
         if right.is_empty() {
-            let expected: Vec<_> = wrong.iter().map(|(expected, _)| expected.to_string()).collect();
+            let expected: Vec<_> = wrong.iter().map(|future| future.reply.to_string()).collect();
             return Err(format!(
                 "at {now:?}: {}\n    expected: {}\n    actual:   {actual}{}",
                 show::call(call),
                 show::cut(&expected.join("\n    or:       "), 4, 1_500),
-                wrong.first().map(|(expected, _)| actual.differences(expected)).unwrap_or_default(),
+                wrong.first().map(|it| actual.differences(&it.reply)).unwrap_or_default(),
             ));
         }
-        self.learn(right.into_iter().map(|(_, ledger)| ledger));
+        self.learn(call, right);
         Ok(())
     }
 
@@ -109,17 +122,17 @@ impl Oracle {
         let futures = self.futures(call, now.as_micros());
         let Some(expected) = futures
             .first()
-            .map(|(expected, _)| expected.clone())
-            .filter(|first| futures.iter().all(|(other, _)| other == first))
+            .map(|future| future.reply.clone())
+            .filter(|first| futures.iter().all(|other| other.reply == *first))
         else {
             return Err("the answer depends on what the store has forgotten".to_owned());
         };
-        self.learn(futures.into_iter().map(|(_, ledger)| ledger));
+        self.learn(call, futures);
         Ok(expected)
     }
 
     /// Each answer that may come, with what the keys of the call then look like.
-    fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<(Reply, Ledger)> {
+    fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<Future> {
         for pasts in self.keys.values_mut() {
             forget(pasts, now);
         }
@@ -143,11 +156,25 @@ impl Oracle {
         }
         ledgers
             .into_iter()
-            .map(|mut ledger| (ledger::carry_out(&mut ledger, call, now), ledger))
+            .map(|mut ledger| {
+                if !call.operation.is_of_hold() {
+                    let reply = ledger::carry_out(&mut ledger, call, now);
+                    return Future { reply, ledger, hold: None };
+                }
+                let hold = holds::key_of(call).and_then(|key| self.holds.get(&key));
+                let (reply, hold) = holds::carry_out(&mut ledger, hold, call, now);
+                Future { reply, ledger, hold }
+            })
             .collect()
     }
 
-    fn learn(&mut self, ledgers: impl Iterator<Item = Ledger>) {
+    /// If several futures are possible, the first one's hold is taken for the one.
+    fn learn(&mut self, call: &Call<'_>, mut futures: Vec<Future>) {
+        let hold = futures.first_mut().and_then(|first| first.hold.take());
+        if let (Some(key), Some(hold)) = (holds::key_of(call), hold) {
+            self.holds.insert(key, hold);
+        }
+        let ledgers = futures.into_iter().map(|future| future.ledger);
         let mut seen: BTreeMap<Key, Vec<Option<Record>>> = BTreeMap::new();
         for (key, record) in ledgers.flatten() {
             let pasts = seen.entry(key).or_default();

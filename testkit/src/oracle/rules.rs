@@ -46,7 +46,7 @@ pub(super) trait Rules: fmt::Debug {
 
     /// The past after what a take of `cost` at `at` has left was taken back, and how much that was, in
     /// whole units; `None` if nothing was left.
-    fn take_back(&self, past: &Past, cost: u64, at: u64, now: u64) -> Option<(Past, u64)>;
+    fn take_back(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
 
     /// From when on the past no longer matters.
     fn recovers_at(&self, past: &Past) -> u64;
@@ -56,6 +56,13 @@ pub(super) trait Rules: fmt::Debug {
         let _ = (past, cost, now);
         false
     }
+}
+
+/// What was taken, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Take {
+    pub(super) at: u64,
+    pub(super) cost: u64,
 }
 
 /// The rules that the policy of a charge lays down for its subject.

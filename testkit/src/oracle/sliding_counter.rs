@@ -2,7 +2,7 @@
 
 use tidegate_core::SlidingCounter;
 
-use super::rules::{self, MOST, Rules, micros};
+use super::rules::{self, MOST, Rules, Take, micros};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
@@ -85,15 +85,15 @@ impl Rules for Counter {
         &self,
         past: &rules::Past,
         cost: u64,
-        at: u64,
+        take: Take,
         now: u64,
     ) -> Option<(rules::Past, u64)> {
         let before = self.rolled(past, now)?;
         let start = before.ends - self.window;
         let mut after = before.clone();
-        if (start..before.ends).contains(&at) {
+        if (start..before.ends).contains(&take.at) {
             after.current -= cost.min(after.current);
-        } else if (start.saturating_sub(self.window)..start).contains(&at) {
+        } else if (start.saturating_sub(self.window)..start).contains(&take.at) {
             after.previous -= cost.min(after.previous);
         }
         let amount = (before.current + before.previous) - (after.current + after.previous);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_core::SlidingLog;
 
-use super::rules::{self, MOST, Rules, micros};
+use super::rules::{self, MOST, Rules, Take, micros};
 
 /// Every request that was taken and not yet pruned: when it counts as made, and its cost. Oldest
 /// first.
@@ -117,11 +117,11 @@ impl Rules for Log {
         &self,
         past: &rules::Past,
         cost: u64,
-        at: u64,
+        take: Take,
         now: u64,
     ) -> Option<(rules::Past, u64)> {
         let mut log = self.counting(past, now);
-        let wanted = self.stamp(at);
+        let wanted = self.stamp(take.at);
         let newer: BTreeSet<u64> =
             log.iter().map(|&(stamp, _)| stamp).filter(|&stamp| stamp > wanted).collect();
         if newer.len() >= MAX_UNDO || log.iter().all(|&(stamp, _)| stamp != wanted) {

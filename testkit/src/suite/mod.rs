@@ -78,6 +78,7 @@
 //! | 8 changes | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
 //! | charges beyond the limit, as much as there is, only checks | the nine properties in `parts`, and every trace |
+//! | a hold is settled once, and gives back no more than is owed | the properties in `holds`; not run for a store that remembers no calls |
 //! | a call with an id happens once | the properties that begin with `an_id_`; not run for a store that remembers no calls |
 //! | what is undone is given back, and no more | the eight properties in `undo`: `an_undo_at_once_leaves_what_was_there_before`, …, `never_more_is_admitted_whatever_is_undone` |
 #![expect(
@@ -94,6 +95,7 @@ mod expiry;
 mod failure;
 mod fixture;
 mod harness;
+mod holds;
 mod ids;
 mod numbers;
 mod operations;
@@ -235,6 +237,23 @@ macro_rules! __each_property {
             ids::an_id_in_a_batch_makes_a_call_happen_once,
             ids::an_id_is_charged_once_whatever_is_lost,
             ids::an_id_of_many_callers_is_charged_once,
+            holds::holds_are_decided_as_by_the_oracle,
+            holds::holds_of_several_charges_are_decided_as_by_the_oracle,
+            holds::a_hold_is_settled_once,
+            holds::a_settled_hold_has_one_settlement,
+            holds::a_hold_expires_after_twice_its_time,
+            holds::a_hold_is_extended_in_its_time,
+            holds::a_hold_is_settled_so_far_in_totals,
+            holds::a_hold_gives_back_no_more_than_is_owed,
+            holds::holds_never_make_room_for_more,
+            holds::several_charges_are_held_together,
+            holds::a_shadow_that_refuses_holds_nothing,
+            holds::as_much_as_there_is_can_be_held,
+            holds::a_made_up_hold_gives_nothing_back,
+            holds::a_hold_that_is_not_valid_is_an_error,
+            holds::a_hold_of_a_changed_policy_is_settled_where_it_was_taken,
+            holds::a_hold_is_settled_once_whatever_is_lost,
+            holds::a_hold_of_many_callers_is_settled_once,
             undo::an_undo_at_once_leaves_what_was_there_before,
             undo::what_is_undone_at_once_is_as_if_never_taken,
             undo::an_undo_later_takes_nothing_from_others,

@@ -228,6 +228,12 @@ caught! {
         by an_id_is_forgotten_after_its_time;
     a_store_whose_subjects_share_ids_is_caught: SharesIds
         by an_id_belongs_to_a_tenant_or_a_subject;
+    a_store_that_settles_twice_is_caught: SettlesTwice
+        by a_hold_is_settled_once, a_settled_hold_has_one_settlement, a_hold_of_many_callers_is_settled_once;
+    a_store_that_charges_again_what_was_spent_so_far_is_caught: ChargesSoFarAgain
+        by a_hold_is_settled_so_far_in_totals, a_hold_is_settled_once_whatever_is_lost;
+    a_store_that_gives_back_more_than_is_held_is_caught: HoldsTwice
+        by a_hold_is_settled_once, a_hold_gives_back_no_more_than_is_owed, holds_are_decided_as_by_the_oracle;
     a_store_that_extends_blocks_is_caught: ExtendsBlocks
         by a_refusal_blocks_and_the_block_is_not_extended;
     a_store_whose_shadows_refuse_is_caught: ShadowsRefuse

@@ -109,7 +109,23 @@ impl Records for OfCall<'_, '_> {
 
     fn remembered(&mut self) -> Result<Option<RememberedCall>, Error> {
         let known = self.ids.get(&self.id()).cloned();
-        Ok(known.map(|call| match self.defect {
+        Ok(known.map(|mut call| match self.defect {
+            Defect::SettlesTwice => {
+                if let Some(hold) = &mut call.hold {
+                    hold.settlement = None;
+                }
+                call
+            }
+            Defect::ChargesSoFarAgain => {
+                let charges = call.hold.iter_mut().flat_map(|hold| &mut hold.charges);
+                charges.for_each(|charge| charge.spent = 0);
+                call
+            }
+            Defect::HoldsTwice => {
+                let charges = call.hold.iter_mut().flat_map(|hold| &mut hold.charges);
+                charges.for_each(|charge| charge.held = charge.held.map(|held| 2 * held));
+                call
+            }
             Defect::AnswersAnyCall => {
                 RememberedCall::new(self.call.fingerprint(), call.expires_at_micros, call.decision)
             }

@@ -1,0 +1,182 @@
+//! Traces of holds: made, extended and settled under few ids, with other calls in between.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{Charge, Operation, Policy, Timestamp};
+
+/// Policies, and what is done to one tenant's subject.
+#[derive(Debug, Clone)]
+pub struct HoldScenario {
+    /// The policies, each of a name of its own.
+    pub policies: Vec<Policy>,
+    /// When it starts, µs since 1970.
+    pub start: u64,
+    /// What happens, in order.
+    pub steps: Vec<HoldStep>,
+}
+
+/// One call, and the time that passes before it.
+#[derive(Debug, Clone)]
+pub struct HoldStep {
+    /// Microseconds.
+    pub passes: u64,
+    /// What is asked.
+    pub does: HoldDoes,
+    /// Under which of three ids, if it is about a hold.
+    pub id: u8,
+    /// Its time to live in microseconds.
+    pub ttl: u64,
+    /// The costs of the policies in their order; `None` leaves a policy out.
+    pub costs: Vec<Option<u64>>,
+    /// Whether the last charge is only checked.
+    pub checks_last: bool,
+    /// Whether a call about a hold has the charges of the hold, at these costs.
+    pub fits: bool,
+}
+
+/// An operation.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "named as in Operation")]
+pub enum HoldDoes {
+    Hold,
+    /// At least so much, or the smallest cost.
+    HoldUpTo(u64),
+    Settle,
+    SettleSoFar,
+    Extend,
+    Acquire,
+    Charge,
+    Refund,
+    Reset,
+    Block(u64),
+}
+
+/// A scenario with these policies.
+pub fn hold_scenario(
+    policies: impl Strategy<Value = Vec<Policy>>,
+    steps: usize,
+) -> impl Strategy<Value = HoldScenario> {
+    let start = prop_oneof![
+        4 => Just(1_790_000_000_000_123),
+        1 => 1_000..1_100_u64,
+        1 => (0..200_u64).prop_map(|before| (1 << 52) - 1 - before),
+    ];
+    let steps = prop::collection::vec(step(), 1..=steps);
+    (policies, start, steps).prop_map(|(policies, start, steps)| HoldScenario {
+        policies,
+        start,
+        steps,
+    })
+}
+
+fn step() -> impl Strategy<Value = HoldStep> {
+    let passes = prop_oneof![4 => Just(0), 6 => 1..8_u64, 2 => 8..40_u64, 1 => 1..1_000_000_u64];
+    let does = prop_oneof![
+        8 => Just(HoldDoes::Hold),
+        2 => (1..4_u64).prop_map(HoldDoes::HoldUpTo),
+        8 => Just(HoldDoes::Settle),
+        5 => Just(HoldDoes::SettleSoFar),
+        3 => Just(HoldDoes::Extend),
+        5 => Just(HoldDoes::Acquire),
+        2 => Just(HoldDoes::Charge),
+        1 => Just(HoldDoes::Refund),
+        1 => Just(HoldDoes::Reset),
+        1 => prop_oneof![Just(0), 1..20_u64].prop_map(HoldDoes::Block),
+    ];
+    let cost = prop_oneof![
+        8 => (0..6_u64).prop_map(Some),
+        3 => Just(None),
+        1 => (1..40_u64).prop_map(Some),
+        1 => prop_oneof![Just(1 << 52), Just((1 << 52) + 1), any::<u64>()].prop_map(Some),
+    ];
+    let ttl = prop_oneof![6 => 5..60_u64, 1 => Just(1), 1 => Just(1 << 51)];
+    let costs = prop::collection::vec(cost, 3);
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.9));
+    (passes, does, 0..3_u8, ttl, costs, flags).prop_map(
+        |(passes, does, id, ttl, costs, (checks_last, fits))| HoldStep {
+            passes,
+            does,
+            id,
+            ttl,
+            costs,
+            checks_last,
+            fits,
+        },
+    )
+}
+
+/// A call of a scenario.
+#[derive(Debug, Clone)]
+pub struct HoldCall<'s> {
+    /// When it is made.
+    pub now: Timestamp,
+    /// The operation.
+    pub operation: Operation,
+    /// The charges.
+    pub charges: Vec<Charge<'s>>,
+    /// Its id and the time to live of that, if it is about a hold.
+    pub id: Option<([u8; 1], Duration)>,
+}
+
+impl HoldScenario {
+    /// The calls, in order.
+    #[must_use]
+    pub fn calls(&self) -> Vec<HoldCall<'_>> {
+        // Of each id, the charges that were last asked to be held.
+        let mut held: [Vec<Charge<'_>>; 3] = Default::default();
+        let mut now = self.start;
+        let mut calls = vec![];
+        for step in &self.steps {
+            now = Timestamp::from_micros(now.saturating_add(step.passes)).as_micros();
+            let of_id = &mut held[usize::from(step.id) % 3];
+            let is_of_hold =
+                matches!(step.does, HoldDoes::Settle | HoldDoes::SettleSoFar | HoldDoes::Extend);
+            let charges = if is_of_hold && step.fits && !of_id.is_empty() {
+                let costs = step.costs.iter().map(|cost| cost.unwrap_or(1)).cycle();
+                of_id.iter().zip(costs).map(|(charge, cost)| charge.cost(cost)).collect()
+            } else {
+                self.charges(step)
+            };
+            let operation = match step.does {
+                HoldDoes::Hold => Operation::Hold,
+                HoldDoes::HoldUpTo(min) => {
+                    let costs = charges.iter().filter(|charge| !charge.is_check_only);
+                    let smallest = costs.map(|charge| charge.cost).min().unwrap_or(1);
+                    Operation::HoldUpTo { min: min.min(smallest).max(1) }
+                }
+                HoldDoes::Settle => Operation::Settle,
+                HoldDoes::SettleSoFar => Operation::SettleSoFar,
+                HoldDoes::Extend => Operation::Extend,
+                HoldDoes::Acquire => Operation::Acquire,
+                HoldDoes::Charge => Operation::Charge,
+                HoldDoes::Refund => Operation::Refund,
+                HoldDoes::Reset => Operation::Reset,
+                HoldDoes::Block(span) => Operation::Block { span: Duration::from_micros(span) },
+            };
+            if matches!(operation, Operation::Hold | Operation::HoldUpTo { .. }) {
+                of_id.clone_from(&charges);
+            }
+            let ttl = Duration::from_micros(step.ttl);
+            let id = operation.is_of_hold().then_some(([step.id], ttl));
+            calls.push(HoldCall { now: Timestamp::from_micros(now), operation, charges, id });
+        }
+        calls
+    }
+
+    fn charges(&self, step: &HoldStep) -> Vec<Charge<'_>> {
+        let parts = self.policies.iter().zip(&step.costs);
+        let charge = |(policy, cost): (_, &Option<u64>)| {
+            Some(Charge::new(policy, b"s").tenant(b"t").cost((*cost)?))
+        };
+        let mut charges: Vec<Charge<'_>> = parts.filter_map(charge).collect();
+        if charges.is_empty() {
+            let first = self.policies.iter().take(1);
+            charges.extend(first.map(|policy| Charge::new(policy, b"s").tenant(b"t")));
+        }
+        if let Some(last) = charges.last_mut().filter(|_| step.checks_last) {
+            *last = last.check_only();
+        }
+        charges
+    }
+}

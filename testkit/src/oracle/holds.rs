@@ -1,0 +1,142 @@
+//! Holds: what was taken under an id, and how it was settled.
+
+use tidegate_core::{Call, Charge, ErrorKind, Operation, Outcome};
+
+use super::ledger::{self, Ledger, Settles};
+use super::reply::Reply;
+use super::rules::{Take, micros};
+
+/// Which hold: the slot key of its first charge, and its id.
+pub(super) type HoldKey = (Vec<u8>, Vec<u8>);
+
+/// A charge without its cost.
+type Part = (String, Vec<u8>, Vec<u8>, bool);
+
+/// A hold, as long as it is known.
+#[derive(Debug, Clone)]
+pub(super) struct Hold {
+    parts: Vec<Part>,
+    asked: (Option<u64>, Vec<u64>),
+    reply: Reply,
+    taken_at: u64,
+    lapses_at: u64,
+    expires_at: u64,
+    /// What is held of each charge; `None` of a shadow that refused.
+    held: Vec<Option<u64>>,
+    spent: Vec<u64>,
+    settled: Option<(Vec<u64>, Reply)>,
+}
+
+/// Under which key a call of a hold looks for it; `None` for a call without an id.
+pub(super) fn key_of(call: &Call<'_>) -> Option<HoldKey> {
+    let scope = call.charges.get(0).map(|charge| charge.slot_key().to_vec());
+    Some((scope.unwrap_or_default(), call.id?.id.to_vec()))
+}
+
+fn parts_of(charges: &[Charge<'_>]) -> Vec<Part> {
+    let part = |it: &Charge<'_>| {
+        (it.policy.to_string(), it.tenant.to_vec(), it.subject.to_vec(), it.is_check_only)
+    };
+    charges.iter().map(part).collect()
+}
+
+/// Carries out a call of a hold, and tells the answer and what becomes of the hold.
+pub(super) fn carry_out(
+    ledger: &mut Ledger,
+    hold: Option<&Hold>,
+    call: &Call<'_>,
+    now: u64,
+) -> (Reply, Option<Hold>) {
+    let charges: Vec<Charge<'_>> = call.charges.iter().collect();
+    let mistakes = ledger::mistakes(call.operation, &charges);
+    let Some(id) = call.id.filter(|_| mistakes.is_empty()) else {
+        return (Reply::Error([mistakes, vec![ErrorKind::InvalidCall]].concat()), hold.cloned());
+    };
+    let hold = hold.filter(|hold| now < hold.expires_at);
+    let fail = |kind| (Reply::Error(vec![kind]), hold.cloned());
+    let costs: Vec<u64> = charges.iter().map(|charge| charge.cost).collect();
+    if hold.is_some_and(|hold| hold.parts != parts_of(&charges)) {
+        return fail(ErrorKind::IdReused);
+    }
+    let min = match call.operation {
+        Operation::HoldUpTo { min } => Some(min),
+        _ => None,
+    };
+    match (call.operation, hold) {
+        (Operation::Hold | Operation::HoldUpTo { .. }, Some(hold)) => {
+            match hold.asked == (min, costs) {
+                true => (hold.reply.clone(), Some(hold.clone())),
+                false => fail(ErrorKind::IdReused),
+            }
+        }
+        (Operation::Hold | Operation::HoldUpTo { .. }, None) => {
+            let operation = min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
+            let reply = ledger::carry_out(ledger, &Call::new(operation, &charges), now);
+            let Reply::Decision { allowed: true, verdicts, amounts, .. } = &reply else {
+                return (reply, None);
+            };
+            let held =
+                charges.iter().zip(verdicts).enumerate().map(|(place, (charge, verdict))| {
+                    let taken = amounts.get(place).copied().unwrap_or(charge.cost);
+                    let taken = if charge.is_check_only { 0 } else { taken };
+                    (verdict.outcome == Outcome::Allowed).then_some(taken)
+                });
+            let ttl = micros(id.ttl);
+            let hold = Hold {
+                held: held.collect(),
+                parts: parts_of(&charges),
+                asked: (min, costs),
+                taken_at: now,
+                lapses_at: now + ttl,
+                expires_at: now + 2 * ttl,
+                spent: vec![0; charges.len()],
+                settled: None,
+                reply: reply.clone(),
+            };
+            (reply, Some(hold))
+        }
+        (_, None) => fail(ErrorKind::UnknownHold),
+        (operation, Some(hold)) => match &hold.settled {
+            Some((at, reply)) if operation == Operation::Settle && *at == costs => {
+                (reply.clone(), Some(hold.clone()))
+            }
+            Some(_) => fail(ErrorKind::AlreadySettled),
+            None if operation == Operation::Extend && now >= hold.lapses_at => {
+                fail(ErrorKind::HoldLapsed)
+            }
+            None if operation == Operation::Extend => {
+                let (mut hold, ttl) = (hold.clone(), micros(id.ttl));
+                hold.lapses_at = hold.lapses_at.max(now + ttl);
+                hold.expires_at = hold.expires_at.max(hold.lapses_at + ttl);
+                (ledger::look(ledger, &charges, now), Some(hold))
+            }
+            None => {
+                let mut hold = hold.clone();
+                let is_final = operation == Operation::Settle;
+                let amounts = charges.iter().enumerate().map(|(place, charge)| {
+                    let change = hold.change(place, charge.cost, is_final);
+                    hold.spent[place] = hold.spent[place].max(charge.cost);
+                    ledger::settle(ledger, charge, change, now)
+                });
+                let amounts = amounts.collect();
+                let reply = ledger::look(ledger, &charges, now).with_amounts(amounts);
+                hold.settled = is_final.then(|| (costs, reply.clone()));
+                (reply, Some(hold))
+            }
+        },
+    }
+}
+
+impl Hold {
+    fn change(&self, place: usize, total: u64, is_final: bool) -> Settles {
+        let Some(held) = self.held[place] else { return Settles::Nothing };
+        let charged = held.max(self.spent[place]);
+        if total > charged {
+            Settles::Charges(total - charged)
+        } else if is_final && total < held {
+            Settles::GivesBack(held - total, Take { at: self.taken_at, cost: held })
+        } else {
+            Settles::Nothing
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! Holds: estimates that are taken at once, and settled later under their ids.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{
+    AlreadySettled, Call, CallId, Charge, Clock, Decision, Error, ErrorKind, MAX_EXACT, Operation,
+    Policy, Store,
+};
+use tokio::sync::Barrier;
+
+use super::fixture::Fixture;
+use super::harness::{Harness, case, cases, each, threads};
+use super::report::{check, check_eq, fail, leave_out};
+use crate::against_oracle::run_holds_against_oracle;
+use crate::faults::{Fault, FaultyStore};
+use crate::generate::{Kind, hold_scenario, policy};
+
+const TTL: Duration = Duration::from_micros(50);
+
+/// A call about the hold of this id. A store that knows no ids leaves the case out.
+async fn try_with<F: Fixture>(
+    harness: &Harness<'_, F>,
+    id: CallId<'_>,
+    operation: Operation,
+    charges: &[Charge<'_>],
+) -> Result<Decision, Error> {
+    charges.iter().for_each(|charge| harness.needs(charge.policy));
+    let call = Call::new(operation, charges).with_id(id);
+    let answer = harness.store.decide(call).await;
+    harness.calls.borrow_mut().add(harness.clock.now(), &call, &answer);
+    known(answer)
+}
+
+fn known<T>(answer: Result<T, Error>) -> Result<T, Error> {
+    match answer {
+        Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),
+        answer => answer,
+    }
+}
+
+async fn with<F: Fixture>(
+    harness: &Harness<'_, F>,
+    operation: Operation,
+    charges: &[Charge<'_>],
+) -> Decision {
+    match try_with(harness, CallId::new("id", TTL), operation, charges).await {
+        Ok(decision) => decision,
+        Err(error) => fail(&format!("{operation:?} fails: {error}")),
+    }
+}
+
+async fn fails<F: Fixture>(
+    harness: &Harness<'_, F>,
+    operation: Operation,
+    charges: &[Charge<'_>],
+) -> Error {
+    let answer = try_with(harness, CallId::new("id", TTL), operation, charges).await;
+    match answer {
+        Ok(_) => fail(&format!("{operation:?} must fail")),
+        Err(error) => {
+            check!(error.is_definitely_not_charged(), "{error}");
+            error
+        }
+    }
+}
+
+/// Any trace of holds is decided as by the oracle.
+pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+    let one = Kind::any().prop_flat_map(|kind| policy(kind, "p")).prop_map(|policy| vec![policy]);
+    cases(fixture, hold_scenario(one, 30), async |harness, scenario| {
+        scenario.policies.iter().for_each(|policy| harness.needs(policy));
+        run_holds_against_oracle(&harness.store, &harness.clock, scenario).await
+    });
+}
+
+/// So is any trace of holds on several policies in one call.
+pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
+    let several = (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r]);
+    cases(fixture, hold_scenario(several, 25), async |harness, scenario| {
+        let mut scenario = scenario.clone();
+        scenario.policies.retain(|policy| harness.supports(policy));
+        if scenario.policies.is_empty() {
+            leave_out("none of the policies".to_owned());
+        }
+        run_holds_against_oracle(&harness.store, &harness.clock, &scenario).await
+    });
+}
+
+/// What is held too much is given back, what is missing is charged, once.
+pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        // Of 4 of 5: (the actual cost, what is given back or charged, what remains).
+        for (cost, amount, remaining) in [(0, 4, 5), (1, 3, 4), (4, 0, 1), (5, 1, 0), (9, 5, 0)] {
+            case(fixture, async |harness| {
+                let held = [Charge::new(&policy, "s").cost(4)];
+                check!(with(harness, Operation::Hold, &held).await.is_allowed());
+                let actual = [held[0].cost(cost)];
+                let first = with(harness, Operation::Settle, &actual).await;
+                check_eq!(first.amounts(), [amount], "{policy}, {cost}");
+                check_eq!(first.verdicts()[0].remaining(), remaining, "{policy}, {cost}");
+                let before = harness.snapshot(&held).await;
+                for micros in [0, 1, 99] {
+                    harness.at(micros);
+                    let again = with(harness, Operation::Settle, &actual).await;
+                    check_eq!(again, first, "{policy}, {cost}, {micros} us later");
+                }
+                harness.at(0);
+                check_eq!(harness.snapshot(&held).await, before, "{policy}, {cost}");
+            });
+        }
+    }
+}
+
+/// A hold that is settled cannot be settled at other costs: the error has the first settlement.
+pub(super) fn a_settled_hold_has_one_settlement<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        for (name, cost) in [("settled", 3), ("cancelled", 0)] {
+            let policy = harness.hourly(name, 9, "");
+            let held = [Charge::new(&policy, name).cost(5)];
+            check!(with(harness, Operation::Hold, &held).await.is_allowed());
+            let first = with(harness, Operation::Settle, &[held[0].cost(cost)]).await;
+            let before = harness.snapshot(&held).await;
+            for (operation, cost_now) in [
+                (Operation::Settle, 4),
+                (Operation::Settle, 5),
+                (Operation::SettleSoFar, cost),
+                (Operation::SettleSoFar, 8),
+                (Operation::Extend, cost),
+            ] {
+                let error = fails(harness, operation, &[held[0].cost(cost_now)]).await;
+                check_eq!(error.kind(), ErrorKind::AlreadySettled, "{operation:?}, {cost_now}");
+                let source = std::error::Error::source(&error);
+                let settled = source.and_then(|source| source.downcast_ref::<AlreadySettled>());
+                check_eq!(
+                    settled.map(|it| (it.costs().to_vec(), it.decision().clone())),
+                    Some((vec![cost], first.clone())),
+                    "{operation:?}, {cost_now}"
+                );
+            }
+            check_eq!(harness.snapshot(&held).await, before);
+            // The hold itself is answered as the first time.
+            check!(with(harness, Operation::Hold, &held).await.is_allowed());
+            check_eq!(harness.snapshot(&held).await, before);
+        }
+    });
+}
+
+/// A hold that is not settled stays charged; it can be settled for as long again as its time, and then not at all.
+pub(super) fn a_hold_expires_after_twice_its_time<F: Fixture>(fixture: &F) {
+    for (micros, kind) in [(49, None), (50, None), (99, None), (100, Some(ErrorKind::UnknownHold))]
+    {
+        case(fixture, async |harness| {
+            let policy = harness.hourly("p", 9, "");
+            let held = [Charge::new(&policy, "s").cost(5)];
+            check!(with(harness, Operation::Hold, &held).await.is_allowed());
+            harness.at(micros);
+            check_eq!(harness.remaining(&policy).await, 4, "{micros} us later");
+            let id = CallId::new("id", TTL);
+            let answer = try_with(harness, id, Operation::Settle, &[held[0].cost(2)]).await;
+            check_eq!(answer.err().map(|error| error.kind()), kind, "{micros} us later");
+            let left = if kind.is_none() { 7 } else { 4 };
+            check_eq!(harness.remaining(&policy).await, left, "{micros} us later");
+        });
+    }
+}
+
+/// A hold is extended from now on, never shortened, and not once its time is over.
+pub(super) fn a_hold_is_extended_in_its_time<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let policy = harness.hourly("p", 9, "");
+        let held = [Charge::new(&policy, "s").cost(5)];
+        let id = |micros| CallId::new("id", Duration::from_micros(micros));
+        check!(with(harness, Operation::Hold, &held).await.is_allowed());
+        for (now, ttl) in [(10, 1), (49, 50), (98, 30), (127, 20)] {
+            harness.at(now);
+            let answer = try_with(harness, id(ttl), Operation::Extend, &held).await;
+            check!(answer.is_ok(), "at {now} for {ttl}: {answer:?}");
+        }
+        harness.at(146);
+        check!(with(harness, Operation::Extend, &held).await.is_allowed());
+        harness.at(196);
+        check_eq!(fails(harness, Operation::Extend, &held).await.kind(), ErrorKind::HoldLapsed);
+        harness.at(245);
+        let settled = with(harness, Operation::Settle, &[held[0].cost(1)]).await;
+        check_eq!(settled.amounts(), [4]);
+    });
+}
+
+/// What is used so far is charged as far as it exceeds the hold, once, and a lower total changes nothing.
+pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |harness| {
+            let held = [Charge::new(&policy, "s").cost(2)];
+            check!(with(harness, Operation::Hold, &held).await.is_allowed());
+            for (total, amount, remaining) in
+                [(1, 0, 3), (2, 0, 3), (4, 2, 1), (4, 0, 1), (3, 0, 1), (5, 1, 0), (5, 0, 0)]
+            {
+                let so_far = with(harness, Operation::SettleSoFar, &[held[0].cost(total)]).await;
+                check_eq!(so_far.amounts(), [amount], "{policy}, {total}");
+                check_eq!(so_far.verdicts()[0].remaining(), remaining, "{policy}, {total}");
+            }
+            // What was charged beyond the hold stays; what is held comes back.
+            let settled = with(harness, Operation::Settle, &[held[0].cost(1)]).await;
+            check_eq!(settled.amounts(), [1], "{policy}");
+            check_eq!(settled.verdicts()[0].remaining(), 1, "{policy}");
+        });
+    }
+}
+
+/// What is held comes back in the window it was taken in, and a bucket's refill since then counts as one of the hold.
+pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        for micros in [0, 1, 2, 4, 9, 10, 11, 19, 20, 30] {
+            for actual in 0..=4_u64 {
+                case(fixture, async |harness| {
+                    // Beside it, a state in which only the actual cost was ever taken.
+                    let held = [Charge::new(&policy, "s").cost(4)];
+                    let right = [Charge::new(&policy, "right").cost(actual)];
+                    check!(with(harness, Operation::Hold, &held).await.is_allowed());
+                    check!(harness.ask(Operation::Acquire, &right).await.is_allowed());
+                    harness.at(micros);
+                    let settled = with(harness, Operation::Settle, &[held[0].cost(actual)]).await;
+                    let right = harness.ask(Operation::Peek, &[right[0].cost(0)]).await;
+                    // Windows of different phases end at different times.
+                    if policy.to_string().contains("phased") {
+                        return;
+                    }
+                    check_eq!(
+                        settled.verdicts()[0].remaining(),
+                        right.verdicts()[0].remaining(),
+                        "{policy}: held 4, used {actual}, settled {micros} us later"
+                    );
+                });
+            }
+        }
+    }
+}
+
+/// Whatever others take meanwhile, no more remains than if only the actual costs had been taken.
+pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
+    let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
+    // Those whose windows and periods do not begin with the first take, or differ by subject.
+    let is_aligned = |policy: &Policy| {
+        let text = policy.to_string();
+        !["phased", "anchored", "by-interval"].iter().any(|word| text.contains(word))
+    };
+    let policies: Vec<Policy> = each().filter(is_aligned).collect();
+    let inputs = (prop::sample::select(policies), prop::collection::vec(step, 1..8), 0..4_u64);
+    cases(fixture, inputs, async |harness, (policy, steps, actual)| {
+        let held = [Charge::new(policy, "s").cost(4)];
+        let right = Charge::new(policy, "right");
+        check!(with(harness, Operation::Hold, &held).await.is_allowed());
+        let _ = harness.ask(Operation::Acquire, &[right.cost(*actual)]).await;
+        let mut now = 0;
+        for (passes, cost, more) in steps {
+            now += passes;
+            harness.at(now);
+            let taken = harness.ask(Operation::Acquire, &[held[0].cost(*cost)]).await;
+            if taken.is_allowed() {
+                let also = harness.ask(Operation::Acquire, &[right.cost(*cost)]).await;
+                check!(also.is_allowed(), "{policy}: admitted beside a hold, and not without");
+            }
+            let charged = [Charge::new(policy, "s").cost(*more)];
+            let _ = harness.ask(Operation::Charge, &charged).await;
+            let _ = harness.ask(Operation::Charge, &[right.cost(*more)]).await;
+        }
+        let settled = with(harness, Operation::Settle, &[held[0].cost(*actual)]).await;
+        let right = harness.ask(Operation::Peek, &[right.cost(0)]).await;
+        check!(
+            settled.verdicts()[0].remaining() <= right.verdicts()[0].remaining(),
+            "{policy}: {settled:?} after a hold, {right:?} without"
+        );
+        Ok(())
+    });
+}
+
+/// All of several charges are held, or none; each is settled at its own cost.
+pub(super) fn several_charges_are_held_together<F: Fixture>(fixture: &F) {
+    for first in each() {
+        case(fixture, async |harness| {
+            let (second, third) = (harness.hourly("q", 9, ""), harness.hourly("r", 9, ""));
+            let of = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
+            let held = [of(&first, 2), of(&second, 8), of(&third, 1).check_only()];
+            check!(with(harness, Operation::Hold, &held).await.is_allowed(), "{first}");
+            let before = harness.snapshot(&held).await;
+            let refused = [of(&first, 1), of(&second, 2)];
+            let other = CallId::new("other", TTL);
+            let refused = try_with(harness, other, Operation::Hold, &refused).await;
+            check!(refused.is_ok_and(|decision| decision.is_denied()), "{first}");
+            check_eq!(harness.snapshot(&held).await, before, "{first}");
+            let actual = [of(&first, 3), of(&second, 1), of(&third, 4).check_only()];
+            let settled = with(harness, Operation::Settle, &actual).await;
+            check_eq!(settled.amounts(), [1, 7, 4], "{first}");
+            let remaining = settled.verdicts().iter().map(|it| it.remaining());
+            check_eq!(remaining.collect::<Vec<_>>(), [2, 8, 5], "{first}");
+        });
+    }
+}
+
+/// A shadow that refuses holds nothing, and nothing is settled with it.
+pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let (policy, shadow) = (harness.hourly("p", 9, ""), harness.hourly("q", 3, " shadow"));
+        let of = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
+        let held = [of(&policy, 4), of(&shadow, 4)];
+        check!(with(harness, Operation::Hold, &held).await.is_allowed());
+        for (operation, cost) in [(Operation::SettleSoFar, 5), (Operation::Settle, 6)] {
+            let settled = with(harness, operation, &[of(&policy, cost), of(&shadow, cost)]).await;
+            check_eq!(settled.amounts(), [1, 0]);
+            check_eq!(settled.verdicts()[1].remaining(), 3);
+        }
+    });
+}
+
+/// As much as there is can be held, and is settled as what it is.
+pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
+    for policy in each() {
+        case(fixture, async |harness| {
+            harness.take(&policy, 2).await;
+            let asked = [Charge::new(&policy, "s").cost(50)];
+            let up_to = |min| Operation::HoldUpTo { min };
+            check!(with(harness, up_to(4), &asked).await.is_denied(), "{policy}");
+            let held = with(harness, up_to(2), &asked).await;
+            check_eq!(held.amounts(), [3], "{policy}");
+            check_eq!(with(harness, up_to(2), &asked).await, held, "{policy}: the same hold");
+            let kind = fails(harness, up_to(3), &asked).await.kind();
+            check_eq!(kind, ErrorKind::IdReused, "{policy}: another minimum");
+            let settled = with(harness, Operation::Settle, &[asked[0].cost(1)]).await;
+            check_eq!(settled.amounts(), [2], "{policy}");
+        });
+    }
+}
+
+/// A ticket that was made up, or is of another hold, changes nothing.
+pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let (policy, larger) = (harness.hourly("p", 9, ""), harness.hourly("p", 10, ""));
+        let renamed = harness.hourly("q", 9, "");
+        let of = |policy| Charge::new(policy, "s").tenant("t").cost(4);
+        let looked_at = [of(&policy), of(&renamed), Charge::new(&policy, "other").tenant("t")];
+        for charge in looked_at {
+            check!(harness.ask(Operation::Acquire, &[charge.cost(4)]).await.is_allowed());
+        }
+        let before = harness.snapshot(&looked_at).await;
+        for operation in [Operation::Settle, Operation::SettleSoFar, Operation::Extend] {
+            let kind = fails(harness, operation, &[of(&policy)]).await.kind();
+            check_eq!(kind, ErrorKind::UnknownHold, "{operation:?}");
+        }
+        check_eq!(harness.snapshot(&looked_at).await, before);
+        check!(with(harness, Operation::Hold, &[of(&policy)]).await.is_allowed());
+        let before = harness.snapshot(&looked_at).await;
+        for charges in [
+            vec![of(&larger)],
+            vec![of(&renamed)],
+            vec![of(&policy).check_only()],
+            vec![Charge::new(&policy, "other").tenant("t")],
+            vec![of(&policy), of(&renamed)],
+        ] {
+            for operation in [
+                Operation::Hold,
+                Operation::HoldUpTo { min: 1 },
+                Operation::Settle,
+                Operation::SettleSoFar,
+                Operation::Extend,
+                Operation::Acquire,
+            ] {
+                let only_checks = charges.iter().all(|charge| charge.is_check_only);
+                if only_checks && operation.min_amount().is_some() {
+                    continue;
+                }
+                let kind = fails(harness, operation, &charges).await.kind();
+                check_eq!(kind, ErrorKind::IdReused, "{operation:?} {charges:?}");
+            }
+        }
+        // Nor is the hold a plain call, or a plain call a hold.
+        let kind = fails(harness, Operation::Acquire, &[of(&policy)]).await.kind();
+        check_eq!(kind, ErrorKind::IdReused);
+        check_eq!(harness.snapshot(&looked_at).await, before);
+        let plain = CallId::new("plain", TTL);
+        let answer = try_with(harness, plain, Operation::Charge, &[of(&policy)]).await;
+        check!(answer.is_ok());
+        for operation in [Operation::Hold, Operation::Settle, Operation::Extend] {
+            let answer = try_with(harness, plain, operation, &[of(&policy)]).await;
+            let kind = answer.map_err(|error| error.kind());
+            check_eq!(kind, Err(ErrorKind::IdReused), "{operation:?}");
+        }
+    });
+}
+
+/// Holds and settlements that are not valid are errors, which change nothing.
+pub(super) fn a_hold_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let policy = harness.hourly("p", 9, "");
+        let charge = Charge::new(&policy, "s").cost(4);
+        check!(with(harness, Operation::Hold, &[charge]).await.is_allowed());
+        for operation in [
+            Operation::Hold,
+            Operation::HoldUpTo { min: 1 },
+            Operation::Settle,
+            Operation::SettleSoFar,
+            Operation::Extend,
+        ] {
+            let without_id = harness.try_ask(operation, &[charge]).await;
+            let kind = without_id.map_err(|error| error.kind());
+            check_eq!(kind, Err(ErrorKind::InvalidCall), "{operation:?} without an id");
+            for charges in [vec![charge, charge], vec![charge.cost(MAX_EXACT + 1)], vec![]] {
+                let kind = fails(harness, operation, &charges).await.kind();
+                check_eq!(kind, ErrorKind::InvalidCall, "{operation:?} {charges:?}");
+            }
+        }
+        check_eq!(harness.remaining(&policy).await, 5);
+        let most = with(harness, Operation::Settle, &[charge.cost(MAX_EXACT)]).await;
+        check!(most.amounts()[0] > 0);
+    });
+}
+
+/// Under a policy whose limit changes, a hold is settled in the state it was taken from.
+pub(super) fn a_hold_of_a_changed_policy_is_settled_where_it_was_taken<F: Fixture>(fixture: &F) {
+    case(fixture, async |harness| {
+        let (before, after) = (harness.hourly("p", 9, ""), harness.hourly("p", 7, ""));
+        let held = [Charge::new(&before, "s").cost(6)];
+        check!(with(harness, Operation::Hold, &held).await.is_allowed());
+        harness.take(&after, 1).await;
+        let settled = with(harness, Operation::Settle, &[held[0].cost(2)]).await;
+        check_eq!(settled.amounts(), [4]);
+        check_eq!(harness.remaining(&after).await, 4);
+    });
+}
+
+/// Whatever answers are lost, each hold is made once, and settled once.
+pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
+    let lost = prop_oneof![
+        Just(Fault::After(ErrorKind::Timeout)),
+        Just(Fault::Before(ErrorKind::Unavailable)),
+        Just(Fault::None),
+    ];
+    let plans = (prop::collection::vec(0..9_u64, 4), prop::collection::vec(lost, 0..24));
+    cases(fixture, plans, async |harness, (costs, plan)| {
+        let policy = harness.hourly("p", 60, "");
+        let store = FaultyStore::new(Arc::clone(&harness.store), plan.clone());
+        let charge = Charge::new(&policy, "s");
+        let (mut remaining, mut open) = (60, 0);
+        for (job, cost) in costs.iter().enumerate() {
+            let id = job.to_le_bytes();
+            let until_answered = async |operation, cost| {
+                let charges = [charge.cost(cost)];
+                let call = Call::new(operation, &charges).with_id(CallId::new(&id, TTL));
+                loop {
+                    match known(store.decide(call).await) {
+                        Err(error) if !may_be_repeated(&error) => return Err(error.to_string()),
+                        Err(_) => {}
+                        Ok(decision) => return Ok(decision),
+                    }
+                }
+            };
+            check!(until_answered(Operation::Hold, 5).await?.is_allowed());
+            open += 5;
+            check_eq!(harness.remaining(&policy).await, remaining - open, "job {job} is held");
+            let half = cost / 2;
+            let so_far = until_answered(Operation::SettleSoFar, half).await?;
+            check_eq!(so_far.verdicts()[0].remaining(), remaining - 5, "job {job} so far");
+            let settled = until_answered(Operation::Settle, *cost).await?;
+            (remaining, open) = (remaining - cost, 0);
+            check_eq!(settled.verdicts()[0].remaining(), remaining, "job {job} is settled");
+        }
+        check_eq!(harness.remaining(&policy).await, remaining);
+        Ok(())
+    });
+}
+
+fn may_be_repeated(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
+}
+
+/// Of many callers that settle one hold at once, all get the same answer, and it is settled once.
+pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
+    threads(fixture, async |harness| {
+        let policy = harness.hourly("p", 900, "");
+        for round in 1..=8_u64 {
+            let barrier = Arc::new(Barrier::new(32));
+            let settle = |caller: u64| {
+                let (store, policy) = (Arc::clone(&harness.store), policy.clone());
+                let barrier = Arc::clone(&barrier);
+                tokio::spawn(async move {
+                    barrier.wait().await;
+                    let id = round.to_le_bytes();
+                    let (charge, id) = (Charge::new(&policy, "s"), CallId::new(&id, TTL));
+                    let estimate = [charge.cost(9)];
+                    let held = store.decide(Call::new(Operation::Hold, &estimate).with_id(id));
+                    let held = known(held.await)?;
+                    check!(held.is_allowed(), "caller {caller}");
+                    // Half of them cancel, and half settle: those who come first decide.
+                    let cost = if caller.is_multiple_of(2) { 0 } else { 4 };
+                    let actual = [charge.cost(cost)];
+                    let settled = store.decide(Call::new(Operation::Settle, &actual).with_id(id));
+                    Ok::<_, Error>(match known(settled.await) {
+                        Ok(_) => Some(cost),
+                        Err(error) => {
+                            check_eq!(error.kind(), ErrorKind::AlreadySettled);
+                            None
+                        }
+                    })
+                })
+            };
+            let tasks: Vec<_> = (0..32).map(settle).collect();
+            let mut settled = vec![];
+            for task in tasks {
+                match task.await {
+                    Ok(Ok(cost)) => settled.extend(cost),
+                    Ok(Err(error)) => fail(&format!("one of 32 callers gets an error: {error}")),
+                    Err(error) => fail(&format!("one of 32 callers panics: {error}")),
+                }
+            }
+            check_eq!(settled.len(), 16, "all with the cost of the first, and no others");
+            settled.dedup();
+            check_eq!(settled.len(), 1, "settled at one cost");
+            let remaining = harness.remaining(&policy).await;
+            check_eq!(remaining, 900 - settled[0], "round {round}");
+            let _ = harness.does(Operation::Reset, &policy, 0).await;
+        }
+    });
+}
