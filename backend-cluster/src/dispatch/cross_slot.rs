@@ -25,7 +25,7 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
              together; with one tenant for all charges they lie in one slot",
         ));
     }
-    if !takes(call.operation) {
+    if !call.operation.is_acquire() {
         return merge(store, call, send(store, call).await, None);
     }
     let (store, operation) = (Arc::clone(store), call.operation);
@@ -39,10 +39,6 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
         let message = format!("a call across slots was not carried to its end: {ended}");
         Err(Error::new(ErrorKind::Unavailable, message))
     })
-}
-
-fn takes(operation: Operation) -> bool {
-    matches!(operation, Operation::Acquire | Operation::Reserve { .. })
 }
 
 /// Peeks in all slots, and takes the charges if all of them would admit. Otherwise writes nothing but blocks.
@@ -295,7 +291,7 @@ fn merge(
             }
         };
         // What was taken is undone if a slot fails, and a peek changes nothing.
-        is_done_in_part |= !takes(call.operation) && call.operation != Operation::Peek;
+        is_done_in_part |= !call.operation.is_acquire() && call.operation != Operation::Peek;
         booked = booked.max(decision.wait());
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
             verdicts[*place] = Some(*verdict);

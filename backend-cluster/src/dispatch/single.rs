@@ -31,9 +31,15 @@ fn check_id(call: &Call<'_>) -> Result<(), Error> {
     if charges.all(|charge| Keys::have_one_tag(&first, &charge)) {
         return Ok(());
     }
+    let (call, it) = match call.operation.is_of_hold() {
+        true => ("hold", "it"),
+        false => ("call with an id", "the id"),
+    };
     Err(Error::new(
         ErrorKind::Unsupported,
-        "the states of this call with an id may lie in several slots, which cannot remember the id \
-         together; with one tenant for all charges they lie in one slot",
+        format!(
+            "the states of this {call} may lie in several slots, which cannot remember {it} together; with one tenant \
+             for all charges they lie in one slot"
+        ),
     ))
 }

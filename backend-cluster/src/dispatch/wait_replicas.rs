@@ -34,13 +34,9 @@ impl Replicas {
     /// Whether enough replicas have what was written. A refusal takes nothing.
     pub(crate) fn suffices(&self, call: &Call<'_>, decided: &SlotDecision) -> bool {
         let is_kept = decided.replicas.unwrap_or(0) >= self.count;
-        let takes = matches!(
-            call.operation,
-            Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Reserve { .. }
-        );
         is_kept
             || matches!(call.operation, Operation::Peek | Operation::Undo { .. })
-            || takes && decided.reply.decision.is_denied()
+            || call.operation.is_acquire() && decided.reply.decision.is_denied()
     }
 
     pub(crate) fn error(&self, decided: &SlotDecision) -> Error {

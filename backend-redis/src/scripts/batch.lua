@@ -43,11 +43,7 @@ local function load(k)
   end
 end
 
--- A value with the time until which it blocks, if it does.
-local function blocking(value, blocked_until)
-  if blocked_until == 0 then return value end
-  return string.char(value:byte() + BLOCK_FLAG) .. value:sub(2) .. pack('<I7', blocked_until)
-end
+--> blocking.lua
 
 local function ttl_until(ends)
   local ttl
@@ -89,7 +85,8 @@ end
 -- Refunds, undoes a take at a time, or takes. A block stays.
 local function change(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
   local _, _, _, _, _, after, expires_at, plan =
-    RULES[rule](values[k], kinds[k], cost, op, 0, taken_at, p1, p2, p3, p4, KEYS[k], lists[k], max_records)
+    RULES[rule](values[k], kinds[k], cost, op, op == UNDO and cost or 0, taken_at, p1, p2, p3, p4, KEYS[k],
+      lists[k], max_records)
   local blocked_until = blocks[k] > now and blocks[k] or 0
   if after then
     put(k, after, after:byte(), blocked_until, expires_at, plan)
@@ -180,9 +177,8 @@ end
 -- Records a charge beyond the limit, as much as the state can hold: as an acquire of so much, without a limit.
 local function record(place, k, rule, cost, p1, p2, p3, p4)
   cost = math.min(cost, room(rule, firsts[place], seconds[place], thirds[place], p2, p3, p4))
-  local max_records = p1
-  if rule == SLIDING_LOG and p3 > 0 then max_records = math.min(p1, (p2 - p2 % p3) / p3 + 2) end
-  if cost > 0 then change(ACQUIRE, k, rule, cost, nil, math.huge, p2, p3, p4, max_records) end
+  local max = max_records(rule, p1, p2, p3)
+  if cost > 0 then change(ACQUIRE, k, rule, cost, nil, math.huge, p2, p3, p4, max) end
 end
 
 -- Refunds, undoes, records charges beyond the limit, resets or blocks. The reply is that of a peek of no cost.

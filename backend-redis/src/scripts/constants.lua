@@ -24,9 +24,15 @@ CHUNK_SIZE = 204
 LOG_FOOT = 37
 LOG_END = 51
 
--- Bytes of the value of an id: up to the end of the fingerprint, and up to the reply.
+-- Bytes of the value of an id: up to the end of the fingerprint, of what comes from the call, and of the time at
+-- which it was written. Of a hold, up to the minimum.
 FINGERPRINT = 21
+ID_REQUEST = 29
 ID_HEAD = 36
+HOLD_HEAD = 45
+
+-- In place of what is held, of a charge with which nothing is settled: 2^53, which no cost is.
+NOT_COUNTED = 0x20000000000000
 
 -- An undo finds its record among so many of the newest; and the number of sealed elements that these may
 -- be in.

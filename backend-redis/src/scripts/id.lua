@@ -10,18 +10,8 @@ local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --> head.lua
 
-local record = redis.pcall('GET', id_key)
-if record then
-  if type(record) == 'table' or #record <= ID_HEAD or record:byte() ~= ID then
-    return string.char(ID_FOREIGN)
-  end
-  -- The key lives longer than the id, in a test with times of its own much longer.
-  local ttl, _, written_at = parse('<I7BI7', record, FINGERPRINT + 1)
-  if now < written_at + ttl then
-    if record:sub(1, FINGERPRINT) ~= id:sub(1, FINGERPRINT) then return string.char(ID_REUSED) end
-    return record:sub(ID_HEAD + 1)
-  end
-end
+--> id_record.lua
+if record then return record:sub(ID_HEAD + 1) end
 
 -- Whether the call was carried out: what is denied is not remembered.
 local is_done = false

@@ -39,9 +39,9 @@ elseif op == REFUND then -- give_back
   writes = debt > 0
   if not writes then anchor, debt, after = 0, 0, false end
 elseif op == UNDO and was_there then -- take_back
-  local between = math.max(written_anchor - taken_at, 0)
-  -- The refill between the take and the last write counts as a refill of this cost.
-  local left = cost - (between + -between % period) / period * refill
+  local taken, between = max_wait, math.max(written_anchor - taken_at, 0)
+  -- The refill between the take and the last write counts as a refill of what was taken.
+  local left = math.min(cost, taken - (between + -between % period) / period * refill)
   writes = taken_at - written_anchor < period and left > 0
   if writes and left >= debt then
     writes, anchor, debt, after = false, 0, 0, false

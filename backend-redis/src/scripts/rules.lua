@@ -1,8 +1,9 @@
 -- The rules, one function per algorithm.
 --
 -- In: value and kind (of the key: see read.lua), cost, op (ACQUIRE, PEEK, REFUND or UNDO), max_wait (of an
--- acquire), taken_at (of an undo: the time of the take), the four numbers of the policy; for a log also
--- key, is_list and max_records (of a charge beyond the limit).
+-- acquire; of an undo, the cost of the take of which `cost` is to be given back), taken_at (of an undo: the time
+-- of the take), the four numbers of the policy; for a log also key, is_list and max_records (of a charge beyond
+-- the limit).
 -- Out: whether the cost is admitted (`nil` if the value is not valid); three numbers of the state as it is
 -- then, and the time at which that state ends (0: as the numbers say); the value to write (`nil`: none,
 -- `false`: the state is gone); the time until which it must live; how to write a list; whether the key

@@ -47,10 +47,10 @@ elseif op == REFUND then -- give_back
   writes = debt > 0
   if not writes then time, debt, after = 0, 0, false end
 elseif op == UNDO and was_there then -- take_back
-  local taken_tick = taken_at - taken_at % tick
+  local taken, taken_tick = max_wait, taken_at - taken_at % tick
   local between = (written_time + -written_time % tick - taken_tick) / tick
-  -- The refill between the take and the last write counts as a refill of this cost.
-  local left = cost * unit - between * refill
+  -- The refill between the take and the last write counts as a refill of what was taken.
+  local left = math.min(cost * unit, taken * unit - between * refill)
   writes = between >= 0 and left > 0
   if writes and left >= debt then
     writes, time, debt, after = false, 0, 0, false

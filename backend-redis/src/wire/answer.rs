@@ -2,9 +2,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
-use tidegate_core::no_semver::{Algorithm, Level, VerdictInput, Wait};
+use tidegate_core::no_semver::{Algorithm, Level, VerdictInput, Wait, lapsed_hold, unknown_hold};
 use tidegate_core::policy::{Rule, StateShape};
-use tidegate_core::{Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict};
+use tidegate_core::{
+    AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
+};
 
 use super::bytes::{MAX_NUMBER, NUMBER, Reader};
 use super::layout;
@@ -22,22 +24,34 @@ pub struct ScriptReply {
 }
 
 /// The error that is the whole reply to a call with an id, if it is one.
-pub(super) fn id_error(id: &[u8], answer: &[u8]) -> Option<Error> {
-    let id = id.escape_ascii();
+pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -> Option<Error> {
+    let shown = id.escape_ascii();
     let (kind, message) = match answer {
         [layout::ID_REUSED] => {
-            (ErrorKind::IdReused, format!("the id \"{id}\" was used for another call"))
+            (ErrorKind::IdReused, format!("the id \"{shown}\" was used for another call"))
         }
         [layout::ID_FOREIGN] => (
             ErrorKind::ForeignValue,
             format!(
-                "under the key of the id \"{id}\" lies something that is not Tidegate's; it was left \
-                 as it is"
+                "under the key of the id \"{shown}\" lies something that is not Tidegate's; it was \
+                 left as it is"
             ),
         ),
+        [layout::HOLD_UNKNOWN] => return Some(unknown_hold(id)),
+        [layout::HOLD_LAPSED, rest @ ..] => return Some(lapsed_hold(id, Reader(rest).number()?)),
+        [layout::HOLD_SETTLED, rest @ ..] => return already_settled(id, calls, rest),
         _ => return None,
     };
     Some(Error::new(kind, message))
+}
+
+/// The costs of the settlement, and the reply to it.
+fn already_settled(id: &[u8], calls: &[NormalizedCall<'_>], reply: &[u8]) -> Option<Error> {
+    let [call] = calls else { return None };
+    let mut reader = Reader(reply);
+    let costs = call.charges.iter().map(|_| reader.number()).collect::<Option<Vec<_>>>()?;
+    let settlement = read(&[call.as_settlement()], reader.0)?.pop()?.ok()?;
+    Some(AlreadySettled::new(costs, settlement.decision).into_error(id))
 }
 
 /// Parses the reply to calls; `None` if it is not valid.
@@ -76,7 +90,7 @@ fn read_call(
         let (charge, _) = normalized.charges.get(foreign - 1)?;
         return Some(Err(foreign_value(charge)));
     }
-    if let Operation::AcquireUpTo { min } = normalized.operation {
+    if let Some(min) = normalized.operation.min_amount() {
         return Some(Ok(read_up_to(normalized, min, now, reader)?));
     }
     let mut amounts: SmallVec<[u64; 4]> = SmallVec::new();

@@ -31,6 +31,9 @@ shared! {
     BLOCK_AT_LEAST = 7;
     CHARGE = 8;
     ACQUIRE_UP_TO = 9;
+    SETTLE = 10;
+    SETTLE_SO_FAR = 11;
+    EXTEND = 12;
 
     // Flags of a charge.
     SHADOW = 1;
@@ -53,11 +56,15 @@ shared! {
     INTERVAL = 0x97;
 
     ID = 0x98;
+    HOLD = 0x99;
 
     // First byte of a reply that is not just a value.
     VERDICTS = 0;
     ID_REUSED = 1;
     ID_FOREIGN = 2;
+    HOLD_UNKNOWN = 3;
+    HOLD_SETTLED = 4;
+    HOLD_LAPSED = 5;
 
     // First byte of the reply of the usual batch to a key or a charge, beside `DENIED` and the kinds.
     UNUSUAL = 3;

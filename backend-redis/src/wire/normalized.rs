@@ -46,22 +46,40 @@ impl<'a> NormalizedCall<'a> {
 
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
-        use Operation::{Block, BlockAtLeast, Charge, Refund, Reset, Undo};
-        matches!(
-            self.operation,
-            Refund | Undo { .. } | Charge | Reset | Block { .. } | BlockAtLeast { .. }
-        )
+        use Operation::{
+            Block, BlockAtLeast, Charge, Extend, Refund, Reset, Settle, SettleSoFar, Undo,
+        };
+        match self.operation {
+            Refund | Undo { .. } | Charge | Reset | Block { .. } | BlockAtLeast { .. } => true,
+            Settle | SettleSoFar | Extend => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the operation is on a hold that was made before.
+    pub(super) fn is_on_a_hold(&self) -> bool {
+        use Operation::{Extend, Settle, SettleSoFar};
+        matches!(self.operation, Settle | SettleSoFar | Extend)
+    }
+
+    /// The settlement of the hold that this call is about.
+    pub(super) fn as_settlement(&self) -> Self {
+        Self { operation: Operation::Settle, ..self.clone() }
     }
 
     /// Whether the reply to each charge has the amount that was given back or recorded.
     pub(super) fn has_amounts(&self) -> bool {
-        use Operation::{Charge, Refund, Undo};
-        matches!(self.operation, Refund | Undo { .. } | Charge)
+        use Operation::{Charge, Refund, Settle, SettleSoFar, Undo};
+        matches!(self.operation, Refund | Undo { .. } | Charge | Settle | SettleSoFar)
     }
 
     /// Splits the amount of each of `charges` among the charges of the call to that state: in order, to each at most
     /// its cost.
     pub(super) fn split(&self, amounts: &[u64]) -> SmallVec<[u64; 4]> {
+        if self.operation.is_of_hold() {
+            // Each state is charged once, and the cost is not what is given back.
+            return SmallVec::from_slice(amounts);
+        }
         let mut left: SmallVec<[u64; 4]> = SmallVec::from_slice(amounts);
         let amount = |(n, charge): (usize, Charge<'_>)| {
             let place = self.places.get(n).copied().unwrap_or(n);

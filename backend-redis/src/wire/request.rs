@@ -13,12 +13,12 @@ use super::answer::{self, ScriptReply};
 use super::bytes::put;
 use super::key::Keys;
 use super::layout::{
-    ACQUIRE, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, ID, PEEK, REFUND, RESET,
-    SHADOW, UNDO,
+    ACQUIRE, ACQUIRE_UP_TO, BLOCK, BLOCK_AT_LEAST, CHARGE, CHECK_ONLY, EXTEND, HOLD, ID, PEEK,
+    REFUND, RESET, SETTLE, SETTLE_SO_FAR, SHADOW, UNDO,
 };
 use super::normalized::NormalizedCall;
 use super::numbers::numbers;
-use super::scripts::{self, Rule, Script};
+use super::scripts::{self, RecordKind, Rule, Script};
 use super::single_charges::{self, Parts, SingleCharges};
 
 /// Minimum time to live of the key of an id, if a test sets the time: an hour, as of other keys.
@@ -49,16 +49,23 @@ impl<'a> Request<'a> {
         let normalized = NormalizedCall::new(call)?;
         let id = match (call.id, call.charges.get(0)) {
             (Some(id), Some(first)) => {
-                Some((keys.of_id(&first, id.id), IdArguments::new(call, id)))
+                Some((keys.of_id(&first, id.id), IdArguments::new(call, &normalized, id)))
             }
             _ => None,
         };
-        let request = match Self::single(keys, &normalized, id.is_some()) {
-            Some(single) => Self { calls: SmallVec::from_buf([normalized]), ..single? },
+        let record = match id {
+            None => RecordKind::None,
+            Some(_) if call.operation.is_of_hold() => RecordKind::Hold,
+            Some(_) => RecordKind::Id,
+        };
+        let request = match Self::single(keys, &normalized, record)? {
+            Some(single) => Self { calls: SmallVec::from_buf([normalized]), ..single },
             None => {
+                let is_settled = normalized.is_on_a_hold();
+                let script = if is_settled { scripts::settle() } else { scripts::batch(record) };
                 let mut batch = Batch::new(keys);
                 batch.add(normalized)?;
-                Self { script: scripts::batch(id.is_some()), ..batch.finish() }
+                Self { script, ..batch.finish() }
             }
         };
         Ok(match id {
@@ -85,37 +92,34 @@ impl<'a> Request<'a> {
     fn single(
         keys: &Keys,
         normalized: &NormalizedCall<'a>,
-        has_id: bool,
-    ) -> Option<Result<Self, Error>> {
-        let (op, argument) = number_and_argument(normalized.operation);
+        record: RecordKind,
+    ) -> Result<Option<Self>, Error> {
+        let (op, argument) = number_and_argument(normalized.operation)?;
         let (ACQUIRE | PEEK, [(charge, cost)]) = (op, &normalized.charges[..]) else {
-            return None;
+            return Ok(None);
         };
         if op == ACQUIRE && charge.is_check_only {
-            return None;
+            return Ok(None);
         }
-        let build = || {
-            let (rule, numbers) = known(charge)?;
-            let mut arguments = Vec::with_capacity(50);
-            put(&mut arguments, *cost);
-            numbers.iter().for_each(|&number| put(&mut arguments, number));
-            let penalty = penalty(charge);
-            if (op, argument, penalty) != (ACQUIRE, 0, 0) {
-                arguments.push(op);
-                put(&mut arguments, argument);
-                put(&mut arguments, penalty);
-            }
-            Ok(Self {
-                script: scripts::single(rule, start_of(charge), numbers[3] == 1, has_id),
-                keys: vec![keys.of(charge)],
-                arguments,
-                id: None,
-                time: None,
-                calls: SmallVec::new(),
-                single_charges: None,
-            })
-        };
-        Some(build())
+        let (rule, numbers) = known(charge)?;
+        let mut arguments = Vec::with_capacity(50);
+        put(&mut arguments, *cost);
+        numbers.iter().for_each(|&number| put(&mut arguments, number));
+        let penalty = penalty(charge);
+        if (op, argument, penalty) != (ACQUIRE, 0, 0) {
+            arguments.push(op);
+            put(&mut arguments, argument);
+            put(&mut arguments, penalty);
+        }
+        Ok(Some(Self {
+            script: scripts::single(rule, start_of(charge), numbers[3] == 1, record),
+            keys: vec![keys.of(charge)],
+            arguments,
+            id: None,
+            time: None,
+            calls: SmallVec::new(),
+            single_charges: None,
+        }))
     }
 
     /// The same request, decided as if the server's clock showed this time. For tests: what is
@@ -125,8 +129,8 @@ impl<'a> Request<'a> {
         let mut bytes = vec![];
         put(&mut bytes, time.as_micros());
         self.time = Some(bytes);
-        if let Some(id) = &mut self.id {
-            id.millis = id.millis.max(MIN_MILLIS_IN_TESTS);
+        if let Some(IdArguments { millis: Some(millis), .. }) = &mut self.id {
+            *millis = MIN_MILLIS_IN_TESTS.max(*millis);
         }
         self
     }
@@ -168,7 +172,7 @@ impl<'a> Request<'a> {
             script.len()
                 + self.arguments.len()
                 + self.keys.iter().map(Vec::len).sum::<usize>()
-                + self.id.as_ref().map_or(0, |id| id.head.len() + 16)
+                + self.id.as_ref().map_or(0, |id| id.request.len() + 16)
                 + 48,
         );
         command.arg(name).arg(script).arg(self.keys.len());
@@ -177,7 +181,7 @@ impl<'a> Request<'a> {
         }
         command.arg(&self.arguments[..]);
         if let Some(id) = &self.id {
-            command.arg(&id.head[..]).arg(id.millis);
+            command.arg(&id.request[..]).arg(id.millis);
         }
         if let Some(time) = &self.time {
             command.arg(&time[..]);
@@ -203,7 +207,7 @@ impl<'a> Request<'a> {
     /// As [`read`](Self::read).
     pub fn parse_reply(&self, answer: &[u8]) -> Result<Vec<Result<ScriptReply, Error>>, Error> {
         if let Some(id) = &self.id
-            && let Some(error) = answer::id_error(id.id, answer)
+            && let Some(error) = answer::id_error(id.id, &self.calls, answer)
         {
             return Ok(vec![Err(error)]);
         }
@@ -301,7 +305,7 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// As [`Call::check`]. Nothing was added then.
     pub fn add_reserve_peek(&mut self, call: &Call<'a>) -> Result<(), Error> {
         let normalized = NormalizedCall::new(call)?;
-        let (_, argument) = number_and_argument(normalized.operation);
+        let (_, argument) = number_and_argument(normalized.operation)?;
         self.put(normalized, PEEK, argument)
     }
 
@@ -319,7 +323,7 @@ impl<'a, 'k> Batch<'a, 'k> {
     }
 
     fn add(&mut self, normalized: NormalizedCall<'a>) -> Result<(), Error> {
-        let (op, argument) = number_and_argument(normalized.operation);
+        let (op, argument) = number_and_argument(normalized.operation)?;
         self.put(normalized, op, argument)
     }
 
@@ -360,50 +364,72 @@ impl<'a, 'k> Batch<'a, 'k> {
     #[must_use]
     pub fn finish(self) -> Request<'a> {
         let Self { keys, arguments, calls, .. } = self;
-        let script = scripts::batch(false);
-        Request { script, keys, arguments, id: None, time: None, calls, single_charges: None }
+        Request {
+            script: scripts::batch(RecordKind::None),
+            keys,
+            arguments,
+            id: None,
+            time: None,
+            calls,
+            single_charges: None,
+        }
     }
 }
 
-/// What scripts are told of the id of a call.
+/// Arguments of a script about the id of a call.
 #[derive(Debug)]
 struct IdArguments<'a> {
     id: &'a [u8],
     /// ARGV[2]: the head of the record.
-    head: Vec<u8>,
-    /// ARGV[3]: the time to live of the key.
-    millis: u64,
+    request: Vec<u8>,
+    /// ARGV[3]: the time to live of the key, if it is the same whatever the key has now.
+    millis: Option<u64>,
 }
 
 impl<'a> IdArguments<'a> {
-    fn new(call: &Call<'_>, id: CallId<'a>) -> Self {
+    fn new(call: &Call<'_>, normalized: &NormalizedCall<'_>, id: CallId<'a>) -> Self {
+        let is_of_hold = call.operation.is_of_hold();
         let ttl = micros(id.ttl, 999);
+        // A hold can be settled for as long again as it can be extended.
+        let life = if is_of_hold { 2 * ttl } else { ttl };
         let is_of_shadow = call.charges.iter().all(|charge| charge.policy.is_shadow());
-        let mut head = Vec::with_capacity(29);
-        head.push(ID);
-        head.extend_from_slice(&call.fingerprint());
-        put(&mut head, ttl);
-        head.push(if is_of_shadow { SHADOW } else { 0 });
+        let mut request = Vec::with_capacity(64);
+        request.push(if is_of_hold { HOLD } else { ID });
+        request.extend_from_slice(&call.fingerprint());
+        put(&mut request, life);
+        request.push(if is_of_shadow { SHADOW } else { 0 });
+        if is_of_hold {
+            put(&mut request, call.operation.min_amount().unwrap_or(0));
+            normalized.charges.iter().for_each(|(_, cost)| put(&mut request, *cost));
+        }
         // The server counts from the millisecond in which the script began.
-        Self { id: id.id, head, millis: ttl.div_ceil(1_000) + 1 }
+        let millis = (!normalized.is_on_a_hold()).then(|| life.div_ceil(1_000) + 1);
+        Self { id: id.id, request, millis }
     }
 }
 
 /// Number of the operation, and its argument: the maximum wait, the minimum amount, the length of a block, or the
 /// time of the take that is to be undone.
-fn number_and_argument(operation: Operation) -> (u8, u64) {
-    match operation {
-        Operation::Acquire => (ACQUIRE, 0),
+fn number_and_argument(operation: Operation) -> Result<(u8, u64), Error> {
+    Ok(match operation {
+        Operation::Acquire | Operation::Hold => (ACQUIRE, 0),
         Operation::Reserve { max_wait } => (ACQUIRE, micros(max_wait, 0)),
-        Operation::AcquireUpTo { min } => (ACQUIRE_UP_TO, min),
+        Operation::AcquireUpTo { min } | Operation::HoldUpTo { min } => (ACQUIRE_UP_TO, min),
+        Operation::Peek => (PEEK, 0),
         Operation::Charge => (CHARGE, 0),
         Operation::Refund => (REFUND, 0),
         Operation::Undo { at } => (UNDO, at.as_micros()),
+        Operation::Settle => (SETTLE, 0),
+        Operation::SettleSoFar => (SETTLE_SO_FAR, 0),
+        Operation::Extend => (EXTEND, 0),
         Operation::Reset => (RESET, 0),
         Operation::Block { span } => (BLOCK, micros(span, 999)),
         Operation::BlockAtLeast { span } => (BLOCK_AT_LEAST, micros(span, 999)),
-        _ => (PEEK, 0),
-    }
+        other => {
+            let message = format!("{other:?} is an operation that this version has no script for");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    })
 }
 
 fn flags(charge: &Charge<'_>) -> u8 {

@@ -51,15 +51,16 @@ impl Script {
         Self::assemble(name, variant, &format!("{}\n{body}", lua!("head.lua")), own)
     }
 
-    /// The same script for calls with an id.
-    fn with_id(
+    /// The same script for calls with an id: the body within an outer script.
+    fn within(
+        outer: &str,
         name: &'static str,
         variant: &'static str,
         body: &'static str,
         own: &[(&str, &'static str)],
     ) -> Self {
         let own = [own, &[("ITS_BODY", body)]].concat();
-        Self::assemble(name, variant, lua!("id.lua"), &own)
+        Self::assemble(name, variant, outer, &own)
     }
 
     fn assemble(
@@ -92,7 +93,8 @@ impl Script {
     }
 
     /// Which of several scripts of the name it is: `aligned`, `phased` or `anchored` of `fixed_window`, `list`
-    /// of `sliding_log`, `single` of `batch`, and `id` behind it of those for calls with an id; else empty.
+    /// of `sliding_log`, `single` of `batch`, and behind it `id` of those for calls with an id, `hold` of those that make a
+    /// hold, and `settle` of the one that settles or extends it; else empty.
     #[must_use]
     pub fn variant(&self) -> &'static str {
         self.variant
@@ -127,6 +129,17 @@ pub enum Rule {
     IntervalBucket = layout::INTERVAL_BUCKET,
 }
 
+/// What is remembered of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Nothing: the call has no id.
+    None,
+    /// The reply.
+    Id,
+    /// A hold.
+    Hold,
+}
+
 /// Text of the file that a line `--> name` in a script stands for.
 fn part(name: &str) -> Option<&'static str> {
     Some(match name {
@@ -143,6 +156,11 @@ fn part(name: &str) -> Option<&'static str> {
         "token_bucket.lua" => lua!("token_bucket.lua"),
         "interval_bucket.lua" => lua!("interval_bucket.lua"),
         "head.lua" => lua!("head.lua"),
+        "blocking.lua" => lua!("blocking.lua"),
+        "hold_batch.lua" => lua!("hold_batch.lua"),
+        "hold_record.lua" => lua!("hold_record.lua"),
+        "hold_single.lua" => lua!("hold_single.lua"),
+        "id_record.lua" => lua!("id_record.lua"),
         "id_single.lua" => lua!("id_single.lua"),
         "id_batch.lua" => lua!("id_batch.lua"),
         "rules.lua" => lua!("rules.lua"),
@@ -155,9 +173,9 @@ fn part(name: &str) -> Option<&'static str> {
 }
 
 /// Script that acquires or peeks a single charge by a rule: the fastest one. A log that is stored as a list
-/// has a script of its own, and so have calls with an id.
+/// has a script of its own, and so have calls with an id, and those that make a hold.
 #[must_use]
-pub fn single(rule: Rule, start: Start, is_list: bool, has_id: bool) -> &'static Script {
+pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'static Script {
     // `$read` is the command that reads the value, `$form` the condition for it to be of the usual form, `$list`
     // whether it is then a list, and `$end` whether only the end of it was read. A `$time` other than `nil` is
     // the time in a written value: where that is now, the value is the whole reply.
@@ -192,12 +210,12 @@ pub fn single(rule: Rule, start: Start, is_list: bool, has_id: bool) -> &'static
             )
         }};
     }
-    macro_rules! with_id {
-        ("") => {
-            "id"
+    macro_rules! variant {
+        ("", $of:literal) => {
+            $of
         };
-        ($variant:literal) => {
-            concat!($variant, "_id")
+        ($variant:literal, $of:literal) => {
+            concat!($variant, "_", $of)
         };
     }
     macro_rules! single {
@@ -215,17 +233,26 @@ pub fn single(rule: Rule, start: Start, is_list: bool, has_id: bool) -> &'static
                 // Only the general script charges beyond the limit.
                 ("sliding_log_merge.lua", ""),
             ];
+            const NAME: &str = $rule;
+            fn own(outcome: &'static str) -> Vec<(&'static str, &'static str)> {
+                [&OWN[..], &[("ITS_OUTCOME", outcome)]].concat()
+            }
             static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-                let name = $rule.trim_end_matches(".lua");
-                let own = [&OWN[..], &[("ITS_OUTCOME", "")]].concat();
-                Script::new(name, $variant, lua!("single.lua"), &own)
+                Script::new(name_of(NAME), $variant, lua!("single.lua"), &own(""))
             });
             static WITH_ID: LazyLock<Script> = LazyLock::new(|| {
-                let name = $rule.trim_end_matches(".lua");
-                let own = [&OWN[..], &[("ITS_OUTCOME", "--> id_single.lua")]].concat();
-                Script::with_id(name, with_id!($variant), lua!("single.lua"), &own)
+                let (own, variant) = (own("--> id_single.lua"), variant!($variant, "id"));
+                Script::within(lua!("id.lua"), name_of(NAME), variant, lua!("single.lua"), &own)
             });
-            if has_id { &WITH_ID } else { &SCRIPT }
+            static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
+                let (own, variant) = (own("--> hold_single.lua"), variant!($variant, "hold"));
+                Script::within(lua!("hold.lua"), name_of(NAME), variant, lua!("single.lua"), &own)
+            });
+            match record {
+                RecordKind::None => &SCRIPT,
+                RecordKind::Id => &WITH_ID,
+                RecordKind::Hold => &OF_HOLD,
+            }
         }};
     }
     match (rule, start) {
@@ -264,16 +291,30 @@ pub fn single(rule: Rule, start: Start, is_list: bool, has_id: bool) -> &'static
     }
 }
 
+/// Name of the scripts by the rule in this file.
+fn name_of(file: &'static str) -> &'static str {
+    file.trim_end_matches(".lua")
+}
+
 /// Script for all other calls: of several charges, of other operations, several at once; or for one call with an
-/// id.
+/// id, or one that makes a hold.
 #[must_use]
-pub fn batch(has_id: bool) -> &'static Script {
+pub fn batch(record: RecordKind) -> &'static Script {
     static SCRIPT: LazyLock<Script> =
         LazyLock::new(|| Script::new("batch", "", lua!("batch.lua"), &[("ITS_OUTCOME", "")]));
     static WITH_ID: LazyLock<Script> = LazyLock::new(|| {
-        Script::with_id("batch", "id", lua!("batch.lua"), &[("ITS_OUTCOME", "--> id_batch.lua")])
+        let own = [("ITS_OUTCOME", "--> id_batch.lua")];
+        Script::within(lua!("id.lua"), "batch", "id", lua!("batch.lua"), &own)
     });
-    if has_id { &WITH_ID } else { &SCRIPT }
+    static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
+        let own = [("ITS_OUTCOME", "--> hold_batch.lua")];
+        Script::within(lua!("hold.lua"), "batch", "hold", lua!("batch.lua"), &own)
+    });
+    match record {
+        RecordKind::None => &SCRIPT,
+        RecordKind::Id => &WITH_ID,
+        RecordKind::Hold => &OF_HOLD,
+    }
 }
 
 /// Script for several calls, each of which acquires a single charge: see `single_charges.rs`.
@@ -297,24 +338,35 @@ pub fn batch_single() -> &'static Script {
     &SCRIPT
 }
 
-/// All scripts: those for calls without an id, and then those for calls with one.
+/// Script that settles or extends a hold.
+#[must_use]
+pub fn settle() -> &'static Script {
+    static SCRIPT: LazyLock<Script> =
+        LazyLock::new(|| Script::assemble("batch", "settle", lua!("settle.lua"), &[]));
+    &SCRIPT
+}
+
+/// All scripts: those for calls without an id, those for calls with one, those that make holds, and the one that
+/// settles them.
 #[must_use]
 pub fn all() -> Vec<&'static Script> {
-    let of = |has_id| {
+    let of = |record| {
         let start = Start::Aligned;
         [
-            single(Rule::FixedWindow, Start::Aligned, false, has_id),
-            single(Rule::FixedWindow, Start::Phased, false, has_id),
-            single(Rule::FixedWindow, Start::Anchored, false, has_id),
-            single(Rule::SlidingLog, start, false, has_id),
-            single(Rule::SlidingLog, start, true, has_id),
-            single(Rule::SlidingCounter, start, false, has_id),
-            single(Rule::TokenBucket, start, false, has_id),
-            single(Rule::IntervalBucket, start, false, has_id),
-            batch(has_id),
+            single(Rule::FixedWindow, Start::Aligned, false, record),
+            single(Rule::FixedWindow, Start::Phased, false, record),
+            single(Rule::FixedWindow, Start::Anchored, false, record),
+            single(Rule::SlidingLog, start, false, record),
+            single(Rule::SlidingLog, start, true, record),
+            single(Rule::SlidingCounter, start, false, record),
+            single(Rule::TokenBucket, start, false, record),
+            single(Rule::IntervalBucket, start, false, record),
+            batch(record),
         ]
     };
-    [&of(false)[..], &[batch_single()], &of(true)].concat()
+    let mut all = [of(RecordKind::None), of(RecordKind::Id), of(RecordKind::Hold)].concat();
+    all.extend([batch_single(), settle()]);
+    all
 }
 
 /// Replaces the lines that name parts by the parts, and those in the parts too.

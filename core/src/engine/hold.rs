@@ -34,7 +34,7 @@ pub(super) fn carry_out(
             }
             Err(reused(id))
         }
-        (_, None) => Err(unknown(id)),
+        (_, None) => Err(unknown_hold(id.id)),
         (Operation::Extend, Some(known)) => extend(call, id, known, now, records),
         (_, Some(known)) => settle(call, id, known, now, records),
     }
@@ -110,14 +110,7 @@ fn extend(
             return Err(already_settled(id, hold, settlement));
         }
         if now.as_micros() >= hold.lapses_at_micros {
-            return Err(Error::new(
-                ErrorKind::HoldLapsed,
-                format!(
-                    "the time of the hold \"{}\" was over {} µs ago: it can be settled, but not extended",
-                    id.id.escape_ascii(),
-                    now.as_micros() - hold.lapses_at_micros
-                ),
-            ));
+            return Err(lapsed_hold(id.id, now.as_micros() - hold.lapses_at_micros));
         }
         let lapses_at = hold.lapses_at_micros.max(later(now, id.ttl));
         let expires_at = known.expires_at_micros.max(expiry(lapses_at, id));
@@ -289,13 +282,25 @@ fn key_of(call: &Call<'_>, id: CallId<'_>) -> HoldKey {
     digest.digest().bytes()
 }
 
-fn unknown(id: CallId<'_>) -> Error {
-    let id = id.id.escape_ascii();
+/// The error about a hold of which nothing is known.
+#[must_use]
+pub fn unknown_hold(id: &[u8]) -> Error {
+    let id = id.escape_ascii();
     let message = format!(
         "no hold is known under the id \"{id}\": it was never made, or has expired; what was used can be charged \
          with `charge`"
     );
     Error::new(ErrorKind::UnknownHold, message)
+}
+
+/// The error about a hold that lapsed so many microseconds ago, and cannot be extended.
+#[must_use]
+pub fn lapsed_hold(id: &[u8], micros_ago: u64) -> Error {
+    let id = id.escape_ascii();
+    let message = format!(
+        "the time of the hold \"{id}\" was over {micros_ago} µs ago: it can be settled, but not extended"
+    );
+    Error::new(ErrorKind::HoldLapsed, message)
 }
 
 fn already_settled(id: CallId<'_>, hold: &RememberedHold, settlement: &Decision) -> Error {

@@ -6,7 +6,7 @@
 
 mod dispatch;
 pub(crate) mod fast;
-mod hold;
+pub(crate) mod hold;
 mod once;
 mod record;
 mod remembered;
