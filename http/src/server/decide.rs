@@ -1,5 +1,6 @@
 //! The decision on a request.
 
+use std::iter;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -12,6 +13,7 @@ use tidegate_core::{
 
 use super::limit::LimitCharge;
 use super::shared::Shared;
+use crate::subject::PartitionKey;
 
 /// How many limits a request mostly has at most.
 const FEW: usize = 3;
@@ -33,9 +35,20 @@ pub(super) enum Admission {
 #[derive(Debug)]
 pub(super) struct Decided {
     policies: SmallVec<[Policy; FEW]>,
+    partition_keys: PartitionKeys,
     pub(super) decision: Decision,
     /// What to give back if the request fails. Empty without a rule for refunds.
     pub(super) refundable: Vec<RefundableCharge>,
+}
+
+/// What clients are told of the partitions, by the places of the charges. Empty if they are told of none.
+type PartitionKeys = Vec<Option<PartitionKey>>;
+
+/// The charges of a request that the store has not decided on yet.
+#[derive(Debug)]
+pub(super) struct Undecided {
+    charges: Vec<RefundableCharge>,
+    partition_keys: PartitionKeys,
 }
 
 /// A charge for when the response is there, and whether a rule may refund it.
@@ -49,17 +62,23 @@ impl Decided {
     pub(super) fn verdicts(&self) -> impl Iterator<Item = PolicyVerdict<'_>> {
         self.decision.verdicts_of(&self.policies)
     }
+
+    /// The verdicts, each with what the client is told of its partition.
+    pub(super) fn partitioned(&self) -> impl Iterator<Item = (PolicyVerdict<'_>, Option<&[u8]>)> {
+        let keys = self.partition_keys.iter().map(|key| key.as_ref().map(|key| &key[..]));
+        self.verdicts().zip(keys.chain(iter::repeat(None)))
+    }
 }
 
-/// Decides on a request without waiting, and without an allocation.
+/// Decides on a request without waiting, and without an allocation unless clients are told their partitions.
 ///
 /// # Errors
 ///
-/// The charges to [`decide`] on, if the store may have to be waited for.
+/// What to [`decide`] on, if the store may have to be waited for.
 pub(super) fn decide_now<S: Store, R>(
     shared: &Shared<S, R>,
     request: &Parts,
-) -> Result<Admission, Vec<RefundableCharge>> {
+) -> Result<Admission, Undecided> {
     let store = shared.limiter.store();
     let mut limits: SmallVec<[LimitCharge<'_>; FEW]> = SmallVec::new();
     for (limit, (own_policy, it)) in shared.settings.limits.iter().enumerate() {
@@ -82,24 +101,31 @@ pub(super) fn decide_now<S: Store, R>(
     }
     let charges: SmallVec<[Charge<'_>; FEW]> = limits.iter().map(LimitCharge::as_charge).collect();
     let is_refunded = limits.iter().map(|limit| limit.is_refunded);
+    let partition_keys = match limits.iter().any(|limit| limit.partition_key.is_some()) {
+        true => limits.iter().map(|limit| limit.partition_key).collect(),
+        false => vec![],
+    };
     if store.answers_immediately() {
         // A store that breaks this promise is called again.
         if let Ok(answer) = store.decide(Call::new(Operation::Acquire, &charges)).into_ready() {
-            return Ok(Admission::new(shared, &charges, is_refunded, answer));
+            return Ok(Admission::new(shared, &charges, is_refunded, partition_keys, answer));
         }
     }
-    Err(charges.iter().zip(is_refunded).map(RefundableCharge::new).collect())
+    let charges = charges.iter().zip(is_refunded).map(RefundableCharge::new).collect();
+    Err(Undecided { charges, partition_keys })
 }
 
 /// Decides on the charges of a request. Owns all that it needs, as it outlives the call.
 pub(super) async fn decide<S: Store, R>(
     shared: Arc<Shared<S, R>>,
-    owned: Vec<RefundableCharge>,
+    undecided: Undecided,
 ) -> Admission {
+    let Undecided { charges: owned, partition_keys } = undecided;
     let charges: SmallVec<[Charge<'_>; FEW]> =
         owned.iter().map(|it| it.charge.as_charge()).collect();
     let answer = shared.limiter.store().decide(Call::new(Operation::Acquire, &charges)).await;
-    Admission::new(&shared, &charges, owned.iter().map(|it| it.is_refunded), answer)
+    let is_refunded = owned.iter().map(|it| it.is_refunded);
+    Admission::new(&shared, &charges, is_refunded, partition_keys, answer)
 }
 
 impl Admission {
@@ -107,6 +133,7 @@ impl Admission {
         shared: &Shared<S, R>,
         charges: &[Charge<'_>],
         is_refunded: impl Iterator<Item = bool>,
+        partition_keys: PartitionKeys,
         answer: Result<Decision, Error>,
     ) -> Self {
         let decision = match answer {
@@ -126,7 +153,7 @@ impl Admission {
             vec![]
         };
         let policies = charges.iter().map(|charge| charge.policy.clone()).collect();
-        Self::Decided(Decided { policies, decision, refundable })
+        Self::Decided(Decided { policies, partition_keys, decision, refundable })
     }
 }
 
