@@ -10,6 +10,7 @@
 /// | [`Ietf11`](Self::Ietf11) | `RateLimit: "burst";r=50;t=30` and `RateLimit-Policy: "burst";q=100;w=60` | all |
 /// | [`Ietf07`](Self::Ietf07) | `RateLimit: limit=100, remaining=50, reset=30` and `RateLimit-Policy: 100;w=60` | the tightest |
 /// | [`Ietf06`](Self::Ietf06) | `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` and `RateLimit-Policy: 100;w=60` | the tightest |
+/// | [`EnvoyDraft03`](Self::EnvoyDraft03) | `X-RateLimit-Limit: 100, 100;w=60;name="burst"`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds from now | the tightest, and in the first field the policies of all |
 /// | [`XRateLimit`](Self::XRateLimit) | `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` in seconds from now | the tightest |
 /// | [`XRateLimitEpoch`](Self::XRateLimitEpoch) | the same, with the reset in seconds since 1970, as GitHub has it | the tightest |
 ///
@@ -26,6 +27,9 @@ pub enum FieldFormat {
     Ietf07,
     /// The syntax of drafts 04 to 06.
     Ietf06,
+    /// What Envoy writes with `enable_x_ratelimit_headers: DRAFT_VERSION_03`: the syntax of draft-polli-03, for
+    /// clients and dashboards that are made for it.
+    EnvoyDraft03,
     /// `X-RateLimit-*`, with the reset as a number of seconds from now.
     XRateLimit,
     /// `X-RateLimit-*`, with the reset as seconds since 1970. Correct only for clients with a clock that is.

@@ -1,7 +1,10 @@
 //! Text of fields, composed without an allocation.
 
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use smallvec::SmallVec;
 
@@ -54,6 +57,12 @@ impl Text {
         self.0.push(b'"');
     }
 
+    /// A byte sequence of a structured field.
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
+        // A text takes all that is written.
+        let _ = write!(self, ":{}:", Base64Display::new(bytes, &STANDARD));
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -65,6 +74,13 @@ impl Text {
 
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push_str(text);
+        Ok(())
     }
 }
 

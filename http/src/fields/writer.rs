@@ -73,6 +73,9 @@ pub struct FieldWriter {
     policy_value: Option<HeaderValue>,
 }
 
+/// The verdicts that are written.
+type Verdicts<'v> = SmallVec<[PolicyVerdict<'v>; 4]>;
+
 #[derive(Debug, Clone)]
 struct PolicyUnit {
     policy: Box<str>,
@@ -194,6 +197,7 @@ impl FieldWriter {
         decision: &Decision,
         headers: &mut HeaderMap,
     ) {
+        let verdicts = verdicts.into_iter().map(|verdict| (verdict, None));
         // Only one format needs the time, and reading it may be a system call.
         self.write_with(verdicts, decision, headers, SystemTime::now);
     }
@@ -206,12 +210,48 @@ impl FieldWriter {
         decision: &Decision,
         headers: &mut HeaderMap,
     ) {
+        let verdicts = verdicts.into_iter().map(|verdict| (verdict, None));
         self.write_with(verdicts, decision, headers, || now);
+    }
+
+    /// [`write`](Self::write), with the partition that each verdict is of, if the client is to know it: the
+    /// parameter `pk` of the field `RateLimit`, in the format [`FieldFormat::Ietf11`].
+    ///
+    /// A key must not disclose more of a subject than its client may know. Use a keyed hash of the subject, as
+    /// `Limit::partition_key` of the layer does, and not the subject.
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use tidegate_core::Limiter;
+    /// use tidegate_http::fields::FieldWriter;
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = Limiter::new(MemoryStore::new(), ["user: fixed-window 100/1h".parse()?])?;
+    /// let writer = FieldWriter::new(limiter.policies())?;
+    /// let decision = limiter.subject("alice").acquire().await?;
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// let verdicts = limiter.verdicts(&decision).map(|verdict| (verdict, Some(&b"partition 7"[..])));
+    /// writer.write_partitioned(verdicts, &decision, &mut headers);
+    /// let value = headers["ratelimit"].to_str()?;
+    /// assert!(value.ends_with(";pk=:cGFydGl0aW9uIDc=:"), "{value}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_partitioned<'v>(
+        &self,
+        verdicts: impl IntoIterator<Item = (PolicyVerdict<'v>, Option<&'v [u8]>)>,
+        decision: &Decision,
+        headers: &mut HeaderMap,
+    ) {
+        self.write_with(verdicts, decision, headers, SystemTime::now);
     }
 
     fn write_with<'v>(
         &self,
-        verdicts: impl IntoIterator<Item = PolicyVerdict<'v>>,
+        verdicts: impl IntoIterator<Item = (PolicyVerdict<'v>, Option<&'v [u8]>)>,
         decision: &Decision,
         headers: &mut HeaderMap,
         now: impl FnOnce() -> SystemTime,
@@ -225,20 +265,26 @@ impl FieldWriter {
             // Nothing is known.
             Some(_) => return,
         }
-        let verdicts: SmallVec<[PolicyVerdict<'v>; 4]> =
-            verdicts.into_iter().filter(|it| !it.is_shadow() && fits(it.name())).collect();
+        let (verdicts, keys): (Verdicts<'v>, SmallVec<[Option<&[u8]>; 4]>) =
+            verdicts.into_iter().filter(|(it, _)| !it.is_shadow() && fits(it.name())).unzip();
         if verdicts.is_empty() {
             return;
         }
         match self.format {
-            FieldFormat::Ietf11 => self.write_all(&verdicts, is_denied, headers),
+            FieldFormat::Ietf11 => self.write_all(&verdicts, &keys, is_denied, headers),
             _ => self.write_tightest(&verdicts, is_denied, headers, now),
         }
     }
 
-    fn write_all(&self, verdicts: &[PolicyVerdict<'_>], is_denied: bool, headers: &mut HeaderMap) {
+    fn write_all(
+        &self,
+        verdicts: &[PolicyVerdict<'_>],
+        partition_keys: &[Option<&[u8]>],
+        is_denied: bool,
+        headers: &mut HeaderMap,
+    ) {
         let mut text = Text::default();
-        for (place, it) in verdicts.iter().enumerate() {
+        for (place, (it, partition_key)) in verdicts.iter().zip(partition_keys).enumerate() {
             text.next_member();
             match self.policies.iter().zip(&self.members).nth(place) {
                 Some((known, member)) if it.policy().is_same_object(known) => text.push(member),
@@ -248,6 +294,10 @@ impl FieldWriter {
             if let Some(reset) = reset(it, is_denied) {
                 text.push_str(";t=");
                 text.push_integer(reset);
+            }
+            if let Some(key) = partition_key {
+                text.push_str(";pk=");
+                text.push_bytes(key);
             }
         }
         if let Some(value) = self.policy_value_of(verdicts) {
@@ -270,8 +320,8 @@ impl FieldWriter {
         let fields = match self.format {
             FieldFormat::Ietf07 => {
                 // This draft requires the reset: without one there is nothing to write.
-                if let Some(value) = reset.and_then(|reset| dictionary(it, reset)) {
-                    insert(headers, names::RATELIMIT, value);
+                if let Some(reset) = reset {
+                    insert(headers, names::RATELIMIT, &dictionary(it, reset));
                 }
                 None
             }
@@ -285,7 +335,7 @@ impl FieldWriter {
             )),
         };
         if let Some((limit_name, remaining_name, reset_name)) = fields {
-            insert_integer(headers, limit_name, it.limit());
+            insert(headers, limit_name, &self.limit_value(it, verdicts));
             insert_integer(headers, remaining_name, it.remaining());
             if let Some(reset) = reset {
                 let reset = match self.format {
@@ -296,8 +346,23 @@ impl FieldWriter {
             }
         }
         if let Some(value) = self.policy_value_of(verdicts) {
-            insert(headers, names::RATELIMIT_POLICY, value);
+            insert_value(headers, names::RATELIMIT_POLICY, value);
         }
+    }
+
+    /// The limit; for Envoy's clients with the policies after it: `100, 100;w=60;name="burst"`.
+    fn limit_value(&self, it: &PolicyVerdict<'_>, verdicts: &[PolicyVerdict<'_>]) -> Text {
+        let mut text = Text::default();
+        text.push_integer(it.limit());
+        if self.format == FieldFormat::EnvoyDraft03 {
+            for it in verdicts {
+                text.next_member();
+                push_numbered(&mut text, it.policy());
+                text.push_str(";name=");
+                text.push_string(it.name());
+            }
+        }
+        text
     }
 
     /// The verdict that the older fields tell of.
@@ -343,12 +408,12 @@ impl FieldWriter {
                     let mut before = policies.iter().take(place);
                     if !before.any(|other| other.limit() == policy.limit()) {
                         text.next_member();
-                        text.push_integer(policy.limit());
-                        text.push_str(";w=");
-                        text.push_integer(secs_ceil(policy.window()).max(1));
+                        push_numbered(&mut text, policy);
                     }
                 }
-                FieldFormat::XRateLimit | FieldFormat::XRateLimitEpoch => {}
+                FieldFormat::EnvoyDraft03
+                | FieldFormat::XRateLimit
+                | FieldFormat::XRateLimitEpoch => {}
             }
         }
         if text.is_empty() { None } else { text.to_value() }
@@ -368,6 +433,13 @@ impl FieldWriter {
             text.push_integer(secs_ceil(policy.window()));
         }
     }
+}
+
+/// A policy of the older drafts, which require a window of at least a second.
+fn push_numbered(text: &mut Text, policy: &Policy) {
+    text.push_integer(policy.limit());
+    text.push_str(";w=");
+    text.push_integer(secs_ceil(policy.window()).max(1));
 }
 
 /// The beginning of a member of `RateLimit`.
@@ -390,7 +462,7 @@ fn reset(it: &PolicyVerdict<'_>, is_denied: bool) -> Option<u64> {
 }
 
 /// The field of draft 07.
-fn dictionary(it: &PolicyVerdict<'_>, reset: u64) -> Option<HeaderValue> {
+fn dictionary(it: &PolicyVerdict<'_>, reset: u64) -> Text {
     let mut text = Text::default();
     text.push_str("limit=");
     text.push_integer(it.limit());
@@ -398,7 +470,7 @@ fn dictionary(it: &PolicyVerdict<'_>, reset: u64) -> Option<HeaderValue> {
     text.push_integer(it.remaining());
     text.push_str(", reset=");
     text.push_integer(reset);
-    text.to_value()
+    text
 }
 
 /// Whole seconds since 1970, rounded up.
@@ -409,16 +481,20 @@ fn epoch_after(now: SystemTime, secs: u64) -> u64 {
 
 // A map of headers holds 32,768 fields. One that is full stays as it is.
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &Text) {
+    if let Some(value) = text.to_value() {
+        insert_value(headers, name, value);
+    }
+}
+
+fn insert_value(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
 }
 
 fn insert_integer(headers: &mut HeaderMap, name: HeaderName, number: u64) {
     let mut text = Text::default();
     text.push_integer(number);
-    if let Some(value) = text.to_value() {
-        insert(headers, name, value);
-    }
+    insert(headers, name, &text);
 }
 
 fn append(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {

@@ -1,5 +1,6 @@
 //! The decision on a request.
 
+use std::iter;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use tidegate_core::{
 
 use super::limit::LimitCharge;
 use super::shared::Shared;
+use crate::subject::PartitionKey;
 
 /// How many limits a request mostly has at most.
 const FEW: usize = 3;
@@ -34,9 +36,20 @@ pub(super) enum Admission {
 #[derive(Debug)]
 pub(super) struct Decided {
     policies: SmallVec<[Policy; FEW]>,
+    partition_keys: PartitionKeys,
     pub(super) decision: Decision,
     /// What to give back if the request fails. Empty without a rule for refunds.
     pub(super) refundable: Vec<RefundableCharge>,
+}
+
+/// What clients are told of the partitions, by the places of the charges. Empty if they are told of none.
+type PartitionKeys = Vec<Option<PartitionKey>>;
+
+/// The charges of a request that the store has not decided on yet.
+#[derive(Debug)]
+pub(super) struct Undecided {
+    charges: Vec<RefundableCharge>,
+    partition_keys: PartitionKeys,
 }
 
 /// A charge for when the response is there, and whether a rule may refund it.
@@ -50,11 +63,17 @@ impl Decided {
     /// Of a decision whose charges no rule for refunds gives back.
     pub(super) fn without_refund(limits: &[LimitCharge<'_>], decision: Decision) -> Self {
         let policies = limits.iter().map(|limit| limit.policy.clone()).collect();
-        Self { policies, decision, refundable: vec![] }
+        Self { policies, partition_keys: partition_keys(limits), decision, refundable: vec![] }
     }
 
     pub(super) fn verdicts(&self) -> impl Iterator<Item = PolicyVerdict<'_>> {
         self.decision.verdicts_of(&self.policies)
+    }
+
+    /// The verdicts, each with what the client is told of its partition.
+    pub(super) fn partitioned(&self) -> impl Iterator<Item = (PolicyVerdict<'_>, Option<&[u8]>)> {
+        let keys = self.partition_keys.iter().map(|key| key.as_ref().map(|key| &key[..]));
+        self.verdicts().zip(keys.chain(iter::repeat(None)))
     }
 }
 
@@ -85,15 +104,22 @@ pub(super) fn limits_of<'r, S: Store, R>(
     }
 }
 
-/// Decides on a request without waiting, and without an allocation.
+fn partition_keys(limits: &[LimitCharge<'_>]) -> PartitionKeys {
+    match limits.iter().any(|limit| limit.partition_key.is_some()) {
+        true => limits.iter().map(|limit| limit.partition_key).collect(),
+        false => vec![],
+    }
+}
+
+/// Decides on a request without waiting, and without an allocation unless clients are told their partitions.
 ///
 /// # Errors
 ///
-/// The charges to [`decide`] on, if the store may have to be waited for.
+/// What to [`decide`] on, if the store may have to be waited for.
 pub(super) fn decide_now<S: Store, R>(
     shared: &Shared<S, R>,
     request: &Parts,
-) -> Result<Admission, Vec<RefundableCharge>> {
+) -> Result<Admission, Undecided> {
     let store = shared.limiter.store();
     let limits = match limits_of(shared, request) {
         ControlFlow::Continue(limits) => limits,
@@ -101,24 +127,28 @@ pub(super) fn decide_now<S: Store, R>(
     };
     let charges: SmallVec<[Charge<'_>; FEW]> = limits.iter().map(LimitCharge::as_charge).collect();
     let is_refunded = limits.iter().map(|limit| limit.is_refunded);
+    let partition_keys = partition_keys(&limits);
     if store.answers_immediately() {
         // A store that breaks this promise is called again.
         if let Ok(answer) = store.decide(Call::new(Operation::Acquire, &charges)).into_ready() {
-            return Ok(Admission::new(shared, &charges, is_refunded, answer));
+            return Ok(Admission::new(shared, &charges, is_refunded, partition_keys, answer));
         }
     }
-    Err(charges.iter().zip(is_refunded).map(RefundableCharge::new).collect())
+    let charges = charges.iter().zip(is_refunded).map(RefundableCharge::new).collect();
+    Err(Undecided { charges, partition_keys })
 }
 
 /// Decides on the charges of a request. Owns all that it needs, as it outlives the call.
 pub(super) async fn decide<S: Store, R>(
     shared: Arc<Shared<S, R>>,
-    owned: Vec<RefundableCharge>,
+    undecided: Undecided,
 ) -> Admission {
+    let Undecided { charges: owned, partition_keys } = undecided;
     let charges: SmallVec<[Charge<'_>; FEW]> =
         owned.iter().map(|it| it.charge.as_charge()).collect();
     let answer = shared.limiter.store().decide(Call::new(Operation::Acquire, &charges)).await;
-    Admission::new(&shared, &charges, owned.iter().map(|it| it.is_refunded), answer)
+    let is_refunded = owned.iter().map(|it| it.is_refunded);
+    Admission::new(&shared, &charges, is_refunded, partition_keys, answer)
 }
 
 impl Admission {
@@ -126,6 +156,7 @@ impl Admission {
         shared: &Shared<S, R>,
         charges: &[Charge<'_>],
         is_refunded: impl Iterator<Item = bool>,
+        partition_keys: PartitionKeys,
         answer: Result<Decision, Error>,
     ) -> Self {
         let decision = match answer {
@@ -145,7 +176,7 @@ impl Admission {
             vec![]
         };
         let policies = charges.iter().map(|charge| charge.policy.clone()).collect();
-        Self::Decided(Decided { policies, decision, refundable })
+        Self::Decided(Decided { policies, partition_keys, decision, refundable })
     }
 }
 

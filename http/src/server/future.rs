@@ -168,7 +168,8 @@ impl<S, R> Shared<S, R> {
 
     pub(super) fn write_fields<B>(&self, decided: &Decided, response: &mut Response<B>) {
         if let Some(writer) = &self.settings.fields {
-            writer.write(decided.verdicts(), &decided.decision, response.headers_mut());
+            let headers = response.headers_mut();
+            writer.write_partitioned(decided.partitioned(), &decided.decision, headers);
         }
     }
 

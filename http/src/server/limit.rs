@@ -7,7 +7,7 @@ use http::StatusCode;
 use http::request::Parts;
 use tidegate_core::{Policy, Subject};
 
-use crate::subject::ExtractSubject;
+use crate::subject::{ExtractSubject, HashKey, PartitionKey};
 
 /// One limit of a layer: a policy of the limiter, and what its subject and its cost are in a request.
 ///
@@ -47,6 +47,7 @@ pub struct Limit {
     pub(super) missing: Missing,
     pub(super) unit: Option<Box<str>>,
     pub(super) is_refunded: bool,
+    partition_key: Option<HashKey>,
 }
 
 type Condition = dyn Fn(&Parts) -> bool + Send + Sync;
@@ -78,6 +79,8 @@ pub(super) struct LimitCharge<'r> {
     pub(super) tenant: Option<Subject<'r>>,
     pub(super) subject: Subject<'r>,
     pub(super) cost: u64,
+    /// `None` if the client is not to know it.
+    pub(super) partition_key: Option<PartitionKey>,
 }
 
 impl Limit {
@@ -94,6 +97,7 @@ impl Limit {
             missing: Missing::Refuse(StatusCode::BAD_REQUEST),
             unit: None,
             is_refunded: true,
+            partition_key: None,
         }
     }
 
@@ -174,6 +178,44 @@ impl Limit {
         Self { unit: Some(unit.into()), ..self }
     }
 
+    /// Tells clients the partition that a request was counted in: the parameter `pk` of the field `RateLimit`, as a
+    /// keyed hash of the tenant and the subject (HMAC-SHA-256, cut to 128 bits). Written in the format
+    /// [`FieldFormat::Ietf11`](crate::fields::FieldFormat::Ietf11) only. Default: not written.
+    ///
+    /// A client with several accounts can tell by it which of them a limit is of. But the key is the same in all
+    /// responses about a subject, so it discloses which of them are about the same one: to two clients behind
+    /// one address that they share it, and to a log or a proxy that a user came back from another address. The
+    /// hash hides the subject only as long as the secret is not known; do not use the secret for
+    /// anything else. It costs a hash and an allocation for each request.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tidegate_core::Subject;
+    /// use tidegate_http::server::{Limit, RateLimitLayer};
+    /// use tidegate_http::subject::{Authenticated, HashKey};
+    /// use tidegate_memory::{Limiter, MemoryStore};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new(), ["account: fixed-window 100/1h".parse()?])?;
+    /// let secret = HashKey::new(b"from the settings, the same for all processes")?;
+    /// let limit = Limit::by("account", Authenticated::new(|account: &u64| Subject::from(*account)));
+    /// let service = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::new(limiter, [limit.partition_key(secret)])?)
+    ///     .service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
+    ///
+    /// let mut request = Request::new(());
+    /// request.extensions_mut().insert(7_u64); // by the authentication middleware
+    /// let response = service.oneshot(request).await?;
+    /// let field = response.headers()["ratelimit"].to_str()?;
+    /// assert!(field.ends_with(";pk=:OGG0gHp7o+vbH7MlH+dy6w==:"), "{field}");
+    /// # Ok(()) }
+    /// ```
+    pub fn partition_key(self, key: HashKey) -> Self {
+        Self { partition_key: Some(key), ..self }
+    }
+
     /// Keeps the charge of a request that failed, where the layer
     /// [refunds](super::RateLimitLayer::refund_when) others: of a limit on attempts, say.
     pub fn without_refund(self) -> Self {
@@ -211,14 +253,19 @@ impl Limit {
             Cost::Fixed(cost) => *cost,
             Cost::Of(cost) => cost(request),
         };
+        let tenant = tenant.flatten();
+        let partition_key = self.partition_key.as_ref().map(|key| {
+            key.partition_key(tenant.as_ref().map_or(&[], Subject::as_bytes), subject.as_bytes())
+        });
         Ok(Some(LimitCharge {
             limit,
             policy: policy.unwrap_or(own_policy),
             is_own_policy: policy.is_none(),
             is_refunded: self.is_refunded,
-            tenant: tenant.flatten(),
+            tenant,
             subject,
             cost,
+            partition_key,
         }))
     }
 }

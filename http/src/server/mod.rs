@@ -69,8 +69,8 @@
 //! # Cost
 //!
 //! No task is spawned and no body is boxed. The `RateLimit` field is one allocation. Unless the store
-//! [answers immediately](tidegate_core::Store::answers_immediately), as one in memory does, the decision is one more,
-//! and the service is cloned.
+//! [answers immediately](tidegate_core::Store::answers_immediately), as one in memory does, with or without
+//! [layers](tidegate_core::layers) around it, the decision is one more, and the service is cloned.
 //!
 //! # Cancellation
 //!

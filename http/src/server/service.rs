@@ -71,8 +71,8 @@ where
             Ok(admission) => {
                 ResponseFuture::decided(shared, &mut self.inner, request, body, admission)
             }
-            Err(charges) => {
-                let decision = Box::pin(decide(Arc::clone(&shared), charges));
+            Err(undecided) => {
+                let decision = Box::pin(decide(Arc::clone(&shared), undecided));
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
                 ResponseFuture::deciding(shared, decision, ready, request, body)

@@ -92,6 +92,9 @@ impl ExtractSubject for ApiKey {
     }
 }
 
+/// What a client is told of the partition that it was counted in.
+pub(crate) type PartitionKey = [u8; 16];
+
 /// The secret key of a keyed hash (HMAC-SHA-256, cut to 128 bits).
 ///
 /// All processes that share limits need the same secret, or each counts the same API key as another subject. A
@@ -130,11 +133,22 @@ impl HashKey {
     /// ```
     #[must_use]
     pub fn subject_of(&self, value: impl AsRef<[u8]>) -> Subject<'static> {
+        let hash = self.hash(&[value.as_ref()]);
+        Subject::display(&format_args!("{:032x}", u128::from_be_bytes(hash)))
+    }
+
+    /// The hash of a tenant's subject.
+    pub(crate) fn partition_key(&self, tenant: &[u8], subject: &[u8]) -> PartitionKey {
+        // The length keeps `ab` of `c` apart from `b` of `ca`.
+        let length = u64::try_from(tenant.len()).unwrap_or(u64::MAX);
+        self.hash(&[&length.to_le_bytes(), tenant, subject])
+    }
+
+    /// The hash of these bytes one after another.
+    fn hash(&self, parts: &[&[u8]]) -> [u8; 16] {
         let mut hmac = self.0.clone();
-        hmac.update(value.as_ref());
-        let hash = hmac.finalize().into_bytes();
-        let start = hash.first_chunk::<16>().copied().unwrap_or_default();
-        Subject::display(&format_args!("{:032x}", u128::from_be_bytes(start)))
+        parts.iter().for_each(|part| hmac.update(part));
+        hmac.finalize().into_bytes().first_chunk().copied().unwrap_or_default()
     }
 }
 

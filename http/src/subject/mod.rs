@@ -35,6 +35,7 @@ use http::request::Parts;
 use tidegate_core::Subject;
 
 pub use address::ClientAddress;
+pub(crate) use api_key::PartitionKey;
 pub use api_key::{ApiKey, HashKey};
 pub use peer::PeerAddr;
 

@@ -95,6 +95,7 @@ proptest! {
             FieldFormat::Ietf11,
             FieldFormat::Ietf07,
             FieldFormat::Ietf06,
+            FieldFormat::EnvoyDraft03,
             FieldFormat::XRateLimit,
             FieldFormat::XRateLimitEpoch,
         ] {
@@ -144,6 +145,15 @@ fn check_limits(
             prop_assert_eq!(span, reset(place));
         }
         return Ok(());
+    }
+    if format == FieldFormat::EnvoyDraft03 {
+        // All policies are there, and the first is the one of the limit if no other has its number.
+        let named = |limit: &ServerLimit| policies.iter().any(|it| limit.name() == Some(it.name()));
+        let count = limits.iter().filter(|limit| named(limit)).count();
+        prop_assert_eq!(count, policies.len());
+        prop_assert!(
+            limits.len() == count || (limits[0].name().is_none() && limits.len() == count + 1)
+        );
     }
     // One of the policies: none that leaves a client more.
     let limit = &limits[0];

@@ -58,11 +58,11 @@ pub(crate) fn check(headers: &HeaderMap) {
     let Some(value) = written(announced.limits(), now) else { return };
     again.insert("ratelimit", value);
     let read_again = ServerLimits::read(&again, now);
-    let state = |it: &ServerLimit| (it.name().map(str::to_owned), it.remaining(), it.resets_at());
-    let same = announced.limits().iter().take(1024).map(|it| {
-        let (name, remaining, reset) = state(it);
-        (Some(name.unwrap_or_default()), remaining, reset)
-    });
+    let state = |it: &ServerLimit| {
+        let partition_key = it.partition_key().map(<[u8]>::to_vec);
+        (it.name().unwrap_or_default().to_owned(), it.remaining(), it.resets_at(), partition_key)
+    };
+    let same = announced.limits().iter().take(1024).map(state);
     assert!(read_again.limits().iter().map(state).eq(same), "{again:?} of {headers:?}");
 }
 
@@ -72,14 +72,17 @@ fn written(limits: &[ServerLimit], now: SystemTime) -> Option<HeaderValue> {
     for limit in limits.iter().take(1024) {
         let name = sfv::StringRef::from_str(limit.name().unwrap_or_default()).ok()?;
         let remaining = sfv::Integer::try_from(limit.remaining()?).ok()?;
-        let item = list.bare_item(name).parameter(sfv::key_ref("r"), remaining);
+        let mut item = list.bare_item(name).parameter(sfv::key_ref("r"), remaining);
         if let Some(reset) = limit.resets_at() {
             let span = reset.duration_since(now).ok()?;
             // From 10⁹ on, a number would be a time since 1970.
             if span.subsec_nanos() > 0 || span.as_secs() >= 1_000_000_000 {
                 return None;
             }
-            let _ = item.parameter(sfv::key_ref("t"), sfv::Integer::try_from(span.as_secs()).ok()?);
+            item = item.parameter(sfv::key_ref("t"), sfv::Integer::try_from(span.as_secs()).ok()?);
+        }
+        if let Some(key) = limit.partition_key() {
+            let _ = item.parameter(sfv::key_ref("pk"), key);
         }
     }
     let text = list.finish().filter(|text| text.len() <= 64 * 1024)?;

@@ -26,7 +26,7 @@ fn headers(lines: &str) -> HeaderMap {
     headers
 }
 
-/// What was read, in a line: `name remaining/limit window unit reset`, and the time before which no request
+/// What was read, in a line: `name remaining/limit window partition unit reset`, and the time before which no request
 /// may be sent.
 fn shown(headers: &HeaderMap) -> String {
     let announced = ServerLimits::read(headers, now());
@@ -38,6 +38,9 @@ fn shown(headers: &HeaderMap) -> String {
         write!(text, "{name} {}/{}", number(it.remaining()), number(it.limit())).unwrap();
         if let Some(window) = it.window() {
             write!(text, " w={window:?}").unwrap();
+        }
+        if let Some(key) = it.partition_key() {
+            write!(text, " pk={}", key.escape_ascii()).unwrap();
         }
         if let Some(unit) = it.unit() {
             write!(text, " {unit}").unwrap();
@@ -67,7 +70,10 @@ fn drafts_08_to_11() {
     check(&[
         (r#"RateLimit: "default";r=50;t=30"#, r#""default" 50/? t=30s, go"#),
         (r#"RateLimit: "default";r=0;t=30"#, r#""default" 0/? t=30s, wait 30s"#),
-        (r#"RateLimit: "default";r=999;pk=:dHJpYWwxMjEzMjM=:"#, r#""default" 999/?, go"#),
+        (
+            r#"RateLimit: "default";r=999;pk=:dHJpYWwxMjEzMjM=:"#,
+            r#""default" 999/? pk=trial121323, go"#,
+        ),
         (r#"RateLimit: "dayLimit";r=100;t=36000"#, r#""dayLimit" 100/? t=36000s, go"#),
         (
             r#"RateLimit-Policy: "permin";q=50;w=60,"perhr";q=1000;w=3600"#,
@@ -81,11 +87,11 @@ fn drafts_08_to_11() {
         (
             r#"RateLimit-Policy: "peruser";q=100;w=60;pk=:cHsdsRa894==:
                RateLimit: "peruser";r=0;t=7;pk=:cHsdsRa894==:"#,
-            r#""peruser" 0/100 w=60s t=7s, wait 7s"#,
+            r#""peruser" 0/100 w=60s pk=p{\x1d\xb1\x16\xbc\xf7 t=7s, wait 7s"#,
         ),
         (
             r#"RateLimit-Policy: "peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#,
-            r#""peruser" ?/65535 w=10s content-bytes, go"#,
+            r#""peruser" ?/65535 w=10s pk=\xb1\xd7\xe3,\x95\x0eP content-bytes, go"#,
         ),
         // The default unit, said; one of a server's own; no window.
         (r#"RateLimit-Policy: "a";q=1;qu="requests""#, r#""a" ?/1, go"#),
@@ -106,6 +112,34 @@ fn drafts_08_to_11() {
         (r#"RateLimit: "a";r=999999999999999;t=0"#, r#""a" 999999999999999/? t=0ns, go"#),
         // An empty list is as good as no field.
         ("RateLimit:\nX-RateLimit-Remaining: 4", "- 4/?, go"),
+    ]);
+}
+
+#[test]
+fn a_limit_has_the_policy_of_its_name_and_of_no_other_partition() {
+    check(&[
+        // `a`, `b` and `c` in base64 are YQ==, Yg== and Yw==.
+        (
+            r#"RateLimit-Policy: "user";q=5;pk=:YQ==:, "user";q=9;pk=:Yg==:, "ip";q=3;pk=:YQ==:
+               RateLimit: "user";r=8;pk=:Yg==:, "ip";r=1"#,
+            r#""user" 8/9 pk=b, "ip" 1/3 pk=a, "user" ?/5 pk=a, go"#,
+        ),
+        (
+            r#"RateLimit-Policy: "user";q=5;w=1
+               RateLimit: "user";r=1;pk=:YQ==:, "user";r=2;pk=:Yg==:"#,
+            r#""user" 1/5 w=1s pk=a, "user" 2/5 w=1s pk=b, go"#,
+        ),
+        (
+            r#"RateLimit-Policy: "user";q=5;pk=:YQ==:
+               RateLimit: "user";r=1;pk=:Yg==:"#,
+            r#""user" 1/? pk=b, "user" ?/5 pk=a, go"#,
+        ),
+        (
+            r#"RateLimit-Policy: "user";q=5;pk=:YQ==:, "user";q=7;pk=:YQ==:
+               RateLimit: "user";r=1;pk=:YQ==:"#,
+            r#""user" 1/5 pk=a, go"#,
+        ),
+        (r#"RateLimit: "user";r=1;pk=::"#, r#""user" 1/? pk=, go"#),
     ]);
 }
 
@@ -143,6 +177,16 @@ fn drafts_00_to_06() {
         (
             "RateLimit-Limit: 10, 10;w=1, 50;w=60\nRateLimit-Remaining: 9",
             "- 9/10 w=1s, - ?/50 w=60s, go",
+        ),
+        // Two policies of the limit's number: either may be its own.
+        (
+            "RateLimit-Limit: 10, 10;w=1, 10;w=60\nRateLimit-Remaining: 9",
+            "- 9/10, - ?/10 w=1s, - ?/10 w=60s, go",
+        ),
+        // A named policy is not of these drafts.
+        (
+            "RateLimit-Limit: 10\nRateLimit-Remaining: 9\nRateLimit-Policy: \"a\";q=10;w=60",
+            "- 9/10, \"a\" ?/10 w=60s, go",
         ),
         ("RateLimit-Limit: 10\nRateLimit-Remaining: 10\nRateLimit-Reset: 1", "- 10/10 t=1s, go"),
         // Kong.
@@ -244,6 +288,20 @@ fn vendors() {
             "X-Ratelimit-Limit: 3, 3;w=3600\nX-Ratelimit-Remaining: 2\nX-Ratelimit-Reset: 5",
             "- 2/3 w=3600s t=5s, go",
         ),
+        (
+            "x-ratelimit-limit: 10, 10;w=1;name=\"per-ip\", 1000;w=3600\nx-ratelimit-remaining: 0\n\
+             x-ratelimit-reset: 1",
+            r#""per-ip" 0/10 w=1s t=1s, - ?/1000 w=3600s, wait 1s"#,
+        ),
+        (
+            "x-ratelimit-limit: 10, 10;w=1;name=\"a\", 10;w=60;name=\"b\"\nx-ratelimit-remaining: 4",
+            r#"- 4/10, "a" ?/10 w=1s, "b" ?/10 w=60s, go"#,
+        ),
+        (
+            "x-ratelimit-limit: 10, 10;w=1;name=ip;x=5, 20;w=60;name=\"\"\nx-ratelimit-remaining: 4",
+            "- 4/10 w=1s, - ?/20 w=60s, go",
+        ),
+        ("x-ratelimit-limit: 10, 10;name=\"a\"\nx-ratelimit-remaining: 4", "- 4/?, go"),
         (
             // Kong.
             "X-RateLimit-Limit-Minute: 10\nX-RateLimit-Remaining-Minute: 4",

@@ -6,13 +6,16 @@ use http::{HeaderMap, HeaderValue};
 use tidegate_core::{
     Decision, Degraded, DegradedAnswer, ErrorKind, Limiter, ManualClock, Outcome, Policy, Verdict,
 };
-use tidegate_http::fields::{FieldFormat, FieldWriter, Problem, ProblemKind};
+use tidegate_http::fields::{
+    FieldFormat, FieldWriter, Problem, ProblemKind, ServerLimit, ServerLimits,
+};
 use tidegate_memory::MemoryStore;
 
-const ALL_FORMATS: [FieldFormat; 5] = [
+const ALL_FORMATS: [FieldFormat; 6] = [
     FieldFormat::Ietf11,
     FieldFormat::Ietf07,
     FieldFormat::Ietf06,
+    FieldFormat::EnvoyDraft03,
     FieldFormat::XRateLimit,
     FieldFormat::XRateLimitEpoch,
 ];
@@ -71,7 +74,7 @@ fn an_admission_tells_each_policy_and_when_it_is_full_again() {
         policies(&["permin: fixed-window 50/1m", "perhr: token-bucket 1000/1h burst 2000"]);
     let decision =
         Decision::new([admission(50, 49, ms(30_001)), admission(2000, 1000, secs(3600))]);
-    let expected: [(FieldFormat, &[&str]); 5] = [
+    let expected: [(FieldFormat, &[&str]); 6] = [
         (
             FieldFormat::Ietf11,
             &[
@@ -93,6 +96,14 @@ fn an_admission_tells_each_policy_and_when_it_is_full_again() {
                 "ratelimit-policy: 50;w=60, 2000;w=7200",
                 "ratelimit-remaining: 49",
                 "ratelimit-reset: 31",
+            ],
+        ),
+        (
+            FieldFormat::EnvoyDraft03,
+            &[
+                r#"x-ratelimit-limit: 50, 50;w=60;name="permin", 2000;w=7200;name="perhr""#,
+                "x-ratelimit-remaining: 49",
+                "x-ratelimit-reset: 31",
             ],
         ),
         (
@@ -125,7 +136,7 @@ fn a_refusal_tells_the_wait_of_each_policy_that_refuses_and_never_one_beyond_ret
         refusal(100, 4, ms(60_100), secs(1800)),
         admission(1000, 900, secs(80_000)),
     ]);
-    let expected: [(FieldFormat, &[&str]); 4] = [
+    let expected: [(FieldFormat, &[&str]); 5] = [
         (
             FieldFormat::Ietf11,
             &[
@@ -153,6 +164,15 @@ fn a_refusal_tells_the_wait_of_each_policy_that_refuses_and_never_one_beyond_ret
             ],
         ),
         (
+            FieldFormat::EnvoyDraft03,
+            &[
+                "retry-after: 61",
+                r#"x-ratelimit-limit: 100, 10;w=1;name="second", 100;w=3600;name="hour", 1000;w=86400;name="day""#,
+                "x-ratelimit-remaining: 4",
+                "x-ratelimit-reset: 61",
+            ],
+        ),
+        (
             FieldFormat::XRateLimit,
             &[
                 "retry-after: 61",
@@ -172,7 +192,7 @@ fn a_refusal_that_no_wait_helps_has_no_retry_after_and_no_reset() {
     let policies = policies(&["daily: fixed-window 5/1d"]);
     let never = Verdict::new(Outcome::Denied, 5).with_remaining(5).with_retry_after(None);
     let decision = Decision::one(never);
-    let expected: [(FieldFormat, &[&str]); 4] = [
+    let expected: [(FieldFormat, &[&str]); 5] = [
         (
             FieldFormat::Ietf11,
             &[r#"ratelimit-policy: "daily";q=5;w=86400"#, r#"ratelimit: "daily";r=5"#],
@@ -181,6 +201,10 @@ fn a_refusal_that_no_wait_helps_has_no_retry_after_and_no_reset() {
         (
             FieldFormat::Ietf06,
             &["ratelimit-limit: 5", "ratelimit-policy: 5;w=86400", "ratelimit-remaining: 5"],
+        ),
+        (
+            FieldFormat::EnvoyDraft03,
+            &[r#"x-ratelimit-limit: 5, 5;w=86400;name="daily""#, "x-ratelimit-remaining: 5"],
         ),
         (FieldFormat::XRateLimit, &["x-ratelimit-limit: 5", "x-ratelimit-remaining: 5"]),
     ];
@@ -208,6 +232,8 @@ fn a_window_below_a_second_is_left_out_or_is_one_where_it_is_required() {
     );
     let fields = written(FieldFormat::Ietf07, &policies, &decision);
     assert_eq!(fields[0], "ratelimit-policy: 10;w=1, 20;w=1, 30;w=2, 40;w=1, 50;w=5");
+    let fields = written(FieldFormat::EnvoyDraft03, &policies[..2], &decision);
+    assert_eq!(fields[0], r#"x-ratelimit-limit: 10, 10;w=1;name="a", 20;w=1;name="b""#);
 }
 
 #[test]
@@ -316,6 +342,50 @@ fn a_unit_is_sent_as_it_is_named_and_does_not_count_as_requests() {
 
     let error = FieldWriter::builder().unit("api", "größe").build(&policies).unwrap_err();
     assert!(error.to_string().contains("unit `größe`"), "{error}");
+}
+
+#[test]
+fn a_partition_is_told_in_the_current_syntax_and_in_no_other() {
+    let policies = policies(&[
+        "user: fixed-window 10/1m",
+        "trial: fixed-window 1/1m shadow",
+        "all: fixed-window 99/1s",
+    ]);
+    let decision = Decision::new([
+        admission(10, 9, secs(7)),
+        admission(1, 0, secs(7)).in_shadow(),
+        admission(99, 98, secs(1)),
+    ]);
+    let keys: [Option<&[u8]>; 3] = [Some(b"trial121323"), Some(b"shadow"), None];
+    let fields = |format, keys: [Option<&'static [u8]>; 3]| {
+        let writer = FieldWriter::builder().format(format).build(&policies).unwrap();
+        let mut headers = HeaderMap::new();
+        let verdicts = decision.verdicts_of(&policies).zip(keys);
+        writer.write_partitioned(verdicts, &decision, &mut headers);
+        headers
+    };
+    let headers = fields(FieldFormat::Ietf11, keys);
+    assert_eq!(
+        shown(&headers),
+        [
+            r#"ratelimit-policy: "user";q=10;w=60, "all";q=99;w=1"#,
+            r#"ratelimit: "user";r=9;t=7;pk=:dHJpYWwxMjEzMjM=:, "all";r=98;t=1"#,
+        ]
+    );
+    let announced = ServerLimits::read(&headers, SystemTime::now());
+    let read = announced.limits().iter().map(ServerLimit::partition_key);
+    assert_eq!(read.collect::<Vec<_>>(), [keys[0], None]);
+
+    // Of any length, and with any bytes.
+    let long: &'static [u8] = &[0xff; 10_000];
+    let headers = fields(FieldFormat::Ietf11, [Some(b""), None, Some(long)]);
+    let announced = ServerLimits::read(&headers, SystemTime::now());
+    let read = announced.limits().iter().map(ServerLimit::partition_key);
+    assert_eq!(read.collect::<Vec<_>>(), [Some(&b""[..]), Some(long)]);
+
+    for format in ALL_FORMATS.into_iter().filter(|it| *it != FieldFormat::Ietf11) {
+        assert_eq!(fields(format, keys), fields(format, [None; 3]), "{format:?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Readiness: the service that was made ready is the one called.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tidegate_http::server::{Limit, RateLimitLayer};
 use tidegate_http::subject::Everybody;
+use tidegate_memory::{Breaker, DenyCache, StoreExt};
 use tidegate_testkit::faults::{Fault, FaultyStore};
 use tower::{Layer, Service};
 
@@ -71,6 +73,23 @@ fn with_a_store_that_answers_at_once_a_request_costs_one_allocation_and_no_clone
         });
         assert_eq!(status, Some(StatusCode::OK));
         assert!(counted.count_total <= most, "{} allocations", counted.count_total);
+    }
+}
+
+#[test]
+fn with_layers_around_such_a_store_there_is_no_clone_either() {
+    let store = MemoryStore::builder().clock(ManualClock::default()).build();
+    let store = store
+        .timeout(Duration::from_secs(1))
+        .breaker(Breaker::new())
+        .deny_cache(DenyCache::new())
+        .or_fail_open();
+    let limiter = Limiter::new(store, parse(&["all: fixed-window 1/1m"])).unwrap();
+    let layer = RateLimitLayer::new(limiter, [Limit::by("all", Everybody)]).unwrap();
+    let mut service = layer.layer(Once(Some(Response::new(String::new()))));
+    for status in [200, 429, 429] {
+        let response = poll_once(&mut service.call(request("/", &[]))).unwrap().unwrap();
+        assert_eq!(response.status(), status);
     }
 }
 

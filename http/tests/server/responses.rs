@@ -1,9 +1,10 @@
 //! Responses: fields, problems, and those of the application.
 
 use http::header::CONTENT_TYPE;
-use tidegate_http::fields::FieldFormat;
+use tidegate_http::fields::{FieldFormat, ServerLimits};
 use tidegate_http::server::{GrpcStatus, Limit, RateLimitLayer, Refusal, Respond};
-use tidegate_http::subject::Everybody;
+use tidegate_http::subject::{Everybody, HashKey};
+use tidegate_testkit::faults::{Fault, FaultyStore};
 use tower::Layer;
 
 use super::*;
@@ -40,6 +41,58 @@ async fn admissions_and_refusals_tell_the_limits() {
     }
 }
 
+/// The partition keys of a response, in the order of its limits.
+fn partition_keys(response: &Response<String>) -> Vec<Option<Vec<u8>>> {
+    let announced = ServerLimits::read(response.headers(), std::time::SystemTime::now());
+    announced.limits().iter().map(|it| it.partition_key().map(<[u8]>::to_vec)).collect()
+}
+
+#[tokio::test]
+async fn a_partition_is_told_by_a_hash_that_is_one_for_a_subject_and_shows_nothing_of_it() {
+    let policies = ["user: fixed-window 2/1m", "all: fixed-window 99/1m"];
+    let key = |secret: &str| HashKey::new(secret).unwrap();
+    let limits = |secret| [user("user").partition_key(key(secret)), Limit::by("all", Everybody)];
+    let (limiter, _) = limiter(&policies);
+    let (mut service, _) = limited(&limiter, limits("of these processes"));
+    let mut told = vec![];
+    for (user, status) in [("alice", 200), ("bob", 200), ("alice", 200), ("alice", 429)] {
+        let response = send(&mut service, request("/", &[("user", user)])).await.unwrap();
+        assert_eq!(response.status(), status);
+        let [key, None] = &partition_keys(&response)[..] else { panic!("{response:?}") };
+        told.push(key.clone().unwrap());
+    }
+    assert_eq!((told[0].len(), told[1].len()), (16, 16));
+    assert_eq!((&told[2], &told[3]), (&told[0], &told[0]));
+    assert_ne!(told[0], told[1]);
+
+    // Another secret, and a store that is waited for.
+    let store = FaultyStore::new(MemoryStore::new(), vec![Fault::Delayed; 2]);
+    let late = Limiter::new(Arc::new(store), parse(&policies)).unwrap();
+    for (secret, is_same) in [("of these processes", true), ("of another process", false)] {
+        let (mut service, _) = limited(&late, limits(secret));
+        let mut future = std::pin::pin!(send(&mut service, request("/", &[("user", "bob")])));
+        assert!(poll_once(&mut future).is_none());
+        late.store().deliver().await;
+        let response = future.await.unwrap();
+        assert_eq!(partition_keys(&response)[0].as_ref() == Some(&told[1]), is_same);
+    }
+}
+
+#[tokio::test]
+async fn the_partition_of_a_tenant_is_not_that_of_a_subject_with_the_same_letters() {
+    let (limiter, _) = limiter(&["user: fixed-window 9/1m"]);
+    let tenant = from_fn(|request| request.headers.get("tenant").map(Subject::from));
+    let limit = user("user").tenant_by(tenant).partition_key(HashKey::new([7; 16]).unwrap());
+    let (mut service, _) = limited(&limiter, [limit]);
+    let mut told = std::collections::HashSet::new();
+    for (tenant, user) in [("ab", "c"), ("a", "bc"), ("a", "c")] {
+        let fields = [("tenant", tenant), ("user", user)];
+        let response = send(&mut service, request("/", &fields)).await.unwrap();
+        told.insert(partition_keys(&response).remove(0).unwrap());
+    }
+    assert_eq!(told.len(), 3);
+}
+
 #[tokio::test]
 async fn a_cost_above_the_limit_is_refused_without_a_time_to_retry() {
     let (limiter, _) = limiter(&["user: fixed-window 2/1m"]);
@@ -71,6 +124,15 @@ async fn other_forms_of_fields_or_none_are_written() {
     ]);
     let mut service = layer.clone().fields(FieldFormat::XRateLimit).layer(Inner::default());
     let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    assert_eq!(head(&response).1, expected);
+
+    let mut service = layer.clone().fields(FieldFormat::EnvoyDraft03).layer(Inner::default());
+    let response = send(&mut service, request("/", &[("user", "b")])).await.unwrap();
+    let expected = HashMap::from([
+        ("x-ratelimit-limit", r#"9, 9;w=60;name="user""#),
+        ("x-ratelimit-remaining", "8"),
+        ("x-ratelimit-reset", "60"),
+    ]);
     assert_eq!(head(&response).1, expected);
 
     let mut service = layer.clone().without_fields().layer(Inner::default());

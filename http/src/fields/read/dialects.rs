@@ -64,9 +64,8 @@ pub(super) fn draft_06(
         };
         fields.set(part, name);
     }
-    let (limit, mut own_policies) = fields.read(headers, now)?;
-    own_policies.extend_from_slice(policies);
-    Some(with_numbered_policies(limit, &own_policies))
+    let (limit, beside) = fields.read(headers, now)?;
+    Some(with_numbered_policies(limit, &beside, policies))
 }
 
 /// All other fields that are known.
@@ -90,11 +89,9 @@ pub(super) fn others(
     }
     let mut limits = Vec::new();
     for fields in all {
-        let Some((limit, mut own_policies)) = fields.read(headers, now) else { continue };
-        if fields.name.is_empty() {
-            own_policies.extend_from_slice(policies);
-        }
-        limits.extend(with_numbered_policies(limit, &own_policies));
+        let Some((limit, beside)) = fields.read(headers, now) else { continue };
+        let policies = if fields.name.is_empty() { policies } else { &[] };
+        limits.extend(with_numbered_policies(limit, &beside, policies));
     }
     limits.extend(shopify(headers));
     (!limits.is_empty()).then_some(limits)

@@ -24,7 +24,7 @@ const MAX_LIMITS: usize = 1024;
 /// | `RateLimit`, `RateLimit-Policy` in the syntax of drafts 08 to 11 | Cloudflare, Atlassian, [`FieldWriter`](super::FieldWriter) |
 /// | `RateLimit` in the syntax of draft 07 | |
 /// | `RateLimit-Limit`, `-Remaining`, `-Reset` of drafts 00 to 06 | Kong, GitLab (with the reset since 1970), many gateways |
-/// | `X-RateLimit-*`, `X-Rate-Limit-*` | GitHub, Discord (`Reset-After`), Reddit, Atlassian, Envoy, older Cloudflare |
+/// | `X-RateLimit-*`, `X-Rate-Limit-*` | GitHub, Discord (`Reset-After`), Reddit, Atlassian, Envoy (with its policies), older Cloudflare |
 /// | `X-RateLimit-Limit-requests` and the like | OpenAI, Kong |
 /// | `X-RateLimit-Requests-Limit` and the like | Linear |
 /// | `anthropic-ratelimit-requests-limit` and the like | Anthropic |
@@ -79,6 +79,7 @@ pub struct ServerLimits {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerLimit {
     name: Option<Box<str>>,
+    partition_key: Option<Box<[u8]>>,
     unit: Option<Box<str>>,
     limit: Option<u64>,
     window: Option<Duration>,
@@ -128,6 +129,13 @@ impl ServerLimit {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// The partition that the request was counted in, as a key of the server's own (`pk`): a server may count
+    /// the requests of each account by itself, say.
+    #[must_use]
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
     }
 
     /// What is counted, if the server says that it is something else than requests.

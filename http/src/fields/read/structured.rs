@@ -18,9 +18,10 @@ pub(super) fn policies(headers: &HeaderMap) -> Vec<ServerLimit> {
     let named = each(&list, |item| {
         let name = string(&item.bare_item)?;
         let unit = optional(item, "qu", string)?;
-        optional(item, "pk", |value| value.as_byte_sequence())?;
+        let partition_key = optional(item, "pk", BareItem::as_byte_sequence)?;
         Some(ServerLimit {
             name: Some(name.into()),
+            partition_key: partition_key.map(Into::into),
             unit: unit.filter(|&unit| unit != "requests").map(Into::into),
             limit: Some(required(item, "q", natural)?),
             window: optional(item, "w", window)?,
@@ -30,10 +31,13 @@ pub(super) fn policies(headers: &HeaderMap) -> Vec<ServerLimit> {
     named.or_else(|| each(&list, policy_of_number)).unwrap_or_default()
 }
 
-/// A policy of drafts before 08: `100;w=60`.
+/// A policy of drafts before 08: `100;w=60`. Envoy adds `;name="burst"` if the policy has a name.
 pub(super) fn policy_of_number(item: &Item) -> Option<ServerLimit> {
     let limit = Some(natural(&item.bare_item)?);
+    // The drafts have no such parameter, so that one of another type is ignored, as others are.
+    let name = item.params.get("name").and_then(string).filter(|name| !name.is_empty());
     Some(ServerLimit {
+        name: name.map(Into::into),
         limit,
         window: Some(required(item, "w", window)?),
         ..ServerLimit::default()
@@ -50,7 +54,7 @@ pub(super) fn limits(
     let limits = named_limits(&value, now).map(|limits| with_named_policies(limits, policies));
     limits.or_else(|| {
         let limit = draft_07(&value, now)?;
-        Some(with_numbered_policies(limit, policies))
+        Some(with_numbered_policies(limit, &[], policies))
     })
 }
 
@@ -60,9 +64,10 @@ fn named_limits(value: &[u8], now: SystemTime) -> Option<Vec<ServerLimit>> {
     let limits = each(&list, |item| {
         let name = string(&item.bare_item)?;
         let reset = optional(item, "t", natural)?;
-        optional(item, "pk", |value| value.as_byte_sequence())?;
+        let partition_key = optional(item, "pk", BareItem::as_byte_sequence)?;
         Some(ServerLimit {
             name: Some(name.into()),
+            partition_key: partition_key.map(Into::into),
             remaining: Some(required(item, "r", natural)?),
             resets_at: reset.map(|reset| moment_of_number(reset, now)),
             ..ServerLimit::default()
@@ -89,38 +94,66 @@ fn draft_07(value: &[u8], now: SystemTime) -> Option<ServerLimit> {
 }
 
 fn with_named_policies(mut limits: Vec<ServerLimit>, policies: &[ServerLimit]) -> Vec<ServerLimit> {
-    let mut by_name: HashMap<&str, (&ServerLimit, bool)> = HashMap::new();
-    for policy in policies {
-        if let Some(name) = policy.name() {
-            by_name.entry(name).or_insert((policy, false));
-        }
-    }
+    let names = PolicyNames::new(policies);
+    let mut is_used = vec![false; policies.len()];
     for limit in &mut limits {
-        let policy = limit.name().and_then(|name| by_name.get_mut(name));
-        if let Some((policy, is_used)) = policy {
-            *is_used = true;
-            let ServerLimit { remaining, resets_at, .. } = *limit;
-            *limit = ServerLimit { remaining, resets_at, ..policy.clone() };
-        }
+        let Some(place) = names.policy_of(limit) else { continue };
+        is_used[place] = true;
+        let policy = policies[place].clone();
+        let ServerLimit { remaining, resets_at, .. } = *limit;
+        let partition_key = limit.partition_key.take().or(policy.partition_key);
+        *limit = ServerLimit { remaining, resets_at, partition_key, ..policy };
     }
-    let is_used = |policy: &ServerLimit| {
-        let known = policy.name().and_then(|name| by_name.get(name));
-        known.is_some_and(|(_, is_used)| *is_used)
-    };
-    limits.extend(policies.iter().filter(|policy| !is_used(policy)).cloned());
+    let is_left = |policy: &&ServerLimit| !names.policy_of(policy).is_some_and(|it| is_used[it]);
+    limits.extend(policies.iter().filter(is_left).cloned());
     limits
 }
 
-/// A limit without a name: its policy is the one of its number.
+/// The places of policies by their names and partition keys. Of several with the same, the first counts.
+struct PolicyNames<'p> {
+    policies: &'p [ServerLimit],
+    places: HashMap<(&'p str, Option<&'p [u8]>), usize>,
+}
+
+impl<'p> PolicyNames<'p> {
+    fn new(policies: &'p [ServerLimit]) -> Self {
+        let mut places = HashMap::new();
+        for (place, policy) in policies.iter().enumerate() {
+            let Some(name) = policy.name() else { continue };
+            places.entry((name, policy.partition_key())).or_insert(place);
+            // Also for limits without a key, and with keys that no policy names.
+            places.entry((name, None)).or_insert(place);
+        }
+        Self { policies, places }
+    }
+
+    /// The place of the policy of this name. Its partition key must be that of the limit, if both have one.
+    fn policy_of(&self, limit: &ServerLimit) -> Option<usize> {
+        let (name, key) = (limit.name()?, limit.partition_key());
+        self.places.get(&(name, key)).copied().or_else(|| {
+            let place = *self.places.get(&(name, None))?;
+            self.policies[place].partition_key.is_none().then_some(place)
+        })
+    }
+}
+
+/// A limit and the policies `beside` it in its field, and those of `RateLimit-Policy`, with the limit's own policy
+/// merged into it: the one of its number. Of several, it is not known which.
 pub(super) fn with_numbered_policies(
     mut limit: ServerLimit,
+    beside: &[ServerLimit],
     policies: &[ServerLimit],
 ) -> Vec<ServerLimit> {
-    let is_own = |it: &ServerLimit| it.name.is_none() && it.limit == limit.limit;
-    let own = policies.iter().position(is_own);
-    limit.window = own.and_then(|place| policies.get(place)?.window());
-    let others = policies.iter().enumerate().filter(|(place, _)| Some(*place) != own);
-    let others = others.map(|(_, policy)| policy.clone());
+    // A policy of drafts from 08 on, with a name, is that of a `RateLimit` field.
+    let unnamed = policies.iter().filter(|it| it.name.is_none());
+    let mut own = beside.iter().chain(unnamed).filter(|it| it.limit == limit.limit);
+    let own = own.next().filter(|_| own.next().is_none());
+    if let Some(own) = own {
+        limit.window = own.window;
+        limit.name = limit.name.or_else(|| own.name.clone());
+    }
+    let is_own = |it: &&ServerLimit| own.is_some_and(|own| std::ptr::eq(own, *it));
+    let others = beside.iter().chain(policies).filter(|it| !is_own(it)).cloned();
     std::iter::once(limit).chain(others).collect()
 }
 
