@@ -8,9 +8,9 @@ use clap::{Args, Parser, Subcommand};
 
 use tidegate::plan::memory::Names;
 use tidegate::plan::{Wanted, units};
-use tidegate::replay::{Backend, without_login};
+use tidegate::replay::{Backend, Pace, Settling, without_login};
 use tidegate::suggest::Share;
-use tidegate::trace::{By, Cost, Format, Order, Pattern, TimeUnit};
+use tidegate::trace::{self, By, Cost, Format, Order, Pattern, TimeUnit};
 use tidegate_core::Policy;
 
 /// The environment variable with the password of the store.
@@ -69,6 +69,27 @@ pub(crate) struct Replay {
     /// The cost of a request: `1`, `bytes`, a field's name, or a sum of them (`a+b`).
     #[arg(long, value_name = "FIELDS", default_value = "1")]
     pub(crate) cost: Cost,
+
+    /// The part of the cost that is known only when a request ends, such as the tokens of an answer: a field,
+    /// or a sum of them. --cost is the other part (default: 0). The policies decide as if all had been known;
+    /// besides, each is replayed in three ways: `check` admits while anything is left and charges at the end;
+    /// `fixed` and `learned` hold an estimate and settle it at the end. Reported are the overshoot, what was
+    /// denied falsely, and what was held idle. At most 2^32 - 1 for a request; replayed in memory.
+    #[arg(long, value_name = "FIELDS", value_parser = late_cost)]
+    pub(crate) late_cost: Option<LateCost>,
+
+    /// The fixed estimate of the late cost, such as the `max_tokens` of a model, and the maximum of the learned
+    /// one. Default: the maximum late cost of all requests, so that it is never too low.
+    #[arg(long, value_name = "COUNT", requires = "late_cost", value_parser = clap::value_parser!(u64).range(..=trace::COST_MAX))]
+    pub(crate) estimate: Option<u64>,
+
+    /// How fast the late cost of a request comes, as the log does not say when requests end.
+    #[arg(long, value_name = "COUNT/SPAN", default_value = "50/1s", requires = "late_cost")]
+    pub(crate) pace: Pace,
+
+    /// The share of the requests whose late cost the learned estimate is to cover.
+    #[arg(long, value_name = "SHARE", default_value = "9/10", requires = "late_cost")]
+    pub(crate) cover: tidegate_core::Share,
 
     /// The field that holds the time.
     #[arg(long, value_name = "FIELD")]
@@ -302,6 +323,17 @@ fn policy(text: &str) -> Result<Policy, String> {
     text.parse().map_err(|error| format!("{error:#}"))
 }
 
+/// Names of the fields with the late cost.
+#[derive(Debug, Clone)]
+pub(crate) struct LateCost(Vec<String>);
+
+fn late_cost(text: &str) -> Result<LateCost, String> {
+    match text.parse().map_err(|error: trace::BadOption| error.to_string())? {
+        Cost::One => Err("it is a field's name, or several joined by `+`".to_owned()),
+        Cost::Fields(fields) => Ok(LateCost(fields)),
+    }
+}
+
 /// Parses a duration of the policy grammar.
 fn span(text: &str) -> Result<Duration, String> {
     tidegate_core::policy::parse_duration(text).map_err(|error| error.to_string())
@@ -342,6 +374,22 @@ impl Replay {
         let password = password.as_deref().filter(|password| !password.is_empty());
         Backend::parse(&self.store, password)
             .map_err(|error| format!("--store {}: {error}", without_login(&self.store)))
+    }
+
+    /// The fields with the late cost.
+    pub(crate) fn late_cost(&self) -> Vec<String> {
+        self.late_cost.as_ref().map_or_else(Vec::new, |fields| fields.0.clone())
+    }
+
+    /// How late costs are settled, if there are any.
+    pub(crate) fn settling(&self) -> Option<Settling> {
+        let fields = self.late_cost.as_ref()?;
+        Some(Settling {
+            late_cost_of: fields.0.join("+"),
+            estimate: self.estimate,
+            pace: self.pace,
+            cover: self.cover,
+        })
     }
 
     /// The subject that is limited.

@@ -61,6 +61,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let options = trace::Options {
         by: args.subject(),
         cost: args.cost.clone(),
+        late_cost: args.late_cost(),
         time: args.time.clone(),
         time_unit: args.time_unit,
         format: args.format,
@@ -78,7 +79,8 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let bar = progress_bar();
     let replay =
         Replay::new(&policies, backend, suggest, args.decisions.is_some(), |it| show(&bar, it));
-    let mut replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
+    let replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
+    let mut replay = replay.settling(args.settling());
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
     if let Some(stop) = &stop {
         replay = replay.until(stop);
@@ -129,10 +131,12 @@ fn show_results<P: FnMut(Progress)>(
 ) -> Result<(), Failure> {
     report_malformed(summary);
     report_left_out(args, summary);
+    let settling = replay.settlings(summary);
     let report = Report {
         source: source(args, summary, replay.cost()),
         policies: replay.policies(summary),
         suggestions: replay.suggestions(),
+        settling: settling.map_err(|error| Failure::Input(with_causes(&error)))?,
     };
     if let Some(path) = &args.decisions {
         write_file(path, |out| {
@@ -234,10 +238,20 @@ fn source(args: &args::Replay, summary: &Summary, cost: u64) -> Source {
         cost,
         subjects: summary.subjects.len() as u64,
         by: by(args, summary),
-        cost_of: args.cost.to_string(),
+        cost_of: cost_of(args),
         order: args.order.to_string(),
         first: summary.first,
         last: summary.last,
+    }
+}
+
+/// Description of the cost, with the late part.
+fn cost_of(args: &args::Replay) -> String {
+    let late = args.late_cost();
+    match (&args.cost, late.is_empty()) {
+        (cost, true) => cost.to_string(),
+        (trace::Cost::One, false) => late.join("+"),
+        (cost, false) => format!("{cost}+{}", late.join("+")),
     }
 }
 

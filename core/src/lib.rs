@@ -8,6 +8,7 @@
 //! | define a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`] (also GCRA) |
 //! | decide on requests | [`Limiter`]: [`acquire`](Limiter::acquire) for one subject, [`by`](Limiter::by) for several; or a [`Call`] of [`Charge`]s on a [`Store`] |
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
+//! | hold an estimate of a cost that is known afterwards | [`hold`], and [`hold::Estimator`] to learn it |
 //! | wait instead of being refused | `Limiter::until_ready` and the module `limiter::waiting` (feature `tokio`) |
 //! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
 //! | check the store when a program starts | [`Store::ready`] |

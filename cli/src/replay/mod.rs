@@ -7,6 +7,7 @@ mod backend;
 mod decisions;
 mod error;
 mod policy_run;
+mod settling;
 mod stores;
 mod tally;
 mod timeline;
@@ -18,10 +19,11 @@ pub use backend::{Backend, without_login};
 pub use decisions::Decisions;
 pub use error::Error;
 pub use policy_run::PolicyRun;
+pub use settling::{Pace, Settling};
 
 use self::stores::Stores;
 use self::touched_subjects::TouchedSubjects;
-use crate::report::{PolicyReport, Suggestion};
+use crate::report::{PolicyReport, SettlingReport, Suggestion};
 use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Stop, Subjects, Summary};
 use tidegate_core::ErrorKind::Unavailable;
@@ -44,6 +46,8 @@ pub struct Replay<P> {
     /// Subjects whose states are to be deleted, if these outlive the replay.
     touched: Option<TouchedSubjects>,
     suggest: Option<(Suggest, Meters)>,
+    /// With the records, which are replayed once more.
+    settling: Option<(Settling, Vec<Record>)>,
     cost: u64,
     /// Whether anything may have been written to a server.
     may_have_written: bool,
@@ -78,6 +82,7 @@ impl<P: FnMut(Progress)> Replay<P> {
             stores,
             touched,
             suggest,
+            settling: None,
             cost: 0,
             may_have_written: false,
             stop: Stop::default(),
@@ -89,6 +94,13 @@ impl<P: FnMut(Progress)> Replay<P> {
     #[must_use]
     pub fn until(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
+    }
+
+    /// The same replay, whose late costs are also settled when requests end. That is done in memory, with 24 bytes for a
+    /// record.
+    #[must_use]
+    pub fn settling(self, settling: Option<Settling>) -> Self {
+        Self { settling: settling.map(|it| (it, Vec::new())), ..self }
     }
 
     /// Decides a record in all runs at once, on a server: one wait for all.
@@ -138,6 +150,17 @@ impl<P: FnMut(Progress)> Replay<P> {
     #[must_use]
     pub fn policies(&self, summary: &Summary) -> Vec<PolicyReport> {
         self.runs.iter().map(|run| run.report(&summary.subjects)).collect()
+    }
+
+    /// What comes of costs that are known only when a request ends, if that was requested.
+    ///
+    /// # Errors
+    ///
+    /// If a policy cannot hold costs, or the use of it cannot be measured.
+    pub fn settlings(&self, summary: &Summary) -> Result<Option<SettlingReport>, Error> {
+        let Some((settling, records)) = &self.settling else { return Ok(None) };
+        let policies: Vec<&Policy> = self.runs.iter().map(PolicyRun::policy).collect();
+        settling.report(&policies, records, &summary.subjects).map(Some)
     }
 
     /// The suggested limits, if they were requested and there is any subject.
@@ -204,6 +227,9 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
         if let Some((_, meters)) = &mut self.suggest {
             meters.record(record.time, record.subject, record.cost)?;
         }
+        if let Some((_, records)) = &mut self.settling {
+            records.push(record);
+        }
         Ok(())
     }
 
@@ -212,6 +238,9 @@ impl<P: FnMut(Progress)> Sink for Replay<P> {
         self.runs.iter_mut().for_each(PolicyRun::restart);
         if let Some((_, meters)) = &mut self.suggest {
             meters.clear();
+        }
+        if let Some((_, records)) = &mut self.settling {
+            records.clear();
         }
     }
 

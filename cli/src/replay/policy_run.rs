@@ -39,6 +39,10 @@ impl PolicyRun {
         Ok(Self { policy, clock, stores, store, stale: None, tally, decisions })
     }
 
+    pub(super) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Decides on a record.
     #[inline]
     pub(super) fn decide(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {

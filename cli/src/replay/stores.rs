@@ -80,11 +80,13 @@ impl Stores {
 }
 
 /// A replay is exact or fails: no state is evicted that still matters.
-fn memory(clock: ManualClock) -> MemoryStore<ManualClock> {
+pub(super) fn memory(clock: ManualClock) -> MemoryStore<ManualClock> {
     MemoryStore::builder()
         .clock(clock)
         .max_keys(1 << 26)
         .max_spill_bytes(usize::MAX)
+        // Holds that were settled are remembered for a while.
+        .max_ids(1 << 22)
         .when_full(WhenFull::Refuse)
         .build()
 }
@@ -95,7 +97,7 @@ fn runtime() -> Result<Runtime, Error> {
     })
 }
 
-fn none_at_hand() -> Error {
+pub(super) fn none_at_hand() -> Error {
     Error::new(ErrorKind::Timeout, "the store has no answer at hand")
 }
 

@@ -1,11 +1,11 @@
 use crate::report;
 
 /// The most steps that are kept.
-const MOST: usize = 480;
+pub(super) const MOST: usize = 480;
 
 /// The lengths of a step, in microseconds. Each is a multiple of the one before, so that steps can
 /// be joined into longer ones while records still come.
-const STEPS: [u64; 14] = [
+pub(super) const STEPS: [u64; 14] = [
     1_000,
     10_000,
     100_000,

@@ -40,7 +40,7 @@ mod tests {
     fn each_subject_is_kept_once_whatever_the_order_of_their_numbers() {
         let mut touched = TouchedSubjects::default();
         for (subject, name) in [(7, "seven"), (2, ""), (7, "seven"), (0, "zero"), (2, "")] {
-            touched.note(Record { time: 0, subject, cost: 1 }, name.as_bytes());
+            touched.note(Record { time: 0, subject, late_cost: 0, cost: 1 }, name.as_bytes());
         }
         let names: Vec<&[u8]> = touched.subjects().collect();
         assert_eq!(names, [&b"seven"[..], b"", b"zero"]);

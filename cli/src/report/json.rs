@@ -20,7 +20,17 @@
 //!   "suggestions": [{
 //!     "algorithm": "sliding-log", "policy": "sliding-log 6/1m", "limit": 6,
 //!     "asked": "99.9", "subjects_content": 2, "subjects": 2
-//!   }]
+//!   }],
+//!   "settling": {
+//!     "late_cost_of": "output", "late_cost": 700, "pace": "50/1s", "estimate": 400, "cover": "9/10",
+//!     "runs": [{
+//!       "policy": "sliding-log 3000/1m", "limit": 3000, "way": "fixed",
+//!       "admitted": 6, "denied": 3, "cost_admitted": 600, "cost_denied": 300,
+//!       "overshoot": 0, "overshoot_of_overage": 0, "overage": 0, "falsely_denied": 1,
+//!       "idle_cost_s": 95, "idle_cost": 11,
+//!       "fill": {"start_us": 1762128000000000, "step_us": 5000000, "used": [410, 0], "idle": [300, 0]}
+//!     }]
+//!   }
 //! }
 //! ```
 //!
@@ -30,6 +40,8 @@
 //!   reader that keeps numbers as doubles loses the low bits of those above 2^53.
 //! * `never` counts the denied requests that no wait would let pass. `offenders` is worst first,
 //!   and complete if it is as long as `subjects_denied`. `asked` is text, as it was given.
+//! * `settling` is there if a late cost was given. `way` is `check`, `fixed` or `learned`. `idle_cost_s` is
+//!   in units of cost times seconds, and `idle_cost` the average over time.
 //! * Within a version, fields are added but never renamed, removed, or given another meaning.
 //! * The document is one line of ASCII: other characters are `\u` escapes, so that no subject can
 //!   steer a terminal that the document is printed on.

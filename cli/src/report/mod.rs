@@ -13,11 +13,13 @@ pub mod escape;
 pub mod html;
 pub mod json;
 pub mod number;
+mod settling;
 pub mod table;
 pub mod time;
 
 use serde::Serialize;
 
+pub use settling::{Fill, SettlingReport, SettlingRun, Way};
 pub use time::wait_text;
 
 /// Everything a replay found.
@@ -29,6 +31,9 @@ pub struct Report {
     pub policies: Vec<PolicyReport>,
     /// The answers to `--suggest`, if it was asked.
     pub suggestions: Vec<Suggestion>,
+    /// What comes of costs that are known only when a request ends, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settling: Option<SettlingReport>,
 }
 
 /// What was read.

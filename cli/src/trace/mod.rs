@@ -68,7 +68,7 @@ mod record;
 mod subjects;
 mod time;
 
-pub use bounds::{COST_MAX, TIME_MAX};
+pub use bounds::{COST_MAX, LATE_COST_MAX, TIME_MAX};
 pub use error::{Error, ErrorKind};
 pub use formats::Envelope;
 pub use input::{Input, Stop};

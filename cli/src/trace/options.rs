@@ -26,6 +26,9 @@ pub struct Options {
     pub by: By,
     /// The cost of a request.
     pub cost: Cost,
+    /// The fields that add to the cost, and are known only when a request ends. With any, the other part of the cost is
+    /// 0 by default, in place of 1.
+    pub late_cost: Vec<String>,
     /// The field with the time; by default the first of the usual names that the input has.
     pub time: Option<String>,
     /// The unit of times that are plain numbers; by default the unit that their size suggests.

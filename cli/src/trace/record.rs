@@ -13,6 +13,9 @@ pub struct Record {
     /// The subject's number in [`Subjects`]. The numbers count up from 0 as subjects are first
     /// seen in the input, so that a list can be indexed by them.
     pub subject: u32,
+    /// The part of the cost that is known only when the request ends.
+    // It lies next to the subject, so that a record takes no more bytes than without it.
+    pub late_cost: u32,
     /// At most [`COST_MAX`](super::COST_MAX).
     pub cost: u64,
 }

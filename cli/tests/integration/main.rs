@@ -7,6 +7,7 @@ mod plan_memory;
 mod program;
 mod report_suite;
 mod scripts;
+mod settling;
 mod store_on_cluster;
 mod store_on_redis;
 mod trace_reading;

@@ -177,6 +177,10 @@ fn bad_usage_ends_with_2_and_points_at_what_is_wrong() {
         (&["replay", "-", "--store", "redis://[::1"], "URL"),
         (&["sample", "--lines", "99999999"], "99999999 is above"),
         (&["replay", "-", "--suggest", "99", "--window", "0s"], "at least 1us"),
+        (&["replay", "-", "--estimate", "5"], "--late-cost <FIELDS>"),
+        (&["replay", "-", "--late-cost", "1"], "it is a field's name"),
+        (&["replay", "-", "--late-cost", "a", "--pace", "0/1s"], "a count above 0 in a time"),
+        (&["replay", "-", "--late-cost", "a", "--cover", "9"], "`9` is not a share"),
     ] {
         let output = tidegate(arguments, b"");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

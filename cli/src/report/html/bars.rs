@@ -5,7 +5,7 @@ use crate::report::Timeline;
 use crate::report::number::scaled;
 
 /// More bars than this are too narrow on a phone.
-const MOST: usize = 192;
+pub(super) const MOST: usize = 192;
 
 /// Lengths of time that people count in, in microseconds.
 const ROUND: [u64; 22] = [
@@ -98,29 +98,39 @@ impl Lane {
     /// The path around the values of the bars. Neighbours share an outline, as seams between
     /// shapes would shimmer.
     pub(super) fn path(&self, bars: &[Bar], axis: &Axis, value: fn(&Bar) -> u64) -> String {
-        let mut path = String::new();
-        let mut end = None;
-        for bar in bars.iter().filter(|bar| value(bar) > 0) {
-            let (from, to) = (axis.position(bar.from), axis.position(bar.to));
-            if end != Some(from) {
-                if end.is_some() {
-                    path.push_str(&format!("V{}z", self.baseline));
-                }
-                path.push_str(&format!("M{from} {}", self.baseline));
-            }
-            path.push_str(&format!("V{}H{to}", self.level(value(bar))));
-            end = Some(to);
-        }
-        if end.is_some() {
-            path.push_str(&format!("V{}z", self.baseline));
-        }
-        path
+        outline(self, axis, bars.iter().map(|bar| (bar.from, bar.to, value(bar))))
     }
 
-    fn level(&self, value: u64) -> u32 {
+    /// Where a value ends.
+    pub(super) fn level(&self, value: u64) -> u32 {
         let height = scaled(value, self.most, self.height).max(self.least);
         if self.up { self.baseline.saturating_sub(height) } else { self.baseline + height }
     }
+}
+
+/// The path around values, each with the times from and to which it stands.
+pub(super) fn outline(
+    lane: &Lane,
+    axis: &Axis,
+    values: impl Iterator<Item = (u64, u64, u64)>,
+) -> String {
+    let mut path = String::new();
+    let mut end = None;
+    for (from, to, value) in values.filter(|(_, _, value)| *value > 0) {
+        let (from, to) = (axis.position(from), axis.position(to));
+        if end != Some(from) {
+            if end.is_some() {
+                path.push_str(&format!("V{}z", lane.baseline));
+            }
+            path.push_str(&format!("M{from} {}", lane.baseline));
+        }
+        path.push_str(&format!("V{}H{to}", lane.level(value)));
+        end = Some(to);
+    }
+    if end.is_some() {
+        path.push_str(&format!("V{}z", lane.baseline));
+    }
+    path
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ mod tests {
         Report {
             source: Source { requests, subjects: 40, ..Source::default() },
             policies: policies.collect(),
-            suggestions: Vec::new(),
+            ..Report::default()
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `scale` | where times fall, and the ticks |
 //! | `subjects` | the most limited subjects |
 //! | `suggest` | suggested limits |
+//! | `settling` | costs that are known only afterwards |
 //! | `details` | all the numbers |
 //! | `escape` | text of others in HTML |
 
@@ -23,6 +24,7 @@ mod escape;
 mod headline;
 mod page;
 mod scale;
+mod settling;
 mod subjects;
 mod suggest;
 mod timeline;

@@ -24,7 +24,7 @@ const HEIGHT: u32 = BASELINE + GAP + DENIED;
 const LEAST: u32 = 25;
 
 /// Most ticks on an axis; a phone shows every other one if they are many or long.
-const TICKS: u64 = 9;
+pub(super) const TICKS: u64 = 9;
 
 /// What all panels share.
 struct Frame {
@@ -158,7 +158,7 @@ fn hint(bar: &Bar, axis: &Axis, out: &mut impl io::Write) -> io::Result<()> {
     )
 }
 
-fn axis_labels(ticks: &[Tick], out: &mut impl io::Write) -> io::Result<()> {
+pub(super) fn axis_labels(ticks: &[Tick], out: &mut impl io::Write) -> io::Result<()> {
     write!(out, "<div class=\"axis\" aria-hidden=\"true\"><div>")?;
     let crowded = ticks.len() > 5 || ticks.iter().any(|tick| tick.label.len() > 6);
     for (index, tick) in ticks.iter().enumerate() {

@@ -12,6 +12,7 @@
 
 mod grid;
 mod paint;
+mod settling;
 
 use std::io;
 
@@ -59,6 +60,10 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     for group in report.suggestions.chunk_by(|a, b| a.asked == b.asked) {
         writeln!(out)?;
         suggestions(group, out, options.width, paint)?;
+    }
+    if let Some(settling) = &report.settling {
+        writeln!(out)?;
+        settling::write(settling, out, options.width, paint)?;
     }
     Ok(())
 }

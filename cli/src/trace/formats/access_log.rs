@@ -12,7 +12,7 @@
 use super::log_line::{FIELDS, Field, field, take_apart};
 use super::parse::{Entry, Parse};
 use crate::trace::error::Error;
-use crate::trace::formats::fields::{ALL, Names, add_cost, no_subject};
+use crate::trace::formats::fields::{ALL, CostField, CostSum, Names, no_subject};
 use crate::trace::malformed::Fault;
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
@@ -25,7 +25,7 @@ const LINES: usize = 100;
 pub(crate) struct AccessLog {
     clock: Clock,
     subject: Option<Field>,
-    cost: Vec<(Field, String)>,
+    cost: Vec<(Field, CostField)>,
 }
 
 impl AccessLog {
@@ -38,7 +38,7 @@ impl AccessLog {
         if names.subject.as_deref() == Some("ip") && has_no_address(head) {
             return Err(no_subject("an address, as there is none before the time", &known()));
         }
-        let costs = names.cost.iter().filter_map(|name| Some((field(name)?, name.clone())));
+        let costs = names.cost.iter().filter_map(|cost| Some((field(&cost.name)?, cost.clone())));
         let log = Self {
             clock: Clock::new(options.time_unit),
             subject: names.subject.as_deref().and_then(field),
@@ -78,11 +78,11 @@ impl Parse for AccessLog {
             Some(Field::Ip) => parts.ip,
             Some(field) => parts.field(field),
         };
-        let mut cost = u64::from(self.cost.is_empty());
-        for (field, name) in &self.cost {
+        let mut cost = CostSum::new(!self.cost.is_empty());
+        for (field, of) in &self.cost {
             match parts.field(*field) {
                 b"-" => {}
-                text => cost = add_cost(cost, text, name)?,
+                text => cost = cost.add(text, of)?,
             }
         }
         Ok(Some(Entry { time: parts.micros, subject, cost }))

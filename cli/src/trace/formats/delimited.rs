@@ -14,7 +14,7 @@ use memchr::memchr;
 use super::parse::{Entry, Parse};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::address::address;
-use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::fields::{ALL, CostField, CostSum, Names, Subject};
 use crate::trace::malformed::{Fault, shown};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
@@ -30,7 +30,7 @@ pub(crate) struct Delimited {
     columns: usize,
     time: usize,
     subject: Option<(usize, Subject)>,
-    cost: Vec<(usize, String)>,
+    cost: Vec<(usize, CostField)>,
     /// Where the fields of the record just read begin and end.
     fields: Vec<(usize, usize)>,
     /// The subject of the record just read, where it is not written there as it is.
@@ -74,7 +74,7 @@ impl Delimited {
             place(name).ok_or_else(|| Error::new(ErrorKind::UnknownField, message()))
         };
         let subject = settled.subject.as_deref();
-        let cost = settled.cost.iter().map(|name| Ok((needed(name)?, name.clone())));
+        let cost = settled.cost.iter().map(|cost| Ok((needed(&cost.name)?, cost.clone())));
         let this = Self {
             clock: Clock::new(options.time_unit),
             delimiter,
@@ -132,9 +132,9 @@ impl Parse for Delimited {
         let text =
             |column: usize| unquoted(record, self.fields.get(column).copied().unwrap_or_default());
         let time = self.clock.read(&text(self.time))?;
-        let mut cost = u64::from(self.cost.is_empty());
-        for (column, name) in &self.cost {
-            cost = add_cost(cost, &text(*column), name)?;
+        let mut cost = CostSum::new(!self.cost.is_empty());
+        for (column, of) in &self.cost {
+            cost = cost.add(&text(*column), of)?;
         }
         let subject = match self.subject.map(|(column, subject)| (subject, text(column))) {
             None => ALL,

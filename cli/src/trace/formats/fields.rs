@@ -1,6 +1,6 @@
 //! Which of an input's fields are the time, the subject and the cost.
 
-use crate::trace::bounds::COST_MAX;
+use crate::trace::bounds::{COST_MAX, LATE_COST_MAX};
 use crate::trace::decimal::{Decimal, Whole, digits};
 use crate::trace::error::{Error, ErrorKind};
 use crate::trace::formats::address::address_or_all;
@@ -120,7 +120,23 @@ pub(in crate::trace) struct Names {
     /// None: all requests together are one subject.
     pub(in crate::trace) subject: Option<String>,
     /// None: every request costs 1.
-    pub(in crate::trace) cost: Vec<String>,
+    pub(in crate::trace) cost: Vec<CostField>,
+}
+
+/// A field that adds to the cost of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::trace) struct CostField {
+    pub(in crate::trace) name: String,
+    /// Whether it is known only when the request ends.
+    pub(in crate::trace) is_late: bool,
+}
+
+/// The cost of a request: the sum of its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::trace) struct CostSum {
+    pub(in crate::trace) total: u64,
+    /// The part of it that is known only when the request ends.
+    pub(in crate::trace) late: u32,
 }
 
 /// How the subject is taken from its field.
@@ -183,12 +199,16 @@ impl Names {
             By::User => Some(usual(USERS).ok_or_else(|| no_subject("a user", &known()))?),
             By::Field(name) => Some(named(name, "the subject")?),
         };
-        let cost = match &options.cost {
-            Cost::One => Vec::new(),
-            Cost::Fields(names) => {
-                names.iter().map(|name| named(name, "the cost")).collect::<Result<_, _>>()?
-            }
+        let field = |name: &String, option: &str, is_late: bool| {
+            Ok::<_, Error>(CostField { name: named(name, option)?, is_late })
         };
+        let known_costs = match &options.cost {
+            Cost::One => &[],
+            Cost::Fields(names) => names.as_slice(),
+        };
+        let known_costs = known_costs.iter().map(|name| field(name, "the cost", false));
+        let late_costs = options.late_cost.iter().map(|name| field(name, "the late cost", true));
+        let cost = known_costs.chain(late_costs).collect::<Result<_, _>>()?;
         Ok(Self { time, subject, cost })
     }
 }
@@ -222,20 +242,37 @@ fn list(known: &[String]) -> String {
     fields.join(", ")
 }
 
-/// Adds the cost that one field says to the sum of those before it.
-#[inline]
-pub(in crate::trace) fn add_cost(sum: u64, text: &[u8], name: &str) -> Result<u64, Fault> {
-    let cost = match digits(text) {
-        Some(cost) => cost,
-        None => unusual_cost(text.trim_ascii(), name)?,
-    };
-    match sum.checked_add(cost) {
-        Some(sum) if sum <= COST_MAX => Ok(sum),
-        _ => Err(Fault::malformed(format!(
-            "the cost {} of `{name}` brings the sum above {COST_MAX}",
-            value(text)
-        ))),
+impl CostSum {
+    /// The cost of a request without costs of its own, or the sum to which they are added.
+    #[inline]
+    pub(in crate::trace) fn new(has_fields: bool) -> Self {
+        Self { total: u64::from(!has_fields), late: 0 }
     }
+
+    /// The sum with the cost that one more field says.
+    #[inline]
+    pub(in crate::trace) fn add(self, text: &[u8], field: &CostField) -> Result<Self, Fault> {
+        let name = &field.name;
+        let cost = match digits(text) {
+            Some(cost) => cost,
+            None => unusual_cost(text.trim_ascii(), name)?,
+        };
+        let total = match self.total.checked_add(cost) {
+            Some(total) if total <= COST_MAX => total,
+            _ => return Err(too_much(text, name, COST_MAX)),
+        };
+        if !field.is_late {
+            return Ok(Self { total, ..self });
+        }
+        let late = u32::try_from(cost).ok().and_then(|cost| self.late.checked_add(cost));
+        let late = late.ok_or_else(|| too_much(text, name, u64::from(LATE_COST_MAX)))?;
+        Ok(Self { total, late })
+    }
+}
+
+#[cold]
+fn too_much(text: &[u8], name: &str, max: u64) -> Fault {
+    Fault::malformed(format!("the cost {} of `{name}` brings the sum above {max}", value(text)))
 }
 
 #[cold]

@@ -13,7 +13,7 @@ use super::json_object::{Values, keys, values};
 use super::parse::{Entry, Parse};
 use crate::trace::error::Error;
 use crate::trace::formats::address::address;
-use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::fields::{ALL, CostField, CostSum, Names, Subject};
 use crate::trace::malformed::{Fault, value};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
@@ -25,6 +25,7 @@ pub(crate) struct JsonLines {
     /// The time, the subject where there is one, then the costs.
     wanted: Vec<String>,
     subject_is: Option<Subject>,
+    cost: Vec<CostField>,
     /// The subject of the line just read, where it is not written in the line as it is.
     subject: String,
 }
@@ -52,11 +53,12 @@ impl JsonLines {
         let names = Names::settle(options, find, says_address, || known.iter().cloned().collect())?;
         let mut wanted = vec![names.time.clone()];
         wanted.extend(names.subject.clone());
-        wanted.extend(names.cost.iter().cloned());
+        wanted.extend(names.cost.iter().map(|cost| cost.name.clone()));
         let json = Self {
             clock: Clock::new(options.time_unit),
             wanted,
             subject_is: names.subject.as_deref().map(Subject::of),
+            cost: names.cost.clone(),
             subject: String::new(),
         };
         Ok((json, names))
@@ -89,9 +91,9 @@ impl Parse for JsonLines {
             None => return Ok(None),
         };
         let subject = self.subject_is.and_then(|subject| Some((subject, named.next()?.1)));
-        let mut cost = u64::from(named.len() == 0);
-        for (name, text) in named {
-            cost = add_cost(cost, text.as_bytes(), name)?;
+        let mut cost = CostSum::new(!self.cost.is_empty());
+        for (of, (_, text)) in self.cost.iter().zip(named) {
+            cost = cost.add(text.as_bytes(), of)?;
         }
         let subject = match subject {
             None => ALL,

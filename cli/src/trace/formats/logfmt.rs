@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use super::parse::{Entry, Parse};
 use crate::trace::error::Error;
-use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::fields::{ALL, CostField, CostSum, Names, Subject};
 use crate::trace::malformed::{Fault, value};
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
@@ -23,7 +23,7 @@ pub(crate) struct Logfmt {
     clock: Clock,
     time: String,
     subject: Option<(String, Subject)>,
-    cost: Vec<String>,
+    cost: Vec<CostField>,
     /// The subject of the line just read, where it is not written there as it is.
     owned: Vec<u8>,
 }
@@ -81,9 +81,9 @@ impl Parse for Logfmt {
             get(line, name).ok_or_else(missing)
         };
         let time = self.clock.read(&needed(&self.time)?)?;
-        let mut cost = u64::from(self.cost.is_empty());
-        for name in &self.cost {
-            cost = add_cost(cost, &needed(name)?, name)?;
+        let mut cost = CostSum::new(!self.cost.is_empty());
+        for of in &self.cost {
+            cost = cost.add(&needed(&of.name)?, of)?;
         }
         let Some((name, subject)) = &self.subject else {
             return Ok(Some(Entry { time, subject: ALL, cost }));

@@ -1,5 +1,6 @@
 //! What every format reads of a line.
 
+use super::fields::CostSum;
 use crate::trace::malformed::Fault;
 
 /// How much of a line is held against a pattern when the format is looked for.
@@ -15,7 +16,7 @@ pub(super) fn beginning(line: &[u8]) -> &[u8] {
 pub(in crate::trace) struct Entry<'a> {
     pub(in crate::trace) time: u64,
     pub(in crate::trace) subject: &'a [u8],
-    pub(in crate::trace) cost: u64,
+    pub(in crate::trace) cost: CostSum,
 }
 
 /// A format: reads one line after another.

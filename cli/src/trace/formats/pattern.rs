@@ -8,7 +8,7 @@ use regex::bytes::{CaptureLocations, Regex};
 
 use super::parse::{Entry, Parse, beginning};
 use crate::trace::error::{Error, ErrorKind};
-use crate::trace::formats::fields::{ALL, Names, Subject, add_cost};
+use crate::trace::formats::fields::{ALL, CostField, CostSum, Names, Subject};
 use crate::trace::malformed::Fault;
 use crate::trace::options::{Cost, Format, Options, Pattern};
 use crate::trace::time::Clock;
@@ -60,7 +60,7 @@ pub(crate) struct Matched {
     clock: Clock,
     time: usize,
     subject: Option<(usize, Subject)>,
-    cost: Vec<(usize, String)>,
+    cost: Vec<(usize, CostField)>,
 }
 
 impl Matched {
@@ -84,7 +84,8 @@ impl Matched {
     pub(super) fn given(pattern: &Pattern, options: &Options) -> Result<(Self, Names), Error> {
         let regex = pattern.regex().clone();
         let has_cost = regex.capture_names().flatten().any(|name| name == "cost");
-        if options.cost == Cost::One && has_cost {
+        let is_late = options.late_cost.iter().any(|name| name == "cost");
+        if options.cost == Cost::One && has_cost && !is_late {
             let cost = Cost::Fields(vec!["cost".to_owned()]);
             return Self::new(regex, &Options { cost, ..options.clone() });
         }
@@ -105,7 +106,7 @@ impl Matched {
             clock: Clock::new(options.time_unit),
             time: group(&settled.time),
             subject: subject.map(|name| (group(name), Subject::of(name))),
-            cost: settled.cost.iter().map(|name| (group(name), name.clone())).collect(),
+            cost: settled.cost.iter().map(|cost| (group(&cost.name), cost.clone())).collect(),
             regex,
         };
         Ok((this, settled))
@@ -136,11 +137,11 @@ impl Parse for Matched {
             line.get(from..to).unwrap_or_default()
         };
         let time = clock.read(text(*time))?;
-        let mut sum = u64::from(cost.is_empty());
-        for (group, name) in cost {
+        let mut sum = CostSum::new(!cost.is_empty());
+        for (group, of) in cost {
             match text(*group) {
                 b"-" => {}
-                text => sum = add_cost(sum, text, name)?,
+                text => sum = sum.add(text, of)?,
             }
         }
         let subject = match subject {

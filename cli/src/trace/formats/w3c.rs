@@ -10,7 +10,7 @@
 
 use super::parse::{Entry, Parse};
 use crate::trace::error::{Error, ErrorKind};
-use crate::trace::formats::fields::{Names, Subject, add_cost};
+use crate::trace::formats::fields::{CostField, CostSum, Names, Subject};
 use crate::trace::malformed::Fault;
 use crate::trace::options::Options;
 use crate::trace::time::Clock;
@@ -46,7 +46,7 @@ struct Layout {
     columns: usize,
     time: Time,
     subject: Option<(usize, Subject)>,
-    cost: Vec<(usize, String)>,
+    cost: Vec<(usize, CostField)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,7 @@ impl Layout {
         };
         let subject = settled.subject.as_deref();
         let subject = subject.map(|name| Ok((needed(name)?, Subject::of(name)))).transpose()?;
-        let cost = settled.cost.iter().map(|name| Ok((needed(name)?, name.clone())));
+        let cost = settled.cost.iter().map(|cost| Ok((needed(&cost.name)?, cost.clone())));
         let cost = cost.collect::<Result<_, Error>>()?;
         Ok((Self { columns: names.len(), time, subject, cost }, settled))
     }
@@ -153,11 +153,11 @@ impl Parse for W3c {
         }
         let time = self.read_time(&values)?;
         let text = |column: usize| values.get(column).copied().unwrap_or_default();
-        let mut cost = u64::from(self.layout.cost.is_empty());
-        for (column, name) in &self.layout.cost {
+        let mut cost = CostSum::new(!self.layout.cost.is_empty());
+        for (column, of) in &self.layout.cost {
             match text(*column) {
                 b"-" => {}
-                text => cost = add_cost(cost, text, name)?,
+                text => cost = cost.add(text, of)?,
             }
         }
         let subject = match &self.layout.subject {

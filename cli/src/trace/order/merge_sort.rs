@@ -112,7 +112,7 @@ mod tests {
             times in prop::collection::vec(0_u64..20, 0..200),
             run in 1_usize..40,
         ) {
-            let numbered = times.iter().zip(0..).map(|(&time, subject)| Record { time, subject, cost: 1 });
+            let numbered = times.iter().zip(0..).map(|(&time, subject)| Record { time, subject, late_cost: 0, cost: 1 });
             let mut naive: Vec<Record> = numbered.collect();
             let mut runs = Runs::of(run);
             naive.iter().for_each(|&record| runs.push(record));

@@ -87,7 +87,8 @@ impl<'s, S: Sink> Replay<'s, S> {
     pub(in crate::trace) fn take(&mut self, entry: Entry<'_>) -> Result<Flow, S::Error> {
         let largest = self.stats.last.unwrap_or(0);
         let Entry { time, cost, .. } = entry;
-        let mut record = Record { time, subject: self.subjects.number(entry.subject)?, cost };
+        let subject = self.subjects.number(entry.subject)?;
+        let mut record = Record { time, subject, late_cost: cost.late, cost: cost.total };
         self.stats.add(time);
         match &mut self.mode {
             Mode::Gathering(runs) => {

@@ -10,7 +10,7 @@ use crate::trace::record::Record;
 const IN_MEMORY: usize = 4 << 20;
 
 /// Records in order of time, in a file that has no name and goes when it is closed. A record takes
-/// about 5 bytes: the time since the one before, the subject and the cost, each in base 128.
+/// about 6 bytes: the time since the one before, the subject and the costs, each in base 128.
 pub(in crate::trace) struct Spool {
     file: BufWriter<SpooledTempFile>,
     records: u64,
@@ -25,11 +25,13 @@ impl Spool {
 
     /// Keeps a record whose time is not before that of the last.
     pub(in crate::trace) fn push(&mut self, record: Record) -> io::Result<()> {
-        let Record { time, subject, cost } = record;
+        let Record { time, subject, late_cost, cost } = record;
         let since = time.saturating_sub(self.last);
         self.last = time;
         self.records += 1;
-        [since, u64::from(subject), cost].into_iter().try_for_each(|number| self.write(number))
+        [since, u64::from(subject), u64::from(late_cost), cost]
+            .into_iter()
+            .try_for_each(|number| self.write(number))
     }
 
     fn write(&mut self, mut number: u64) -> io::Result<()> {
@@ -55,12 +57,15 @@ impl Spool {
         let mut time = 0;
         for _ in 0..self.records {
             time += read(&mut file)?;
-            let subject = u32::try_from(read(&mut file)?)
-                .map_err(|_| io::Error::from(ErrorKind::InvalidData))?;
-            each(Record { time, subject, cost: read(&mut file)? });
+            let (subject, late_cost) = (read_u32(&mut file)?, read_u32(&mut file)?);
+            each(Record { time, subject, late_cost, cost: read(&mut file)? });
         }
         Ok(())
     }
+}
+
+fn read_u32(file: &mut impl Read) -> io::Result<u32> {
+    u32::try_from(read(file)?).map_err(|_| ErrorKind::InvalidData.into())
 }
 
 fn read(file: &mut impl Read) -> io::Result<u64> {
@@ -85,8 +90,8 @@ mod tests {
         #[test]
         fn what_is_kept_comes_back(
             mut records in prop::collection::vec(
-                (0..1_u64 << 52, any::<u32>(), 0..=1_u64 << 52)
-                    .prop_map(|(time, subject, cost)| Record { time, subject, cost }),
+                (0..1_u64 << 52, any::<u32>(), any::<u32>(), 0..=1_u64 << 52)
+                    .prop_map(|(time, subject, late_cost, cost)| Record { time, subject, late_cost, cost }),
                 0..100,
             ),
         ) {
@@ -103,7 +108,12 @@ mod tests {
 
     #[test]
     fn more_than_fits_in_memory_comes_back_from_disk() {
-        let record = |n: u32| Record { time: u64::from(n) << 20, subject: n, cost: u64::from(n) };
+        let record = |n: u32| Record {
+            time: u64::from(n) << 20,
+            subject: n,
+            late_cost: n,
+            cost: u64::from(n),
+        };
         let mut spool = Spool::new();
         for n in 0..1_000_000 {
             spool.push(record(n)).unwrap();

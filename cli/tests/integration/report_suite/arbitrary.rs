@@ -2,7 +2,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate::report::{Offender, PolicyReport, Report, Source, Suggestion, Timeline};
+use tidegate::report::{
+    Fill, Offender, PolicyReport, Report, SettlingReport, SettlingRun, Source, Suggestion,
+    Timeline, Way,
+};
 
 /// Small, large and extreme.
 fn number() -> impl Strategy<Value = u64> {
@@ -82,11 +85,52 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn fill()(
+        start in number(),
+        step in number(),
+        used in vec(number(), 0..400),
+        idle in vec(number(), 0..400),
+    ) -> Fill {
+        Fill { start, step, used, idle }
+    }
+}
+
+prop_compose! {
+    fn run()(
+        policy in text(),
+        way in prop::sample::select(vec![Way::Check, Way::Fixed, Way::Learned]),
+        counts in [number(), number(), number(), number(), number(), number()],
+        numbers in [number(), number(), number(), number(), number()],
+        fill in fill(),
+    ) -> SettlingRun {
+        let [admitted, denied, cost_admitted, cost_denied, falsely_denied, limit] = counts;
+        let [overshoot, overshoot_of_overage, overage, idle_cost_seconds, idle_cost] = numbers;
+        SettlingRun {
+            policy, limit, way, admitted, denied, cost_admitted, cost_denied, overshoot,
+            overshoot_of_overage, overage, falsely_denied, idle_cost_seconds, idle_cost, fill,
+        }
+    }
+}
+
+prop_compose! {
+    fn settling()(
+        words in [text(), text(), text()],
+        late_cost in number(),
+        estimate in number(),
+        runs in vec(run(), 0..4),
+    ) -> SettlingReport {
+        let [late_cost_of, pace, cover] = words;
+        SettlingReport { late_cost_of, late_cost, pace, estimate, cover, runs }
+    }
+}
+
+prop_compose! {
     pub(crate) fn report()(
         source in source(),
         policies in vec(policy(), 0..4),
         suggestions in vec(suggestion(), 0..3),
+        settling in prop::option::of(settling()),
     ) -> Report {
-        Report { source, policies, suggestions }
+        Report { source, policies, suggestions, settling }
     }
 }

@@ -1,6 +1,9 @@
 //! Reports to render: an ordinary day, and everything at its extremes.
 
-use tidegate::report::{Offender, PolicyReport, Report, Source, Suggestion, Timeline};
+use tidegate::report::{
+    Fill, Offender, PolicyReport, Report, SettlingReport, SettlingRun, Source, Suggestion,
+    Timeline, Way,
+};
 
 /// 2025-11-03 00:00:00 UTC.
 pub(crate) const START: u64 = 1_762_128_000_000_000;
@@ -55,6 +58,7 @@ pub(crate) fn day() -> Report {
         },
         policies,
         suggestions: vec![],
+        settling: None,
     }
 }
 
@@ -112,6 +116,41 @@ pub(crate) fn suggesting() -> Report {
     Report { suggestions: limits.map(suggestion).into(), ..day() }
 }
 
+/// The day of a language model, whose answers are known when they end.
+pub(crate) fn settling() -> Report {
+    let ways = [(Way::Check, 24_271, 0), (Way::Fixed, 0, 3_484), (Way::Learned, 1_674, 284)];
+    let run = |(way, overshoot, idle_cost)| SettlingRun {
+        policy: "sliding-log 90000/1m grain 1s".into(),
+        limit: 90_000,
+        way,
+        admitted: 1_128,
+        denied: 281,
+        cost_admitted: 2_040_708,
+        cost_denied: 724_557,
+        overshoot,
+        overshoot_of_overage: if way == Way::Learned { overshoot } else { 0 },
+        overage: 9_000,
+        falsely_denied: 39,
+        idle_cost_seconds: idle_cost * 86_400,
+        idle_cost,
+        fill: Fill {
+            start: START,
+            step: 5 * MINUTE,
+            used: (0..288).map(|step| 60_000 + step % 40 * 1_000 + overshoot).collect(),
+            idle: (0..288).map(|step| idle_cost * 2 + step % 7).collect(),
+        },
+    };
+    let settling = SettlingReport {
+        late_cost_of: "GeneratedTokens".into(),
+        late_cost: 147_351,
+        pace: "50/1s".into(),
+        estimate: 1_200,
+        cover: "9/10".into(),
+        runs: ways.map(run).into(),
+    };
+    Report { settling: Some(settling), ..day() }
+}
+
 /// Nothing was read.
 pub(crate) fn empty() -> Report {
     let policy = PolicyReport {
@@ -129,6 +168,7 @@ pub(crate) fn empty() -> Report {
         },
         policies: vec![policy],
         suggestions: vec![],
+        settling: None,
     }
 }
 
@@ -224,6 +264,11 @@ pub(crate) fn hostile() -> Report {
             };
         }
     }
+    let mut settling = settling().settling.unwrap();
+    settling.late_cost_of = HOSTILE.concat();
+    (settling.pace, settling.cover) = (HOSTILE[0].into(), HOSTILE[2].into());
+    settling.runs[1].policy = HOSTILE.concat();
+    report.settling = Some(settling);
     for one in &mut report.suggestions {
         (one.algorithm, one.policy) = (HOSTILE[0].into(), HOSTILE[1].into());
         one.asked = HOSTILE[4].into();
@@ -237,6 +282,7 @@ pub(crate) fn all() -> Vec<(&'static str, Report)> {
     vec![
         ("day", day()),
         ("suggesting", suggesting()),
+        ("settling", settling()),
         ("empty", empty()),
         ("no-policy", Report { policies: vec![], ..day() }),
         ("default", Report::default()),

@@ -134,17 +134,35 @@ fn a_share_below_a_tenth_of_a_percent_is_escaped_everywhere() {
 }
 
 #[test]
+fn each_way_to_settle_has_a_panel_with_what_is_used_idle_and_too_much() {
+    let page = page(&fixtures::settling());
+    let panels: Vec<&str> =
+        page.split("<figure>").filter(|it| it.contains("class=\"limit\"")).collect();
+    assert_eq!(panels.len(), 3);
+    for (panel, way) in panels.iter().zip(["check", "fixed", "learned"]) {
+        assert!(panel.contains(&format!("sliding-log 90000/1m grain 1s, {way}</span>")));
+        for class in ["idle", "denied", "admitted"] {
+            assert!(panel.contains(&format!("<path class=\"{class}\" d=\"M")), "{way}, {class}");
+        }
+        // 288 steps are drawn two by two.
+        assert_eq!(panel.matches("<rect ").count(), 144);
+    }
+    assert!(panels[1].contains("<title>2025-11-03 00:00:00 UTC: 61,000 used, 6,969 idle</title>"));
+}
+
+#[test]
 fn sections_without_anything_to_show_are_left_out() {
     let sections = |report: &Report| {
         let page = page(report);
-        let ids = ["compare", "time", "subjects", "suggest", "details"];
+        let ids = ["compare", "time", "subjects", "suggest", "settling", "details"];
         ids.map(|id| page.contains(&format!("<h2 id=\"{id}\">")))
     };
-    assert_eq!(sections(&fixtures::suggesting()), [true; 5]);
-    assert_eq!(sections(&fixtures::day()), [true, true, true, false, true]);
-    assert_eq!(sections(&fixtures::none_denied()), [true, true, false, false, true]);
-    assert_eq!(sections(&fixtures::one_request()), [false, true, false, false, true]);
-    assert_eq!(sections(&fixtures::empty()), [false, false, false, false, true]);
+    assert_eq!(sections(&fixtures::suggesting()), [true, true, true, true, false, true]);
+    assert_eq!(sections(&fixtures::settling()), [true, true, true, false, true, true]);
+    assert_eq!(sections(&fixtures::day()), [true, true, true, false, false, true]);
+    assert_eq!(sections(&fixtures::none_denied()), [true, true, false, false, false, true]);
+    assert_eq!(sections(&fixtures::one_request()), [false, true, false, false, false, true]);
+    assert_eq!(sections(&fixtures::empty()), [false, false, false, false, false, true]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tidegate::report::{Offender, PolicyReport, Report, Source, Suggestion, Timeline, json};
+use tidegate::report::{Fill, Offender, PolicyReport, Report, Source, Suggestion, Timeline, json};
 
 use super::{arbitrary, fixtures};
 
@@ -55,6 +55,7 @@ fn small() -> Report {
             subjects_content: 2,
             subjects: 2,
         }],
+        settling: None,
     }
 }
 
@@ -84,6 +85,33 @@ fn the_document_has_the_shape_that_is_promised() {
             "suggestions": [{
                 "algorithm": "sliding-log", "policy": "sliding-log 6/1m", "limit": 6,
                 "asked": "99.9", "subjects_content": 2, "subjects": 2,
+            }],
+        })
+    );
+}
+
+#[test]
+fn costs_that_are_known_afterwards_have_the_shape_that_is_promised() {
+    let mut report = fixtures::settling();
+    let settling = report.settling.as_mut().unwrap();
+    settling.runs.truncate(1);
+    settling.runs[0].fill =
+        Fill { start: fixtures::START, step: 5_000_000, used: vec![410, 0], idle: vec![300, 0] };
+    let document: Value = serde_json::from_str(&document(&report)).unwrap();
+    assert_eq!(
+        document["settling"],
+        json!({
+            "late_cost_of": "GeneratedTokens", "late_cost": 147_351, "pace": "50/1s", "estimate": 1_200,
+            "cover": "9/10",
+            "runs": [{
+                "policy": "sliding-log 90000/1m grain 1s", "limit": 90_000, "way": "check",
+                "admitted": 1_128, "denied": 281, "cost_admitted": 2_040_708, "cost_denied": 724_557,
+                "overshoot": 24_271, "overshoot_of_overage": 0, "overage": 9_000, "falsely_denied": 39,
+                "idle_cost_s": 0, "idle_cost": 0,
+                "fill": {
+                    "start_us": 1_762_128_000_000_000_u64, "step_us": 5_000_000,
+                    "used": [410, 0], "idle": [300, 0],
+                },
             }],
         })
     );

@@ -65,7 +65,12 @@ sliding-log 60/1m         0       0      –         0             –
 
 #[test]
 fn lines_fit_the_width_at_every_width_from_80() {
-    let cases = [fixtures::suggesting(), fixtures::all_denied(), fixtures::none_denied()];
+    let cases = [
+        fixtures::suggesting(),
+        fixtures::settling(),
+        fixtures::all_denied(),
+        fixtures::none_denied(),
+    ];
     for (report, width) in
         cases.iter().flat_map(|report| [80, 100, 200].map(|width| (report, width)))
     {

@@ -11,6 +11,7 @@ mod envelopes;
 mod formats;
 mod inputs;
 mod json_lines;
+mod late_cost;
 mod malformed;
 mod order;
 mod properties;

@@ -1,0 +1,279 @@
+//! Costs that are known only when a request ends: what the three ways to charge them admit, and how exactly they limit.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, and so do its helpers"
+)]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use proptest::prelude::*;
+use tidegate::replay::{Backend, Error, Replay, Settling};
+use tidegate::report::{SettlingReport, SettlingRun, Way};
+use tidegate::trace::{By, Input, Options, Order, TimeUnit, replay_in_order};
+use tidegate_core::Policy;
+
+/// A second at which minutes begin.
+const MINUTE: u64 = 1_700_000_040;
+
+/// Time in microseconds, subject, cost that is known at the beginning, late cost.
+type Request = (u64, u8, u64, u32);
+
+fn settling(estimate: Option<u64>) -> Settling {
+    Settling {
+        late_cost_of: "out".into(),
+        estimate,
+        pace: "10/1s".parse().unwrap(),
+        cover: "9/10".parse().unwrap(),
+    }
+}
+
+fn report(
+    requests: &[Request],
+    policies: &[&str],
+    settling: Settling,
+) -> Result<SettlingReport, Error> {
+    let mut csv = "time,who,in,out\n".to_owned();
+    for (time, who, known, late) in requests {
+        csv += &format!("{time},{who},{known},{late}\n");
+    }
+    let options = Options {
+        by: By::Field("who".into()),
+        cost: "in".parse().unwrap(),
+        late_cost: vec!["out".into()],
+        time_unit: Some(TimeUnit::Microseconds),
+        ..Options::default()
+    };
+    let policies: Vec<Policy> = policies.iter().map(|policy| policy.parse().unwrap()).collect();
+    let replay = Replay::new(&policies, Backend::Memory, None, false, |_| {}).unwrap();
+    let mut replay = replay.settling(Some(settling));
+    let inputs = vec![Input::once("requests", std::io::Cursor::new(csv.into_bytes()))];
+    let summary = replay_in_order(inputs, &options, Order::Time, &mut replay)?;
+    assert_eq!(summary.malformed, 0);
+    replay.settlings(&summary).map(|report| report.expect("it was asked for"))
+}
+
+/// The three ways under one policy.
+fn ways(requests: &[Request], policy: &str, settling: Settling) -> [SettlingRun; 3] {
+    let runs = report(requests, &[policy], settling).unwrap().runs;
+    assert_eq!([0, 1, 2].map(|way| runs[way].way), [Way::Check, Way::Fixed, Way::Learned]);
+    runs.try_into().expect("three")
+}
+
+/// Admitted and denied requests and their costs; overshoot and the part of it by overage; falsely denied; idle.
+fn numbers(run: &SettlingRun) -> [u64; 9] {
+    [
+        run.admitted,
+        run.denied,
+        run.cost_admitted,
+        run.cost_denied,
+        run.overshoot,
+        run.overshoot_of_overage,
+        run.falsely_denied,
+        run.idle_cost_seconds,
+        run.idle_cost,
+    ]
+}
+
+/// Four requests in one minute that run 2, 4, 4 and 0.5 seconds, and cost 30, 60, 50 and 10.
+fn four() -> Vec<Request> {
+    let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
+    vec![(at(0), 0, 10, 20), (at(1), 0, 20, 40), (at(3), 0, 10, 40), (at(6), 0, 5, 5)]
+}
+
+#[test]
+fn an_example_that_can_be_followed_by_hand() {
+    let [check, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(None));
+    // Charged are 30 at 2 s, 60 at 5 s, 10 at 6.5 s and 50 at 7 s: something is left each time, but 150 are used.
+    assert_eq!(numbers(&check), [4, 0, 150, 0, 50, 0, 0, 0, 0]);
+    // 50 of 100 are held for the first, so there is no room for the 60 of the second, though only 30 of them will be
+    // used. After 2 s, 30 are taken, and 50 are held for the third; then 45 do not fit, though 10 would.
+    // The first held 20 too much for 2 s, and all ended after 7 s.
+    assert_eq!(numbers(&fixed), [2, 2, 80, 70, 0, 0, 2, 40, 6]);
+}
+
+#[test]
+fn estimates_that_are_too_low_are_charged_later_and_overshoot_by_as_much() {
+    let [_, fixed, _] = ways(&four(), "fixed-window 100/1m", settling(Some(10)));
+    // Held are 20, 30 and 20, of which 30, 60 and 50 are used. What is missing is charged at 2 s and 5 s, so that there is
+    // no room for the fourth.
+    assert_eq!((fixed.admitted, fixed.overshoot, fixed.overshoot_of_overage), (3, 40, 40));
+    assert_eq!((fixed.overage, fixed.idle_cost_seconds), (10 + 30 + 30, 0));
+}
+
+#[test]
+fn requests_end_before_others_begin_at_the_same_instant() {
+    let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
+    // The first holds 100 and ends after 1 s, having used 10.
+    let requests = [(at(0), 0, 0, 10), (at(1), 0, 0, 10)];
+    let [_, fixed, _] = ways(&requests, "fixed-window 100/1m", settling(Some(90)));
+    assert_eq!((fixed.admitted, fixed.falsely_denied), (2, 0));
+    let requests = [(at(0), 0, 0, 10), (at(1) - 1, 0, 0, 10)];
+    let [_, fixed, _] = ways(&requests, "fixed-window 100/1m", settling(Some(90)));
+    assert_eq!((fixed.admitted, fixed.falsely_denied), (1, 1));
+}
+
+#[test]
+fn a_learned_estimate_begins_as_the_fixed_one_and_then_holds_little_too_much() {
+    // A request every 2 s that runs 1 s and uses 10, of which one in ten uses 15.
+    let request = |n: u64| ((MINUTE + 2 * n) * 1_000_000, 0, 5, if n % 10 == 9 { 15 } else { 10 });
+    let requests: Vec<Request> = (0..100).map(request).collect();
+    let [_, fixed, learned] = ways(&requests, "sliding-log 100000/1m", settling(Some(1_000)));
+    assert_eq!((fixed.admitted, fixed.overage, fixed.overshoot), (100, 0, 0));
+    assert_eq!(fixed.idle_cost_seconds, 90 * 990 + 10 * (985 * 3 / 2) + 5);
+    // The first 30 hold 1,000. Then 9 of 10 use no more than 10.
+    assert_eq!((learned.admitted, learned.overage), (100, 7 * 5));
+    assert_eq!(learned.idle_cost_seconds, 27 * 990 + 3 * (985 * 3 / 2) + 2);
+}
+
+#[test]
+fn subjects_are_limited_apart_and_a_block_is_no_false_denial() {
+    let at = |seconds: u64| (MINUTE + seconds) * 1_000_000;
+    let requests = [(at(0), 0, 50, 10), (at(1), 1, 60, 10), (at(2), 0, 50, 10), (at(50), 0, 1, 1)];
+    let [_, fixed, _] = ways(&requests, "fixed-window 100/1m block 30m", settling(None));
+    // The third costs 60, of which 40 are left, and blocks its subject.
+    assert_eq!((fixed.admitted, fixed.denied, fixed.falsely_denied), (2, 2, 0));
+    let [_, fixed, _] = ways(&requests, "fixed-window 100/1m", settling(None));
+    assert_eq!((fixed.admitted, fixed.denied, fixed.falsely_denied), (3, 1, 0));
+}
+
+#[test]
+fn a_policy_that_cannot_hold_costs_is_an_error() {
+    let error = report(&four(), &["fixed-window 100/1m shards 4"], settling(None)).unwrap_err();
+    assert!(error.to_string().contains("be held and settled"), "{error}");
+}
+
+#[test]
+fn no_requests_make_an_empty_report() {
+    for run in ways(&[], "gcra 10/1s", settling(None)) {
+        assert_eq!(numbers(&run), [0; 9]);
+    }
+}
+
+#[test]
+fn requests_may_end_after_the_end_of_time() {
+    let requests = [(MINUTE * 1_000_000, 0, 1 << 51, u32::MAX), (MINUTE * 1_000_000, 0, 7, 1)];
+    let endless = Settling { pace: "1/25000d".parse().unwrap(), ..settling(None) };
+    let limit = (1_u64 << 51) + u64::from(u32::MAX);
+    for run in ways(&requests, &format!("fixed-window {limit}/1m"), endless) {
+        assert_eq!(run.admitted, if run.way == Way::Check { 2 } else { 1 });
+    }
+}
+
+const POLICIES: [&str; 10] = [
+    "fixed-window 1000/10s",
+    "fixed-window 1000/10s phased",
+    "fixed-window 1000/10s anchored",
+    "sliding-log 1000/10s",
+    "sliding-log 1000/10s grain 1s",
+    "sliding-counter 1000/10s",
+    "token-bucket 1000/10s",
+    "token-bucket 7/1s burst 1000",
+    "gcra 130/1s burst 700",
+    "token-bucket 300/3s burst 1000 by-interval",
+];
+
+prop_compose! {
+    /// Requests of up to three subjects that may run for 40 s, seconds or microseconds apart.
+    fn requests()(
+        requests in prop::collection::vec(
+            (prop_oneof![0..5_u64, 0..5_000_000_u64], 0..3_u8, 1..300_u64, 1..400_u32), 1..60,
+        ),
+    ) -> Vec<Request> {
+        let mut time = MINUTE * 1_000_000;
+        let mut after = |gap: u64| { time += gap; time };
+        requests.into_iter().map(|(gap, who, known, late)| (after(gap), who, known, late)).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn upper_bounds_never_overshoot_and_low_estimates_by_the_overage_alone(
+        requests in requests(),
+        low in 0..200_u64,
+    ) {
+        let total: u64 = requests.iter().map(|(_, _, known, late)| known + u64::from(*late)).sum();
+        for (estimate, is_upper_bound) in [(None, true), (Some(low), false)] {
+            for run in report(&requests, &POLICIES, settling(estimate)).unwrap().runs {
+                prop_assert_eq!(run.admitted + run.denied, requests.len() as u64);
+                prop_assert_eq!(run.cost_admitted + run.cost_denied, total);
+                match run.way {
+                    Way::Check => prop_assert_eq!((run.overage, run.idle_cost_seconds), (0, 0)),
+                    Way::Fixed if is_upper_bound => {
+                        // Intervals begin when a full bucket is taken from. What is used of it leaves it full more often,
+                        // so that a refill may come later than that of the policy.
+                        let is_by_interval = run.policy.ends_with("by-interval");
+                        let max_overshoot = if is_by_interval { 300 } else { 0 };
+                        prop_assert!(run.overshoot <= max_overshoot, "{}: {}", run.policy, run.overshoot);
+                        prop_assert_eq!(run.overage, 0);
+                    }
+                    // An overage may begin a window or an interval, so that they differ from those of what is used.
+                    _ if run.policy.ends_with("anchored") || run.policy.ends_with("by-interval") => {}
+                    _ => {
+                        prop_assert_eq!(run.overshoot, run.overshoot_of_overage, "{}", run.policy);
+                        prop_assert!(run.overshoot <= run.overage, "{}", run.policy);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Ten minutes of three users of a language model. The file is generated, in the format of the traces of the Azure Public
+/// Dataset, with one more column.
+#[test]
+fn the_sample_of_a_language_model_is_replayed_like_this() {
+    let sample = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../samples");
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .current_dir(sample)
+        .args(["replay", "llm.csv.gz", "--by", "User", "--cost", "ContextTokens"])
+        .args(["--late-cost", "GeneratedTokens", "-p", "sliding-log 90000/1m grain 1s"])
+        .args(["--html".as_ref(), page.as_os_str()])
+        .env("COLUMNS", "100")
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        table,
+        "\
+Read      llm.csv.gz (csv), 1,409 lines
+Requests  1,409 from 3 subjects (by User), in order of time
+Time      2026-11-02 09:00:02 to 09:09:59 UTC (9m 58s)
+Cost      2,765,265 in all (ContextTokens+GeneratedTokens)
+
+POLICY                         ADMITTED  DENIED   SHARE  OF COST  SUBJECTS  LONGEST WAIT
+sliding-log 90000/1m grain 1s     1,165     244  17.3 %   27.9 %         2         19.7s
+
+MOST DENIED SUBJECTS
+sliding-log 90000/1m grain 1s
+  173 of 600   28.8 %  ann
+   71 of 264   26.9 %  bob
+
+COST KNOWN AFTERWARDS
+GeneratedTokens (147,351 in all) is known at the end, and comes at 50/1s.
+check    admits while anything is left, and charges at the end
+fixed    holds 1,200 for it, and settles at the end
+learned  holds what covers 9/10 of past requests
+
+sliding-log 90000/1m grain 1s
+WAY      ADMITTED       COST  OVERSHOOT  OF OVERAGE  FALSELY DENIED   IDLE
+check       1,128  2,040,708     24,271           0              39      0
+fixed       1,160  1,966,110          0           0             180  3,484
+learned     1,163  1,992,132      1,674       1,674              22    284
+
+OVERSHOOT       maximum used beyond the limit, from the admission of a request
+OF OVERAGE      part of it that is due to estimates that were too low
+FALSELY DENIED  denied although within the limit with what was used at the time
+IDLE            held and not used, on average
+"
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<h2 id=\"settling\">"), "the page has the plots");
+}
