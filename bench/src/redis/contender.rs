@@ -4,8 +4,9 @@ use std::fmt;
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use tidegate_redis::wire::Keys;
-use tidegate_redis::{Call, Charge, Policy, RedisStore, Store};
+use tidegate_redis::core::layers::CoalescedStore;
+use tidegate_redis::wire::{Batch, Keys};
+use tidegate_redis::{Call, Charge, Decision, Error, Policy, RedisStore, Store};
 
 use super::Outcome;
 use super::peer::Peer;
@@ -65,20 +66,53 @@ impl fmt::Display for Answers {
     }
 }
 
+/// How decisions get to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// Each by itself, as soon as it is asked for.
+    Single,
+    /// In batches of what several callers ask for.
+    Coalesced,
+    /// In batches of one caller.
+    Batch,
+    /// The same, by the script that decides any calls.
+    GeneralBatch,
+}
+
+impl Way {
+    pub(crate) fn is_batch(self) -> bool {
+        matches!(self, Self::Batch | Self::GeneralBatch)
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Single | Self::Batch => "",
+            Self::Coalesced => ", coalesced",
+            Self::GeneralBatch => ", by the general script",
+        })
+    }
+}
+
 /// A contender and the outcome of most of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id {
     pub(crate) name: Name,
     pub(crate) answers: Answers,
-    pub(crate) is_batch: bool,
+    pub(crate) way: Way,
 }
 
 /// How calls are made.
 pub(crate) enum Form {
     /// By a store, one decision in each call.
     Store(RedisStore),
+    /// By a store whose callers share batches.
+    Coalesced(CoalescedStore<RedisStore>),
     /// By a store, so many decisions in each call.
     Batch(RedisStore, usize),
+    /// By the general script, so many decisions in each call.
+    GeneralBatch(MultiplexedConnection, usize),
     /// By a command or a script of another project.
     Peer(Peer, MultiplexedConnection),
 }
@@ -98,7 +132,10 @@ pub(crate) struct Contender {
 impl Contender {
     /// Decisions in each call.
     pub(crate) fn decisions(&self) -> usize {
-        if let Form::Batch(_, size) = self.form { size } else { 1 }
+        match self.form {
+            Form::Batch(_, size) | Form::GeneralBatch(_, size) => size,
+            _ => 1,
+        }
     }
 
     /// Subject of a number. All have as many digits, so that all keys have one length.
@@ -115,14 +152,18 @@ impl Contender {
     /// Makes call `number`, and returns the number of decisions that allow.
     pub(crate) async fn call(&self, number: usize) -> Outcome<usize> {
         match &self.form {
-            Form::Store(store) => {
-                let subject = self.subject(number);
-                let charges = [Charge::new(&self.policy, &subject)];
-                let decision = store.decide(Call::acquire(&charges)).await?;
-                Ok(usize::from(decision.is_allowed()))
-            }
+            Form::Store(store) => self.call_one(store, number).await,
+            Form::Coalesced(store) => self.call_one(store, number).await,
             Form::Batch(store, size) => {
-                self.call_batch(store, number * size..(number + 1) * size).await
+                let subjects = self.subjects_of(number * size..(number + 1) * size);
+                let charges = self.charges_of(&subjects);
+                let calls: Vec<Call<'_>> =
+                    charges.iter().map(|charges| Call::acquire(charges)).collect();
+                allowed(store.decide_many(&calls).await)
+            }
+            Form::GeneralBatch(connection, size) => {
+                let subjects = self.subjects_of(number * size..(number + 1) * size);
+                self.call_general(&self.charges_of(&subjects), &mut connection.clone()).await
             }
             Form::Peer(peer, connection) => {
                 let key = self.key(&self.subject(number));
@@ -132,20 +173,38 @@ impl Contender {
         }
     }
 
-    async fn call_batch(
+    async fn call_one(&self, store: &impl Store, number: usize) -> Outcome<usize> {
+        let subject = self.subject(number);
+        let charges = [Charge::new(&self.policy, &subject)];
+        let decision = store.decide(Call::acquire(&charges)).await?;
+        Ok(usize::from(decision.is_allowed()))
+    }
+
+    fn subjects_of(&self, numbers: std::ops::Range<usize>) -> Vec<String> {
+        numbers.map(|number| self.subject(number)).collect()
+    }
+
+    fn charges_of<'c>(&'c self, subjects: &'c [String]) -> Vec<[Charge<'c>; 1]> {
+        subjects.iter().map(|subject| [Charge::new(&self.policy, subject)]).collect()
+    }
+
+    async fn call_general(
         &self,
-        store: &RedisStore,
-        numbers: std::ops::Range<usize>,
+        charges: &[[Charge<'_>; 1]],
+        connection: &mut MultiplexedConnection,
     ) -> Outcome<usize> {
-        let subjects: Vec<String> = numbers.map(|number| self.subject(number)).collect();
-        let charges: Vec<[Charge<'_>; 1]> =
-            subjects.iter().map(|subject| [Charge::new(&self.policy, subject)]).collect();
-        let calls: Vec<Call<'_>> = charges.iter().map(|charges| Call::acquire(charges)).collect();
-        let mut allowed = 0;
-        for decision in store.decide_many(&calls).await {
-            allowed += usize::from(decision?.is_allowed());
+        let keys = Keys::new("tidegate");
+        let mut batch = Batch::new(&keys);
+        for charges in charges {
+            batch.add_call(&Call::acquire(charges))?;
         }
-        Ok(allowed)
+        let request = batch.finish();
+        let answer = match request.evalsha().query_async(connection).await {
+            Err(error) if is_unknown(&error) => request.eval().query_async(connection).await,
+            answer => answer,
+        };
+        let answer: Vec<u8> = answer?;
+        allowed(request.read(&answer)?)
     }
 
     async fn allows(
@@ -155,8 +214,6 @@ impl Contender {
         key: &str,
         connection: &MultiplexedConnection,
     ) -> Outcome<bool> {
-        let is_unknown =
-            |error: &RedisError| error.kind() == redis::ServerErrorKind::NoScript.into();
         let answer = match answer {
             Err(error) if is_unknown(&error) => {
                 peer.load(&mut connection.clone()).await?;
@@ -173,4 +230,17 @@ impl Contender {
             _ => Err(format!("{}: an answer of no such form: {answer:?}", self.id.name).into()),
         }
     }
+}
+
+/// The number of decisions that allow.
+fn allowed(decisions: Vec<Result<Decision, Error>>) -> Outcome<usize> {
+    let mut allowed = 0;
+    for decision in decisions {
+        allowed += usize::from(decision?.is_allowed());
+    }
+    Ok(allowed)
+}
+
+fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == redis::ServerErrorKind::NoScript.into()
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_redis::Policy;
+use tidegate_redis::{Policy, StoreExt};
 
-use super::contender::{Answers, Contender, Form, Id, Name};
+use super::contender::{Answers, Contender, Form, Id, Name, Way};
 use super::peer::Peer;
 use super::server::Server;
 use super::warmup::Warmup;
@@ -56,6 +56,7 @@ pub(crate) fn batches(server: &Server, options: &Options) -> Outcome<Vec<Arc<Con
             (Name::TokenBucket, token_bucket(answers)),
         ] {
             contenders.batch(name, answers, rule)?;
+            contenders.general_batch(name, answers, rule)?;
         }
     }
     Ok(contenders.all)
@@ -94,11 +95,13 @@ impl<'s> Contenders<'s> {
 
     fn counters(&mut self, answers: Answers) -> Outcome<()> {
         self.ours(Name::FixedWindow, answers, fixed_window(answers), Warmup::Nothing)?;
+        self.coalesced(Name::FixedWindow, answers, fixed_window(answers), Warmup::Nothing)?;
         let (limit, warmup) = match answers {
             Answers::Allowed => ("1000000", Warmup::Before { window: DAY, cost: 1_000 }),
             Answers::Denied => ("1", Warmup::Nothing),
         };
         self.ours(Name::SlidingCounter, answers, sliding_counter(answers), warmup)?;
+        self.coalesced(Name::SlidingCounter, answers, sliding_counter(answers), warmup)?;
         let peer = Peer::hash_sliding_counter(limit, "86400");
         self.peer(Name::HashSlidingCounter, answers, peer, warmup)
     }
@@ -119,6 +122,7 @@ impl<'s> Contenders<'s> {
         };
         self.peer(Name::HashTokenBucket, answers, hash, Warmup::Nothing)?;
         self.ours(Name::TokenBucket, answers, rule, Warmup::Nothing)?;
+        self.coalesced(Name::TokenBucket, answers, rule, Warmup::Nothing)?;
         self.peer(Name::Gcra, answers, gcra, Warmup::Nothing)
     }
 
@@ -138,22 +142,38 @@ impl<'s> Contenders<'s> {
 
     fn ours(&mut self, name: Name, answers: Answers, rule: &str, warmup: Warmup) -> Outcome<()> {
         let form = Form::Store(self.server.store.clone());
-        self.add(Id { name, answers, is_batch: false }, form, rule, warmup)
+        self.add(Id { name, answers, way: Way::Single }, form, rule, warmup)
+    }
+
+    fn coalesced(
+        &mut self,
+        name: Name,
+        answers: Answers,
+        rule: &str,
+        warmup: Warmup,
+    ) -> Outcome<()> {
+        let form = Form::Coalesced(self.server.store.clone().coalesced());
+        self.add(Id { name, answers, way: Way::Coalesced }, form, rule, warmup)
+    }
+
+    fn general_batch(&mut self, name: Name, answers: Answers, rule: &str) -> Outcome<()> {
+        let form = Form::GeneralBatch(self.server.connection.clone(), BATCH);
+        self.add(Id { name, answers, way: Way::GeneralBatch }, form, rule, Warmup::Nothing)
     }
 
     fn batch(&mut self, name: Name, answers: Answers, rule: &str) -> Outcome<()> {
         let form = Form::Batch(self.server.store.clone(), BATCH);
-        self.add(Id { name, answers, is_batch: true }, form, rule, Warmup::Nothing)
+        self.add(Id { name, answers, way: Way::Batch }, form, rule, Warmup::Nothing)
     }
 
     fn peer(&mut self, name: Name, answers: Answers, peer: Peer, warmup: Warmup) -> Outcome<()> {
         let form = Form::Peer(peer, self.server.connection.clone());
         // Only the name of the policy matters, for the keys.
-        self.add(Id { name, answers, is_batch: false }, form, "fixed-window 1/1s", warmup)
+        self.add(Id { name, answers, way: Way::Single }, form, "fixed-window 1/1s", warmup)
     }
 
     fn add(&mut self, id: Id, form: Form, rule: &str, warmup: Warmup) -> Outcome<()> {
-        let kind = if id.is_batch { 'b' } else { 's' };
+        let kind = if id.way.is_batch() { 'b' } else { 's' };
         let policy: Policy = format!("{kind}{:02}: {rule}", self.all.len()).parse()?;
         let subjects = self.subjects;
         self.all.push(Arc::new(Contender { id, form, policy, subjects, warmup }));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::contender::{Answers, Contender, Id, Name};
+use super::contender::{Answers, Contender, Id, Name, Way};
 use super::server::Server;
 use super::targets::{self, PAIRS, Verdict};
 use super::{BATCH, CALLERS, Options, Outcome, Results};
@@ -52,7 +52,7 @@ pub(crate) fn batches(results: &Results, contenders: &[Arc<Contender>]) -> Outco
          |---|---|--:|--:|--:|--:|--:|--:|\n"
     );
     for contender in contenders {
-        let alone = Id { is_batch: false, ..contender.id };
+        let alone = Id { way: Way::Single, ..contender.id };
         let ratio = results.cpu_ratio((contender.id, 1), (alone, single))?;
         writeln!(table, "{} {ratio} |", row(results, contender.id, 1)?)?;
     }
@@ -81,7 +81,9 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
 /// The targets, and whether they are met.
 pub(crate) fn targets(verdicts: &[Verdict]) -> String {
     let single = CALLERS[0];
-    let mut text = format!("\n## Targets\n\nOf the server's CPU time, at {single} callers:\n\n");
+    let mut text = format!(
+        "\n## Targets\n\nOf the server's CPU time, at {single} callers, if nothing else is said:\n\n"
+    );
     for verdict in verdicts {
         let Verdict { what, max, measured } = verdict;
         let word = if verdict.is_met() { "met" } else { "NOT MET" };
@@ -95,12 +97,13 @@ pub(crate) fn targets(verdicts: &[Verdict]) -> String {
 /// All cells but the last.
 fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
     let median = |figure: fn(&super::Sample) -> u64| results.median(id, callers, figure);
-    let incr = Id { name: Name::Incr, answers: Answers::Allowed, is_batch: false };
+    let incr = Id { name: Name::Incr, answers: Answers::Allowed, way: Way::Single };
     // A batch is compared with commands as many at once.
-    let incr_callers = if id.is_batch { CALLERS[0] } else { callers };
+    let incr_callers = if id.way.is_batch() { CALLERS[0] } else { callers };
     Ok(format!(
-        "| {} | {} | {} | {} | {} | {} | {} |",
+        "| {}{} | {} | {} | {} | {} | {} | {} |",
         id.name,
+        id.way,
         id.answers,
         median(|sample| sample.per_second)?,
         Thousandths(median(|sample| sample.p50)?),
@@ -112,7 +115,8 @@ fn row(results: &Results, id: Id, callers: usize) -> Outcome<String> {
 
 /// How ours compares with the other forms, in CPU time.
 fn others(results: &Results, id: Id, callers: usize) -> Outcome<String> {
-    beside(id.name, |other| results.cpu_ratio((id, callers), (Id { name: other, ..id }, callers)))
+    let other = |name| Id { name, way: Way::Single, ..id };
+    beside(id.name, |name| results.cpu_ratio((id, callers), (other(name), callers)))
 }
 
 fn beside(ours: Name, ratio: impl Fn(Name) -> Outcome<Thousandths>) -> Outcome<String> {

@@ -33,7 +33,9 @@ pub(crate) async fn restore(server: &Server, contender: &Contender) -> Outcome<(
         return Ok(());
     }
     match &contender.form {
-        Form::Store(_) | Form::Batch(..) => charge(server, &contender.policy, charges).await?,
+        Form::Store(_) | Form::Coalesced(_) | Form::Batch(..) | Form::GeneralBatch(..) => {
+            charge(server, &contender.policy, charges).await?;
+        }
         Form::Peer(peer, _) => match (peer.keeps, contender.warmup) {
             (Keeps::SortedSet, _) => write_sorted_set(&mut connection, &template, &charges).await?,
             (Keeps::CounterHash, Warmup::Before { window, cost }) => {

@@ -1,8 +1,8 @@
 //! Targets: ratios to the commands and scripts that ours are compared with.
 
-use super::contender::{Answers, Id, Name};
+use super::contender::{Answers, Id, Name, Way};
 use super::{BATCH, CALLERS, Outcome, Results};
-use crate::figures::Thousandths;
+use crate::figures::{Sample, Thousandths};
 
 /// Ours, and another that keeps the same state in another form.
 pub(crate) struct Pair {
@@ -22,8 +22,22 @@ pub(crate) const PAIRS: [Pair; 6] = [
     pair(Name::Log10000, Name::SortedSet10000, None),
 ];
 
+/// What has a script of its own for batches.
+const IN_BATCHES: [Name; 3] = [Name::FixedWindow, Name::SlidingCounter, Name::TokenBucket];
+
 /// Maximum CPU time of a decision in a batch, relative to a single one.
-const MAX_IN_BATCH: Thousandths = Thousandths(600);
+const fn max_in_batch(answers: Answers) -> Thousandths {
+    match answers {
+        Answers::Allowed => Thousandths(450),
+        Answers::Denied => Thousandths(300),
+    }
+}
+
+/// Of coalesced calls, relative to single ones: the maximum of their number in a second at 512 callers, of single
+/// calls relative to coalesced ones; of the median latency of one caller; and of the 99th percentile at 64 callers.
+const MAX_RATE_AT_512: Thousandths = Thousandths(555);
+const MAX_LATENCY_OF_ONE: Thousandths = Thousandths(1_050);
+const MAX_P99_AT_64: Thousandths = Thousandths(1_000);
 
 /// What a log of 10,000 may take of the memory of a sorted set.
 const MAX_MEMORY: Thousandths = Thousandths(150);
@@ -54,19 +68,50 @@ impl Verdict {
 pub(crate) fn judge(results: &Results) -> Outcome<Vec<Verdict>> {
     let mut verdicts = vec![];
     for answers in [Answers::Allowed, Answers::Denied] {
-        let id = |name| Id { name, answers, is_batch: false };
+        let id = |name| Id { name, answers, way: Way::Single };
         for Pair { ours, other, max } in &PAIRS {
             let Some(max) = *max else { continue };
             let measured = results.cpu_ratio((id(*ours), CALLERS[0]), (id(*other), CALLERS[0]))?;
             verdicts.push(Verdict { what: format!("{ours} / {other}, {answers}"), max, measured });
         }
-        let name = Name::TokenBucket;
-        let batch = Id { is_batch: true, ..id(name) };
-        verdicts.push(Verdict {
-            what: format!("{name} in batches of {BATCH} / single, {answers}"),
-            max: MAX_IN_BATCH,
-            measured: results.cpu_ratio((batch, 1), (id(name), CALLERS[0]))?,
-        });
+        for name in IN_BATCHES {
+            let batch = Id { way: Way::Batch, ..id(name) };
+            verdicts.push(Verdict {
+                what: format!("{name} in batches of {BATCH} / single, {answers}"),
+                max: max_in_batch(answers),
+                measured: results.cpu_ratio((batch, 1), (id(name), CALLERS[0]))?,
+            });
+        }
+        let single = id(Name::TokenBucket);
+        let coalesced = Id { way: Way::Coalesced, ..single };
+        for (what, max, (one, other), callers, figure) in [
+            (
+                "single / coalesced calls a second of 512 callers",
+                MAX_RATE_AT_512,
+                (single, coalesced),
+                512,
+                (|it| it.per_second) as fn(&Sample) -> u64,
+            ),
+            (
+                "coalesced / single, p50 of one caller",
+                MAX_LATENCY_OF_ONE,
+                (coalesced, single),
+                1,
+                |it| it.p50,
+            ),
+            (
+                "coalesced / single, p99 of 64 callers",
+                MAX_P99_AT_64,
+                (coalesced, single),
+                64,
+                |it| it.p99,
+            ),
+        ] {
+            let of = |id| results.median(id, callers, figure);
+            let measured = Thousandths::of(of(one)?, of(other)?).ok_or("no calls")?;
+            let what = format!("{}: {what}, {answers}", single.name);
+            verdicts.push(Verdict { what, max, measured });
+        }
     }
     let (ours, other) = (Name::Log10000, Name::SortedSet10000);
     verdicts.push(Verdict {
@@ -89,7 +134,7 @@ pub(crate) fn memory(results: &Results, name: Name) -> Outcome<u64> {
     let is_log =
         matches!(name, Name::Log100 | Name::SortedSet100 | Name::Log10000 | Name::SortedSet10000);
     let answers = if is_log { Answers::Denied } else { Answers::Allowed };
-    let id = Id { name, answers, is_batch: false };
+    let id = Id { name, answers, way: Way::Single };
     results.median(id, CALLERS[0], |sample| sample.memory.unwrap_or_default())
 }
 
