@@ -12,6 +12,7 @@ mod differential;
 mod errors;
 mod expiry;
 mod failures;
+mod holds;
 mod ids;
 mod large_batches;
 mod lives;
