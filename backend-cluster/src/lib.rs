@@ -94,8 +94,8 @@
 //! * Reserving looks whether each slot's wait is short enough, then books in all, and waits for the last.
 //! * A refund, a charge beyond the limit, a reset and a block go to each slot: if one fails, the others may have been
 //!   done.
-//! * An acquire [up to the costs](Operation::AcquireUpTo), and a call with an [id](CallId), is
-//!   [`Unsupported`](ErrorKind::Unsupported): no slot could answer for all.
+//! * An acquire [up to the costs](Operation::AcquireUpTo), and a call with an [id](CallId), such as a
+//!   [hold](Operation::Hold), is [`Unsupported`](ErrorKind::Unsupported): no slot could answer for all.
 //!
 //! Limits that must be decided as one, in one round trip, share a tenant.
 //!
@@ -177,11 +177,11 @@ pub use store_url::{StoreBuilder, connect_url};
 pub use tidegate_core as core;
 #[doc(no_inline)]
 pub use tidegate_core::{
-    Admission, Algorithm, Answer, Breaker, Call, CallId, Charge, Charges, Clock, CoarseClock,
-    Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter,
-    ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt,
-    Shards, Share, SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp,
-    TokenBucket, TokioClock, Verdict,
+    Admission, Algorithm, AlreadySettled, Answer, Breaker, Call, CallId, Charge, Charges, Clock,
+    CoarseClock, Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow,
+    Hold, HoldGuard, Limiter, ManualClock, OnDrop, OnFailure, Operation, Outcome, Policy,
+    PolicyError, PolicyVerdict, Receipt, Settlement, Shards, Share, SlidingCounter, SlidingLog,
+    Store, StoreExt, Subject, SystemClock, Ticket, Timestamp, TokenBucket, TokioClock, Verdict,
 };
 /// The metrics of this crate, beside those of [`core::telemetry::names`].
 #[cfg(feature = "metrics")]

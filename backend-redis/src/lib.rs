@@ -66,7 +66,8 @@
 //! not known, and it is not sent again: at most one charge per call. Only a server that does not know
 //! the script (`NOSCRIPT`) gets the call again, with the script: it has done nothing. And a call of which
 //! not a byte was sent, as the connection had been closed before, is sent on a new one. A call with an
-//! [id](CallId) may be made again after any error: if it was charged, it is answered as the first time.
+//! [id](CallId) may be made again after any error: if it was charged, it is answered as the first time. So are a
+//! [hold](Operation::Hold) and its settlement.
 //!
 //! A message names the server, as `host:port` or by its socket, and never a user or a password. What the
 //! server or the system reported is the error's `source()`, and no part of the message; `{:#}` prints both in
@@ -82,6 +83,7 @@
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
 //! | `ForeignValue` | the value under the key, or under that of the call's id, is not ours; it was not changed | no |
 //! | `IdReused` | the id of the call was used for another one | no |
+//! | `UnknownHold`, `HoldLapsed`, `AlreadySettled` | the hold cannot be settled or extended any more: see [`Operation::Settle`] | no |
 //! | `UnsupportedServer` | no scripts, a cluster | no |
 //! | `Protocol` | a reply that is not valid | not known |
 //!
@@ -108,6 +110,9 @@
 //! the subject or the tenant of the first charge. It is written in the same step as the states, holds the answer, and
 //! expires with the id. Of a call that was denied or failed there is none. A server that evicts keys
 //! (`maxmemory-policy`) may forget ids early, as it may forget states. In a batch, calls with an id are sent one by one.
+//! A [hold](Operation::Hold) has such a record too, of what it took of each charge, which expires after twice the time to
+//! live of its id: until then it can be settled, by any process. A settlement changes the states and the record in one
+//! step.
 //!
 //! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both
@@ -156,9 +161,9 @@ pub use redis_store::RedisStore;
 pub use tidegate_core as core;
 #[doc(no_inline)]
 pub use tidegate_core::{
-    Admission, Algorithm, Answer, Breaker, Call, CallId, Charge, Charges, Clock, CoarseClock,
-    Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter,
-    ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt,
-    Shards, Share, SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp,
-    TokenBucket, TokioClock, Verdict,
+    Admission, Algorithm, AlreadySettled, Answer, Breaker, Call, CallId, Charge, Charges, Clock,
+    CoarseClock, Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow,
+    Hold, HoldGuard, Limiter, ManualClock, OnDrop, OnFailure, Operation, Outcome, Policy,
+    PolicyError, PolicyVerdict, Receipt, Settlement, Shards, Share, SlidingCounter, SlidingLog,
+    Store, StoreExt, Subject, SystemClock, Ticket, Timestamp, TokenBucket, TokioClock, Verdict,
 };

@@ -4,6 +4,7 @@
 //! cargo run --release -p tidegate-bench # all of them, one after another
 //! cargo run --release -p tidegate-bench -- memory
 //! cargo run --release -p tidegate-bench -- redis
+//! cargo run --release -p tidegate-bench -- holds
 //! cargo run --release -p tidegate-bench -- cluster
 //! cargo run --release -p tidegate-bench -- denied
 //! cargo run --release -p tidegate-bench -- http
@@ -16,6 +17,7 @@ mod cluster;
 mod cluster_clients;
 mod denied;
 mod figures;
+mod holds;
 mod http;
 mod memory;
 mod observed;
@@ -46,6 +48,10 @@ enum What {
     ///
     /// Starts a server of its own: `redis-server` from the PATH, or what TIDEGATE_REDIS_SERVER names.
     Redis(redis::Options),
+    /// Calls with an id, and holds with their settlement, on one Redis, beside calls without.
+    ///
+    /// Starts a server of its own, as `redis` does.
+    Holds(holds::Options),
     /// A Redis Cluster: decisions for many tenants on one, two and three nodes, and for a hot one in shards.
     ///
     /// Starts its nodes as `redis` does its server.
@@ -86,9 +92,17 @@ fn main() -> ExitCode {
 /// Runs each benchmark with its defaults. One that cannot run does not keep the next ones from running.
 fn everything() -> Outcome<bool> {
     let mut failed = vec![];
-    for what in
-        ["memory", "redis", "cluster", "denied", "observed", "shards", "cluster-clients", "http"]
-    {
+    for what in [
+        "memory",
+        "redis",
+        "holds",
+        "cluster",
+        "denied",
+        "observed",
+        "shards",
+        "cluster-clients",
+        "http",
+    ] {
         let args = Args::try_parse_from(["tidegate-bench", what])?;
         if let Some(Err(error)) = args.what.map(measure) {
             failed.push(format!("{what}: {error}"));
@@ -101,6 +115,7 @@ fn measure(what: What) -> Outcome<bool> {
     match what {
         What::Memory(options) => memory::run(&options).map(|all_met| all_met || !options.check),
         What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
+        What::Holds(options) => holds::run(&options).map(|all_met| all_met || !options.check),
         What::Cluster(options) => cluster::run(&options).map(|()| true),
         What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
         What::Http(options) => http::run(&options).map(|()| true),

@@ -35,6 +35,17 @@ fn the_benchmark_of_the_deny_cache_measures_each_load_with_and_without_it() {
 }
 
 #[test]
+fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
+    let tiny = ["holds", "--rounds", "1", "--calls", "200", "--subjects", "20"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(report.lines().filter(|line| line.contains("| × ")).count(), 6, "{report}");
+    let verdicts = |line: &&str| line.starts_with("- met: ") || line.starts_with("- NOT MET: ");
+    assert_eq!(report.lines().filter(verdicts).count(), 12, "{report}");
+}
+
+#[test]
 fn more_calls_than_a_log_holds_are_refused_with_the_most_there_may_be() {
     let many = ["redis", "--calls", "2000", "--subjects", "20"];
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(many).output().unwrap();

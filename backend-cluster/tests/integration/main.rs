@@ -14,6 +14,7 @@ mod errors;
 mod failover;
 mod fake_nodes;
 mod faults;
+mod holds;
 mod ids;
 mod large_batches;
 mod migration;

@@ -46,14 +46,12 @@ impl<'a> NormalizedCall<'a> {
 
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
-        use Operation::{
-            Block, BlockAtLeast, Charge, Extend, Refund, Reset, Settle, SettleSoFar, Undo,
-        };
-        match self.operation {
-            Refund | Undo { .. } | Charge | Reset | Block { .. } | BlockAtLeast { .. } => true,
-            Settle | SettleSoFar | Extend => true,
-            _ => false,
-        }
+        use Operation::{Block, BlockAtLeast, Charge, Refund, Reset, Undo};
+        self.is_on_a_hold()
+            || matches!(
+                self.operation,
+                Refund | Undo { .. } | Charge | Reset | Block { .. } | BlockAtLeast { .. }
+            )
     }
 
     /// Whether the operation is on a hold that was made before.

@@ -46,11 +46,11 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         "interval_bucket",
         "batch",
     ];
-    // Each has another one for calls with an id.
-    let all: Vec<_> = plain
+    // Each has another one for calls with an id, and one that makes a hold; one settles them all.
+    let all: Vec<_> = ["", "_id", "_hold"]
         .iter()
-        .map(|&name| name.to_owned())
-        .chain(plain.iter().map(|name| format!("{name}_id")))
+        .flat_map(|of| plain.iter().map(move |name| format!("{name}{of}")))
+        .chain(["batch_settle".to_owned()])
         .collect();
     assert_eq!(names, all);
     for (name, sha) in listed() {

@@ -1,0 +1,479 @@
+//! Holds on real servers: as in the core whatever the clock does, once whatever is lost, and nothing of foreign values.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tidegate_memory::MemoryStore;
+use tidegate_redis::wire::Keys;
+use tidegate_redis::{
+    AlreadySettled, Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation,
+    Policy, RedisStore, Store, Timestamp,
+};
+use tidegate_testkit::ModelStore;
+use tidegate_testkit::generate::{Kind, hold_scenario, policy as any_policy, related_policies};
+use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
+
+use crate::common::{builder_with, client, fresh_prefix, policy, server, store_at};
+
+const START: u64 = 1_790_000_000_000_123;
+const HOUR: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_secs(9);
+
+/// How many traces each differential test plays.
+const TRACES: usize = 250;
+
+fn store(url: &str) -> RedisStore {
+    let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_millis(300));
+    builder.response_timeout(Duration::from_millis(300)).build().unwrap()
+}
+
+/// One policy for each of the scripts for a single charge.
+fn policies() -> Vec<Policy> {
+    let texts = [
+        "a: fixed-window 20/2h",
+        "b: fixed-window 20/2h phased",
+        "c: fixed-window 20/2h anchored",
+        "d: sliding-log 20/2h",
+        "e: sliding-log 200/2h",
+        "f: sliding-counter 20/2h",
+        "g: token-bucket 20/2h",
+        "h: token-bucket 20/2h by-interval",
+        "i: gcra 20/2h burst 9 shadow",
+    ];
+    texts.into_iter().map(policy).collect()
+}
+
+async fn decide(
+    store: &impl Store,
+    operation: Operation,
+    id: &str,
+    charges: &[Charge<'_>],
+) -> Result<Decision, Error> {
+    store.decide(Call::new(operation, charges).with_id(CallId::new(id, HOUR))).await
+}
+
+async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
+    let charges = [Charge::new(policy, "s").cost(0)];
+    let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+    policy.limit() - peek.verdicts()[0].remaining()
+}
+
+/// What an answer says, and of an error its kind, its message and what it says of the settlement.
+fn told(answer: &Result<Decision, Error>) -> String {
+    let Err(error) = answer else { return format!("{answer:?}") };
+    let source = error.source().and_then(|source| source.downcast_ref::<AlreadySettled>());
+    let kind = error.kind();
+    match kind {
+        ErrorKind::InvalidCall => format!("{kind:?}"),
+        _ => format!("{kind:?}: {error}, {source:?}"),
+    }
+}
+
+/// How the traces of a differential test differ from those of the testkit.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// In no way: the memory store is asked too.
+    Forwards,
+    /// The clock jumps.
+    Jumping,
+    /// The clock jumps, and policies of the same states with other numbers are used in between.
+    Changed,
+}
+
+/// Plays traces on empty states through the Lua, and on the core.
+async fn differ(policies: impl Strategy<Value = Vec<Policy>>, way: Way) {
+    let mut seed = [0; 16];
+    seed[0] = 1;
+    let rng = TestRng::from_seed(RngAlgorithm::XorShift, &seed);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let jump = prop_oneof![8 => Just(0), 2 => -20..20_i64, 1 => -(1_i64 << 50)..1_i64 << 50];
+    let jumps = prop::collection::vec(jump, 40);
+    let scenarios = (
+        policies.prop_flat_map(|policies| {
+            let first = policies.first().cloned().into_iter().collect::<Vec<_>>();
+            let played = if way == Way::Changed { first } else { policies.clone() };
+            (Just(policies), hold_scenario(Just(played), 40))
+        }),
+        jumps,
+    );
+    for _ in 0..TRACES {
+        let ((policies, scenario), jumps) = scenarios.new_tree(&mut runner).unwrap().current();
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let store = store_at(&clock).await;
+        let model = ModelStore::keeping_all(clock.clone());
+        let memory = MemoryStore::builder().clock(clock.clone()).build();
+        let mut trace = vec![];
+        for (place, mut step) in scenario.calls().into_iter().enumerate() {
+            if way != Way::Forwards {
+                let now = step.now.as_micros().saturating_add_signed(jumps[place]);
+                step.now = Timestamp::from_micros(now);
+            }
+            if way == Way::Changed {
+                let number = step.id.map_or(place, |(id, _)| usize::from(id[0] == 2));
+                let policy = &policies[number % policies.len()];
+                step.charges.iter_mut().for_each(|charge| charge.policy = policy);
+            }
+            clock.set(step.now);
+            let call = Call::new(step.operation, &step.charges);
+            let id = step.id.as_ref().map(|(id, ttl)| CallId::new(id, *ttl));
+            let call = id.map_or(call, |id| call.with_id(id));
+            let expected = told(&model.decide(call).await);
+            let answer = told(&store.decide(call).await);
+            trace.push(format!("{:?}: {call:?}\n  -> {expected}", step.now));
+            assert_eq!(answer, expected, "{}", trace.join("\n"));
+            if way == Way::Forwards {
+                assert_eq!(told(&memory.decide(call).await), expected, "{}", trace.join("\n"));
+            }
+        }
+    }
+}
+
+fn one() -> impl Strategy<Value = Vec<Policy>> {
+    Kind::any().prop_flat_map(|kind| any_policy(kind, "p")).prop_map(|policy| vec![policy])
+}
+
+fn several() -> impl Strategy<Value = Vec<Policy>> {
+    let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
+    (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r])
+}
+
+#[tokio::test]
+async fn holds_are_settled_as_in_memory_and_in_the_core() {
+    differ(one(), Way::Forwards).await;
+    differ(several(), Way::Forwards).await;
+}
+
+#[tokio::test]
+async fn holds_are_settled_as_in_the_core_while_the_clock_jumps() {
+    differ(one(), Way::Jumping).await;
+    differ(several(), Way::Jumping).await;
+}
+
+#[tokio::test]
+async fn holds_are_settled_as_in_the_core_while_policies_change() {
+    differ(Kind::any().prop_flat_map(|kind| related_policies(kind, "p")), Way::Changed).await;
+}
+
+/// What comes back to a bucket between the hold and a later take counts as a refill of what was held, not of what is
+/// given back of it.
+#[tokio::test]
+async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
+    for text in ["p: token-bucket 3/7s burst 10", "p: token-bucket 1/4s burst 10 by-interval"] {
+        let bucket = policy(text);
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let store = store_at(&clock).await;
+        let model = ModelStore::keeping_all(clock.clone());
+        for seconds in [0, 3, 4, 5, 9, 13, 22, 24] {
+            for (taken, later, actual) in [(1, 0, 4), (1, 1, 3), (1, 9, 0), (0, 3, 5), (4, 5, 7)] {
+                let subject = format!("{seconds} {taken} {later} {actual}");
+                let held = Charge::new(&bucket, &subject).cost(6);
+                let id = CallId::new(&subject, HOUR);
+                for (passes, cost, operation) in [
+                    (0, 1, Operation::Acquire),
+                    (1, 6, Operation::Hold),
+                    (seconds, taken, Operation::Acquire),
+                    (later, actual, Operation::Settle),
+                ] {
+                    clock.advance(Duration::from_secs(passes));
+                    let charges = [held.cost(cost)];
+                    let call = Call::new(operation, &charges);
+                    let call = if operation.is_of_hold() { call.with_id(id) } else { call };
+                    let expected = told(&model.decide(call).await);
+                    assert_eq!(told(&store.decide(call).await), expected, "{text} {call:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A log that is a list, with records after that of the hold: up to 128 are looked through.
+#[tokio::test]
+async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
+    for text in
+        ["p: sliding-log 1000/1h", "p: sliding-log 1000/1h grain 10s", "p: sliding-log 99/1h"]
+    {
+        for after in [0, 1, 13, 14, 15, 126, 127, 128, 200] {
+            let clock = ManualClock::new(Timestamp::from_micros(START));
+            let store = store_at(&clock).await;
+            let model = ModelStore::keeping_all(clock.clone());
+            let log = policy(text);
+            let charges = [Charge::new(&log, "s").cost(5)];
+            let both = async |call: Call<'_>| {
+                clock.advance(Duration::from_millis(1_700));
+                let expected = told(&model.decide(call).await);
+                assert_eq!(told(&store.decide(call).await), expected, "{text} {after} {call:?}");
+            };
+            for operation in
+                [Operation::Settle, Operation::SettleSoFar, Operation::HoldUpTo { min: 2 }]
+            {
+                let id = CallId::new("id", HOUR);
+                let other = format!("{operation:?}");
+                let other_id = CallId::new(&other, HOUR);
+                let single = [charges[0].cost(1)];
+                for _ in 0..30 {
+                    both(Call::acquire(&single)).await;
+                }
+                both(Call::new(Operation::Hold, &charges).with_id(id)).await;
+                for _ in 0..after {
+                    both(Call::acquire(&single)).await;
+                }
+                for cost in [7, 3] {
+                    both(Call::new(operation, &[charges[0].cost(cost)]).with_id(other_id)).await;
+                    both(Call::new(operation, &[charges[0].cost(cost)]).with_id(id)).await;
+                }
+                both(Call::new(Operation::Settle, &single).with_id(id)).await;
+                both(Call::new(Operation::Settle, &single).with_id(other_id)).await;
+                both(Call::new(Operation::Reset, &single)).await;
+                clock.advance(2 * HOUR);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_settlement_whose_answer_is_lost_is_made_once() {
+    let redis = Redis::start().await.unwrap();
+    let direct = store(&redis.url());
+    let (wide, log) =
+        (policy("wide: fixed-window 100000/1d anchored"), policy("log: sliding-log 1000/1d"));
+    let modes = [
+        Mode::LoseAnswer(End::Close),
+        Mode::LoseAnswer(End::Reset),
+        Mode::HalveAnswer(End::Reset),
+        Mode::SwallowAnswers,
+    ];
+    for (number, mode) in modes.into_iter().enumerate() {
+        let proxy = Proxy::start(redis.port()).await.unwrap();
+        let store = store(&proxy.url());
+        let held = [Charge::new(&wide, "s").cost(10), Charge::new(&log, "s").cost(20)];
+        for (way, range) in [0..1, 1..2, 0..2].into_iter().enumerate() {
+            let id = format!("{number} {way}");
+            let before = [taken(&direct, &wide).await, taken(&direct, &log).await];
+            for (operation, costs, total) in [
+                (Operation::Hold, [10, 20], [10, 20]),
+                (Operation::SettleSoFar, [13, 5], [13, 20]),
+                (Operation::Extend, [10, 20], [13, 20]),
+                (Operation::SettleSoFar, [15, 21], [15, 21]),
+                (Operation::Settle, [15, 4], [15, 5]),
+            ] {
+                let charges = [held[0].cost(costs[0]), held[1].cost(costs[1])];
+                let charges = &charges[range.clone()];
+                proxy.set(mode).await.unwrap();
+                for _ in 0..2 {
+                    let error = decide(&store, operation, &id, charges).await.unwrap_err();
+                    assert!(
+                        matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable),
+                        "{error}"
+                    );
+                }
+                proxy.set(Mode::Pass).await.unwrap();
+                let again = async || decide(&store, operation, &id, charges).await.ok();
+                let first = eventually(SOON, "an answer", again).await.unwrap();
+                if matches!(operation, Operation::Hold | Operation::Settle) {
+                    assert_eq!(decide(&direct, operation, &id, charges).await.unwrap(), first);
+                }
+                let mut expected = before;
+                range.clone().for_each(|place| expected[place] += total[place]);
+                let after = [taken(&direct, &wide).await, taken(&direct, &log).await];
+                assert_eq!(after, expected, "{mode:?} {way} {operation:?}");
+            }
+        }
+    }
+}
+
+/// The server's record is what counts, not the process that made the hold.
+#[tokio::test]
+async fn a_hold_is_settled_after_a_restart_and_a_failover_that_kept_the_data() {
+    let (redis, replica) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
+    let (wide, bucket) =
+        (policy("wide: fixed-window 99/10d anchored"), policy("b: gcra 1/1d burst 99"));
+    let held = [Charge::new(&wide, "s").cost(7), Charge::new(&bucket, "s").cost(9)];
+    let actual = [held[0].cost(2), held[1].cost(10)];
+    let store_here = store(&redis.url());
+    for id in ["a", "b"] {
+        assert!(decide(&store_here, Operation::Hold, id, &held).await.unwrap().is_allowed());
+    }
+    let settle = async |store: &RedisStore, id| {
+        let again = async || decide(store, Operation::Settle, id, &actual).await.ok();
+        eventually(SOON, "an answer", again).await.unwrap()
+    };
+    redis.restart(Data::Kept).await.unwrap();
+    let first = settle(&store(&redis.url()), "a").await;
+    assert_eq!(first.amounts(), [5, 1]);
+    assert_eq!(settle(&store_here, "a").await, first);
+
+    replica.replica_of(&redis).await.unwrap();
+    redis.kill().await.unwrap();
+    replica.command(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    let store_there = store(&replica.url());
+    assert_eq!(settle(&store_there, "a").await, first);
+    assert_eq!(settle(&store_there, "b").await.amounts(), [5, 1]);
+    assert_eq!([taken(&store_there, &wide).await, taken(&store_there, &bucket).await], [4, 20]);
+}
+
+#[tokio::test]
+async fn a_foreign_value_under_the_key_of_a_hold_is_an_error_and_is_left_as_it_is() {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.build().unwrap();
+    let mut client = client().await;
+    let (p, q) = (policy("p: gcra 20/2h burst 9"), policy("q: sliding-log 9/1h"));
+    let both = [Charge::new(&p, "s").cost(2), Charge::new(&q, "s").cost(3)];
+    let operations =
+        [Operation::Hold, Operation::Settle, Operation::SettleSoFar, Operation::Extend];
+    for charges in [&both[..1], &both[..]] {
+        assert!(decide(&store, Operation::Hold, "id", charges).await.unwrap().is_allowed());
+        let key = Keys::new(&prefix).of_id(&charges[0], b"id");
+        let ours = client.call(&[&b"GET"[..], &key]).await.unwrap();
+        let Reply::Bytes(ours) = ours else { panic!("{ours:?}") };
+        // Ours, cut off anywhere.
+        let mut values: Vec<Vec<&[u8]>> =
+            (0..ours.len()).map(|end| vec![&b"SET"[..], &key, &ours[..end]]).collect();
+        values.extend([
+            vec![&b"SET"[..], &key, b"42"],
+            vec![b"RPUSH", &key, b"a"],
+            vec![b"HSET", &key, b"a", b"b"],
+        ]);
+        for value in values {
+            client.call(&[&b"DEL"[..], &key]).await.unwrap();
+            client.call(&value).await.unwrap();
+            let before = server().await.dump(&prefix).await.unwrap();
+            for operation in operations {
+                let error = decide(&store, operation, "id", charges).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{operation:?}: {error}");
+            }
+            assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{value:?}");
+        }
+        client.call(&[&b"DEL"[..], &key]).await.unwrap();
+    }
+}
+
+/// A state that is not ours keeps the whole settlement from being made, whichever charge it is of.
+#[tokio::test]
+async fn a_settlement_that_meets_a_foreign_state_changes_nothing() {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.build().unwrap();
+    let mut client = client().await;
+    for policy in policies() {
+        let beside = crate::common::policy("z: fixed-window 20/2h");
+        let held = [Charge::new(&beside, "s").cost(4), Charge::new(&policy, "s").cost(4)];
+        for charges in [&held[1..], &held[..]] {
+            let id = format!("{policy} {}", charges.len());
+            assert!(decide(&store, Operation::Hold, &id, charges).await.unwrap().is_allowed());
+            let key = Keys::new(&prefix).of(&held[1]);
+            let copy = [&key[..], b"copy"].concat();
+            client.call(&[&b"COPY"[..], &key, &copy]).await.unwrap();
+            client.call(&[&b"SET"[..], &key, b"foreign"]).await.unwrap();
+            let before = server().await.dump(&prefix).await.unwrap();
+            for (operation, cost) in [
+                (Operation::Settle, 1),
+                (Operation::Settle, 9),
+                (Operation::SettleSoFar, 9),
+                (Operation::Extend, 1),
+            ] {
+                let charges: Vec<_> = charges.iter().map(|charge| charge.cost(cost)).collect();
+                let error = decide(&store, operation, &id, &charges).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ForeignValue, "{id} {operation:?}: {error}");
+            }
+            assert_eq!(server().await.dump(&prefix).await.unwrap(), before);
+            client.call(&[&b"RENAME"[..], &copy, &key]).await.unwrap();
+            let actual: Vec<_> = charges.iter().map(|charge| charge.cost(1)).collect();
+            let settled = decide(&store, Operation::Settle, &id, &actual).await.unwrap();
+            assert!(settled.amounts().iter().all(|&amount| amount == 3), "{id}: {settled:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_memory_makes_and_settles_no_hold() {
+    let redis = Redis::start().await.unwrap();
+    let store = store(&redis.url());
+    let (wide, log) = (policy("w: fixed-window 99/1d"), policy("l: sliding-log 500/1d"));
+    let held = [Charge::new(&wide, "s").cost(9), Charge::new(&log, "s").cost(9)];
+    assert!(decide(&store, Operation::Hold, "id", &held).await.unwrap().is_allowed());
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    let actual = [held[0].cost(2), held[1].cost(11)];
+    for (operation, id) in [
+        (Operation::Hold, "other"),
+        (Operation::SettleSoFar, "id"),
+        (Operation::Settle, "id"),
+        (Operation::Extend, "id"),
+    ] {
+        let error = decide(&store, operation, id, &actual).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{operation:?}: {error}");
+    }
+    assert_eq!([taken(&store, &wide).await, taken(&store, &log).await], [9, 9]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+    let first = decide(&store, Operation::Settle, "id", &actual).await.unwrap();
+    assert_eq!(first.amounts(), [7, 2]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    assert_eq!(decide(&store, Operation::Settle, "id", &actual).await.unwrap(), first);
+    redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+    assert_eq!(decide(&store, Operation::Settle, "id", &actual).await.unwrap(), first);
+    assert_eq!([taken(&store, &wide).await, taken(&store, &log).await], [2, 11]);
+}
+
+/// For twice the time to live, by the server's clock; an extension prolongs that, a settlement does not.
+#[tokio::test]
+async fn the_key_of_a_hold_expires_by_itself() {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.build().unwrap();
+    let mut client = client().await;
+    for (number, policy) in policies().iter().enumerate() {
+        let both = [Charge::new(policy, "s"), Charge::new(policy, "t")];
+        for charges in [&both[..1], &both[..]] {
+            let id = format!("{number} {}", charges.len());
+            let key = Keys::new(&prefix).of_id(&charges[0], id.as_bytes());
+            for (operation, seconds, lives) in [
+                (Operation::Hold, 90, 180),
+                (Operation::SettleSoFar, 900, 180),
+                (Operation::Extend, 45, 180),
+                (Operation::Extend, 200, 400),
+                (Operation::Extend, 100, 400),
+                (Operation::Settle, 900, 400),
+            ] {
+                let id = CallId::new(&id, Duration::from_secs(seconds));
+                let call = Call::new(operation, charges).with_id(id);
+                assert!(store.decide(call).await.unwrap().is_allowed());
+                let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
+                let life: u64 = life.parse().unwrap();
+                assert!(
+                    (lives * 1_000 - 20_000..=lives * 1_000 + 1).contains(&life),
+                    "{operation:?}: {life}"
+                );
+            }
+            client.call(&[&b"PEXPIRE"[..], &key, b"1"]).await.unwrap();
+            let is_gone = async || {
+                let exists = server().await.command(&[&b"EXISTS"[..], &key]).await.unwrap();
+                (exists == Reply::Integer(0)).then_some(())
+            };
+            eventually(SOON, "the key to expire", is_gone).await.unwrap();
+            let error = decide(&store, Operation::Settle, &id, charges).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnknownHold);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_with_holds_is_decided_in_order() {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.build().unwrap();
+    let p = policy("p: fixed-window 99/1d");
+    let (one, ten, four) =
+        ([Charge::new(&p, "s")], [Charge::new(&p, "s").cost(10)], [Charge::new(&p, "s").cost(4)]);
+    let id = CallId::new("id", HOUR);
+    let plain = Call::acquire(&one);
+    let hold = Call::new(Operation::Hold, &ten).with_id(id);
+    let settle = Call::new(Operation::Settle, &four).with_id(id);
+    let calls = [plain, hold, plain, plain, hold, settle, plain, settle, hold];
+    let remaining = |answer: Result<Decision, Error>| answer.unwrap().verdicts()[0].remaining();
+    let answers = store.decide_many(&calls).await.into_iter().map(remaining);
+    assert_eq!(answers.collect::<Vec<_>>(), [98, 88, 87, 86, 88, 92, 91, 92, 88]);
+}

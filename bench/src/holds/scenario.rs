@@ -1,0 +1,38 @@
+//! What is charged, and how.
+
+/// Policies that one call charges together.
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    /// Their limits are out of reach.
+    pub(super) policies: &'static [&'static str],
+}
+
+pub(super) const SCENARIOS: [Scenario; 6] = [
+    Scenario { name: "fixed window", policies: &["a: fixed-window 1000000/24h"] },
+    Scenario { name: "sliding counter", policies: &["b: sliding-counter 1000000/24h"] },
+    Scenario { name: "token bucket", policies: &["c: token-bucket 100/1m burst 10000"] },
+    Scenario {
+        name: "token bucket by intervals",
+        policies: &["d: token-bucket 100/1m burst 10000 by-interval"],
+    },
+    Scenario { name: "sliding log of 100", policies: &["e: sliding-log 100/1h"] },
+    Scenario {
+        name: "fixed window and token bucket",
+        policies: &["f: fixed-window 1000000/24h", "g: token-bucket 100/1m burst 10000"],
+    },
+];
+
+/// How each call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Form {
+    /// Without an id.
+    Plain,
+    /// With an id of its own.
+    WithId,
+    /// As a hold, which is then settled at a lower cost.
+    HoldAndSettlement,
+}
+
+impl Form {
+    pub(super) const ALL: [Self; 3] = [Self::Plain, Self::WithId, Self::HoldAndSettlement];
+}
