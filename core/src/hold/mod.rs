@@ -36,6 +36,7 @@ mod guard;
 mod histogram;
 mod limiter;
 mod settlement;
+pub(crate) mod support;
 mod ticket;
 
 pub use already_settled::AlreadySettled;

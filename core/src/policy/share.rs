@@ -89,8 +89,8 @@ impl Policy {
     /// up to 1 together admit at most what this policy does. The rate of a bucket is scaled exactly,
     /// by a longer period if necessary: a third of 10 a second is 10 in three seconds. Only a bucket that refills by
     /// intervals, and cannot hold so many tokens at once, gets fewer of them more often, at no more than its share of
-    /// the rate. Name, window, grain, block, shards, shadow and the share
-    /// that one hold may take stay the same.
+    /// the rate. Name, window, grain, block, shards, shadow and what
+    /// holds may do stay the same.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};
@@ -135,6 +135,7 @@ impl Policy {
             Some(share) => scaled.max_hold_of(share)?,
             None => scaled,
         };
+        let scaled = if self.refunds_lapsed() { scaled.refund_lapsed() } else { scaled };
         let scaled = match self.shards() {
             Some(shards) => scaled.sharded(shards)?,
             None => scaled,

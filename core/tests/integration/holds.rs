@@ -9,8 +9,8 @@ use crate::stubs::{Mood, Stub};
 use tidegate_core::hold::{HoldGuard, OnDrop};
 use tidegate_core::shards::ShardedStore;
 use tidegate_core::{
-    Clock, DenyCache, ErrorKind, Limiter, ManualClock, OnFailure, Outcome, Policy, Store, StoreExt,
-    Ticket,
+    Answer, Call, Clock, Decision, DenyCache, Error, ErrorKind, Limiter, ManualClock, OnFailure,
+    Outcome, Policy, Store, StoreExt, Ticket, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, FaultyStore};
@@ -325,4 +325,32 @@ fn outside_of_a_runtime_there_is_no_guard() {
     let guard = HoldGuard::new(&limiter, hold.into_ticket().unwrap(), OnDrop::Settle);
     assert_eq!(guard.unwrap_err().kind(), ErrorKind::Unsupported);
     let _ = ManualClock::default().now();
+}
+
+/// As a store that keeps its states on a server.
+#[derive(Debug)]
+struct Elsewhere(ModelStore);
+
+impl Store for Elsewhere {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.0.decide(call)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.0.now()
+    }
+}
+
+#[test]
+fn a_store_that_cannot_give_back_what_has_lapsed_refuses_the_policy_at_build() {
+    let error =
+        Limiter::new(Elsewhere(model()), [policy("p: gcra 5/1s refund-lapsed")]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("without `refund-lapsed`"), "{error}");
+    assert!(Limiter::new(model(), [policy("p: gcra 5/1s refund-lapsed")]).is_ok());
+    let text = "p: gcra 8/1s burst 8 shards 2 by-subject max-hold 1/2 refund-lapsed shadow";
+    assert_eq!(policy(text).to_string(), text);
+    assert!(policy(text).shares().iter().all(Policy::refunds_lapsed));
+    let scaled = policy(text).scaled_to("1/2".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(scaled.to_string(), text.replace("8/1s burst 8", "4/1s burst 4"));
 }
