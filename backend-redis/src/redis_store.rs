@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use tidegate_core::no_semver::keeps_lapsed;
 use tidegate_core::{Answer, Call, Charge, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 use crate::builder::RedisStoreBuilder;
@@ -154,6 +155,7 @@ impl Store for RedisStore {
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        keeps_lapsed(policy)?;
         if self.0.script_free { script_free::supports(policy) } else { Ok(()) }
     }
 }

@@ -192,8 +192,9 @@ pub enum Operation {
     /// Acquire an estimate, whose actual costs are [settled](Self::Settle) later under the id of the call: a *hold*.
     ///
     /// The time to live of the [id](CallId), counted from the first call, is how long the hold is expected to be
-    /// needed. Until then it can be [extended](Self::Extend). What is held stays charged after that too, and can be
-    /// settled for as long again; then the hold has *expired*, and the store has forgotten it.
+    /// needed. Until then it can be [extended](Self::Extend). After that it has *lapsed*: what is held stays charged
+    /// (unless the policy [gives it back](crate::Policy::refund_lapsed)), and can be settled for as long again. Then it
+    /// has *expired*, and the store has forgotten it.
     ///
     /// Each state can be charged once in such a call. A policy's [maximum hold](crate::Policy::max_hold) is checked by a
     /// [`Limiter`](crate::Limiter), before it calls the store.

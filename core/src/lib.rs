@@ -68,6 +68,7 @@ pub mod no_semver {
     pub use crate::engine::fast::{Evaluation, FastOutcome, PackedState};
     pub use crate::engine::hold::{lapsed_hold, unknown_hold};
     pub use crate::engine::verdict::VerdictInput;
+    pub use crate::hold::support::keeps_lapsed;
     pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
     pub use crate::time::Wait;

@@ -110,12 +110,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Whether the store can keep states of this policy. Called when a limiter is built, so it must not need a
     /// server.
     ///
+    /// The default implementation is that of a store that does not give back what [has lapsed](Policy::refund_lapsed).
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), with what would help.
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        let _ = policy;
-        Ok(())
+        crate::hold::support::keeps_lapsed(policy)
     }
 }
 

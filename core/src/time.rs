@@ -122,6 +122,11 @@ impl Wait {
         self.0 == 0
     }
 
+    /// This wait, and then another one.
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
     /// What is left of the wait after `micros` of it.
     pub(crate) const fn after(self, micros: u64) -> Self {
         if self.0 == u64::MAX { self } else { Self(self.0.saturating_sub(micros)) }

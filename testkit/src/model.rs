@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::engine::{self, Record, Records, RememberedCall};
 use tidegate_core::{
-    Answer, Call, Charge, Charges, Clock, Decision, Error, ManualClock, Store, Timestamp,
+    Answer, Call, Charge, Charges, Clock, Decision, Error, ManualClock, Policy, Store, Timestamp,
 };
 
 type Key = (String, Vec<u8>, Vec<u8>);
@@ -85,6 +85,10 @@ impl Store for ModelStore {
 
     fn answers_immediately(&self) -> bool {
         true
+    }
+
+    fn supports(&self, _: &Policy) -> Result<(), Error> {
+        Ok(())
     }
 }
 

@@ -157,8 +157,10 @@ impl Drop for LockedCall<'_> {
 fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, may_box: bool) -> usize {
     let Charge { policy, tenant, .. } = own.charge;
     let subject = own.charge.state_subject();
-    let may_be_boxed =
-        may_box || policy.block_duration().is_some() || !PackedState::always_fits(policy);
+    let may_be_boxed = may_box
+        || policy.refunds_lapsed()
+        || policy.block_duration().is_some()
+        || !PackedState::always_fits(policy);
     match slot {
         Some(Slot::Uncommon(Uncommon::Boxed(Some(entry)))) => {
             Record::growth(Some(&entry.record), policy)

@@ -29,7 +29,7 @@ impl PackedState {
     /// The packed record, if it fits.
     #[must_use]
     pub fn of(record: &Record) -> Option<Self> {
-        if record.blocked_until > 0 {
+        if record.blocked_until > 0 || record.holds().is_some() {
             return None;
         }
         let Some(state) = &record.state else { return Some(Self::NONE) };
@@ -128,7 +128,7 @@ impl Record {
     #[doc(hidden)]
     #[inline]
     pub fn acquire_log(&mut self, charge: &Charge<'_>, now: u64) -> Option<FastOutcome> {
-        if self.blocked_until > 0 || !self.is_of(charge.policy) {
+        if self.blocked_until > 0 || !self.is_of(charge.policy) || self.holds().is_some() {
             return None;
         }
         let Rule::SlidingLog(rule) = charge.policy.rule() else { return None };

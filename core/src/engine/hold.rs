@@ -1,12 +1,16 @@
 //! Holds: costs that are taken as an estimate, and settled later.
 
+use sha1_smol::Sha1;
 use smallvec::SmallVec;
 
 use super::once::{later, remembered, reused};
 use super::remembered::HeldCharge;
+use super::state_holds::{HoldKey, StateHold, StateHolds};
 use super::{PerCharge, Records, RememberedCall, RememberedHold, Take, change, report_after};
 use crate::hold::AlreadySettled;
-use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp};
+use crate::{
+    Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp,
+};
 
 /// Makes, settles or extends the hold of an id.
 pub(super) fn carry_out(
@@ -64,9 +68,18 @@ fn make(
         charges: call.charges.iter().enumerate().map(held).collect(),
         settlement: None,
     };
+    let expires_at = expiry(lapses_at, id);
+    for (index, (charge, held)) in call.charges.iter().zip(&hold.charges).enumerate() {
+        let taken = held.held.filter(|&taken| taken > 0 && charge.policy.refunds_lapsed());
+        let Some(cost) = taken else { continue };
+        let (key, take) = (key_of(call, id), Take::new(now.as_micros(), cost));
+        let hold = StateHold { key, take, spent: 0, lapses_at, expires_at, given_back: None };
+        // The acquire has written the record, and made room for this.
+        records.update(index, |record| record.change_holds(now.as_micros(), |it| it.put(hold)));
+    }
     records.remember(RememberedCall {
         fingerprint,
-        expires_at_micros: expiry(lapses_at, id),
+        expires_at_micros: expires_at,
         decision: decision.clone(),
         hold: Some(Box::new(hold)),
     });
@@ -99,10 +112,13 @@ fn extend(
         if now.as_micros() >= hold.lapses_at_micros {
             return Err(lapsed_hold(id.id, now.as_micros() - hold.lapses_at_micros));
         }
-        hold.lapses_at_micros = hold.lapses_at_micros.max(later(now, id.ttl));
-        let expires_at = expiry(hold.lapses_at_micros, id);
-        known.expires_at_micros = known.expires_at_micros.max(expires_at);
+        let lapses_at = hold.lapses_at_micros.max(later(now, id.ttl));
+        let expires_at = known.expires_at_micros.max(expiry(lapses_at, id));
+        hold.lapses_at_micros = lapses_at;
+        known.expires_at_micros = expires_at;
         records.remember(known);
+        let prolong = |hold: StateHold| Some(StateHold { lapses_at, expires_at, ..hold });
+        change_state_holds(call, id, now.as_micros(), records, |_| prolong);
     }
     Ok(report_after(call, now.as_micros(), records))
 }
@@ -132,9 +148,11 @@ fn settle(
         return Err(already_settled(id, hold, settlement));
     }
     let now = now.as_micros();
+    let given_back = give_back_lapsed(call, id, now, records);
     let mut changes: PerCharge<Change> = PerCharge::new();
-    for (index, (charge, held)) in call.charges.iter().zip(&hold.charges).enumerate() {
-        let change = held.change_to(charge.cost, is_final, hold.taken_at_micros);
+    let charges = call.charges.iter().zip(&hold.charges).zip(given_back);
+    for (index, ((charge, held), given_back)) in charges.enumerate() {
+        let change = held.change_to(charge.cost, is_final, given_back, hold.taken_at_micros);
         changes.push(match change {
             Change::Charge(cost) => {
                 let state = records.get(index).and_then(|it| it.state_under(charge.policy, now));
@@ -171,6 +189,11 @@ fn settle(
     for (charge, held) in call.charges.iter().zip(&mut hold.charges) {
         held.spent = if is_final { charge.cost } else { held.spent.max(charge.cost) };
     }
+    let spent: PerCharge<u64> = hold.charges.iter().map(|charge| charge.spent).collect();
+    change_state_holds(call, id, now, records, |index| {
+        let spent = spent.get(index).copied().unwrap_or(0);
+        move |hold| (!is_final).then_some(StateHold { spent, ..hold })
+    });
     let decision = report_after(call, now, records).with_amounts(amounts);
     if is_final {
         hold.settlement = Some(decision.clone());
@@ -180,9 +203,10 @@ fn settle(
 }
 
 impl HeldCharge {
-    /// What to do if `total` was used, in the end or so far.
-    fn change_to(self, total: u64, is_final: bool, taken_at: u64) -> Change {
+    /// What to do if `total` was used, in the end or so far, and so much was given back when the hold lapsed.
+    fn change_to(self, total: u64, is_final: bool, given_back: u64, taken_at: u64) -> Change {
         let Some(held) = self.held else { return Change::Nothing };
+        let held = held.saturating_sub(given_back);
         let charged = held.max(self.spent);
         if total > charged {
             Change::Charge(total - charged)
@@ -192,6 +216,70 @@ impl HeldCharge {
             Change::Nothing
         }
     }
+}
+
+/// Gives back what has lapsed of the call's states, and returns for each charge what was given back of this hold.
+fn give_back_lapsed(
+    call: &Call<'_>,
+    id: CallId<'_>,
+    now: u64,
+    records: &mut impl Records,
+) -> PerCharge<u64> {
+    if !call.charges.any_policy(Policy::refunds_lapsed) {
+        return SmallVec::from_elem(0, call.charges.len());
+    }
+    let key = key_of(call, id);
+    let given_back = |(index, charge): (usize, Charge<'_>)| {
+        let has_holds = |record: &super::Record| record.holds().is_some();
+        if !charge.policy.refunds_lapsed() || !records.get(index).is_some_and(has_holds) {
+            return 0;
+        }
+        let given_back = |holds: &mut StateHolds| holds.get(&key).and_then(|hold| hold.given_back);
+        change(index, records, |record| record.change_holds(now, given_back)).unwrap_or(0)
+    };
+    call.charges.iter().enumerate().map(given_back).collect()
+}
+
+/// Changes what the states of the call know of the hold, or removes that.
+fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
+    call: &Call<'_>,
+    id: CallId<'_>,
+    now: u64,
+    records: &mut impl Records,
+    changes: impl Fn(usize) -> F,
+) {
+    if !call.charges.any_policy(Policy::refunds_lapsed) {
+        return;
+    }
+    let key = key_of(call, id);
+    for (index, charge) in call.charges.iter().enumerate() {
+        if !charge.policy.refunds_lapsed() {
+            continue;
+        }
+        let is_known =
+            |record: &super::Record| record.holds().is_some_and(|it| it.get(&key).is_some());
+        if !records.get(index).is_some_and(is_known) {
+            continue;
+        }
+        change(index, records, |record| {
+            record.change_holds(now, |holds| {
+                let Some(hold) = holds.get(&key).cloned() else { return };
+                match changes(index)(hold) {
+                    Some(hold) => holds.put(hold),
+                    None => holds.remove(&key),
+                }
+            });
+        });
+    }
+}
+
+/// A digest of the slot key and the id, under which the states of a hold know it.
+fn key_of(call: &Call<'_>, id: CallId<'_>) -> HoldKey {
+    let scope = call.charges.get(0).map_or(&[][..], |charge| charge.slot_key());
+    let mut digest = Sha1::from(scope.len().to_le_bytes());
+    digest.update(scope);
+    digest.update(id.id);
+    digest.digest().bytes()
 }
 
 /// The error about a hold of which nothing is known.

@@ -10,6 +10,7 @@ pub(crate) mod hold;
 mod once;
 mod record;
 mod remembered;
+mod state_holds;
 pub(crate) mod verdict;
 
 use std::time::Duration;
@@ -407,7 +408,14 @@ fn evaluate(
 ) -> Evaluated {
     let state = record.and_then(|record| record.state_under(charge.policy, now));
     let rule = charge.policy.rule();
-    let wait = rule.wait(state.as_deref(), cost, now);
+    let mut wait = rule.wait(state.as_deref(), cost, now);
+    if let Some(holds) = record.and_then(Record::holds)
+        && !wait.is_zero()
+        && max_wait.is_zero()
+    {
+        // Not of a reservation, whose place must not depend on what lapses.
+        wait = holds.wait(state.as_deref().cloned(), rule, cost, now, wait);
+    }
     let can_wait = || wait <= max_wait && rule.can_reserve_cost(state.as_deref(), cost, now);
     let outcome = if record.is_some_and(|record| record.is_blocked(now)) {
         Outcome::Blocked
@@ -435,10 +443,15 @@ fn report(
 fn verdict(charge: &Charge<'_>, it: &Evaluated, record: Option<&Record>, now: u64) -> Verdict {
     let policy = charge.policy;
     let state = record.and_then(|record| record.state_under(policy, now));
+    let mut level = policy.rule().level(state.as_deref(), now);
+    if let Some(holds) = record.and_then(Record::holds) {
+        let (rule, state) = (policy.rule(), state.as_deref().cloned());
+        level.recovers_at = holds.recovers_at(state, rule, now, level.recovers_at);
+    }
     let input = VerdictInput {
         outcome: it.outcome,
         wait: it.wait,
-        level: policy.rule().level(state.as_deref(), now),
+        level,
         ends_at: record.and_then(|record| record.ends_at(policy)),
         blocked_until: record.map_or(0, |record| record.blocked_until),
         now,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::dispatch::State;
+use super::state_holds::StateHolds;
 use crate::algorithm::sliding_log;
 use crate::algorithm::traits::Take;
 use crate::policy::Rule;
@@ -17,13 +18,15 @@ pub struct Record {
     pub(super) state: Option<State>,
     /// Microseconds since 1970; 0 for not blocked.
     pub(super) blocked_until: u64,
+    /// Boxed, and only of policies that give back what has lapsed.
+    holds: Option<Box<StateHolds>>,
 }
 
 impl Record {
     /// A record in which nothing is taken.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
-        Self { policy: policy.clone(), state: None, blocked_until: 0 }
+        Self { policy: policy.clone(), state: None, blocked_until: 0, holds: None }
     }
 
     pub(super) fn with_state(policy: &Policy, state: Option<State>) -> Self {
@@ -33,7 +36,8 @@ impl Record {
     /// A record from its parts: what [`policy`](Self::policy), [`state`](Self::state) and
     /// [`blocked_until_micros`](Self::blocked_until_micros) of another one returned.
     ///
-    /// For stores that do not keep records in their own process. `policy` is the one that wrote the record, which need
+    /// For stores that do not keep records in their own process. (They cannot keep the holds of a policy that
+    /// [gives back what has lapsed](Policy::refund_lapsed), and do not [support](crate::Store::supports) it, therefore.) `policy` is the one that wrote the record, which need
     /// not be the one of the charge: a policy is stored as its text, and [`State`] says as which numbers a state is
     /// stored. From then on, the record decides as the other one would.
     ///
@@ -82,7 +86,7 @@ impl Record {
                 format!("no record of `{policy}` has these parts: {problem}"),
             )
         })?;
-        Ok(Self { policy: policy.clone(), state, blocked_until })
+        Ok(Self { policy: policy.clone(), state, blocked_until, holds: None })
     }
 
     /// The policy that wrote the record.
@@ -117,32 +121,69 @@ impl Record {
     #[must_use]
     pub fn recovers_at_micros(&self) -> u64 {
         let state = self.state.as_ref().map_or(0, |state| self.policy.rule().recovers_at(state));
-        state.max(self.blocked_until)
+        let holds = self.holds.as_ref().map_or(0, |holds| holds.expire_at());
+        state.max(self.blocked_until).max(holds)
     }
 
     /// Bytes on the heap.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        match &self.state {
+        let state = match &self.state {
             Some(State::SlidingLog(log)) => size_of::<sliding_log::State>() + log.heap_bytes(),
             _ => 0,
-        }
+        };
+        let holds = self.holds.as_ref();
+        state + holds.map_or(0, |holds| size_of::<StateHolds>() + holds.heap_bytes())
     }
 
     /// The maximum number of bytes that one more charge may add to [`heap_bytes`](Self::heap_bytes).
     #[must_use]
     pub fn growth(record: Option<&Self>, policy: &Policy) -> usize {
-        match record.map(Self::state) {
+        let state = match record.map(Self::state) {
             Some(Some(State::SlidingLog(log))) => log.growth(),
             _ if policy.rule().max_records() > 0 => {
                 size_of::<sliding_log::State>() + sliding_log::State::default().growth()
             }
             _ => 0,
+        };
+        match record.and_then(Self::holds) {
+            Some(holds) => state + holds.growth(),
+            None if policy.refunds_lapsed() => {
+                state + size_of::<StateHolds>() + StateHolds::default().growth()
+            }
+            None => state,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.state.is_none() && self.blocked_until == 0
+        self.state.is_none() && self.blocked_until == 0 && self.holds.is_none()
+    }
+
+    /// The holds on the state, if there are any.
+    pub(super) fn holds(&self) -> Option<&StateHolds> {
+        self.holds.as_deref()
+    }
+
+    /// Gives back what has lapsed, and then changes the holds.
+    pub(super) fn change_holds<T>(
+        &mut self,
+        now: u64,
+        change: impl FnOnce(&mut StateHolds) -> T,
+    ) -> T {
+        let holds = self.holds.get_or_insert_default();
+        holds.settle_due(&mut self.state, self.policy.rule(), now);
+        let result = change(holds);
+        if holds.is_empty() {
+            self.holds = None;
+        }
+        result
+    }
+
+    /// Gives back what has lapsed.
+    fn settle_lapsed(&mut self, now: u64) {
+        if self.holds.as_ref().is_some_and(|holds| holds.is_any_due(now)) {
+            self.change_holds(now, |_| ());
+        }
     }
 
     pub(super) fn is_blocked(&self, now: u64) -> bool {
@@ -157,17 +198,24 @@ impl Record {
     /// The state as `policy` sees it at `now`. `None` if there is none, if it has another shape, or if it has recovered
     /// under the policy that wrote it: then a store may have dropped it, and decisions must not depend on that.
     pub(super) fn state_under(&self, policy: &Policy, now: u64) -> Option<Cow<'_, State>> {
-        let state = self.state.as_ref()?;
+        let state = match &self.holds {
+            Some(holds) if holds.is_any_due(now) => {
+                let mut state = self.state.clone();
+                holds.lapse_due(&mut state, self.policy.rule(), now);
+                Cow::Owned(state?)
+            }
+            _ => Cow::Borrowed(self.state.as_ref()?),
+        };
         if self.is_of(policy) {
-            return Some(Cow::Borrowed(state));
+            return Some(state);
         }
         let (older, newer) = (self.policy.rule(), policy.rule());
-        match (state, older, newer) {
-            _ if older.shape() != newer.shape() || older.recovers_at(state) <= now => None,
+        match (&*state, older, newer) {
+            _ if older.shape() != newer.shape() || older.recovers_at(&state) <= now => None,
             (State::TokenBucket(state), Rule::TokenBucket(older), Rule::TokenBucket(newer)) => {
                 Some(Cow::Owned(State::TokenBucket(newer.adopt(*state, older))))
             }
-            _ => Some(Cow::Borrowed(state)),
+            _ => Some(state),
         }
     }
 
@@ -210,6 +258,7 @@ impl Record {
         take: Take,
         now: u64,
     ) -> u64 {
+        self.settle_lapsed(now);
         let mut adopted = match self.state_under(charge.policy, now) {
             None => return 0,
             Some(Cow::Borrowed(_)) => None,
@@ -228,6 +277,7 @@ impl Record {
 
     /// Makes the record one of `policy`, with what was used if the state can be adopted.
     fn adopt(&mut self, policy: &Policy, now: u64) {
+        self.settle_lapsed(now);
         if !self.is_of(policy) {
             self.state = self.state_under(policy, now).map(Cow::into_owned);
             self.policy = policy.clone();

@@ -139,7 +139,11 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Settlement, Error> {
         let charges = ticket.charges_at(costs, |it| it.held)?;
         match self.send(Operation::Settle, ticket, &charges).await {
-            Err(error) if is_unknown(&error) && ticket.is_degraded() => {
+            // The second one after a charge under the id, to which the store answers again.
+            Err(error)
+                if ticket.is_degraded()
+                    && (is_unknown(&error) || error.kind() == ErrorKind::IdReused) =>
+            {
                 let decision = self.send(Operation::Charge, ticket, &charges).await?;
                 let held = charges.iter().map(|_| 0);
                 Ok(Settlement::new(decision, &charges, held))

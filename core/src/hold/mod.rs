@@ -2,7 +2,7 @@
 //!
 //! A request of a [`Limiter`](crate::Limiter) makes one with [`hold`](crate::limiter::MultiRequest::hold) and gets a
 //! [`Ticket`], by which any process can [settle](crate::Limiter::settle) it. The store's part is documented at
-//! [`Operation::Hold`](crate::Operation::Hold).
+//! [`Operation::Hold`](crate::Operation::Hold). An [`Estimator`] learns how much to hold.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -30,13 +30,17 @@
 //! ```
 
 mod already_settled;
+mod estimator;
 #[cfg(feature = "tokio")]
 mod guard;
+mod histogram;
 mod limiter;
 mod settlement;
+pub(crate) mod support;
 mod ticket;
 
 pub use already_settled::AlreadySettled;
+pub use estimator::Estimator;
 #[cfg(feature = "tokio")]
 pub use guard::{HoldGuard, OnDrop};
 pub use settlement::Settlement;

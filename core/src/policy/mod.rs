@@ -96,6 +96,7 @@ struct Inner {
     block_for: u64,
     shadow: bool,
     max_hold: Option<Share>,
+    refunds_lapsed: bool,
     split: Option<Box<split::Split>>,
     /// The shard whose share this is.
     shard: Option<Shard>,
@@ -145,6 +146,7 @@ impl Policy {
             block_for: 0,
             shadow: false,
             max_hold: None,
+            refunds_lapsed: false,
             split: None,
             shard: None,
         }));
@@ -193,6 +195,16 @@ impl Policy {
         }
         self.change(&|inner| inner.max_hold = Some(share));
         Ok(self)
+    }
+
+    /// The same policy, which gives back what a [hold](crate::hold) has not spent once its time is over, without anyone
+    /// sweeping. Otherwise, what is held stays charged until it is settled. The text is `refund-lapsed`.
+    ///
+    /// A hold that is settled after that is charged what was used, less what was not given back.
+    #[must_use]
+    pub fn refund_lapsed(mut self) -> Self {
+        self.change(&|inner| inner.refunds_lapsed = true);
+        self
     }
 
     /// Changes the policy and its shares.
@@ -318,6 +330,12 @@ impl Policy {
     #[must_use]
     pub fn max_hold(&self) -> Option<u64> {
         self.0.max_hold.map(|share| share.apply(self.limit()).max(1))
+    }
+
+    /// Whether what a hold has not spent is [given back](Self::refund_lapsed) once its time is over.
+    #[must_use]
+    pub fn refunds_lapsed(&self) -> bool {
+        self.0.refunds_lapsed
     }
 
     /// The share of the limit that one hold may take, if it is bounded.

@@ -9,6 +9,7 @@
 //!           | "by-interval"                    of token-bucket
 //!           | "block" span | "shadow"          of all
 //!           | "max-hold" share                 of all
+//!           | "refund-lapsed"                  of all
 //!           | "shards" count                   of all, and with it
 //!           | "by-subject" | "whole"           one of these
 //! span      = { number unit }                  such as 1m, 90s, 1h30m, 250ms; `s` alone is 1s
@@ -92,7 +93,8 @@ impl<'t> Parser<'t> {
         let name = self.name()?;
         let keyword = self.expect("an algorithm, such as `sliding-log`")?;
         let mut algorithm = self.algorithm(&keyword)?;
-        let (mut block, mut shards, mut max_hold, mut shadow) = (None, None, None, false);
+        let (mut block, mut shards, mut max_hold) = (None, None, None);
+        let (mut refunds_lapsed, mut shadow) = (false, false);
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = self.next() {
             if seen.contains(&word.text) {
@@ -102,6 +104,7 @@ impl<'t> Parser<'t> {
             match word.text {
                 "block" => block = Some(self.block()?),
                 "shadow" => shadow = true,
+                "refund-lapsed" => refunds_lapsed = true,
                 "max-hold" => max_hold = Some(self.max_hold()?),
                 "shards" => shards = Some(Shards::any(self.shards()?)),
                 "by-subject" | "whole" => shards = Some(self.kind_of_shards(&word, shards)?),
@@ -121,6 +124,9 @@ impl<'t> Parser<'t> {
             }
             if let Some(share) = max_hold {
                 policy = policy.max_hold_of(share)?;
+            }
+            if refunds_lapsed {
+                policy = policy.refund_lapsed();
             }
             Ok(if shadow { policy.shadow() } else { policy })
         };
@@ -201,8 +207,11 @@ impl<'t> Parser<'t> {
             Algorithm::TokenBucket(bucket) if bucket.is_gcra() => &["burst"],
             Algorithm::TokenBucket(_) => &["burst", "by-interval"],
         };
-        let known: Vec<&str> =
-            own.iter().copied().chain(["block", "shards", "max-hold", "shadow"]).collect();
+        let known: Vec<&str> = own
+            .iter()
+            .copied()
+            .chain(["block", "shards", "max-hold", "refund-lapsed", "shadow"])
+            .collect();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)
             .map_or(String::new(), |known| format!(", did you mean `{known}`?"));

@@ -33,6 +33,7 @@ impl fmt::Display for Unnamed<'_> {
         if let Some(share) = policy.max_hold_share() {
             write!(f, " max-hold {share}")?;
         }
+        f.write_str(if policy.refunds_lapsed() { " refund-lapsed" } else { "" })?;
         f.write_str(if policy.is_shadow() { " shadow" } else { "" })
     }
 }

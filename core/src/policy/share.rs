@@ -49,6 +49,13 @@ impl Share {
             .unwrap_or(whole)
     }
 
+    /// What is left of `whole` without the share, rounded down.
+    pub(crate) fn rest_of(self, whole: u32) -> u32 {
+        let rest = u64::from(whole) * u64::from(self.of - self.part) / u64::from(self.of);
+        // At most the whole, so it fits.
+        u32::try_from(rest).unwrap_or(whole)
+    }
+
     /// The minimum whole of which this share is at least 1; `None` for a share of 0.
     pub(crate) fn min_whole(self) -> Option<u64> {
         (self.part > 0).then(|| u64::from(self.of).div_ceil(u64::from(self.part)))
@@ -82,8 +89,8 @@ impl Policy {
     /// up to 1 together admit at most what this policy does. The rate of a bucket is scaled exactly,
     /// by a longer period if necessary: a third of 10 a second is 10 in three seconds. Only a bucket that refills by
     /// intervals, and cannot hold so many tokens at once, gets fewer of them more often, at no more than its share of
-    /// the rate. Name, window, grain, block, shards, shadow and the share
-    /// that one hold may take stay the same.
+    /// the rate. Name, window, grain, block, shards, shadow and what
+    /// holds may do stay the same.
     ///
     /// ```
     /// use tidegate_core::{Policy, Share};
@@ -128,6 +135,7 @@ impl Policy {
             Some(share) => scaled.max_hold_of(share)?,
             None => scaled,
         };
+        let scaled = if self.refunds_lapsed() { scaled.refund_lapsed() } else { scaled };
         let scaled = match self.shards() {
             Some(shards) => scaled.sharded(shards)?,
             None => scaled,

@@ -51,8 +51,11 @@ impl Policy {
         let used = self.used_of(count);
         let share = |index| {
             let mut share = share(self, index, used)?;
-            let max_hold = self.max_hold_share();
-            share.change(&|inner| inner.max_hold = max_hold);
+            let (max_hold, refunds_lapsed) = (self.max_hold_share(), self.refunds_lapsed());
+            share.change(&|inner| {
+                inner.max_hold = max_hold;
+                inner.refunds_lapsed = refunds_lapsed;
+            });
             let share = if self.is_shadow() { share.shadow() } else { share };
             Ok(share.in_shard(Shard { index, count }))
         };

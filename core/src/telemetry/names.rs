@@ -104,6 +104,22 @@ pub const NEAR_LIMIT: Metric = Metric::new(
     "Allowed verdicts after which less than a fifth of the limit remains.",
 );
 
+/// What is held.
+pub const HELD: Metric = Metric::new(
+    Kind::Counter,
+    "tidegate_held_total",
+    &["policy", "shadow"],
+    "Cost held by admitted holds, an estimate. Less what was settled, it is reserved and not spent.",
+);
+
+/// What holds were settled at.
+pub const SETTLED: Metric = Metric::new(
+    Kind::Counter,
+    "tidegate_settled_total",
+    &["policy", "shadow"],
+    "Actual cost at which holds were settled.",
+);
+
 /// Degraded decisions.
 pub const DEGRADED: Metric = Metric::new(
     Kind::Counter,
@@ -165,10 +181,12 @@ pub const BREAKER_OPENED: Metric = Metric::new(
 );
 
 /// All metrics.
-pub const ALL: [Metric; 11] = [
+pub const ALL: [Metric; 13] = [
     CALLS,
     DECISIONS,
     NEAR_LIMIT,
+    HELD,
+    SETTLED,
     DEGRADED,
     STORE_ERRORS,
     STORE_SECONDS,

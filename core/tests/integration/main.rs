@@ -9,10 +9,14 @@ mod breaker;
 mod degraded_conformance;
 mod deny_cache;
 mod deny_cache_conformance;
+mod estimator;
 mod failure;
 mod fast_path;
+
 #[cfg(feature = "tokio")]
 mod faults;
+#[cfg(all(feature = "tokio", feature = "serde"))]
+mod holds;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod oracle;

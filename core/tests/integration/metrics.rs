@@ -75,6 +75,28 @@ fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
 }
 
 #[test]
+fn what_is_held_and_at_what_it_was_settled_is_summed_by_policy() {
+    let (recorder, ()) = recorded(|| async {
+        let all = policies(&["p: fixed-window 90/1d", "q: fixed-window 90/1d shadow"]);
+        let limiter = Limiter::new(memory().observed(), all).unwrap();
+        let minute = Duration::from_secs(60);
+        let hold = async |id, cost| limiter.subject("a").cost(cost).hold(id, minute).await.unwrap();
+        let ticket = hold("one", 40).await.into_ticket().unwrap();
+        assert!(hold("two", 60).await.ticket().is_none());
+        let up_to = limiter.subject("a").cost(60).hold_up_to(1, "three", minute).await.unwrap();
+        assert!(up_to.ticket().is_some());
+        limiter.settle_so_far(&ticket, [("p", 10)]).await.unwrap();
+        limiter.settle(&ticket, [("p", 25), ("q", 50)]).await.unwrap();
+    });
+    let of = |series| recorder.counter(series);
+    assert_eq!(of(r#"tidegate_held_total{policy="p",shadow="false"}"#), Some(90));
+    assert_eq!(of(r#"tidegate_settled_total{policy="p",shadow="false"}"#), Some(25));
+    assert_eq!(of(r#"tidegate_settled_total{policy="q",shadow="true"}"#), Some(50));
+    let denied = r#"tidegate_calls_total{operation="hold",outcome="denied"}"#;
+    assert_eq!(of(denied), Some(1));
+}
+
+#[test]
 fn near_the_limit_is_what_leaves_less_than_a_fifth() {
     let (recorder, ()) = recorded(|| async {
         let limiter = Limiter::new(memory().observed(), policies(&["p: fixed-window 10/1d"]));
@@ -273,6 +295,7 @@ fn every_metric_that_is_listed_is_told_by_somebody() {
         let wait = Duration::from_secs(1);
         assert!(limiter.subject("alice").acquire_within(wait).await.unwrap().is_allowed());
         assert!(limiter.acquire("alice").await.unwrap().is_allowed());
+        assert!(limiter.subject("alice").hold("id", wait).await.unwrap().ticket().is_some());
     });
     let told = recorder.labels();
     let listed = names::ALL.iter().map(|metric| metric.name);

@@ -1,6 +1,6 @@
 //! Holds: what was taken under an id, and how it was settled.
 
-use tidegate_core::{Call, Charge, ErrorKind, Operation, Outcome};
+use tidegate_core::{Call, Charge, ErrorKind, Operation, Outcome, Policy};
 
 use super::ledger::{self, Ledger, Settles};
 use super::reply::Reply;
@@ -25,6 +25,10 @@ pub(super) struct Hold {
     held: Vec<Option<u64>>,
     spent: Vec<u64>,
     settled: Option<(Vec<u64>, Reply)>,
+    /// What was given back of each charge when its time was over, once it is.
+    lapsed: Option<Vec<u64>>,
+    /// Which charges were reset since, so that nothing of them lapses.
+    reset: Vec<bool>,
 }
 
 /// Under which key a call of a hold looks for it; `None` for a call without an id.
@@ -91,6 +95,8 @@ pub(super) fn carry_out(
                 expires_at: now + 2 * ttl,
                 spent: vec![0; charges.len()],
                 settled: None,
+                lapsed: None,
+                reset: vec![false; charges.len()],
                 reply: reply.clone(),
             };
             (reply, Some(hold))
@@ -128,8 +134,42 @@ pub(super) fn carry_out(
 }
 
 impl Hold {
+    /// When what is not spent is given back, if it still is to be.
+    pub(super) fn lapses_at(&self) -> Option<u64> {
+        (self.settled.is_none() && self.lapsed.is_none()).then_some(self.lapses_at)
+    }
+
+    /// Takes note of a reset of these charges.
+    pub(super) fn reset(&mut self, call: &Call<'_>) {
+        for (part, reset) in self.parts.iter().zip(&mut self.reset) {
+            let is_part = |charge: Charge<'_>| {
+                charge.policy.to_string() == part.0
+                    && charge.tenant == part.1
+                    && charge.subject == part.2
+            };
+            *reset |= call.charges.iter().any(is_part);
+        }
+    }
+
+    /// Gives back what is not spent, where a policy says so, at the time of the lapse.
+    pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Settles) -> u64) {
+        let give_back = |(place, part): (usize, &Part)| {
+            let (policy, tenant, subject, _) = part;
+            let policy: Policy = policy.parse().ok()?;
+            let lapses = policy.refunds_lapsed() && !self.reset[place];
+            let held = self.held[place].filter(|_| lapses)?;
+            let unspent = held.saturating_sub(self.spent[place]);
+            let take = Take { at: self.taken_at, cost: held };
+            let charge = Charge::new(&policy, subject).tenant(tenant);
+            (unspent > 0).then(|| change(&charge, Settles::GivesBack(unspent, take)))
+        };
+        let amounts = self.parts.iter().enumerate().map(give_back);
+        self.lapsed = Some(amounts.map(Option::unwrap_or_default).collect());
+    }
+
     fn change(&self, place: usize, total: u64, is_final: bool) -> Settles {
         let Some(held) = self.held[place] else { return Settles::Nothing };
+        let held = held - self.lapsed.as_ref().map_or(0, |amounts| amounts[place]);
         let charged = held.max(self.spent[place]);
         if total > charged {
             Settles::Charges(total - charged)

@@ -28,7 +28,7 @@ mod sliding_log;
 
 use std::collections::BTreeMap;
 
-use tidegate_core::{Call, Decision, Error, Timestamp};
+use tidegate_core::{Call, Decision, Error, Operation, Timestamp};
 
 use holds::{Hold, HoldKey};
 use ledger::Ledger;
@@ -96,10 +96,37 @@ impl Oracle {
         now: Timestamp,
         answer: &Result<Decision, Error>,
     ) -> Result<(), String> {
-        let actual = Reply::from_answer(answer);
-        let futures = self.futures(call, now.as_micros());
+        self.check_reply(call, now, &Reply::from_answer(answer), |reply| reply)
+    }
+
+    /// The same, but for the times that a verdict names, which may count on what will lapse.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn check_without_times(
+        &mut self,
+        call: &Call<'_>,
+        now: Timestamp,
+        answer: &Result<Decision, Error>,
+    ) -> Result<(), String> {
+        let actual = Reply::from_answer(answer).without_times();
+        self.check_reply(call, now, &actual, Reply::without_times)
+    }
+
+    fn check_reply(
+        &mut self,
+        call: &Call<'_>,
+        now: Timestamp,
+        actual: &Reply,
+        compared: impl Fn(Reply) -> Reply,
+    ) -> Result<(), String> {
+        let futures = self.futures(call, now.as_micros()).into_iter().map(|future| {
+            let reply = compared(future.reply);
+            Future { reply, ..future }
+        });
         let (right, wrong): (Vec<_>, Vec<_>) =
-            futures.into_iter().partition(|future| actual.is_one_of(&future.reply));
+            futures.partition(|future| actual.is_one_of(&future.reply));
         if right.is_empty() {
             let expected: Vec<_> = wrong.iter().map(|future| future.reply.to_string()).collect();
             return Err(format!(
@@ -133,6 +160,7 @@ impl Oracle {
 
     /// Each answer that may come, with what the keys of the call then look like.
     fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<Future> {
+        self.lapse(now);
         for pasts in self.keys.values_mut() {
             forget(pasts, now);
         }
@@ -168,11 +196,37 @@ impl Oracle {
             .collect()
     }
 
+    /// Gives back what has lapsed, hold by hold, each at its time.
+    fn lapse(&mut self, now: u64) {
+        let Self { keys, holds } = self;
+        loop {
+            let open = holds.values_mut().filter_map(|hold| Some((hold.lapses_at()?, hold)));
+            let Some((at, hold)) = open.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= now)
+            else {
+                return;
+            };
+            hold.lapse(|charge, change| {
+                let key = ledger::key_of(charge);
+                let pasts = keys.entry(key.clone()).or_insert_with(|| vec![None]);
+                let mut amount = 0;
+                for past in pasts {
+                    let mut ledger = Ledger::from([(key.clone(), past.clone())]);
+                    amount = amount.max(ledger::settle(&mut ledger, charge, change, at));
+                    *past = ledger.remove(&key).flatten();
+                }
+                amount
+            });
+        }
+    }
+
     /// If several futures are possible, the first one's hold is taken for the one.
     fn learn(&mut self, call: &Call<'_>, mut futures: Vec<Future>) {
         let hold = futures.first_mut().and_then(|first| first.hold.take());
         if let (Some(key), Some(hold)) = (holds::key_of(call), hold) {
             self.holds.insert(key, hold);
+        }
+        if call.operation == Operation::Reset {
+            self.holds.values_mut().for_each(|hold| hold.reset(call));
         }
         let ledgers = futures.into_iter().map(|future| future.ledger);
         let mut seen: BTreeMap<Key, Vec<Option<Record>>> = BTreeMap::new();

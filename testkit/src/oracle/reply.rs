@@ -60,6 +60,16 @@ impl Reply {
         self
     }
 
+    /// The same without the times that verdicts name.
+    pub(super) fn without_times(mut self) -> Self {
+        if let Self::Decision { verdicts, .. } = &mut self {
+            for verdict in verdicts {
+                (verdict.retry_after, verdict.reset_after) = (None, Duration::ZERO);
+            }
+        }
+        self
+    }
+
     /// Whether an answer that came is the one expected, or one of those.
     #[must_use]
     pub fn is_one_of(&self, expected: &Self) -> bool {

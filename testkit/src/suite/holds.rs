@@ -66,11 +66,18 @@ async fn fails<F: Fixture>(
     }
 }
 
+/// Leaves the case out if the store knows no ids.
+async fn needs_ids<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy) {
+    let charge = [Charge::new(policy, "none")];
+    let _ = try_with(harness, CallId::new("none", TTL), Operation::Extend, &charge).await;
+}
+
 /// Any trace of holds is decided as by the oracle.
 pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let one = Kind::any().prop_flat_map(|kind| policy(kind, "p")).prop_map(|policy| vec![policy]);
     cases(fixture, hold_scenario(one, 30), async |harness, scenario| {
         scenario.policies.iter().for_each(|policy| harness.needs(policy));
+        needs_ids(harness, &scenario.policies[0]).await;
         run_holds_against_oracle(&harness.store, &harness.clock, scenario).await
     });
 }
@@ -85,7 +92,104 @@ pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(
         if scenario.policies.is_empty() {
             leave_out("none of the policies".to_owned());
         }
+        needs_ids(harness, &scenario.policies[0]).await;
         run_holds_against_oracle(&harness.store, &harness.clock, &scenario).await
+    });
+}
+
+/// Any trace of holds that are given back when they lapse is decided as by the oracle, which gives back at that time.
+pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
+    let any = |name| {
+        let policies = Kind::any().prop_flat_map(move |kind| policy(kind, name));
+        (policies, prop::bool::weighted(0.8)).prop_map(|(policy, refunds)| match refunds {
+            true => policy.refund_lapsed(),
+            false => policy,
+        })
+    };
+    let several = (any("p"), any("q"), 1..3_usize).prop_map(|(p, q, count)| {
+        let mut policies = vec![p, q];
+        policies.truncate(count);
+        policies
+    });
+    cases(fixture, hold_scenario(several, 30), async |harness, scenario| {
+        scenario.policies.iter().for_each(|policy| harness.needs(policy));
+        needs_ids(harness, &scenario.policies[0]).await;
+        run_holds_against_oracle(&harness.store, &harness.clock, scenario).await
+    });
+}
+
+/// By its policy, what a hold has not spent is given back once its time is over, as if at that time.
+pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F) {
+    for text in [
+        "p: fixed-window 9/1h refund-lapsed",
+        "p: fixed-window 9/1h anchored refund-lapsed",
+        "p: sliding-log 9/1h refund-lapsed",
+        "p: sliding-counter 9/1h refund-lapsed",
+        "p: token-bucket 9/1h refund-lapsed",
+        "p: token-bucket 9/1h by-interval refund-lapsed",
+    ] {
+        // (settled in the end at, what remains then)
+        for (actual, remaining) in
+            [(None, 8), (Some(0), 8), (Some(1), 8), (Some(3), 6), (Some(9), 0)]
+        {
+            case(fixture, async |harness| {
+                let policy = super::harness::policy(text);
+                let held = [Charge::new(&policy, "s").cost(5)];
+                check!(with(harness, Operation::Hold, &held).await.is_allowed(), "{text}");
+                let _ = with(harness, Operation::SettleSoFar, &[held[0].cost(1)]).await;
+                harness.at(49);
+                check_eq!(harness.remaining(&policy).await, 4, "{text}");
+                harness.at(50);
+                check_eq!(harness.remaining(&policy).await, 8, "{text}");
+                harness.take(&policy, 8).await;
+                let _ = harness.does(Operation::Refund, &policy, 8).await;
+                let Some(actual) = actual else { return };
+                harness.at(99);
+                let settled = with(harness, Operation::Settle, &[held[0].cost(actual)]).await;
+                let left = if actual == 0 { remaining + 1 } else { remaining };
+                check_eq!(settled.verdicts()[0].remaining(), left, "{text}, {actual}");
+                let again = with(harness, Operation::Settle, &[held[0].cost(actual)]).await;
+                check_eq!(again, settled, "{text}, {actual}");
+            });
+        }
+    }
+}
+
+/// A refusal says when what lapses makes room: waiting so long succeeds, and less does not.
+pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
+    let policies: Vec<Policy> = each().map(Policy::refund_lapsed).collect();
+    let holds = prop::collection::vec((0..4_u64, 1..4_u64, 1..30_u64), 1..5);
+    let inputs = (prop::sample::select(policies), holds, 1..6_u64);
+    cases(fixture, inputs, async |harness, (policy, holds, cost)| {
+        harness.needs(policy);
+        let mut now = 0;
+        for (number, (passes, cost, ttl)) in holds.iter().enumerate() {
+            now += passes;
+            harness.at(now);
+            let (id, ttl) = (number.to_le_bytes(), Duration::from_micros(*ttl));
+            let charge = [Charge::new(policy, "s").cost(*cost)];
+            let answer = try_with(harness, CallId::new(&id, ttl), Operation::Hold, &charge).await;
+            check!(answer.is_ok(), "{answer:?}");
+        }
+        let charge = [Charge::new(policy, "s").cost(*cost)];
+        let refused = harness.ask(Operation::Peek, &charge).await;
+        if refused.is_denied() {
+            let wait = refused.retry_after().unwrap_or_default();
+            harness.advance(wait - Duration::from_micros(1));
+            check!(harness.ask(Operation::Peek, &charge).await.is_denied(), "{policy}: {wait:?}");
+            harness.advance(Duration::from_micros(1));
+            check!(harness.ask(Operation::Peek, &charge).await.is_allowed(), "{policy}: {wait:?}");
+        }
+        let reset = harness.does(Operation::Peek, policy, 0).await.reset_after();
+        if !reset.is_zero() {
+            harness.advance(reset - Duration::from_micros(1));
+            let before = harness.does(Operation::Peek, policy, 0).await;
+            check_eq!(before.reset_after(), Duration::from_micros(1), "{policy}");
+            harness.advance(Duration::from_micros(1));
+            let after = harness.does(Operation::Peek, policy, 0).await;
+            check_eq!((after.reset_after(), after.remaining()), (Duration::ZERO, 5), "{policy}");
+        }
+        Ok(())
     });
 }
 
@@ -101,14 +205,13 @@ pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
                 let first = with(harness, Operation::Settle, &actual).await;
                 check_eq!(first.amounts(), [amount], "{policy}, {cost}");
                 check_eq!(first.verdicts()[0].remaining(), remaining, "{policy}, {cost}");
-                let before = harness.snapshot(&held).await;
                 for micros in [0, 1, 99] {
                     harness.at(micros);
+                    let before = harness.snapshot(&held).await;
                     let again = with(harness, Operation::Settle, &actual).await;
                     check_eq!(again, first, "{policy}, {cost}, {micros} us later");
+                    check_eq!(harness.snapshot(&held).await, before, "{policy}, {cost}");
                 }
-                harness.at(0);
-                check_eq!(harness.snapshot(&held).await, before, "{policy}, {cost}");
             });
         }
     }
@@ -479,6 +582,7 @@ fn may_be_repeated(error: &Error) -> bool {
 pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");
+        needs_ids(harness, &policy).await;
         for round in 1..=8_u64 {
             let barrier = Arc::new(Barrier::new(32));
             let settle = |caller: u64| {

@@ -61,6 +61,10 @@ impl<'a> FailedCall<'a> {
             Operation::HoldUpTo { min } => Operation::AcquireUpTo { min },
             operation => operation,
         };
+        if operation.is_of_hold() {
+            // Only the store knows the hold.
+            return Err(error);
+        }
         let call = Call { operation, ..call };
         let fallbacks = call.charges.iter().map(|charge| fallback(charge.policy));
         let mut failed = Self {

@@ -4,7 +4,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use metrics::{Counter, counter};
 
-use crate::telemetry::names::{DECISIONS, MAX_POLICIES, NEAR_LIMIT, OTHER_POLICIES};
+use crate::telemetry::names::{DECISIONS, HELD, MAX_POLICIES, NEAR_LIMIT, OTHER_POLICIES, SETTLED};
 use crate::{Outcome, Policy, Verdict};
 
 /// Twice as many as are ever taken, so that probe sequences are short.
@@ -30,6 +30,14 @@ pub(super) struct PolicyCounters {
     denied: Counter,
     blocked: Counter,
     near_limit: Counter,
+    /// Only of a policy that is held.
+    holds: OnceLock<HoldCounters>,
+}
+
+#[derive(Debug)]
+pub(super) struct HoldCounters {
+    pub(super) held: Counter,
+    pub(super) settled: Counter,
 }
 
 impl Default for PolicyTable {
@@ -92,7 +100,20 @@ impl PolicyCounters {
             denied: decisions("denied"),
             blocked: decisions("blocked"),
             near_limit: counter!(NEAR_LIMIT.name, "policy" => name.to_owned(), "shadow" => shadow),
+            holds: OnceLock::new(),
         }
+    }
+
+    /// `policy` is the one of these counters, or one of those that share them.
+    pub(super) fn holds(&self, policy: &Policy) -> &HoldCounters {
+        self.holds.get_or_init(|| {
+            let shadow = if policy.is_shadow() { "true" } else { "false" };
+            let name = if self.belongs_to(policy) { policy.name() } else { OTHER_POLICIES };
+            let of = |name: &'static str, policy: &str| {
+                counter!(name, "policy" => policy.to_owned(), "shadow" => shadow)
+            };
+            HoldCounters { held: of(HELD.name, name), settled: of(SETTLED.name, name) }
+        })
     }
 
     fn belongs_to(&self, policy: &Policy) -> bool {

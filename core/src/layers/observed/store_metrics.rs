@@ -117,6 +117,24 @@ impl StoreMetrics {
                 self.count_error(error);
             }
         }
+        if let (true, Ok(decision)) = (call.operation.is_of_hold(), answer) {
+            self.count_hold(call, decision);
+        }
+    }
+
+    fn count_hold(&self, call: &Call<'_>, decision: &Decision) {
+        for (index, charge) in call.charges.iter().enumerate() {
+            let holds = self.policies.counters(charge.policy).holds(charge.policy);
+            match call.operation {
+                Operation::Hold | Operation::HoldUpTo { .. } if decision.is_allowed() => {
+                    let is_held = !charge.is_check_only && decision.degraded().is_none();
+                    let amount = decision.amounts().get(index).copied().unwrap_or(charge.cost);
+                    holds.held.increment(if is_held { amount } else { 0 });
+                }
+                Operation::Settle => holds.settled.increment(charge.cost),
+                _ => {}
+            }
+        }
     }
 
     fn count_degraded(&self, degraded: &Degraded) {

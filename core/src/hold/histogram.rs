@@ -1,0 +1,132 @@
+//! The distribution of costs, in buckets of equal relative width.
+
+use crate::Share;
+
+/// Buckets per power of two, as a power of two itself: the upper bound of a bucket is less than 1/8 above any cost in
+/// it.
+const SUB_BITS: u32 = 3;
+
+/// Every cost below 16 has a bucket of its own; then there are 8 for each of the 60 powers of two from 2^4 to 2^63.
+const BUCKETS: usize = 16 + 60 * (1 << SUB_BITS);
+
+/// The weight of an observation when it is made.
+// A power of two, so that the weight of a single observation is halved exactly four times before it vanishes.
+// With a weight of 1, rare costs would vanish at the first halving, and the estimate would be too low.
+const UNIT: u32 = 16;
+
+/// The maximum half-life.
+// The weights add up to at most `UNIT * half_life * (1 + 1/2 + 1/4 + …)`, which fits in 32 bits.
+pub(super) const MAX_HALF_LIFE: u32 = 1 << 26;
+
+/// A histogram whose weights are halved each time `half_life` costs were observed.
+#[derive(Debug)]
+pub(super) struct Histogram {
+    weights: Box<[u32; BUCKETS]>,
+    /// The sum of the weights.
+    total: u32,
+    observed: u32,
+    until_halved: u32,
+}
+
+impl Histogram {
+    pub(super) fn new(half_life: u32) -> Self {
+        Self { weights: Box::new([0; BUCKETS]), total: 0, observed: 0, until_halved: half_life }
+    }
+
+    /// The number of costs that were observed.
+    pub(super) fn observed(&self) -> u32 {
+        self.observed
+    }
+
+    pub(super) fn observe(&mut self, cost: u64, half_life: u32) {
+        if self.until_halved == 0 {
+            self.halve();
+            self.until_halved = half_life;
+        }
+        self.until_halved -= 1;
+        self.observed = self.observed.saturating_add(1);
+        if let Some(weight) = self.weights.get_mut(bucket(cost)) {
+            *weight += UNIT;
+            self.total += UNIT;
+        }
+    }
+
+    fn halve(&mut self) {
+        self.total = 0;
+        for weight in self.weights.iter_mut() {
+            *weight /= 2;
+            self.total += *weight;
+        }
+    }
+
+    /// The upper bound of the first bucket up to which the weights are at least this share of all.
+    pub(super) fn quantile(&self, share: Share) -> u64 {
+        let max_above = share.rest_of(self.total);
+        let mut above = 0;
+        for (bucket, &weight) in self.weights.iter().enumerate().rev() {
+            above += weight;
+            if above > max_above {
+                return upper_bound(bucket);
+            }
+        }
+        0
+    }
+}
+
+fn bucket(cost: u64) -> usize {
+    let shift = cost.checked_ilog2().unwrap_or(0).saturating_sub(SUB_BITS);
+    let leading = cost >> shift;
+    (shift as usize * (1 << SUB_BITS)) + usize::try_from(leading).unwrap_or(0)
+}
+
+fn upper_bound(bucket: usize) -> u64 {
+    let shift = (bucket >> SUB_BITS).saturating_sub(1);
+    let leading = bucket - (shift << SUB_BITS);
+    ((leading as u64) << shift) | ((1 << shift) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Any number of bits, each as often as another.
+    fn cost() -> impl Strategy<Value = u64> {
+        (0..64_u32, any::<u64>()).prop_map(|(shift, cost)| cost >> shift)
+    }
+
+    #[test]
+    fn the_buckets_lie_next_to_each_other_from_0_to_the_maximum() {
+        assert_eq!(bucket(0), 0);
+        for index in 0..BUCKETS - 1 {
+            assert_eq!(bucket(upper_bound(index)), index);
+            assert_eq!(bucket(upper_bound(index) + 1), index + 1);
+        }
+        assert_eq!(upper_bound(BUCKETS - 1), u64::MAX);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    proptest! {
+        #[test]
+        fn the_upper_bound_of_a_bucket_is_less_than_an_eighth_above_its_costs(cost in cost()) {
+            let bound = u128::from(upper_bound(bucket(cost)));
+            let cost = u128::from(cost);
+            prop_assert!(cost <= bound && (bound - cost) * 8 <= cost, "{cost}: {bound}");
+        }
+    }
+
+    #[test]
+    fn the_weights_fit_with_the_maximum_half_life() {
+        let mut histogram = Histogram::new(MAX_HALF_LIFE);
+        // As if the cost was observed without end, a half-life at a time.
+        for _ in 0..40 {
+            histogram.until_halved = 0;
+            histogram.observe(7, MAX_HALF_LIFE);
+            histogram.weights[7] += UNIT * (MAX_HALF_LIFE - 1);
+            histogram.total += UNIT * (MAX_HALF_LIFE - 1);
+        }
+        assert!(histogram.total > UNIT * MAX_HALF_LIFE);
+        assert_eq!(histogram.total, histogram.weights[7]);
+    }
+}

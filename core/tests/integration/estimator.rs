@@ -1,0 +1,170 @@
+//! The estimator of costs, held against sorted lists of what it has observed.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
+use proptest::prelude::*;
+use tidegate_core::Share;
+use tidegate_core::hold::Estimator;
+
+const MAX: u64 = u64::MAX;
+
+fn share(part: u32, of: u32) -> Share {
+    Share::new(part, of).unwrap()
+}
+
+/// How many of the costs are at or below a bound.
+fn covered(costs: &[u64], bound: u64) -> usize {
+    costs.iter().filter(|&&cost| cost <= bound).count()
+}
+
+/// The smallest of the costs that covers `part / of` of them, at least 1.
+fn quantile(costs: &[u64], part: u32, of: u32) -> u64 {
+    let mut sorted = costs.to_vec();
+    sorted.sort_unstable();
+    let needed = (sorted.len() * part as usize).div_ceil(of as usize).max(1);
+    sorted[needed - 1].max(1)
+}
+
+/// Whether an estimate is what the buckets allow: at the quantile, or less than an eighth above it.
+fn fits(estimate: u64, quantile: u64) -> bool {
+    quantile <= estimate && (u128::from(estimate - quantile)) * 8 <= u128::from(quantile)
+}
+
+/// Any number of bits, each as often as another.
+fn cost() -> impl Strategy<Value = u64> {
+    (0..64_u32, any::<u64>()).prop_map(|(shift, cost)| cost >> shift)
+}
+
+proptest! {
+    #[test]
+    fn the_estimate_covers_the_share_of_what_was_observed(
+        costs in prop::collection::vec(cost(), 1..300),
+        (part, of) in (1..=100_u32, Just(100_u32)),
+    ) {
+        let estimator = Estimator::new(share(part, of), 1).min_observations(1).half_life(300);
+        costs.iter().for_each(|&cost| estimator.observe("", cost));
+        let (estimate, quantile) = (estimator.estimate("", MAX), quantile(&costs, part, of));
+        prop_assert!(fits(estimate, quantile), "{estimate}, not {quantile}");
+        let covered = covered(&costs, estimate) * of as usize;
+        prop_assert!(covered >= costs.len() * part as usize);
+    }
+
+    /// Costs that repeat within a half-life: their distribution is the same at any time, however long it goes on.
+    #[test]
+    fn it_covers_the_share_for_ever(
+        costs in prop::collection::vec(cost(), 1..50),
+        rounds in 20..60_usize,
+        part in prop::sample::select(vec![50_u32, 90, 95, 100]),
+    ) {
+        let half_life = u32::try_from(costs.len() * 4).unwrap();
+        let estimator = Estimator::new(share(part, 100), 1).half_life(half_life).min_observations(1);
+        for _ in 0..rounds * 4 {
+            costs.iter().for_each(|&cost| estimator.observe("", cost));
+        }
+        // Weights are rounded down, so the share is met within 3 of 100.
+        let estimate = estimator.estimate("", MAX);
+        let (low, high) = (quantile(&costs, part - 3, 100), quantile(&costs, (part + 3).min(100), 100));
+        prop_assert!(low <= estimate && estimate <= high.saturating_add(high / 8), "{low}, {estimate}, {high}");
+    }
+
+    #[test]
+    fn after_five_half_lives_the_estimate_is_that_of_the_new_costs(
+        before in 1..3_000_usize,
+        half_life in 20..300_u32,
+        (old, new) in (1..1_000_000_u64, 1..1_000_000_u64),
+    ) {
+        let estimator = Estimator::new(share(9, 10), 1).half_life(half_life).min_observations(1);
+        (0..before).for_each(|_| estimator.observe("", old));
+        prop_assert!(fits(estimator.estimate("", MAX), old));
+        // Ten different costs, again and again.
+        let costs: Vec<u64> = (1..=10).map(|n| new * n).collect();
+        let after = 5 * half_life as usize;
+        costs.iter().cycle().take(after).for_each(|&cost| estimator.observe("", cost));
+        let estimate = estimator.estimate("", MAX);
+        // 89 % of ten costs are nine of them.
+        prop_assert!(estimate >= new * 9, "{estimate} covers too few of {costs:?}");
+        prop_assert!(fits(estimate, new * 9) || fits(estimate, new * 10), "{estimate}: {costs:?}");
+    }
+
+    #[test]
+    fn an_estimate_is_at_least_1_and_at_most_the_maximum(
+        costs in prop::collection::vec(cost(), 0..40),
+        (default, max) in (any::<u64>(), cost()),
+    ) {
+        let estimator = Estimator::new(share(9, 10), default).min_observations(20);
+        for cost in costs {
+            let estimate = estimator.estimate("", max);
+            prop_assert!(1 <= estimate && estimate <= max.max(1));
+            estimator.observe("", cost);
+        }
+    }
+}
+
+#[test]
+fn before_enough_is_known_the_estimate_is_the_default() {
+    let estimator = Estimator::new(share(1, 2), 700).min_observations(3);
+    for _ in 0..3 {
+        assert_eq!(estimator.estimate("a", MAX), 700);
+        estimator.observe("a", 5);
+    }
+    assert_eq!(estimator.estimate("a", MAX), 5);
+    assert_eq!(estimator.estimate("b", MAX), 700);
+}
+
+#[test]
+fn extreme_costs_are_estimated_as_others() {
+    for (cost, estimate) in [(0, 1), (1, 1), (15, 15), (u64::MAX - 1, u64::MAX), (MAX, MAX)] {
+        let estimator = Estimator::new(share(9, 10), 7);
+        (0..100_000).for_each(|_| estimator.observe("", cost));
+        assert_eq!(estimator.estimate("", MAX), estimate);
+        assert_eq!(estimator.estimate("", 0), 1);
+    }
+}
+
+#[test]
+fn keys_learn_apart_and_those_beyond_the_maximum_together() {
+    let estimator = Estimator::new(share(9, 10), 700).max_keys(2).min_observations(2);
+    let learn = |key: &str, cost| (0..2).for_each(|_| estimator.observe(key, cost));
+    learn("a", 1);
+    // A long key has no room of its own, and takes none.
+    learn(&"x".repeat(257), 9);
+    learn("b", 2);
+    learn("c", 9);
+    assert_eq!(["a", "b"].map(|key| estimator.estimate(key, MAX)), [1, 2]);
+    for key in ["c", "never seen", &"y".repeat(1 << 20)] {
+        assert_eq!(estimator.estimate(key, MAX), 9);
+    }
+}
+
+#[test]
+fn hostile_keys_take_a_bounded_memory() {
+    let estimator = Estimator::new(share(9, 10), 700).max_keys(10);
+    let bytes = allocation_counter::measure(|| {
+        for key in 0..5_000_u32 {
+            // Of all lengths, up to some thousand bytes.
+            let key = key.to_be_bytes().repeat(1 + key as usize % 300);
+            estimator.observe(&key, 100);
+        }
+    })
+    .bytes_current;
+    assert!((0..10 * 2_560).contains(&bytes), "{bytes} bytes");
+}
+
+#[test]
+fn threads_share_an_estimator() {
+    let estimator = Estimator::new(share(9, 10), 700).max_keys(3).half_life(1 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let estimator = &estimator;
+            scope.spawn(move || {
+                for n in 0..4_000 {
+                    estimator.observe(["a", "b", "c", "d"][n % 4], thread + 1);
+                    let estimate = estimator.estimate("a", MAX);
+                    assert!(estimate == 700 || estimate <= 4);
+                }
+            });
+        }
+    });
+    // Each of the costs 1 to 4 was a quarter.
+    assert_eq!(["a", "d", "e"].map(|key| estimator.estimate(key, MAX)), [4, 4, 4]);
+}

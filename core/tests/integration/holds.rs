@@ -1,0 +1,356 @@
+//! Holds by a limiter: what a caller gets, in an outage too.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
+use std::time::Duration;
+
+use crate::run;
+use crate::stubs::{Mood, Stub};
+use tidegate_core::hold::{HoldGuard, OnDrop};
+use tidegate_core::shards::ShardedStore;
+use tidegate_core::{
+    Answer, Call, Clock, Decision, DenyCache, Error, ErrorKind, Limiter, ManualClock, OnFailure,
+    Outcome, Policy, Store, StoreExt, Ticket, Timestamp,
+};
+use tidegate_testkit::ModelStore;
+use tidegate_testkit::faults::{Fault, FaultyStore};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+fn model() -> ModelStore {
+    ModelStore::new(ManualClock::default())
+}
+
+fn limiter<S: Store>(store: S, policies: &[&str]) -> Limiter<S> {
+    Limiter::new(store, policies.iter().map(|text| policy(text))).unwrap()
+}
+
+async fn remaining<S: Store>(limiter: &Limiter<S>, subject: &str) -> Vec<u64> {
+    let peek = limiter.subject(subject).cost(0).peek().await.unwrap();
+    peek.verdicts().iter().map(|verdict| verdict.remaining()).collect()
+}
+
+#[test]
+fn one_hold_takes_at_most_its_share_of_the_limit() {
+    run(async {
+        let limiter = limiter(
+            model(),
+            &["tokens: fixed-window 100/1h max-hold 1/4", "day: fixed-window 1000/24h block 1h"],
+        );
+        let request = |cost| limiter.by("tokens", "a").cost(cost).by("day", "a").cost(cost);
+        let refused = request(26).hold("one", MINUTE).await.unwrap();
+        assert!(refused.ticket().is_none());
+        let verdict = refused.decision().verdicts()[0];
+        assert_eq!(verdict.outcome(), Outcome::TooLarge);
+        assert_eq!((verdict.retry_after(), verdict.remaining()), (None, 100));
+        assert_eq!(refused.decision().verdicts()[1].outcome(), Outcome::Allowed);
+        assert_eq!(refused.decision().retry_after(), None);
+        // Nothing was written, not even the block of the other policy; the id is free.
+        assert!(request(2_000).hold("one", MINUTE).await.unwrap().ticket().is_none());
+        assert_eq!(remaining(&limiter, "a").await, [100, 1000]);
+        assert!(request(25).hold("one", MINUTE).await.unwrap().ticket().is_some());
+        // As much as there is: as much as one may have.
+        let up_to = request(90).hold_up_to(1, "two", MINUTE).await.unwrap();
+        let ticket = up_to.into_ticket().unwrap();
+        assert_eq!(ticket.held().collect::<Vec<_>>(), [("tokens", 25), ("day", 25)]);
+        // An acquire is no hold.
+        assert!(request(50).acquire().await.unwrap().is_allowed());
+    });
+}
+
+#[test]
+fn a_shadow_lets_a_large_hold_pass() {
+    run(async {
+        let limiter = limiter(model(), &["p: fixed-window 100/1h max-hold 1/4 shadow"]);
+        let hold = limiter.subject("a").cost(30).hold("id", MINUTE).await.unwrap();
+        assert_eq!(hold.ticket().unwrap().held().collect::<Vec<_>>(), [("p", 30)]);
+    });
+}
+
+#[test]
+fn a_maximum_hold_is_a_part_of_the_policys_text() {
+    let text = "api: token-bucket 10/1s burst 100 block 1m shards 4 by-subject max-hold 1/3";
+    assert!(text.replace(" block 1m", "").parse::<Policy>().is_ok_and(|policy| {
+        let held = policy.shares().iter().map(Policy::max_hold).collect::<Vec<_>>();
+        policy.to_string() == text.replace(" block 1m", "")
+            && policy.max_hold() == Some(33)
+            && held == [Some(8); 4]
+    }));
+    let third = "1/3".parse().unwrap();
+    let scaled = policy("p: gcra 9/1s burst 90 max-hold 1/9").scaled_to(third).unwrap().unwrap();
+    assert_eq!(scaled.to_string(), "p: gcra 3/1s burst 30 max-hold 1/9");
+    assert_eq!(policy("fixed-window 3/1s max-hold 1/9").max_hold(), Some(1));
+    assert_eq!(policy("fixed-window 3/1s").max_hold(), None);
+    for (text, message) in [
+        ("gcra 9/1s max-hold", "a share of the limit after `max-hold`"),
+        ("gcra 9/1s max-hold 5", "`5` is not a share"),
+        ("gcra 9/1s max-hold 3/2", "3/2 is not a valid share"),
+        ("gcra 9/1s max-hold 0/2", "a maximum hold of 0/2 of the limit allows none"),
+        ("gcra 9/1s max-hold 1/2 max-hold 1/2", "`max-hold` is given twice"),
+    ] {
+        let error = text.parse::<Policy>().unwrap_err().to_string();
+        assert!(error.contains(message), "{text}: {error}");
+    }
+}
+
+#[test]
+fn costs_are_named_by_policy_and_the_others_stay_as_they_are_held() {
+    run(async {
+        let limiter =
+            limiter(model(), &["requests: fixed-window 9/1h", "tokens: fixed-window 99/1h"]);
+        let request = limiter.by("requests", "a").by("tokens", "a").cost(40);
+        let request = request.by("tokens", "team").cost(40);
+        let ticket = request.hold("id", MINUTE).await.unwrap().into_ticket().unwrap();
+        let held = [("requests", 1), ("tokens", 40), ("tokens", 40)];
+        assert_eq!(ticket.held().collect::<Vec<_>>(), held);
+
+        let error = limiter.settle(&ticket, [("tokens", 3), ("spend", 3)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidCall);
+        assert!(error.to_string().contains("`spend`"), "{error}");
+        assert_eq!(remaining(&limiter, "team").await, [9, 59], "nothing was settled");
+
+        limiter.settle_so_far(&ticket, [("tokens", 50)]).await.unwrap();
+        assert_eq!(remaining(&limiter, "a").await, [8, 49]);
+        let settlement = limiter.settle(&ticket, [("tokens", 55)]).await.unwrap();
+        assert_eq!((settlement.charged("tokens"), settlement.given_back("tokens")), (10, 0));
+        assert_eq!((settlement.charged("requests"), settlement.given_back("requests")), (0, 0));
+        assert_eq!(remaining(&limiter, "team").await, [9, 44]);
+    });
+}
+
+#[test]
+fn a_hold_is_cancelled_and_extended_by_its_ticket() {
+    run(async {
+        let clock = ManualClock::default();
+        let limiter = limiter(ModelStore::new(clock.clone()), &["p: fixed-window 9/1h"]);
+        let hold = limiter.subject("a").cost(5).hold("id", MINUTE).await.unwrap();
+        let ticket = hold.into_ticket().unwrap();
+        clock.advance(MINUTE / 2);
+        limiter.extend(&ticket, 3 * MINUTE).await.unwrap();
+        clock.advance(2 * MINUTE);
+        assert_eq!(limiter.cancel(&ticket).await.unwrap().given_back("p"), 5);
+        assert_eq!(remaining(&limiter, "a").await, [9]);
+        let error = limiter.settle(&ticket, [("p", 2)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadySettled);
+        assert!(error.to_string().contains("was cancelled"), "{error}");
+        clock.advance(10 * MINUTE);
+        let error = limiter.settle(&ticket, [("p", 2)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownHold);
+        assert!(error.to_string().contains("charge"), "{error}");
+    });
+}
+
+#[test]
+fn a_ticket_is_settled_by_whoever_has_its_text() {
+    run(async {
+        let here = limiter(model(), &["p: token-bucket 90/1h", "q: sliding-log 90/1h shadow"]);
+        let hold =
+            here.subject("a\0\u{ff}").tenant("t").cost(50).hold(b"\0id", MINUTE).await.unwrap();
+        let text = serde_json::to_string(hold.ticket().unwrap()).unwrap();
+        let ticket: Ticket = serde_json::from_str(&text).unwrap();
+        assert_eq!(Some(&ticket), hold.ticket());
+        assert_eq!((ticket.id(), ticket.ttl()), (&b"\0id"[..], MINUTE));
+        let settlement = here.settle(&ticket, [("p", 20), ("q", 20)]).await.unwrap();
+        assert_eq!((settlement.given_back("p"), settlement.given_back("q")), (30, 30));
+        // One that was made up gives nothing back.
+        let other = text.replace("90/1h", "91/1h");
+        let forged: Ticket = serde_json::from_str(&other).unwrap();
+        assert_eq!(here.cancel(&forged).await.unwrap_err().kind(), ErrorKind::IdReused);
+        assert!(serde_json::from_str::<Ticket>(&text.replace("90/1h", "0/1h/")).is_err());
+    });
+}
+
+#[test]
+fn what_was_admitted_without_the_store_is_charged_once_when_it_is_settled() {
+    run(async {
+        let clock = ManualClock::default();
+        let stub = Stub::new(&clock);
+        let store = stub.clone().on_failure(OnFailure::open().clock(clock.clone()));
+        let limiter = limiter(store, &["p: fixed-window 90/1h"]);
+        stub.set(Mood::Down(ErrorKind::Unavailable));
+        let hold = limiter.subject("a").cost(50).hold("id", MINUTE).await.unwrap();
+        assert!(hold.decision().degraded().is_some());
+        let ticket = hold.into_ticket().unwrap();
+        assert!(ticket.is_degraded());
+        let error = limiter.settle(&ticket, [("p", 30)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "a settlement does not fail open");
+
+        stub.set(Mood::Up);
+        limiter.settle_so_far(&ticket, [("p", 10)]).await.unwrap();
+        limiter.extend(&ticket, MINUTE).await.unwrap();
+        assert_eq!(remaining(&limiter, "a").await, [90], "nothing is held");
+        let settlement = limiter.settle(&ticket, [("p", 30)]).await.unwrap();
+        assert_eq!(settlement.charged("p"), 30);
+        assert_eq!(limiter.settle(&ticket, [("p", 30)]).await.unwrap(), settlement);
+        let error = limiter.settle(&ticket, [("p", 31)]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::IdReused);
+        assert_eq!(remaining(&limiter, "a").await, [60]);
+    });
+}
+
+#[test]
+fn a_hold_whose_answer_was_lost_is_settled_as_what_it_is() {
+    run(async {
+        let store = FaultyStore::new(model(), vec![Fault::After(ErrorKind::Timeout)]);
+        let store = store.on_failure(OnFailure::open());
+        let limiter = limiter(store, &["p: fixed-window 90/1h"]);
+        let hold = limiter.subject("a").cost(50).hold("id", MINUTE).await.unwrap();
+        let ticket = hold.into_ticket().unwrap();
+        assert!(ticket.is_degraded());
+        assert_eq!(remaining(&limiter, "a").await, [40], "the store has made the hold");
+        assert_eq!(limiter.settle(&ticket, [("p", 30)]).await.unwrap().given_back("p"), 20);
+        assert_eq!(remaining(&limiter, "a").await, [60]);
+    });
+}
+
+#[test]
+fn a_fallback_store_decides_on_a_hold_as_on_an_acquire() {
+    run(async {
+        let clock = ManualClock::default();
+        let (stub, spare) = (Stub::new(&clock), Stub::new(&clock));
+        let half = "1/2".parse().unwrap();
+        let store = stub.clone().on_failure(OnFailure::fall_back_to(spare.clone(), half));
+        let limiter = limiter(store, &["p: fixed-window 90/1h"]);
+        stub.set(Mood::Down(ErrorKind::Unavailable));
+        let hold = async |id, cost| limiter.subject("a").cost(cost).hold(id, MINUTE).await.unwrap();
+        assert!(hold("one", 40).await.ticket().is_some());
+        assert!(hold("two", 40).await.ticket().is_none());
+        let up_to = limiter.subject("a").cost(40).hold_up_to(1, "three", MINUTE).await.unwrap();
+        assert_eq!(up_to.ticket().unwrap().held().collect::<Vec<_>>(), [("p", 5)]);
+    });
+}
+
+#[test]
+fn a_cached_denial_ends_when_a_hold_is_settled() {
+    run(async {
+        let clock = ManualClock::default();
+        let store = ModelStore::new(clock.clone()).deny_cache(DenyCache::new().clock(clock));
+        let limiter = limiter(store, &["p: fixed-window 9/1h"]);
+        let hold = limiter.subject("a").cost(9).hold("id", MINUTE).await.unwrap();
+        let ticket = hold.into_ticket().unwrap();
+        for _ in 0..3 {
+            assert!(limiter.acquire("a").await.unwrap().is_denied());
+        }
+        limiter.settle(&ticket, [("p", 8)]).await.unwrap();
+        assert!(limiter.acquire("a").await.unwrap().is_allowed());
+    });
+}
+
+#[test]
+fn shards_of_a_subject_hold_and_those_of_a_request_do_not() {
+    run(async {
+        let by_subject = ["p: fixed-window 90/1h shards 3 by-subject"];
+        let store = ShardedStore::new(model());
+        let limiter_by_subject = limiter(store, &by_subject);
+        let request = limiter_by_subject.by("p", "a").tenant("t").cost(20);
+        let ticket = request.hold("id", MINUTE).await.unwrap().into_ticket().unwrap();
+        let settlement = limiter_by_subject.settle(&ticket, [("p", 5)]).await.unwrap();
+        assert_eq!(settlement.given_back("p"), 15);
+
+        let any = limiter(ShardedStore::new(model()), &["p: fixed-window 90/1h shards 3"]);
+        let error = any.subject("a").hold("id", MINUTE).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    });
+}
+
+#[test]
+fn a_dropped_guard_settles_by_its_rule() {
+    run(async {
+        let clock = ManualClock::default();
+        let stub = Stub::new(&clock);
+        let limiter = limiter(stub.clone(), &["p: fixed-window 90/1h"]);
+        for mood in [Mood::Up, Mood::Slow] {
+            for (rule, spent, left) in [
+                (OnDrop::Settle, None, 40),
+                (OnDrop::Settle, Some(20), 70),
+                (OnDrop::Settle, Some(60), 30),
+                (OnDrop::Cancel, None, 90),
+                (OnDrop::Cancel, Some(20), 70),
+                (OnDrop::Keep, Some(20), 40),
+            ] {
+                stub.set(Mood::Up);
+                let id = format!("{mood:?} {rule:?} {spent:?}");
+                let hold = limiter.subject(&id).cost(50).hold(&id, MINUTE).await.unwrap();
+                let ticket = hold.into_ticket().unwrap();
+                let mut guard = HoldGuard::new(&limiter, ticket, rule).unwrap();
+                if let Some(spent) = spent {
+                    guard.spent("p", spent - 1);
+                    guard.spent("p", 1);
+                    guard.spent("unknown", 7);
+                }
+                stub.set(mood);
+                drop(guard);
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                stub.set(Mood::Up);
+                assert_eq!(remaining(&limiter, &id).await, [left], "{id}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_guard_settles_once() {
+    run(async {
+        let limiter = limiter(model(), &["p: fixed-window 90/1h"]);
+        let guard = async |id: &str| {
+            let hold = limiter.subject(id).cost(50).hold(id, MINUTE).await.unwrap();
+            HoldGuard::new(&limiter, hold.into_ticket().unwrap(), OnDrop::Cancel).unwrap()
+        };
+        let mut one = guard("one").await;
+        one.spent("p", 60);
+        one.settle_so_far().await.unwrap();
+        assert_eq!(remaining(&limiter, "one").await, [30]);
+        one.settle([("p", 70)]).await.unwrap();
+        assert_eq!(remaining(&limiter, "one").await, [20]);
+
+        let ticket = guard("two").await.into_ticket().unwrap();
+        assert_eq!(remaining(&limiter, "two").await, [40], "the ticket is settled by another");
+        limiter.cancel(&ticket).await.unwrap();
+
+        // Dropped while it settles: a task, or the drop itself, settles it by the rule.
+        let settle = guard("three").await.settle([("p", 10)]);
+        drop(settle);
+        assert_eq!(remaining(&limiter, "three").await, [90]);
+    });
+}
+
+#[test]
+fn outside_of_a_runtime_there_is_no_guard() {
+    let limiter = limiter(model(), &["p: fixed-window 90/1h"]);
+    let hold = run(async { limiter.subject("a").cost(5).hold("id", MINUTE).await.unwrap() });
+    let guard = HoldGuard::new(&limiter, hold.into_ticket().unwrap(), OnDrop::Settle);
+    assert_eq!(guard.unwrap_err().kind(), ErrorKind::Unsupported);
+    let _ = ManualClock::default().now();
+}
+
+/// As a store that keeps its states on a server.
+#[derive(Debug)]
+struct Elsewhere(ModelStore);
+
+impl Store for Elsewhere {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.0.decide(call)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.0.now()
+    }
+}
+
+#[test]
+fn a_store_that_cannot_give_back_what_has_lapsed_refuses_the_policy_at_build() {
+    let error =
+        Limiter::new(Elsewhere(model()), [policy("p: gcra 5/1s refund-lapsed")]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("without `refund-lapsed`"), "{error}");
+    assert!(Limiter::new(model(), [policy("p: gcra 5/1s refund-lapsed")]).is_ok());
+    let text = "p: gcra 8/1s burst 8 shards 2 by-subject max-hold 1/2 refund-lapsed shadow";
+    assert_eq!(policy(text).to_string(), text);
+    assert!(policy(text).shares().iter().all(Policy::refunds_lapsed));
+    let scaled = policy(text).scaled_to("1/2".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(scaled.to_string(), text.replace("8/1s burst 8", "4/1s burst 4"));
+}
