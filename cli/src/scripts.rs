@@ -40,7 +40,7 @@ pub fn names() -> Vec<String> {
 pub fn list(out: &mut impl Write) -> io::Result<()> {
     for script in all() {
         let bytes = thousands(script.code().len() as u64);
-        writeln!(out, "{:<24} {bytes:>7} bytes  {}", file_name(script), script.sha())?;
+        writeln!(out, "{:<26} {bytes:>7} bytes  {}", file_name(script), script.sha())?;
     }
     Ok(())
 }
