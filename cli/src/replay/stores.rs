@@ -42,7 +42,7 @@ impl Stores {
         self.opened.set(number + 1);
         let prefix = format!("{}{number}", self.prefix);
         Ok(match &self.backend {
-            Backend::Memory => Box::new(memory(clock)),
+            Backend::Memory => Box::new(memory(clock, 0)),
             Backend::Server(builder) => {
                 let builder = StoreBuilder::clone(builder).prefix(prefix);
                 Box::new(builder.response_timeout(PATIENCE).clock(clock).build()?)
@@ -80,13 +80,12 @@ impl Stores {
 }
 
 /// A replay is exact or fails: no state is evicted that still matters.
-pub(super) fn memory(clock: ManualClock) -> MemoryStore<ManualClock> {
+pub(super) fn memory(clock: ManualClock, max_ids: usize) -> MemoryStore<ManualClock> {
     MemoryStore::builder()
         .clock(clock)
         .max_keys(1 << 26)
         .max_spill_bytes(usize::MAX)
-        // Holds that were settled are remembered for a while.
-        .max_ids(1 << 22)
+        .max_ids(max_ids)
         .when_full(WhenFull::Refuse)
         .build()
 }

@@ -189,7 +189,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn upper_bounds_never_overshoot_and_low_estimates_by_the_overage_alone(

@@ -63,10 +63,18 @@ impl Histogram {
     pub(super) fn quantile(&self, share: Share) -> u64 {
         let max_above = share.rest_of(self.total);
         let mut above = 0;
-        for (bucket, &weight) in self.weights.iter().enumerate().rev() {
-            above += weight;
-            if above > max_above {
-                return upper_bound(bucket);
+        // A power of two at a time: most are empty.
+        for (octave, weights) in self.weights.chunks(1 << SUB_BITS).enumerate().rev() {
+            let sum: u32 = weights.iter().sum();
+            if above + sum <= max_above {
+                above += sum;
+                continue;
+            }
+            for (index, &weight) in weights.iter().enumerate().rev() {
+                above += weight;
+                if above > max_above {
+                    return upper_bound((octave << SUB_BITS) + index);
+                }
             }
         }
         0

@@ -36,7 +36,7 @@ impl Meter {
                 None => return Err(unmeasurable(policy)),
             }
         };
-        Ok(Self { store: memory(clock), policy: raised })
+        Ok(Self { store: memory(clock, 0), policy: raised })
     }
 
     /// How much is used.

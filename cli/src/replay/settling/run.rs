@@ -26,6 +26,9 @@ const KEY: &str = "";
 /// The shortest time to live of a hold. It can be settled for twice as long.
 const MIN_TTL: Duration = Duration::from_secs(1);
 
+/// The maximum number of holds that the store remembers. Those that were settled are among them for a while.
+const MAX_IDS: usize = 1 << 22;
+
 const SECOND: u128 = 1_000_000;
 
 pub(super) struct Run<'a> {
@@ -86,7 +89,7 @@ impl<'a> Run<'a> {
             settling,
             estimate,
             estimator: Estimator::new(settling.cover, estimate),
-            limiter: Limiter::new(memory(clock.clone()), [policy.clone()])?,
+            limiter: Limiter::new(memory(clock.clone(), MAX_IDS), [policy.clone()])?,
             used: Meter::new(policy, total, clock.clone())?,
             covered: Meter::new(policy, total, clock.clone())?,
             clock,
