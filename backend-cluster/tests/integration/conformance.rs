@@ -22,6 +22,12 @@ impl Fixture for OnCluster {
         (StoreWithContext { store: builder.build().unwrap(), context: prefix }, ())
     }
 
+    async fn open_again(&self, store: &Self::Store, clock: ManualClock) -> Option<Self::Store> {
+        let prefix = store.context.clone();
+        let builder = patient(cluster().await).prefix(&prefix).clock(clock);
+        Some(StoreWithContext { store: builder.build().unwrap(), context: prefix })
+    }
+
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
         let mut all = vec![];
         for node in cluster().await.nodes() {

@@ -4,7 +4,7 @@
 use tidegate_redis::{ManualClock, RedisStore};
 use tidegate_testkit::{Fixture, StoreWithContext};
 
-use crate::common::{fresh_prefix, server};
+use crate::common::{builder_with, fresh_prefix, server};
 
 tidegate_testkit::conformance!(redis_store, fixture: OnRedis);
 
@@ -17,12 +17,14 @@ impl Fixture for OnRedis {
 
     async fn open(&self, clock: ManualClock) -> (Self::Store, ()) {
         let prefix = fresh_prefix();
-        let url = server().await.socket_url();
-        // The machine that runs the tests may be slow; none of them is about a timeout.
-        let patience = std::time::Duration::from_secs(30);
-        let builder = RedisStore::builder().url(url).prefix(&prefix).clock(clock);
-        let store = builder.connect_timeout(patience).response_timeout(patience).build().unwrap();
+        let store = builder_with(&prefix).await.clock(clock).build().unwrap();
         (StoreWithContext { store, context: prefix }, ())
+    }
+
+    async fn open_again(&self, store: &Self::Store, clock: ManualClock) -> Option<Self::Store> {
+        let prefix = store.context.clone();
+        let store = builder_with(&prefix).await.clock(clock).build().unwrap();
+        Some(StoreWithContext { store, context: prefix })
     }
 
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {

@@ -142,3 +142,49 @@ async fn a_plan_of_the_request_is_held_and_settled() {
     assert_eq!(send(&layer, request).await.unwrap().status(), 200);
     assert_eq!(taken(&limiter).await, [0, 20, 0]);
 }
+
+#[test]
+fn a_held_request_takes_few_allocations() {
+    let store = MemoryStore::builder().clock(ManualClock::default()).build();
+    let limiter = limiter(store, 1_000_000);
+    let layer = layer(&limiter);
+    let mut service = layer.layer(Handler);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _guard = runtime.enter();
+    // The first request creates the states.
+    for most in [u64::MAX, 34] {
+        let request = Request::new(());
+        let counted = allocation_counter::measure(|| {
+            let mut sent = std::pin::pin!(service.call(request));
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            let Poll::Ready(Ok(response)) = sent.as_mut().poll(&mut context) else {
+                panic!("the store and the handler answer immediately");
+            };
+            let mut body = std::pin::pin!(response.into_body());
+            while let Poll::Ready(Some(_)) = body.as_mut().poll_frame(&mut context) {}
+        });
+        assert!(counted.count_total <= most, "{} allocations", counted.count_total);
+    }
+}
+
+/// Answers without an allocation of its own, but for the fields.
+#[derive(Clone)]
+struct Handler;
+
+impl Service<Request<()>> for Handler {
+    type Response = Response<PlannedBody>;
+    type Error = Failed;
+    type Future = std::future::Ready<Result<Self::Response, Failed>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        let usage = Usage::of(request.extensions());
+        usage.add("tokens", 7);
+        let steps = VecDeque::new();
+        let body = PlannedBody { steps, usage, waiting: None, knows_its_end: false };
+        std::future::ready(Ok(Response::new(body)))
+    }
+}

@@ -28,6 +28,11 @@ type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 trait Opens<'f> {
     fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)>;
     fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>>;
+    fn open_again<'a>(
+        &'a self,
+        store: &'a AnyStore,
+        clock: ManualClock,
+    ) -> Later<'a, Option<AnyStore>>;
     fn cases(&self) -> u32;
     fn patience(&self) -> Duration;
     fn steps(&self) -> u32;
@@ -49,12 +54,17 @@ impl<'f, F: Fixture> Opens<'f> for F {
     }
 
     fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>> {
+        Box::pin(async { Fixture::snapshot(self, store.opened_by::<F>()).await })
+    }
+
+    fn open_again<'a>(
+        &'a self,
+        store: &'a AnyStore,
+        clock: ManualClock,
+    ) -> Later<'a, Option<AnyStore>> {
         Box::pin(async {
-            // Of what is in the box: the box is a store, too.
-            match (*store.0).as_any().downcast_ref() {
-                Some(store) => Fixture::snapshot(self, store).await,
-                None => panic!("a fixture looks only into stores that it has opened"),
-            }
+            let another = Fixture::open_again(self, store.opened_by::<F>(), clock).await;
+            another.map(|store| AnyStore(Box::new(store)))
         })
     }
 
@@ -91,6 +101,10 @@ impl<'f> Fixture for Erased<'f> {
         self.0.snapshot(store).await
     }
 
+    async fn open_again(&self, store: &AnyStore, clock: ManualClock) -> Option<AnyStore> {
+        self.0.open_again(store, clock).await
+    }
+
     fn cases(&self) -> u32 {
         self.0.cases()
     }
@@ -114,6 +128,16 @@ impl<'f> Fixture for Erased<'f> {
 
 /// Any store.
 pub(super) struct AnyStore(Box<dyn Looked>);
+
+impl AnyStore {
+    /// Of what is in the box: the box is a store, too.
+    fn opened_by<F: Fixture>(&self) -> &F::Store {
+        match (*self.0).as_any().downcast_ref() {
+            Some(store) => store,
+            None => panic!("a fixture looks only into stores that it has opened"),
+        }
+    }
+}
 
 /// A store that a fixture can look into again.
 trait Looked: Store + Any {

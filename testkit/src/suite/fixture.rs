@@ -31,6 +31,17 @@ pub trait Fixture {
         async { None }
     }
 
+    /// Opens another store on the states of this one, as another process has it: with connections of its own. `None`, the
+    /// default, if the states live in the store.
+    fn open_again(
+        &self,
+        store: &Self::Store,
+        clock: ManualClock,
+    ) -> impl Future<Output = Option<Self::Store>> {
+        let _ = (store, clock);
+        async { None }
+    }
+
     /// How many random cases to try per property: the variable `TIDEGATE_CASES`, or 64.
     fn cases(&self) -> u32 {
         from_env("TIDEGATE_CASES", 64)

@@ -97,6 +97,12 @@ impl<'f, F: Fixture> Harness<'f, F> {
         Self { store: Arc::new(store), clock, calls: RefCell::default(), fixture, _guard: guard }
     }
 
+    /// The store as another process has it, if there can be one; else this one.
+    pub(super) async fn of_another_process(&self) -> Arc<F::Store> {
+        let another = self.fixture.open_again(&self.store, self.clock.clone()).await;
+        another.map_or_else(|| Arc::clone(&self.store), Arc::new)
+    }
+
     pub(super) fn supports(&self, policy: &Policy) -> bool {
         self.store.supports(policy).is_ok()
     }

@@ -96,8 +96,9 @@ async fn hold_at_once<S: Store + 'static>(
 pub(super) fn of_concurrent_holds_never_more_than_the_limit_is_held<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 100, ""), harness.hourly("day", 400, ""));
-        let process = || limiter(Arc::clone(&harness.store), &[&policy, &larger]);
-        let processes = [process(), process()];
+        let other = harness.of_another_process().await;
+        let processes =
+            [Arc::clone(&harness.store), other].map(|store| limiter(store, &[&policy, &larger]));
         let mut used = 0;
         for (round, callers, cost, admitted, actual) in [
             (0, 5, 100, 1, 0),  // LiteLLM's; it used nothing after all
@@ -132,13 +133,13 @@ pub(super) fn holds_are_settled_through_any_limiter<F: Fixture>(fixture: &F) {
             let (settled, cancelled) =
                 (ticket(&first, 2, "settled").await, ticket(&first, 2, "cancelled").await);
             drop(first);
-            let second = limiter(Arc::clone(&harness.store), &[&policy]);
+            let second = limiter(harness.of_another_process().await, &[&policy]);
             check!(hold(&second, 2, "more").await.into_ticket().is_err(), "{policy}");
             must(second.extend(&settled, 2 * TTL).await);
             check_eq!(settle(&second, &settled, 1).await.given_back("p"), 1, "{policy}");
             check_eq!(must(second.cancel(&cancelled).await).given_back("p"), 2, "{policy}");
             check_eq!(harness.remaining(&policy).await, 4, "{policy}");
-            let third = limiter(Arc::clone(&harness.store), &[&policy]);
+            let third = limiter(harness.of_another_process().await, &[&policy]);
             check_eq!(settle(&third, &settled, 1).await.given_back("p"), 1, "{policy}");
             check_eq!(settle_error(&third, &cancelled, 2).await, ErrorKind::AlreadySettled);
             check_eq!(harness.remaining(&policy).await, 4, "{policy}");

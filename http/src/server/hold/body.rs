@@ -11,11 +11,11 @@ use pin_project_lite::pin_project;
 use super::open_hold::{OpenHold, Settling};
 
 pin_project! {
-    /// The body of a response of a [`HoldService`](super::HoldService): that of the inner service, whose bytes are counted
-    /// and whose end settles what is held for the request.
+    /// The body of a response of a [`HoldService`](super::HoldService): that of the inner service, whose bytes are
+    /// counted and whose end settles what is held for the request.
     ///
-    /// Unless the store answers immediately, the end of the body waits for the store; the last data does not. A body that
-    /// is dropped earlier, as when the client has gone away, settles in a task.
+    /// Unless the store answers immediately, the end of the body waits for the store; the last data does not. A body
+    /// that is dropped earlier, as when the client has gone away, settles in a task.
     pub struct HoldBody<B> {
         #[pin]
         inner: B,

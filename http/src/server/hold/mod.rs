@@ -1,8 +1,8 @@
 //! Costs that are known only when a request was answered: tokens, rows, bytes.
 //!
 //! A [`HoldLayer`] takes an estimate from each limit before the request reaches its service, all in one decision, and
-//! settles it at the actual cost: what was too much is given back, and what was too little is charged. So requests that
-//! run at the same time never exceed a limit by more than their estimates were too low.
+//! settles it at the actual cost: what was too much is given back, and what was too little is charged. So requests
+//! that run at the same time never exceed a limit by more than their estimates were too low.
 //!
 //! ```
 //! use std::time::Duration;
@@ -56,20 +56,21 @@
 //!
 //! The fields of the response say what is left after the estimate was taken, as the rest is not known yet.
 //!
-//! A response whose costs its head tells is settled before it is returned. Others are settled when the body ends. While
-//! it streams, what exceeds the estimate is [charged at once](HoldLayer::report_every).
+//! A response whose costs its head tells is settled before it is returned. Others are settled when the body ends.
+//! While it streams, what exceeds the estimate is [charged at once](HoldLayer::report_every).
 //!
 //! # If it cannot be settled
 //!
-//! If the store fails, what is held stays charged: never less than the estimate. The store can settle a hold for twice
+//! If the store fails, what is held stays charged: never less than the estimate, unless a policy
+//! [gives it back](tidegate_core::Policy::refund_lapsed) when its time is over. The store can settle a hold for twice
 //! the time of [`hold_for`](super::RateLimitLayer::hold_for), which a body that streams extends. A request that was
 //! admitted by a failure policy is charged to the store when it ends, if that answers again.
 //!
 //! # Cost
 //!
 //! Bodies are wrapped in a type that names the inner one, and are not boxed. A task is spawned only where the store does
-//! not answer immediately, and a request is cut. Other requests take two calls to the store, a clone of the service and
-//! some ten allocations. So leave routes that need no estimate to a layer without one.
+//! not answer immediately, and a request is cut. A request takes two calls to the store, a clone of the service, and some
+//! thirty allocations (three limits, in memory). So leave routes that need no estimate to a layer without one.
 //!
 //! It needs a Tokio runtime.
 
@@ -88,4 +89,6 @@ pub use future::HoldFuture;
 pub use layer::HoldLayer;
 pub use service::HoldService;
 pub(super) use settings::HoldSettings;
+#[doc(no_inline)]
+pub use tidegate_core::hold::OnDrop;
 pub use usage::Usage;

@@ -1,0 +1,42 @@
+//! Authentication.
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+/// Whom a key belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct Account {
+    /// The name of the key, not its secret: it becomes a part of keys in the store.
+    pub key: &'static str,
+    /// The user who has made the key.
+    pub user: &'static str,
+    /// The user's team.
+    pub team: &'static str,
+    /// The tenant. All that is limited in one decision is of one tenant, so that it lies in one slot of a cluster.
+    pub organization: &'static str,
+}
+
+/// What a gateway has in a database.
+const KEYS: [(&str, Account); 4] = [
+    ("sk-alice-laptop", account("alice/laptop", "alice", "search")),
+    ("sk-alice-ci", account("alice/ci", "alice", "search")),
+    ("sk-bob", account("bob/1", "bob", "search")),
+    ("sk-carol", account("carol/1", "carol", "ads")),
+];
+
+const fn account(key: &'static str, user: &'static str, team: &'static str) -> Account {
+    Account { key, user, team, organization: "acme" }
+}
+
+/// Puts the account into the extensions of the request; refuses a request without a valid key.
+pub async fn identify(mut request: Request, next: Next) -> Response {
+    let secret = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let secret = secret.and_then(|value| value.strip_prefix("Bearer "));
+    let known = secret.and_then(|secret| KEYS.iter().find(|(key, _)| *key == secret));
+    let Some((_, account)) = known else { return StatusCode::UNAUTHORIZED.into_response() };
+    request.extensions_mut().insert(*account);
+    next.run(request).await
+}

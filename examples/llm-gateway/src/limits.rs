@@ -1,0 +1,71 @@
+//! The limits: requests and tokens per minute, tokens and spend per day, each by key, user and team.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tidegate_http::server::{ActualCost, HoldLayer, Limit, RateLimitLayer};
+use tidegate_http::subject::Authenticated;
+use tidegate_redis::{Limiter, Policy, PolicyError, Store, Subject};
+
+use crate::accounts::Account;
+use crate::prompt::Estimate;
+
+/// How long an answer takes at most before it has to report again.
+const ANSWER: Duration = Duration::from_secs(300);
+
+/// What is counted by a key, by a user and by a team. `max-hold`: one request can hold a share of its limit only.
+///
+/// # Errors
+///
+/// If a policy is not valid.
+pub fn policies() -> Result<Vec<Policy>, PolicyError> {
+    let texts = [
+        "key-requests: token-bucket 60/1m",
+        "key-tokens: token-bucket 20000/1m max-hold 1/2",
+        "key-day: fixed-window 500000/1d",
+        "key-spend: fixed-window 5000000/1d", // 5 dollars
+        "user-requests: token-bucket 120/1m",
+        "user-tokens: token-bucket 40000/1m max-hold 1/2",
+        "user-day: fixed-window 1000000/1d",
+        "user-spend: fixed-window 10000000/1d",
+        "team-requests: token-bucket 600/1m",
+        "team-tokens: token-bucket 200000/1m max-hold 1/4",
+        "team-day: fixed-window 5000000/1d",
+        "team-spend: fixed-window 50000000/1d",
+    ];
+    texts.iter().map(|text| text.parse()).collect()
+}
+
+/// The layer, which decides on all of them at once: all are held, or none.
+///
+/// # Errors
+///
+/// If the limiter lacks a policy.
+pub fn layer<S: Store>(limiter: Limiter<S>) -> Result<HoldLayer<S>, Box<dyn Error>> {
+    let mut limits = vec![];
+    for (whose, subject) in SUBJECTS {
+        let by = |what: &str| {
+            Limit::by(format!("{whose}-{what}"), Authenticated::new(subject))
+                .tenant_by(Authenticated::new(|it: &Account| Subject::from(it.organization)))
+        };
+        limits.push(by("requests"));
+        limits.push(by("tokens").unit("tokens").cost_by(|request| Estimate::of(request).tokens));
+        limits.push(by("day").unit("tokens").cost_by(|request| Estimate::of(request).tokens));
+        let spend = by("spend").unit("microdollars");
+        limits.push(spend.cost_by(|request| Estimate::of(request).microdollars));
+    }
+    let tokens = ["key-tokens", "key-day", "user-tokens", "user-day", "team-tokens", "team-day"];
+    let tokens = tokens.map(|name| (name, ActualCost::usage("tokens")));
+    let spend = ["key-spend", "user-spend", "team-spend"];
+    let spend = spend.map(|name| (name, ActualCost::usage("microdollars")));
+    let layer = RateLimitLayer::new(limiter, limits)?.refund_server_errors();
+    Ok(layer.hold_for(ANSWER, tokens.into_iter().chain(spend))?)
+}
+
+type SubjectOf = fn(&Account) -> Subject<'_>;
+
+const SUBJECTS: [(&str, SubjectOf); 3] = [
+    ("key", |it| Subject::from(it.key)),
+    ("user", |it| Subject::from(it.user)),
+    ("team", |it| Subject::from(it.team)),
+];

@@ -1,0 +1,75 @@
+//! Counting what an answer uses, while it streams.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidegate_http::server::Usage;
+use tidegate_redis::core::hold::Estimator;
+
+use crate::prompt::{Prompt, count, price};
+
+/// A line of an answer that is longer is not looked into.
+const MAX_LINE: usize = 1 << 16;
+
+/// Reads an answer as it passes, and reports what it uses.
+#[derive(Debug)]
+pub struct Meter {
+    usage: Usage,
+    estimator: Arc<Estimator>,
+    model: String,
+    prompt_tokens: u64,
+    answer_tokens: u64,
+    /// The line that has not ended yet: an event may come in several pieces.
+    line: Vec<u8>,
+}
+
+impl Meter {
+    /// A meter of the answer to this prompt, whose tokens are used by now.
+    #[must_use]
+    pub fn new(usage: Usage, estimator: Arc<Estimator>, prompt: &Prompt) -> Self {
+        let Prompt { model, tokens, .. } = prompt;
+        let (model, line) = (model.clone(), vec![]);
+        let meter =
+            Self { usage, estimator, model, prompt_tokens: *tokens, answer_tokens: 0, line };
+        meter.report();
+        meter
+    }
+
+    /// Reads a piece of a stream of server-sent events.
+    pub fn read(&mut self, data: &[u8]) {
+        for &byte in data {
+            if byte != b'\n' {
+                if self.line.len() < MAX_LINE {
+                    self.line.push(byte);
+                }
+                continue;
+            }
+            let event = self.line.strip_prefix(b"data:").map(serde_json::from_slice::<Value>);
+            if let Some(Ok(event)) = event {
+                self.read_event(&event);
+            }
+            self.line.clear();
+        }
+    }
+
+    /// Reads an event of a stream, or a whole answer.
+    pub fn read_event(&mut self, event: &Value) {
+        let text = event["choices"][0]["delta"]["content"].as_str();
+        if let Some(text) = text {
+            self.answer_tokens += count(text);
+        }
+        // At the end, the model tells the exact numbers.
+        if let (Some(prompt), Some(answer)) =
+            (event["usage"]["prompt_tokens"].as_u64(), event["usage"]["completion_tokens"].as_u64())
+        {
+            (self.prompt_tokens, self.answer_tokens) = (prompt, answer);
+            self.estimator.observe(&self.model, answer);
+        }
+        self.report();
+    }
+
+    fn report(&self) {
+        self.usage.set("tokens", self.prompt_tokens.saturating_add(self.answer_tokens));
+        self.usage.set("microdollars", price(self.prompt_tokens, self.answer_tokens));
+    }
+}

@@ -1,0 +1,86 @@
+//! Reading a request, and estimating what it will use.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+use tidegate_redis::core::hold::Estimator;
+
+/// The maximum size of a request's body.
+const MAX_BODY: usize = 1 << 20;
+
+/// What a handler needs to know of a request.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    /// The model.
+    pub model: String,
+    /// The tokens of the prompt, as the gateway counts them.
+    pub tokens: u64,
+    /// The request, as it was sent.
+    pub body: Bytes,
+}
+
+/// What a request is expected to use.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Estimate {
+    /// Those of the prompt and of the answer.
+    pub tokens: u64,
+    /// What they cost, in millionths of a dollar.
+    pub microdollars: u64,
+}
+
+impl Estimate {
+    /// That of a request which was read.
+    #[must_use]
+    pub fn of(request: &Parts) -> Self {
+        request.extensions.get().copied().unwrap_or_default()
+    }
+}
+
+/// The price of so many tokens, in millionths of a dollar. Answers cost four times as much as prompts.
+#[must_use]
+pub fn price(prompt_tokens: u64, answer_tokens: u64) -> u64 {
+    prompt_tokens.saturating_add(answer_tokens.saturating_mul(4))
+}
+
+/// Counts tokens. It stands for the tokenizer of the model: a token is a word.
+#[must_use]
+pub fn count(text: &str) -> u64 {
+    u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX)
+}
+
+/// Reads the body of a request, and puts a [`Prompt`] and an [`Estimate`] into its extensions.
+pub async fn read(
+    State(estimator): State<Arc<Estimator>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut head, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, MAX_BODY).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let Some((prompt, max_tokens)) = parse(body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    // At most what the client asks for, and what the answers of this model have mostly taken.
+    let answer = estimator.estimate(&prompt.model, max_tokens.unwrap_or(u64::MAX));
+    head.extensions.insert(Estimate {
+        tokens: prompt.tokens.saturating_add(answer),
+        microdollars: price(prompt.tokens, answer),
+    });
+    head.extensions.insert(prompt);
+    next.run(Request::from_parts(head, Body::empty())).await
+}
+
+fn parse(body: Bytes) -> Option<(Prompt, Option<u64>)> {
+    let request: Value = serde_json::from_slice(&body).ok()?;
+    let model = request["model"].as_str()?.to_owned();
+    let messages = request["messages"].as_array()?;
+    let tokens = messages.iter().filter_map(|it| it["content"].as_str()).map(count).sum();
+    Some((Prompt { model, tokens, body }, request["max_tokens"].as_u64()))
+}

@@ -1,0 +1,80 @@
+//! Passing requests on to the model, and its answers back.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use tidegate_http::server::Usage;
+use tidegate_redis::core::hold::Estimator;
+
+use crate::meter::Meter;
+use crate::prompt::Prompt;
+
+/// The way to the model.
+#[derive(Debug, Clone)]
+pub struct Gateway {
+    client: reqwest::Client,
+    url: String,
+    estimator: Arc<Estimator>,
+}
+
+impl Gateway {
+    /// To the model at this URL.
+    #[must_use]
+    pub fn new(url: String, estimator: Arc<Estimator>) -> Self {
+        Self { client: reqwest::Client::new(), url, estimator }
+    }
+}
+
+/// Passes a request on. What it uses is reported to the layer of the limits, which charges it: also if the client goes
+/// away, as then the answer's body is dropped.
+///
+/// # Errors
+///
+/// 502 if the model does not answer, or fails. The layer gives everything back then.
+pub async fn complete(
+    State(gateway): State<Gateway>,
+    usage: Usage,
+    Extension(prompt): Extension<Prompt>,
+) -> Result<Response<Body>, StatusCode> {
+    let request = gateway.client.post(&gateway.url).header(CONTENT_TYPE, "application/json");
+    let answer = request.body(prompt.body.clone()).send().await;
+    let answer = answer.map_err(|_| StatusCode::BAD_GATEWAY)?;
+    if answer.status().is_server_error() {
+        return Err(StatusCode::BAD_GATEWAY);
+    }
+    let (head, body) = Response::from(answer).into_parts();
+    // Of the head, what is about the answer; the rest is about the connection to the model.
+    let pass_on = |body| {
+        let mut response = Response::new(body);
+        *response.status_mut() = head.status;
+        if let Some(kind) = head.headers.get(CONTENT_TYPE) {
+            response.headers_mut().insert(CONTENT_TYPE, kind.clone());
+        }
+        response
+    };
+    if !head.status.is_success() {
+        // The model refuses the request, and has used nothing.
+        usage.set("tokens", 0);
+        usage.set("microdollars", 0);
+        return Ok(pass_on(Body::new(body)));
+    }
+    let mut meter = Meter::new(usage, gateway.estimator, &prompt);
+    if head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream") {
+        let body = body.map_frame(move |frame| {
+            if let Some(data) = frame.data_ref() {
+                meter.read(data);
+            }
+            frame
+        });
+        return Ok(pass_on(Body::new(body)));
+    }
+    let body = body.collect().await.map_err(|_| StatusCode::BAD_GATEWAY)?.to_bytes();
+    if let Ok(answer) = serde_json::from_slice(&body) {
+        meter.read_event(&answer);
+    }
+    Ok(pass_on(Body::from(body)))
+}

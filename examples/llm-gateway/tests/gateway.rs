@@ -1,0 +1,309 @@
+//! The gateway behaves as its README says: over real sockets, with a clock that stands still.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_example_llm_gateway::{app, limits, model};
+use tidegate_memory::core::hold::Estimator;
+use tidegate_memory::{
+    Answer, Call, Decision, Error, FixedWindow, Limiter, ManualClock, MemoryStore, Operation,
+    Policy, Share, Store, Timestamp,
+};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+
+/// A store in memory that knows the holds which are open.
+#[derive(Debug, Clone)]
+struct Watched {
+    inner: Arc<MemoryStore<ManualClock>>,
+    open: Arc<Mutex<HashSet<Vec<u8>>>>,
+}
+
+impl Store for Watched {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        let answer = self.inner.decide_now(&call);
+        if let (Some(id), Ok(decision)) = (call.id, &answer) {
+            let mut open = self.open.lock().unwrap();
+            match call.operation {
+                Operation::Hold if decision.is_allowed() => drop(open.insert(id.id.to_vec())),
+                Operation::Settle => drop(open.remove(id.id)),
+                _ => {}
+            }
+        }
+        Answer::ready(answer)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.inner.now()
+    }
+
+    fn answers_immediately(&self) -> bool {
+        true
+    }
+}
+
+/// A gateway before a stub model.
+struct Scene {
+    limiter: Limiter<Watched>,
+    url: String,
+    client: reqwest::Client,
+}
+
+/// What a client has seen of an answer.
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Seen {
+    status: u16,
+    words: u64,
+    /// Prompt and answer, by the model.
+    usage: Option<(u64, u64)>,
+    fields: HashMap<String, String>,
+    text: String,
+}
+
+impl Scene {
+    async fn new(change: impl Fn(Policy) -> Policy, estimator: Estimator) -> Self {
+        let inner = MemoryStore::builder().clock(ManualClock::default()).build();
+        let store = Watched { inner: Arc::new(inner), open: Arc::default() };
+        let policies = limits::policies().unwrap().into_iter().map(change);
+        let limiter = Limiter::new(store, policies).unwrap();
+        let gateway = app(limiter.clone(), model::start().await.unwrap(), estimator).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/v1/chat/completions", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, gateway).await });
+        Self { limiter, url, client: reqwest::Client::new() }
+    }
+
+    /// Sends a request, and reads the answer until it ends or so many words were read.
+    async fn ask(&self, key: &str, request: &Value, most: u64) -> Seen {
+        let post = self.client.post(&self.url).header("content-type", "application/json");
+        let post = post.header("authorization", format!("Bearer {key}"));
+        let mut answer = post.body(request.to_string()).send().await.unwrap();
+        let fields = answer.headers().iter();
+        let fields = fields.map(|(name, value)| (name.to_string(), value.to_str().unwrap().into()));
+        let mut seen =
+            Seen { status: answer.status().as_u16(), fields: fields.collect(), ..Seen::default() };
+        while seen.words < most {
+            // An answer that is broken off is an error.
+            let Ok(Some(chunk)) = answer.chunk().await else { break };
+            seen.text += std::str::from_utf8(&chunk).unwrap();
+            seen.words = seen.text.matches("\"word \"").count() as u64;
+        }
+        let usage = seen.text.rsplit("data: ").find_map(|event| {
+            let event: Value = serde_json::from_str(event.trim()).ok()?;
+            let usage = |name: &str| event["usage"][name].as_u64();
+            Some((usage("prompt_tokens")?, usage("completion_tokens")?))
+        });
+        seen.usage = usage;
+        seen
+    }
+
+    /// What is taken of a limit.
+    async fn taken(&self, policy: &str, subject: &str) -> u64 {
+        let request = self.limiter.by(policy, subject).tenant("acme").cost(0);
+        let verdict = request.peek().await.unwrap().verdicts()[0];
+        verdict.limit() - verdict.remaining()
+    }
+
+    /// Waits until the server has noticed that clients have gone.
+    async fn settled(&self) {
+        let none_is_open = async {
+            while !self.limiter.store().open.lock().unwrap().is_empty() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), none_is_open).await.unwrap();
+    }
+}
+
+/// Estimates that are never learned, so that tests can tell what they are.
+fn fixed(answer: u64) -> Estimator {
+    Estimator::new(Share::new(9, 10).unwrap(), answer).min_observations(u32::MAX)
+}
+
+fn request(model: &str, words: u64) -> Value {
+    let content = format!("please write {words}"); // three tokens
+    json!({ "model": model, "stream": true, "messages": [{ "role": "user", "content": content }] })
+}
+
+const KEYS: [(&str, [&str; 3]); 4] = [
+    ("sk-alice-laptop", ["alice/laptop", "alice", "search"]),
+    ("sk-alice-ci", ["alice/ci", "alice", "search"]),
+    ("sk-bob", ["bob/1", "bob", "search"]),
+    ("sk-carol", ["carol/1", "carol", "ads"]),
+];
+
+/// A policy of that name with a limit that is not reached.
+fn larger(policy: Policy) -> Policy {
+    let day = Duration::from_secs(86_400);
+    Policy::new(policy.name(), FixedWindow::new(500_000_000, day)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_charged_is_what_was_sent_by_key_user_and_team() {
+    let scene = Arc::new(Scene::new(larger, fixed(100)).await);
+    let mut clients = vec![];
+    for number in 0..300_u64 {
+        let scene = Arc::clone(&scene);
+        clients.push(tokio::spawn(async move {
+            let (key, subjects) = KEYS[(number % 4) as usize];
+            let words = 1 + number * 7 % 150; // some more than was estimated
+            let (model, most) = match number / 4 % 5 {
+                0 | 1 => ("stub", u64::MAX),
+                2 => ("stub-stalls", words), // the client goes away
+                3 => ("stub-breaks", u64::MAX),
+                _ => ("stub-fails", u64::MAX),
+            };
+            let seen = scene.ask(key, &request(model, words), most).await;
+            assert_eq!(seen.status, if model == "stub-fails" { 502 } else { 200 });
+            // How much a server sends of the last pieces before an answer breaks off, it decides itself.
+            let (prompt, answer) = match model {
+                "stub" => {
+                    let (prompt, answer) = seen.usage.unwrap();
+                    (prompt, answer..=answer)
+                }
+                "stub-stalls" => (3, seen.words..=seen.words),
+                "stub-breaks" => (3, seen.words..=words),
+                _ => (0, 0..=0),
+            };
+            assert!(model == "stub-fails" || answer.contains(&words), "{model}: {seen:?}");
+            let requests = u64::from(model != "stub-fails");
+            let used = |answer| [requests, prompt + answer, prompt + answer, prompt + 4 * answer];
+            (subjects, used(*answer.start()), used(*answer.end()))
+        }));
+    }
+    let mut sent: HashMap<String, (u64, u64)> = HashMap::new();
+    for client in clients {
+        let (subjects, min, max) = client.await.unwrap();
+        for (whose, subject) in ["key", "user", "team"].into_iter().zip(subjects) {
+            for (index, what) in ["requests", "tokens", "day", "spend"].into_iter().enumerate() {
+                let sum = sent.entry(format!("{whose}-{what} {subject}")).or_default();
+                *sum = (sum.0 + min[index], sum.1 + max[index]);
+            }
+        }
+    }
+    scene.settled().await;
+    assert_eq!(sent.len(), 4 * (4 + 3 + 2));
+    for (limit, (min, max)) in sent {
+        let (policy, subject) = limit.split_once(' ').unwrap();
+        let taken = scene.taken(policy, subject).await;
+        assert!((min..=max).contains(&taken), "{limit}: {taken} of {min} to {max}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_streams_stay_within_the_limit() {
+    // Bob has 20,000 tokens per minute by his key. Each request holds 3 + 500, and takes up to 3 more: the format,
+    // which the gateway does not know.
+    let requests = |policy: Policy| match policy.name().ends_with("requests") {
+        true => larger(policy),
+        false => policy,
+    };
+    let scene = Arc::new(Scene::new(requests, fixed(u64::MAX)).await);
+    let mut clients = vec![];
+    for number in 0..200_u64 {
+        let scene = Arc::clone(&scene);
+        clients.push(tokio::spawn(async move {
+            let mut request = request("stub", if number % 3 == 0 { 20 } else { 500 });
+            request["max_tokens"] = 500.into();
+            let seen = scene.ask("sk-bob", &request, u64::MAX).await;
+            match (seen.status, seen.usage) {
+                (200, Some((prompt, answer))) => (prompt + answer, 1),
+                (429, None) => {
+                    assert!(seen.text.contains(r#""violated-policies":["key-tokens"]"#));
+                    (0, 0)
+                }
+                answer => panic!("{answer:?}"),
+            }
+        }));
+    }
+    let (mut tokens, mut admitted) = (0, 0);
+    for client in clients {
+        let (used, is_admitted) = client.await.unwrap();
+        (tokens, admitted) = (tokens + used, admitted + is_admitted);
+    }
+    scene.settled().await;
+    assert!(tokens <= 20_000 + 3 * admitted, "{tokens} of 20,000 by {admitted}");
+    assert!(admitted >= 20_000 / 503, "{admitted}");
+    assert_eq!(scene.taken("key-tokens", "bob/1").await, tokens);
+    assert_eq!(scene.taken("user-tokens", "bob").await, tokens);
+    assert_eq!(scene.taken("key-requests", "bob/1").await, admitted);
+
+    // What was held too much is there for others, up to the last estimate.
+    let mut request = request("stub", 500);
+    request["max_tokens"] = 500.into();
+    while let seen = scene.ask("sk-bob", &request, u64::MAX).await
+        && seen.status == 200
+    {
+        tokens += seen.usage.unwrap().0 + 500;
+        scene.settled().await;
+    }
+    assert!(tokens <= 20_000 + 3 && tokens > 20_000 - 503, "{tokens}");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_full_flow_is_charged_for_what_was_read() {
+    let scene = Scene::new(larger, fixed(1_000)).await;
+    let seen = scene.ask("sk-bob", &request("stub-slow", 1_000), 3).await;
+    assert_eq!(seen.status, 200);
+    scene.settled().await;
+    let taken = scene.taken("key-tokens", "bob/1").await;
+    assert!((6..500).contains(&taken), "{taken}");
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_stream_is_charged_by_its_usage() {
+    let scene = Scene::new(|policy| policy, fixed(1_000)).await;
+    let mut request = request("stub", 40);
+    request["stream"] = false.into();
+    let seen = scene.ask("sk-bob", &request, u64::MAX).await;
+    assert_eq!(seen.usage, Some((6, 40)));
+    // The fields tell what is left after the estimate.
+    let field = &seen.fields["ratelimit"];
+    assert!(field.contains(r#""key-tokens";r=18997;"#), "{field}");
+    scene.settled().await;
+    assert_eq!(scene.taken("key-tokens", "bob/1").await, 46);
+    assert_eq!(scene.taken("team-spend", "search").await, 6 + 4 * 40);
+}
+
+#[tokio::test]
+async fn one_request_cannot_hold_the_whole_limit_and_max_tokens_bounds_it() {
+    let scene = Scene::new(|policy| policy, fixed(u64::MAX)).await;
+    let mut request = request("stub", 5);
+    for (max_tokens, status) in [(9_997, 200), (9_998, 429), (1_i64 << 60, 429)] {
+        request["max_tokens"] = max_tokens.into();
+        let seen = scene.ask("sk-carol", &request, u64::MAX).await;
+        assert_eq!(seen.status, status, "{max_tokens}: {}", seen.text);
+    }
+    scene.settled().await;
+    assert_eq!(scene.taken("key-requests", "carol/1").await, 1);
+}
+
+#[tokio::test]
+async fn estimates_are_learned_from_answers() {
+    let scene = Scene::new(larger, Estimator::new(Share::new(9, 10).unwrap(), 1_000)).await;
+    let mut left = vec![];
+    for _ in 0..40 {
+        let seen = scene.ask("sk-bob", &request("stub", 20), u64::MAX).await;
+        let field = seen.fields["ratelimit"].split(r#""key-day";r="#).nth(1).unwrap();
+        let remaining: u64 = field.split(';').next().unwrap().parse().unwrap();
+        scene.settled().await;
+        left.push(remaining + scene.taken("key-day", "bob/1").await - 26);
+    }
+    // What was held: 1,003 at first, and little more than 23 in the end.
+    let held: Vec<_> = left.iter().map(|left| 500_000_000 - left).collect();
+    assert_eq!(held[0], 1_003);
+    assert!(held[39] <= 3 + 22, "{held:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_prompt_and_who_has_no_key_is_refused_and_charged_nothing() {
+    let scene = Scene::new(|policy| policy, fixed(1_000)).await;
+    let seen = scene.ask("sk-nobody", &request("stub", 5), u64::MAX).await;
+    assert_eq!(seen.status, 401);
+    for wrong in [json!({}), json!([]), json!({ "model": "stub" }), json!("?")] {
+        assert_eq!(scene.ask("sk-bob", &wrong, u64::MAX).await.status, 400);
+    }
+    assert_eq!(scene.taken("key-requests", "bob/1").await, 0);
+}
