@@ -4,6 +4,7 @@ use std::time::Duration;
 use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::algorithm::fixed_window::Start;
+use tidegate_core::no_semver::keeps_lapsed;
 use tidegate_core::policy::StateShape;
 use tidegate_core::{
     Call, CallId, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Timestamp,
@@ -47,6 +48,10 @@ impl<'a> Request<'a> {
     /// As [`Call::check`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
         let normalized = NormalizedCall::new(call)?;
+        if call.operation.is_of_hold() {
+            // A limiter is not built with such a policy, but a call can have one.
+            call.charges.iter().try_for_each(|charge| keeps_lapsed(charge.policy))?;
+        }
         let id = match (call.id, call.charges.get(0)) {
             (Some(id), Some(first)) => {
                 Some((keys.of_id(&first, id.id), IdArguments::new(call, &normalized, id)))

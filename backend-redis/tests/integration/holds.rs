@@ -477,3 +477,14 @@ async fn a_batch_with_holds_is_decided_in_order() {
     let answers = store.decide_many(&calls).await.into_iter().map(remaining);
     assert_eq!(answers.collect::<Vec<_>>(), [98, 88, 87, 86, 88, 92, 91, 92, 88]);
 }
+
+#[tokio::test]
+async fn a_hold_that_would_be_given_back_when_it_lapses_is_refused() {
+    let store = builder_with(&fresh_prefix()).await.build().unwrap();
+    let lapses = policy("p: fixed-window 99/1d refund-lapsed");
+    assert_eq!(store.supports(&lapses).unwrap_err().kind(), ErrorKind::Unsupported);
+    let charges = [Charge::new(&lapses, "s").cost(10)];
+    let answer = decide(&store, Operation::Hold, "id", &charges).await;
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(taken(&store, &policy("p: fixed-window 99/1d")).await, 0);
+}
