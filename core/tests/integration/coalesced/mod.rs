@@ -357,7 +357,7 @@ fn a_runtime_that_ends_takes_no_caller_of_another_one_with_it() {
     let store = gate.clone().coalesced();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let _ = call(&store, "a");
+        drop(call(&store, "a"));
         settle().await;
     });
     let policy = policy();
