@@ -189,7 +189,8 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    // Each case opens some hundred stores that have room for millions of subjects.
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn upper_bounds_never_overshoot_and_low_estimates_by_the_overage_alone(
