@@ -117,6 +117,10 @@
 //! is waited for as long as a single call. A call with an [id](CallId) is sent by itself, in its turn: of several in one
 //! slot, each takes a round trip.
 //!
+//! [`StoreExt::coalesced`] makes batches of the calls of concurrent callers, for each node by itself: a node that is
+//! slow delays no calls to others. Calls with an id, across slots, and to policies in shards go alone. While a slot moves,
+//! calls to it may be carried out in another order than they were made in.
+//!
 //! # When the cluster changes
 //!
 //! Who serves which slot is asked of any node at the first call, and again, in the background, whenever a

@@ -60,6 +60,15 @@
 //! So a call takes at most `connect_timeout` and `response_timeout` together, and twice that if the
 //! connection turns out to have been closed. `.timeout(..)` around the store bounds that to what you like.
 //!
+//! # Batches
+//!
+//! [`Store::decide_many`] makes one script call for up to 1,024 charges, which take a server some 3 to 10 ms. A batch
+//! costs the server a fraction of as many single calls, and least if each of its calls acquires a single charge, at no
+//! more than 16 different costs and policies, without a wait, a block or a log: such a batch has a script of its own.
+//! `docs/benchmarks.md` has the figures. Calls with an [id](CallId) are sent one by one.
+//!
+//! [`StoreExt::coalesced`] makes batches of the calls of concurrent callers.
+//!
 //! # Errors
 //!
 //! An error is never a denial. **A call is sent once.** If its answer is lost, whether it was charged is
@@ -109,7 +118,7 @@
 //! The record of a call with an [id](CallId) lies under `prefix:%id:{subject}:id`, or `prefix:%id:{tenant}:id`, with
 //! the subject or the tenant of the first charge. It is written in the same step as the states, holds the answer, and
 //! expires with the id. Of a call that was denied or failed there is none. A server that evicts keys
-//! (`maxmemory-policy`) may forget ids early, as it may forget states. In a batch, calls with an id are sent one by one.
+//! (`maxmemory-policy`) may forget ids early, as it may forget states.
 //! A [hold](Operation::Hold) has such a record too, of what it took of each charge, which expires after twice the time to
 //! live of its id: until then it can be settled, by any process. A settlement changes the states and the record in one
 //! step.
