@@ -5,6 +5,7 @@
 //! |---|---|
 //! | limit a service of axum, tonic or hyper | [`server`]: [`RateLimitLayer`](server::RateLimitLayer), [`Limit`](server::Limit) |
 //! | count by address, behind proxies too, by user or by API key | [`subject`] |
+//! | charge by what a response has used: tokens, rows, bytes | [`server::hold`] |
 //! | answer refusals in another way | [`RateLimitLayer::respond_with`](server::RateLimitLayer::respond_with), [`GrpcStatus`](server::GrpcStatus) |
 //! | keep within the limits of another service | [`client`] |
 //! | write or read the fields without a layer | [`fields`] |
