@@ -196,7 +196,7 @@ fn an_error_points_at_the_word_that_is_wrong_and_says_what_would_fit() {
         ("sliding-log 5/99999999999d", "99999999999d", "71 years"),
         ("sliding-log 5/1m grains 1s", "grains", "did you mean `grain`?"),
         ("sliding-log 5/1m grain", "", "a span of time after `grain`"),
-        ("sliding-log 5/1m burst 7", "burst", "it takes grain, block, shards, shadow"),
+        ("sliding-log 5/1m burst 7", "burst", "it takes grain, block, shards, max-hold"),
         ("fixed-window 5/1m anchored phased", "phased", "exclude each other"),
         ("gcra 5/1m burst many", "many", "`many` is not a whole number"),
         ("gcra 5/1m burst 5 burst 6", "burst", "twice"),
