@@ -107,9 +107,8 @@ pub trait Store: fmt::Debug + Send + Sync {
         false
     }
 
-    /// The group of calls with which a layer may send this call in one batch, for
-    /// [`coalesced`](crate::StoreExt::coalesced): such as those for one node of a cluster, so that a slow node delays no
-    /// calls for others. `None` for a call that a batch does not make cheaper. Must not need a server. Default: one group
+    /// The group of calls with which the layer `coalesced` (feature `tokio`) may send this call in one batch: such as
+    /// those for one node of a cluster, so that a slow node delays no calls for others. `None` for a call that a batch does not make cheaper. Must not need a server. Default: one group
     /// for all calls.
     ///
     /// Calls that share a key should be in one group.
