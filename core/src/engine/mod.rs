@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 pub use dispatch::State;
 pub use record::Record;
-pub use remembered::{RememberedCall, RememberedHold};
+pub use remembered::{HeldCharge, RememberedCall, RememberedHold};
 
 use self::verdict::VerdictInput;
 use crate::algorithm::traits::Take;

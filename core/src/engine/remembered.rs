@@ -1,7 +1,5 @@
 //! A call that is remembered under its id.
 
-use smallvec::SmallVec;
-
 use crate::Decision;
 
 /// A call that was carried out under an id: what a store keeps to answer it again.
@@ -49,7 +47,7 @@ pub struct RememberedHold {
     /// Until when the hold can be extended: microseconds since 1970.
     pub lapses_at_micros: u64,
     /// The charges, in order.
-    pub charges: SmallVec<[HeldCharge; 2]>,
+    pub charges: Vec<HeldCharge>,
     /// The answer to the settlement, once it is settled.
     pub settlement: Option<Decision>,
 }
