@@ -591,11 +591,7 @@ impl<'a> Call<'a> {
         }
         match self.id {
             Some(id) => id.check(self.operation)?,
-            None if self.operation.is_of_hold() => {
-                return Err(invalid(
-                    "a hold has no id, under which it could be settled".to_owned(),
-                ));
-            }
+            None if self.operation.is_of_hold() => return Err(hold_without_id()),
             None => {}
         }
         if self.operation.is_of_hold() {
@@ -673,6 +669,10 @@ impl<'a> Call<'a> {
         }
         Ok(())
     }
+}
+
+pub(crate) fn hold_without_id() -> Error {
+    invalid("a hold has no id, under which it could be settled".to_owned())
 }
 
 struct Digest(Sha1);

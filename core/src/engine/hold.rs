@@ -8,9 +8,8 @@ use super::remembered::HeldCharge;
 use super::state_holds::{HoldKey, StateHold, StateHolds};
 use super::{PerCharge, Records, RememberedCall, RememberedHold, Take, change, report_after};
 use crate::hold::AlreadySettled;
-use crate::{
-    Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp,
-};
+use crate::hold::support::held_of;
+use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Policy, Timestamp};
 
 /// Makes, settles or extends the hold of an id.
 pub(super) fn carry_out(
@@ -55,10 +54,8 @@ fn make(
         return Ok(decision);
     }
     let held = |(index, charge): (usize, Charge<'_>)| {
-        let is_refused = decision.verdicts()[index].outcome() != Outcome::Allowed;
-        let taken = decision.amounts().get(index).copied().unwrap_or(charge.cost);
-        let held = if charge.is_check_only { 0 } else { taken };
-        HeldCharge { cost: charge.cost, held: (!is_refused).then_some(held), spent: 0 }
+        let held = held_of(&decision, index, &charge);
+        HeldCharge { cost: charge.cost, held, spent: 0 }
     };
     let lapses_at = later(now, id.ttl);
     let hold = RememberedHold {
@@ -306,8 +303,4 @@ pub fn lapsed_hold(id: &[u8], micros_ago: u64) -> Error {
 fn already_settled(id: CallId<'_>, hold: &RememberedHold, settlement: &Decision) -> Error {
     let costs = hold.charges.iter().map(|it| it.spent).collect();
     AlreadySettled::new(costs, settlement.clone()).into_error(id.id)
-}
-
-pub(super) fn without_id() -> Error {
-    Error::new(ErrorKind::InvalidCall, "a hold has no id, under which it could be settled")
 }

@@ -23,6 +23,7 @@ pub use remembered::{HeldCharge, RememberedCall, RememberedHold};
 
 use self::verdict::VerdictInput;
 use crate::algorithm::traits::Take;
+use crate::call::hold_without_id;
 use crate::time::{MAX_SPAN_MICROS, Wait, micros_of, micros_of_ceil};
 use crate::{
     Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
@@ -128,7 +129,7 @@ fn carry_out(
         | Operation::HoldUpTo { .. }
         | Operation::Settle
         | Operation::SettleSoFar
-        | Operation::Extend => Err(hold::without_id()),
+        | Operation::Extend => Err(hold_without_id()),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::support::held_of;
 use crate::owned_charge::OwnedCharge;
-use crate::{CallId, Charge, Decision, Error, ErrorKind, Outcome};
+use crate::{CallId, Charge, Decision, Error, ErrorKind};
 
 /// The answer to a hold: a decision, and a ticket if it is admitted.
 #[must_use = "a hold that is not checked limits nothing"]
@@ -75,10 +76,7 @@ impl Ticket {
         id: CallId<'_>,
     ) -> Self {
         let held = |(index, charge): (usize, Charge<'_>)| {
-            let refuses = |outcome: Outcome| outcome != Outcome::Allowed;
-            let is_refused = decision.verdicts().get(index).is_none_or(|it| refuses(it.outcome()));
-            let taken = decision.amounts().get(index).copied().unwrap_or(charge.cost);
-            let held = if is_refused || charge.is_check_only { 0 } else { taken };
+            let held = held_of(decision, index, &charge).unwrap_or(0);
             TicketCharge { charge: OwnedCharge::new(&charge), held }
         };
         Self {

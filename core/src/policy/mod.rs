@@ -197,8 +197,8 @@ impl Policy {
         Ok(self)
     }
 
-    /// The same policy, which gives back what a [hold](crate::hold) has not spent once its time is over, without anyone
-    /// sweeping. Otherwise, what is held stays charged until it is settled. The text is `refund-lapsed`.
+    /// The same policy, which gives back what a [hold](crate::hold) has not spent once its time is over: at once, no job
+    /// sweeps. Otherwise, what is held stays charged until it is settled. The text is `refund-lapsed`.
     ///
     /// A hold that is settled after that is charged what was used, less what was not given back.
     #[must_use]

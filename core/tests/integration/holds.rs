@@ -354,3 +354,43 @@ fn a_store_that_cannot_give_back_what_has_lapsed_refuses_the_policy_at_build() {
     let scaled = policy(text).scaled_to("1/2".parse().unwrap()).unwrap().unwrap();
     assert_eq!(scaled.to_string(), text.replace("8/1s burst 8", "4/1s burst 4"));
 }
+
+#[test]
+fn a_state_in_use_forgets_holds_that_have_expired() {
+    run(async {
+        let clock = ManualClock::default();
+        let store = ModelStore::new(clock.clone());
+        let limiter = limiter(store, &["p: fixed-window 100000/60d refund-lapsed"]);
+        let mut sizes = vec![];
+        for number in 0..60_u8 {
+            // Never settled, beside ordinary requests.
+            let hold = limiter.subject("a").cost(3).hold(&[number], MINUTE).await.unwrap();
+            assert!(hold.ticket().is_some(), "{number}");
+            assert!(limiter.acquire("a").await.unwrap().is_allowed());
+            clock.advance(3 * MINUTE);
+            assert!(limiter.acquire("a").await.unwrap().is_allowed());
+            sizes.push(limiter.store().snapshot().len());
+        }
+        let (first, last) = (sizes[0], sizes[59]);
+        assert!(last < first + 50, "{first} bytes, and then {last}");
+    });
+}
+
+#[test]
+fn a_reset_forgets_what_lapsed_and_what_is_still_to_lapse() {
+    run(async {
+        for resets_after in [0, 2] {
+            let clock = ManualClock::default();
+            let store = ModelStore::new(clock.clone());
+            let limiter = limiter(store, &["p: fixed-window 100/60d refund-lapsed"]);
+            let hold = limiter.subject("a").cost(30).hold("x", 2 * MINUTE).await.unwrap();
+            let ticket = hold.ticket().cloned().unwrap();
+            clock.advance(resets_after * MINUTE);
+            limiter.subject("a").reset().await.unwrap();
+            clock.advance((3 - resets_after) * MINUTE);
+            assert_eq!(remaining(&limiter, "a").await, [100], "after {resets_after}");
+            limiter.settle(&ticket, [("p", 35)]).await.unwrap();
+            assert_eq!(remaining(&limiter, "a").await, [95], "after {resets_after}");
+        }
+    });
+}

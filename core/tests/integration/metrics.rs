@@ -87,9 +87,13 @@ fn what_is_held_and_at_what_it_was_settled_is_summed_by_policy() {
         assert!(up_to.ticket().is_some());
         limiter.settle_so_far(&ticket, [("p", 10)]).await.unwrap();
         limiter.settle(&ticket, [("p", 25), ("q", 50)]).await.unwrap();
+        // A shadow that refuses holds nothing.
+        let shadow = limiter.by("q", "b").cost(91).hold("four", minute).await.unwrap();
+        assert!(shadow.ticket().is_some());
     });
     let of = |series| recorder.counter(series);
     assert_eq!(of(r#"tidegate_held_total{policy="p",shadow="false"}"#), Some(90));
+    assert_eq!(of(r#"tidegate_held_total{policy="q",shadow="true"}"#), Some(90));
     assert_eq!(of(r#"tidegate_settled_total{policy="p",shadow="false"}"#), Some(25));
     assert_eq!(of(r#"tidegate_settled_total{policy="q",shadow="true"}"#), Some(50));
     let denied = r#"tidegate_calls_total{operation="hold",outcome="denied"}"#;

@@ -7,6 +7,7 @@ use metrics::{Counter, Histogram, counter, histogram};
 
 use super::Calls;
 use super::policy_counters::PolicyTable;
+use crate::hold::support::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
@@ -127,9 +128,10 @@ impl StoreMetrics {
             let holds = self.policies.counters(charge.policy).holds(charge.policy);
             match call.operation {
                 Operation::Hold | Operation::HoldUpTo { .. } if decision.is_allowed() => {
-                    let is_held = !charge.is_check_only && decision.degraded().is_none();
-                    let amount = decision.amounts().get(index).copied().unwrap_or(charge.cost);
-                    holds.held.increment(if is_held { amount } else { 0 });
+                    // Without the store, nothing is held.
+                    let is_held = decision.degraded().is_none();
+                    let held = held_of(decision, index, &charge).filter(|_| is_held);
+                    holds.held.increment(held.unwrap_or(0));
                 }
                 Operation::Settle => holds.settled.increment(charge.cost),
                 _ => {}
