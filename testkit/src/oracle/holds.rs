@@ -27,7 +27,7 @@ pub(super) struct Hold {
     settled: Option<(Vec<u64>, Reply)>,
     /// What was given back of each charge when its time was over, once it is.
     lapsed: Option<Vec<u64>>,
-    /// Which charges were reset since, so that nothing of them lapses.
+    /// Which charges were reset since: nothing of them lapses, and what was given back is as if it were not.
     reset: Vec<bool>,
 }
 
@@ -169,7 +169,8 @@ impl Hold {
 
     fn change(&self, place: usize, total: u64, is_final: bool) -> Settles {
         let Some(held) = self.held[place] else { return Settles::Nothing };
-        let held = held - self.lapsed.as_ref().map_or(0, |amounts| amounts[place]);
+        let given_back = self.lapsed.as_ref().filter(|_| !self.reset[place]);
+        let held = held - given_back.map_or(0, |amounts| amounts[place]);
         let charged = held.max(self.spent[place]);
         if total > charged {
             Settles::Charges(total - charged)
