@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::run;
@@ -391,6 +392,29 @@ fn a_reset_forgets_what_lapsed_and_what_is_still_to_lapse() {
             assert_eq!(remaining(&limiter, "a").await, [100], "after {resets_after}");
             limiter.settle(&ticket, [("p", 35)]).await.unwrap();
             assert_eq!(remaining(&limiter, "a").await, [95], "after {resets_after}");
+        }
+    });
+}
+
+#[test]
+fn of_holds_that_lapse_together_the_one_changed_first_is_given_back_first() {
+    run(async {
+        let span = Duration::from_micros;
+        // (which is made first, what is then left when the one of 1 is settled at 1)
+        for (first, then, left) in [((1, "of 1"), (9, "of 9"), 99), ((9, "of 9"), (1, "of 1"), 100)]
+        {
+            let clock = ManualClock::default();
+            let policy = "p: token-bucket 250000/1s burst 100 refund-lapsed";
+            let limiter = limiter(ModelStore::new(clock.clone()), &[policy]);
+            let mut tickets = HashMap::new();
+            for (cost, id) in [first, then] {
+                let hold = limiter.subject("a").cost(cost).hold(id, span(20)).await.unwrap();
+                tickets.insert(id, hold.ticket().cloned().unwrap());
+            }
+            // Of 10, 5 are refilled when they lapse: what the first is given back, the second is not.
+            clock.advance(span(20));
+            limiter.settle(&tickets["of 1"], [("p", 1)]).await.unwrap();
+            assert_eq!(remaining(&limiter, "a").await, [left], "{first:?}");
         }
     });
 }

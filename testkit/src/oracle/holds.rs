@@ -21,6 +21,9 @@ pub(super) struct Hold {
     taken_at: u64,
     lapses_at: u64,
     expires_at: u64,
+    /// When it was last changed, counted in changes: of holds that lapse together, the one changed first lapses first.
+    /// `None` if it was changed just now.
+    turn: Option<u64>,
     /// What is held of each charge; `None` of a shadow that refused.
     held: Vec<Option<u64>>,
     spent: Vec<u64>,
@@ -93,6 +96,7 @@ pub(super) fn carry_out(
                 taken_at: now,
                 lapses_at: now + ttl,
                 expires_at: now + 2 * ttl,
+                turn: None,
                 spent: vec![0; charges.len()],
                 settled: None,
                 lapsed: None,
@@ -114,10 +118,12 @@ pub(super) fn carry_out(
                 let (mut hold, ttl) = (hold.clone(), micros(id.ttl));
                 hold.lapses_at = hold.lapses_at.max(now + ttl);
                 hold.expires_at = hold.expires_at.max(hold.lapses_at + ttl);
+                hold.turn = None;
                 (ledger::look(ledger, &charges, now), Some(hold))
             }
             None => {
                 let mut hold = hold.clone();
+                hold.turn = None;
                 let is_final = operation == Operation::Settle;
                 let amounts = charges.iter().enumerate().map(|(place, charge)| {
                     let change = hold.change(place, charge.cost, is_final);
@@ -134,9 +140,15 @@ pub(super) fn carry_out(
 }
 
 impl Hold {
-    /// When what is not spent is given back, if it still is to be.
-    pub(super) fn lapses_at(&self) -> Option<u64> {
-        (self.settled.is_none() && self.lapsed.is_none()).then_some(self.lapses_at)
+    /// When what is not spent is given back, if it still is to be, and in which turn.
+    pub(super) fn lapses_at(&self) -> Option<(u64, Option<u64>)> {
+        let is_open = self.settled.is_none() && self.lapsed.is_none();
+        is_open.then_some((self.lapses_at, self.turn))
+    }
+
+    /// Takes note of the turn in which the hold was changed.
+    pub(super) fn set_turn(&mut self, turn: u64) {
+        self.turn = self.turn.or(Some(turn));
     }
 
     /// Takes note of a reset of these charges.

@@ -67,6 +67,8 @@ pub struct Oracle {
     /// What each key may look like: never empty, and without repetition. `None` is a fresh key.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
     holds: BTreeMap<HoldKey, Hold>,
+    /// How often a hold was changed.
+    turns: u64,
 }
 
 /// What may come of a call.
@@ -198,13 +200,11 @@ impl Oracle {
 
     /// Gives back what has lapsed, hold by hold, each at its time.
     fn lapse(&mut self, now: u64) {
-        let Self { keys, holds } = self;
+        let Self { keys, holds, .. } = self;
         loop {
             let open = holds.values_mut().filter_map(|hold| Some((hold.lapses_at()?, hold)));
-            let Some((at, hold)) = open.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= now)
-            else {
-                return;
-            };
+            let first = open.min_by_key(|(lapse, _)| *lapse);
+            let Some(((at, _), hold)) = first.filter(|((at, _), _)| *at <= now) else { return };
             hold.lapse(|charge, change| {
                 let key = ledger::key_of(charge);
                 let pasts = keys.entry(key.clone()).or_insert_with(|| vec![None]);
@@ -222,7 +222,9 @@ impl Oracle {
     /// If several futures are possible, the first one's hold is taken for the one.
     fn learn(&mut self, call: &Call<'_>, mut futures: Vec<Future>) {
         let hold = futures.first_mut().and_then(|first| first.hold.take());
-        if let (Some(key), Some(hold)) = (holds::key_of(call), hold) {
+        if let (Some(key), Some(mut hold)) = (holds::key_of(call), hold) {
+            hold.set_turn(self.turns);
+            self.turns += 1;
             self.holds.insert(key, hold);
         }
         if call.operation == Operation::Reset {

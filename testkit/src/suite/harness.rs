@@ -14,12 +14,13 @@ use proptest::test_runner::{
     Config, FailurePersistence, FileFailurePersistence, TestCaseError, TestError, TestRunner,
 };
 use tidegate_core::{
-    Call, Charge, Clock, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp, Verdict,
+    Call, CallId, Charge, Clock, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp,
+    Verdict,
 };
 
 use super::fixture::Fixture;
 use super::report::{
-    Calls, Ended, caught, check, check_eq, ended, fail, fail_as_case, leave_out, property,
+    Calls, Ended, caught, check, check_eq, ended, fail, fail_as_case, known, leave_out, property,
 };
 use crate::generate::Scenario;
 use crate::show;
@@ -112,6 +113,20 @@ impl<'f, F: Fixture> Harness<'f, F> {
         if let Err(error) = self.store.supports(policy) {
             leave_out(format!("`{policy}` ({error})"));
         }
+    }
+
+    /// Carries out a call under an id. A store that knows no ids, or not these policies, leaves the case out.
+    pub(super) async fn once(
+        &self,
+        id: CallId<'_>,
+        operation: Operation,
+        charges: &[Charge<'_>],
+    ) -> Result<Decision, Error> {
+        charges.iter().for_each(|charge| self.needs(charge.policy));
+        let call = Call::new(operation, charges).with_id(id);
+        let answer = self.store.decide(call).await;
+        self.calls.borrow_mut().add(self.clock.now(), &call, &answer);
+        known(answer)
     }
 
     /// A policy of at most `limit` in an hour, of the first algorithm that the store supports.

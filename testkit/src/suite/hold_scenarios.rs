@@ -16,18 +16,10 @@ use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
 use super::harness::{case, each, threads};
-use super::report::{check, check_eq, fail, leave_out};
+use super::report::{check, check_eq, fail, known};
 use crate::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);
-
-/// The answer of a store. One that knows no holds leaves the case out.
-fn known<T>(answer: Result<T, Error>) -> Result<T, Error> {
-    match answer {
-        Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),
-        answer => answer,
-    }
-}
 
 fn must<T>(answer: Result<T, Error>) -> T {
     known(answer).unwrap_or_else(|error| fail(&format!("a call fails: {error}")))

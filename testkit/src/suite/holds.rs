@@ -5,47 +5,26 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    AlreadySettled, Call, CallId, Charge, Clock, Decision, Error, ErrorKind, MAX_EXACT, Operation,
-    Policy, Store,
+    AlreadySettled, Call, CallId, Charge, Decision, Error, ErrorKind, MAX_EXACT, Operation, Policy,
+    Store,
 };
 use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
 use super::harness::{Harness, case, cases, each, threads};
-use super::report::{check, check_eq, fail, leave_out};
+use super::report::{check, check_eq, fail, known, leave_out};
 use crate::against_oracle::run_holds_against_oracle;
 use crate::faults::{Fault, FaultyStore};
 use crate::generate::{Kind, hold_scenario, policy};
 
 const TTL: Duration = Duration::from_micros(50);
 
-/// A call about the hold of this id. A store that knows no ids leaves the case out.
-async fn try_with<F: Fixture>(
-    harness: &Harness<'_, F>,
-    id: CallId<'_>,
-    operation: Operation,
-    charges: &[Charge<'_>],
-) -> Result<Decision, Error> {
-    charges.iter().for_each(|charge| harness.needs(charge.policy));
-    let call = Call::new(operation, charges).with_id(id);
-    let answer = harness.store.decide(call).await;
-    harness.calls.borrow_mut().add(harness.clock.now(), &call, &answer);
-    known(answer)
-}
-
-fn known<T>(answer: Result<T, Error>) -> Result<T, Error> {
-    match answer {
-        Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),
-        answer => answer,
-    }
-}
-
 async fn with<F: Fixture>(
     harness: &Harness<'_, F>,
     operation: Operation,
     charges: &[Charge<'_>],
 ) -> Decision {
-    match try_with(harness, CallId::new("id", TTL), operation, charges).await {
+    match harness.once(CallId::new("id", TTL), operation, charges).await {
         Ok(decision) => decision,
         Err(error) => fail(&format!("{operation:?} fails: {error}")),
     }
@@ -56,7 +35,7 @@ async fn fails<F: Fixture>(
     operation: Operation,
     charges: &[Charge<'_>],
 ) -> Error {
-    let answer = try_with(harness, CallId::new("id", TTL), operation, charges).await;
+    let answer = harness.once(CallId::new("id", TTL), operation, charges).await;
     match answer {
         Ok(_) => fail(&format!("{operation:?} must fail")),
         Err(error) => {
@@ -69,7 +48,7 @@ async fn fails<F: Fixture>(
 /// Leaves the case out if the store knows no ids.
 async fn needs_ids<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy) {
     let charge = [Charge::new(policy, "none")];
-    let _ = try_with(harness, CallId::new("none", TTL), Operation::Extend, &charge).await;
+    let _ = harness.once(CallId::new("none", TTL), Operation::Extend, &charge).await;
 }
 
 /// Any trace of holds is decided as by the oracle.
@@ -168,7 +147,7 @@ pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
             harness.at(now);
             let (id, ttl) = (number.to_le_bytes(), Duration::from_micros(*ttl));
             let charge = [Charge::new(policy, "s").cost(*cost)];
-            let answer = try_with(harness, CallId::new(&id, ttl), Operation::Hold, &charge).await;
+            let answer = harness.once(CallId::new(&id, ttl), Operation::Hold, &charge).await;
             check!(answer.is_ok(), "{answer:?}");
         }
         let charge = [Charge::new(policy, "s").cost(*cost)];
@@ -262,7 +241,7 @@ pub(super) fn a_hold_expires_after_twice_its_time<F: Fixture>(fixture: &F) {
             harness.at(micros);
             check_eq!(harness.remaining(&policy).await, 4, "{micros} us later");
             let id = CallId::new("id", TTL);
-            let answer = try_with(harness, id, Operation::Settle, &[held[0].cost(2)]).await;
+            let answer = harness.once(id, Operation::Settle, &[held[0].cost(2)]).await;
             check_eq!(answer.err().map(|error| error.kind()), kind, "{micros} us later");
             let left = if kind.is_none() { 7 } else { 4 };
             check_eq!(harness.remaining(&policy).await, left, "{micros} us later");
@@ -279,7 +258,7 @@ pub(super) fn a_hold_is_extended_in_its_time<F: Fixture>(fixture: &F) {
         check!(with(harness, Operation::Hold, &held).await.is_allowed());
         for (now, ttl) in [(10, 1), (49, 50), (98, 30), (127, 20)] {
             harness.at(now);
-            let answer = try_with(harness, id(ttl), Operation::Extend, &held).await;
+            let answer = harness.once(id(ttl), Operation::Extend, &held).await;
             check!(answer.is_ok(), "at {now} for {ttl}: {answer:?}");
         }
         harness.at(146);
@@ -391,7 +370,7 @@ pub(super) fn several_charges_are_held_together<F: Fixture>(fixture: &F) {
             let before = harness.snapshot(&held).await;
             let refused = [of(&first, 1), of(&second, 2)];
             let other = CallId::new("other", TTL);
-            let refused = try_with(harness, other, Operation::Hold, &refused).await;
+            let refused = harness.once(other, Operation::Hold, &refused).await;
             check!(refused.is_ok_and(|decision| decision.is_denied()), "{first}");
             check_eq!(harness.snapshot(&held).await, before, "{first}");
             let actual = [of(&first, 3), of(&second, 1), of(&third, 4).check_only()];
@@ -483,10 +462,10 @@ pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
         check_eq!(kind, ErrorKind::IdReused);
         check_eq!(harness.snapshot(&looked_at).await, before);
         let plain = CallId::new("plain", TTL);
-        let answer = try_with(harness, plain, Operation::Charge, &[of(&policy)]).await;
+        let answer = harness.once(plain, Operation::Charge, &[of(&policy)]).await;
         check!(answer.is_ok());
         for operation in [Operation::Hold, Operation::Settle, Operation::Extend] {
-            let answer = try_with(harness, plain, operation, &[of(&policy)]).await;
+            let answer = harness.once(plain, operation, &[of(&policy)]).await;
             let kind = answer.map_err(|error| error.kind());
             check_eq!(kind, Err(ErrorKind::IdReused), "{operation:?}");
         }

@@ -6,38 +6,16 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::call::MAX_ID;
 use tidegate_core::{
-    Call, CallId, Charge, Clock, Decision, Error, ErrorKind, MAX_SPAN, Operation, Policy, Store,
-    Timestamp,
+    Call, CallId, Charge, Decision, ErrorKind, MAX_SPAN, Operation, Policy, Store, Timestamp,
 };
 use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
 use super::harness::{Harness, START, case, cases, each, threads};
-use super::report::{check, check_eq, fail, leave_out};
+use super::report::{check, check_eq, fail, known};
 use crate::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);
-
-/// Carries out a call once. A store that knows no ids leaves the case out.
-async fn once<F: Fixture>(
-    harness: &Harness<'_, F>,
-    id: CallId<'_>,
-    operation: Operation,
-    charges: &[Charge<'_>],
-) -> Result<Decision, Error> {
-    charges.iter().for_each(|charge| harness.needs(charge.policy));
-    let call = Call::new(operation, charges).with_id(id);
-    let answer = harness.store.decide(call).await;
-    harness.calls.borrow_mut().add(harness.clock.now(), &call, &answer);
-    known(answer)
-}
-
-fn known<T>(answer: Result<T, Error>) -> Result<T, Error> {
-    match answer {
-        Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),
-        answer => answer,
-    }
-}
 
 async fn must<F: Fixture>(
     harness: &Harness<'_, F>,
@@ -45,7 +23,7 @@ async fn must<F: Fixture>(
     operation: Operation,
     charges: &[Charge<'_>],
 ) -> Decision {
-    match once(harness, CallId::new(id, TTL), operation, charges).await {
+    match harness.once(CallId::new(id, TTL), operation, charges).await {
         Ok(decision) => decision,
         Err(error) => fail(&format!("{operation:?} with the id {id:?} fails: {error}")),
     }
@@ -138,7 +116,7 @@ pub(super) fn an_id_of_a_refused_call_is_free<F: Fixture>(fixture: &F) {
             );
             // Another call with this id, as it costs something else.
             let other = [charge[0].cost(1)];
-            let error = once(harness, CallId::new("id", TTL), Operation::Acquire, &other).await;
+            let error = harness.once(CallId::new("id", TTL), Operation::Acquire, &other).await;
             check_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::IdReused), "{policy}");
         });
     }
@@ -166,7 +144,7 @@ pub(super) fn an_id_of_another_call_is_an_error<F: Fixture>(fixture: &F) {
             (Operation::AcquireUpTo { min: 1 }, vec![charge]),
             (Operation::Block { span: TTL }, vec![charge]),
         ] {
-            let answer = once(harness, CallId::new("id", TTL), operation, &charges).await;
+            let answer = harness.once(CallId::new("id", TTL), operation, &charges).await;
             let kind = answer.map_err(|error| (error.kind(), error.is_definitely_not_charged()));
             check_eq!(kind, Err((ErrorKind::IdReused, true)), "{operation:?} {charges:?}");
         }
@@ -237,13 +215,13 @@ pub(super) fn an_id_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
             (b"id", MAX_SPAN + Duration::from_nanos(1), Operation::Charge),
             (b"id", TTL, Operation::Peek),
         ] {
-            let answer = once(harness, CallId::new(id, ttl), operation, &charge).await;
+            let answer = harness.once(CallId::new(id, ttl), operation, &charge).await;
             let kind = answer.map_err(|error| error.kind());
             check_eq!(kind, Err(ErrorKind::InvalidCall), "{} bytes, {ttl:?}", id.len());
         }
         check_eq!(harness.remaining(&policy).await, 9);
         let longest = CallId::new("id", MAX_SPAN);
-        let answer = once(harness, longest, Operation::Acquire, &charge).await;
+        let answer = harness.once(longest, Operation::Acquire, &charge).await;
         check!(answer.is_ok_and(|decision| decision.is_allowed()));
     });
 }

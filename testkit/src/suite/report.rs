@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 
 use tidegate_core::no_semver::OwnedCall;
-use tidegate_core::{Call, Decision, Error, Timestamp};
+use tidegate_core::{Call, Decision, Error, ErrorKind, Timestamp};
 
 use super::contract::Guarantee;
 use crate::show;
@@ -62,6 +62,14 @@ pub(super) fn fail_as_case(message: String) -> ! {
 /// Ends the case without a result.
 pub(super) fn leave_out(why: String) -> ! {
     resume_unwind(Box::new(LeftOut(why)))
+}
+
+/// The answer of a store. One that does not support the call leaves the case out.
+pub(super) fn known<T>(answer: Result<T, Error>) -> Result<T, Error> {
+    match answer {
+        Err(error) if error.kind() == ErrorKind::Unsupported => leave_out(error.to_string()),
+        answer => answer,
+    }
 }
 
 /// Fails unless the condition holds, which is shown with what else is given.
