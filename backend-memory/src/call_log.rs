@@ -111,7 +111,7 @@ fn bytes_of(call: &RememberedCall) -> usize {
     max_bytes(call.decision.verdicts().len(), call.hold.is_some())
 }
 
-/// Upper bound on the bytes of a call of so many charges.
+/// Upper bound on the bytes of a call of `charges` charges.
 pub(crate) fn max_bytes(charges: usize, is_of_hold: bool) -> usize {
     CALL_BYTES + RememberedCall::max_heap_bytes(charges, is_of_hold)
 }

@@ -81,7 +81,7 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Upper bound on the bytes on the heap of a decision on so many charges, if it is not degraded.
+    /// Upper bound on the bytes on the heap of a decision on `charges` charges, if it is not degraded.
     #[doc(hidden)]
     #[must_use]
     pub const fn max_heap_bytes(charges: usize) -> usize {

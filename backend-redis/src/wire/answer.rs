@@ -256,7 +256,7 @@ impl ChargeReply {
             }
             Rule::IntervalBucket(_) => {
                 let recovers_at = rest.number()?;
-                // One that does not fit into a value is told by the numbers.
+                // One that does not fit into a value is computed from the state's numbers.
                 if recovers_at < MAX_NUMBER { recovers_at } else { 0 }
             }
             _ => 0,

@@ -109,9 +109,9 @@ pub(crate) enum Form {
     Store(RedisStore),
     /// By a store whose callers share batches.
     Coalesced(CoalescedStore<RedisStore>),
-    /// By a store, so many decisions in each call.
+    /// By a store, with this number of decisions in each call.
     Batch(RedisStore, usize),
-    /// By the general script, so many decisions in each call.
+    /// By the general script, with this number of decisions in each call.
     GeneralBatch(MultiplexedConnection, usize),
     /// By a command or a script of another project.
     Peer(Peer, MultiplexedConnection),

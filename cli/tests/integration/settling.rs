@@ -35,12 +35,12 @@ fn report(
     policies: &[&str],
     settling: Settling,
 ) -> Result<SettlingReport, Error> {
-    let mut csv = "time,who,in,out\n".to_owned();
-    for (time, who, known, late) in requests {
-        csv += &format!("{time},{who},{known},{late}\n");
+    let mut csv = "time,subject,in,out\n".to_owned();
+    for (time, subject, known, late) in requests {
+        csv += &format!("{time},{subject},{known},{late}\n");
     }
     let options = Options {
-        by: By::Field("who".into()),
+        by: By::Field("subject".into()),
         cost: "in".parse().unwrap(),
         late_cost: vec!["out".into()],
         time_unit: Some(TimeUnit::Microseconds),
@@ -184,7 +184,7 @@ prop_compose! {
     ) -> Vec<Request> {
         let mut time = MINUTE * 1_000_000;
         let mut after = |gap: u64| { time += gap; time };
-        requests.into_iter().map(|(gap, who, known, late)| (after(gap), who, known, late)).collect()
+        requests.into_iter().map(|(gap, subject, known, late)| (after(gap), subject, known, late)).collect()
     }
 }
 

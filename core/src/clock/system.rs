@@ -181,21 +181,21 @@ impl Cycles {
         (cycles, nanos)
     }
 
-    /// The line that is in force after so many changes.
+    /// The line that is in force after this many changes.
     #[inline]
     fn line(&self, changes: u64) -> &Line {
         let [one, other] = &self.lines;
         if changes.is_multiple_of(2) { one } else { other }
     }
 
-    /// Whether the line that was in force after so many changes still is: then no thread has written to it.
+    /// Whether the line that was in force after this many changes still is: then no thread has written to it.
     #[inline]
     fn is_in_force(&self, changes: u64) -> bool {
         fence(Ordering::Acquire);
         self.changes.load(Ordering::Relaxed) == changes
     }
 
-    /// The time so many nanoseconds after the start.
+    /// The time this many nanoseconds after the start.
     fn micros_at(&self, nanos: u64) -> u64 {
         self.started_at.saturating_add(nanos / 1_000).min(MAX_EXACT)
     }
@@ -212,7 +212,7 @@ impl Line {
             .then(|| of(&self.micros) + ((of(&self.fraction) + since * of(&self.slope)) >> 40))
     }
 
-    /// From here on, and so many nanoseconds after the start, which is at `micros`. `slope` is in
+    /// From here on, and `nanos` after the start, which is at `micros`. `slope` is in
     /// nanoseconds in 2^32 cycles.
     fn draw(&self, cycles: u64, nanos: u64, micros: u64, slope: u64) {
         let length = (LENGTH << 32) / slope.max(1);

@@ -290,7 +290,7 @@ pub fn unknown_hold(id: &[u8]) -> Error {
     Error::new(ErrorKind::UnknownHold, message)
 }
 
-/// The error about a hold that lapsed so many microseconds ago, and cannot be extended.
+/// The error about a hold that lapsed `micros_ago` microseconds ago, and cannot be extended.
 #[must_use]
 pub fn lapsed_hold(id: &[u8], micros_ago: u64) -> Error {
     let id = id.escape_ascii();

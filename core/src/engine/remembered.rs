@@ -24,7 +24,7 @@ impl RememberedCall {
         Self { fingerprint, expires_at_micros, decision, hold: None }
     }
 
-    /// Upper bound on the bytes on the heap of a call on so many charges.
+    /// Upper bound on the bytes on the heap of a call on `charges` charges.
     #[must_use]
     pub const fn max_heap_bytes(charges: usize, is_of_hold: bool) -> usize {
         let decision = Decision::max_heap_bytes(charges);

@@ -146,7 +146,7 @@ fn a_hold_is_cancelled_and_extended_by_its_ticket() {
 }
 
 #[test]
-fn a_ticket_is_settled_by_whoever_has_its_text() {
+fn a_ticket_is_settled_from_its_text() {
     run(async {
         let here = limiter(model(), &["p: token-bucket 90/1h", "q: sliding-log 90/1h shadow"]);
         let hold =

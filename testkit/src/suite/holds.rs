@@ -575,7 +575,7 @@ pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
                     let held = store.decide(Call::new(Operation::Hold, &estimate).with_id(id));
                     let held = known(held.await)?;
                     check!(held.is_allowed(), "caller {caller}");
-                    // Half of them cancel, and half settle: those who come first decide.
+                    // Half of them cancel, and half settle: the first call decides.
                     let cost = if caller.is_multiple_of(2) { 0 } else { 4 };
                     let actual = [charge.cost(cost)];
                     let settled = store.decide(Call::new(Operation::Settle, &actual).with_id(id));

@@ -5,7 +5,7 @@ use crate::report::Timeline;
 use crate::report::number::scaled;
 
 /// More bars than this are too narrow on a phone.
-pub(super) const MOST: usize = 192;
+pub(super) const MAX_BARS: usize = 192;
 
 /// Lengths of time that people count in, in microseconds.
 const ROUND: [u64; 22] = [
@@ -42,14 +42,14 @@ pub(super) struct Bar {
     pub(super) denied: u64,
 }
 
-/// How much time a full bar covers: so many steps that there are at most [`MOST`], and a round
+/// How much time a full bar covers: as many steps as make at most [`MAX_BARS`] bars, and a round
 /// length if one is near.
 pub(super) fn length(timeline: &Timeline) -> u64 {
-    let least = steps(timeline).div_ceil(MOST).max(1) as u64;
-    let round = (least..=least * 2)
+    let min_steps = steps(timeline).div_ceil(MAX_BARS).max(1) as u64;
+    let round = (min_steps..=min_steps * 2)
         .filter_map(|steps| timeline.step.checked_mul(steps))
         .find(|length| ROUND.contains(length));
-    round.unwrap_or_else(|| timeline.step.saturating_mul(least)).max(1)
+    round.unwrap_or_else(|| timeline.step.saturating_mul(min_steps)).max(1)
 }
 
 /// The bars of a timeline, in order of time. They begin at multiples of their length, as far as
@@ -83,13 +83,13 @@ pub(super) fn steps(timeline: &Timeline) -> usize {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lane {
     /// The value that fills it.
-    pub(super) most: u64,
+    pub(super) max: u64,
     /// Where it begins, in units of the picture.
     pub(super) baseline: u32,
     /// How far it goes.
     pub(super) height: u32,
     /// The height of the smallest value that is not zero, so that it can be seen.
-    pub(super) least: u32,
+    pub(super) min_height: u32,
     /// Whether it goes up from the baseline, or hangs down.
     pub(super) up: bool,
 }
@@ -103,7 +103,7 @@ impl Lane {
 
     /// Where a value ends.
     pub(super) fn level(&self, value: u64) -> u32 {
-        let height = scaled(value, self.most, self.height).max(self.least);
+        let height = scaled(value, self.max, self.height).max(self.min_height);
         if self.up { self.baseline.saturating_sub(height) } else { self.baseline + height }
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     fn neighbours_share_an_outline_and_a_gap_parts_them() {
         let bars = bars(&timeline(MINUTE, vec![2, 4, 0, 4], vec![]));
         let axis = Axis::new(0, 4 * MINUTE);
-        let lane = Lane { most: 4, baseline: 640, height: 600, least: 10, up: true };
+        let lane = Lane { max: 4, baseline: 640, height: 600, min_height: 10, up: true };
         assert_eq!(
             lane.path(&bars, &axis, |bar| bar.admitted),
             "M0 640V340H2500V40H5000V640zM7500 640V40H10000V640z"
@@ -199,7 +199,7 @@ mod tests {
     fn one_among_a_million_still_shows() {
         let bars = bars(&timeline(MINUTE, vec![], vec![1, 1_000_000]));
         let axis = Axis::new(0, 2 * MINUTE);
-        let lane = Lane { most: 1_000_000, baseline: 650, height: 400, least: 20, up: false };
+        let lane = Lane { max: 1_000_000, baseline: 650, height: 400, min_height: 20, up: false };
         let path = lane.path(&bars, &axis, |bar| bar.denied);
         assert_eq!(path, "M0 650V670H5000V1050H10000V650z");
     }

@@ -11,7 +11,7 @@ use crate::report::{PolicyReport, Report};
 struct Measure {
     name: &'static str,
     class: &'static str,
-    most: u64,
+    max: u64,
     value: fn(&PolicyReport) -> u64,
     text: fn(&PolicyReport) -> String,
     note: String,
@@ -47,7 +47,7 @@ fn row(policy: &PolicyReport, measures: &[Measure], out: &mut impl io::Write) ->
         Html(&policy.policy),
     )?;
     for measure in measures {
-        let width = scaled((measure.value)(policy), measure.most, 1_000);
+        let width = scaled((measure.value)(policy), measure.max, 1_000);
         writeln!(
             out,
             "<span class=\"measure {}\" role=\"cell\"><em aria-hidden=\"true\">{}</em>\
@@ -69,13 +69,13 @@ fn note(policy: &PolicyReport, measure: &Measure) -> String {
 }
 
 fn measures(report: &Report) -> [Measure; 3] {
-    let most =
+    let max =
         |value: fn(&PolicyReport) -> u64| report.policies.iter().map(value).max().unwrap_or(0);
     let subjects = thousands(report.source.subjects);
     let measure = |name, class, value, text, note| Measure {
         name,
         class,
-        most: most(value),
+        max: max(value),
         value,
         text,
         note,

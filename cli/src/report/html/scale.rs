@@ -78,16 +78,16 @@ impl Axis {
         scaled(at.saturating_sub(self.start), self.end - self.start, LENGTH)
     }
 
-    /// At most `most` ticks at round moments of UTC, and none beyond the year 9999.
-    pub(super) fn ticks(&self, most: u64) -> Vec<Tick> {
+    /// At most `max` ticks at round moments of UTC, and none beyond the year 9999.
+    pub(super) fn ticks(&self, max: u64) -> Vec<Tick> {
         let span = self.end - self.start;
         if span == 0 || utc(self.end).is_none() {
             return Vec::new();
         }
-        // A span of n distances has up to n + 1 ticks, so n is to be less than the most.
-        match short_distances().find(|distance| span / distance < most) {
+        // A span of n distances has up to n + 1 ticks, so n is to be less than `max`.
+        match short_distances().find(|distance| span / distance < max) {
             Some(distance) => self.even(distance),
-            None => self.monthly(most),
+            None => self.monthly(max),
         }
     }
 
@@ -104,14 +104,14 @@ impl Axis {
             .collect()
     }
 
-    fn monthly(&self, most: u64) -> Vec<Tick> {
+    fn monthly(&self, max: u64) -> Vec<Tick> {
         let (Some(start), Some(end)) = (utc(self.start), utc(self.end)) else {
             return Vec::new();
         };
         let months = |time: DateTime| i32::from(time.year()) * 12 + i32::from(time.month()) - 1;
         let (first, last) = (months(start), months(end));
         let fits = |distance: &i32| {
-            u64::from((last - first).unsigned_abs() / distance.unsigned_abs()) < most
+            u64::from((last - first).unsigned_abs() / distance.unsigned_abs()) < max
         };
         let distance = MONTHS.into_iter().find(fits).unwrap_or(120_000);
         let aligned = first.div_euclid(distance) * distance;
@@ -222,11 +222,11 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn ticks_are_few_in_order_and_on_the_axis(
-            start: u64, end: u64, shift in 0_u32..64, most in 2_u64..20,
+            start: u64, end: u64, shift in 0_u32..64, max in 2_u64..20,
         ) {
             let (start, end) = (start >> shift, end >> shift);
-            let ticks = Axis::new(start.min(end), start.max(end)).ticks(most);
-            proptest::prop_assert!(ticks.len() as u64 <= most);
+            let ticks = Axis::new(start.min(end), start.max(end)).ticks(max);
+            proptest::prop_assert!(ticks.len() as u64 <= max);
             proptest::prop_assert!(ticks.iter().all(|tick| tick.position <= LENGTH));
             proptest::prop_assert!(ticks.is_sorted_by_key(|tick| tick.position));
         }

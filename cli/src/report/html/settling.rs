@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::bars::{Lane, MOST, outline};
+use super::bars::{Lane, MAX_BARS, outline};
 use super::escape::Html;
 use super::scale::{Axis, LENGTH, Tick};
 use super::timeline::{TICKS, axis_labels};
@@ -31,7 +31,7 @@ pub(super) fn write(report: &Report, out: &mut impl io::Write) -> io::Result<()>
         axis_labels(&ticks, out)?;
         for runs in settling.runs.chunk_by(|one, next| one.policy == next.policy) {
             for run in runs {
-                panel(run, most(runs), &axis, &ticks, out)?;
+                panel(run, max_taken(runs), &axis, &ticks, out)?;
             }
         }
         writeln!(out, "</div>")?;
@@ -126,11 +126,11 @@ impl Step {
     }
 }
 
-/// The steps, so many together that there are at most [`MOST`].
+/// The steps, merged so that there are at most [`MAX_BARS`].
 fn steps_of(fill: &Fill) -> Vec<Step> {
     let value = |values: &[u64], index: usize| values.get(index).copied().unwrap_or(0);
     let start = |index: usize| fill.start.saturating_add(fill.step.saturating_mul(index as u64));
-    let (count, together) = (steps(fill), steps(fill).div_ceil(MOST).max(1));
+    let (count, together) = (steps(fill), steps(fill).div_ceil(MAX_BARS).max(1));
     let step = |first: usize| {
         let indices = first..count.min(first + together);
         let to = start(indices.end);
@@ -146,7 +146,7 @@ fn steps_of(fill: &Fill) -> Vec<Step> {
 }
 
 /// The value at the top of the panels of a policy.
-fn most(runs: &[SettlingRun]) -> u64 {
+fn max_taken(runs: &[SettlingRun]) -> u64 {
     let steps = runs.iter().flat_map(|run| steps_of(&run.fill));
     let fullest = steps.map(|step| step.taken()).max().unwrap_or(0);
     fullest.max(runs.first().map_or(0, |run| run.limit))
@@ -154,7 +154,7 @@ fn most(runs: &[SettlingRun]) -> u64 {
 
 fn panel(
     run: &SettlingRun,
-    most: u64,
+    max: u64,
     axis: &Axis,
     ticks: &[Tick],
     out: &mut impl io::Write,
@@ -172,7 +172,7 @@ fn panel(
     for tick in ticks {
         write!(out, "<path class=\"grid\" d=\"M{} 0V{HEIGHT}\"/>", tick.position)?;
     }
-    let lane = Lane { most, baseline: HEIGHT, height: HEIGHT, least: 0, up: true };
+    let lane = Lane { max, baseline: HEIGHT, height: HEIGHT, min_height: 0, up: true };
     let steps = steps_of(&run.fill);
     let shape = |value: fn(&Step, u64) -> u64| {
         let values = steps.iter().map(|step| (step.from, step.to, value(step, run.limit)));
@@ -203,6 +203,6 @@ fn panel(
     writeln!(
         out,
         "</svg><div class=\"ends\" aria-hidden=\"true\"><span>{}</span></div></div></figure>",
-        compact(most),
+        compact(max),
     )
 }

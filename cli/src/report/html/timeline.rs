@@ -21,7 +21,7 @@ const DENIED: u32 = 360;
 const HEIGHT: u32 = BASELINE + GAP + DENIED;
 
 /// A denied request is never less than this high.
-const LEAST: u32 = 25;
+const MIN_HEIGHT: u32 = 25;
 
 /// Most ticks on an axis; a phone shows every other one if they are many or long.
 pub(super) const TICKS: u64 = 9;
@@ -63,22 +63,22 @@ fn axis<'a>(timelines: impl Iterator<Item = &'a Timeline> + Clone) -> Option<Axi
 }
 
 fn frame(axis: Axis, panels: &[Vec<Bar>]) -> Frame {
-    let most = |value: fn(&Bar) -> u64| panels.iter().flatten().map(value).max().unwrap_or(0);
+    let max_of = |value: fn(&Bar) -> u64| panels.iter().flatten().map(value).max().unwrap_or(0);
     Frame {
         ticks: axis.ticks(TICKS),
         axis,
         admitted: Lane {
-            most: most(|bar| bar.admitted),
+            max: max_of(|bar| bar.admitted),
             baseline: BASELINE,
             height: ADMITTED,
-            least: LEAST,
+            min_height: MIN_HEIGHT,
             up: true,
         },
         denied: Lane {
-            most: most(|bar| bar.denied),
+            max: max_of(|bar| bar.denied),
             baseline: BASELINE + GAP,
             height: DENIED,
-            least: LEAST,
+            min_height: MIN_HEIGHT,
             up: false,
         },
     }
@@ -86,9 +86,9 @@ fn frame(axis: Axis, panels: &[Vec<Bar>]) -> Frame {
 
 fn caption(frame: &Frame, length: u64, out: &mut impl io::Write) -> io::Result<()> {
     let per = micros_text(length);
-    let peak = |most: u64| match most {
+    let peak = |max: u64| match max {
         0 => "there are none".to_owned(),
-        most => format!("up to {} in {per}", thousands(most)),
+        max => format!("up to {} in {per}", thousands(max)),
     };
     writeln!(
         out,
@@ -97,8 +97,8 @@ fn caption(frame: &Frame, length: u64, out: &mut impl io::Write) -> io::Result<(
          {}. <span class=\"key denied\"></span><b>Denied</b> hang below it, on a scale of their own: \
          {}. All panels share the scales. <span class=\"nowrap\">{}.</span></p>\n\
          <div class=\"panels\">",
-        Html(peak(frame.admitted.most)),
-        Html(peak(frame.denied.most)),
+        Html(peak(frame.admitted.max)),
+        Html(peak(frame.denied.max)),
         Html(period(frame.axis.start(), frame.axis.end())),
     )
 }
@@ -138,8 +138,8 @@ fn panel(
         out,
         "</svg><div class=\"ends\" aria-hidden=\"true\"><span>{}</span><span class=\"denied\">{}</span>\
          </div></div></figure>",
-        compact(frame.admitted.most),
-        compact(frame.denied.most),
+        compact(frame.admitted.max),
+        compact(frame.denied.max),
     )
 }
 

@@ -90,7 +90,7 @@ pub(super) enum Ticket {
 /// Why a call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The circuit is open for so many microseconds more.
+    /// The circuit is open for this many microseconds more.
     Open(u64),
     /// The maximum number of probes is in flight.
     Probing,

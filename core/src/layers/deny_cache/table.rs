@@ -21,7 +21,7 @@ const SLOTS_PER_SHARD: usize = 512;
 
 const MAX_SHARDS: usize = 64;
 
-/// A denial takes at most one part in so many of its shard's bytes.
+/// A denial takes at most `1 / MAX_PART` of its shard's bytes.
 const MAX_PART: usize = 8;
 
 /// All shards.
