@@ -7,20 +7,10 @@
 use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most, multiple};
+pub use super::shape::Start;
+use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
-
-/// Where windows begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Start {
-    /// At multiples of the window since 1970, for all subjects at the same time.
-    Aligned,
-    /// At multiples of the window, shifted by a phase of each subject, so that not all reset at the same time.
-    Phased,
-    /// At the subject's first request after the last window ended.
-    Anchored,
-}
 
 /// The numbers of a fixed window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,6 +73,18 @@ impl Algorithm for FixedWindowRule {
     type State = State;
 
     const NAME: &'static str = "a fixed window";
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn shape(&self) -> StateShape {
+        StateShape::FixedWindow(self.start, self.window.get())
+    }
+
+    fn max_retention(&self) -> u64 {
+        self.window.get()
+    }
 
     #[inline(always)]
     fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {

@@ -6,6 +6,7 @@
 use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most};
+use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
 
@@ -87,6 +88,19 @@ impl Algorithm for IntervalBucketRule {
     type State = State;
 
     const NAME: &'static str = "a bucket by intervals";
+    const CAN_RESERVE: bool = true;
+
+    fn limit(&self) -> u64 {
+        self.capacity
+    }
+
+    fn shape(&self) -> StateShape {
+        StateShape::IntervalBucket(self.period.get())
+    }
+
+    fn max_retention(&self) -> u64 {
+        self.capacity.div_ceil(self.refill.get()) * self.period.get()
+    }
 
     #[inline]
     fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {

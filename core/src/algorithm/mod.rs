@@ -20,6 +20,8 @@
 mod check;
 pub mod fixed_window;
 pub mod interval_bucket;
+pub(crate) mod rule;
+pub(crate) mod shape;
 pub mod sliding_counter;
 pub mod sliding_log;
 pub mod token_bucket;

@@ -7,6 +7,7 @@
 use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most, multiple};
+use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use crate::time::{MAX_EXACT, Wait};
 
@@ -93,6 +94,26 @@ impl Algorithm for SlidingCounterRule {
     type State = State;
 
     const NAME: &'static str = "a sliding counter";
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn tick(&self) -> u64 {
+        self.tick.get()
+    }
+
+    fn shape(&self) -> StateShape {
+        StateShape::SlidingCounter(self.window_micros())
+    }
+
+    fn window(&self) -> u64 {
+        self.window_micros()
+    }
+
+    fn max_retention(&self) -> u64 {
+        2 * self.window_micros()
+    }
 
     #[inline(always)]
     fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use super::check::{LAST, amount, at_most, multiple};
+use super::shape::StateShape;
 use super::traits::{Algorithm, Level, Take};
 use crate::time::{MAX_EXACT, Wait};
 
@@ -172,6 +173,26 @@ impl Algorithm for SlidingLogRule {
     type State = Box<State>;
 
     const NAME: &'static str = "a sliding log";
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn shape(&self) -> StateShape {
+        StateShape::SlidingLog(self.window, self.grain)
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn max_retention(&self) -> u64 {
+        self.window + self.grain
+    }
+
+    fn max_records(&self) -> u64 {
+        self.max_records()
+    }
 
     fn wait(&self, state: Option<&Self::State>, cost: u64, now: u64) -> Wait {
         self.wait_of(state.map(|state| &**state), cost, now)

@@ -8,6 +8,7 @@
 use std::num::NonZeroU64;
 
 use super::check::{LAST, amount, at_most};
+use super::shape::StateShape;
 use super::traits::{Algorithm, Level, PackedAlgorithm, Take};
 use super::unit::Unit;
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS, Wait};
@@ -157,6 +158,23 @@ impl Algorithm for TokenBucketRule {
     type State = State;
 
     const NAME: &'static str = "a bucket with continuous refill";
+    const CAN_RESERVE: bool = true;
+
+    fn limit(&self) -> u64 {
+        self.capacity
+    }
+
+    fn tick(&self) -> u64 {
+        self.tick.get()
+    }
+
+    fn shape(&self) -> StateShape {
+        StateShape::TokenBucket
+    }
+
+    fn max_retention(&self) -> u64 {
+        self.full.div_ceil(self.refill.get()) * self.tick.get()
+    }
 
     #[inline(always)]
     fn wait(&self, state: Option<&State>, cost: u64, now: u64) -> Wait {

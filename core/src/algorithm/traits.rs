@@ -1,5 +1,6 @@
 //! What all algorithms have in common.
 
+use super::shape::StateShape;
 use crate::time::Wait;
 
 /// An algorithm with the numbers of a policy. Times are microseconds since 1970.
@@ -9,6 +10,33 @@ pub trait Algorithm {
 
     /// The algorithm's name in messages.
     const NAME: &'static str;
+
+    /// Whether reservations are possible.
+    const CAN_RESERVE: bool = false;
+
+    /// The maximum that is ever admitted at one instant.
+    fn limit(&self) -> u64;
+
+    /// Microseconds in a tick, the resolution of the rule.
+    fn tick(&self) -> u64 {
+        1
+    }
+
+    /// The shape of the states.
+    fn shape(&self) -> StateShape;
+
+    /// Microseconds that a request counts for, with all that was taken at once.
+    fn window(&self) -> u64 {
+        self.max_retention()
+    }
+
+    /// The maximum number of microseconds until a state has recovered.
+    fn max_retention(&self) -> u64;
+
+    /// The maximum number of records of a state; 0 for all algorithms but logs.
+    fn max_records(&self) -> u64 {
+        0
+    }
 
     /// How long until `cost` is admitted. Nothing else decides.
     fn wait(&self, state: Option<&Self::State>, cost: u64, now: u64) -> Wait;

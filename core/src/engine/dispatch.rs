@@ -1,7 +1,8 @@
-//! The state of any algorithm, and the only code that distinguishes the algorithms.
+//! The state of any algorithm, and what the rule of any algorithm does with it.
 
 use crate::algorithm::fixed_window::{self, FixedWindowRule};
 use crate::algorithm::interval_bucket::{self, IntervalBucketRule};
+use crate::algorithm::rule::dispatch;
 use crate::algorithm::sliding_counter::{self, SlidingCounterRule};
 use crate::algorithm::sliding_log::{self, SlidingLogRule};
 use crate::algorithm::token_bucket::{self, TokenBucketRule};
@@ -76,23 +77,6 @@ variants!(
     TokenBucketRule: TokenBucket,
     IntervalBucketRule: IntervalBucket
 );
-
-/// Evaluates an expression for the rule of any algorithm; optionally another one for a log, which is not packed.
-macro_rules! dispatch {
-    ($rule:expr, |$it:ident| $expression:expr) => {
-        dispatch!($rule, |$it| $expression, log $it => $expression)
-    };
-    ($rule:expr, |$it:ident| $expression:expr, log $log:pat => $of_log:expr) => {
-        match $rule {
-            Rule::TokenBucket($it) => $expression,
-            Rule::SlidingCounter($it) => $expression,
-            Rule::FixedWindow($it) => $expression,
-            Rule::IntervalBucket($it) => $expression,
-            Rule::SlidingLog($log) => $of_log,
-        }
-    };
-}
-pub(super) use dispatch;
 
 fn own<'s, A: Variant>(_: &A, state: Option<&'s State>) -> Option<&'s A::State> {
     state.and_then(A::unwrap_ref)

@@ -4,8 +4,9 @@
 //! policy wrote. [`decide`](super::decide) handles everything else.
 
 use super::Record;
-use super::dispatch::{State, Variant, dispatch};
+use super::dispatch::{State, Variant};
 use super::verdict::VerdictInput;
+use crate::algorithm::rule::dispatch;
 use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm};
 use crate::policy::Rule;
 use crate::time::Wait;

@@ -23,8 +23,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::algorithm::rule::Rule;
+pub use crate::algorithm::shape::StateShape;
 pub use error::PolicyError;
-pub use rule::{Rule, StateShape};
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
 pub use spec::{Algorithm, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};

@@ -3,8 +3,9 @@
 use super::error::Part;
 use super::spec::{Algorithm, FixedWindow, Refill, SlidingCounter, SlidingLog, TokenBucket};
 use super::{PolicyError, check_exact, show_micros, span};
-use crate::algorithm::fixed_window::{FixedWindowRule, Start};
+use crate::algorithm::fixed_window::FixedWindowRule;
 use crate::algorithm::interval_bucket::IntervalBucketRule;
+use crate::algorithm::rule::Rule;
 use crate::algorithm::sliding_counter::SlidingCounterRule;
 use crate::algorithm::sliding_log::{MAX_RECORDS, SlidingLogRule};
 use crate::algorithm::token_bucket::TokenBucketRule;
@@ -14,39 +15,6 @@ use std::num::NonZeroU64;
 
 /// The ticks a policy may have, in microseconds, finest first.
 const TICKS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
-
-/// An algorithm with the numbers it computes with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Rule {
-    /// Fixed window.
-    FixedWindow(FixedWindowRule),
-    /// Sliding log.
-    SlidingLog(SlidingLogRule),
-    /// Sliding counter.
-    SlidingCounter(SlidingCounterRule),
-    /// Token bucket with continuous refill, or GCRA.
-    TokenBucket(TokenBucketRule),
-    /// Token bucket that refills by intervals.
-    IntervalBucket(IntervalBucketRule),
-}
-
-/// What two policies of one name must have in common to share states: the algorithm and its window, but not the limit,
-/// nor the rate and the capacity of a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StateShape {
-    /// Start and window (µs) of a fixed window.
-    FixedWindow(Start, u64),
-    /// Window and grain (µs, 0 for none) of a sliding log.
-    SlidingLog(u64, u64),
-    /// Window (µs) of a sliding counter.
-    SlidingCounter(u64),
-    /// A bucket with continuous refill.
-    TokenBucket,
-    /// Period (µs) of a bucket that refills by intervals.
-    IntervalBucket(u64),
-}
 
 impl Rule {
     pub(super) fn new(algorithm: &Algorithm) -> Result<Self, PolicyError> {
@@ -58,77 +26,6 @@ impl Rule {
                 Refill::Continuous | Refill::Gcra => token_bucket(spec).map(Self::TokenBucket),
                 Refill::ByInterval => interval_bucket(spec).map(Self::IntervalBucket),
             },
-        }
-    }
-
-    /// The maximum that is ever admitted at one instant.
-    #[must_use]
-    pub fn limit(&self) -> u64 {
-        match self {
-            Self::FixedWindow(rule) => rule.limit,
-            Self::SlidingLog(rule) => rule.limit,
-            Self::SlidingCounter(rule) => rule.limit,
-            Self::TokenBucket(rule) => rule.capacity,
-            Self::IntervalBucket(rule) => rule.capacity,
-        }
-    }
-
-    /// Microseconds in a tick, the resolution of the rule.
-    #[must_use]
-    pub fn tick(&self) -> u64 {
-        match self {
-            Self::SlidingCounter(rule) => rule.tick.get(),
-            Self::TokenBucket(rule) => rule.tick.get(),
-            _ => 1,
-        }
-    }
-
-    /// The shape of the states.
-    #[must_use]
-    pub fn shape(&self) -> StateShape {
-        match self {
-            Self::FixedWindow(rule) => StateShape::FixedWindow(rule.start, rule.window.get()),
-            Self::SlidingLog(rule) => StateShape::SlidingLog(rule.window, rule.grain),
-            Self::SlidingCounter(rule) => StateShape::SlidingCounter(rule.window_micros()),
-            Self::TokenBucket(_) => StateShape::TokenBucket,
-            Self::IntervalBucket(rule) => StateShape::IntervalBucket(rule.period.get()),
-        }
-    }
-
-    /// Whether reservations are possible: for buckets.
-    #[must_use]
-    pub fn can_reserve(&self) -> bool {
-        matches!(self, Self::TokenBucket(_) | Self::IntervalBucket(_))
-    }
-
-    /// The maximum number of records of a state; 0 for all algorithms but logs.
-    #[must_use]
-    pub fn max_records(&self) -> u64 {
-        match self {
-            Self::SlidingLog(rule) => rule.max_records(),
-            _ => 0,
-        }
-    }
-
-    pub(super) fn window(&self) -> u64 {
-        match self {
-            Self::SlidingLog(rule) => rule.window,
-            Self::SlidingCounter(rule) => rule.window_micros(),
-            Self::FixedWindow(_) | Self::TokenBucket(_) | Self::IntervalBucket(_) => {
-                self.max_retention()
-            }
-        }
-    }
-
-    pub(super) fn max_retention(&self) -> u64 {
-        match self {
-            Self::FixedWindow(rule) => rule.window.get(),
-            Self::SlidingLog(rule) => rule.window + rule.grain,
-            Self::SlidingCounter(rule) => 2 * rule.window_micros(),
-            Self::TokenBucket(rule) => rule.full.div_ceil(rule.refill.get()) * rule.tick.get(),
-            Self::IntervalBucket(rule) => {
-                rule.capacity.div_ceil(rule.refill.get()) * rule.period.get()
-            }
         }
     }
 }
