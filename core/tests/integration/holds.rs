@@ -418,3 +418,17 @@ fn of_holds_that_lapse_together_the_one_changed_first_is_given_back_first() {
         }
     });
 }
+
+// The suite's other users run it on stores of their own: here it is for the mutants of the engine.
+#[test]
+fn the_engine_gives_back_what_lapses() {
+    let fixture = tidegate_testkit::fixture(ModelStore::new);
+    for property in [
+        "a_lapsed_hold_is_given_back_by_its_policy",
+        "a_wait_counts_on_what_will_lapse",
+        "holds_of_several_charges_are_decided_as_by_the_oracle",
+        "lapses_are_decided_as_by_the_oracle",
+    ] {
+        tidegate_testkit::suite::check(&fixture, property);
+    }
+}
