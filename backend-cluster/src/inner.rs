@@ -72,6 +72,15 @@ impl Inner {
         SlotRequest::new(&self.keys, self.time(), calls)
     }
 
+    /// The script call for one of the calls of a request whose states may have holds.
+    pub(crate) fn request_with_holds<'a>(
+        &self,
+        request: &SlotRequest<'a>,
+        call: (usize, Call<'a>),
+    ) -> Result<SlotRequest<'a>, Error> {
+        request.with_holds(&self.keys, self.time(), call)
+    }
+
     /// The time that scripts use instead of the node's clock, if set.
     fn time(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(|clock| clock.now())

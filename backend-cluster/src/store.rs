@@ -4,6 +4,7 @@ use std::sync::Arc;
 use tidegate_core::shards::ShardedStore;
 use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 use tidegate_redis::connection::check_runtime;
+use tidegate_redis::wire;
 
 use crate::builder::ClusterStoreBuilder;
 use crate::dispatch::{batch, single};
@@ -120,6 +121,10 @@ impl Store for Slots {
 
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         batch::group_of(&self.0, call)
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        wire::supports(policy)
     }
 }
 

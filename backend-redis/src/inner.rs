@@ -24,10 +24,9 @@ impl Inner {
     /// done, it is sent again, with the script.
     pub(crate) async fn send(
         &self,
-        request: Request<'_>,
+        request: &Request<'_>,
     ) -> Result<Vec<Result<Decision, Error>>, Error> {
-        let request = self.timed(request);
-        request.read(&self.call(&request).await?)
+        request.read(&self.call(request).await?)
     }
 
     /// The request with the time of the clock that replaces the server's, if there is one.

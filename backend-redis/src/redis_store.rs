@@ -1,13 +1,12 @@
 use std::sync::Arc;
 
-use tidegate_core::no_semver::keeps_lapsed;
 use tidegate_core::{Answer, Call, Charge, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 use crate::builder::RedisStoreBuilder;
 use crate::connection::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 use crate::inner::Inner;
 use crate::script_free;
-use crate::wire::{Batch, Request, ScriptReply};
+use crate::wire::{self, Batch, Request, ScriptReply};
 
 /// States on one Redis, or on the primary of a Sentinel group, decided on by scripts in one round
 /// trip. See the [crate's front page](crate).
@@ -74,8 +73,21 @@ impl RedisStore {
         if self.0.script_free {
             return script_free::decide(&self.0, &call).await;
         }
-        let request = Request::new(&self.0.keys, &call)?;
-        let mut decisions = self.0.send(request).await?;
+        let request = self.0.timed(Request::new(&self.0.keys, &call)?);
+        let mut decisions = self.0.send(&request).await?;
+        match decisions.pop() {
+            Some(Err(error)) if request.may_have_holds(&error) => {
+                self.decide_with_holds(call).await
+            }
+            Some(decision) => decision,
+            None => Err(no_answer()),
+        }
+    }
+
+    /// Decides on a call to states that may have holds, of which no policy of the call says that they will be given back.
+    async fn decide_with_holds(&self, call: Call<'_>) -> Result<Decision, Error> {
+        let request = self.0.timed(Request::with_holds(&self.0.keys, &call)?);
+        let mut decisions = self.0.send(&request).await?;
         decisions.pop().unwrap_or_else(|| Err(no_answer()))
     }
 
@@ -152,16 +164,25 @@ impl RedisStore {
             }
             wrong.push(batch.add_call(call).err());
         }
-        let sent = wrong.len();
-        let decided = if batch.is_empty() { Ok(vec![]) } else { self.0.send(batch.finish()).await };
+        let (now, rest) = calls.split_at(wrong.len());
+        let request = self.0.timed(batch.finish());
+        let decided = if request.is_empty() { Ok(vec![]) } else { self.0.send(&request).await };
         let mut decided = decided.map(Vec::into_iter);
-        answers.extend(wrong.into_iter().map(|wrong| match (wrong, &mut decided) {
-            (Some(error), _) => Err(error),
-            (None, Ok(decided)) => decided.next().unwrap_or_else(|| Err(no_answer())),
-            // The error of the whole is that of each.
-            (None, Err(error)) => Err(in_a_batch(error)),
-        }));
-        &calls[sent..]
+        for (call, wrong) in now.iter().zip(wrong) {
+            answers.push(match (wrong, &mut decided) {
+                (Some(error), _) => Err(error),
+                (None, Ok(decided)) => match decided.next() {
+                    Some(Err(error)) if request.may_have_holds(&error) => {
+                        self.decide_with_holds(*call).await
+                    }
+                    Some(decision) => decision,
+                    None => Err(no_answer()),
+                },
+                // The error of the whole is that of each.
+                (None, Err(error)) => Err(in_a_batch(error)),
+            });
+        }
+        rest
     }
 }
 
@@ -202,7 +223,6 @@ impl Store for RedisStore {
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        keeps_lapsed(policy)?;
-        if self.0.script_free { script_free::supports(policy) } else { Ok(()) }
+        if self.0.script_free { script_free::supports(policy) } else { wire::supports(policy) }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, Pipeline, pipe};
 use tidegate_core::algorithm::fixed_window::{FixedWindowRule, Start, State};
-use tidegate_core::no_semver::{Algorithm, VerdictInput};
+use tidegate_core::no_semver::{Algorithm, VerdictInput, keeps_lapsed};
 use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
     Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict,
@@ -29,6 +29,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const GRACE_IN_TESTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn supports(policy: &Policy) -> Result<(), Error> {
+    keeps_lapsed(policy)?;
     let is_plain =
         matches!(policy.rule().shape(), StateShape::FixedWindow(Start::Aligned | Start::Phased, _));
     if is_plain && policy.block_duration().is_none() {

@@ -66,10 +66,11 @@ mod time;
 /// What the crates of this repository share. No semantic versioning: no other crate should use it.
 #[doc(hidden)]
 pub mod no_semver {
-    pub use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm};
+    pub use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm, Take};
     pub use crate::algorithm::unit::Unit;
     pub use crate::engine::fast::{Evaluation, FastOutcome, PackedState};
     pub use crate::engine::hold::{lapsed_hold, unknown_hold};
+    pub use crate::engine::state_holds::OpenHolds;
     pub use crate::engine::verdict::VerdictInput;
     pub use crate::hold::support::keeps_lapsed;
     pub use crate::owned_call::OwnedCall;

@@ -200,10 +200,20 @@ impl Inner {
     ) {
         let retry = match read_reply {
             Reply::Done(Ok(reply)) => {
-                let calls = request.into_calls().into_iter();
-                result.completed.extend(calls.zip(reply).map(|((place, _), reply)| {
-                    (place, reply.map(|reply| SlotDecision { reply, replicas }))
-                }));
+                for (call, reply) in request.calls().iter().zip(reply) {
+                    match reply {
+                        Err(error) if request.script_call().may_have_holds(&error) => {
+                            match self.request_with_holds(&request, *call) {
+                                Ok(request) => result.retries.push(request),
+                                Err(error) => result.fail(smallvec![call.0], error),
+                            }
+                        }
+                        reply => {
+                            let decided = reply.map(|reply| SlotDecision { reply, replicas });
+                            result.completed.push((call.0, decided));
+                        }
+                    }
+                }
                 return;
             }
             Reply::Done(Err(error)) => {

@@ -41,6 +41,8 @@ pub(crate) struct SlotRequest<'a> {
     mode: EvalMode,
     /// The number of redirects so far.
     redirects: u32,
+    /// Of a look, the call that it is for.
+    looks_at: Option<Call<'a>>,
 }
 
 /// The node that a request goes to.
@@ -109,6 +111,29 @@ impl<'a> SlotRequest<'a> {
         Self::of(script_call, time, calls)
     }
 
+    /// The request for the call at `place` if [its states may have holds](Request::may_have_holds).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) fn with_holds(
+        &self,
+        keys: &Keys,
+        time: Option<Timestamp>,
+        (place, call): (usize, Call<'a>),
+    ) -> Result<Self, Error> {
+        let script_call = match self.looks_at {
+            Some(call) if matches!(call.operation, Operation::Reserve { .. }) => {
+                let mut batch = Batch::with_holds(keys);
+                batch.add_reserve_peek(&call)?;
+                batch.finish()
+            }
+            _ => Request::with_holds(keys, &call)?,
+        };
+        let request = Self::of(script_call, time, Calls::from_buf([(place, call)]))?;
+        Ok(Self { looks_at: self.looks_at, ..request })
+    }
+
     /// A request for what a call would be answered, which writes nothing.
     ///
     /// # Errors
@@ -130,7 +155,8 @@ impl<'a> SlotRequest<'a> {
             // The script for one charge can do this.
             _ => Request::new(keys, &peek)?,
         };
-        Self::of(script_call, time, Calls::from_buf([(place, peek)]))
+        let request = Self::of(script_call, time, Calls::from_buf([(place, peek)]))?;
+        Ok(Self { looks_at: Some(call), ..request })
     }
 
     fn of(
@@ -144,7 +170,8 @@ impl<'a> SlotRequest<'a> {
         };
         let slot = slot_of_request(&script_call)?;
         let (target, backoff, mode) = (Target::Primary, Duration::ZERO, EvalMode::Sha);
-        Ok(Self { calls, script_call, slot, target, backoff, mode, redirects: 0 })
+        let (redirects, looks_at) = (0, None);
+        Ok(Self { calls, script_call, slot, target, backoff, mode, redirects, looks_at })
     }
 
     pub(crate) fn slot(&self) -> Slot {

@@ -17,16 +17,7 @@ local request = ARGV[1]
 local answer = { pack('<BI7', VERDICTS, now) }
 
 -- By the number of the key: the strings that were there before, or that the fast path has written.
-local found = call('MGET', unpack(KEYS))
--- MGET returns nothing for a key that is not a string. Whether these keys are really absent:
-local others_absent = true
-do
-  local absent = {}
-  for k = 1, #KEYS do
-    if not found[k] then absent[#absent + 1] = KEYS[k] end
-  end
-  if absent[1] then others_absent = call('EXISTS', unpack(absent)) == 0 end
-end
+--> read_all.lua
 
 -- By the number of the key, for keys that did not take the fast path: the value now, its kind, its block,
 -- whether it is a list; and, if it changed and still has to be written, until when it must live.
@@ -234,6 +225,7 @@ local function decide(op, count, argument, charges)
   end
 end
 
+--> batch_holds.lua
 local at = 1
 while at <= #request do
   local op, count, argument, k, rule, flags, cost, penalty, p1, p2, p3, p4 =
@@ -263,6 +255,7 @@ while at <= #request do
   end
 end
 
+--> batch_holds_write.lua
 for k, ends in pairs(changed) do
   if values[k] then
     call('PSETEX', KEYS[k], ttl_until(ends), blocking(values[k], blocks[k]))

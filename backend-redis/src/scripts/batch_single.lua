@@ -13,16 +13,7 @@ local request = ARGV[1]
 local denied, empty, unusual = string.char(DENIED), string.char(EMPTY), string.char(UNUSUAL)
 local answer, n = { pack('<BI7', VERDICTS, now) }, 1
 
-local found = call('MGET', unpack(KEYS))
--- MGET returns nothing for a key that is not a string. Whether these keys are really absent:
-local others_absent = true
-do
-  local absent = {}
-  for k = 1, #KEYS do
-    if not found[k] then absent[#absent + 1] = KEYS[k] end
-  end
-  if absent[1] then others_absent = call('EXISTS', unpack(absent)) == 0 end
-end
+--> read_all.lua
 
 -- What the rules are given besides the charge: see rules.lua.
 local op, max_wait, taken_at, blocked_until = ACQUIRE, 0, nil, 0

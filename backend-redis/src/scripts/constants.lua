@@ -24,6 +24,15 @@ CHUNK_SIZE = 204
 LOG_FOOT = 37
 LOG_END = 51
 
+-- Added to the kind of a value that has holds behind the state. Bytes of a hold: its key, and up to the time of its lapse
+-- and to what was given back; and of the foot. See the diagram in state_holds.lua.
+HOLDS_FLAG = 0x40
+STATE_HOLD = 62
+HOLD_KEY = 20
+HOLD_LAPSES_AT = 41
+HOLD_GIVEN_BACK = 55
+HOLDS_FOOT = 34
+
 -- Bytes of the value of an id: up to the end of the fingerprint, of what comes from the call, and of the time at
 -- which it was written. Of a hold, up to the minimum.
 FINGERPRINT = 21

@@ -11,6 +11,7 @@
 -- id is not ours.
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
+--> hold_refunds.lua
 --> head.lua
 
 local asked = id:sub(ID_REQUEST + 1)

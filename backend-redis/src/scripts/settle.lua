@@ -33,12 +33,14 @@ local function charge(place)
   return parse('<I2BBI7I7I7I7I7I7', request, CALL_HEAD + 1 + (place - 1) * CHARGE_SIZE)
 end
 
+--> settle_holds.lua
 -- Evaluates all charges before the first write. By place: the state, the numbers of its rule, and what it becomes.
 local states, totals = {}, {}
 for place = 1, count do
   local _, rule, _, total, _, p1, p2, p3, p4 = charge(place)
   local key = KEYS[place]
   local value, kind, blocked_until, is_list = read(key)
+  --> ITS_LAPSES
   local admits, a, b, c, d
   if kind ~= FOREIGN then
     admits, a, b, c, d = RULES[rule](value, kind, 0, PEEK, 0, nil, p1, p2, p3, p4, key, is_list)
@@ -48,6 +50,7 @@ for place = 1, count do
   -- What is to be changed, and by how much.
   local its_held = parse('<I7', record, held_at + (place - 1) * 7)
   local its_spent = parse('<I7', record, spent_at + (place - 1) * 7)
+  --> ITS_HELD
   local charged, change, cost = math.max(its_held, its_spent), PEEK, 0
   if op == EXTEND or its_held == NOT_COUNTED then
     change = PEEK
@@ -102,10 +105,12 @@ for place = 1, count do
     changed_by = math.abs(held(rule, a, b, c, p2) - before)
     changed_by = (changed_by - changed_by % unit) / unit
   end
+  --> ITS_HOLD
   local outcome = now < blocked_until and BLOCKED or admits and ALLOWED or DENIED
   answer[#answer + 1] = pack('<BI7I7I7I7I7', outcome, blocked_until, a, b, c, d)
   if op ~= EXTEND then answer[#answer + 1] = pack('<I7', changed_by) end
 end
+--> ITS_REPLY
 local reply = table.concat(answer)
 
 if op == EXTEND then

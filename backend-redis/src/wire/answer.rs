@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
-use tidegate_core::no_semver::{Algorithm, Level, VerdictInput, Wait, lapsed_hold, unknown_hold};
+use tidegate_core::no_semver::{
+    Algorithm, Level, OpenHolds, VerdictInput, Wait, lapsed_hold, unknown_hold,
+};
 use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
     AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
@@ -11,6 +13,7 @@ use tidegate_core::{
 use super::bytes::{MAX_NUMBER, NUMBER, Reader};
 use super::layout;
 use super::normalized::NormalizedCall;
+use super::open_holds;
 
 /// Reply of a script to a call.
 #[derive(Debug)]
@@ -85,13 +88,15 @@ fn read_call(
         let reply = ChargeReply::of_value(reader)?;
         return Some(Ok(decide(normalized, &[reply], now)?));
     }
-    let foreign = usize::from(reader.byte()?);
-    if foreign > 0 {
+    let first = reader.byte()?;
+    let has_holds = first == layout::WITH_HOLDS;
+    let foreign = usize::from(first);
+    if foreign > 0 && !has_holds {
         let (charge, _) = normalized.charges.get(foreign - 1)?;
         return Some(Err(foreign_value(charge)));
     }
     if let Some(min) = normalized.operation.min_amount() {
-        return Some(Ok(read_up_to(normalized, min, now, reader)?));
+        return Some(Ok(read_up_to(normalized, min, now, has_holds, reader)?));
     }
     let mut amounts: SmallVec<[u64; 4]> = SmallVec::new();
     let mut replies: SmallVec<[ChargeReply; 1]> = SmallVec::new();
@@ -100,6 +105,9 @@ fn read_call(
         if normalized.has_amounts() {
             amounts.push(reader.number()?);
         }
+    }
+    if has_holds {
+        read_holds(normalized, now, &mut replies, reader)?;
     }
     let mut reply = decide(normalized, &replies, now)?;
     if normalized.has_amounts() {
@@ -114,6 +122,7 @@ fn read_up_to(
     normalized: &NormalizedCall<'_>,
     min: u64,
     now: u64,
+    has_holds: bool,
     reader: &mut Reader<'_>,
 ) -> Option<ScriptReply> {
     let amount = reader.number()?;
@@ -124,7 +133,10 @@ fn read_up_to(
         }
     }
     let replies = taken.charges.iter().map(|_| ChargeReply::read(reader));
-    let replies: SmallVec<[ChargeReply; 1]> = replies.collect::<Option<_>>()?;
+    let mut replies: SmallVec<[ChargeReply; 1]> = replies.collect::<Option<_>>()?;
+    if has_holds {
+        read_holds(&taken, now, &mut replies, reader)?;
+    }
     let reply = decide(&taken, &replies, now)?;
     let amounts =
         taken.charges.iter().zip(reply.decision.verdicts()).map(|((charge, _), verdict)| {
@@ -133,6 +145,19 @@ fn read_up_to(
         });
     let amounts: SmallVec<[u64; 4]> = amounts.collect();
     Some(ScriptReply { decision: reply.decision.with_amounts(amounts), ..reply })
+}
+
+/// Reads the holds on the state of each charge.
+fn read_holds(
+    normalized: &NormalizedCall<'_>,
+    now: u64,
+    replies: &mut [ChargeReply],
+    reader: &mut Reader<'_>,
+) -> Option<()> {
+    for ((charge, _), reply) in normalized.charges.iter().zip(replies) {
+        reply.holds = open_holds::read(reader, charge.policy.rule(), now)?.map(Box::new);
+    }
+    Some(())
 }
 
 pub(super) fn decide(
@@ -152,7 +177,7 @@ pub(super) fn decide(
         }
         // The verdict is that of a peek of no cost.
         let cost = if normalized.answers_as_a_peek() { 0 } else { *cost };
-        verdicts.push(reply.verdict(charge, cost, now)?);
+        verdicts.push(reply.verdict(charge, cost, now, normalized.counts_on_lapses())?);
         taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
     }
     let decision = Decision::new(normalized.each(&verdicts));
@@ -183,6 +208,8 @@ pub(super) struct ChargeReply {
     /// Time at which the state ends under the policy that wrote it, if nothing is written until then; 0 if
     /// the numbers tell.
     ends_at: u64,
+    /// The holds on the state that are still to lapse.
+    holds: Option<Box<OpenHolds>>,
 }
 
 impl ChargeReply {
@@ -196,7 +223,7 @@ impl ChargeReply {
         let blocked_until = reader.number()?;
         let numbers = [reader.number()?, reader.number()?, reader.number()?];
         let ends_at = reader.number()?;
-        Some(Self { outcome, blocked_until, numbers, ends_at })
+        Some(Self { outcome, blocked_until, numbers, ends_at, holds: None })
     }
 
     /// Reads the value that was written by an admitted charge: its numbers are those of the state.
@@ -221,7 +248,8 @@ impl ChargeReply {
             }
             _ => return None,
         };
-        Some(Self { outcome: Outcome::Allowed, blocked_until: 0, numbers, ends_at: 0 })
+        let outcome = Outcome::Allowed;
+        Some(Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds: None })
     }
 
     /// Reads the reply of the script for the usual batch to a charge. The inner `None` is one that the general script has
@@ -231,8 +259,8 @@ impl ChargeReply {
             layout::EMPTY => {
                 reader.byte()?;
                 let (blocked_until, numbers, ends_at) = (0, [0; 3], 0);
-                let outcome = Outcome::Denied;
-                return Some(Some(Self { outcome, blocked_until, numbers, ends_at }));
+                let (outcome, holds) = (Outcome::Denied, None);
+                return Some(Some(Self { outcome, blocked_until, numbers, ends_at, holds }));
             }
             layout::DENIED => {
                 reader.byte()?;
@@ -264,8 +292,20 @@ impl ChargeReply {
         Some(Some(Self { outcome: Outcome::Denied, ends_at, ..reply }))
     }
 
-    fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {
-        let (wait, level) = self.weigh(charge, cost, now)?;
+    fn verdict(
+        &self,
+        charge: &Charge<'_>,
+        cost: u64,
+        now: u64,
+        counts_on_lapses: bool,
+    ) -> Option<Verdict> {
+        let (mut wait, mut level) = self.weigh(charge, cost, now)?;
+        if let Some(holds) = &self.holds {
+            if counts_on_lapses && !wait.is_zero() {
+                wait = holds.wait(charge.policy, cost, now, wait);
+            }
+            level.recovers_at = holds.recovers_at(charge.policy, now, level.recovers_at);
+        }
         let input = VerdictInput {
             outcome: self.outcome,
             wait,

@@ -49,7 +49,6 @@ shared! {
     FIXED_ALIGNED = 0x91;
     FIXED_PHASED = 0x92;
     FIXED_ANCHORED = 0x93;
-    #[expect(dead_code, reason = "the value of a log is never a whole reply")]
     LOG = 0x94;
     COUNTER = 0x95;
     BUCKET = 0x96;
@@ -57,6 +56,8 @@ shared! {
 
     ID = 0x98;
     HOLD = 0x99;
+    #[expect(dead_code, reason = "the last byte of a value with holds, which no reply has")]
+    HOLDS = 0x9a;
 
     // First byte of a reply that is not just a value.
     VERDICTS = 0;
@@ -65,6 +66,9 @@ shared! {
     HOLD_UNKNOWN = 3;
     HOLD_SETTLED = 4;
     HOLD_LAPSED = 5;
+
+    // First byte of the reply to a call, if holds on the states are behind it: no place of a charge, and no kind.
+    WITH_HOLDS = 0x8f;
 
     // First byte of the reply of the usual batch to a key or a charge, beside `DENIED` and the kinds.
     UNUSUAL = 3;

@@ -37,8 +37,10 @@ pub(super) fn numbers(charge: &Charge<'_>) -> Option<(Rule, [u64; 4])> {
     })
 }
 
+/// The maximum number of records of a log that is stored as a string.
+pub(super) const MAX_STRING_RECORDS: u64 = 128;
+
 /// Whether a log may need so many records that it is stored as a list.
-fn is_long(policy: &Policy) -> bool {
-    const LONG: u64 = 128;
-    policy.rule().max_records() > LONG
+pub(super) fn is_long(policy: &Policy) -> bool {
+    policy.rule().max_records() > MAX_STRING_RECORDS
 }

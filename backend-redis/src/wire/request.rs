@@ -4,10 +4,9 @@ use std::time::Duration;
 use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::algorithm::fixed_window::Start;
-use tidegate_core::no_semver::keeps_lapsed;
 use tidegate_core::policy::StateShape;
 use tidegate_core::{
-    Call, CallId, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Timestamp,
+    Call, CallId, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Policy, Timestamp,
 };
 
 use super::answer::{self, ScriptReply};
@@ -18,8 +17,8 @@ use super::layout::{
     REFUND, RESET, SETTLE, SETTLE_SO_FAR, SHADOW, UNDO,
 };
 use super::normalized::NormalizedCall;
-use super::numbers::numbers;
-use super::scripts::{self, RecordKind, Rule, Script};
+use super::numbers::{MAX_STRING_RECORDS, is_long, numbers};
+use super::scripts::{self, RecordKind, Rule, Script, StateKind};
 use super::single_charges::{self, Parts, SingleCharges};
 
 /// Minimum time to live of the key of an id, if a test sets the time: an hour, as of other keys.
@@ -38,6 +37,25 @@ pub struct Request<'a> {
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
     /// Of a batch of single charges.
     single_charges: Option<SingleCharges>,
+    states: StateKind,
+}
+
+/// Checks that scripts can keep the states of a policy.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unsupported`] for a log that gives back what has lapsed and may need more than 128 records.
+pub fn supports(policy: &Policy) -> Result<(), Error> {
+    if !policy.refunds_lapsed() || !is_long(policy) {
+        return Ok(());
+    }
+    let message = format!(
+        "`{policy}` gives back what has lapsed, which Redis can for a log of at most {} records, and this may need {}; \
+         a coarser grain has fewer",
+        MAX_STRING_RECORDS,
+        policy.rule().max_records()
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 impl<'a> Request<'a> {
@@ -45,16 +63,30 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Call::check`].
+    /// As [`Call::check`]; and of a hold as [`supports`].
     pub fn new(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
+        Self::with_states(keys, call, state_kind_of(call))
+    }
+
+    /// The same request, if states have holds although no policy of the call says that these are given back when they lapse:
+    /// another setting of the same policies did. The script of [`new`](Self::new) takes these states for foreign values.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_holds(keys: &Keys, call: &Call<'a>) -> Result<Self, Error> {
+        Self::with_states(keys, call, StateKind::WithHolds)
+    }
+
+    fn with_states(keys: &Keys, call: &Call<'a>, states: StateKind) -> Result<Self, Error> {
         let normalized = NormalizedCall::new(call)?;
         if call.operation.is_of_hold() {
             // A limiter is not built with such a policy, but a call can have one.
-            call.charges.iter().try_for_each(|charge| keeps_lapsed(charge.policy))?;
+            call.charges.iter().try_for_each(|charge| supports(charge.policy))?;
         }
         let id = match (call.id, call.charges.get(0)) {
             (Some(id), Some(first)) => {
-                Some((keys.of_id(&first, id.id), IdArguments::new(call, &normalized, id)))
+                Some((keys.of_id(&first, id.id), IdArguments::new(call, &normalized, id, states)))
             }
             _ => None,
         };
@@ -63,14 +95,20 @@ impl<'a> Request<'a> {
             Some(_) if call.operation.is_of_hold() => RecordKind::Hold,
             Some(_) => RecordKind::Id,
         };
-        let request = match Self::single(keys, &normalized, record)? {
+        let single = match states {
+            StateKind::Plain => Self::single(keys, &normalized, record)?,
+            StateKind::WithHolds => None,
+        };
+        let request = match single {
             Some(single) => Self { calls: SmallVec::from_buf([normalized]), ..single },
             None => {
-                let is_settled = normalized.is_on_a_hold();
-                let script = if is_settled { scripts::settle() } else { scripts::batch(record) };
+                let script = match normalized.is_on_a_hold() {
+                    true => scripts::settle(states),
+                    false => scripts::batch(record, states),
+                };
                 let mut batch = Batch::new(keys);
                 batch.add(normalized)?;
-                Self { script, ..batch.finish() }
+                Self { script, states, ..batch.finish() }
             }
         };
         Ok(match id {
@@ -85,7 +123,8 @@ impl<'a> Request<'a> {
     pub fn of_single_charges(keys: &Keys, calls: &[Call<'a>]) -> Option<Self> {
         let Parts { keys, arguments, calls, charges } = single_charges::parts(keys, calls)?;
         let (script, single_charges) = (scripts::batch_single(), Some(charges));
-        Some(Self { script, keys, arguments, id: None, time: None, calls, single_charges })
+        let (id, time, states) = (None, None, StateKind::Plain);
+        Some(Self { script, keys, arguments, id, time, calls, single_charges, states })
     }
 
     fn with_id(mut self, key: Vec<u8>, arguments: IdArguments<'a>) -> Self {
@@ -124,6 +163,7 @@ impl<'a> Request<'a> {
             time: None,
             calls: SmallVec::new(),
             single_charges: None,
+            states: StateKind::Plain,
         }))
     }
 
@@ -156,6 +196,13 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
+    }
+
+    /// Whether the reply may be that a state has holds, of which the script knows nothing: one to the call is a foreign
+    /// value. [`with_holds`](Self::with_holds) decides it then, or says the same.
+    #[must_use]
+    pub fn may_have_holds(&self, error: &Error) -> bool {
+        self.states == StateKind::Plain && error.kind() == ErrorKind::ForeignValue
     }
 
     /// Command that calls the script by its SHA-1: the one to send first.
@@ -264,6 +311,7 @@ pub struct Batch<'a, 'k> {
     charges: usize,
     arguments: Vec<u8>,
     calls: SmallVec<[NormalizedCall<'a>; 1]>,
+    states: StateKind,
 }
 
 impl<'a, 'k> Batch<'a, 'k> {
@@ -285,7 +333,14 @@ impl<'a, 'k> Batch<'a, 'k> {
             charges: 0,
             arguments: vec![],
             calls: SmallVec::new(),
+            states: StateKind::Plain,
         }
+    }
+
+    /// An empty batch of calls to states that may have holds: see [`Request::with_holds`].
+    #[must_use]
+    pub fn with_holds(names: &'k Keys) -> Self {
+        Self { states: StateKind::WithHolds, ..Self::new(names) }
     }
 
     /// Adds a call.
@@ -348,6 +403,9 @@ impl<'a, 'k> Batch<'a, 'k> {
             put(&mut self.arguments, penalty(charge));
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
         }
+        if normalized.refunds_lapsed() {
+            self.states = StateKind::WithHolds;
+        }
         self.calls.push(normalized);
         Ok(())
     }
@@ -368,15 +426,16 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// The request.
     #[must_use]
     pub fn finish(self) -> Request<'a> {
-        let Self { keys, arguments, calls, .. } = self;
+        let Self { keys, arguments, calls, states, .. } = self;
         Request {
-            script: scripts::batch(RecordKind::None),
+            script: scripts::batch(RecordKind::None, states),
             keys,
             arguments,
             id: None,
             time: None,
             calls,
             single_charges: None,
+            states,
         }
     }
 }
@@ -392,7 +451,12 @@ struct IdArguments<'a> {
 }
 
 impl<'a> IdArguments<'a> {
-    fn new(call: &Call<'_>, normalized: &NormalizedCall<'_>, id: CallId<'a>) -> Self {
+    fn new(
+        call: &Call<'_>,
+        normalized: &NormalizedCall<'_>,
+        id: CallId<'a>,
+        states: StateKind,
+    ) -> Self {
         let is_of_hold = call.operation.is_of_hold();
         let ttl = micros(id.ttl, 999);
         // A hold can be settled for as long again as it can be extended.
@@ -407,9 +471,20 @@ impl<'a> IdArguments<'a> {
             put(&mut request, call.operation.min_amount().unwrap_or(0));
             normalized.charges.iter().for_each(|(_, cost)| put(&mut request, *cost));
         }
+        if is_of_hold && !normalized.is_on_a_hold() && states == StateKind::WithHolds {
+            let charges = normalized.charges.iter();
+            request.extend(charges.map(|(charge, _)| u8::from(charge.policy.refunds_lapsed())));
+        }
         // The server counts from the millisecond in which the script began.
         let millis = (!normalized.is_on_a_hold()).then(|| life.div_ceil(1_000) + 1);
         Self { id: id.id, request, millis }
+    }
+}
+
+fn state_kind_of(call: &Call<'_>) -> StateKind {
+    match call.charges.iter().any(|charge| charge.policy.refunds_lapsed()) {
+        true => StateKind::WithHolds,
+        false => StateKind::Plain,
     }
 }
 

@@ -94,7 +94,8 @@ impl Script {
 
     /// Which of several scripts of the name it is: `aligned`, `phased` or `anchored` of `fixed_window`, `list`
     /// of `sliding_log`, `single` of `batch`, and behind it `id` of those for calls with an id, `hold` of those that make a
-    /// hold, and `settle` of the one that settles or extends it; else empty.
+    /// hold, and `settle` of the one that settles or extends it; before these `lapse` of those that know what will be given
+    /// back when it lapses; else empty.
     #[must_use]
     pub fn variant(&self) -> &'static str {
         self.variant
@@ -140,6 +141,15 @@ pub enum RecordKind {
     Hold,
 }
 
+/// What a script knows of the states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateKind {
+    /// Nothing of holds on them: to it, a state with holds is a foreign value.
+    Plain,
+    /// The holds that will be given back when they lapse.
+    WithHolds,
+}
+
 /// Text of the file that a line `--> name` in a script stands for.
 fn part(name: &str) -> Option<&'static str> {
     Some(match name {
@@ -167,7 +177,20 @@ fn part(name: &str) -> Option<&'static str> {
         "ttl.lua" => lua!("ttl.lua"),
         "ttl_slack.lua" => lua!("ttl_slack.lua"),
         "read.lua" => lua!("read.lua"),
+        "read_all.lua" => lua!("read_all.lua"),
+        "state_holds.lua" => lua!("state_holds.lua"),
         "write_string.lua" => lua!("write_string.lua"),
+        // Scripts that know the holds on states name these themselves.
+        "batch_holds.lua"
+        | "batch_holds_write.lua"
+        | "hold_refunds.lua"
+        | "hold_on_states.lua"
+        | "settle_holds.lua"
+        | "ITS_LOADS"
+        | "ITS_LAPSES"
+        | "ITS_HELD"
+        | "ITS_HOLD"
+        | "ITS_REPLY" => "",
         _ => return None,
     })
 }
@@ -299,7 +322,14 @@ fn name_of(file: &'static str) -> &'static str {
 /// Script for all other calls: of several charges, of other operations, several at once; or for one call with an
 /// id, or one that makes a hold.
 #[must_use]
-pub fn batch(record: RecordKind) -> &'static Script {
+pub fn batch(record: RecordKind, states: StateKind) -> &'static Script {
+    match states {
+        StateKind::Plain => batch_plain(record),
+        StateKind::WithHolds => batch_with_holds(record),
+    }
+}
+
+fn batch_plain(record: RecordKind) -> &'static Script {
     static SCRIPT: LazyLock<Script> =
         LazyLock::new(|| Script::new("batch", "", lua!("batch.lua"), &[("ITS_OUTCOME", "")]));
     static WITH_ID: LazyLock<Script> = LazyLock::new(|| {
@@ -309,6 +339,35 @@ pub fn batch(record: RecordKind) -> &'static Script {
     static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
         let own = [("ITS_OUTCOME", "--> hold_batch.lua")];
         Script::within(lua!("hold.lua"), "batch", "hold", lua!("batch.lua"), &own)
+    });
+    match record {
+        RecordKind::None => &SCRIPT,
+        RecordKind::Id => &WITH_ID,
+        RecordKind::Hold => &OF_HOLD,
+    }
+}
+
+fn batch_with_holds(record: RecordKind) -> &'static Script {
+    // What is remembered or held is known in the general path alone, which keys take that are loaded.
+    const LOADS: (&str, &str) = ("ITS_LOADS", "for k = 1, #KEYS do load(k) end");
+    fn own(outcome: &'static str) -> Vec<(&'static str, &'static str)> {
+        vec![
+            ("ITS_OUTCOME", outcome),
+            ("batch_holds.lua", lua!("batch_holds.lua")),
+            ("batch_holds_write.lua", lua!("batch_holds_write.lua")),
+        ]
+    }
+    static SCRIPT: LazyLock<Script> =
+        LazyLock::new(|| Script::new("batch", "lapse", lua!("batch.lua"), &own("")));
+    static WITH_ID: LazyLock<Script> = LazyLock::new(|| {
+        let own = [own("--> id_batch.lua"), vec![LOADS]].concat();
+        Script::within(lua!("id.lua"), "batch", "lapse_id", lua!("batch.lua"), &own)
+    });
+    static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
+        let hold_refunds = ("hold_refunds.lua", lua!("hold_refunds.lua"));
+        let hold_on_states = ("hold_on_states.lua", lua!("hold_on_states.lua"));
+        let own = [own("--> hold_batch.lua"), vec![LOADS, hold_refunds, hold_on_states]].concat();
+        Script::within(lua!("hold.lua"), "batch", "lapse_hold", lua!("batch.lua"), &own)
     });
     match record {
         RecordKind::None => &SCRIPT,
@@ -340,14 +399,30 @@ pub fn batch_single() -> &'static Script {
 
 /// Script that settles or extends a hold.
 #[must_use]
-pub fn settle() -> &'static Script {
-    static SCRIPT: LazyLock<Script> =
+pub fn settle(states: StateKind) -> &'static Script {
+    static PLAIN: LazyLock<Script> =
         LazyLock::new(|| Script::assemble("batch", "settle", lua!("settle.lua"), &[]));
-    &SCRIPT
+    static WITH_HOLDS: LazyLock<Script> = LazyLock::new(|| {
+        let own = [
+            ("settle_holds.lua", lua!("settle_holds.lua")),
+            (
+                "ITS_LAPSES",
+                "value, kind, is_list = after_lapses(place, value, kind, blocked_until, is_list)",
+            ),
+            ("ITS_HELD", "its_held = left_of(place, its_held)"),
+            ("ITS_HOLD", "change_hold(place, it, totals[place])"),
+            ("ITS_REPLY", "add_open_holds(answer, states)"),
+        ];
+        Script::assemble("batch", "lapse_settle", lua!("settle.lua"), &own)
+    });
+    match states {
+        StateKind::Plain => &PLAIN,
+        StateKind::WithHolds => &WITH_HOLDS,
+    }
 }
 
-/// All scripts: those for calls without an id, those for calls with one, those that make holds, and the one that
-/// settles them.
+/// All scripts: those for calls without an id, those for calls with one, those that make holds, and those that
+/// settle them.
 #[must_use]
 pub fn all() -> Vec<&'static Script> {
     let of = |record| {
@@ -361,11 +436,12 @@ pub fn all() -> Vec<&'static Script> {
             single(Rule::SlidingCounter, start, false, record),
             single(Rule::TokenBucket, start, false, record),
             single(Rule::IntervalBucket, start, false, record),
-            batch(record),
+            batch(record, StateKind::Plain),
+            batch(record, StateKind::WithHolds),
         ]
     };
     let mut all = [of(RecordKind::None), of(RecordKind::Id), of(RecordKind::Hold)].concat();
-    all.extend([batch_single(), settle()]);
+    all.extend([batch_single(), settle(StateKind::Plain), settle(StateKind::WithHolds)]);
     all
 }
 

@@ -112,8 +112,11 @@ fn usual_charge<'a>(call: &Call<'a>) -> Option<Charge<'a>> {
         return None;
     };
     let charge = call.charges.get(0)?;
-    let is_usual =
-        charge.cost > 0 && !charge.is_check_only && charge.policy.block_duration().is_none();
+    let policy = charge.policy;
+    let is_usual = charge.cost > 0
+        && !charge.is_check_only
+        && policy.block_duration().is_none()
+        && !policy.refunds_lapsed();
     is_usual.then_some(charge)
 }
 

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tidegate_memory::MemoryStore;
-use tidegate_redis::wire::Keys;
+use tidegate_redis::wire::{Keys, supports};
 use tidegate_redis::{
     AlreadySettled, Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation,
     Policy, RedisStore, Store, Timestamp,
@@ -21,7 +21,9 @@ use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{Kind, hold_scenario, policy as any_policy, related_policies};
 use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
-use crate::common::{builder_with, client, fresh_prefix, policy, server, store_at};
+use crate::common::{
+    builder_with, client, fresh_prefix, impatient_store as store, policy, server, store_at, taken,
+};
 
 const START: u64 = 1_790_000_000_000_123;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -29,11 +31,6 @@ const SOON: Duration = Duration::from_secs(9);
 
 /// How many traces each differential test plays.
 const TRACES: usize = 250;
-
-fn store(url: &str) -> RedisStore {
-    let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_millis(300));
-    builder.response_timeout(Duration::from_millis(300)).build().unwrap()
-}
 
 /// One policy for each of the scripts for a single charge.
 fn policies() -> Vec<Policy> {
@@ -58,12 +55,6 @@ async fn decide(
     charges: &[Charge<'_>],
 ) -> Result<Decision, Error> {
     store.decide(Call::new(operation, charges).with_id(CallId::new(id, HOUR))).await
-}
-
-async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
-    let charges = [Charge::new(policy, "s").cost(0)];
-    let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
-    policy.limit() - peek.verdicts()[0].remaining()
 }
 
 /// What an answer says, and of an error its kind, its message and what it says of the settlement.
@@ -96,6 +87,7 @@ async fn differ(policies: impl Strategy<Value = Vec<Policy>>, way: Way) {
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let jump = prop_oneof![8 => Just(0), 2 => -20..20_i64, 1 => -(1_i64 << 50)..1_i64 << 50];
     let jumps = prop::collection::vec(jump, 40);
+    let besides = prop::collection::vec(prop::option::weighted(0.4, beside()), 40);
     let scenarios = (
         policies.prop_flat_map(|policies| {
             let first = policies.first().cloned().into_iter().collect::<Vec<_>>();
@@ -103,9 +95,11 @@ async fn differ(policies: impl Strategy<Value = Vec<Policy>>, way: Way) {
             (Just(policies), hold_scenario(Just(played), 40))
         }),
         jumps,
+        besides,
     );
     for _ in 0..TRACES {
-        let ((policies, scenario), jumps) = scenarios.new_tree(&mut runner).unwrap().current();
+        let ((policies, scenario), jumps, besides) =
+            scenarios.new_tree(&mut runner).unwrap().current();
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let store = store_at(&clock).await;
         let model = ModelStore::keeping_all(clock.clone());
@@ -125,15 +119,65 @@ async fn differ(policies: impl Strategy<Value = Vec<Policy>>, way: Way) {
             let call = Call::new(step.operation, &step.charges);
             let id = step.id.as_ref().map(|(id, ttl)| CallId::new(id, *ttl));
             let call = id.map_or(call, |id| call.with_id(id));
-            let expected = told(&model.decide(call).await);
-            let answer = told(&store.decide(call).await);
-            trace.push(format!("{:?}: {call:?}\n  -> {expected}", step.now));
-            assert_eq!(answer, expected, "{}", trace.join("\n"));
-            if way == Way::Forwards {
-                assert_eq!(told(&memory.decide(call).await), expected, "{}", trace.join("\n"));
+            let mut calls = vec![call];
+            let besides = besides[place];
+            calls.extend(besides.map(|(operation, _)| Call::new(operation, &step.charges)));
+            let of_call = (place as u64).to_le_bytes();
+            if let Some((_, Some(ttl))) = besides {
+                calls[1] = calls[1].with_id(CallId::new(&of_call, Duration::from_micros(ttl)));
+            }
+            for call in calls {
+                let expected = told(&model.decide(call).await);
+                let answer = told(&store.decide(call).await);
+                trace.push(format!("{:?}: {call:?}\n  -> {expected}", step.now));
+                assert_eq!(answer, expected, "{}", trace.join("\n"));
+                if way == Way::Forwards {
+                    assert_eq!(told(&memory.decide(call).await), expected, "{}", trace.join("\n"));
+                }
             }
         }
     }
+}
+
+/// A call that no trace of the testkit has, of the charges of a step: perhaps with an id of its own.
+fn beside() -> impl Strategy<Value = (Operation, Option<u64>)> {
+    let operation = prop_oneof![
+        4 => Just(Operation::Peek),
+        2 => Just(Operation::Acquire),
+        2 => (1..3_u64).prop_map(|min| Operation::AcquireUpTo { min }),
+        1 => Just(Operation::Charge),
+        2 => (0..60_u64).prop_map(|wait| {
+            Operation::Reserve { max_wait: Duration::from_micros(wait) }
+        }),
+        1 => (0..60_u64).prop_map(|ago| {
+            Operation::Undo { at: Timestamp::from_micros(START + ago) }
+        }),
+        1 => (0..30_u64).prop_map(|span| {
+            Operation::BlockAtLeast { span: Duration::from_micros(span) }
+        }),
+    ];
+    (operation, prop::option::weighted(0.2, 1..60_u64)).prop_map(|(operation, ttl)| match operation
+    {
+        Operation::Peek => (operation, None),
+        operation => (operation, ttl),
+    })
+}
+
+/// Policies of which many give back what has lapsed; on a log of few records.
+fn lapsing(
+    policies: impl Strategy<Value = Vec<Policy>>,
+    share: f64,
+) -> impl Strategy<Value = Vec<Policy>> {
+    let refunds = prop::collection::vec(prop::bool::weighted(share), 4);
+    (policies, refunds).prop_map(|(policies, refunds)| {
+        let of = |(policy, refunds): (Policy, bool)| match refunds {
+            true => Some(policy.clone().refund_lapsed())
+                .filter(|it| supports(it).is_ok())
+                .unwrap_or(policy),
+            false => policy,
+        };
+        policies.into_iter().zip(refunds.into_iter().cycle()).map(of).collect()
+    })
 }
 
 fn one() -> impl Strategy<Value = Vec<Policy>> {
@@ -160,6 +204,27 @@ async fn holds_are_settled_as_in_the_core_while_the_clock_jumps() {
 #[tokio::test]
 async fn holds_are_settled_as_in_the_core_while_policies_change() {
     differ(Kind::any().prop_flat_map(|kind| related_policies(kind, "p")), Way::Changed).await;
+}
+
+#[tokio::test]
+async fn holds_that_lapse_are_given_back_as_in_memory_and_in_the_core() {
+    differ(lapsing(one(), 1.0), Way::Forwards).await;
+    differ(lapsing(several(), 0.7), Way::Forwards).await;
+}
+
+#[tokio::test]
+async fn holds_that_lapse_are_given_back_as_in_the_core_while_the_clock_jumps() {
+    differ(lapsing(one(), 1.0), Way::Jumping).await;
+    differ(lapsing(several(), 0.7), Way::Jumping).await;
+}
+
+/// Also while some of the settings give back what has lapsed, and others do not.
+#[tokio::test]
+async fn holds_that_lapse_are_given_back_as_in_the_core_while_policies_change() {
+    for share in [1.0, 0.5] {
+        let related = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
+        differ(lapsing(related, share), Way::Changed).await;
+    }
 }
 
 /// What comes back to a bucket between the hold and a later take counts as a refill of what was held, not of what is
@@ -479,12 +544,243 @@ async fn a_batch_with_holds_is_decided_in_order() {
 }
 
 #[tokio::test]
-async fn a_hold_that_would_be_given_back_when_it_lapses_is_refused() {
+async fn a_long_log_that_gives_back_what_has_lapsed_is_refused() {
     let store = builder_with(&fresh_prefix()).await.build().unwrap();
-    let lapses = policy("p: fixed-window 99/1d refund-lapsed");
-    assert_eq!(store.supports(&lapses).unwrap_err().kind(), ErrorKind::Unsupported);
-    let charges = [Charge::new(&lapses, "s").cost(10)];
+    let long = policy("p: sliding-log 129/1d refund-lapsed");
+    let message = store.supports(&long).unwrap_err().to_string();
+    assert!(message.contains("at most 128 records") && message.contains("129"), "{message}");
+    let charges = [Charge::new(&long, "s").cost(10)];
     let answer = decide(&store, Operation::Hold, "id", &charges).await;
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(taken(&store, &policy("p: fixed-window 99/1d")).await, 0);
+    assert_eq!(taken(&store, &policy("p: sliding-log 129/1d")).await, 0);
+    for text in
+        ["p: sliding-log 128/1d refund-lapsed", "p: sliding-log 9000/1d grain 15m refund-lapsed"]
+    {
+        assert!(store.supports(&policy(text)).is_ok(), "{text}");
+    }
+}
+
+/// The log of an earlier policy may be a list: it lapses too, only that waits do not count on it.
+#[tokio::test]
+async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
+    let (long, short) =
+        (policy("p: sliding-log 500/1h"), policy("p: sliding-log 99/1h refund-lapsed"));
+    for (before, after) in [(0, 0), (0, 3), (20, 0), (20, 3), (90, 3), (60, 30)] {
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let store = store_at(&clock).await;
+        let model = ModelStore::keeping_all(clock.clone());
+        let remaining = async |call: Call<'_>| {
+            clock.advance(Duration::from_secs(1));
+            let expected = model.decide(call).await.unwrap();
+            let answer = store.decide(call).await.unwrap();
+            assert_eq!(answer.amounts(), expected.amounts(), "{before} {after} {call:?}");
+            let remaining = |decision: &Decision| decision.verdicts()[0].remaining();
+            assert_eq!(remaining(&answer), remaining(&expected), "{before} {after} {call:?}");
+        };
+        let id = CallId::new("id", Duration::from_secs(100));
+        let (of_long, of_short) = ([Charge::new(&long, "s")], [Charge::new(&short, "s")]);
+        remaining(Call::acquire(&of_long)).await;
+        for _ in 0..before {
+            remaining(Call::acquire(&of_long)).await;
+        }
+        let held = [of_short[0].cost(5)];
+        remaining(Call::new(Operation::Hold, &held).with_id(id)).await;
+        remaining(Call::new(Operation::SettleSoFar, &[held[0].cost(2)]).with_id(id)).await;
+        for _ in 0..after {
+            remaining(Call::acquire(&of_long)).await;
+        }
+        for call in [Call::new(Operation::Peek, &of_short), Call::new(Operation::Peek, &of_long)] {
+            remaining(call).await;
+        }
+        clock.advance(Duration::from_secs(100));
+        for call in [
+            Call::new(Operation::Peek, &of_short),
+            Call::new(Operation::Peek, &of_long),
+            Call::acquire(&of_long),
+            Call::new(Operation::Settle, &[held[0].cost(4)]).with_id(id),
+            Call::new(Operation::Refund, &[held[0].cost(200)]),
+            Call::acquire(&of_long),
+        ] {
+            remaining(call).await;
+        }
+    }
+}
+
+/// A state lives for as long as a hold on it is known: what was given back of it counts when it is settled.
+#[tokio::test]
+async fn a_state_lives_as_long_as_the_holds_on_it() {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.build().unwrap();
+    let mut client = client().await;
+    for text in [
+        "a: fixed-window 20/2s",
+        "b: fixed-window 20/2s anchored",
+        "d: sliding-log 20/2s",
+        "f: sliding-counter 20/2s",
+        "g: token-bucket 20/2s",
+        "h: token-bucket 20/2s by-interval",
+    ] {
+        let policy = policy(text).refund_lapsed();
+        let key = Keys::new(&prefix).of(&Charge::new(&policy, "s"));
+        let mut lives = async |seconds: u64, after: &str| {
+            let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            let life: u64 = life.parse().unwrap();
+            let range = (seconds * 1_000).saturating_sub(20_000)..=seconds * 1_000 + 1;
+            assert!(range.contains(&life), "{text} after {after}: {life}");
+        };
+        let with = async |operation, id: &str, seconds, cost| {
+            let charge = [Charge::new(&policy, "s").cost(cost)];
+            let call = Call::new(operation, &charge);
+            let id = format!("{text} {id}");
+            let call = call.with_id(CallId::new(&id, Duration::from_secs(seconds)));
+            assert!(store.decide(call).await.unwrap().is_allowed(), "{operation:?}");
+        };
+        with(Operation::Hold, "a", 100, 2).await;
+        lives(200, "a hold").await;
+        assert!(
+            store.decide(Call::acquire(&[Charge::new(&policy, "s")])).await.unwrap().is_allowed()
+        );
+        lives(200, "an acquire").await;
+        with(Operation::Hold, "b", 50, 2).await;
+        lives(200, "a shorter hold").await;
+        with(Operation::Extend, "b", 300, 2).await;
+        lives(600, "an extension").await;
+        with(Operation::SettleSoFar, "b", 300, 3).await;
+        lives(600, "a settlement so far").await;
+        let subject = [Charge::new(&policy, "s")];
+        let block = Operation::Block { span: Duration::from_secs(1_000) };
+        let _ = store.decide(Call::new(block, &subject)).await.unwrap();
+        lives(1_000, "a block").await;
+        let _ = store.decide(Call::new(Operation::Reset, &subject)).await.unwrap();
+        assert_eq!(
+            client.call(&[&b"EXISTS"[..], &key]).await.unwrap(),
+            Reply::Integer(0),
+            "{text}"
+        );
+    }
+}
+
+/// The value of a state with holds, cut off or changed anywhere, is an error by every operation and every setting, or decides
+/// as what it is; nothing is given back that was not taken.
+#[tokio::test]
+async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.build().unwrap();
+    let mut client = client().await;
+    for text in [
+        "p: gcra 20/2h burst 9",
+        "p: sliding-log 9/1h",
+        "p: fixed-window 9/1h",
+        "p: sliding-counter 9/1h",
+    ] {
+        let (plain, lapses) = (policy(text), policy(text).refund_lapsed());
+        let (charge, of_plain) = ([Charge::new(&lapses, "s").cost(2)], [Charge::new(&plain, "s")]);
+        let key = Keys::new(&prefix).of(&charge[0]);
+        for id in ["a", "b"] {
+            let _ = decide(&store, Operation::Settle, id, &charge).await;
+            assert!(
+                decide(&store, Operation::Hold, &format!("{text} {id}"), &charge)
+                    .await
+                    .unwrap()
+                    .is_allowed()
+            );
+        }
+        let Reply::Bytes(ours) = client.call(&[&b"GET"[..], &key]).await.unwrap() else { panic!() };
+        let id = format!("{text} a");
+        let calls = [
+            Call::acquire(&charge),
+            Call::acquire(&of_plain),
+            Call::new(Operation::Refund, &charge),
+            Call::new(Operation::Peek, &of_plain),
+            Call::new(Operation::Settle, &charge).with_id(CallId::new(&id, HOUR)),
+            Call::new(Operation::Extend, &charge).with_id(CallId::new(&id, HOUR)),
+        ];
+        let last = ours.len() - 1;
+        let mut values: Vec<Vec<u8>> = (1..ours.len()).map(|end| ours[..end].to_vec()).collect();
+        // Another marker, no hold and too many holds in the foot, no rule, and numbers that would divide by 0.
+        for (place, byte) in [
+            (last, 0x9b),
+            (last - 4, 0),
+            (last - 4, 9),
+            (last - 1, 9),
+            (last - 33, 0),
+            (last - 33, 6),
+        ] {
+            let mut value = ours.clone();
+            value[place] = byte;
+            values.push(value);
+        }
+        let mut value = ours.clone();
+        value[last - 32..last - 25].fill(0);
+        values.push(value);
+        // What ends as a log does is one to the plain script, which reads no more than the end.
+        values.retain(|value| !value.ends_with(&[0x94]));
+        for value in values {
+            client.call(&[&b"SET"[..], &key, &value]).await.unwrap();
+            let before = server().await.dump(&prefix).await.unwrap();
+            for call in calls {
+                let error = store.decide(call).await.unwrap_err();
+                assert_eq!(
+                    error.kind(),
+                    ErrorKind::ForeignValue,
+                    "{text} {call:?} {value:?}: {error}"
+                );
+            }
+            for answer in store.decide_many(&calls[..4]).await {
+                assert_eq!(answer.unwrap_err().kind(), ErrorKind::ForeignValue, "{text} {value:?}");
+            }
+            assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{text} {value:?}");
+        }
+        // Any numbers of any hold: an answer, whatever it is.
+        for place in 0..ours.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut value = ours.clone();
+                value[place] = byte;
+                for call in calls {
+                    client.call(&[&b"SET"[..], &key, &value]).await.unwrap();
+                    match store.decide(call).await {
+                        Ok(_) => {}
+                        Err(error) => assert!(
+                            !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout),
+                            "{text} {place} {call:?}: {error}"
+                        ),
+                    }
+                }
+            }
+        }
+        client.call(&[&b"DEL"[..], &key]).await.unwrap();
+    }
+}
+
+/// In a batch with others, whatever the policies say.
+#[tokio::test]
+async fn a_batch_on_states_with_holds_is_decided_as_in_the_core() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    let texts = ["p: fixed-window 9/1h", "q: token-bucket 9/1h", "r: sliding-log 9/1h"];
+    let policies = texts.map(policy);
+    let lapsing = policies.clone().map(Policy::refund_lapsed);
+    let charges: Vec<_> =
+        policies.iter().chain(&lapsing).map(|it| [Charge::new(it, "s")]).collect();
+    let held: Vec<_> = lapsing.iter().map(|it| Charge::new(it, "s").tenant("").cost(4)).collect();
+    let calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();
+    let peeks = charges.iter().map(|charge| Call::new(Operation::Peek, charge));
+    for seconds in [0, 50, 49, 1, 100] {
+        clock.advance(Duration::from_secs(seconds));
+        for (number, charge) in held.iter().enumerate() {
+            let id = number.to_le_bytes();
+            let charge = [*charge];
+            let call = Call::new(Operation::Hold, &charge);
+            let call = call.with_id(CallId::new(&id, Duration::from_secs(100)));
+            assert_eq!(told(&store.decide(call).await), told(&model.decide(call).await));
+        }
+        for calls in [calls.clone(), peeks.clone().collect()] {
+            let answers = store.decide_many(&calls).await;
+            let expected = model.decide_many(&calls).await;
+            for ((answer, expected), call) in answers.iter().zip(&expected).zip(&calls) {
+                assert_eq!(told(answer), told(expected), "{call:?}");
+            }
+        }
+    }
 }

@@ -14,16 +14,13 @@ use tidegate_redis::{
 };
 use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
-use crate::common::{builder_with, client, fresh_prefix, policy, server};
+use crate::common::{
+    builder_with, client, fresh_prefix, impatient_store as store, policy, server, taken,
+};
 
 const START: u64 = 1_790_000_000_000_123;
 const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(9);
-
-fn store(url: &str) -> RedisStore {
-    let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_millis(300));
-    builder.response_timeout(Duration::from_millis(300)).build().unwrap()
-}
 
 /// One policy for each of the scripts for a single charge.
 fn policies() -> Vec<Policy> {
@@ -39,12 +36,6 @@ fn policies() -> Vec<Policy> {
         "i: gcra 20/2h burst 3 shadow",
     ];
     texts.into_iter().map(policy).collect()
-}
-
-async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
-    let charges = [Charge::new(policy, "s").cost(0)];
-    let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
-    policy.limit() - peek.verdicts()[0].remaining()
 }
 
 #[tokio::test]

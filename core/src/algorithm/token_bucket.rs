@@ -86,12 +86,14 @@ impl TokenBucketRule {
     /// Converts a state of a policy with another capacity or rate: what was used stays used.
     ///
     /// The debt is converted into this policy's units and rounded up: by less than one unit if the units are small
-    /// enough to convert exactly, else to a whole token.
-    pub(crate) fn adopt(&self, state: State, older: &Self) -> State {
-        if self.unit == older.unit {
+    /// enough to convert exactly, else to a whole token. A token of the other policy has `older` units, at least 1.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn adopt(&self, state: State, older: u64) -> State {
+        let (older, unit) = (older.max(1), self.unit.get());
+        if unit == older {
             return state;
         }
-        let (older, unit) = (older.unit.get(), self.unit.get());
         let (tokens, fraction) = (state.debt / older, state.debt % older);
         let fraction = match fraction.checked_mul(unit) {
             Some(product) if product <= MAX_EXACT => product.div_ceil(older),

@@ -10,7 +10,7 @@ pub(crate) mod hold;
 mod once;
 mod record;
 mod remembered;
-mod state_holds;
+pub(crate) mod state_holds;
 pub(crate) mod verdict;
 
 use std::time::Duration;
@@ -165,7 +165,7 @@ impl Evaluated {
     fn write(&self, charge: &Charge<'_>, record: &mut Record, now: u64) {
         match self.outcome {
             Outcome::Allowed => record.take(charge, self.cost, now),
-            _ => record.blocked_until = now.saturating_add(charge.policy.block_micros()),
+            _ => record.block(now.saturating_add(charge.policy.block_micros()), now),
         }
     }
 }
@@ -359,7 +359,7 @@ fn block(
         records.make_room(&indices)?;
     }
     for index in indices {
-        change(index, records, |record| record.blocked_until = until);
+        change(index, records, |record| record.block(until, now));
     }
     Ok(report_after(call, now, records))
 }
@@ -453,7 +453,7 @@ fn verdict(charge: &Charge<'_>, it: &Evaluated, record: Option<&Record>, now: u6
         outcome: it.outcome,
         wait: it.wait,
         level,
-        ends_at: record.and_then(|record| record.ends_at(policy)),
+        ends_at: record.and_then(|record| record.ends_at(policy, now)),
         blocked_until: record.map_or(0, |record| record.blocked_until),
         now,
     };

@@ -198,14 +198,7 @@ impl Record {
     /// The state as `policy` sees it at `now`. `None` if there is none, if it has another shape, or if it has recovered
     /// under the policy that wrote it: then a store may have dropped it, and decisions must not depend on that.
     pub(super) fn state_under(&self, policy: &Policy, now: u64) -> Option<Cow<'_, State>> {
-        let state = match &self.holds {
-            Some(holds) if holds.is_any_due(now) => {
-                let mut state = self.state.clone();
-                holds.lapse_due(&mut state, self.policy.rule(), now);
-                Cow::Owned(state?)
-            }
-            _ => Cow::Borrowed(self.state.as_ref()?),
-        };
+        let state = self.state_after_lapses(now)?;
         if self.is_of(policy) {
             return Some(state);
         }
@@ -213,16 +206,31 @@ impl Record {
         match (&*state, older, newer) {
             _ if older.shape() != newer.shape() || older.recovers_at(&state) <= now => None,
             (State::TokenBucket(state), Rule::TokenBucket(older), Rule::TokenBucket(newer)) => {
-                Some(Cow::Owned(State::TokenBucket(newer.adopt(*state, older))))
+                Some(Cow::Owned(State::TokenBucket(newer.adopt(*state, older.unit()))))
             }
             _ => Some(state),
         }
     }
 
+    /// The state after what has lapsed was given back.
+    fn state_after_lapses(&self, now: u64) -> Option<Cow<'_, State>> {
+        match &self.holds {
+            Some(holds) if holds.is_any_due(now) => {
+                let mut state = self.state.clone();
+                holds.lapse_due(&mut state, self.policy.rule(), now);
+                state.map(Cow::Owned)
+            }
+            _ => self.state.as_ref().map(Cow::Borrowed),
+        }
+    }
+
     /// When the state ends under the policy that wrote it, if that is not `policy`.
-    pub(super) fn ends_at(&self, policy: &Policy) -> Option<u64> {
-        let state = self.state.as_ref().filter(|_| !self.is_of(policy))?;
-        Some(self.policy.rule().recovers_at(state))
+    pub(super) fn ends_at(&self, policy: &Policy, now: u64) -> Option<u64> {
+        if self.is_of(policy) {
+            return None;
+        }
+        let state = self.state_after_lapses(now)?;
+        Some(self.policy.rule().recovers_at(&state))
     }
 
     pub(super) fn take(&mut self, charge: &Charge<'_>, cost: u64, now: u64) {
@@ -282,6 +290,12 @@ impl Record {
             self.state = self.state_under(policy, now).map(Cow::into_owned);
             self.policy = policy.clone();
         }
+    }
+
+    /// Blocks until a time, or (0) lifts the block.
+    pub(super) fn block(&mut self, until: u64, now: u64) {
+        self.settle_lapsed(now);
+        self.blocked_until = until;
     }
 
     fn end_past_block(&mut self, now: u64) {

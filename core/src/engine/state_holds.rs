@@ -5,6 +5,7 @@
 //! given back to is at most full in either order, and in a window or a log the time of the return does not count.
 
 use super::dispatch::State;
+use crate::Policy;
 use crate::algorithm::traits::Take;
 use crate::policy::Rule;
 use crate::time::Wait;
@@ -137,5 +138,41 @@ impl StateHolds {
             return 0;
         }
         self.0.capacity().max(4) * size_of::<StateHold>()
+    }
+}
+
+/// A state as it is now, and the holds on it that are still to lapse, in that order: what a store that keeps both elsewhere
+/// needs to say how long a refusal lasts.
+#[derive(Debug, Clone, Default)]
+pub struct OpenHolds {
+    state: Option<State>,
+    holds: StateHolds,
+}
+
+impl OpenHolds {
+    /// No holds on a state, which is in the units of the policy that is asked about.
+    #[must_use]
+    pub fn new(state: Option<State>) -> Self {
+        Self { state, holds: StateHolds::default() }
+    }
+
+    /// Adds a hold that lapses after those before, or with them.
+    pub fn push(&mut self, take: Take, spent: u64, lapses_at: u64) {
+        let key = HoldKey::default();
+        let hold =
+            StateHold { key, take, spent, lapses_at, expires_at: lapses_at, given_back: None };
+        self.holds.0.push(hold);
+    }
+
+    /// How long until `policy` admits a cost that has to wait for `wait` if nothing lapses.
+    #[must_use]
+    pub fn wait(&self, policy: &Policy, cost: u64, now: u64, wait: Wait) -> Wait {
+        self.holds.wait(self.state.clone(), policy.rule(), cost, now, wait)
+    }
+
+    /// When the state has recovered that does so at `recovers_at` if nothing lapses.
+    #[must_use]
+    pub fn recovers_at(&self, policy: &Policy, now: u64, recovers_at: u64) -> u64 {
+        self.holds.recovers_at(self.state.clone(), policy.rule(), now, recovers_at)
     }
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tidegate_redis::wire::Keys;
-use tidegate_redis::{Charge, ManualClock, Policy, RedisStore, RedisStoreBuilder};
+use tidegate_redis::{
+    Call, Charge, ManualClock, Operation, Policy, RedisStore, RedisStoreBuilder, Store,
+};
 use tidegate_testkit::servers::{Client, Redis};
 use tokio::sync::OnceCell;
 
@@ -38,6 +40,19 @@ pub(crate) async fn builder_with(prefix: &str) -> RedisStoreBuilder {
 /// The same, in virtual time.
 pub(crate) async fn store_at(clock: &ManualClock) -> RedisStore {
     builder().await.clock(clock.clone()).build().unwrap()
+}
+
+/// A store that gives up soon, on a server or a proxy before it.
+pub(crate) fn impatient_store(url: &str) -> RedisStore {
+    let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_millis(300));
+    builder.response_timeout(Duration::from_millis(300)).build().unwrap()
+}
+
+/// What is taken of a policy's limit of the subject `s`.
+pub(crate) async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
+    let charges = [Charge::new(policy, "s").cost(0)];
+    let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+    policy.limit() - peek.verdicts()[0].remaining()
 }
 
 pub(crate) fn policy(text: &str) -> Policy {
