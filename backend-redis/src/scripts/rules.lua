@@ -11,7 +11,7 @@
 local function write_list(key, value, is_list, after, expires_at, plan)
   local from, to, chunk, chunks = plan.from, plan.to, plan.chunk, plan.chunks
   local keeps_ttl, blocked_until = false, 0
-  --> sliding_log_write_list.lua
+  --> sliding_log/write_list.lua
 end
 
 local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }

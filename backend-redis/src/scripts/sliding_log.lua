@@ -61,7 +61,7 @@ if is_there then
       end
     end
     if oldest_stamp <= horizon then
-      --> sliding_log_search.lua
+      --> sliding_log/search.lua
       if number then
         total_before, oldest_stamp, oldest_total =
           parse('<I7I7I7', element, LOG_HEAD + place * RECORD - 6)
@@ -87,7 +87,7 @@ if not number then
   admits = nil
 elseif op == ACQUIRE and admits then -- take
   local stamp = grain > 0 and at - at % grain + grain or at
-  --> sliding_log_merge.lua
+  --> sliding_log/merge.lua
   local before = total
   total = total - (MODULUS - cost)
   if total < 0 then total = before + cost end
@@ -98,7 +98,7 @@ elseif op == ACQUIRE and admits then -- take
   else
     if not is_list and (long == 1 or oldest_place >= MIN_EXPIRED and oldest_place * 2 > count) then
       -- Drops the expired records of a string.
-      --> sliding_log_whole.lua
+      --> sliding_log/whole.lua
       value = pack('<BI7', LOG, total_before) .. value:sub(LOG_HEAD + oldest_place * RECORD + 1)
       oldest_place, count = 0, count - oldest_place
       if long == 1 then -- The policy now allows more records than a string may have: makes a list of it.
@@ -132,7 +132,7 @@ elseif op == REFUND and cost >= sum then -- give_back
 elseif op == REFUND then
   sum = sum - cost
   local field, origin, bound, place, element = 8, total_before, sum - 1, oldest_place, nil
-  --> sliding_log_search.lua
+  --> sliding_log/search.lua
   if number then
     to, sealed, count = number, number - from, place + 1
     records = element:sub(1, LOG_HEAD + place * RECORD)
@@ -142,7 +142,7 @@ elseif op == REFUND then
     if oldest_stamp == newest_stamp then oldest_total = total end
   end
 elseif op == UNDO then -- take_back
-  --> sliding_log_undo.lua
+  --> sliding_log/undo.lua
 elseif not admits and cost <= limit then
   -- The record that must expire before there is room: usually the oldest.
   local too_much = sum + cost - limit
@@ -151,7 +151,7 @@ elseif not admits and cost <= limit then
   last_to_go = oldest_stamp
   if oldest_cost < too_much then
     local field, origin, bound, place, element = 8, total_before, too_much - 1, oldest_place, nil
-    --> sliding_log_search.lua
+    --> sliding_log/search.lua
     last_to_go = number and parse('<I7', element, LOG_HEAD + place * RECORD + 1)
   end
 end

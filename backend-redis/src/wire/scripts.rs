@@ -156,12 +156,12 @@ fn part(name: &str) -> Option<&'static str> {
         "fixed_window.lua" => lua!("fixed_window.lua"),
         "levels.lua" => lua!("levels.lua"),
         "sliding_log.lua" => lua!("sliding_log.lua"),
-        "sliding_log_merge.lua" => lua!("sliding_log_merge.lua"),
-        "sliding_log_search.lua" => lua!("sliding_log_search.lua"),
-        "sliding_log_undo.lua" => lua!("sliding_log_undo.lua"),
-        "sliding_log_whole.lua" => lua!("sliding_log_whole.lua"),
-        "sliding_log_write.lua" => lua!("sliding_log_write.lua"),
-        "sliding_log_write_list.lua" => lua!("sliding_log_write_list.lua"),
+        "sliding_log/merge.lua" => lua!("sliding_log/merge.lua"),
+        "sliding_log/search.lua" => lua!("sliding_log/search.lua"),
+        "sliding_log/undo.lua" => lua!("sliding_log/undo.lua"),
+        "sliding_log/whole.lua" => lua!("sliding_log/whole.lua"),
+        "sliding_log/write.lua" => lua!("sliding_log/write.lua"),
+        "sliding_log/write_list.lua" => lua!("sliding_log/write_list.lua"),
         "sliding_counter.lua" => lua!("sliding_counter.lua"),
         "token_bucket.lua" => lua!("token_bucket.lua"),
         "interval_bucket.lua" => lua!("interval_bucket.lua"),
@@ -213,7 +213,7 @@ pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'
                 $form,
                 $list,
                 $end,
-                "sliding_log_write.lua"
+                "sliding_log/write.lua"
             )
         };
     }
@@ -254,7 +254,7 @@ pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'
                 ("ITS_RULE", concat!("--> ", $rule)),
                 ("ITS_WRITE", concat!("--> ", $write)),
                 // Only the general script charges beyond the limit.
-                ("sliding_log_merge.lua", ""),
+                ("sliding_log/merge.lua", ""),
             ];
             const NAME: &str = $rule;
             fn own(outcome: &'static str) -> Vec<(&'static str, &'static str)> {

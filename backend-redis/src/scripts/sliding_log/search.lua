@@ -4,7 +4,7 @@
 --
 -- In: key, value, sealed, count; field, origin, bound; number, place: the element and the record to begin
 -- at. Out: value, whole; number, place and element of the record; number is `nil` if the log is not valid.
---> sliding_log_whole.lua
+--> sliding_log/whole.lua
 if number then
   local low, high, step = number, sealed, 1
   element = value

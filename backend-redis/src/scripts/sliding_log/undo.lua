@@ -6,7 +6,7 @@ local place, element, is_left = oldest_place, nil, false
 if is_there and stamp >= oldest_stamp and stamp <= newest_stamp then
   if number < sealed - MAX_UNDO_SEALED then number, place = sealed - MAX_UNDO_SEALED, 0 end
   local field, origin, bound = 1, 0, stamp - 1
-  --> sliding_log_search.lua
+  --> sliding_log/search.lua
   if number and (sealed - number) * CHUNK + count - place <= MAX_UNDO then
     local before, found, own = parse('<I7I7I7', element, LOG_HEAD + place * RECORD - 6)
     own = own - before

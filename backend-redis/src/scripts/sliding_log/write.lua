@@ -1,6 +1,6 @@
 -- Writes a log: a list, the end of a string, or a whole string.
 if as_list then
-  --> sliding_log_write_list.lua
+  --> sliding_log/write_list.lua
 elseif offset then
   call('SETRANGE', key, string.format('%d', offset), after)
   if not keeps_ttl then
