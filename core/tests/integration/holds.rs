@@ -432,3 +432,22 @@ fn the_engine_gives_back_what_lapses() {
         tidegate_testkit::suite::check(&fixture, property);
     }
 }
+
+#[test]
+fn a_state_has_recovered_once_its_last_hold_has_lapsed() {
+    run(async {
+        let clock = ManualClock::default();
+        let limiter =
+            limiter(ModelStore::new(clock.clone()), &["p: fixed-window 100/60d refund-lapsed"]);
+        for (cost, id, minutes) in [(30, "short", 1), (20, "long", 3)] {
+            let hold = limiter.subject("a").cost(cost).hold(id, minutes * MINUTE).await.unwrap();
+            assert!(hold.ticket().is_some());
+        }
+        for (minutes_left, remaining) in [(3, 50), (2, 80), (1, 80), (0, 100)] {
+            let verdict = limiter.subject("a").cost(0).peek().await.unwrap().verdicts()[0];
+            let expected = (minutes_left * MINUTE, remaining);
+            assert_eq!((verdict.reset_after(), verdict.remaining()), expected);
+            clock.advance(MINUTE);
+        }
+    });
+}

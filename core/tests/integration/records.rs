@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tidegate_core::algorithm::fixed_window;
 use tidegate_core::algorithm::sliding_log;
-use tidegate_core::engine::{self, Record, Records, State};
+use tidegate_core::engine::{self, HeldCharge, Record, Records, RememberedCall, State};
 use tidegate_core::{
-    Call, Charge, Decision, Error, ErrorKind, MAX_EXACT, MAX_SPAN, Operation, Outcome, Policy,
-    Timestamp,
+    Call, CallId, Charge, Decision, Error, ErrorKind, MAX_EXACT, MAX_SPAN, Operation, Outcome,
+    Policy, Timestamp,
 };
 
 /// Records by the indices of charges, which are all to different states. A record may be created only where room was
@@ -324,5 +324,97 @@ fn an_undo_of_nothing_leaves_the_record_as_it_is() {
         let undo = Operation::Undo { at: Timestamp::from_micros(undone * SECOND) };
         let _ = spy.ask(undo, &[3], now * SECOND);
         assert_eq!(spy.records[&0], before, "{older}: of {taken} at {undone}");
+    }
+}
+
+/// One record, and what is remembered: fails if the record grows by more than is said when room is made for it.
+#[derive(Debug)]
+struct Metered {
+    policy: Policy,
+    record: Option<Record>,
+    known: BTreeMap<u8, RememberedCall>,
+    id: u8,
+    max_bytes: usize,
+}
+
+impl Metered {
+    fn bytes(&self) -> usize {
+        self.record.as_ref().map_or(0, Record::heap_bytes)
+    }
+
+    fn ask(&mut self, operation: Operation, cost: u64, id: u8) {
+        self.id = id;
+        let (id, policy) = ([id], self.policy.clone());
+        let charge = [Charge::new(&policy, "s").cost(cost)];
+        let call = Call::new(operation, &charge);
+        let is_of_hold = operation.is_of_hold();
+        let call = if is_of_hold { call.with_id(CallId::new(&id, SPAN)) } else { call };
+        let decision = engine::decide(&call, Timestamp::from_micros(0), self).unwrap();
+        assert!(decision.is_allowed(), "{operation:?} of {cost}");
+    }
+}
+
+const SPAN: Duration = Duration::from_secs(9);
+
+impl Records for Metered {
+    fn get(&mut self, _index: usize) -> Option<&Record> {
+        self.record.as_ref()
+    }
+
+    fn make_room(&mut self, _indices: &[usize]) -> Result<(), Error> {
+        self.max_bytes = self.bytes() + Record::growth(self.record.as_ref(), &self.policy);
+        Ok(())
+    }
+
+    fn update(&mut self, _index: usize, change: impl FnOnce(&mut Record)) {
+        let max_bytes = self.bytes().max(self.max_bytes);
+        change(self.record.get_or_insert_with(|| Record::new(&self.policy)));
+        assert!(self.bytes() <= max_bytes, "{} bytes, of {max_bytes}", self.bytes());
+    }
+
+    fn remove(&mut self, _index: usize) {
+        self.record = None;
+    }
+
+    fn remembered(&mut self) -> Result<Option<RememberedCall>, Error> {
+        Ok(self.known.get(&self.id).cloned())
+    }
+
+    fn remember(&mut self, call: RememberedCall) {
+        self.known.insert(self.id, call);
+    }
+}
+
+#[test]
+fn holds_on_a_state_take_at_most_the_room_that_was_made_for_them() {
+    for text in ["p: fixed-window 99/10s refund-lapsed", "p: sliding-log 99/10s refund-lapsed"] {
+        let (policy, known) = (policy(text), BTreeMap::new());
+        let mut records = Metered { policy, record: None, known, id: 0, max_bytes: 0 };
+        records.ask(Operation::Hold, 0, 0);
+        assert!(records.record.is_none(), "{text}: of nothing, nothing is held");
+        let mut bytes = vec![];
+        for id in 1..=20 {
+            records.ask(Operation::Hold, 2, id);
+            bytes.push(records.bytes());
+            records.ask(Operation::Acquire, 1, 0);
+            records.ask(Operation::SettleSoFar, 1, id);
+        }
+        assert!(bytes[19] >= bytes[0] + 19 * size_of::<[u64; 8]>(), "{text}: {bytes:?}");
+        for id in 1..=20 {
+            records.ask(Operation::Settle, 1, id);
+        }
+        assert!(records.bytes() < bytes[0], "{text}: none is held any more");
+    }
+}
+
+#[test]
+fn what_is_remembered_of_a_hold_has_both_answers_and_what_is_held() {
+    for charges in [1, 2, 9] {
+        let (call, hold) = (
+            RememberedCall::max_heap_bytes(charges, false),
+            RememberedCall::max_heap_bytes(charges, true),
+        );
+        assert!(hold >= 2 * call + charges * size_of::<HeldCharge>(), "{charges} charges");
+        assert!(hold <= 3 * call + charges * size_of::<HeldCharge>(), "{charges} charges");
     }
 }
