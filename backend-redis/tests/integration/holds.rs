@@ -259,6 +259,82 @@ async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
     }
 }
 
+/// What lapses is given back as of its time, however late that is seen, and in whatever order holds were made.
+#[tokio::test]
+async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
+    for text in [
+        "p: fixed-window 20/100s",
+        "p: fixed-window 20/100s anchored",
+        "p: sliding-log 20/100s",
+        "p: sliding-log 20/100s grain 7s",
+        "p: sliding-counter 20/100s",
+        "p: token-bucket 9/100s burst 20",
+        "p: token-bucket 7/30s burst 20 by-interval",
+    ] {
+        let (policy, other) = (policy(text).refund_lapsed(), policy(text));
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let store = store_at(&clock).await;
+        let model = ModelStore::keeping_all(clock.clone());
+        for (first, second) in [(30, 60), (60, 30), (70, 71), (90, 89)] {
+            for (taken_after, settled_after) in [(0, 80), (31, 61), (65, 100), (71, 110), (95, 130)]
+            {
+                for (spent, actual) in [(0, 0), (2, 3), (6, 4)] {
+                    let subject = format!("{first} {taken_after} {spent}");
+                    let charge = [Charge::new(&policy, &subject)];
+                    let of_other = [Charge::new(&other, &subject)];
+                    let ids = ["a", "b"].map(|id| format!("{subject} {id}"));
+                    let mut time = 0;
+                    for (at, operation, id, cost) in [
+                        (0, Operation::Acquire, None, 1),
+                        (1, Operation::Hold, Some((&ids[0], first)), 5),
+                        (2, Operation::Hold, Some((&ids[1], second)), 7),
+                        (2, Operation::SettleSoFar, Some((&ids[0], first)), spent),
+                        (20, Operation::Peek, None, 9),
+                        (taken_after.max(20), Operation::Acquire, None, 2),
+                        (settled_after, Operation::Peek, None, 15),
+                        (settled_after, Operation::Settle, Some((&ids[0], first)), actual),
+                        (settled_after, Operation::Settle, Some((&ids[1], second)), 1),
+                        (settled_after, Operation::Acquire, None, 30),
+                    ] {
+                        clock.advance(Duration::from_secs(at - time));
+                        time = at;
+                        let charges = [charge[0].cost(cost)];
+                        let call = Call::new(operation, &charges);
+                        let id = id.map(|(id, ttl)| CallId::new(id, Duration::from_secs(ttl)));
+                        let call = id.map_or(call, |id| call.with_id(id));
+                        let expected = told(&model.decide(call).await);
+                        assert_eq!(told(&store.decide(call).await), expected, "{at} {call:?}");
+                        let peek = Call::new(Operation::Peek, &of_other);
+                        let expected = told(&model.decide(peek).await);
+                        assert_eq!(told(&store.decide(peek).await), expected, "{at} {call:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A server that has evicted the record of a hold lets its id be used again: the state then knows the later hold alone.
+#[tokio::test]
+async fn a_hold_whose_record_is_evicted_is_replaced_by_another_of_its_id() {
+    let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
+    let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+    let mut client = client().await;
+    let lapses = policy("p: fixed-window 99/1d anchored refund-lapsed");
+    let charge = [Charge::new(&lapses, "s").cost(5)];
+    let _ = decide(&store, Operation::Hold, "id", &charge).await.unwrap();
+    client.call(&[&b"DEL"[..], &Keys::new(&prefix).of_id(&charge[0], b"id")]).await.unwrap();
+    clock.advance(Duration::from_secs(60));
+    let _ = decide(&store, Operation::Hold, "id", &[charge[0].cost(3)]).await.unwrap();
+    assert_eq!(taken(&store, &lapses).await, 8);
+    let _ = decide(&store, Operation::SettleSoFar, "id", &[charge[0].cost(1)]).await.unwrap();
+    clock.advance(HOUR);
+    assert_eq!(taken(&store, &lapses).await, 6);
+    let settled = decide(&store, Operation::Settle, "id", &[charge[0].cost(2)]).await.unwrap();
+    assert_eq!(settled.amounts(), [1]);
+    assert_eq!(taken(&store, &lapses).await, 7);
+}
+
 /// A log that is a list, with records after that of the hold: up to 128 are looked through.
 #[tokio::test]
 async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
