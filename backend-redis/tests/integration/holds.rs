@@ -14,8 +14,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tidegate_memory::MemoryStore;
 use tidegate_redis::wire::{Keys, supports};
 use tidegate_redis::{
-    AlreadySettled, Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation,
-    Policy, RedisStore, Store, Timestamp,
+    AlreadySettled, Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock,
+    Operation, Policy, RedisStore, Store, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{Kind, hold_scenario, policy as any_policy, related_policies};
@@ -309,6 +309,108 @@ async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
                         assert_eq!(told(&store.decide(peek).await), expected, "{at} {call:?}");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// What a call writes stays given back if the clock then steps back, and what it only sees does not: as in the core.
+#[tokio::test]
+async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
+    let policy = policy("p: fixed-window 9/1d anchored block 5s refund-lapsed");
+    let operations = [
+        (Operation::Peek, 1),
+        (Operation::Acquire, 1),
+        (Operation::Acquire, 9),
+        (Operation::Acquire, 10),
+        (Operation::Charge, 0),
+        (Operation::Charge, 1),
+        (Operation::Refund, 0),
+        (Operation::Refund, 9),
+        (Operation::Undo { at: Timestamp::from_micros(1) }, 1),
+        (Operation::Block { span: Duration::ZERO }, 1),
+        (Operation::Block { span: Duration::from_secs(1) }, 1),
+        (Operation::BlockAtLeast { span: Duration::ZERO }, 1),
+        (Operation::Reset, 1),
+        (Operation::Extend, 5),
+        (Operation::SettleSoFar, 1),
+        (Operation::Settle, 4),
+    ];
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    for (operation, cost) in operations {
+        let subject = format!("{operation:?} {cost}");
+        let charge = Charge::new(&policy, &subject);
+        let both = async |operation: Operation, id: &str, seconds: u64, cost: u64| {
+            let (id, charge) = (format!("{subject} {id}"), [charge.cost(cost)]);
+            let id = CallId::new(&id, Duration::from_secs(seconds));
+            let call = Call::new(operation, &charge);
+            let call = if operation.is_of_hold() { call.with_id(id) } else { call };
+            let expected = told(&model.decide(call).await);
+            assert_eq!(told(&store.decide(call).await), expected, "{subject}: {call:?}");
+        };
+        clock.set(Timestamp::from_micros(START));
+        both(Operation::Acquire, "", 0, 1).await;
+        both(Operation::Hold, "a", 30, 3).await;
+        both(Operation::Hold, "b", 100, 2).await;
+        clock.advance(Duration::from_secs(40));
+        both(operation, "b", 100, cost).await;
+        clock.set(Timestamp::from_micros(START + 20_000_000));
+        both(Operation::Peek, "", 0, 9).await;
+        both(Operation::Settle, "a", 30, 1).await;
+        both(Operation::Peek, "", 0, 9).await;
+    }
+}
+
+/// A bucket counts the refills until its last write by the rule of that.
+#[tokio::test]
+async fn what_lapses_is_given_back_by_the_rule_that_wrote_the_state_last() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    for suffix in ["burst 30", "burst 30 by-interval"] {
+        let [slow, fast] =
+            ["1/10s", "2/3s"].map(|rate| policy(&format!("p: token-bucket {rate} {suffix}")));
+        let settings = [slow.clone(), fast.clone(), slow.refund_lapsed(), fast.refund_lapsed()];
+        for (writer, holder) in (0..4).flat_map(|writer| [(writer, 2), (writer, 3)]) {
+            for (number, operation) in [
+                Operation::Peek,
+                Operation::Acquire,
+                Operation::Charge,
+                Operation::Refund,
+                Operation::AcquireUpTo { min: 1 },
+                Operation::Undo { at: Timestamp::from_micros(clock.now().as_micros()) },
+                Operation::Hold,
+                Operation::Settle,
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let subject = format!("{suffix} {writer} {holder} {number}");
+                let charge =
+                    |setting: usize, cost| [Charge::new(&settings[setting], &subject).cost(cost)];
+                let other = format!("{subject} other");
+                let both = async |operation: Operation, id: &str, charges: &[Charge<'_>]| {
+                    let call = Call::new(operation, charges);
+                    let id = CallId::new(id, Duration::from_secs(60));
+                    let call = if operation.is_of_hold() { call.with_id(id) } else { call };
+                    let expected = told(&model.decide(call).await);
+                    assert_eq!(told(&store.decide(call).await), expected, "{subject}: {call:?}");
+                };
+                both(Operation::Acquire, "", &charge(holder, 8)).await;
+                both(Operation::Hold, &subject, &charge(holder, 10)).await;
+                if operation == Operation::Settle {
+                    both(Operation::Hold, &other, &charge(writer, 2)).await;
+                }
+                clock.advance(Duration::from_secs(10));
+                both(operation, &other, &charge(writer, 3)).await;
+                clock.advance(Duration::from_secs(50));
+                for setting in 0..4 {
+                    both(Operation::Peek, "", &charge(setting, 29)).await;
+                }
+                both(Operation::Settle, &subject, &charge(holder, 1)).await;
+                both(Operation::Peek, "", &charge(holder, 29)).await;
             }
         }
     }
@@ -652,6 +754,7 @@ async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
             assert_eq!(answer.amounts(), expected.amounts(), "{before} {after} {call:?}");
             let remaining = |decision: &Decision| decision.verdicts()[0].remaining();
             assert_eq!(remaining(&answer), remaining(&expected), "{before} {after} {call:?}");
+            assert!(answer.retry_after() >= expected.retry_after(), "{before} {after} {call:?}");
         };
         let id = CallId::new("id", Duration::from_secs(100));
         let (of_long, of_short) = ([Charge::new(&long, "s")], [Charge::new(&short, "s")]);
@@ -665,8 +768,10 @@ async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
         for _ in 0..after {
             remaining(Call::acquire(&of_long)).await;
         }
-        for call in [Call::new(Operation::Peek, &of_short), Call::new(Operation::Peek, &of_long)] {
-            remaining(call).await;
+        let much = [98, 95, 80, 50].map(|cost| [of_short[0].cost(cost)]);
+        let peeks = much.iter().chain([&of_short, &of_long]);
+        for charges in peeks {
+            remaining(Call::new(Operation::Peek, charges)).await;
         }
         clock.advance(Duration::from_secs(100));
         for call in [
