@@ -289,6 +289,7 @@ async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
                         (1, Operation::Hold, Some((&ids[0], first)), 5),
                         (2, Operation::Hold, Some((&ids[1], second)), 7),
                         (2, Operation::SettleSoFar, Some((&ids[0], first)), spent),
+                        (20, Operation::Extend, Some((&ids[0], 5)), 5),
                         (20, Operation::Peek, None, 9),
                         (taken_after.max(20), Operation::Acquire, None, 2),
                         (settled_after, Operation::Peek, None, 15),
@@ -402,6 +403,7 @@ async fn what_lapses_is_given_back_by_the_rule_that_wrote_the_state_last() {
                 both(Operation::Hold, &subject, &charge(holder, 10)).await;
                 if operation == Operation::Settle {
                     both(Operation::Hold, &other, &charge(writer, 2)).await;
+                    both(Operation::Acquire, "", &charge(holder, 1)).await;
                 }
                 clock.advance(Duration::from_secs(10));
                 both(operation, &other, &charge(writer, 3)).await;
@@ -762,7 +764,8 @@ async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
         for _ in 0..before {
             remaining(Call::acquire(&of_long)).await;
         }
-        let held = [of_short[0].cost(5)];
+        let (held, other) = ([of_short[0].cost(5)], CallId::new("other", HOUR));
+        remaining(Call::new(Operation::Hold, &of_long).with_id(other)).await;
         remaining(Call::new(Operation::Hold, &held).with_id(id)).await;
         remaining(Call::new(Operation::SettleSoFar, &[held[0].cost(2)]).with_id(id)).await;
         for _ in 0..after {
@@ -774,6 +777,9 @@ async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
             remaining(Call::new(Operation::Peek, charges)).await;
         }
         clock.advance(Duration::from_secs(100));
+        if after == 3 {
+            remaining(Call::new(Operation::Extend, &of_long).with_id(other)).await;
+        }
         for call in [
             Call::new(Operation::Peek, &of_short),
             Call::new(Operation::Peek, &of_long),
@@ -832,12 +838,15 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
         let block = Operation::Block { span: Duration::from_secs(1_000) };
         let _ = store.decide(Call::new(block, &subject)).await.unwrap();
         lives(1_000, "a block").await;
+        let is_gone = async || {
+            let exists = server().await.command(&[&b"EXISTS"[..], &key]).await.unwrap();
+            exists == Reply::Integer(0)
+        };
         let _ = store.decide(Call::new(Operation::Reset, &subject)).await.unwrap();
-        assert_eq!(
-            client.call(&[&b"EXISTS"[..], &key]).await.unwrap(),
-            Reply::Integer(0),
-            "{text}"
-        );
+        assert!(is_gone().await, "{text}");
+        with(Operation::Hold, "c", 100, 2).await;
+        with(Operation::Settle, "c", 100, 0).await;
+        assert!(is_gone().await, "{text}");
     }
 }
 
