@@ -123,6 +123,10 @@
 //! live of its id: until then it can be settled, by any process. A settlement changes the states and the record in one
 //! step.
 //!
+//! A policy that gives back what has lapsed ([`Policy::refund_lapsed`]) keeps the open holds on a state in its value: 62
+//! bytes for each, which each decision on the state reads, and sends to the caller. A log with such a policy may have at
+//! most 128 records; [`supports`](Store::supports) refuses others.
+//!
 //! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both
 //! run at most both limits together are admitted.

@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use tidegate_cluster::{
-    Call, CallId, Charge, ClusterStore, Decision, Error, ErrorKind, ManualClock, Operation, Store,
-    Timestamp,
+    Call, CallId, Charge, ClusterStore, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
+    Store, Timestamp,
 };
+use tidegate_testkit::ModelStore;
 use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 use crate::common::{cluster, fresh_prefix, patient, policy, store_at, subject_on};
@@ -116,5 +117,47 @@ async fn a_hold_is_settled_after_its_slot_has_moved_and_after_a_failover_that_ke
             assert_eq!(settled.amounts(), [3, 3], "{id}");
         }
         assert_eq!([taken(&store, held[0]).await, taken(&store, held[1]).await], [8, 10]);
+    }
+}
+
+/// A setting without `refund-lapsed` sees what lapses under another one, within a slot, in a batch and across slots.
+#[tokio::test]
+async fn another_setting_sees_what_lapses_as_the_core_does() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
+    let cluster = cluster().await;
+    let (one, other) = (subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await);
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    let plain = [policy("p: gcra 9/1h burst 9"), policy("q: token-bucket 9/1h by-interval")];
+    let lapsing = plain.clone().map(Policy::refund_lapsed);
+    let [of_plain, of_lapsing] = [&plain, &lapsing]
+        .map(|policies| [Charge::new(&policies[0], &one), Charge::new(&policies[1], &other)]);
+    for seconds in [0, 59, 1, 40, 100] {
+        clock.advance(Duration::from_secs(seconds));
+        for (number, charge) in of_lapsing.into_iter().enumerate() {
+            let (id, held) = (format!("{number} {seconds}"), [charge.cost(4)]);
+            let id = CallId::new(&id, Duration::from_secs(60));
+            let call = Call::new(Operation::Hold, &held).with_id(id);
+            assert_eq!(store.decide(call).await.unwrap(), model.decide(call).await.unwrap());
+        }
+        for all in [of_plain, of_lapsing] {
+            for charges in [&all[..1], &all[1..], &all[..]] {
+                for operation in [
+                    Operation::Peek,
+                    Operation::Acquire,
+                    Operation::Reserve { max_wait: HOUR },
+                    Operation::Reserve { max_wait: Duration::from_secs(1) },
+                ] {
+                    let call = Call::new(operation, charges);
+                    let expected = model.decide(call).await.unwrap();
+                    assert_eq!(store.decide(call).await.unwrap(), expected, "{seconds}: {call:?}");
+                }
+            }
+            let calls = [&all[..1], &all[1..]].map(|it| Call::new(Operation::Peek, it));
+            let answers = store.decide_many(&calls).await;
+            for (answer, call) in answers.into_iter().zip(&calls) {
+                assert_eq!(answer.unwrap(), model.decide(*call).await.unwrap(), "{call:?}");
+            }
+        }
     }
 }

@@ -56,7 +56,6 @@ local function change_hold(place, state, total)
   if at then
     local its_taken_at, cost, spent, its_lapses_at, expires_at, given_back =
       parse('<I7I7I7I7I7I7', its.list, at + HOLD_KEY)
-    forget(its, at)
     if op == EXTEND then
       local span = parse('<I7', id, FINGERPRINT + 1) / 2
       its_lapses_at = math.max(lapses_at, now + span)
@@ -64,7 +63,9 @@ local function change_hold(place, state, total)
     else
       spent = parse('<I7', total)
     end
-    if op ~= SETTLE then
+    if op == SETTLE then
+      forget(its, at)
+    else
       keep(its, own_key, its_taken_at, cost, spent, its_lapses_at, expires_at, given_back)
     end
   end

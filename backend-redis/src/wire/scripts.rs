@@ -544,6 +544,15 @@ mod tests {
         }
     }
 
+    /// What calls without holds run does not depend on what is done for those with holds.
+    #[test]
+    fn only_scripts_that_lapse_know_holds_on_states() {
+        for script in all() {
+            let knows_holds = script.variant().starts_with("lapse");
+            assert_eq!(script.code().contains("holds_in_value"), knows_holds, "{script:?}");
+        }
+    }
+
     #[test]
     fn a_number_that_both_sides_know_is_not_defined_a_second_time() {
         for line in lua!("constants.lua").lines() {

@@ -14,8 +14,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tidegate_memory::MemoryStore;
 use tidegate_redis::wire::{Keys, supports};
 use tidegate_redis::{
-    AlreadySettled, Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation,
-    Policy, RedisStore, Store, Timestamp,
+    AlreadySettled, Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock,
+    Operation, Policy, RedisStore, Store, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{Kind, hold_scenario, policy as any_policy, related_policies};
@@ -257,6 +257,186 @@ async fn a_hold_of_a_bucket_is_settled_as_in_the_core() {
             }
         }
     }
+}
+
+/// What lapses is given back as of its time, however late that is seen, and in whatever order holds were made.
+#[tokio::test]
+async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
+    for text in [
+        "p: fixed-window 20/100s",
+        "p: fixed-window 20/100s anchored",
+        "p: sliding-log 20/100s",
+        "p: sliding-log 20/100s grain 7s",
+        "p: sliding-counter 20/100s",
+        "p: token-bucket 9/100s burst 20",
+        "p: token-bucket 7/30s burst 20 by-interval",
+    ] {
+        let (policy, other) = (policy(text).refund_lapsed(), policy(text));
+        let clock = ManualClock::new(Timestamp::from_micros(START));
+        let store = store_at(&clock).await;
+        let model = ModelStore::keeping_all(clock.clone());
+        for (first, second) in [(30, 60), (60, 30), (70, 71), (90, 89)] {
+            for (taken_after, settled_after) in [(0, 80), (31, 61), (65, 100), (71, 110), (95, 130)]
+            {
+                for (spent, actual) in [(0, 0), (2, 3), (6, 4)] {
+                    let subject = format!("{first} {taken_after} {spent}");
+                    let charge = [Charge::new(&policy, &subject)];
+                    let of_other = [Charge::new(&other, &subject)];
+                    let ids = ["a", "b"].map(|id| format!("{subject} {id}"));
+                    let mut time = 0;
+                    for (at, operation, id, cost) in [
+                        (0, Operation::Acquire, None, 1),
+                        (1, Operation::Hold, Some((&ids[0], first)), 5),
+                        (2, Operation::Hold, Some((&ids[1], second)), 7),
+                        (2, Operation::SettleSoFar, Some((&ids[0], first)), spent),
+                        (20, Operation::Extend, Some((&ids[0], 5)), 5),
+                        (20, Operation::Peek, None, 9),
+                        (taken_after.max(20), Operation::Acquire, None, 2),
+                        (settled_after, Operation::Peek, None, 15),
+                        (settled_after, Operation::Settle, Some((&ids[0], first)), actual),
+                        (settled_after, Operation::Settle, Some((&ids[1], second)), 1),
+                        (settled_after, Operation::Acquire, None, 30),
+                    ] {
+                        clock.advance(Duration::from_secs(at - time));
+                        time = at;
+                        let charges = [charge[0].cost(cost)];
+                        let call = Call::new(operation, &charges);
+                        let id = id.map(|(id, ttl)| CallId::new(id, Duration::from_secs(ttl)));
+                        let call = id.map_or(call, |id| call.with_id(id));
+                        let expected = told(&model.decide(call).await);
+                        assert_eq!(told(&store.decide(call).await), expected, "{at} {call:?}");
+                        let peek = Call::new(Operation::Peek, &of_other);
+                        let expected = told(&model.decide(peek).await);
+                        assert_eq!(told(&store.decide(peek).await), expected, "{at} {call:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a call writes stays given back if the clock then steps back, and what it only sees does not: as in the core.
+#[tokio::test]
+async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
+    let policy = policy("p: fixed-window 9/1d anchored block 5s refund-lapsed");
+    let operations = [
+        (Operation::Peek, 1),
+        (Operation::Acquire, 1),
+        (Operation::Acquire, 9),
+        (Operation::Acquire, 10),
+        (Operation::Charge, 0),
+        (Operation::Charge, 1),
+        (Operation::Refund, 0),
+        (Operation::Refund, 9),
+        (Operation::Undo { at: Timestamp::from_micros(1) }, 1),
+        (Operation::Block { span: Duration::ZERO }, 1),
+        (Operation::Block { span: Duration::from_secs(1) }, 1),
+        (Operation::BlockAtLeast { span: Duration::ZERO }, 1),
+        (Operation::Reset, 1),
+        (Operation::Extend, 5),
+        (Operation::SettleSoFar, 1),
+        (Operation::Settle, 4),
+    ];
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    for (operation, cost) in operations {
+        let subject = format!("{operation:?} {cost}");
+        let charge = Charge::new(&policy, &subject);
+        let both = async |operation: Operation, id: &str, seconds: u64, cost: u64| {
+            let (id, charge) = (format!("{subject} {id}"), [charge.cost(cost)]);
+            let id = CallId::new(&id, Duration::from_secs(seconds));
+            let call = Call::new(operation, &charge);
+            let call = if operation.is_of_hold() { call.with_id(id) } else { call };
+            let expected = told(&model.decide(call).await);
+            assert_eq!(told(&store.decide(call).await), expected, "{subject}: {call:?}");
+        };
+        clock.set(Timestamp::from_micros(START));
+        both(Operation::Acquire, "", 0, 1).await;
+        both(Operation::Hold, "a", 30, 3).await;
+        both(Operation::Hold, "b", 100, 2).await;
+        clock.advance(Duration::from_secs(40));
+        both(operation, "b", 100, cost).await;
+        clock.set(Timestamp::from_micros(START + 20_000_000));
+        both(Operation::Peek, "", 0, 9).await;
+        both(Operation::Settle, "a", 30, 1).await;
+        both(Operation::Peek, "", 0, 9).await;
+    }
+}
+
+/// A bucket counts the refills until its last write by the rule of that.
+#[tokio::test]
+async fn what_lapses_is_given_back_by_the_rule_that_wrote_the_state_last() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    for suffix in ["burst 30", "burst 30 by-interval"] {
+        let [slow, fast] =
+            ["1/10s", "2/3s"].map(|rate| policy(&format!("p: token-bucket {rate} {suffix}")));
+        let settings = [slow.clone(), fast.clone(), slow.refund_lapsed(), fast.refund_lapsed()];
+        for (writer, holder) in (0..4).flat_map(|writer| [(writer, 2), (writer, 3)]) {
+            for (number, operation) in [
+                Operation::Peek,
+                Operation::Acquire,
+                Operation::Charge,
+                Operation::Refund,
+                Operation::AcquireUpTo { min: 1 },
+                Operation::Undo { at: Timestamp::from_micros(clock.now().as_micros()) },
+                Operation::Hold,
+                Operation::Settle,
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let subject = format!("{suffix} {writer} {holder} {number}");
+                let charge =
+                    |setting: usize, cost| [Charge::new(&settings[setting], &subject).cost(cost)];
+                let other = format!("{subject} other");
+                let both = async |operation: Operation, id: &str, charges: &[Charge<'_>]| {
+                    let call = Call::new(operation, charges);
+                    let id = CallId::new(id, Duration::from_secs(60));
+                    let call = if operation.is_of_hold() { call.with_id(id) } else { call };
+                    let expected = told(&model.decide(call).await);
+                    assert_eq!(told(&store.decide(call).await), expected, "{subject}: {call:?}");
+                };
+                both(Operation::Acquire, "", &charge(holder, 8)).await;
+                both(Operation::Hold, &subject, &charge(holder, 10)).await;
+                if operation == Operation::Settle {
+                    both(Operation::Hold, &other, &charge(writer, 2)).await;
+                    both(Operation::Acquire, "", &charge(holder, 1)).await;
+                }
+                clock.advance(Duration::from_secs(10));
+                both(operation, &other, &charge(writer, 3)).await;
+                clock.advance(Duration::from_secs(50));
+                for setting in 0..4 {
+                    both(Operation::Peek, "", &charge(setting, 29)).await;
+                }
+                both(Operation::Settle, &subject, &charge(holder, 1)).await;
+                both(Operation::Peek, "", &charge(holder, 29)).await;
+            }
+        }
+    }
+}
+
+/// A server that has evicted the record of a hold lets its id be used again: the state then knows the later hold alone.
+#[tokio::test]
+async fn a_hold_whose_record_is_evicted_is_replaced_by_another_of_its_id() {
+    let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
+    let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+    let mut client = client().await;
+    let lapses = policy("p: fixed-window 99/1d anchored refund-lapsed");
+    let charge = [Charge::new(&lapses, "s").cost(5)];
+    let _ = decide(&store, Operation::Hold, "id", &charge).await.unwrap();
+    client.call(&[&b"DEL"[..], &Keys::new(&prefix).of_id(&charge[0], b"id")]).await.unwrap();
+    clock.advance(Duration::from_secs(60));
+    let _ = decide(&store, Operation::Hold, "id", &[charge[0].cost(3)]).await.unwrap();
+    assert_eq!(taken(&store, &lapses).await, 8);
+    let _ = decide(&store, Operation::SettleSoFar, "id", &[charge[0].cost(1)]).await.unwrap();
+    clock.advance(HOUR);
+    assert_eq!(taken(&store, &lapses).await, 6);
+    let settled = decide(&store, Operation::Settle, "id", &[charge[0].cost(2)]).await.unwrap();
+    assert_eq!(settled.amounts(), [1]);
+    assert_eq!(taken(&store, &lapses).await, 7);
 }
 
 /// A log that is a list, with records after that of the hold: up to 128 are looked through.
@@ -576,6 +756,7 @@ async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
             assert_eq!(answer.amounts(), expected.amounts(), "{before} {after} {call:?}");
             let remaining = |decision: &Decision| decision.verdicts()[0].remaining();
             assert_eq!(remaining(&answer), remaining(&expected), "{before} {after} {call:?}");
+            assert!(answer.retry_after() >= expected.retry_after(), "{before} {after} {call:?}");
         };
         let id = CallId::new("id", Duration::from_secs(100));
         let (of_long, of_short) = ([Charge::new(&long, "s")], [Charge::new(&short, "s")]);
@@ -583,16 +764,22 @@ async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
         for _ in 0..before {
             remaining(Call::acquire(&of_long)).await;
         }
-        let held = [of_short[0].cost(5)];
+        let (held, other) = ([of_short[0].cost(5)], CallId::new("other", HOUR));
+        remaining(Call::new(Operation::Hold, &of_long).with_id(other)).await;
         remaining(Call::new(Operation::Hold, &held).with_id(id)).await;
         remaining(Call::new(Operation::SettleSoFar, &[held[0].cost(2)]).with_id(id)).await;
         for _ in 0..after {
             remaining(Call::acquire(&of_long)).await;
         }
-        for call in [Call::new(Operation::Peek, &of_short), Call::new(Operation::Peek, &of_long)] {
-            remaining(call).await;
+        let much = [98, 95, 80, 50].map(|cost| [of_short[0].cost(cost)]);
+        let peeks = much.iter().chain([&of_short, &of_long]);
+        for charges in peeks {
+            remaining(Call::new(Operation::Peek, charges)).await;
         }
         clock.advance(Duration::from_secs(100));
+        if after == 3 {
+            remaining(Call::new(Operation::Extend, &of_long).with_id(other)).await;
+        }
         for call in [
             Call::new(Operation::Peek, &of_short),
             Call::new(Operation::Peek, &of_long),
@@ -651,12 +838,15 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
         let block = Operation::Block { span: Duration::from_secs(1_000) };
         let _ = store.decide(Call::new(block, &subject)).await.unwrap();
         lives(1_000, "a block").await;
+        let is_gone = async || {
+            let exists = server().await.command(&[&b"EXISTS"[..], &key]).await.unwrap();
+            exists == Reply::Integer(0)
+        };
         let _ = store.decide(Call::new(Operation::Reset, &subject)).await.unwrap();
-        assert_eq!(
-            client.call(&[&b"EXISTS"[..], &key]).await.unwrap(),
-            Reply::Integer(0),
-            "{text}"
-        );
+        assert!(is_gone().await, "{text}");
+        with(Operation::Hold, "c", 100, 2).await;
+        with(Operation::Settle, "c", 100, 0).await;
+        assert!(is_gone().await, "{text}");
     }
 }
 
