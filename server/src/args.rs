@@ -1,10 +1,10 @@
 //! The command line and the environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::builder::FalseyValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::Error;
 use tidegate_core::policy::parse_duration;
 use tidegate_server::config::SameDomain;
@@ -41,8 +41,7 @@ pub(crate) enum Command {
 #[derive(Args)]
 pub(crate) struct Domains {
     /// Several files may have limits of one domain.
-    #[arg(long, env = "MERGE_DOMAIN_CONFIG", value_parser = BoolishValueParser::new(),
-          action = ArgAction::Set, num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(long, env = "MERGE_DOMAIN_CONFIG", value_parser = FalseyValueParser::new())]
     merge_domains: bool,
 }
 
@@ -55,51 +54,41 @@ impl Domains {
 #[derive(Args)]
 pub(crate) struct Serve {
     /// No request is refused; the statuses of descriptors say what would be.
-    #[arg(long, env = "SHADOW_MODE", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(long, env = "SHADOW_MODE", value_parser = FalseyValueParser::new())]
     shadow_mode: bool,
     /// All limits written as `rate_limit:` are quotas.
-    #[arg(long, env = "QUOTA_MODE", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(long, env = "QUOTA_MODE", value_parser = FalseyValueParser::new())]
     quota_mode: bool,
     /// Once a `rate_limit:` is over, a request is counted only by those that are.
-    #[arg(long, env = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(long, env = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", value_parser = FalseyValueParser::new())]
     stop_increment_when_over_limit: bool,
     /// A `rate_limit:` is decided as a policy is: all or none, and without counting what it refuses.
-    #[arg(long, env = "TIDEGATE_ALL_OR_NONE", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(long, env = "TIDEGATE_ALL_OR_NONE", value_parser = FalseyValueParser::new())]
     all_or_none: bool,
     /// Responses have headers with the limit.
-    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", value_parser = FalseyValueParser::new())]
     response_headers: bool,
     /// Responses have dynamic metadata.
-    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", value_parser = FalseyValueParser::new())]
     response_metadata: bool,
-    #[arg(hide = true, long, env = "REDIS_TLS", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(hide = true, long, env = "REDIS_TLS", value_parser = FalseyValueParser::new())]
     redis_tls: bool,
-    #[arg(hide = true, long, env = "REDIS_PERSECOND", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(hide = true, long, env = "REDIS_PERSECOND", value_parser = FalseyValueParser::new())]
     redis_per_second: bool,
-    #[arg(hide = true, long, env = "REDIS_PERSECOND_TLS", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(hide = true, long, env = "REDIS_PERSECOND_TLS", value_parser = FalseyValueParser::new())]
     redis_per_second_tls: bool,
-    #[arg(hide = true, long, env = "GRPC_SERVER_USE_TLS", value_parser = BoolishValueParser::new(), action = ArgAction::Set,
-          num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    #[arg(hide = true, long, env = "GRPC_SERVER_USE_TLS", value_parser = FalseyValueParser::new())]
     grpc_tls: bool,
     /// The directory of the limits. Changes are in force within a second. Default:
     /// $RUNTIME_ROOT/$RUNTIME_SUBDIRECTORY/$RUNTIME_APPDIRECTORY
     #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
     #[arg(long, hide = true, env = "RUNTIME_ROOT", default_value = "/srv/runtime_data/current")]
-    runtime_root: PathBuf,
+    runtime_root: String,
     #[arg(long, hide = true, env = "RUNTIME_SUBDIRECTORY", default_value = "")]
-    runtime_subdirectory: PathBuf,
+    runtime_subdirectory: String,
     #[arg(long, hide = true, env = "RUNTIME_APPDIRECTORY", default_value = "config")]
-    runtime_app_directory: PathBuf,
+    runtime_app_directory: String,
     #[command(flatten)]
     pub(crate) domains: Domains,
 
@@ -196,6 +185,11 @@ enum OnError {
     Deny,
 }
 
+/// A variable that is set and empty is not given.
+fn given(url: &Option<String>) -> Option<&String> {
+    url.as_ref().filter(|url| !url.is_empty())
+}
+
 fn ratio(text: &str) -> Result<NearLimitRatio, String> {
     let expected = "a number from 0 to 1 with at most six decimals, such as 0.8";
     NearLimitRatio::parse(text).ok_or_else(|| expected.to_owned())
@@ -216,13 +210,15 @@ impl Serve {
     }
 
     pub(crate) fn directory(&self) -> PathBuf {
-        let of_runtime =
-            || self.runtime_root.join(&self.runtime_subdirectory).join(&self.runtime_app_directory);
+        let of_runtime = || {
+            let root = Path::new(&self.runtime_root);
+            root.join(&self.runtime_subdirectory).join(&self.runtime_app_directory)
+        };
         self.config.clone().unwrap_or_else(of_runtime)
     }
 
     pub(crate) fn store_url(&self) -> Result<String, Error> {
-        match (&self.store, &self.redis_url) {
+        match (&self.store, given(&self.redis_url)) {
             (Some(url), _) => Ok(url.clone()),
             (None, Some(url)) => RedisVariables {
                 kind: &self.redis_type,
@@ -237,7 +233,7 @@ impl Serve {
     }
 
     pub(crate) fn per_second_url(&self) -> Result<Option<String>, Error> {
-        match (&self.per_second_store, &self.redis_per_second_url) {
+        match (&self.per_second_store, given(&self.redis_per_second_url)) {
             (Some(url), _) => Ok(Some(url.clone())),
             (None, Some(url)) if self.redis_per_second => RedisVariables {
                 kind: &self.redis_per_second_type,

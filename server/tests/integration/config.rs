@@ -83,7 +83,7 @@ fn other_errors_name_what_is_wrong_and_where() {
             ":3:1: error loading config file: there is a second document",
         ),
         ("domain: {a: b}", ":1:10: config error, unknown key 'a'"),
-        ("domain: {key: b}", ":1:10: error loading config file: 'domain' is not a text"),
+        ("domain: {key: b}", ":1:9: error loading config file: 'domain' is not a text"),
         (
             "domain: d\ndescriptors: 5",
             ":2:14: error loading config file: 'descriptors' is not a list",

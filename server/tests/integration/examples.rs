@@ -13,7 +13,7 @@ fn the_examples_are_valid_and_all_of_them_has_an_effect() {
     let limits: Vec<_> = config.list().into_iter().map(|it| (it.key, it.limit)).collect();
     let expected = [
         ("models.trial", "policy: sliding-log 20000/1d grain 1m shadow"),
-        ("models.user", "policy: token-bucket 100000/1h"),
+        ("models.user", "policy: token-bucket 100000/1h burst 100000"),
         ("shop.path_/login.account", "policy: sliding-log 5/15m block 15m"),
         ("shop.plan_internal", "unlimited"),
         ("shop.plan_pro.api_key", "policy: gcra 10/1s burst 100"),

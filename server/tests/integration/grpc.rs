@@ -51,7 +51,8 @@ fn asked() -> RateLimitRequest {
 
 #[tokio::test]
 async fn a_request_is_decided() {
-    let mut client = server().await.limits();
+    let server = server().await;
+    let mut client = server.limits();
     for _ in 0..2 {
         assert!(is_ok(&client.should_rate_limit(asked()).await.unwrap().into_inner()));
     }
@@ -63,7 +64,8 @@ async fn a_request_is_decided() {
 
 #[tokio::test]
 async fn g12_errors_have_the_code_and_the_text_of_envoyproxy_ratelimit() {
-    let mut client = server().await.limits();
+    let server = server().await;
+    let mut client = server.limits();
     let status = client.should_rate_limit(request("", vec![])).await.unwrap_err();
     let expected = (Code::Unknown, "rate limit domain must not be empty");
     assert_eq!((status.code(), status.message()), expected);

@@ -115,7 +115,7 @@ async fn the_limits_in_force_are_shown_with_their_places() {
             "limits": [
                 {"key": "d.a", "limit": "1 per 1m", "place": "limits.yaml:3:3"},
                 {"key": "d.b", "limit": "2 per 1m", "place": "limits.yaml:4:3"},
-                {"key": "d.c", "limit": "login: gcra 1/1s", "place": "limits.yaml:5:20"},
+                {"key": "d.c", "limit": "login: gcra 1/1s burst 1", "place": "limits.yaml:5:20"},
             ],
         })
     );

@@ -58,6 +58,11 @@ async fn check_reads_a_directory_as_the_server_would() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("duplicate descriptor composite key 'd.a'"), "{stderr}");
     assert_eq!(run(&["check", "/nowhere"]).await.0, Some(1));
+    // What is set for the server does not disturb.
+    let mut program = program();
+    let check = program.args(["check", path]).env("SHADOW_MODE", "true").env("PORT", "80");
+    let output = check.env("MERGE_DOMAIN_CONFIG", "1").output().await.unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), stderr);
     assert_eq!(run(&["chek"]).await.0, Some(2));
 }
 

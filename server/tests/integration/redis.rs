@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_server::decide::{Behaviour, Decider};
 use tidegate_server::service::{OnStoreError, Service};
 use tidegate_server::store::{RedisVariables, StoreSettings, open};
-use tidegate_testkit::servers::{Cluster, Redis, Sentinel};
+use tidegate_testkit::servers::{Cluster, Redis, Reply, Sentinel};
 
 use crate::scene::{decider, descriptor, hits, is_ok, is_over, refund, request};
 
@@ -59,8 +59,9 @@ async fn decides(url: &str) {
 async fn counts_are_shared_in_a_redis() {
     let redis = Redis::start().await.unwrap();
     decides(&redis.url()).await;
-    let keys = redis.command(&["KEYS", "*"]).await.unwrap();
-    assert!(format!("{keys:?}").contains("tidegate"), "{keys:?}");
+    // Those of `p` are gone, as all was given back.
+    let keys = redis.command(&["KEYS", "tidegate:*"]).await.unwrap();
+    assert!(matches!(&keys, Reply::List(keys) if keys.len() == 4), "{keys:?}");
 }
 
 #[tokio::test]

@@ -40,8 +40,8 @@ fn limits_are_counted_by_domain_and_keys() {
         ("rate_limit_near_limit", r#"{domain="d",key1="a"}"#, 2),
         ("rate_limit_within_limit", r#"{domain="d",key1="a"}"#, 9),
         ("rate_limit_total_hits", key_q, 8),
-        ("rate_limit_over_limit", key_q, 2),
-        ("rate_limit_within_limit", key_q, 6),
+        ("rate_limit_over_limit", key_q, 4),
+        ("rate_limit_within_limit", key_q, 4),
         ("rate_limit_shadow_mode", r#"{domain="d",key1="s"}"#, 1),
         ("rate_limit_total_hits", r#"{domain="d",key1="v_5"}"#, 1),
         // Three limits come before the values.
