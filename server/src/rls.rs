@@ -31,7 +31,7 @@ pub const MAX_STREAMS: u32 = 1_000;
 pub struct ConnectionAge {
     /// After this time, a client is told to open another one (`GRPC_MAX_CONNECTION_AGE`).
     pub max: Duration,
-    /// For as long again, its requests are still served (`GRPC_MAX_CONNECTION_AGE_GRACE`).
+    /// For this time after that, its requests are still served (`GRPC_MAX_CONNECTION_AGE_GRACE`).
     pub grace: Duration,
 }
 

@@ -112,7 +112,8 @@ async fn health_says_serving_until_the_server_shuts_down() {
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
 
     server.stop.take().unwrap().send(()).unwrap();
-    assert_eq!(watch.message().await.unwrap().unwrap().status, 2);
+    let told = tokio::time::timeout(Duration::from_secs(10), watch.message()).await.unwrap();
+    assert_eq!(told.unwrap().unwrap().status, 2);
     // The stream is the last request in flight.
     drop((watch, health));
     drop(server.channel);
