@@ -99,7 +99,7 @@ fn clamped(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Rounded up: who waits for that long does not come too early.
+/// Rounded up, so that a client that waits for that long does not come too early.
 fn whole_seconds(span: Duration) -> DurationMessage {
     let seconds = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     DurationMessage { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
