@@ -1,0 +1,294 @@
+//! The command line and the environment.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tidegate_core::Error;
+use tidegate_core::policy::parse_duration;
+use tidegate_server::config::SameDomain;
+use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
+use tidegate_server::rls::ConnectionAge;
+use tidegate_server::service::OnStoreError;
+use tidegate_server::store::{MEMORY, RedisVariables, StoreSettings};
+
+/// Envoy's rate-limit service on any store of Tidegate.
+///
+/// Reads the files and the environment variables of envoyproxy/ratelimit. Without a command, it serves.
+#[derive(Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Reads a directory of limits as the server would, and says what is wrong with it.
+    ///
+    /// Exit codes: 0 if it is valid, 1 if not.
+    Check {
+        /// The directory.
+        directory: PathBuf,
+        #[command(flatten)]
+        domains: Domains,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Domains {
+    /// Several files may have limits of one domain.
+    #[arg(long, env = "MERGE_DOMAIN_CONFIG", value_parser = FalseyValueParser::new())]
+    merge_domains: bool,
+}
+
+impl Domains {
+    pub(crate) fn same_domain(&self) -> SameDomain {
+        if self.merge_domains { SameDomain::Merge } else { SameDomain::Refuse }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// No request is refused; the statuses of descriptors say what would be.
+    #[arg(long, env = "SHADOW_MODE", value_parser = FalseyValueParser::new())]
+    shadow_mode: bool,
+    /// All limits written as `rate_limit:` are quotas.
+    #[arg(long, env = "QUOTA_MODE", value_parser = FalseyValueParser::new())]
+    quota_mode: bool,
+    /// Once a `rate_limit:` is over, a request is counted only by those that are.
+    #[arg(long, env = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", value_parser = FalseyValueParser::new())]
+    stop_increment_when_over_limit: bool,
+    /// A `rate_limit:` is decided as a policy is: all or none, and without counting what it refuses.
+    #[arg(long, env = "TIDEGATE_ALL_OR_NONE", value_parser = FalseyValueParser::new())]
+    all_or_none: bool,
+    /// Responses have headers with the limit.
+    #[arg(long, env = "LIMIT_RESPONSE_HEADERS_ENABLED", value_parser = FalseyValueParser::new())]
+    response_headers: bool,
+    /// Responses have dynamic metadata.
+    #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", value_parser = FalseyValueParser::new())]
+    response_metadata: bool,
+    #[arg(hide = true, long, env = "REDIS_TLS", value_parser = FalseyValueParser::new())]
+    redis_tls: bool,
+    #[arg(hide = true, long, env = "REDIS_PERSECOND", value_parser = FalseyValueParser::new())]
+    redis_per_second: bool,
+    #[arg(hide = true, long, env = "REDIS_PERSECOND_TLS", value_parser = FalseyValueParser::new())]
+    redis_per_second_tls: bool,
+    #[arg(hide = true, long, env = "GRPC_SERVER_USE_TLS", value_parser = FalseyValueParser::new())]
+    grpc_tls: bool,
+    /// The directory of the limits. Changes are in force within a second. Default:
+    /// $RUNTIME_ROOT/$RUNTIME_SUBDIRECTORY/$RUNTIME_APPDIRECTORY
+    #[arg(long, value_name = "DIR")]
+    config: Option<PathBuf>,
+    #[arg(long, hide = true, env = "RUNTIME_ROOT", default_value = "/srv/runtime_data/current")]
+    runtime_root: String,
+    #[arg(long, hide = true, env = "RUNTIME_SUBDIRECTORY", default_value = "")]
+    runtime_subdirectory: String,
+    #[arg(long, hide = true, env = "RUNTIME_APPDIRECTORY", default_value = "config")]
+    runtime_app_directory: String,
+    #[command(flatten)]
+    pub(crate) domains: Domains,
+
+    /// The store of the counts: `memory`, redis://127.0.0.1, redis-sentinel://10.0.0.1,10.0.0.2#name or
+    /// redis-cluster://10.0.0.1:7000,10.0.0.2:7000. Default: that of REDIS_URL and its like, else `memory`
+    #[arg(long, value_name = "URL", env = "TIDEGATE_STORE", hide_env_values = true)]
+    store: Option<String>,
+    /// Another store for limits per second that are written as `rate_limit:`
+    #[arg(long, value_name = "URL", env = "TIDEGATE_PER_SECOND_STORE", hide_env_values = true)]
+    per_second_store: Option<String>,
+    #[arg(long, hide = true, env = "REDIS_TYPE", default_value = "SINGLE")]
+    redis_type: String,
+    #[arg(long, hide = true, env = "REDIS_SOCKET_TYPE", default_value = "unix")]
+    redis_socket_type: String,
+    #[arg(long, hide = true, env = "REDIS_URL", hide_env_values = true)]
+    redis_url: Option<String>,
+    #[arg(long, hide = true, env = "REDIS_AUTH", hide_env_values = true, default_value = "")]
+    redis_auth: String,
+    #[arg(long, hide = true, env = "REDIS_PERSECOND_TYPE", default_value = "SINGLE")]
+    redis_per_second_type: String,
+    #[arg(long, hide = true, env = "REDIS_PERSECOND_SOCKET_TYPE", default_value = "unix")]
+    redis_per_second_socket_type: String,
+    #[arg(long, hide = true, env = "REDIS_PERSECOND_URL", hide_env_values = true)]
+    redis_per_second_url: Option<String>,
+    #[arg(
+        long,
+        hide = true,
+        env = "REDIS_PERSECOND_AUTH",
+        hide_env_values = true,
+        default_value = ""
+    )]
+    redis_per_second_auth: String,
+    /// How long to wait for an answer of the store.
+    #[arg(long, value_name = "SPAN", env = "REDIS_TIMEOUT", default_value = "10s",
+          value_parser = parse_duration)]
+    store_timeout: Duration,
+    /// What all keys in the store begin with. Default: `tidegate`
+    #[arg(
+        long,
+        value_name = "TEXT",
+        env = "CACHE_KEY_PREFIX",
+        default_value = "",
+        hide_default_value = true
+    )]
+    key_prefix: String,
+    /// What a request is answered that the store cannot decide: by an error, so that Envoy decides by its
+    /// failure_mode_deny, or that it passes, or that it is refused.
+    #[arg(long, value_enum, env = "TIDEGATE_ON_STORE_ERROR", default_value = "error")]
+    on_store_error: OnError,
+
+    /// The address of the gRPC service.
+    #[arg(long, value_name = "ADDRESS", env = "GRPC_HOST", default_value = "0.0.0.0")]
+    grpc_host: String,
+    /// The port of the gRPC service; 0 for any.
+    #[arg(long, value_name = "PORT", env = "GRPC_PORT", default_value = "8081")]
+    grpc_port: u16,
+    /// After which time a client is told to connect anew.
+    #[arg(long, value_name = "SPAN", env = "GRPC_MAX_CONNECTION_AGE", default_value = "24h",
+          value_parser = parse_duration)]
+    grpc_max_connection_age: Duration,
+    /// For how long its requests are served then.
+    #[arg(long, value_name = "SPAN", env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h",
+          value_parser = parse_duration)]
+    grpc_max_connection_age_grace: Duration,
+    /// The address of JSON, health and metrics.
+    #[arg(long, value_name = "ADDRESS", env = "HOST", default_value = "127.0.0.1")]
+    http_host: String,
+    /// The port of JSON, health and metrics; 0 for any.
+    #[arg(long, value_name = "PORT", env = "PORT", default_value = "8080")]
+    http_port: u16,
+
+    /// From which share of a limit on hits count as near it.
+    #[arg(long, value_name = "RATIO", env = "NEAR_LIMIT_RATIO", default_value = "0.8", value_parser = ratio)]
+    near_limit_ratio: NearLimitRatio,
+    #[arg(long, hide = true, env = "LIMIT_LIMIT_HEADER", default_value = "RateLimit-Limit")]
+    limit_header: String,
+    #[arg(
+        long,
+        hide = true,
+        env = "LIMIT_REMAINING_HEADER",
+        default_value = "RateLimit-Remaining"
+    )]
+    remaining_header: String,
+    #[arg(long, hide = true, env = "LIMIT_RESET_HEADER", default_value = "RateLimit-Reset")]
+    reset_header: String,
+    #[arg(long, hide = true, env = "CONFIG_TYPE", default_value = "FILE")]
+    config_type: String,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum OnError {
+    Error,
+    Allow,
+    Deny,
+}
+
+/// A variable that is set and empty is not given.
+fn given(url: &Option<String>) -> Option<&String> {
+    url.as_ref().filter(|url| !url.is_empty())
+}
+
+fn ratio(text: &str) -> Result<NearLimitRatio, String> {
+    let expected = "a number from 0 to 1 with at most six decimals, such as 0.8";
+    NearLimitRatio::parse(text).ok_or_else(|| expected.to_owned())
+}
+
+impl Serve {
+    /// Rejects what envoyproxy/ratelimit can do and this cannot: it must not be ignored.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.config_type != "FILE" {
+            return Err(format!("CONFIG_TYPE is `{}`; only FILE is possible", self.config_type));
+        }
+        if self.grpc_tls {
+            return Err(
+                "GRPC_SERVER_USE_TLS is set, and TLS of the gRPC service is not possible".into()
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn directory(&self) -> PathBuf {
+        let of_runtime = || {
+            let root = Path::new(&self.runtime_root);
+            root.join(&self.runtime_subdirectory).join(&self.runtime_app_directory)
+        };
+        self.config.clone().unwrap_or_else(of_runtime)
+    }
+
+    pub(crate) fn store_url(&self) -> Result<String, Error> {
+        match (&self.store, given(&self.redis_url)) {
+            (Some(url), _) => Ok(url.clone()),
+            (None, Some(url)) => RedisVariables {
+                kind: &self.redis_type,
+                socket: &self.redis_socket_type,
+                url,
+                auth: &self.redis_auth,
+                is_tls: self.redis_tls,
+            }
+            .to_url(),
+            (None, None) => Ok(MEMORY.to_owned()),
+        }
+    }
+
+    pub(crate) fn per_second_url(&self) -> Result<Option<String>, Error> {
+        match (&self.per_second_store, given(&self.redis_per_second_url)) {
+            (Some(url), _) => Ok(Some(url.clone())),
+            (None, Some(url)) if self.redis_per_second => RedisVariables {
+                kind: &self.redis_per_second_type,
+                socket: &self.redis_per_second_socket_type,
+                url,
+                auth: &self.redis_per_second_auth,
+                is_tls: self.redis_per_second_tls,
+            }
+            .to_url()
+            .map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) fn store_settings(&self) -> StoreSettings {
+        StoreSettings {
+            prefix: self.key_prefix.clone(),
+            timeout: self.store_timeout,
+            ..StoreSettings::default()
+        }
+    }
+
+    pub(crate) fn behaviour(&self) -> Behaviour {
+        let mut names = HeaderNames::default();
+        names.limit.clone_from(&self.limit_header);
+        names.remaining.clone_from(&self.remaining_header);
+        names.reset.clone_from(&self.reset_header);
+        let mut behaviour = Behaviour::default();
+        behaviour.is_shadow = self.shadow_mode;
+        behaviour.all_are_quotas = self.quota_mode;
+        behaviour.spares_others_when_over = self.stop_increment_when_over_limit;
+        behaviour.all_or_none = self.all_or_none;
+        behaviour.headers = self.response_headers.then_some(names);
+        behaviour.has_metadata = self.response_metadata;
+        behaviour.near_limit_ratio = self.near_limit_ratio;
+        behaviour
+    }
+
+    pub(crate) fn on_store_error(&self) -> OnStoreError {
+        match self.on_store_error {
+            OnError::Error => OnStoreError::Error,
+            OnError::Allow => OnStoreError::Allow,
+            OnError::Deny => OnStoreError::Deny,
+        }
+    }
+
+    pub(crate) fn connection_age(&self) -> ConnectionAge {
+        ConnectionAge::new(self.grpc_max_connection_age, self.grpc_max_connection_age_grace)
+    }
+
+    pub(crate) fn grpc_address(&self) -> (&str, u16) {
+        (&self.grpc_host, self.grpc_port)
+    }
+
+    pub(crate) fn http_address(&self) -> (&str, u16) {
+        (&self.http_host, self.http_port)
+    }
+}

@@ -1,0 +1,84 @@
+//! The rules of a domain, as a tree: the entries of a descriptor lead from one level to the next.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::limit::Limit;
+use super::pattern::Pattern;
+
+/// The rules for an entry of a descriptor, by the entry's key.
+#[derive(Debug, Default)]
+pub(crate) struct Level {
+    keys: HashMap<Box<str>, Values>,
+}
+
+/// The rules for an entry of one key, by its value.
+#[derive(Debug, Default)]
+struct Values {
+    exact: HashMap<Box<str>, Rule>,
+    /// In the order of the file: the first one that fits counts.
+    patterns: Vec<(Pattern, Rule)>,
+    any: Option<Box<Rule>>,
+}
+
+/// What was configured for an entry: a limit, or what follows it, or both, or neither (which exempts a value).
+#[derive(Debug, Default)]
+pub(crate) struct Rule {
+    pub(crate) limit: Option<Arc<Limit>>,
+    pub(crate) next: Level,
+    pub(crate) has_value_metric: bool,
+    /// The values that a pattern matches share one count.
+    pub(crate) shares_threshold: bool,
+}
+
+/// How an entry's value was matched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum By<'c> {
+    Value,
+    Pattern(&'c Pattern),
+    Key,
+}
+
+impl Level {
+    /// The rule for an entry: that of its value, else of the first pattern that fits, else of its key alone.
+    pub(crate) fn find(&self, key: &str, value: &str) -> Option<(&Rule, By<'_>)> {
+        let values = self.keys.get(key)?;
+        if let Some(rule) = values.exact.get(value) {
+            return Some((rule, By::Value));
+        }
+        if let Some((pattern, rule)) = values.patterns.iter().find(|(it, _)| it.matches(value)) {
+            return Some((rule, By::Pattern(pattern)));
+        }
+        values.any.as_deref().map(|rule| (rule, By::Key))
+    }
+
+    pub(super) fn contains(&self, key: &str, value: &str) -> bool {
+        self.keys.get(key).is_some_and(|values| match value {
+            "" => values.any.is_some(),
+            _ if value.contains('*') => values.patterns.iter().any(|(it, _)| it.as_str() == value),
+            _ => values.exact.contains_key(value),
+        })
+    }
+
+    pub(super) fn insert(&mut self, key: &str, value: &str, rule: Rule) {
+        let values = self.keys.entry(key.into()).or_default();
+        if value.is_empty() {
+            values.any = Some(Box::new(rule));
+        } else if value.contains('*') {
+            values.patterns.push((Pattern::new(value), rule));
+        } else {
+            values.exact.insert(value.into(), rule);
+        }
+    }
+
+    /// Calls `see` with each limit of this level and of those below.
+    pub(crate) fn for_each_limit(&self, see: &mut impl FnMut(&Arc<Limit>)) {
+        for values in self.keys.values() {
+            let patterns = values.patterns.iter().map(|(_, rule)| rule);
+            for rule in values.exact.values().chain(patterns).chain(values.any.as_deref()) {
+                rule.limit.iter().for_each(&mut *see);
+                rule.next.for_each_limit(see);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! YAML as a tree whose nodes know their place, within bounds.
+//!
+//! An alias shares the node that it names, and the size of the tree as if every alias were written out is bounded, so
+//! that a small file cannot make the reader work for hours.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
+
+use super::error::{Position, Problem};
+use super::scalar::{Kind, kind_of_plain};
+
+/// The maximum depth of lists and maps within each other.
+pub(super) const MAX_DEPTH: usize = 64;
+
+/// The maximum number of nodes, aliases written out.
+pub(super) const MAX_NODES: usize = 500_000;
+
+/// A value and its place.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) at: Position,
+    pub(super) value: Value,
+    /// The number of nodes, aliases written out.
+    size: usize,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Scalar(Scalar),
+    List(Vec<Rc<Node>>),
+    Map(Map),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Scalar {
+    pub(super) text: String,
+    pub(super) kind: Kind,
+    /// How far from its place the text begins; `None` if it may have other line breaks than the file.
+    pub(super) offset: Option<usize>,
+}
+
+/// The entries of a map in the order of the file, each key once.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Map {
+    pub(super) entries: Vec<(Key, Rc<Node>)>,
+    /// Keys that stand there more than once, of which the last one counts.
+    pub(super) duplicates: Vec<Key>,
+    /// Where each key stands in `entries`.
+    indices: HashMap<String, usize>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Key {
+    pub(super) at: Position,
+    pub(super) scalar: Scalar,
+}
+
+impl Node {
+    pub(super) fn is_null(&self) -> bool {
+        matches!(&self.value, Value::Scalar(scalar) if scalar.kind == Kind::Null)
+    }
+}
+
+impl Map {
+    pub(super) fn get(&self, key: &str) -> Option<&Rc<Node>> {
+        self.indices.get(key).and_then(|&index| self.entries.get(index)).map(|(_, node)| node)
+    }
+
+    fn insert(&mut self, key: Key, node: Rc<Node>) {
+        let index = *self.indices.entry(key.scalar.text.clone()).or_insert(self.entries.len());
+        match self.entries.get_mut(index) {
+            Some(entry) => {
+                self.duplicates.push(key.clone());
+                *entry = (key, node);
+            }
+            None => self.entries.push((key, node)),
+        }
+    }
+
+    /// The same map, with the entries of the maps under the key `<<`, which those of the map itself precede.
+    fn merged(mut self) -> Result<Self, Problem> {
+        let Some(node) = self.get("<<").cloned() else { return Ok(self) };
+        self.entries.retain(|(key, _)| key.scalar.text != "<<");
+        let own = std::mem::take(&mut self.entries);
+        self.indices.clear();
+        own.into_iter().for_each(|(key, node)| self.insert(key, node));
+        let sources = match &node.value {
+            Value::List(nodes) => nodes.clone(),
+            _ => vec![node],
+        };
+        for source in sources {
+            let Value::Map(map) = &source.value else {
+                return Err(loading(
+                    source.at,
+                    "map merge requires map or sequence of maps as the value",
+                ));
+            };
+            for (key, node) in &map.entries {
+                if self.get(&key.scalar.text).is_none() {
+                    self.insert(key.clone(), Rc::clone(node));
+                }
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Reads the first document of `text`; a second one is an error. `None` if there is none.
+pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, Problem> {
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| scan_error(&error))?;
+        builder.take(event, position(span.start))?;
+    }
+    Ok(builder.root)
+}
+
+/// A list or a map that has not ended.
+struct Open {
+    at: Position,
+    anchor: usize,
+    size: usize,
+    items: Items,
+}
+
+enum Items {
+    List(Vec<Rc<Node>>),
+    Map { map: Map, key: Option<Key> },
+}
+
+#[derive(Default)]
+struct Builder {
+    open: Vec<Open>,
+    anchors: HashMap<usize, Rc<Node>>,
+    root: Option<Rc<Node>>,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, at: Position) -> Result<(), Problem> {
+        match event {
+            Event::DocumentStart(_) if self.root.is_some() => {
+                Err(loading(at, "there is a second document in the file"))
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_text = style != ScalarStyle::Plain
+                    || tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
+                let kind = if is_text { Kind::Text } else { kind_of_plain(&text) };
+                let offset = match style {
+                    ScalarStyle::Plain => Some(0),
+                    ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Some(1),
+                    ScalarStyle::Literal | ScalarStyle::Folded => None,
+                };
+                let value = Value::Scalar(Scalar { text: text.into_owned(), kind, offset });
+                self.add(Rc::new(Node { at, value, size: 1 }), anchor)
+            }
+            Event::Alias(anchor) => match self.anchors.get(&anchor) {
+                Some(node) => {
+                    let node = Node { at, ..(**node).clone() };
+                    self.add(Rc::new(node), 0)
+                }
+                None => Err(loading(at, "the anchor's value contains itself")),
+            },
+            Event::SequenceStart(anchor, _) => self.begin(at, anchor, Items::List(Vec::new())),
+            Event::MappingStart(anchor, _) => {
+                self.begin(at, anchor, Items::Map { map: Map::default(), key: None })
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, at: Position, anchor: usize, items: Items) -> Result<(), Problem> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(loading(
+                at,
+                format!("lists and maps are nested more than {MAX_DEPTH} deep"),
+            ));
+        }
+        self.open.push(Open { at, anchor, size: 1, items });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Problem> {
+        let Some(Open { at, anchor, size, items }) = self.open.pop() else { return Ok(()) };
+        let value = match items {
+            Items::List(nodes) => Value::List(nodes),
+            Items::Map { map, .. } => Value::Map(map.merged()?),
+        };
+        self.add(Rc::new(Node { at, value, size }), anchor)
+    }
+
+    fn add(&mut self, node: Rc<Node>, anchor: usize) -> Result<(), Problem> {
+        if anchor != 0 {
+            self.anchors.insert(anchor, Rc::clone(&node));
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.size = open.size.saturating_add(node.size);
+        if open.size > MAX_NODES {
+            return Err(loading(
+                node.at,
+                format!("the file has more than {MAX_NODES} values, those under aliases included"),
+            ));
+        }
+        match &mut open.items {
+            Items::List(nodes) => nodes.push(node),
+            Items::Map { map, key } => match key.take() {
+                Some(key) => map.insert(key, node),
+                None => *key = Some(key_of(&node)?),
+            },
+        }
+        Ok(())
+    }
+}
+
+fn key_of(node: &Node) -> Result<Key, Problem> {
+    match &node.value {
+        Value::Scalar(scalar) => Ok(Key { at: node.at, scalar: scalar.clone() }),
+        Value::List(_) | Value::Map(_) => {
+            Err(Problem::new(node.at, "config error, key is not of type string: a list or a map"))
+        }
+    }
+}
+
+/// An error in reading a file, as envoyproxy/ratelimit begins it.
+pub(super) fn loading(at: Position, message: impl std::fmt::Display) -> Problem {
+    Problem::new(at, format!("error loading config file: {message}"))
+}
+
+fn scan_error(error: &ScanError) -> Problem {
+    loading(position(*error.marker()), format!("yaml: {}", error.info()))
+}
+
+fn position(marker: Marker) -> Position {
+    Position { line: marker.line().max(1), column: marker.col() + 1 }
+}

@@ -1,0 +1,53 @@
+use std::error::Error;
+use std::fmt;
+
+/// Why a request is not valid. The messages are those of envoyproxy/ratelimit where it has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestError(String);
+
+impl RequestError {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for RequestError {}
+
+/// Why there is no decision on a request.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum DecideError {
+    /// The request is not valid.
+    Request(RequestError),
+    /// The store failed.
+    Store(tidegate_core::Error),
+}
+
+impl fmt::Display for DecideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(error) => error.fmt(f),
+            Self::Store(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl Error for DecideError {}
+
+impl From<RequestError> for DecideError {
+    fn from(error: RequestError) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<tidegate_core::Error> for DecideError {
+    fn from(error: tidegate_core::Error) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,123 @@
+//! From a descriptor to the limit that holds for it.
+
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use smallvec::SmallVec;
+
+use super::RequestError;
+use crate::config::{By, Config, Counted, Kind, Level, Limit, Unit};
+
+/// The limit of a descriptor.
+#[derive(Debug)]
+pub(super) struct Match<'c> {
+    pub(super) limit: Arc<Limit>,
+    /// The key in statistics: that of the limit, or with values of this descriptor.
+    pub(super) stat_key: Arc<str>,
+    /// Of each entry, the pattern whose values share one count.
+    pub(super) shared: SmallVec<[Option<&'c str>; 4]>,
+}
+
+/// The limit of a descriptor in a domain, if there is one: that of the request, or the one configured at just as many
+/// entries.
+pub(super) fn find<'c>(
+    config: &'c Config,
+    domain: &str,
+    descriptor: &RateLimitDescriptor,
+) -> Result<Option<Match<'c>>, RequestError> {
+    let Some(level) = config.domain(domain) else { return Ok(None) };
+    match &descriptor.limit {
+        Some(limit) => limit_of_request(domain, &descriptor.entries, *limit).map(Some),
+        None => Ok(configured(level, domain, &descriptor.entries)),
+    }
+}
+
+/// The limit that a request brings with it: it has no name, and is neither a shadow nor a quota.
+fn limit_of_request<'c>(
+    domain: &str,
+    entries: &[Entry],
+    limit: RateLimitOverride,
+) -> Result<Match<'c>, RequestError> {
+    let unit = Unit::from_number(limit.unit).ok_or_else(|| {
+        RequestError::new(format!(
+            "the limit of a descriptor has the unit {}, which is none",
+            limit.unit
+        ))
+    })?;
+    let counted = Counted::new(limit.requests_per_unit, unit.span())
+        .map_err(|error| RequestError::new(error.to_string()))?;
+    let stat_key: Arc<str> = detailed_key(domain, entries, &[]).into();
+    let limit = Limit {
+        kind: Kind::Counted(counted),
+        name: "".into(),
+        replaces: [].into(),
+        is_shadow: false,
+        is_quota: false,
+        has_detailed_metric: false,
+        metadata: None,
+        stat_key: Arc::clone(&stat_key),
+        place: "".into(),
+    };
+    Ok(Match { limit: Arc::new(limit), stat_key, shared: SmallVec::new() })
+}
+
+fn configured<'c>(root: &'c Level, domain: &str, entries: &[Entry]) -> Option<Match<'c>> {
+    let mut level = root;
+    let mut shared = SmallVec::new();
+    let mut values = SmallVec::<[Option<&str>; 4]>::new();
+    let mut has_value_metric = false;
+    for (index, entry) in entries.iter().enumerate() {
+        let (rule, by) = level.find(&entry.key, &entry.value)?;
+        let (pattern, configured) = match by {
+            By::Value => (None, Some(entry.value.as_str())),
+            By::Pattern(pattern) => (Some(pattern.as_str()), Some(pattern.as_str())),
+            By::Key => (None, None),
+        };
+        let pattern = pattern.filter(|_| rule.shares_threshold);
+        shared.push(pattern);
+        // The values of a pattern that share a count share the statistics too.
+        let is_by_value = rule.has_value_metric && pattern.is_none();
+        has_value_metric |= is_by_value;
+        values.push(if is_by_value { Some(entry.value.as_str()) } else { configured });
+        if index + 1 < entries.len() {
+            level = &rule.next;
+            continue;
+        }
+        let limit = Arc::clone(rule.limit.as_ref()?);
+        let stat_key = if limit.has_detailed_metric {
+            detailed_key(domain, entries, &shared).into()
+        } else if has_value_metric {
+            let keys = entries.iter().map(|entry| entry.key.as_str());
+            key_of(domain, keys.zip(values)).into()
+        } else {
+            Arc::clone(&limit.stat_key)
+        };
+        return Some(Match { limit, stat_key, shared });
+    }
+    None
+}
+
+/// The key with all values, but with the pattern where its values share a count.
+fn detailed_key(domain: &str, entries: &[Entry], shared: &[Option<&str>]) -> String {
+    let entries = entries.iter().enumerate().map(|(index, entry)| {
+        let pattern = shared.get(index).copied().flatten();
+        (entry.key.as_str(), Some(pattern.unwrap_or(&entry.value)))
+    });
+    key_of(domain, entries)
+}
+
+fn key_of<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, Option<&'e str>)>) -> String {
+    let mut text = domain.to_owned();
+    for (key, value) in entries {
+        text.push('.');
+        text.push_str(key);
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            text.push('_');
+            text.push_str(value);
+        }
+    }
+    text
+}

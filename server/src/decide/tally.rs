@@ -1,0 +1,134 @@
+//! The statistics of one descriptor in one request.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The share of a limit from which on hits count as near it, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NearLimitRatio(u32);
+
+impl NearLimitRatio {
+    const WHOLE: u32 = 1_000_000;
+
+    /// Reads `0.8`: a number from 0 to 1, with at most six decimals. `None` for any other text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+        let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.len() > 1 || decimals.len() > 6 || !is_digits(whole) || !is_digits(decimals) {
+            return None;
+        }
+        let millionths: u32 = format!("0{whole}{decimals:0<6}").parse().ok()?;
+        (millionths <= Self::WHOLE && text.len() > text.matches('.').count())
+            .then_some(Self(millionths))
+    }
+
+    fn of(self, limit: u64) -> u64 {
+        let part = u128::from(limit) * u128::from(self.0) / u128::from(Self::WHOLE);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+}
+
+impl Default for NearLimitRatio {
+    fn default() -> Self {
+        Self(800_000)
+    }
+}
+
+/// What envoyproxy/ratelimit adds to its statistics for one limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    /// The key in statistics, `domain.key_value.key`.
+    pub key: Arc<str>,
+    /// All hits.
+    pub total: u64,
+    /// Hits beyond the limit.
+    pub over: u64,
+    /// Hits that were admitted above the [ratio](NearLimitRatio).
+    pub near: u64,
+    /// Hits of requests that were admitted.
+    pub within: u64,
+    /// Hits beyond the limit of a shadow.
+    pub shadow: u64,
+}
+
+impl Tally {
+    /// The tally of `hits`, which have led from one count to another, or to the same if they were not counted.
+    pub(super) fn new(
+        key: Arc<str>,
+        limit: u64,
+        Range { start: before, end: after }: Range<u64>,
+        hits: u64,
+        is_shadow: bool,
+        ratio: NearLimitRatio,
+    ) -> Self {
+        let near_limit = ratio.of(limit);
+        let mut it = Self { key, total: hits, over: 0, near: 0, within: 0, shadow: 0 };
+        if after > limit {
+            it.over = if before >= limit { hits } else { after - limit };
+            it.near = if before >= limit { 0 } else { limit - near_limit.max(before).min(limit) };
+            it.shadow = if is_shadow { it.over } else { 0 };
+        } else {
+            it.within = hits;
+            // A refund may have come between.
+            it.near = after.saturating_sub(near_limit.max(before));
+        }
+        it
+    }
+
+    /// The tally of hits that were refused and not counted.
+    pub(super) fn refused(key: Arc<str>, hits: u64, is_shadow: bool) -> Self {
+        let shadow = if is_shadow { hits } else { 0 };
+        Self { key, total: hits, over: hits, near: 0, within: 0, shadow }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(limit: u64, after: u64, hits: u64) -> (u64, u64, u64) {
+        let counts = after.saturating_sub(hits)..after;
+        let it = Tally::new("k".into(), limit, counts, hits, false, NearLimitRatio::default());
+        (it.over, it.near, it.within)
+    }
+
+    #[test]
+    fn g17_hits_near_and_over_the_limit() {
+        for (limit, after, hits, over, near) in [
+            (15, 11, 1, 0, 0),
+            (15, 13, 1, 0, 1),
+            (15, 16, 1, 1, 0),
+            (20, 5, 3, 0, 0),
+            (8, 7, 2, 0, 1),
+            (20, 19, 3, 0, 3),
+            (20, 22, 3, 2, 1),
+            (20, 22, 7, 2, 4),
+            (10, 30, 3, 3, 0),
+        ] {
+            let within = if after > limit { 0 } else { hits };
+            assert_eq!(tally(limit, after, hits), (over, near, within), "{limit} {after} {hits}");
+        }
+    }
+
+    #[test]
+    fn b71_no_number_wraps_if_fewer_are_counted_than_there_were_hits() {
+        // envoyproxy/ratelimit computes `before = after - hits` without a bound.
+        assert_eq!(tally(10, 3, 5), (0, 0, 5));
+        assert_eq!(tally(10, 0, u64::MAX), (0, 0, u64::MAX));
+        assert_eq!(tally(0, 1, 1), (1, 0, 0));
+        assert_eq!(tally(u64::MAX, u64::MAX, u64::MAX).0, 0);
+    }
+
+    #[test]
+    fn a_ratio_is_a_decimal_from_0_to_1() {
+        for (text, millionths) in
+            [("0.8", 800_000), ("1", 1_000_000), ("0", 0), (".5", 500_000), ("1.0", 1_000_000)]
+        {
+            assert_eq!(NearLimitRatio::parse(text), Some(NearLimitRatio(millionths)), "{text}");
+        }
+        for text in ["", ".", "1.1", "-0.5", "2", "0.1234567", "0,8", "a", "10.0"] {
+            assert_eq!(NearLimitRatio::parse(text), None, "{text}");
+        }
+    }
+}

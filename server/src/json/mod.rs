@@ -1,0 +1,9 @@
+//! The protocol as proto3 JSON, and a server for it.
+
+mod read;
+mod server;
+mod show;
+
+pub use read::{JsonError, read_request};
+pub use server::{MAX_BODY_BYTES, routes};
+pub use show::{show_response, show_struct};

@@ -1,0 +1,91 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::{Value, json};
+
+use super::{read_request, show_response};
+use crate::service::Service;
+
+/// The maximum size of a request's body in bytes.
+pub const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// How long `/healthcheck` waits for the store.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The routes `POST /json`, `GET /healthcheck`, `GET /config` and, with a recorder, `GET /metrics`.
+///
+/// | route | answer |
+/// |---|---|
+/// | `POST /json` | the response in proto3 JSON: 200 if the request passes, 429 if not; 400 with a reason if there is no decision |
+/// | `GET /healthcheck` | 200 `OK` if limits are in force and the store answers, else 500 with the reason |
+/// | `GET /config` | the limits in force, each with its file, line and column |
+/// | `GET /metrics` | the metrics in the text format of Prometheus |
+pub fn routes(service: Arc<Service>, metrics: Option<PrometheusHandle>) -> Router {
+    let routes = Router::new()
+        .route("/json", post(decide))
+        .route("/healthcheck", get(health))
+        .route("/config", get(config))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(service);
+    match metrics {
+        Some(metrics) => routes.route("/metrics", get(move || async move { metrics.render() })),
+        None => routes,
+    }
+}
+
+async fn decide(State(service): State<Arc<Service>>, body: Bytes) -> Response {
+    let request = match read_request(&body) {
+        Ok(request) => request,
+        Err(error) => return refused(&error.to_string()),
+    };
+    match service.should_rate_limit(&request).await {
+        Ok(response) => {
+            let status = match response.overall_code() {
+                Code::Ok => StatusCode::OK,
+                Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+                Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            with_json(status, &show_response(&response))
+        }
+        Err(error) => refused(&error.to_string()),
+    }
+}
+
+fn refused(why: &str) -> Response {
+    (StatusCode::BAD_REQUEST, format!("Bad Request: {why}\n")).into_response()
+}
+
+fn with_json(status: StatusCode, value: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+async fn health(State(service): State<Arc<Service>>) -> Response {
+    let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why + "\n").into_response();
+    if service.decider().config().is_none() {
+        return failed("no rate limit configuration loaded".to_owned());
+    }
+    match tokio::time::timeout(HEALTH_TIMEOUT, service.decider().store().ready()).await {
+        Ok(Ok(())) => "OK\n".into_response(),
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(_) => failed(format!("the store has not answered within {HEALTH_TIMEOUT:?}")),
+    }
+}
+
+async fn config(State(service): State<Arc<Service>>) -> Response {
+    let config = service.decider().config();
+    let (domains, limits) = config.map_or_else(Default::default, |config| {
+        (config.domains().into_iter().map(str::to_owned).collect::<Vec<_>>(), config.list())
+    });
+    let limits = limits.into_iter();
+    let limits: Vec<Value> =
+        limits.map(|it| json!({"key": it.key, "limit": it.limit, "place": it.place})).collect();
+    with_json(StatusCode::OK, &json!({"domains": domains, "limits": limits}))
+}

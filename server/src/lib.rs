@@ -1,0 +1,13 @@
+//! Envoy's rate-limit service on any store of Tidegate.
+//!
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod config;
+pub mod decide;
+pub mod json;
+pub mod reload;
+pub mod rls;
+pub mod service;
+pub mod stats;
+pub mod store;

@@ -1,0 +1,149 @@
+//! The program `tidegate-server`: see the README.
+//!
+//! Exit codes: 0 ended by a signal, or a directory that is valid; 1 a configuration, an address or a store that is
+//! not; 2 bad usage.
+
+mod args;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tidegate_core::Store;
+use tidegate_server::config::{Config, SameDomain, read_directory};
+use tidegate_server::decide::Decider;
+use tidegate_server::service::Service;
+use tidegate_server::store::open;
+use tidegate_server::{json, reload, rls};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use args::{Cli, Command, Serve};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Some(Command::Check { directory, domains }) => check(directory, domains.same_domain()),
+        None => serve(&cli.serve),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidegate-server: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(directory: &Path, same_domain: SameDomain) -> Result<(), Failure> {
+    let config = Config::from_directory(directory, same_domain)?;
+    warn(&config);
+    println!("{} limits in {} domains", config.limits(), config.domains().len());
+    Ok(())
+}
+
+fn warn(config: &Config) {
+    for warning in config.warnings() {
+        eprintln!("warning: {warning}");
+    }
+}
+
+#[tokio::main]
+async fn serve(args: &Serve) -> Result<(), Failure> {
+    args.check()?;
+    // Before anything that counts is made.
+    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let service = service(args).await?;
+    let directory = args.directory();
+    let files = read_directory(&directory)?;
+    service.load(Ok(&files))?;
+    report(&service);
+
+    let grpc = listen("GRPC_PORT", args.grpc_address()).await?;
+    let http = listen("PORT", args.http_address()).await?;
+    println!("gRPC on {}, JSON on http://{}", grpc.local_addr()?, http.local_addr()?);
+
+    let (stop, stopped) = watch::channel(false);
+    let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
+        // The sender lives until the end.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    let reload = tokio::spawn(reload::follow(directory, Arc::clone(&service), files, {
+        let service = Arc::clone(&service);
+        move |loaded| match loaded {
+            Ok(()) => report(&service),
+            Err(error) => eprintln!("tidegate-server: the limits stay as they were: {error}"),
+        }
+    }));
+    let routes = json::routes(Arc::clone(&service), Some(metrics));
+    let http = axum::serve(http, routes).with_graceful_shutdown(until_stopped(stopped.clone()));
+    let http = tokio::spawn(http.into_future());
+    let grpc =
+        tokio::spawn(rls::serve(grpc, service, args.connection_age(), until_stopped(stopped)));
+
+    signal().await?;
+    stop.send_replace(true);
+    reload.abort();
+    grpc.await??;
+    http.await??;
+    Ok(())
+}
+
+async fn service(args: &Serve) -> Result<Arc<Service>, Failure> {
+    let settings = args.store_settings();
+    let store = open(&args.store_url()?, &settings)?;
+    ready("the store", &*store).await;
+    let mut decider = Decider::new(store, args.behaviour());
+    if let Some(url) = args.per_second_url()? {
+        let store = open(&url, &settings)?;
+        ready("the store of limits per second", &*store).await;
+        decider = decider.with_per_second_store(store);
+    }
+    let service = Service::new(decider)
+        .same_domain(args.domains.same_domain())
+        .on_store_error(args.on_store_error());
+    Ok(Arc::new(service))
+}
+
+/// A store that is down at the start is no reason not to start: requests are answered as when it fails later.
+async fn ready(what: &str, store: &dyn Store) {
+    if let Err(error) = store.ready().await {
+        eprintln!("tidegate-server: {what} is not ready: {error:#}");
+    }
+}
+
+fn report(service: &Service) {
+    if let Some(config) = service.decider().config() {
+        warn(&config);
+        eprintln!("{} limits in {} domains", config.limits(), config.domains().len());
+    }
+}
+
+async fn listen(variable: &str, address: (&str, u16)) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let (host, port) = address;
+        format!("cannot listen on {host}:{port} ({variable}): {error}").into()
+    })
+}
+
+/// Waits for the signal to end.
+#[cfg(unix)]
+async fn signal() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+async fn signal() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
+}

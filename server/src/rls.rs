@@ -1,0 +1,106 @@
+//! The protocol of Envoy: `envoy.service.ratelimit.v3.RateLimitService` over gRPC, and the health of the service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tokio::net::TcpListener;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::service::Service;
+
+/// The name of the service for health checks, as envoyproxy/ratelimit has it. That of the whole server is empty.
+pub const HEALTH_NAME: &str = "ratelimit";
+
+/// The maximum size of a request in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// The maximum number of requests in flight on one connection. Envoy waits with others.
+pub const MAX_STREAMS: u32 = 1_000;
+
+/// How a connection ends that lasts for long, so that clients find servers that are new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionAge {
+    /// After this time, a client is told to open another one (`GRPC_MAX_CONNECTION_AGE`).
+    pub max: Duration,
+    /// For this time after that, its requests are still served (`GRPC_MAX_CONNECTION_AGE_GRACE`).
+    pub grace: Duration,
+}
+
+impl Default for ConnectionAge {
+    fn default() -> Self {
+        Self { max: Duration::from_secs(24 * 3_600), grace: Duration::from_secs(3_600) }
+    }
+}
+
+impl ConnectionAge {
+    /// An age, and the time after it.
+    #[must_use]
+    pub fn new(max: Duration, grace: Duration) -> Self {
+        Self { max, grace }
+    }
+}
+
+/// Serves until `shutdown` is ready; then the health is `NOT_SERVING`, and connections end once their requests are
+/// answered.
+///
+/// # Errors
+///
+/// If the listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    service: Arc<Service>,
+    age: ConnectionAge,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    set_health(&reporter, ServingStatus::Serving).await;
+    let limits = RateLimitServiceServer::new(RateLimits { service })
+        .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    Server::builder()
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_connection_age(age.max)
+        .max_connection_age_grace(age.grace)
+        // A connection whose peer is gone without a word ends.
+        .http2_keepalive_interval(Some(Duration::from_secs(60)))
+        .add_service(health)
+        .add_service(limits)
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            async move {
+                shutdown.await;
+                set_health(&reporter, ServingStatus::NotServing).await;
+            },
+        )
+        .await
+}
+
+async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
+    for name in ["", HEALTH_NAME] {
+        reporter.set_service_status(name, status).await;
+    }
+}
+
+struct RateLimits {
+    service: Arc<Service>,
+}
+
+#[tonic::async_trait]
+impl RateLimitService for RateLimits {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let response = self.service.should_rate_limit(request.get_ref()).await;
+        // The code of all errors of envoyproxy/ratelimit.
+        response.map(Response::new).map_err(|error| Status::unknown(error.to_string()))
+    }
+}

@@ -1,0 +1,139 @@
+//! What all protocols have in common: decisions, their statistics, and what happens when the store fails.
+
+use std::time::Instant;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tidegate_core::{Error, ErrorKind};
+
+use crate::config::{Config, ConfigError, ConfigFile, SameDomain};
+use crate::decide::{DecideError, Decider};
+use crate::stats::Stats;
+
+/// The answer to a request that the store cannot decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OnStoreError {
+    /// An error, by which Envoy decides on its own: by its `failure_mode_deny`.
+    #[default]
+    Error,
+    /// The request passes.
+    Allow,
+    /// The request is refused.
+    Deny,
+}
+
+/// Decides on requests, and counts them.
+#[derive(Debug)]
+pub struct Service {
+    decider: Decider,
+    stats: Stats,
+    on_store_error: OnStoreError,
+    same_domain: SameDomain,
+}
+
+/// Why a configuration is not put in force.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A file is not valid.
+    Config(ConfigError),
+    /// The store cannot keep the states of a policy.
+    Store(Error),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Store(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl Service {
+    /// A service without limits yet. Its statistics go to the recorder of [`metrics`] that is installed now.
+    #[must_use]
+    pub fn new(decider: Decider) -> Self {
+        Self {
+            decider,
+            stats: Stats::new(),
+            on_store_error: OnStoreError::default(),
+            same_domain: SameDomain::default(),
+        }
+    }
+
+    /// The same, with another answer to requests that the store cannot decide.
+    #[must_use]
+    pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
+        Self { on_store_error, ..self }
+    }
+
+    /// The same, with another way to read a second file for a domain.
+    #[must_use]
+    pub fn same_domain(self, same_domain: SameDomain) -> Self {
+        Self { same_domain, ..self }
+    }
+
+    /// The decisions.
+    #[must_use]
+    pub fn decider(&self) -> &Decider {
+        &self.decider
+    }
+
+    /// Puts the limits of files in force.
+    ///
+    /// # Errors
+    ///
+    /// If a file could not be read or is not valid, or if the store cannot keep a policy. The limits stay as they were
+    /// then.
+    pub fn load(&self, files: Result<&[ConfigFile], &ConfigError>) -> Result<(), LoadError> {
+        let loaded = files
+            .map_err(Clone::clone)
+            .and_then(|files| Config::from_files(files, self.same_domain))
+            .map_err(LoadError::Config)
+            .and_then(|config| self.decider.set_config(config).map_err(LoadError::Store));
+        self.stats.load(loaded.is_ok());
+        loaded
+    }
+
+    /// Decides on a request.
+    ///
+    /// # Errors
+    ///
+    /// If the request is not valid; or if the store fails, and [`OnStoreError::Error`] is set or the settings are the
+    /// reason.
+    pub async fn should_rate_limit(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, DecideError> {
+        let start = Instant::now();
+        let decided = self.decider.decide(request).await;
+        self.stats.request(&request.domain, &decided, start.elapsed());
+        let code = match (&decided, self.on_store_error) {
+            (Err(DecideError::Store(error)), OnStoreError::Allow) if may_hide(error) => Code::Ok,
+            (Err(DecideError::Store(error)), OnStoreError::Deny) if may_hide(error) => {
+                Code::OverLimit
+            }
+            _ => return decided.map(|decided| decided.response),
+        };
+        Ok(undecided(request, code))
+    }
+}
+
+/// A mistake in the request or the settings shows.
+fn may_hide(error: &Error) -> bool {
+    !error.kind().is_invalid_request() && error.kind() != ErrorKind::Misconfigured
+}
+
+/// A response without the store.
+fn undecided(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
+    let status = DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
+    RateLimitResponse {
+        overall_code: code.into(),
+        statuses: vec![status; request.descriptors.len()],
+        ..RateLimitResponse::default()
+    }
+}

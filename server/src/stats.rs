@@ -1,0 +1,133 @@
+//! Statistics under the names that envoyproxy/ratelimit has in Prometheus, for the recorder that the program installs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, counter, histogram};
+
+use crate::decide::{DecideError, Decided, Tally};
+
+/// The maximum number of limits with counters of their own. What comes after counts as `other`: values of requests
+/// are part of the key of some limits, and anyone may choose those.
+pub const MAX_KEYS: usize = 10_000;
+
+/// The counters of a server.
+pub struct Stats {
+    limits: RwLock<HashMap<Arc<str>, Arc<LimitCounters>>>,
+    other: Arc<LimitCounters>,
+    requests: Counter,
+    response_time: Histogram,
+    store_errors: Counter,
+    service_errors: Counter,
+    unknown_domains: Counter,
+    shadowed: Counter,
+    loads: Counter,
+    load_errors: Counter,
+}
+
+struct LimitCounters {
+    total: Counter,
+    over: Counter,
+    near: Counter,
+    within: Counter,
+    shadow: Counter,
+}
+
+impl Stats {
+    /// Counters of the recorder that is installed now.
+    #[must_use]
+    pub fn new() -> Self {
+        let errors = |kind: &'static str| counter!("ratelimit_service_should_rate_limit_error", "err_type" => kind);
+        let method = ("grpc_method", "ShouldRateLimit");
+        Self {
+            limits: RwLock::default(),
+            other: Arc::new(LimitCounters::new("other", "other", None)),
+            requests: counter!("ratelimit_service_total_requests", &[method]),
+            response_time: histogram!("ratelimit_service_response_time_seconds", &[method]),
+            store_errors: errors("redis_error"),
+            service_errors: errors("service_error"),
+            unknown_domains: counter!("ratelimit_service_domain_not_found"),
+            shadowed: counter!("ratelimit_service_global_shadow_mode"),
+            loads: counter!("ratelimit_service_config_load_success"),
+            load_errors: counter!("ratelimit_service_config_load_error"),
+        }
+    }
+
+    /// Counts a request.
+    pub(crate) fn request(
+        &self,
+        domain: &str,
+        decided: &Result<Decided, DecideError>,
+        took: Duration,
+    ) {
+        self.requests.increment(1);
+        self.response_time.record(took);
+        match decided {
+            Ok(decided) => {
+                decided.tallies.iter().for_each(|tally| self.tally(domain, tally));
+                self.unknown_domains.increment(u64::from(!decided.is_domain_known));
+                self.shadowed.increment(u64::from(decided.is_shadowed));
+            }
+            Err(DecideError::Store(_)) => self.store_errors.increment(1),
+            Err(DecideError::Request(_)) => self.service_errors.increment(1),
+        }
+    }
+
+    /// Counts a configuration that was put in force, or was not.
+    pub(crate) fn load(&self, is_in_force: bool) {
+        if is_in_force { self.loads.increment(1) } else { self.load_errors.increment(1) }
+    }
+
+    fn tally(&self, domain: &str, tally: &Tally) {
+        let counters = self.counters(domain, &tally.key);
+        counters.total.increment(tally.total);
+        counters.over.increment(tally.over);
+        counters.near.increment(tally.near);
+        counters.within.increment(tally.within);
+        counters.shadow.increment(tally.shadow);
+    }
+
+    fn counters(&self, domain: &str, key: &Arc<str>) -> Arc<LimitCounters> {
+        let known = self.limits.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        if let Some(counters) = known {
+            return counters;
+        }
+        let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        if limits.len() >= MAX_KEYS && !limits.contains_key(key) {
+            return Arc::clone(&self.other);
+        }
+        let new = || {
+            let path = key.strip_prefix(domain).and_then(|path| path.strip_prefix('.'));
+            let mut keys = path.unwrap_or_default().split('.');
+            Arc::new(LimitCounters::new(domain, keys.next().unwrap_or_default(), keys.next()))
+        };
+        Arc::clone(limits.entry(Arc::clone(key)).or_insert_with(new))
+    }
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Stats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stats").finish_non_exhaustive()
+    }
+}
+
+impl LimitCounters {
+    fn new(domain: &str, key1: &str, key2: Option<&str>) -> Self {
+        let mut labels = vec![("domain", domain.to_owned()), ("key1", key1.to_owned())];
+        labels.extend(key2.map(|key| ("key2", key.to_owned())));
+        Self {
+            total: counter!("ratelimit_service_rate_limit_total_hits", &labels),
+            over: counter!("ratelimit_service_rate_limit_over_limit", &labels),
+            near: counter!("ratelimit_service_rate_limit_near_limit", &labels),
+            within: counter!("ratelimit_service_rate_limit_within_limit", &labels),
+            shadow: counter!("ratelimit_service_rate_limit_shadow_mode", &labels),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Defects of envoyproxy/ratelimit that ours does not have, and what its tests leave open.
+
+use envoy_types::pb::google::protobuf::value::Kind;
+use tidegate_server::decide::{Behaviour, MAX_DESCRIPTORS};
+
+use crate::scene::{
+    Scene, descriptor, hits, is_ok, is_over, limit, refund, request, reset, with_limit,
+};
+
+#[test]
+fn metadata_stays_where_a_metric_has_values() {
+    for flag in ["detailed_metric", "value_to_metric"] {
+        let mut behaviour = Behaviour::default();
+        behaviour.has_metadata = true;
+        let scene = Scene::with(
+            &format!(
+                "domain: d\ndescriptors:\n- {{key: a, {flag}: true, metadata: {{backend: one}}, \
+                 rate_limit: {{unit: minute, requests_per_unit: 1}}}}\n"
+            ),
+            behaviour,
+        );
+        let response = scene.ask(&request("d", vec![descriptor(&[("a", "x")])]));
+        let fields = response.dynamic_metadata.unwrap().fields;
+        assert!(matches!(fields["metadata"].kind, Some(Kind::StructValue(_))), "{flag}");
+    }
+}
+
+#[test]
+fn metadata_has_the_request_and_merges_what_has_passed() {
+    let mut behaviour = Behaviour::default();
+    behaviour.has_metadata = true;
+    let scene = Scene::with(
+        "domain: d\ndescriptors:\n\
+         - {key: a, metadata: {x: {a: 1}, y: first, z: [1, yes, null]}, rate_limit: {unit: day, requests_per_unit: 1}}\n\
+         - {key: b, metadata: {x: {a: 2, b: 2}, y: second}, rate_limit: {unit: day, requests_per_unit: 1}}\n\
+         - {key: c, metadata: {over: true}, rate_limit: {unit: day, requests_per_unit: 0}}\n",
+        behaviour,
+    );
+    let mut asked = request(
+        "d",
+        vec![
+            descriptor(&[("a", "1")]),
+            hits(&[("b", "2"), ("c", "")], 3),
+            descriptor(&[("c", "")]),
+        ],
+    );
+    asked.descriptors[1] = hits(&[("b", "2")], 1);
+    asked.descriptors[2].limit = with_limit(&[], 0, 3).limit;
+    asked.hits_addend = 1;
+    let metadata = scene.ask(&asked).dynamic_metadata.unwrap();
+    let shown = tidegate_server::json::show_struct(&metadata);
+    assert_eq!(
+        shown,
+        serde_json::json!({
+            "domain": "d",
+            "descriptors": [
+                {"entries": ["a=1"]},
+                {"entries": ["b=2"], "hitsAddend": 1.0},
+                {"entries": ["c="], "limit": "requests_per_unit:0 unit:HOUR"},
+            ],
+            "hitsAddend": 1.0,
+            "metadata": {"x": {"a": 1.0, "b": 2.0}, "y": "first", "z": [1.0, true, null]},
+        })
+    );
+}
+
+#[test]
+fn b70_descriptors_that_look_alike_when_joined_share_no_count() {
+    let scene = Scene::new(
+        "domain: d\ndescriptors:\n\
+         - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}\n\
+         - {key: a_b, rate_limit: {unit: minute, requests_per_unit: 1}}\n",
+    );
+    assert!(!is_over(&scene.status("d", &[("a", "b_c")])));
+    assert!(!is_over(&scene.status("d", &[("a_b", "c")])));
+    assert!(is_over(&scene.status("d", &[("a_b", "c")])));
+}
+
+#[test]
+fn b71_hits_that_were_spared_do_not_spoil_statistics() {
+    let mut behaviour = Behaviour::default();
+    behaviour.spares_others_when_over = true;
+    let scene = Scene::with(
+        "domain: d\ndescriptors:\n\
+         - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n\
+         - {key: none, rate_limit: {unit: minute, requests_per_unit: 0}}\n",
+        behaviour,
+    );
+    let decided =
+        scene.decided(&request("d", vec![hits(&[("a", "")], 3), descriptor(&[("none", "")])]));
+    let tally = &decided.unwrap().tallies[0];
+    assert_eq!((tally.total, tally.over, tally.near, tally.within), (3, 0, 0, 3));
+    assert_eq!(scene.status_of("d", hits(&[("a", "")], 0)).limit_remaining, 10);
+}
+
+#[test]
+fn windows_are_those_of_the_clock() {
+    let unit = |unit: &str| {
+        Scene::new(&format!(
+            "domain: d\ndescriptors:\n- {{key: a, rate_limit: {{unit: {unit}, requests_per_unit: 9}}}}\n"
+        ))
+    };
+    // The time of the scene is 48 s into a Monday, 19,723 days after a Thursday.
+    for (name, until_reset) in [
+        ("second", 1),
+        ("Minute", 12),
+        ("HOUR", 3_552),
+        ("day", 86_352),
+        ("week", 3 * 86_400 - 48),
+        ("month", 17 * 86_400 - 48),
+        ("year", 352 * 86_400 - 48),
+    ] {
+        let scene = unit(name);
+        // Without a count, and with one.
+        assert_eq!(reset(&scene.status_of("d", hits(&[("a", "")], 0))), until_reset, "{name}");
+        assert_eq!(reset(&scene.status("d", &[("a", "")])), until_reset, "{name}");
+    }
+}
+
+#[test]
+fn a_period_is_a_window_of_any_length() {
+    let scene = Scene::new(
+        "domain: d\ndescriptors:\n\
+         - {key: a, rate_limit: {period: 15m, requests_per_unit: 2}}\n\
+         - {key: b, rate_limit: {period: 60s, requests_per_unit: 2}}\n",
+    );
+    let passed: Vec<bool> = (0..3).map(|_| scene.passes("d", &[&[("a", "")]])).collect();
+    assert_eq!(passed, [true, true, false]);
+    let status = scene.status("d", &[("a", "")]);
+    // Envoy writes no window for a limit without a unit.
+    assert_eq!((&*limit(&status), reset(&status)), ("2/UNKNOWN", 900 - 48));
+    assert_eq!(limit(&scene.status("d", &[("b", "")])), "2/MINUTE");
+}
+
+#[test]
+fn a_refund_is_taken_off_the_count_and_never_below_zero() {
+    let scene = Scene::new(
+        "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n",
+    );
+    let entries = &[("a", "")][..];
+    let remaining = |it| scene.status_of("d", it).limit_remaining;
+    assert_eq!(remaining(refund(entries, 5)), 10, "nothing was counted");
+    assert_eq!(remaining(hits(entries, 12)), 0);
+    assert_eq!(remaining(refund(entries, 5)), 3, "refused hits were counted too");
+    assert_eq!(remaining(refund(entries, 100)), 10);
+    assert_eq!(remaining(hits(entries, 1)), 9);
+    // It is never refused, and is no hit of the statistics.
+    scene.status_of("d", hits(entries, 20));
+    let decided = scene.decided(&request("d", vec![refund(entries, 1)])).unwrap();
+    assert!(is_ok(&decided.response) && decided.tallies.is_empty());
+}
+
+#[test]
+fn the_hits_of_a_descriptor_precede_those_of_the_request() {
+    let scene = Scene::new(
+        "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n",
+    );
+    let mut asked = request("d", vec![descriptor(&[("a", "1")]), hits(&[("a", "2")], 0)]);
+    asked.hits_addend = 3;
+    let response = scene.ask(&asked);
+    let remaining: Vec<_> = response.statuses.iter().map(|it| it.limit_remaining).collect();
+    assert_eq!(remaining, [7, 10]);
+    // Numbers that no count can hold.
+    let status = scene.status_of("d", hits(&[("a", "3")], u64::MAX));
+    assert!(is_over(&status) && status.limit_remaining == 0);
+    assert!(is_over(&scene.status_of("d", hits(&[("a", "3")], u64::MAX))));
+}
+
+#[test]
+fn one_descriptor_twice_counts_twice() {
+    let scene = Scene::new(
+        "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n",
+    );
+    let entries = &[("a", "")][..];
+    scene.ask(&request("d", vec![descriptor(entries), descriptor(entries)]));
+    assert_eq!(scene.status_of("d", hits(entries, 0)).limit_remaining, 8);
+}
+
+#[test]
+fn statistics_have_the_values_that_are_asked_for() {
+    let config = "domain: d\ndescriptors:\n\
+         - {key: by, value_to_metric: true, descriptors: [\n\
+             {key: m, rate_limit: {unit: day, requests_per_unit: 9}}]}\n\
+         - {key: pat, value: 'x*', value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 9}}\n\
+         - {key: share, value: 'x*', value_to_metric: true, share_threshold: true, descriptors: [\n\
+             {key: m, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 9}},\n\
+             {key: n, rate_limit: {unit: day, requests_per_unit: 9}}]}\n\
+         - {key: two, value: '*', descriptors: [\n\
+             {key: m, value: v, rate_limit: {unit: day, requests_per_unit: 9}}]}\n";
+    let scene = Scene::new(config);
+    for (entries, key) in [
+        (&[("by", "v1"), ("m", "x")][..], "d.by_v1.m"),
+        (&[("by", ""), ("m", "x")], "d.by.m"),
+        (&[("pat", "x1")], "d.pat_x1"),
+        (&[("share", "x1"), ("m", "v")], "d.share_x*.m_v"),
+        (&[("share", "x1"), ("n", "v")], "d.share_x*.n"),
+        (&[("two", "x1"), ("m", "v")], "d.two_*.m_v"),
+    ] {
+        assert_eq!(&*scene.tally("d", entries).key, key);
+    }
+}
+
+#[test]
+fn requests_without_bounds_are_refused_before_anything_is_counted() {
+    let scene = Scene::new(
+        "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n",
+    );
+    let one = || descriptor(&[("a", "")]);
+    let many = vec![one(); MAX_DESCRIPTORS + 1];
+    let error = scene.decided(&request("d", many)).unwrap_err().to_string();
+    assert_eq!(error, "the request has 1001 descriptors; at most 1000 are possible");
+
+    let huge = "x".repeat(1 << 20);
+    let error = scene.decided(&request("d", vec![one(), descriptor(&[("a", &huge)])]));
+    let error = error.unwrap_err().to_string();
+    assert!(error.ends_with("bytes; at most 1048576 are possible"), "{error}");
+    assert_eq!(scene.status_of("d", hits(&[("a", "")], 0)).limit_remaining, 10);
+    // What has no limit is not counted, whatever its size.
+    assert!(scene.passes("d", &[&[("other", &huge)]]));
+}

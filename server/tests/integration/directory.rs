@@ -1,0 +1,53 @@
+//! Directories of files.
+
+use std::fs;
+use std::path::Path;
+
+use tidegate_server::config::{Config, MAX_FILE_BYTES, SameDomain};
+
+fn load(directory: &Path) -> Result<Vec<String>, String> {
+    let config = Config::from_directory(directory, SameDomain::Refuse);
+    let config = config.map_err(|error| error.to_string())?;
+    Ok(config.domains().into_iter().map(str::to_owned).collect())
+}
+
+#[test]
+fn yaml_files_are_read_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("a.yaml", "domain: a");
+    write("b.yml", "domain: b");
+    write(".c.yaml", "domain: c");
+    write("d.yaml~", "domain: d");
+    write("README.md", "# no YAML: [");
+    fs::create_dir(directory.path().join("e.yaml")).unwrap();
+    assert_eq!(load(directory.path()).unwrap(), ["a", "b"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn links_of_a_config_map_are_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("..2024")).unwrap();
+    fs::write(at("..2024/a.yaml"), "domain: a").unwrap();
+    std::os::unix::fs::symlink("..2024", at("..data")).unwrap();
+    std::os::unix::fs::symlink("..data/a.yaml", at("a.yaml")).unwrap();
+    assert_eq!(load(directory.path()).unwrap(), ["a"]);
+    fs::remove_file(at("..data")).unwrap();
+    let error = load(directory.path()).unwrap_err();
+    assert!(error.contains("a.yaml: the file cannot be read"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.yaml");
+    assert!(load(&file).unwrap_err().contains("the directory cannot be read"));
+    fs::write(&file, b"domain: \xff").unwrap();
+    let error = load(directory.path()).unwrap_err();
+    assert!(error.ends_with("a.yaml: the file is not UTF-8: byte 8 is wrong"), "{error}");
+    fs::File::create(&file).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+    let error = load(directory.path()).unwrap_err();
+    assert!(error.ends_with("a.yaml: the file has more than 4194304 bytes"), "{error}");
+}

@@ -1,0 +1,121 @@
+//! The protocol of Envoy, by a client over a socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as RateLimitCode;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use tidegate_server::rls::{ConnectionAge, HEALTH_NAME, serve};
+use tidegate_server::service::Service;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::Code;
+use tonic::transport::Channel;
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::scene::{Scene, descriptor, is_ok, request, reset};
+
+const CONFIG: &str = "domain: d\ndescriptors:\n- {key: a, policy: gcra 1/7s burst 2}\n";
+
+struct Server {
+    channel: Channel,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+async fn server() -> Server {
+    let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(serve(listener, service, ConnectionAge::default(), async {
+        let _ = stopped.await;
+    }));
+    let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
+    Server { channel, stop: Some(stop), task }
+}
+
+impl Server {
+    fn limits(&self) -> RateLimitServiceClient<Channel> {
+        RateLimitServiceClient::new(self.channel.clone())
+    }
+}
+
+fn asked() -> RateLimitRequest {
+    request("d", vec![descriptor(&[("a", "x")])])
+}
+
+#[tokio::test]
+async fn a_request_is_decided() {
+    let server = server().await;
+    let mut client = server.limits();
+    for _ in 0..2 {
+        assert!(is_ok(&client.should_rate_limit(asked()).await.unwrap().into_inner()));
+    }
+    let response = client.should_rate_limit(asked()).await.unwrap().into_inner();
+    assert_eq!(response.overall_code(), RateLimitCode::OverLimit);
+    // What Envoy writes into `Retry-After`.
+    assert_eq!(reset(&response.statuses[0]), 7);
+}
+
+#[tokio::test]
+async fn g12_errors_have_the_code_and_the_text_of_envoyproxy_ratelimit() {
+    let server = server().await;
+    let mut client = server.limits();
+    let status = client.should_rate_limit(request("", vec![])).await.unwrap_err();
+    let expected = (Code::Unknown, "rate limit domain must not be empty");
+    assert_eq!((status.code(), status.message()), expected);
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_an_error_and_the_connection_stays() {
+    let server = server().await;
+    let mut client = server.limits();
+    let huge = "x".repeat(5 << 20);
+    let status = client.should_rate_limit(request(&huge, vec![])).await.unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange);
+    let large = "x".repeat(2 << 20);
+    let asked_large = request("d", vec![descriptor(&[("a", &large)])]);
+    let status = client.should_rate_limit(asked_large).await.unwrap_err();
+    assert!(status.message().contains("at most 1048576 are possible"), "{status}");
+    assert!(client.should_rate_limit(asked()).await.is_ok());
+}
+
+#[tokio::test]
+async fn many_requests_of_one_connection_are_decided_at_the_same_time() {
+    let server = server().await;
+    let calls: Vec<_> = (0..200)
+        .map(|_| {
+            let mut client = server.limits();
+            tokio::spawn(async move { client.should_rate_limit(asked()).await.unwrap() })
+        })
+        .collect();
+    let mut passed = 0;
+    for call in calls {
+        passed += usize::from(is_ok(&call.await.unwrap().into_inner()));
+    }
+    assert_eq!(passed, 2);
+}
+
+#[tokio::test]
+async fn health_says_serving_until_the_server_shuts_down() {
+    let mut server = server().await;
+    let mut health = HealthClient::new(server.channel.clone());
+    let name = || HealthCheckRequest { service: HEALTH_NAME.to_owned() };
+    let status = health.check(name()).await.unwrap().into_inner().status;
+    assert_eq!(status, i32::from(ServingStatus::Serving as u8));
+    let mut watch = health.watch(name()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
+
+    server.stop.take().unwrap().send(()).unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(10), watch.message()).await.unwrap();
+    assert_eq!(told.unwrap().unwrap().status, 2);
+    // The stream is the last request in flight.
+    drop((watch, health));
+    drop(server.channel);
+    tokio::time::timeout(Duration::from_secs(10), server.task).await.unwrap().unwrap().unwrap();
+}

@@ -1,0 +1,17 @@
+//! The service from a request to its response.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod config;
+mod counting;
+mod directory;
+mod envoy_cases;
+mod examples;
+mod grpc;
+mod json;
+mod policies;
+mod program;
+mod redis;
+mod reload;
+mod scene;
+mod stats;

@@ -1,0 +1,128 @@
+//! The program: its command line, its environment, its end.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::json::call;
+
+fn program() -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-server"));
+    program.env_clear().kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
+    program
+}
+
+async fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = program().args(arguments).output().await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// The program, and the address of its JSON service.
+async fn serving(mut program: Command) -> (Child, SocketAddr) {
+    program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+    let mut child = program.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = timeout(Duration::from_secs(60), lines.next_line()).await.unwrap().unwrap();
+    let Some(line) = line else {
+        let output = child.wait_with_output().await.unwrap();
+        panic!("{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let address = line.rsplit_once("http://").unwrap().1.parse().unwrap();
+    (child, address)
+}
+
+const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1/365d}]";
+const ASK: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;
+
+#[tokio::test]
+async fn check_reads_a_directory_as_the_server_would() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, file) = (directory.path().to_str().unwrap(), directory.path().join("a.yaml"));
+    fs::write(&file, "domain: d\ndescriptors: [{key: a, unit: day, policy: gcra 1/s}]").unwrap();
+    let (code, stdout, stderr) = run(&["check", path]).await;
+    assert_eq!((code, &*stdout), (Some(0), "1 limits in 1 domains\n"));
+    let place = format!("{}:2:24", file.display());
+    assert_eq!(stderr, format!("warning: {place}: the key 'unit' has no effect here\n"));
+
+    fs::write(directory.path().join("b.yaml"), LIMIT).unwrap();
+    let (code, _, stderr) = run(&["check", path]).await;
+    assert_eq!(code, Some(1));
+    assert!(stderr.ends_with("b.yaml:1:9: duplicate domain 'd' in config file\n"), "{stderr}");
+    let (code, _, stderr) = run(&["check", "--merge-domains", path]).await;
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("duplicate descriptor composite key 'd.a'"), "{stderr}");
+    assert_eq!(run(&["check", "/nowhere"]).await.0, Some(1));
+    // What is set for the server does not disturb.
+    let mut program = program();
+    let check = program.args(["check", path]).env("SHADOW_MODE", "true").env("PORT", "80");
+    let output = check.env("MERGE_DOMAIN_CONFIG", "1").output().await.unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), stderr);
+    assert_eq!(run(&["chek"]).await.0, Some(2));
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_is_said_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    for (variable, value, why) in [
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW", "CONFIG_TYPE is `GRPC_XDS_SOTW`; only FILE is possible"),
+        ("GRPC_SERVER_USE_TLS", "true", "TLS of the gRPC service is not possible"),
+        ("TIDEGATE_STORE", "http://:S3CRET@a", "it is not the URL of a store"),
+        ("REDIS_URL", "a:b", "a:b"),
+        ("HOST", "256.0.0.1", "cannot listen on 256.0.0.1:0 (PORT)"),
+        ("RUNTIME_ROOT", "/nowhere", "/nowhere/config: the directory cannot be read"),
+    ] {
+        let mut program = program();
+        if variable != "RUNTIME_ROOT" {
+            program.arg("--config").arg(directory.path());
+        }
+        program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+        program.env("REDIS_SOCKET_TYPE", "tcp").env(variable, value);
+        let output = timeout(Duration::from_secs(60), program.output()).await.unwrap().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{variable}: {stderr}");
+        assert!(stderr.contains(why) && !stderr.contains("S3CRET"), "{variable}: {stderr}");
+    }
+}
+
+#[tokio::test]
+#[cfg(unix)]
+async fn it_serves_reloads_and_ends_when_it_is_told_to() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("ratelimit/config");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("a.yaml"), LIMIT).unwrap();
+    let mut program = program();
+    // As envoyproxy/ratelimit is configured.
+    program.env("RUNTIME_ROOT", root.path()).env("RUNTIME_SUBDIRECTORY", "ratelimit");
+    let (mut child, address) = serving(program).await;
+
+    assert_eq!(call(address, "GET", "/healthcheck", "").await.0, 200);
+    assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
+    assert_eq!(call(address, "POST", "/json", ASK).await.0, 429);
+    let metrics = call(address, "GET", "/metrics", "").await.1;
+    assert!(
+        metrics.contains("ratelimit_service_rate_limit_over_limit{domain=\"d\",key1=\"a\"} 1"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("tidegate_"), "the store's own: {metrics}");
+
+    fs::write(directory.join("a.yaml"), LIMIT.replace("1/365d", "2/365d")).unwrap();
+    let reloaded = async {
+        while call(address, "POST", "/json", ASK).await.0 == 429 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), reloaded).await.unwrap();
+
+    let id = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    let status = timeout(Duration::from_secs(60), child.wait()).await.unwrap().unwrap();
+    assert_eq!(status.code(), Some(0));
+}

@@ -1,0 +1,108 @@
+//! Counts in a Redis, behind Sentinels and in a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_server::decide::{Behaviour, Decider};
+use tidegate_server::service::{OnStoreError, Service};
+use tidegate_server::store::{RedisVariables, StoreSettings, open};
+use tidegate_testkit::servers::{Cluster, Redis, Reply, Sentinel};
+
+use crate::scene::{decider, descriptor, hits, is_ok, is_over, refund, request};
+
+const CONFIG: &str = "domain: d\ndescriptors:\n\
+    - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}\n\
+    - {key: b, rate_limit: {unit: month, requests_per_unit: 9}}\n\
+    - {key: p, policy: fixed-window 5/365d, refunds: true}\n\
+    - {key: q, policy: gcra 2/365d burst 2}\n\
+    - {key: u, policy: token-bucket 10/365d, charge_afterwards: true}\n";
+
+fn at(url: &str) -> Decider {
+    let settings = StoreSettings { timeout: Duration::from_secs(5), ..StoreSettings::default() };
+    decider(open(url, &settings).unwrap(), CONFIG, Behaviour::default())
+}
+
+/// Two servers on one store decide as one.
+async fn decides(url: &str) {
+    let servers = [at(url), at(url)];
+    let ask = async |index: usize, descriptors| {
+        servers[index % 2].decide(&request("d", descriptors)).await.unwrap().response
+    };
+    let (a, b) = (&[("a", "{x}*|\u{0}")][..], &[("b", "é")][..]);
+    for sent in 1..=5 {
+        let response = ask(sent, vec![descriptor(a), descriptor(b)]).await;
+        let count = u32::try_from(sent).unwrap();
+        assert_eq!(response.statuses[0].limit_remaining, 3_u32.saturating_sub(count));
+        assert_eq!(
+            (is_ok(&response), response.statuses[1].limit_remaining),
+            (sent <= 3, 9 - count)
+        );
+    }
+    assert_eq!(ask(0, vec![refund(a, 4)]).await.statuses[0].limit_remaining, 2);
+    assert_eq!(ask(1, vec![hits(a, 0)]).await.statuses[0].limit_remaining, 2);
+
+    let (p, q, u) = (&[("p", "1")][..], &[("q", "2")][..], &[("u", "3")][..]);
+    for sent in 1..=4 {
+        let response = ask(sent, vec![descriptor(p), descriptor(q)]).await;
+        assert_eq!(is_ok(&response), sent <= 2, "{response:?}");
+    }
+    // Two were taken, two were refused and are given back in vain.
+    for (server, remaining) in [(0, 3), (1, 3), (0, 4), (1, 5), (0, 5)] {
+        let response = ask(server, vec![refund(p, 1)]).await;
+        assert_eq!(response.statuses[0].limit_remaining, remaining);
+    }
+    assert!(is_ok(&ask(0, vec![hits(u, 25)]).await));
+    assert!(is_over(&ask(1, vec![hits(u, 0)]).await.statuses[0]));
+}
+
+#[tokio::test]
+async fn counts_are_shared_in_a_redis() {
+    let redis = Redis::start().await.unwrap();
+    decides(&redis.url()).await;
+    // Those of `p` are gone, as all was given back.
+    let keys = redis.command(&["KEYS", "tidegate:*"]).await.unwrap();
+    assert!(matches!(&keys, Reply::List(keys) if keys.len() == 4), "{keys:?}");
+}
+
+#[tokio::test]
+async fn counts_are_shared_behind_sentinels() {
+    let group = Sentinel::start().await.unwrap();
+    let hosts: Vec<String> =
+        group.sentinel_urls().iter().map(|url| url.replace("redis://", "")).collect();
+    let url = format!("{},{}", group.master_name(), hosts.join(","));
+    let variables =
+        RedisVariables { kind: "SENTINEL", socket: "tcp", url: &url, auth: "", is_tls: false };
+    decides(&variables.to_url().unwrap()).await;
+}
+
+#[tokio::test]
+async fn counts_are_shared_in_a_cluster() {
+    let cluster = Cluster::start().await.unwrap();
+    let hosts: Vec<String> = cluster.urls().iter().map(|url| url.replace("redis://", "")).collect();
+    let url = hosts.join(",");
+    let variables =
+        RedisVariables { kind: "CLUSTER", socket: "tcp", url: &url, auth: "", is_tls: false };
+    decides(&variables.to_url().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_is_answered_as_it_is_set() {
+    let redis = Redis::start().await.unwrap();
+    let asked = request("d", vec![descriptor(&[("a", "")]), descriptor(&[("p", "")])]);
+    let services = [OnStoreError::Error, OnStoreError::Allow, OnStoreError::Deny]
+        .map(|it| Arc::new(Service::new(at(&redis.url())).on_store_error(it)));
+    for service in &services {
+        assert!(is_ok(&service.should_rate_limit(&asked).await.unwrap()));
+    }
+    redis.kill().await.unwrap();
+    let [error, allow, deny] = &services;
+    let text = error.should_rate_limit(&asked).await.unwrap_err().to_string();
+    assert!(text.starts_with("unavailable: ") || text.starts_with("timeout: "), "{text}");
+    for (service, passes) in [(allow, true), (deny, false)] {
+        let response = service.should_rate_limit(&asked).await.unwrap();
+        assert_eq!(is_ok(&response), passes);
+        assert_eq!(response.statuses.len(), 2);
+    }
+    // What is wrong with a request shows in any case.
+    assert!(allow.should_rate_limit(&request("", vec![])).await.is_err());
+}

@@ -1,0 +1,137 @@
+//! Limits that follow their files.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use tidegate_memory::MemoryStore;
+use tidegate_server::config::read_directory;
+use tidegate_server::decide::{Behaviour, Decider};
+use tidegate_server::reload::{INTERVAL, follow};
+use tidegate_server::service::Service;
+use tokio::task::JoinHandle;
+
+use crate::scene::{descriptor, limit, request};
+
+struct Follower {
+    directory: tempfile::TempDir,
+    service: Arc<Service>,
+    reports: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+const ONE: &str =
+    "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]";
+const TWO: &str =
+    "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]";
+
+impl Follower {
+    /// Follows a directory that `fill` has filled.
+    async fn new(fill: impl Fn(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fill(directory.path());
+        let decider = Decider::new(Arc::new(MemoryStore::new()), Behaviour::default());
+        let service = Arc::new(Service::new(decider));
+        let files = read_directory(directory.path()).unwrap();
+        service.load(Ok(&files)).unwrap();
+        let reports: Arc<Mutex<Vec<String>>> = Arc::default();
+        let task =
+            tokio::spawn(follow(directory.path().to_owned(), Arc::clone(&service), files, {
+                let reports = Arc::clone(&reports);
+                move |loaded| {
+                    let text = loaded.map_or_else(|error| error.to_string(), |()| "loaded".into());
+                    reports.lock().unwrap().push(text);
+                }
+            }));
+        let follower = Self { directory, service, reports, task };
+        follower.settle().await;
+        assert_eq!(follower.reports(), [""; 0], "what is in force is not loaded again");
+        follower
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Lets four intervals pass: the paused clock waits for what reads the directory.
+    async fn settle(&self) {
+        tokio::time::sleep(4 * INTERVAL).await;
+    }
+
+    fn reports(&self) -> Vec<String> {
+        std::mem::take(&mut *self.reports.lock().unwrap())
+    }
+
+    async fn limit(&self) -> String {
+        let request = request("d", vec![descriptor(&[("a", "")])]);
+        limit(&self.service.should_rate_limit(&request).await.unwrap().statuses[0])
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g06_limits_follow_their_files_and_a_bad_one_changes_nothing() {
+    let it = Follower::new(|_| {}).await;
+    assert_eq!(it.limit().await, "");
+    fs::write(it.path("a.yaml"), ONE).unwrap();
+    it.settle().await;
+    assert_eq!((it.reports(), &*it.limit().await), (vec!["loaded".to_owned()], "1/DAY"));
+
+    fs::write(it.path("a.yaml"), "domain: d\ndescriptors: [{kye: a}]").unwrap();
+    it.settle().await;
+    it.settle().await;
+    let reports = it.reports();
+    assert_eq!(reports.len(), 1, "once: {reports:?}");
+    assert!(reports[0].ends_with("a.yaml:2:16: config error, unknown key 'kye'"), "{reports:?}");
+    assert_eq!(it.limit().await, "1/DAY");
+
+    // The good file beside the bad one is not in force either.
+    fs::write(it.path("b.yaml"), "domain: e").unwrap();
+    it.settle().await;
+    assert_eq!((it.reports().len(), &*it.limit().await), (1, "1/DAY"));
+
+    fs::write(it.path("a.yaml"), TWO).unwrap();
+    it.settle().await;
+    assert_eq!((it.reports(), &*it.limit().await), (vec!["loaded".to_owned()], "2/DAY"));
+    fs::remove_file(it.path("a.yaml")).unwrap();
+    it.settle().await;
+    assert_eq!((it.reports(), &*it.limit().await), (vec!["loaded".to_owned()], ""));
+}
+
+#[tokio::test(start_paused = true)]
+#[cfg(unix)]
+async fn the_swapped_link_of_a_config_map_is_seen() {
+    use std::os::unix::fs::symlink;
+    let it = Follower::new(|directory| {
+        for (name, text) in [("..1", ONE), ("..2", TWO)] {
+            fs::create_dir(directory.join(name)).unwrap();
+            fs::write(directory.join(name).join("a.yaml"), text).unwrap();
+        }
+        symlink("..1", directory.join("..data")).unwrap();
+        symlink("..data/a.yaml", directory.join("a.yaml")).unwrap();
+    })
+    .await;
+    assert_eq!(it.limit().await, "1/DAY");
+    symlink("..2", it.path("..new")).unwrap();
+    fs::rename(it.path("..new"), it.path("..data")).unwrap();
+    it.settle().await;
+    assert_eq!((it.reports(), &*it.limit().await), (vec!["loaded".to_owned()], "2/DAY"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_is_gone_changes_nothing() {
+    let it = Follower::new(|directory| fs::write(directory.join("a.yaml"), ONE).unwrap()).await;
+    fs::remove_dir_all(it.directory.path()).unwrap();
+    it.settle().await;
+    let reports = it.reports();
+    assert!(
+        reports.len() == 1 && reports[0].contains("the directory cannot be read"),
+        "{reports:?}"
+    );
+    assert_eq!(it.limit().await, "1/DAY");
+}

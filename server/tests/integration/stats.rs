@@ -1,0 +1,70 @@
+//! Statistics under the names of envoyproxy/ratelimit.
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tidegate_server::decide::Behaviour;
+use tidegate_server::service::Service;
+use tidegate_server::stats::MAX_KEYS;
+
+use crate::scene::{Scene, block_on, descriptor, hits, request};
+
+#[test]
+fn limits_are_counted_by_domain_and_keys() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let scene = Scene::new(
+            "domain: d\ndescriptors:\n\
+             - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n\
+             - {key: p, value: x, descriptors: [{key: q, policy: fixed-window 5/1m}]}\n\
+             - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}\n\
+             - {key: v, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 9}}\n",
+        );
+        let service = Service::new(scene.decider);
+        let ask = |request| block_on(service.should_rate_limit(&request));
+        for _ in 0..4 {
+            let descriptors = vec![hits(&[("a", "")], 3), hits(&[("p", "x"), ("q", "")], 2)];
+            ask(request("d", descriptors)).unwrap();
+        }
+        ask(request("d", vec![descriptor(&[("s", "")])])).unwrap();
+        ask(request("unknown", vec![descriptor(&[("a", "")])])).unwrap();
+        ask(request("", vec![])).unwrap_err();
+        for value in 0..MAX_KEYS + 10 {
+            ask(request("d", vec![descriptor(&[("v", &value.to_string())])])).unwrap();
+        }
+    });
+    let text = handle.render();
+    let key_q = r#"{domain="d",key1="p_x",key2="q"}"#;
+    for (name, labels, value) in [
+        ("rate_limit_total_hits", r#"{domain="d",key1="a"}"#, 12),
+        ("rate_limit_over_limit", r#"{domain="d",key1="a"}"#, 2),
+        ("rate_limit_near_limit", r#"{domain="d",key1="a"}"#, 2),
+        ("rate_limit_within_limit", r#"{domain="d",key1="a"}"#, 9),
+        ("rate_limit_total_hits", key_q, 8),
+        ("rate_limit_over_limit", key_q, 4),
+        ("rate_limit_within_limit", key_q, 4),
+        ("rate_limit_shadow_mode", r#"{domain="d",key1="s"}"#, 1),
+        ("rate_limit_total_hits", r#"{domain="d",key1="v_5"}"#, 1),
+        // Three limits come before the values.
+        ("rate_limit_total_hits", r#"{domain="other",key1="other"}"#, 13),
+        ("should_rate_limit_error", r#"{err_type="service_error"}"#, 1),
+        ("domain_not_found", "", 1),
+    ] {
+        let line = format!("ratelimit_service_{name}{labels} {value}\n");
+        assert!(text.contains(&line), "{line}{}", &text[..3000]);
+    }
+}
+
+#[test]
+fn what_a_server_in_shadow_would_have_refused_is_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let mut behaviour = Behaviour::default();
+        behaviour.is_shadow = true;
+        let config = "domain: d\ndescriptors: [{key: a, policy: fixed-window 0/1m}]";
+        let service = Service::new(Scene::with(config, behaviour).decider);
+        let request = request("d", vec![descriptor(&[("a", "")])]);
+        block_on(service.should_rate_limit(&request)).unwrap();
+    });
+    assert!(handle.render().contains("ratelimit_service_global_shadow_mode 1\n"));
+}
