@@ -79,6 +79,8 @@ pub(crate) struct Serve {
     redis_per_second_tls: bool,
     #[arg(hide = true, long, env = "GRPC_SERVER_USE_TLS", value_parser = FalseyValueParser::new())]
     grpc_tls: bool,
+    #[arg(hide = true, long, env = "REDIS_SENTINEL_AUTH", hide_env_values = true)]
+    sentinel_auth: Option<String>,
     /// The directory of the limits. Changes are in force within a second. Default:
     /// $RUNTIME_ROOT/$RUNTIME_SUBDIRECTORY/$RUNTIME_APPDIRECTORY
     #[arg(long, value_name = "DIR")]
@@ -204,6 +206,11 @@ impl Serve {
         if self.grpc_tls {
             return Err(
                 "GRPC_SERVER_USE_TLS is set, and TLS of the gRPC service is not possible".into()
+            );
+        }
+        if given(&self.sentinel_auth).is_some() {
+            return Err(
+                "REDIS_SENTINEL_AUTH is set, and a login at Sentinels is not possible".into()
             );
         }
         Ok(())
