@@ -8,6 +8,7 @@ pub mod breaker;
 mod coalesced;
 mod deny_cache;
 pub mod fallback;
+mod generations;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub mod observed;
 #[cfg(feature = "tokio")]
