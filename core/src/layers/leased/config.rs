@@ -52,7 +52,7 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 ///
 /// A chunk is what the node used lately in half a span, and at most a [share](Self::max_share) of what remains. So chunks
 /// shrink as a limit comes near; where one would be of fewer than 4 calls, the store decides on each call. The next chunk
-/// is fetched while half of the last one is left, by a task, so no caller waits for it. A chunk that is not used up within
+/// is fetched while half of the last one is left, by a task: no caller waits for it unless the store refuses meanwhile. A chunk that is not used up within
 /// the span goes back, in the window in which it was taken.
 ///
 /// # What is admitted
@@ -74,8 +74,8 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 /// thousandth is allowed for. It must not stop while its process goes on, as in a machine that is suspended.
 ///
 /// Refused too early is at most what other nodes hold unused: two chunks of each at most. A refusal is always the
-/// store's. Before a node passes one on, it gives back what it holds itself of the policies that refuse and asks again,
-/// if that may be enough.
+/// store's. Before a node passes one on, it waits for the chunk that is on its way to it, if there is one, admits from it,
+/// or gives back what it holds of the policies that refuse and asks again, if that may be enough.
 ///
 /// # What other operations do
 ///

@@ -19,7 +19,7 @@ pub(super) struct Entry {
     chunk: Option<Chunk>,
     /// Fetched ahead.
     next: Option<Chunk>,
-    /// What the next chunk should have of each charge, after the last one has been given back.
+    /// What would be used of each charge in half a span, of a chunk that was given back; empty if that is not known.
     demand: PerCharge<u64>,
     is_fetching: bool,
     /// No chunk is fetched before this time.
@@ -87,6 +87,16 @@ impl Entry {
         Some((decision, rest))
     }
 
+    /// Forgets the demand, as no call was made for a while.
+    pub(super) fn forget_demand(&mut self) {
+        self.demand.clear();
+    }
+
+    /// Whether a chunk is on its way.
+    pub(super) fn is_fetching(&self) -> bool {
+        self.is_fetching
+    }
+
     /// Whether the next chunk should be fetched now.
     pub(super) fn needs_chunk(&self, now: u64) -> bool {
         !self.is_fetching
@@ -95,12 +105,13 @@ impl Entry {
             && self.chunk.as_ref().is_none_or(|it| it.is_half_used() || it.is_over(now))
     }
 
-    /// The costs of the next chunk, while so much remains of each charge, and if a call like this one is to be admitted
-    /// several times.
+    /// The costs of the next chunk, while so much remains of each charge, and if several calls like this one are to be
+    /// expected in it: by the last chunk, or because the call is hot.
     pub(super) fn next_costs(
         &self,
         call: Charges<'_>,
         remaining: impl Iterator<Item = u64>,
+        is_hot: bool,
         settings: &Settings,
         now: u64,
     ) -> Option<PerCharge<u64>> {
@@ -108,13 +119,15 @@ impl Entry {
             Some(chunk) => chunk.demand(now, settings.span_micros()),
             None => self.demand.clone(),
         };
-        let first = u64::from(settings.hot_after / 2);
+        let first_calls = u64::from(settings.hot_after / 2).max(MIN_CALLS);
         let wanted = |(index, charge): (usize, Charge<'_>)| {
-            let demand = demand.get(index).copied();
-            let min = charge.cost.saturating_mul(MIN_CALLS);
-            demand.unwrap_or_else(|| charge.cost.saturating_mul(first)).max(min)
+            let demand = demand.get(index).copied().unwrap_or(0);
+            if demand >= charge.cost.saturating_mul(MIN_CALLS) {
+                return Some(demand);
+            }
+            is_hot.then(|| charge.cost.saturating_mul(first_calls))
         };
-        let wanted: PerCharge<u64> = call.iter().enumerate().map(wanted).collect();
+        let wanted: PerCharge<u64> = call.iter().enumerate().map(wanted).collect::<Option<_>>()?;
         // All charges shrink by the same factor, that of the scarcest.
         let (mut part, mut of) = (1_u64, 1_u64);
         for (wanted, remaining) in wanted.iter().zip(remaining) {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::Shared;
 use super::chunk::{Chunk, Grant, PerCharge};
@@ -22,7 +23,7 @@ use crate::owned_charge::OwnedCharge;
 use crate::{Call, CallId, Charge, Clock, Decision, Error, Operation, Store};
 
 /// The minimum time to live of a hold: a settlement may be late by as much.
-const MIN_TTL: Duration = Duration::from_secs(10);
+const MIN_TTL: Duration = Duration::from_secs(2);
 
 /// The maximum number of settlements in a batch.
 const MAX_BATCH: usize = 128;
@@ -62,10 +63,15 @@ impl TaskCalls {
         InFlight(Arc::clone(shared))
     }
 
+    /// Ready when the next one has ended, from now on.
+    pub(super) fn next_end(&self) -> Notified<'_> {
+        self.ended.notified()
+    }
+
     /// Waits until no call is in flight.
     pub(super) async fn all_ended(&self) {
         loop {
-            let ended = self.ended.notified();
+            let ended = self.next_end();
             if self.in_flight.load(Ordering::Acquire) == 0 {
                 return;
             }
@@ -113,7 +119,12 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                 let in_flight = TaskCalls::begin(self);
                 runtime.spawn(Arc::clone(self).keep(fetch, in_flight));
             }
-            Err(_) => self.leases.end_fetch(&fetch, self.now(), 0),
+            Err(_) => {
+                let in_flight = TaskCalls::begin(self);
+                self.leases.end_fetch(&fetch, self.now(), 0);
+                // Wakes those that wait for it.
+                drop(in_flight);
+            }
         }
     }
 

@@ -109,21 +109,47 @@ impl Leases {
     /// Admits a call from its chunks, if it is leased.
     pub(super) fn admit(&self, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
         let mut shard = self.shard(hash);
+        let admission = self.admit_locked(&mut shard, hash, charges, now);
+        match admission.decision {
+            Some(_) => shard.local += 1,
+            None => shard.passed += 1,
+        }
+        admission
+    }
+
+    /// The same for a call that the store has refused.
+    pub(super) fn admit_refused(&self, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
+        let mut shard = self.shard(hash);
+        let admission = self.admit_locked(&mut shard, hash, charges, now);
+        if admission.decision.is_some() {
+            shard.local += 1;
+            shard.passed = shard.passed.saturating_sub(1);
+        }
+        admission
+    }
+
+    fn admit_locked(
+        &self,
+        shard: &mut Shard,
+        hash: u64,
+        charges: Charges<'_>,
+        now: u64,
+    ) -> Admission {
         let mut admission = Admission::default();
         if let Some(entry) = shard.entries.get_mut(&hash).filter(|it| it.matches(charges)) {
             admission.is_leased = now.saturating_sub(entry.used_at) < self.settings.span_micros();
+            if !admission.is_leased {
+                entry.forget_demand();
+            }
             if let Some((decision, rest)) = entry.admit(charges, now) {
                 (admission.decision, admission.rest) = (Some(decision), rest);
                 if entry.needs_chunk(now)
                     && let Some(remaining) = entry.known_remaining()
                 {
-                    admission.fetch = self.fetch(hash, entry, charges, remaining.into_iter(), now);
+                    admission.fetch =
+                        self.fetch(hash, entry, charges, remaining.into_iter(), false, now);
                 }
             }
-        }
-        match admission.decision {
-            Some(_) => shard.local += 1,
-            None => shard.passed += 1,
         }
         admission
     }
@@ -141,7 +167,8 @@ impl Leases {
         if decision.is_denied() || decision.degraded().is_some() {
             return none;
         }
-        if !self.heat.record(hash, now) && !is_leased
+        let is_hot = self.heat.record(hash, now);
+        if !is_hot && !is_leased
             || self.is_closed.load(Ordering::Acquire)
             || !key::can_be_leased(charges, self.settings.leases_sliding)
         {
@@ -152,7 +179,7 @@ impl Leases {
         let entry = shard.entries.get_mut(&hash);
         let entry = entry.filter(|it| it.matches(charges) && it.needs_chunk(now));
         let remaining = decision.verdicts().iter().map(|it| it.remaining());
-        let fetch = entry.and_then(|it| self.fetch(hash, it, charges, remaining, now));
+        let fetch = entry.and_then(|it| self.fetch(hash, it, charges, remaining, is_hot, now));
         (fetch, rests)
     }
 
@@ -162,9 +189,10 @@ impl Leases {
         entry: &mut Entry,
         charges: Charges<'_>,
         remaining: impl Iterator<Item = u64>,
+        is_hot: bool,
         now: u64,
     ) -> Option<Box<Fetch>> {
-        let costs = entry.next_costs(charges, remaining, &self.settings, now)?;
+        let costs = entry.next_costs(charges, remaining, is_hot, &self.settings, now)?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let generations = self.generations.of(&entry.states);
         Some(entry.start_fetch(hash, number, &costs, generations))
@@ -283,6 +311,15 @@ impl Leases {
             entry.map_or(0, |it| it.left_of(state, now))
         });
         left.fold(0, u64::saturating_add)
+    }
+
+    /// Whether a chunk of a state is on its way.
+    pub(super) fn is_fetching(&self, state: u64) -> bool {
+        self.of_state(state).into_iter().any(|(hash, serial)| {
+            let shard = self.shard(hash);
+            let entry = shard.entries.get(&hash).filter(|it| it.serial == serial);
+            entry.is_some_and(Entry::is_fetching)
+        })
     }
 
     fn of_state(&self, state: u64) -> LeasesOfState {

@@ -21,7 +21,7 @@ pub use config::Lease;
 use self::config::Settings;
 use self::holds::{Ids, TaskCalls};
 use self::key::{call_hash, is_plain_acquire};
-use self::leases::Leases;
+use self::leases::{Admission, Leases};
 use self::meter::{CostFate, HoldOutcome};
 use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
 
@@ -113,6 +113,15 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
     fn admit(self: &Arc<Self>, hash: u64, call: &Call<'_>) -> Result<Decision, bool> {
         let admission = self.leases.admit(hash, call.charges, self.now());
         self.leases.meter.call(admission.decision.is_some());
+        self.admitted(admission)
+    }
+
+    /// The same for a call that the store has refused.
+    fn admit_refused(self: &Arc<Self>, hash: u64, call: &Call<'_>) -> Result<Decision, bool> {
+        self.admitted(self.leases.admit_refused(hash, call.charges, self.now()))
+    }
+
+    fn admitted(self: &Arc<Self>, admission: Admission) -> Result<Decision, bool> {
         if let Some(rest) = admission.rest {
             self.spawn_settle(vec![rest]);
         }

@@ -1,4 +1,4 @@
-//! Calls that go to the store, and what becomes of the chunks that they concern: [`Lease`](super::Lease) has the table.
+//! Calls that go to the store, and what becomes of the chunks that they concern: the documentation of the configuration has the table.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,6 +32,19 @@ fn chunks_under(operation: Operation) -> Chunks {
         Operation::Block { .. } | Operation::BlockAtLeast { .. } => Chunks::GoBackForGood,
         Operation::Reset => Chunks::Drop,
     }
+}
+
+/// The hash of a call that can be leased, and whether it is.
+type Lease = Option<(u64, bool)>;
+
+/// Why an acquire was refused.
+enum Cause {
+    /// Other nodes and callers have taken too much, or it was not refused.
+    Other,
+    /// A chunk that is on its way to this node.
+    OnItsWay,
+    /// The chunks of these states.
+    Chunks(Keys),
 }
 
 /// A call in flight that no chunk of its states survives: none is installed whose hold was in flight at the same time.
@@ -74,11 +87,11 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         }
     }
 
-    /// Passes on an acquire. `lease` is the hash of one that can be leased, and whether it is.
+    /// Passes on an acquire.
     pub(super) fn pass_acquire<'a>(
         self: &'a Arc<Self>,
         call: Call<'a>,
-        lease: Option<(u64, bool)>,
+        lease: Lease,
     ) -> Answer<'a, Result<Decision, Error>> {
         if self.leases.len() > 0 && call.charges.any_policy(|it| it.block_micros() > 0) {
             return Answer::later(async move {
@@ -87,13 +100,13 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
             });
         }
         match self.inner.decide(call).into_ready() {
-            Ok(answer) if self.states_to_ask_again(&call, &answer).is_empty() => {
+            Ok(answer) if matches!(self.cause(&call, &answer), Cause::Other) => {
                 self.answered(&call, lease, &answer);
                 Answer::ready(answer)
             }
-            Ok(answer) => Answer::later(self.asked_again(call, answer)),
+            Ok(answer) => Answer::later(self.asked_again(call, lease, answer)),
             Err(later) => Answer::later(async move {
-                let answer = self.asked_again(call, later.await).await;
+                let answer = self.asked_again(call, lease, later.await).await;
                 self.answered(&call, lease, &answer);
                 answer
             }),
@@ -101,12 +114,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
     }
 
     /// Leases a call that was admitted, if it is hot.
-    fn answered(
-        self: &Arc<Self>,
-        call: &Call<'_>,
-        lease: Option<(u64, bool)>,
-        answer: &Result<Decision, Error>,
-    ) {
+    fn answered(self: &Arc<Self>, call: &Call<'_>, lease: Lease, answer: &Result<Decision, Error>) {
         if let (Some((hash, is_leased)), Ok(decision)) = (lease, answer) {
             let now = self.now();
             let (fetch, replaced) =
@@ -132,39 +140,58 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         barrier
     }
 
-    /// The answer to an acquire that was refused, after its chunks have gone back if they may have been the cause.
+    /// The answer to an acquire that was refused only because of the chunks of this node.
     async fn asked_again(
-        &self,
+        self: &Arc<Self>,
         call: Call<'_>,
+        lease: Lease,
         answer: Result<Decision, Error>,
     ) -> Result<Decision, Error> {
-        let states = self.states_to_ask_again(&call, &answer);
-        if states.is_empty() {
-            return answer;
+        loop {
+            // From before the look at the chunks.
+            let next_end = self.task_calls.next_end();
+            match self.cause(&call, &answer) {
+                Cause::Other => return answer,
+                Cause::OnItsWay => next_end.await,
+                Cause::Chunks(states) => {
+                    if let Some((hash, _)) = lease
+                        && let Ok(decision) = self.admit_refused(hash, &call)
+                    {
+                        return Ok(decision);
+                    }
+                    self.settle(self.leases.take_chunks(&states, self.now())).await;
+                    return self.inner.decide(call).await;
+                }
+            }
         }
-        self.settle(self.leases.take_chunks(&states, self.now())).await;
-        self.inner.decide(call).await
     }
 
-    /// The states of the charges that refuse, if each would admit with what is left of the chunks.
-    fn states_to_ask_again(&self, call: &Call<'_>, answer: &Result<Decision, Error>) -> Keys {
+    /// Why an acquire was refused: whether each charge that refuses might admit with the chunks of its state.
+    fn cause(&self, call: &Call<'_>, answer: &Result<Decision, Error>) -> Cause {
         let refused = answer.as_ref().ok().filter(|it| it.is_denied() && it.degraded().is_none());
-        let Some(decision) = refused.filter(|_| self.leases.len() > 0) else { return Keys::new() };
+        let Some(decision) = refused.filter(|_| self.leases.len() > 0) else { return Cause::Other };
         let now = self.now();
-        let mut states = Keys::new();
+        let (mut states, mut is_on_its_way) = (Keys::new(), false);
         for index in decision.refused_by() {
             let of_call = call.charges.get(index).zip(decision.verdicts().get(index));
-            let Some((charge, verdict)) = of_call else { return Keys::new() };
+            let Some((charge, verdict)) = of_call else { return Cause::Other };
+            let cost = call.charges.total_cost_for(&charge);
+            if verdict.outcome() != Outcome::Denied || cost > verdict.limit() {
+                return Cause::Other;
+            }
             let state = state_key(&charge, &self.leases.hasher);
+            // Looked at first: once it has arrived, it is among what is left.
+            let is_fetching = self.leases.is_fetching(state);
             let left = self.leases.left_of(state, now);
-            let is_enough =
-                call.charges.total_cost_for(&charge) <= verdict.remaining().saturating_add(left);
-            if verdict.outcome() != Outcome::Denied || left == 0 || !is_enough {
-                return Keys::new();
+            if left == 0 || cost > verdict.remaining().saturating_add(left) {
+                if !is_fetching {
+                    return Cause::Other;
+                }
+                is_on_its_way = true;
             }
             states.push(state);
         }
-        states
+        if is_on_its_way { Cause::OnItsWay } else { Cause::Chunks(states) }
     }
 
     /// The answer to a peek, with what is left of the chunks.
@@ -227,7 +254,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
             for ((call, lease), answer) in batch.sent.iter().zip(&mut answers) {
                 if call.operation.is_acquire() {
                     let first = std::mem::replace(answer, Err(missing()));
-                    *answer = self.asked_again(*call, first).await;
+                    *answer = self.asked_again(*call, *lease, first).await;
                     self.answered(call, *lease, answer);
                 } else if call.operation == Operation::Peek
                     && let Ok(decision) = answer
@@ -245,7 +272,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
 struct Batch<'a> {
     /// Of each call, in order; `None` if it is sent.
     known: Vec<Option<Decision>>,
-    sent: Vec<(Call<'a>, Option<(u64, bool)>)>,
+    sent: Vec<(Call<'a>, Lease)>,
 }
 
 impl Batch<'_> {
