@@ -90,7 +90,7 @@ async fn half_the_processes_are_killed_and_the_window_holds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn half_the_processes_are_killed_and_the_bucket_holds() {
-    half_are_killed("p: gcra 1/1d burst 100000").await;
+    half_are_killed("p: gcra 1/1h burst 100000").await;
 }
 
 /// A process of the tests above: it admits until it is refused for a while.

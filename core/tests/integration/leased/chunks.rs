@@ -98,7 +98,7 @@ fn no_caller_waits_for_the_next_chunk() {
 
 #[test]
 fn what_is_not_used_within_the_span_goes_back() {
-    for text in [HOT, "p: fixed-window 1000000/1h anchored", "p: gcra 1/1h burst 1000000"] {
+    for text in [HOT, "p: fixed-window 1000000/1h anchored", "p: gcra 1/10m burst 1000000"] {
         crate::run(async {
             let (server, policy) = (Server::new(), policy(text));
             let (store, _) = node(&server, eager().span(Duration::from_millis(300)), Quality::GOOD);

@@ -60,7 +60,7 @@ impl Clock for NodeClock {
 pub(crate) struct Executed {
     /// The true time.
     pub(crate) at: u64,
-    /// By the server's clock, in microseconds since the first one.
+    /// By the server's clock, in microseconds since whole seconds before the start.
     pub(crate) server_time: u64,
     pub(crate) operation: Operation,
     /// Of the first charge.
@@ -107,7 +107,7 @@ impl Server {
         let decided = answer.as_ref().ok();
         self.executed.lock().unwrap().push(Executed {
             at,
-            server_time: server_time - START.min(server_time),
+            server_time: server_time - (START - 100_000_000),
             operation: call.operation,
             cost: call.charges.get(0).unwrap().cost,
             is_allowed: decided.is_some_and(Decision::is_allowed),
