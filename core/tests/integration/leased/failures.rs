@@ -10,7 +10,7 @@ use tidegate_testkit::faults::{Fault, FaultyStore};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use super::chunks::{acquire, eager, load, policy, remaining};
+use super::chunks::{acquire, eager, load, policy};
 use super::world::{Quality, Server, node};
 
 /// A lease goes on to its end; then the failure policy speaks; then the store is asked again.
@@ -70,32 +70,6 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
             assert_eq!(store.stats().local(), 0);
         });
     }
-}
-
-/// An answer that arrives after its chunk is over is given back, and not used.
-#[test]
-fn a_chunk_that_arrives_too_late_is_given_back() {
-    crate::run(async {
-        let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
-        let slow = Quality { max_delay: 400_000, lost: 0 };
-        let (store, _) = node(&server, eager().span(Duration::from_millis(1)), slow);
-        let mut local = 0;
-        for _ in 0..200 {
-            // Hot within a millisecond.
-            let charges = [Charge::new(&policy, "s")];
-            let calls = [(); 4].map(|()| store.decide(Call::acquire(&charges)));
-            for call in calls {
-                match call.into_ready() {
-                    Ok(_) => local += 1,
-                    Err(later) => drop(later.await),
-                }
-            }
-        }
-        assert_eq!(local, 0);
-        sleep(Duration::from_secs(1)).await;
-        let used = store.stats().passed();
-        assert_eq!(remaining(&server, &policy), 1_000_000 - used);
-    });
 }
 
 /// A store whose holds fail is asked for one now and then, and each call is decided by it.
