@@ -250,3 +250,23 @@ fn a_local_answer_tells_what_is_known() {
         assert!(store.stats().local() > 150);
     });
 }
+
+/// What is left of a chunk when its window ends is not used in the next one, by a slow clock either.
+#[test]
+fn a_chunk_ends_with_its_window() {
+    for ppm in [0, -999] {
+        crate::run(async {
+            let (server, policy) = (Server::new(), policy("p: fixed-window 1000/10m"));
+            let lease = eager().span(Duration::from_secs(1_200));
+            let (store, _) = super::world::node_with(&server, lease, Quality::GOOD, 7, ppm);
+            load(&store, &policy, 1_000, Duration::from_millis(50)).await;
+            assert!(acquire(&store, &policy, 1).await);
+            // Windows of ten minutes since 1970.
+            let next = 400_000_000 - super::world::micros_since(server.started);
+            sleep(Duration::from_micros(next + 1_000)).await;
+            let all = [Charge::new(&policy, "s").cost(1_000)];
+            assert!(server.store.decide_now(&Call::acquire(&all)).unwrap().is_allowed());
+            assert!(!acquire(&store, &policy, 1).await);
+        });
+    }
+}
