@@ -106,15 +106,18 @@ impl Decision {
 
     /// The same decision, with the limits of whole policies instead of shares.
     pub(crate) fn with_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
-        let verdicts: &mut [Verdict] = match &mut self.0 {
-            Repr::One(verdict) => slice::from_mut(verdict),
-            Repr::Two(verdicts) => verdicts,
-            Repr::More(more) => &mut more.verdicts,
-        };
-        for (verdict, limit) in verdicts.iter_mut().zip(limits) {
+        for (verdict, limit) in self.verdicts_mut().iter_mut().zip(limits) {
             verdict.limit = limit;
         }
         self
+    }
+
+    pub(crate) fn verdicts_mut(&mut self) -> &mut [Verdict] {
+        match &mut self.0 {
+            Repr::One(verdict) => slice::from_mut(verdict),
+            Repr::Two(verdicts) => verdicts,
+            Repr::More(more) => &mut more.verdicts,
+        }
     }
 
     /// Whether the request is admitted: no policy in force refuses it.
@@ -547,6 +550,21 @@ impl Verdict {
         }
         // A state that has recovered is indistinguishable from none.
         Self { remaining_or_block: self.limit, ..later }
+    }
+
+    /// The verdict on a charge of `cost` if `more` remains than the store knows.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn with_more_remaining(self, more: u64, cost: u64) -> Self {
+        if more == 0 || self.has_block() {
+            return self;
+        }
+        let remaining = self.remaining().saturating_add(more).min(self.limit);
+        let it = self.with_remaining(remaining);
+        if it.outcome() != Outcome::Denied || cost > remaining {
+            return it;
+        }
+        let flags = Flags::new(Outcome::Allowed).with(Flags::SHADOW, it.is_shadow());
+        Self { flags, retry: Wait::ZERO, ..it }
     }
 
     /// The same verdict, of a hold that is larger than the policy allows one to be.

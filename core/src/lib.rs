@@ -37,7 +37,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `HoldGuard`, `StoreExt::timeout`, `StoreExt::coalesced`, `TokioClock` |
+//! | `tokio` | waiting (`Limiter::until_ready`, `Request::acquire_within`), `HoldGuard`, `StoreExt::timeout`, `StoreExt::coalesced`, `StoreExt::leased`, `TokioClock` |
 //! | `metrics` | `StoreExt::observed` for the recorder of the [`metrics`](https://docs.rs/metrics) crate |
 //! | `tracing` | `StoreExt::observed` with a span per call |
 //! | `uuid` | [`Subject`] from `uuid::Uuid` |

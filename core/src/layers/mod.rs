@@ -1,4 +1,4 @@
-//! Layers around a store: timeout, circuit breaker, fallback, deny cache, coalescing, observation.
+//! Layers around a store: timeout, circuit breaker, fallback, deny cache, coalescing, leases, observation.
 //!
 //! Each layer is a [`Store`] itself, so they compose, by the methods of [`StoreExt`]. The layer that is added last
 //! is called first.
@@ -8,6 +8,9 @@ pub mod breaker;
 mod coalesced;
 mod deny_cache;
 pub mod fallback;
+mod generations;
+#[cfg(feature = "tokio")]
+mod leased;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub mod observed;
 #[cfg(feature = "tokio")]
@@ -21,6 +24,8 @@ pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
 pub use coalesced::CoalescedStore;
 pub use deny_cache::{DenyCache, DenyCacheStats, DenyCacheStore};
 pub use fallback::{FallbackStore, OnFailure};
+#[cfg(feature = "tokio")]
+pub use leased::{Lease, LeaseStats, LeasedStore};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub use observed::ObservedStore;
 #[cfg(feature = "tokio")]
@@ -119,6 +124,17 @@ pub trait StoreExt: Store + Sized {
         Self: 'static,
     {
         CoalescedStore::new(self)
+    }
+
+    /// Admits the calls that are made often from chunks of the budget, which the store grants: see [`Lease`].
+    ///
+    /// Put it around the store and [`coalesced`](Self::coalesced), with the other layers around it.
+    #[cfg(feature = "tokio")]
+    fn leased<C: Clock + 'static>(self, lease: Lease<C>) -> LeasedStore<Self, C>
+    where
+        Self: 'static,
+    {
+        lease.wrap(self)
     }
 
     /// Adds a cache of denials, which answers them from memory until they end: see [`DenyCache`].

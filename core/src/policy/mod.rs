@@ -4,6 +4,8 @@
 //! built, with an error that names the value and the bound.
 
 mod closest;
+#[cfg(feature = "tokio")]
+mod delayed;
 mod error;
 mod parse;
 mod print;

@@ -41,6 +41,12 @@ impl Share {
         Ok(Self { part, of })
     }
 
+    /// The share `1 / of`; all of it if `of` is 0.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn one_of(of: u32) -> Self {
+        Self { part: 1, of: if of == 0 { 1 } else { of } }
+    }
+
     /// The share of `whole`, rounded down, so that the shares of several nodes never add up to more than it.
     #[must_use]
     pub fn apply(self, whole: u64) -> u64 {
@@ -127,20 +133,25 @@ impl Policy {
                 })
             }
         }?;
-        let scaled = match self.block_duration() {
-            Some(span) => scaled.block_for(span)?,
-            None => scaled,
-        };
-        let scaled = match self.max_hold_share() {
-            Some(share) => scaled.max_hold_of(share)?,
-            None => scaled,
-        };
-        let scaled = if self.refunds_lapsed() { scaled.refund_lapsed() } else { scaled };
-        let scaled = match self.shards() {
-            Some(shards) => scaled.sharded(shards)?,
-            None => scaled,
-        };
-        Ok(Some(if self.is_shadow() { scaled.shadow() } else { scaled }))
+        Ok(Some(scaled.with_settings_of(self)?))
+    }
+
+    /// The same policy with all that is not a number of the algorithm as in `other`: block, shards, shadow and what holds
+    /// may do.
+    pub(super) fn with_settings_of(mut self, other: &Self) -> Result<Self, PolicyError> {
+        if let Some(span) = other.block_duration() {
+            self = self.block_for(span)?;
+        }
+        if let Some(share) = other.max_hold_share() {
+            self = self.max_hold_of(share)?;
+        }
+        if other.refunds_lapsed() {
+            self = self.refund_lapsed();
+        }
+        if let Some(shards) = other.shards() {
+            self = self.sharded(shards)?;
+        }
+        Ok(if other.is_shadow() { self.shadow() } else { self })
     }
 }
 

@@ -180,8 +180,32 @@ pub const BREAKER_OPENED: Metric = Metric::new(
     "Number of times a circuit breaker opened, also after a failed probe.",
 );
 
+/// Acquires at a store with leases.
+pub const LEASE_CALLS: Metric = Metric::new(
+    Kind::Counter,
+    "tidegate_lease_calls_total",
+    &["answer"],
+    "Acquires admitted from a leased chunk (local), and passed on to the store (store).",
+);
+
+/// Chunks of leases.
+pub const LEASES: Metric = Metric::new(
+    Kind::Counter,
+    "tidegate_leases_total",
+    &["outcome"],
+    "Chunks of budget that leases asked the store for, by outcome.",
+);
+
+/// Cost in chunks.
+pub const LEASED_COST: Metric = Metric::new(
+    Kind::Counter,
+    "tidegate_leased_cost_total",
+    &["fate"],
+    "Cost in granted chunks; how much of it was given back, and how much neither used nor given back (stranded).",
+);
+
 /// All metrics.
-pub const ALL: [Metric; 13] = [
+pub const ALL: [Metric; 16] = [
     CALLS,
     DECISIONS,
     NEAR_LIMIT,
@@ -195,4 +219,7 @@ pub const ALL: [Metric; 13] = [
     DENY_CACHE,
     BREAKER_STATE,
     BREAKER_OPENED,
+    LEASE_CALLS,
+    LEASES,
+    LEASED_COST,
 ];

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tidegate_core::layers::Lease;
 use tidegate_core::{Breaker, Call, Charge, ManualClock, Policy, Share, Store, StoreExt};
 use tidegate_memory::MemoryStore;
+use tokio::task::yield_now;
 
 #[test]
 fn a_decision_through_all_of_them_allocates_nothing() {
@@ -23,4 +25,24 @@ fn a_decision_through_all_of_them_allocates_nothing() {
     let counted = allocation_counter::measure(|| (0..1_000).for_each(|_| drop(ask())));
     assert_eq!(counted.count_total, 0);
     assert!(ask().is_denied());
+}
+
+#[test]
+fn an_admission_from_a_lease_allocates_nothing() {
+    crate::run(async {
+        let lease = Lease::new().hot_after(2).max_share(Share::new(1, 2).unwrap());
+        let store = MemoryStore::new().leased(lease.clock(ManualClock::default()));
+        let policies: [Policy; 2] = ["p: token-bucket 100000/1h", "q: fixed-window 100000/1h"]
+            .map(|it| it.parse().unwrap());
+        let charges = policies.each_ref().map(|policy| Charge::new(policy, "alice"));
+        for _ in 0..60 {
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            yield_now().await;
+        }
+        let (passed, chunks) = (store.stats().passed(), store.stats().chunks());
+        let ask = || drop(store.decide(Call::acquire(&charges)).into_ready().unwrap().unwrap());
+        let counted = allocation_counter::measure(ask);
+        assert_eq!((store.stats().passed(), store.stats().chunks()), (passed, chunks));
+        assert_eq!(counted.count_total, 0);
+    });
 }

@@ -23,6 +23,10 @@ mod faults;
 mod holds;
 #[cfg(all(feature = "metrics", feature = "tokio"))]
 mod immediate;
+#[cfg(feature = "tokio")]
+mod leased;
+#[cfg(feature = "tokio")]
+mod leased_conformance;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod oracle;

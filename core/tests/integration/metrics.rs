@@ -290,11 +290,12 @@ fn every_metric_is_described_and_has_the_labels_that_are_listed() {
 #[cfg(feature = "tokio")]
 #[test]
 fn every_metric_that_is_listed_is_told_by_somebody() {
+    use tidegate_core::layers::Lease;
     use tidegate_core::{Breaker, DenyCache};
 
     let (recorder, ()) = recorded(|| async {
         let store = memory().breaker(Breaker::new().failures(1)).deny_cache(DenyCache::new());
-        let store = store.or_fail_open().observed();
+        let store = store.leased(Lease::new()).or_fail_open().observed();
         let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m"])).unwrap();
         let wait = Duration::from_secs(1);
         assert!(limiter.subject("alice").acquire_within(wait).await.unwrap().is_allowed());

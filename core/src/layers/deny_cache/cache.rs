@@ -4,9 +4,10 @@ use foldhash::quality::RandomState;
 
 use super::entry::CallKey;
 use super::meter::CacheMeter;
-use super::staleness::{ClockGuard, ClockReading, Generations};
+use super::staleness::{ClockGuard, ClockReading};
 use super::table::Table;
 use crate::Decision;
+use crate::layers::generations::Generations;
 
 /// The cached denials, and what tells whether they are valid.
 #[derive(Debug)]

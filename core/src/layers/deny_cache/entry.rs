@@ -5,8 +5,9 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 
-use super::staleness::{ClockReading, Generations, KeyGenerations, Keys};
+use super::staleness::ClockReading;
 use crate::call::MAX_CHARGES;
+use crate::layers::generations::{Generations, KeyGenerations, Keys};
 use crate::policy::Rule;
 use crate::{Call, Charge, Charges, Decision, Operation, Outcome, Policy, Verdict};
 

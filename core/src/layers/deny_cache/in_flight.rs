@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use super::cache::Cache;
 use super::entry::{CachedDenial, CallKey, is_cacheable};
-use super::staleness::{ClockReading, KeyGenerations};
+use super::staleness::ClockReading;
+use crate::layers::generations::KeyGenerations;
 use crate::{Call, Clock, Decision, Error, ErrorKind, Operation, Outcome};
 
 /// A call in flight, with the generations and the time from before it was sent.

@@ -9,9 +9,10 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::entry::{CachedDenial, CallKey};
-use super::staleness::{ClockReading, Generations};
+use super::staleness::ClockReading;
 use crate::Decision;
 use crate::hash::spread;
+use crate::layers::generations::Generations;
 
 /// Slots in which a denial may lie.
 const WAYS: usize = 8;

@@ -1,0 +1,43 @@
+//! What an admission from a leased chunk costs the client.
+//!
+//! `cargo bench -p tidegate-core --bench leased`
+
+#![expect(clippy::unwrap_used, reason = "a benchmark stops where it does not work")]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use tidegate_core::layers::Lease;
+use tidegate_core::{Call, Charge, Policy, Store, StoreExt};
+use tidegate_memory::MemoryStore;
+
+const ROUNDS: u32 = 7;
+
+const CALLS: u32 = 1_000_000;
+
+fn main() {
+    // The tasks run on another thread, as those of a server do.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _context = runtime.enter();
+    let store = MemoryStore::new().leased(Lease::new());
+    let policies: [Policy; 2] = ["a: fixed-window 1000000000000/1d", "b: gcra 1000000000/1s"]
+        .map(|text| text.parse().unwrap());
+    let charges = policies.each_ref().map(|policy| Charge::new(policy, "203.0.113.9"));
+    for (what, charges) in [("one policy", &charges[..1]), ("two policies", &charges[..])] {
+        let call = Call::acquire(charges);
+        let mut times: Vec<_> = (0..ROUNDS)
+            .map(|_| {
+                let start = Instant::now();
+                for _ in 0..CALLS {
+                    let _ = black_box(store.decide(black_box(call)).into_ready());
+                }
+                start.elapsed() / CALLS
+            })
+            .collect();
+        times.sort_unstable();
+        println!("{what}: {:?}", times.get(times.len() / 2));
+    }
+    let stats = store.stats();
+    println!("{} of {} in chunks", stats.local(), stats.local() + stats.passed());
+}

@@ -1,0 +1,266 @@
+//! The calls of leases to the store: holds of chunks, and their settlements.
+//!
+//! A chunk is a [hold](crate::Operation::Hold): its settlement gives back what was not used in the window in which it was
+//! taken, of a bucket more than an undo of the same would, and can do so only once. The store remembers when the chunk was
+//! taken, which a decision does not tell.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::Shared;
+use super::chunk::{Chunk, Grant, PerCharge};
+use super::entry::{Fetch, Rest};
+use super::leases::Installed;
+use super::meter::{CostFate, HoldOutcome};
+use crate::owned_charge::OwnedCharge;
+use crate::{Call, CallId, Charge, Clock, Decision, Error, Operation, Store};
+
+/// The minimum time to live of a hold: a settlement may be late by as much.
+const MIN_TTL: Duration = Duration::from_secs(2);
+
+/// The maximum number of settlements in a batch.
+const MAX_BATCH: usize = 128;
+
+/// Ids of the holds of this layer.
+#[derive(Debug)]
+pub(super) struct Ids {
+    /// Random, so that no two nodes have the same ids.
+    node: [u64; 2],
+}
+
+impl Ids {
+    pub(super) fn new() -> Self {
+        Self { node: [0, 1].map(|half| RandomState::new().hash_one(half)) }
+    }
+
+    fn id(&self, number: u64) -> [u8; 30] {
+        let mut id = *b"lease.........................";
+        for (place, part) in [self.node[0], self.node[1], number].into_iter().enumerate() {
+            id[6 + 8 * place..][..8].copy_from_slice(&part.to_be_bytes());
+        }
+        id
+    }
+}
+
+/// Calls of tasks that are in flight.
+#[derive(Debug, Default)]
+pub(super) struct TaskCalls {
+    in_flight: AtomicUsize,
+    ended: Notify,
+}
+
+impl TaskCalls {
+    /// Counts a call until the guard is dropped.
+    fn begin<S, C>(shared: &Arc<Shared<S, C>>) -> InFlight<S, C> {
+        shared.task_calls.in_flight.fetch_add(1, Ordering::AcqRel);
+        InFlight(Arc::clone(shared))
+    }
+
+    /// Ready when the next one has ended, from now on.
+    pub(super) fn next_end(&self) -> Notified<'_> {
+        self.ended.notified()
+    }
+
+    /// Waits until no call is in flight.
+    pub(super) async fn all_ended(&self) {
+        loop {
+            let ended = self.next_end();
+            if self.in_flight.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+struct InFlight<S, C>(Arc<Shared<S, C>>);
+
+impl<S, C> Drop for InFlight<S, C> {
+    fn drop(&mut self) {
+        self.0.task_calls.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.0.task_calls.ended.notify_waiters();
+    }
+}
+
+/// A fetch whose task has not ended it yet. A task that is dropped ends it too, as its runtime ends.
+struct Unended<'a, S, C> {
+    shared: &'a Shared<S, C>,
+    fetch: &'a Fetch,
+    is_ended: bool,
+}
+
+impl<S, C> Unended<'_, S, C> {
+    fn end(mut self, now: u64, rest: u64) {
+        self.is_ended = true;
+        self.shared.leases.end_fetch(self.fetch, now, rest);
+    }
+}
+
+impl<S, C> Drop for Unended<'_, S, C> {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            self.shared.leases.end_fetch(self.fetch, 0, 0);
+        }
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
+    /// Fetches a chunk, by a task that gives back what is left of it when it is over.
+    pub(super) fn spawn_fetch(self: &Arc<Self>, fetch: Box<Fetch>) {
+        match Handle::try_current() {
+            Ok(runtime) => {
+                let in_flight = TaskCalls::begin(self);
+                runtime.spawn(Arc::clone(self).keep(fetch, in_flight));
+            }
+            Err(_) => {
+                let in_flight = TaskCalls::begin(self);
+                self.leases.end_fetch(&fetch, self.now(), 0);
+                // Wakes those that wait for it.
+                drop(in_flight);
+            }
+        }
+    }
+
+    /// Gives back what is left of chunks, by a task.
+    pub(super) fn spawn_settle(self: &Arc<Self>, rests: Vec<Rest>) {
+        if rests.is_empty() {
+            return;
+        }
+        match Handle::try_current() {
+            Ok(runtime) => {
+                let (shared, in_flight) = (Arc::clone(self), TaskCalls::begin(self));
+                runtime.spawn(async move {
+                    shared.settle(rests).await;
+                    drop(in_flight);
+                });
+            }
+            Err(_) => self.stranded(rests.iter().map(|it| it.left).sum()),
+        }
+    }
+
+    async fn keep(self: Arc<Self>, fetch: Box<Fetch>, in_flight: InFlight<S, C>) {
+        let deadline = self.fetch(&fetch).await;
+        drop(in_flight);
+        let Some(deadline) = deadline else { return };
+        let left = deadline.saturating_sub(self.now());
+        tokio::time::sleep(Duration::from_micros(left.saturating_add(1))).await;
+        let in_flight = TaskCalls::begin(&self);
+        let rests = self.leases.reap(&fetch, self.now());
+        self.settle(rests).await;
+        drop(in_flight);
+    }
+
+    /// Returns when the chunk is over, if there is one.
+    async fn fetch(&self, fetch: &Fetch) -> Option<u64> {
+        let unended = Unended { shared: self, fetch, is_ended: false };
+        let settings = &self.leases.settings;
+        let sent = self.now();
+        let answer = self.hold(fetch).await;
+        let received = self.now();
+        let (number, span_micros) = (fetch.number, settings.span_micros());
+        let grant = Grant { number, sent, received, span_micros };
+        let chunk = answer.as_ref().ok().and_then(|it| Chunk::new(grant, &fetch.charges, it));
+        let Some(chunk) = chunk else {
+            let rest = match &answer {
+                // It cannot be held, now or later.
+                Err(error) if error.kind().is_invalid_request() => u64::MAX,
+                Err(_) => span_micros,
+                Ok(_) => span_micros / 4,
+            };
+            unended.end(received, rest);
+            self.not_granted(fetch, answer).await;
+            return None;
+        };
+        let (deadline, left) = (chunk.deadline(), chunk.left().sum());
+        self.leases.meter.hold(HoldOutcome::Granted);
+        self.leases.meter.cost(CostFate::Granted, left);
+        let installed = self.leases.install(fetch, chunk, received);
+        unended.end(received, 0);
+        match installed {
+            Installed::Yes(replaced) => {
+                if let Some(rest) = replaced {
+                    self.settle(vec![rest]).await;
+                }
+                return Some(deadline);
+            }
+            Installed::Unwanted => self.settle(vec![unused(fetch, left)]).await,
+            Installed::Outdated => self.stranded(left),
+        }
+        None
+    }
+
+    /// Counts a hold without a chunk, and cancels it if it may have been made.
+    async fn not_granted(&self, fetch: &Fetch, answer: Result<Decision, Error>) {
+        match answer {
+            Ok(decision) if decision.is_denied() => {
+                self.leases.meter.hold(HoldOutcome::Refused);
+            }
+            Err(error) if error.is_definitely_not_charged() => {
+                self.leases.meter.hold(HoldOutcome::Failed);
+            }
+            Ok(_) | Err(_) => {
+                self.leases.meter.hold(HoldOutcome::Failed);
+                self.settle(vec![unused(fetch, 0)]).await;
+            }
+        }
+    }
+
+    async fn hold(&self, fetch: &Fetch) -> Result<Decision, Error> {
+        let charges = borrowed(&fetch.charges);
+        let id = self.ids.id(fetch.number);
+        let call = Call::new(Operation::Hold, &charges);
+        self.inner.decide(call.with_id(CallId::new(&id, self.ttl()))).await
+    }
+
+    /// Gives back what is left of chunks.
+    pub(super) async fn settle(&self, rests: Vec<Rest>) {
+        for rests in rests.chunks(MAX_BATCH) {
+            let charges: Vec<_> = rests.iter().map(|rest| borrowed(&rest.charges)).collect();
+            let ids: Vec<_> = rests.iter().map(|rest| self.ids.id(rest.number)).collect();
+            let calls: Vec<_> = (charges.iter().zip(&ids))
+                .map(|(charges, id)| {
+                    Call::new(Operation::Settle, charges).with_id(CallId::new(id, self.ttl()))
+                })
+                .collect();
+            let answers = match &calls[..] {
+                [call] => vec![self.inner.decide(*call).await],
+                calls => self.inner.decide_many(calls).await,
+            };
+            for (index, rest) in rests.iter().enumerate() {
+                let amounts = answers.get(index).and_then(|answer| answer.as_ref().ok());
+                let amounts = amounts.map_or(&[][..], |it| it.amounts());
+                let given_back = amounts.iter().sum::<u64>().min(rest.left);
+                self.leases.meter.cost(CostFate::GivenBack, given_back);
+                self.stranded(rest.left - given_back);
+            }
+        }
+    }
+
+    pub(super) fn stranded(&self, cost: u64) {
+        if cost > 0 {
+            self.leases.meter.cost(CostFate::Stranded, cost);
+        }
+    }
+
+    /// A settlement later than this is not needed: the chunk is over after a span.
+    fn ttl(&self) -> Duration {
+        self.leases.settings.span.saturating_mul(2).max(MIN_TTL)
+    }
+}
+
+fn borrowed(charges: &[OwnedCharge]) -> PerCharge<Charge<'_>> {
+    charges.iter().map(OwnedCharge::as_charge).collect()
+}
+
+/// A chunk of which nothing was used.
+fn unused(fetch: &Fetch, left: u64) -> Rest {
+    let charges = fetch.charges.iter().map(|it| OwnedCharge::new(&it.as_charge().cost(0)));
+    Rest { number: fetch.number, charges: charges.collect(), left }
+}

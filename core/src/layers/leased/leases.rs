@@ -1,0 +1,366 @@
+//! All leases: a table of bounded size.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use foldhash::quality::RandomState;
+use smallvec::SmallVec;
+
+use super::chunk::Chunk;
+use super::config::Settings;
+use super::entry::{Entry, Fetch, Rest};
+use super::heat::Heat;
+use super::key;
+use super::meter::LeaseMeter;
+use crate::hash::spread;
+use crate::layers::generations::Generations;
+use crate::{Charges, Decision};
+
+const MAX_SHARDS: usize = 64;
+
+/// Leases in a shard, if there is more than one.
+const LEASES_PER_SHARD: usize = 16;
+
+/// The more there are, the less often an operation on one subject makes a chunk of another be dropped.
+const GENERATIONS_PER_LEASE: usize = 4;
+
+const HEAT_SLOTS_PER_LEASE: usize = 8;
+
+/// The leases of a store, and what they are found by.
+#[derive(Debug)]
+pub(super) struct Leases {
+    pub(super) settings: Settings,
+    pub(super) hasher: RandomState,
+    pub(super) meter: LeaseMeter,
+    /// Of states. A chunk is installed only if no call that it does not survive was in flight together with its hold.
+    pub(super) generations: Generations,
+    heat: Heat,
+    shards: Box<[Mutex<Shard>]>,
+    max_per_shard: usize,
+    /// The hashes and serial numbers of the leases of each state. Never locked together with a shard.
+    by_state: Mutex<HashMap<u64, LeasesOfState, RandomState>>,
+    len: AtomicUsize,
+    numbers: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+type LeasesOfState = SmallVec<[(u64, u64); 1]>;
+
+#[derive(Debug, Default)]
+struct Shard {
+    entries: HashMap<u64, Entry, foldhash::fast::RandomState>,
+    local: u64,
+    passed: u64,
+}
+
+/// What the leases say on a call.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    /// `None` if the call goes to the store.
+    pub(super) decision: Option<Decision>,
+    pub(super) rest: Option<Rest>,
+    pub(super) fetch: Option<Box<Fetch>>,
+    /// Whether the call is leased, and was made within the last span.
+    pub(super) is_leased: bool,
+}
+
+/// What became of a chunk.
+#[derive(Debug)]
+pub(super) enum Installed {
+    /// It can be used, and replaces another.
+    Yes(Option<Rest>),
+    /// The lease is gone, or the layer is closed: to be given back.
+    Unwanted,
+    /// It may be charged no more, so it must not be given back either.
+    Outdated,
+}
+
+impl Leases {
+    pub(super) fn new(settings: Settings) -> Self {
+        let max = settings.max_leases.max(1);
+        let shards = (max / LEASES_PER_SHARD).clamp(1, MAX_SHARDS);
+        let heat_slots = max.saturating_mul(HEAT_SLOTS_PER_LEASE);
+        Self {
+            settings,
+            hasher: RandomState::default(),
+            meter: LeaseMeter::default(),
+            generations: Generations::new(max.saturating_mul(GENERATIONS_PER_LEASE)),
+            heat: Heat::new(heat_slots, settings.hot_after, settings.span_micros()),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            max_per_shard: max / shards,
+            by_state: Mutex::default(),
+            len: AtomicUsize::new(0),
+            numbers: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Calls that were admitted from a chunk, and acquires that went to the store.
+    pub(super) fn calls(&self) -> (u64, u64) {
+        let shards = self.shards.iter().map(lock);
+        shards.fold((0, 0), |(local, passed), it| (local + it.local, passed + it.passed))
+    }
+
+    /// Admits a call from its chunks, if it is leased.
+    pub(super) fn admit(&self, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
+        let mut shard = self.shard(hash);
+        let admission = self.admit_locked(&mut shard, hash, charges, now);
+        match admission.decision {
+            Some(_) => shard.local += 1,
+            None => shard.passed += 1,
+        }
+        admission
+    }
+
+    /// The same for a call that the store has refused.
+    pub(super) fn admit_refused(&self, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
+        let mut shard = self.shard(hash);
+        let admission = self.admit_locked(&mut shard, hash, charges, now);
+        if admission.decision.is_some() {
+            shard.local += 1;
+            shard.passed = shard.passed.saturating_sub(1);
+        }
+        admission
+    }
+
+    fn admit_locked(
+        &self,
+        shard: &mut Shard,
+        hash: u64,
+        charges: Charges<'_>,
+        now: u64,
+    ) -> Admission {
+        let mut admission = Admission::default();
+        if let Some(entry) = shard.entries.get_mut(&hash).filter(|it| it.matches(charges)) {
+            admission.is_leased = now.saturating_sub(entry.used_at) < self.settings.span_micros();
+            if !admission.is_leased {
+                entry.forget_demand();
+            }
+            if let Some((decision, rest)) = entry.admit(charges, now) {
+                (admission.decision, admission.rest) = (Some(decision), rest);
+                if entry.needs_chunk(now)
+                    && let Some(remaining) = entry.known_remaining()
+                {
+                    admission.fetch =
+                        self.fetch(hash, entry, charges, remaining.into_iter(), false, now);
+                }
+            }
+        }
+        admission
+    }
+
+    /// Leases a call that the store has admitted, if it is hot.
+    pub(super) fn consider(
+        &self,
+        hash: u64,
+        charges: Charges<'_>,
+        decision: &Decision,
+        is_leased: bool,
+        now: u64,
+    ) -> (Option<Box<Fetch>>, Vec<Rest>) {
+        let none = (None, vec![]);
+        if decision.is_denied() || decision.degraded().is_some() {
+            return none;
+        }
+        let is_hot = self.heat.record(hash, now);
+        if !is_hot && !is_leased
+            || self.is_closed.load(Ordering::Acquire)
+            || !key::can_be_leased(charges, self.settings.leases_sliding)
+        {
+            return none;
+        }
+        let Some(rests) = self.make_entry(hash, charges, now) else { return none };
+        let mut shard = self.shard(hash);
+        let entry = shard.entries.get_mut(&hash);
+        let entry = entry.filter(|it| it.matches(charges) && it.needs_chunk(now));
+        let remaining = decision.verdicts().iter().map(|it| it.remaining());
+        let fetch = entry.and_then(|it| self.fetch(hash, it, charges, remaining, is_hot, now));
+        (fetch, rests)
+    }
+
+    fn fetch(
+        &self,
+        hash: u64,
+        entry: &mut Entry,
+        charges: Charges<'_>,
+        remaining: impl Iterator<Item = u64>,
+        is_hot: bool,
+        now: u64,
+    ) -> Option<Box<Fetch>> {
+        let costs = entry.next_costs(charges, remaining, is_hot, &self.settings, now)?;
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let generations = self.generations.of(&entry.states);
+        Some(entry.start_fetch(hash, number, &costs, generations))
+    }
+
+    /// Makes sure that there is a lease, and returns what is left of one that it replaces; `None` if there is no room.
+    fn make_entry(&self, hash: u64, charges: Charges<'_>, now: u64) -> Option<Vec<Rest>> {
+        let (serial, states, replaced) = {
+            let mut shard = self.shard(hash);
+            if shard.entries.contains_key(&hash) {
+                return Some(vec![]);
+            }
+            let replaced = if shard.entries.len() < self.max_per_shard {
+                None
+            } else {
+                Some(shard.remove_idle(now, self.settings.span_micros())?)
+            };
+            let serial = self.numbers.fetch_add(1, Ordering::Relaxed);
+            let states = key::state_keys(charges, &self.hasher);
+            shard.entries.insert(hash, Entry::new(serial, charges, states.clone(), now));
+            self.len.fetch_add(1, Ordering::AcqRel);
+            (serial, states, replaced)
+        };
+        {
+            let mut by_state = lock(&self.by_state);
+            for state in states {
+                by_state.entry(state).or_default().push((hash, serial));
+            }
+        }
+        let rests = replaced.map(|(hash, mut entry)| {
+            self.forget(hash, &entry);
+            entry.take_all().collect()
+        });
+        Some(rests.unwrap_or_default())
+    }
+
+    /// Removes a lease that is no longer in its shard from the index.
+    fn forget(&self, hash: u64, entry: &Entry) {
+        self.len.fetch_sub(1, Ordering::AcqRel);
+        let mut by_state = lock(&self.by_state);
+        for state in &entry.states {
+            if let Some(leases) = by_state.get_mut(state) {
+                leases.retain(|it| *it != (hash, entry.serial));
+                if leases.is_empty() {
+                    by_state.remove(state);
+                }
+            }
+        }
+    }
+
+    /// Installs the chunk of a hold.
+    pub(super) fn install(&self, fetch: &Fetch, chunk: Chunk, now: u64) -> Installed {
+        let mut shard = self.shard(fetch.hash);
+        // Checked under the lock: what comes later finds the chunk in its place.
+        let mut keys = fetch.states.iter().zip(&fetch.generations);
+        if !keys.all(|(key, count)| self.generations.is_current(*key, *count)) {
+            return Installed::Outdated;
+        }
+        let entry = shard.entries.get_mut(&fetch.hash).filter(|it| it.serial == fetch.serial);
+        match entry {
+            Some(entry) if !self.is_closed.load(Ordering::Acquire) && !chunk.is_over(now) => {
+                Installed::Yes(entry.install(chunk, now))
+            }
+            _ => Installed::Unwanted,
+        }
+    }
+
+    /// Ends a fetch. The next one begins after `rest` microseconds at the earliest.
+    pub(super) fn end_fetch(&self, fetch: &Fetch, now: u64, rest: u64) {
+        let mut shard = self.shard(fetch.hash);
+        let entry = shard.entries.get_mut(&fetch.hash);
+        if let Some(entry) = entry.filter(|it| it.serial == fetch.serial) {
+            entry.end_fetch();
+            if rest > 0 {
+                entry.rest_until(now.saturating_add(rest));
+            }
+        }
+    }
+
+    /// Takes out a chunk that is over, and forgets a lease that was hardly used, with its next chunk.
+    pub(super) fn reap(&self, fetch: &Fetch, now: u64) -> Vec<Rest> {
+        let mut shard = self.shard(fetch.hash);
+        let entry = shard.entries.get_mut(&fetch.hash).filter(|it| it.serial == fetch.serial);
+        let taken = entry.and_then(|it| it.take_chunk(fetch.number, now, &self.settings));
+        let Some((rest, is_cold)) = taken else { return vec![] };
+        let mut rests: Vec<_> = rest.into_iter().collect();
+        if is_cold && let Some(mut entry) = shard.entries.remove(&fetch.hash) {
+            drop(shard);
+            self.forget(fetch.hash, &entry);
+            rests.extend(entry.take_all());
+        }
+        rests
+    }
+
+    /// Takes out all chunks of these states. No other ones are fetched for a while.
+    pub(super) fn take_chunks(&self, states: &[u64], now: u64) -> Vec<Rest> {
+        let mut rests = vec![];
+        for state in states {
+            for (hash, serial) in self.of_state(*state) {
+                let mut shard = self.shard(hash);
+                let entry = shard.entries.get_mut(&hash);
+                if let Some(entry) = entry.filter(|it| it.serial == serial) {
+                    rests.extend(entry.take_all());
+                    entry.rest_until(now.saturating_add(self.settings.span_micros() / 4));
+                }
+            }
+        }
+        rests
+    }
+
+    /// What is left of the chunks of a state.
+    pub(super) fn left_of(&self, state: u64, now: u64) -> u64 {
+        let left = self.of_state(state).into_iter().map(|(hash, serial)| {
+            let shard = self.shard(hash);
+            let entry = shard.entries.get(&hash).filter(|it| it.serial == serial);
+            entry.map_or(0, |it| it.left_of(state, now))
+        });
+        left.fold(0, u64::saturating_add)
+    }
+
+    /// Whether a chunk of a state is on its way.
+    pub(super) fn is_fetching(&self, state: u64) -> bool {
+        self.of_state(state).into_iter().any(|(hash, serial)| {
+            let shard = self.shard(hash);
+            let entry = shard.entries.get(&hash).filter(|it| it.serial == serial);
+            entry.is_some_and(Entry::is_fetching)
+        })
+    }
+
+    fn of_state(&self, state: u64) -> LeasesOfState {
+        if self.len() == 0 {
+            return LeasesOfState::new();
+        }
+        lock(&self.by_state).get(&state).cloned().unwrap_or_default()
+    }
+
+    /// Ends all leases, and returns what is left of them. No further ones are made.
+    pub(super) fn close(&self) -> Vec<Rest> {
+        self.is_closed.store(true, Ordering::Release);
+        let mut rests = vec![];
+        for shard in &self.shards {
+            let entries = std::mem::take(&mut lock(shard).entries);
+            for (hash, mut entry) in entries {
+                self.forget(hash, &entry);
+                rests.extend(entry.take_all());
+            }
+        }
+        rests
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[spread(hash, self.shards.len())])
+    }
+}
+
+impl Shard {
+    /// Removes the lease that was not used for the longest time, if that is a span.
+    fn remove_idle(&mut self, now: u64, span_micros: u64) -> Option<(u64, Entry)> {
+        let (hash, used_at) =
+            self.entries.iter().map(|(hash, it)| (*hash, it.used_at)).min_by_key(|it| it.1)?;
+        if now.saturating_sub(used_at) < span_micros {
+            return None;
+        }
+        self.entries.remove_entry(&hash)
+    }
+}
+
+/// A panic leaves nothing half-changed, as nothing that could panic comes between changes.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

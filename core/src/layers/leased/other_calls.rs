@@ -1,0 +1,289 @@
+//! Calls that go to the store, and what becomes of the chunks that they concern: the documentation of the configuration has the table.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::Shared;
+use super::key::{call_hash, is_plain_acquire, state_key, state_keys};
+use crate::layers::generations::{Generations, Keys};
+use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
+
+/// What becomes of the chunks of the states of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunks {
+    /// They stay.
+    Stay,
+    /// They are given back before the call.
+    GoBack,
+    /// The same; and one that is on its way is not used, as the call may undo its charge.
+    GoBackForGood,
+    /// They are charged no more after the call, so they are neither used nor given back.
+    Drop,
+}
+
+fn chunks_under(operation: Operation) -> Chunks {
+    match operation {
+        Operation::Acquire | Operation::Hold => Chunks::Stay,
+        Operation::Peek | Operation::Charge => Chunks::Stay,
+        Operation::Settle | Operation::SettleSoFar | Operation::Extend => Chunks::Stay,
+        Operation::AcquireUpTo { .. } | Operation::HoldUpTo { .. } => Chunks::GoBack,
+        Operation::Reserve { .. } => Chunks::GoBack,
+        Operation::Refund | Operation::Undo { .. } => Chunks::GoBackForGood,
+        Operation::Block { .. } | Operation::BlockAtLeast { .. } => Chunks::GoBackForGood,
+        Operation::Reset => Chunks::Drop,
+    }
+}
+
+/// The hash of a call that can be leased, and whether it is.
+type Lease = Option<(u64, bool)>;
+
+/// Why an acquire was refused.
+enum Cause {
+    /// Other nodes and callers have taken too much, or it was not refused.
+    Other,
+    /// A chunk that is on its way to this node.
+    OnItsWay,
+    /// The chunks of these states.
+    Chunks(Keys),
+}
+
+/// A call in flight that no chunk of its states survives: none is installed whose hold was in flight at the same time.
+struct Barrier<'a> {
+    generations: &'a Generations,
+    states: Keys,
+}
+
+impl<'a> Barrier<'a> {
+    fn new(generations: &'a Generations, states: Keys) -> Self {
+        generations.advance(&states);
+        Self { generations, states }
+    }
+}
+
+/// Answered or not, the call may have been carried out until now.
+impl Drop for Barrier<'_> {
+    fn drop(&mut self) {
+        self.generations.advance(&self.states);
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
+    /// Passes on a call that is not admitted from a chunk.
+    pub(super) fn pass<'a>(
+        self: &'a Arc<Self>,
+        call: Call<'a>,
+    ) -> Answer<'a, Result<Decision, Error>> {
+        match chunks_under(call.operation) {
+            Chunks::Stay if call.operation == Operation::Peek => {
+                self.inner.decide(call).map(move |answer| Ok(self.with_left(&call, answer?)))
+            }
+            Chunks::Stay if call.operation.is_acquire() => self.pass_acquire(call, None),
+            Chunks::Stay => self.inner.decide(call),
+            Chunks::GoBack if self.leases.len() == 0 => self.inner.decide(call),
+            chunks => Answer::later(async move {
+                let _barrier = self.prepare(&call, chunks).await;
+                self.inner.decide(call).await
+            }),
+        }
+    }
+
+    /// Passes on an acquire.
+    pub(super) fn pass_acquire<'a>(
+        self: &'a Arc<Self>,
+        call: Call<'a>,
+        lease: Lease,
+    ) -> Answer<'a, Result<Decision, Error>> {
+        if self.leases.len() > 0 && call.charges.any_policy(|it| it.block_micros() > 0) {
+            return Answer::later(async move {
+                let _barrier = self.prepare(&call, Chunks::GoBack).await;
+                self.inner.decide(call).await
+            });
+        }
+        match self.inner.decide(call).into_ready() {
+            Ok(answer) if matches!(self.cause(&call, &answer), Cause::Other) => {
+                self.answered(&call, lease, &answer);
+                Answer::ready(answer)
+            }
+            Ok(answer) => Answer::later(self.asked_again(call, lease, answer)),
+            Err(later) => Answer::later(async move {
+                let answer = self.asked_again(call, lease, later.await).await;
+                self.answered(&call, lease, &answer);
+                answer
+            }),
+        }
+    }
+
+    /// Leases a call that was admitted, if it is hot.
+    fn answered(self: &Arc<Self>, call: &Call<'_>, lease: Lease, answer: &Result<Decision, Error>) {
+        if let (Some((hash, is_leased)), Ok(decision)) = (lease, answer) {
+            let now = self.now();
+            let (fetch, replaced) =
+                self.leases.consider(hash, call.charges, decision, is_leased, now);
+            self.spawn_settle(replaced);
+            if let Some(fetch) = fetch {
+                self.spawn_fetch(fetch);
+            }
+        }
+    }
+
+    /// Does to the chunks of a call's states what has to be done before it is sent.
+    async fn prepare(&self, call: &Call<'_>, chunks: Chunks) -> Option<Barrier<'_>> {
+        let states = state_keys(call.charges, &self.leases.hasher);
+        // First, so that no chunk is installed between the two.
+        let barrier = matches!(chunks, Chunks::GoBackForGood | Chunks::Drop)
+            .then(|| Barrier::new(&self.leases.generations, states.clone()));
+        let rests = self.leases.take_chunks(&states, self.now());
+        match chunks {
+            Chunks::Drop => self.stranded(rests.iter().map(|it| it.left).sum()),
+            _ => self.settle(rests).await,
+        }
+        barrier
+    }
+
+    /// The answer to an acquire that was refused only because of the chunks of this node.
+    async fn asked_again(
+        self: &Arc<Self>,
+        call: Call<'_>,
+        lease: Lease,
+        answer: Result<Decision, Error>,
+    ) -> Result<Decision, Error> {
+        loop {
+            // From before the look at the chunks.
+            let next_end = self.task_calls.next_end();
+            match self.cause(&call, &answer) {
+                Cause::Other => return answer,
+                Cause::OnItsWay => next_end.await,
+                Cause::Chunks(states) => {
+                    if let Some((hash, _)) = lease
+                        && let Ok(decision) = self.admit_refused(hash, &call)
+                    {
+                        return Ok(decision);
+                    }
+                    self.settle(self.leases.take_chunks(&states, self.now())).await;
+                    return self.inner.decide(call).await;
+                }
+            }
+        }
+    }
+
+    /// Why an acquire was refused: whether each charge that refuses might admit with the chunks of its state.
+    fn cause(&self, call: &Call<'_>, answer: &Result<Decision, Error>) -> Cause {
+        let refused = answer.as_ref().ok().filter(|it| it.is_denied() && it.degraded().is_none());
+        let Some(decision) = refused.filter(|_| self.leases.len() > 0) else { return Cause::Other };
+        let now = self.now();
+        let (mut states, mut is_on_its_way) = (Keys::new(), false);
+        for index in decision.refused_by() {
+            let of_call = call.charges.get(index).zip(decision.verdicts().get(index));
+            let Some((charge, verdict)) = of_call else { return Cause::Other };
+            let cost = call.charges.total_cost_for(&charge);
+            if verdict.outcome() != Outcome::Denied || cost > verdict.limit() {
+                return Cause::Other;
+            }
+            let state = state_key(&charge, &self.leases.hasher);
+            // Looked at first: once it has arrived, it is among what is left.
+            let is_fetching = self.leases.is_fetching(state);
+            let left = self.leases.left_of(state, now);
+            if left == 0 || cost > verdict.remaining().saturating_add(left) {
+                if !is_fetching {
+                    return Cause::Other;
+                }
+                is_on_its_way = true;
+            }
+            states.push(state);
+        }
+        if is_on_its_way { Cause::OnItsWay } else { Cause::Chunks(states) }
+    }
+
+    /// The answer to a peek, with what is left of the chunks.
+    fn with_left(&self, call: &Call<'_>, mut decision: Decision) -> Decision {
+        if self.leases.len() == 0 || decision.degraded().is_some() {
+            return decision;
+        }
+        let now = self.now();
+        for (verdict, charge) in decision.verdicts_mut().iter_mut().zip(call.charges.iter()) {
+            let left = self.leases.left_of(state_key(&charge, &self.leases.hasher), now);
+            *verdict = verdict.with_more_remaining(left, call.charges.total_cost_for(&charge));
+        }
+        decision
+    }
+
+    /// Admits calls of a batch from chunks, and passes on the others.
+    pub(super) fn pass_many<'a>(
+        self: &'a Arc<Self>,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        let mut batch = Batch::default();
+        // A call that shares a state with one that is sent is sent too, so that their order stays.
+        let mut sent_states = HashSet::with_hasher(self.leases.hasher.clone());
+        for call in calls {
+            let states = state_keys(call.charges, &self.leases.hasher);
+            let mut lease = None;
+            if is_plain_acquire(call) {
+                let hash = call_hash(call.charges, &self.leases.hasher);
+                let is_first = states.iter().all(|state| !sent_states.contains(state));
+                match if is_first { self.admit(hash, call) } else { Err(false) } {
+                    Ok(decision) => {
+                        batch.known.push(Some(decision));
+                        continue;
+                    }
+                    Err(is_leased) => lease = Some((hash, is_leased)),
+                }
+            }
+            sent_states.extend(states);
+            batch.known.push(None);
+            batch.sent.push((*call, lease));
+        }
+        if batch.sent.is_empty() {
+            return Answer::ready(batch.merge(vec![]));
+        }
+        Answer::later(async move {
+            let mut barriers = Vec::new();
+            for (call, _) in &batch.sent {
+                let may_block = || call.charges.any_policy(|it| it.block_micros() > 0);
+                let chunks = match chunks_under(call.operation) {
+                    Chunks::Stay if call.operation.is_acquire() && may_block() => Chunks::GoBack,
+                    chunks => chunks,
+                };
+                if chunks != Chunks::Stay {
+                    barriers.push(self.prepare(call, chunks).await);
+                }
+            }
+            let sent: Vec<_> = batch.sent.iter().map(|(call, _)| *call).collect();
+            let mut answers = self.inner.decide_many(&sent).await;
+            drop(barriers);
+            for ((call, lease), answer) in batch.sent.iter().zip(&mut answers) {
+                if call.operation.is_acquire() {
+                    let first = std::mem::replace(answer, Err(missing()));
+                    *answer = self.asked_again(*call, *lease, first).await;
+                    self.answered(call, *lease, answer);
+                } else if call.operation == Operation::Peek
+                    && let Ok(decision) = answer
+                {
+                    *decision = self.with_left(call, decision.clone());
+                }
+            }
+            batch.merge(answers)
+        })
+    }
+}
+
+/// A batch, of which some calls are admitted, and the others are sent, each with its lease.
+#[derive(Default)]
+struct Batch<'a> {
+    /// Of each call, in order; `None` if it is sent.
+    known: Vec<Option<Decision>>,
+    sent: Vec<(Call<'a>, Lease)>,
+}
+
+impl Batch<'_> {
+    /// The answers to all calls, in order.
+    fn merge(self, answers: Vec<Result<Decision, Error>>) -> Vec<Result<Decision, Error>> {
+        let mut answers = answers.into_iter();
+        let mut next = || answers.next().unwrap_or_else(|| Err(missing()));
+        self.known.into_iter().map(|known| known.map_or_else(&mut next, Ok)).collect()
+    }
+}
+
+fn missing() -> Error {
+    Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
+}

@@ -1,0 +1,403 @@
+//! The bounds, over many nodes in virtual time: links that are slow and lose calls, clocks that show any time and run
+//! slow or fast, nodes that end without notice. What is admitted is compared with formulas, by an oracle that knows
+//! nothing of leases: it sees the true time of each admission, in a chunk or by the server.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::layers::Lease;
+use tidegate_core::{Call, Charge, Operation, Policy, Share, Store};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::world::{Link, NodeStore, Quality, Random, Server, micros_since, node_with};
+
+/// How long requests are made.
+const DURATION: u64 = 1_000_000;
+
+#[derive(Debug, Clone)]
+struct Scenario {
+    seed: u64,
+    nodes: u64,
+    /// How slow or fast the clocks of nodes are at most, in parts of a million.
+    ppm: i64,
+    span: Duration,
+    hot_after: u32,
+    part: u32,
+    quality: Quality,
+    /// The mean time between two requests of a node, in microseconds.
+    pause: u64,
+    /// How many nodes end without notice.
+    killed: u64,
+    /// Steps of the server's clock, and when.
+    steps: Vec<(u64, i64)>,
+    /// Whether other operations are made as well.
+    mixed: bool,
+}
+
+impl Scenario {
+    fn lease(&self) -> Lease {
+        let share = Share::new(1, self.part).unwrap();
+        Lease::new().span(self.span).max_share(share).hot_after(self.hot_after).sliding()
+    }
+}
+
+fn scenarios() -> impl Strategy<Value = Scenario> {
+    let link = (
+        prop_oneof![Just(100_u64), Just(3_000), Just(60_000)],
+        prop_oneof![3 => Just(0_u64), 1 => Just(10)],
+    );
+    let lease = (
+        prop_oneof![Just(20_u64), Just(150), Just(700)],
+        1..6_u32,
+        prop_oneof![Just(1_u32), Just(4), Just(20)],
+    );
+    (
+        any::<u64>(),
+        1..6_u64,
+        prop_oneof![Just(0_i64), Just(999)],
+        link,
+        lease,
+        400..4_000_u64,
+        0..3_u64,
+    )
+        .prop_map(
+            |(seed, nodes, ppm, (max_delay, lost), (span, hot_after, part), pause, killed)| {
+                Scenario {
+                    seed,
+                    nodes,
+                    ppm,
+                    span: Duration::from_millis(span),
+                    hot_after,
+                    part,
+                    quality: Quality { max_delay, lost },
+                    pause,
+                    killed,
+                    steps: vec![],
+                    mixed: false,
+                }
+            },
+        )
+}
+
+/// What was admitted: when, by the true time, by the server's clock if it was the server, and at what cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Admitted {
+    at: u64,
+    cost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    admitted: Vec<Admitted>,
+    local: u64,
+    /// When something was given back of what was admitted, and how much.
+    refunded: Vec<Admitted>,
+    /// The windows of a second that the server's clock has begun; it stays in one while it shows less.
+    windows: u64,
+}
+
+/// Runs a scenario to its end.
+fn play(scenario: &Scenario, policy: &Policy) -> Outcome {
+    crate::run(async {
+        let server = Server::new();
+        let local = Arc::new(Mutex::new(vec![]));
+        let mut nodes = vec![];
+        let mut tasks = JoinSet::new();
+        let mut random = Random(scenario.seed);
+        for number in 0..scenario.nodes {
+            let ppm = scenario.ppm;
+            let ppm = i64::try_from(random.below(2)).unwrap() * 2 * ppm - ppm;
+            let (store, link) =
+                node_with(&server, scenario.lease(), scenario.quality, random.next(), ppm);
+            // Several callers, so that requests overlap.
+            for _ in 0..3 {
+                let (store, policy) = (store.clone(), policy.clone());
+                let (random, local) = (Random(random.next()), Arc::clone(&local));
+                let (server, scenario) = (Arc::clone(&server), scenario.clone());
+                tasks.spawn(async move {
+                    requests(&store, &policy, random, &server, &scenario, &local).await;
+                });
+            }
+            let killed_at = (number < scenario.killed).then(|| random.below(DURATION));
+            nodes.push((store, link, killed_at));
+        }
+        let (last_window, windows) = (Mutex::new(None), Mutex::new(0));
+        // The time passes in small steps, so that the server's clock is seen in each of its windows.
+        for tick in 0..DURATION / 1_000 {
+            for (_, step) in scenario.steps.iter().filter(|(at, _)| at / 1_000 == tick) {
+                server.clock.step(*step);
+            }
+            for (_, link, killed_at) in &nodes {
+                if killed_at.is_some_and(|at| at / 1_000 == tick) {
+                    link.kill();
+                }
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        tasks.abort_all();
+        close(nodes).await;
+        let executed = server.executed();
+        for call in &executed {
+            let window = Some(call.server_time / 1_000_000);
+            let mut last = last_window.lock().unwrap();
+            if window > *last {
+                *last = window;
+                *windows.lock().unwrap() += 1;
+            }
+        }
+        let local = std::mem::take(&mut *local.lock().unwrap());
+        let count = local.len() as u64;
+        let of_server = executed.iter().filter_map(|call| {
+            let cost = match call.operation {
+                Operation::Acquire if call.is_allowed => call.cost,
+                Operation::AcquireUpTo { .. } if call.is_allowed => call.amount,
+                _ => return None,
+            };
+            Some(Admitted { at: call.at, cost })
+        });
+        let refunds = executed.iter().filter(|it| it.operation == Operation::Refund);
+        let refunded = refunds.map(|it| Admitted { at: it.at, cost: it.amount }).collect();
+        let mut admitted: Vec<_> = local.into_iter().chain(of_server).collect();
+        admitted.sort_unstable();
+        let windows = *windows.lock().unwrap();
+        Outcome { admitted, local: count, refunded, windows }
+    })
+}
+
+/// Nodes that were not killed give back what they hold; one whose calls are lost is not waited for.
+async fn close(nodes: Vec<(NodeStore, Link, Option<u64>)>) {
+    for (store, _, _) in nodes.iter().filter(|(_, _, killed_at)| killed_at.is_none()) {
+        store.close().await;
+    }
+}
+
+async fn requests(
+    store: &NodeStore,
+    policy: &Policy,
+    mut random: Random,
+    server: &Server,
+    scenario: &Scenario,
+    local: &Mutex<Vec<Admitted>>,
+) {
+    // A burst now and then, and then a rest.
+    let mut burst = 0;
+    loop {
+        if burst == 0 {
+            burst = random.below(20);
+            sleep(Duration::from_micros(random.below(scenario.pause * 6 * (burst + 1)))).await;
+        }
+        burst = burst.saturating_sub(1);
+        let cost = 1 + random.below(2) * random.below(3);
+        let charges = [Charge::new(policy, "s").cost(cost)];
+        let operation = match random.below(60) {
+            _ if !scenario.mixed => Operation::Acquire,
+            0 => Operation::Peek,
+            1 => Operation::AcquireUpTo { min: 1 },
+            2 => Operation::Block { span: Duration::from_millis(random.below(30)) },
+            3 => Operation::BlockAtLeast { span: Duration::from_millis(random.below(5)) },
+            _ => Operation::Acquire,
+        };
+        let call = Call::new(operation, &charges);
+        if scenario.mixed && random.below(20) == 0 {
+            let batch = [call, Call::acquire(&charges), call];
+            // What a batch admits from chunks cannot be told from what the server admits, so only the latter is looked at.
+            let answers = store.decide_many(&batch[..1]).await;
+            assert_eq!(answers.len(), 1);
+            continue;
+        }
+        match store.decide(call).into_ready() {
+            Ok(decision) => {
+                assert!(decision.unwrap().is_allowed(), "no refusal is local");
+                let admitted = Admitted { at: micros_since(server.started), cost };
+                local.lock().unwrap().push(admitted);
+            }
+            Err(later) => {
+                let admitted = later.await.is_ok_and(|decision| decision.is_allowed());
+                // Of what was admitted, no more is given back.
+                if admitted
+                    && scenario.mixed
+                    && call.operation == Operation::Acquire
+                    && random.below(8) == 0
+                {
+                    let _ = store.decide(Call::new(Operation::Refund, &charges)).await;
+                }
+            }
+        }
+    }
+}
+
+fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+/// Fails if more is admitted from any request to any other than `burst + rate · time`, with the rate per second.
+fn within_curve(admitted: &[Admitted], burst: u64, rate: u64) -> Result<(), TestCaseError> {
+    // The debt in millionths, of a bucket that holds `burst`.
+    let (mut debt, mut last) = (0_u128, 0);
+    for it in admitted {
+        debt = debt.saturating_sub(u128::from(rate) * u128::from(it.at - last));
+        debt += u128::from(it.cost) * 1_000_000;
+        last = it.at;
+        prop_assert!(
+            debt <= u128::from(burst) * 1_000_000,
+            "at {} us the debt is {debt} parts of a million, and at most {burst} may be admitted at once",
+            it.at
+        );
+    }
+    Ok(())
+}
+
+/// Fails if more than `limit` is admitted in any half-open time of this length.
+fn within_any(admitted: &[Admitted], limit: u64, length: u64) -> Result<(), TestCaseError> {
+    let (mut first, mut sum) = (0, 0);
+    for it in admitted {
+        sum += it.cost;
+        while it.at - admitted[first].at >= length {
+            sum -= admitted[first].cost;
+            first += 1;
+        }
+        prop_assert!(sum <= limit, "{sum} are admitted within {length} us before {}", it.at);
+    }
+    Ok(())
+}
+
+fn span_micros(scenario: &Scenario) -> u64 {
+    u64::try_from(scenario.span.as_micros()).unwrap()
+}
+
+/// Tokens that come back in a span, rounded up.
+fn refill_in_span(scenario: &Scenario, rate: u64) -> u64 {
+    (rate * span_micros(scenario)).div_ceil(1_000_000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// `L` in each window, with other operations in between; what was refunded may be admitted once more.
+    #[test]
+    fn never_more_than_the_limit_in_a_fixed_window(
+        scenario in scenarios(), limit in 20..400_u64, mixed: bool, window in prop_oneof![Just(1_000_000_u64), Just(250_000)],
+    ) {
+        let scenario = Scenario { mixed, ..scenario };
+        let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/{window}us")));
+        for start in (0..DURATION).step_by(usize::try_from(window).unwrap()) {
+            let of_window = |all: &[Admitted]| -> u64 {
+                all.iter().filter(|it| (start..start + window).contains(&it.at)).map(|it| it.cost).sum()
+            };
+            let (admitted, refunded) = (of_window(&outcome.admitted), of_window(&outcome.refunded));
+            prop_assert!(admitted <= limit + refunded, "{admitted} in the window at {start} us");
+        }
+    }
+
+    /// A time of the length of a window touches two anchored windows at most.
+    #[test]
+    fn never_more_than_the_limit_in_an_anchored_window(scenario in scenarios(), limit in 20..200_u64) {
+        let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/300ms anchored")));
+        within_any(&outcome.admitted, 2 * limit, 300_000)?;
+    }
+
+    /// The server's clock steps back and forth: what is admitted in all is what its windows allow.
+    #[test]
+    fn never_more_than_the_limit_when_the_servers_clock_steps(
+        scenario in scenarios(), limit in 20..200_u64,
+        steps in prop::collection::vec((0..DURATION, -3_000_000..3_000_000_i64), 0..6),
+    ) {
+        let scenario = Scenario { steps, ..scenario };
+        let outcome = play(&scenario, &policy(&format!("p: fixed-window {limit}/1s")));
+        let admitted: u64 = outcome.admitted.iter().map(|it| it.cost).sum();
+        prop_assert!(admitted <= limit * outcome.windows, "{admitted} in {} windows", outcome.windows);
+    }
+
+    /// `B + R·(t + span)`.
+    #[test]
+    fn a_bucket_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
+        for name in ["token-bucket", "gcra"] {
+            let outcome = play(&scenario, &policy(&format!("p: {name} {rate}/1s burst {burst}")));
+            within_curve(&outcome.admitted, burst + refill_in_span(&scenario, rate), rate)?;
+        }
+    }
+
+    /// Under the exact policy `B + R·t`.
+    #[test]
+    fn a_bucket_under_the_exact_policy_is_not_shifted(scenario in scenarios(), more in 5..200_u64, rate in 50..2_000_u64) {
+        let burst = refill_in_span(&scenario, rate) + more;
+        let whole = policy(&format!("p: token-bucket {rate}/1s burst {burst}"));
+        let exact = scenario.lease().exact(&whole).unwrap();
+        prop_assert_eq!(exact.limit(), more);
+        prop_assert!(exact.shares_state_with(&whole));
+        let outcome = play(&scenario, &exact);
+        within_curve(&outcome.admitted, burst, rate)?;
+    }
+
+    /// `B + R·(⌊(t + span)/P⌋ + 1)`, and exactly `B + R·(⌊t/P⌋ + 1)` under the exact policy.
+    #[test]
+    fn a_bucket_by_intervals_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, refill in 5..60_u64) {
+        let period = 100_000;
+        let text = |burst| policy(&format!("p: token-bucket {refill}/100ms burst {burst} by-interval"));
+        let lost = refill * span_micros(&scenario).div_ceil(period);
+        let exact = scenario.lease().exact(&text(burst + lost)).unwrap();
+        prop_assert_eq!(exact.limit(), burst);
+        for (policy, burst, span) in [(text(burst), burst, span_micros(&scenario)), (exact, burst + lost, 0)] {
+            let admitted = play(&scenario, &policy).admitted;
+            for (index, first) in admitted.iter().enumerate() {
+                let mut sum = 0;
+                for it in &admitted[index..] {
+                    sum += it.cost;
+                    let max = burst + refill * ((it.at - first.at + span) / period + 1);
+                    prop_assert!(sum <= max, "{sum} from {} to {} us", first.at, it.at);
+                }
+            }
+        }
+    }
+
+    /// `L` in `W − span`, and `L` in `W` under the exact policy.
+    #[test]
+    fn a_log_is_shortened_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
+        let log = policy(&format!("p: sliding-log {limit}/800ms"));
+        let outcome = play(&scenario, &log);
+        within_any(&outcome.admitted, limit, 800_000 - span_micros(&scenario))?;
+        let outcome = play(&scenario, &scenario.lease().exact(&log).unwrap());
+        within_any(&outcome.admitted, limit, 800_000)?;
+    }
+
+    /// What a counter admits in any time that is longer by the span.
+    #[test]
+    fn a_counter_is_shifted_by_the_span_at_most(scenario in scenarios(), limit in 20..300_u64) {
+        let counter = policy(&format!("p: sliding-counter {limit}/200ms"));
+        // In a time of two windows it admits at most what fits in the three that this touches.
+        for (policy, length) in [
+            (counter.clone(), 400_000_u64.saturating_sub(span_micros(&scenario))),
+            (scenario.lease().exact(&counter).unwrap(), 400_000),
+        ] {
+            if length > 0 {
+                within_any(&play(&scenario, &policy).admitted, 3 * limit, length)?;
+            }
+        }
+    }
+}
+
+/// The scenarios lease: a property over single calls would show nothing.
+#[test]
+fn most_requests_of_a_scenario_are_admitted_from_chunks() {
+    let scenario = Scenario {
+        seed: 1,
+        nodes: 4,
+        ppm: 999,
+        span: Duration::from_millis(150),
+        hot_after: 3,
+        part: 4,
+        quality: Quality { max_delay: 3_000, lost: 10 },
+        pause: 500,
+        killed: 1,
+        steps: vec![],
+        mixed: false,
+    };
+    for text in ["p: fixed-window 4000/1s", "p: gcra 4000/1s burst 2000", "p: sliding-log 4000/1s"]
+    {
+        let outcome = play(&scenario, &policy(text));
+        let count = outcome.admitted.len() as u64;
+        assert!(outcome.local > count / 2, "{text}: {} of {count}", outcome.local);
+    }
+}

@@ -1,0 +1,272 @@
+//! What becomes of a chunk: used, followed by the next, given back.
+
+use std::time::Duration;
+
+use tidegate_core::layers::Lease;
+use tidegate_core::{Call, Charge, Operation, Policy, Share, Store};
+use tokio::time::{Instant, sleep};
+
+use super::world::{NodeStore, Quality, Server, node};
+
+pub(super) fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+/// Leases from the second call on, of a tenth of what remains.
+pub(super) fn eager() -> Lease {
+    Lease::new().hot_after(2).max_share(Share::new(1, 10).unwrap())
+}
+
+/// One acquire of the subject `s`; whether it was admitted from a chunk.
+pub(super) async fn acquire(store: &NodeStore, policy: &Policy, cost: u64) -> bool {
+    let charges = [Charge::new(policy, "s").cost(cost)];
+    match store.decide(Call::acquire(&charges)).into_ready() {
+        Ok(decision) => decision.unwrap().is_allowed(),
+        Err(later) => {
+            let _ = later.await;
+            false
+        }
+    }
+}
+
+/// Makes so many calls a second for this long, and returns how many were admitted from a chunk.
+pub(super) async fn load(store: &NodeStore, policy: &Policy, rate: u64, time: Duration) -> u64 {
+    let (start, mut local) = (Instant::now(), 0);
+    while start.elapsed() < time {
+        local += u64::from(acquire(store, policy, 1).await);
+        sleep(Duration::from_micros(1_000_000 / rate)).await;
+    }
+    local
+}
+
+/// What the server thinks that remains of the subject `s`.
+pub(super) fn remaining(server: &Server, policy: &Policy) -> u64 {
+    let charges = [Charge::new(policy, "s").cost(0)];
+    let peek = server.store.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
+    peek.verdicts()[0].remaining()
+}
+
+const HOT: &str = "p: fixed-window 1000000/1h";
+
+#[test]
+fn a_hot_subject_costs_the_store_few_calls_and_a_cold_one_no_more_than_before() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy(HOT));
+        let (store, _) = node(&server, Lease::new(), Quality::GOOD);
+        let local = load(&store, &policy, 10_000, Duration::from_secs(5)).await;
+        let stats = store.stats();
+        assert_eq!((stats.local(), stats.passed() + local), (local, local + stats.passed()));
+        assert!(stats.passed() < 200, "{stats:?}");
+        assert!(server.executed().len() < 300, "{} calls for {local}", server.executed().len());
+
+        let cold = server.executed().len();
+        for subject in 0..500 {
+            let subject = format!("cold {subject}");
+            let charges = [Charge::new(&policy, &subject)];
+            for _ in 0..3 {
+                assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            }
+        }
+        let calls = server.executed().len() - cold;
+        assert!((1_500..1_510).contains(&calls), "{calls} calls for 1,500");
+    });
+}
+
+#[test]
+fn a_subject_that_is_not_asked_for_often_is_not_leased() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy(HOT));
+        let (store, _) = node(&server, Lease::new().hot_after(20), Quality::GOOD);
+        assert_eq!(load(&store, &policy, 15, Duration::from_secs(10)).await, 0);
+        assert_eq!((server.holds(), store.stats().len()), (0, 0));
+    });
+}
+
+/// The next chunk is there before the last one is used up: once the chunks follow the demand, no caller waits.
+#[test]
+fn no_caller_waits_for_the_next_chunk() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy(HOT));
+        let slow = Quality { max_delay: 5_000, lost: 0 };
+        let (store, _) = node(&server, Lease::new(), slow);
+        load(&store, &policy, 5_000, Duration::from_secs(4)).await;
+        let before = store.stats().passed();
+        load(&store, &policy, 5_000, Duration::from_secs(4)).await;
+        assert_eq!(store.stats().passed(), before);
+    });
+}
+
+#[test]
+fn what_is_not_used_within_the_span_goes_back() {
+    for text in [HOT, "p: fixed-window 1000000/1h anchored", "p: gcra 1/10m burst 1000000"] {
+        crate::run(async {
+            let (server, policy) = (Server::new(), policy(text));
+            let (store, _) = node(&server, eager().span(Duration::from_millis(300)), Quality::GOOD);
+            load(&store, &policy, 1_000, Duration::from_secs(1)).await;
+            let used = store.stats().local() + store.stats().passed();
+            let held = 1_000_000 - used - remaining(&server, &policy);
+            assert!(held > 0, "{text}: something is held");
+            sleep(Duration::from_millis(320)).await;
+            assert_eq!(remaining(&server, &policy), 1_000_000 - used, "{text}");
+            assert_eq!(store.stats().stranded(), 0, "{text}");
+        });
+    }
+}
+
+#[test]
+fn a_closed_store_gives_back_what_it_holds_and_leases_no_more() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy(HOT));
+        let (store, _) = node(&server, eager(), Quality { max_delay: 3_000, lost: 0 });
+        load(&store, &policy, 5_000, Duration::from_millis(200)).await;
+        let before = store.stats();
+        let used = before.local() + before.passed();
+        // A chunk is on its way now and then; it is given back as well.
+        store.close().await;
+        assert_eq!(remaining(&server, &policy), 1_000_000 - used);
+        let holds = server.holds();
+        assert_eq!(load(&store, &policy, 5_000, Duration::from_millis(200)).await, 0);
+        assert_eq!(server.holds(), holds);
+    });
+}
+
+#[test]
+fn the_last_store_that_is_dropped_gives_back_what_is_held() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy(HOT));
+        let (store, _) = node(&server, eager(), Quality::GOOD);
+        load(&store, &policy, 5_000, Duration::from_millis(200)).await;
+        let stats = store.stats();
+        let used = stats.local() + stats.passed();
+        let clone = store.clone();
+        drop(store);
+        sleep(Duration::from_millis(2)).await;
+        assert!(remaining(&server, &policy) < 1_000_000 - used, "there is another store");
+        drop(clone);
+        sleep(Duration::from_millis(2)).await;
+        assert_eq!(remaining(&server, &policy), 1_000_000 - used);
+    });
+}
+
+/// Near the limit a chunk is of fewer and fewer calls, until the store decides on each.
+#[test]
+fn chunks_shrink_with_what_remains() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 2000/1h"));
+        let (store, _) = node(&server, eager(), Quality::GOOD);
+        load(&store, &policy, 2_000, Duration::from_secs(5)).await;
+        let mut remaining = 2_000;
+        let mut sizes = vec![];
+        for call in server.executed() {
+            match call.operation {
+                Operation::Hold => {
+                    assert!(call.cost <= remaining / 10, "{} of {remaining}", call.cost);
+                    sizes.push(call.cost);
+                    remaining -= call.cost;
+                }
+                Operation::Acquire if call.is_allowed => remaining -= call.cost,
+                _ => {}
+            }
+        }
+        assert!(sizes.iter().max() > Some(&100) && sizes.last() < Some(&8), "{sizes:?}");
+        let last_calls = server.executed().into_iter().rev().take(30);
+        assert!(last_calls.into_iter().all(|call| call.operation == Operation::Acquire));
+    });
+}
+
+/// A call of several policies has one chunk, of all of them, and shrinks with the scarcest.
+#[test]
+fn several_policies_are_leased_together() {
+    crate::run(async {
+        let server = Server::new();
+        let policies = [policy("a: fixed-window 100000/1h"), policy("b: gcra 1/1h burst 5000")];
+        let (store, _) = node(&server, eager(), Quality::GOOD);
+        let charges = [Charge::new(&policies[0], "s").cost(2), Charge::new(&policies[1], "t")];
+        let mut local = 0;
+        for call in 0..6_000 {
+            match store.decide(Call::acquire(&charges)).into_ready() {
+                Ok(decision) => {
+                    let decision = decision.unwrap();
+                    assert_eq!(decision.verdicts().len(), 2);
+                    local += 1;
+                }
+                Err(later) => {
+                    let decision = later.await.unwrap();
+                    assert_eq!(decision.is_allowed(), call < 5_000, "{call}");
+                }
+            }
+            sleep(Duration::from_micros(100)).await;
+        }
+        assert!(local > 4_500, "{local}");
+        let left = |index: usize, subject: &str| {
+            let charges = [Charge::new(&policies[index], subject).cost(0)];
+            let peek = server.store.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
+            peek.verdicts()[0].remaining()
+        };
+        assert_eq!((left(0, "s"), left(1, "t")), (90_000, 0));
+    });
+}
+
+/// Calls of one subject at different costs use one lease.
+#[test]
+fn costs_may_differ_from_call_to_call() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 100000/1h"));
+        let (store, _) = node(&server, eager(), Quality::GOOD);
+        let mut used = 0;
+        for call in 0..3_000_u64 {
+            let cost = 1 + call % 7;
+            acquire(&store, &policy, cost).await;
+            used += cost;
+            sleep(Duration::from_micros(200)).await;
+        }
+        assert_eq!(store.stats().len(), 1);
+        assert!(store.stats().local() > 2_500, "{:?}", store.stats());
+        store.close().await;
+        assert_eq!(remaining(&server, &policy), 100_000 - used);
+    });
+}
+
+/// The answer of a chunk is what is known: what remained at the grant, with what is left of the chunk.
+#[test]
+fn a_local_answer_tells_what_is_known() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 1000/10s"));
+        let (store, _) = node(&server, eager().span(Duration::from_secs(9)), Quality::GOOD);
+        let charges = [Charge::new(&policy, "s")];
+        let mut last = 1_000;
+        for _ in 0..200 {
+            let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+            let verdict = decision.verdicts()[0];
+            assert_eq!((verdict.remaining(), verdict.limit()), (last - 1, 1_000));
+            assert_eq!(verdict.retry_after(), Some(Duration::ZERO));
+            let ends = 10_000_000 - super::world::micros_since(server.started);
+            let reset = u64::try_from(verdict.reset_after().as_micros()).unwrap();
+            // Rather late than early, by no more than a call takes.
+            assert!((ends..ends + 2_500).contains(&reset), "{reset} at {ends} before the end");
+            last -= 1;
+            sleep(Duration::from_millis(5)).await;
+        }
+        assert!(store.stats().local() > 150);
+    });
+}
+
+/// What is left of a chunk when its window ends is not used in the next one, by a slow clock either.
+#[test]
+fn a_chunk_ends_with_its_window() {
+    for ppm in [0, -999] {
+        crate::run(async {
+            let (server, policy) = (Server::new(), policy("p: fixed-window 1000/10m"));
+            let lease = eager().span(Duration::from_secs(1_200));
+            let (store, _) = super::world::node_with(&server, lease, Quality::GOOD, 7, ppm);
+            load(&store, &policy, 1_000, Duration::from_millis(50)).await;
+            assert!(acquire(&store, &policy, 1).await);
+            // Windows of ten minutes since 1970.
+            let next = 400_000_000 - super::world::micros_since(server.started);
+            sleep(Duration::from_micros(next + 1_000)).await;
+            let all = [Charge::new(&policy, "s").cost(1_000)];
+            assert!(server.store.decide_now(&Call::acquire(&all)).unwrap().is_allowed());
+            assert!(!acquire(&store, &policy, 1).await);
+        });
+    }
+}

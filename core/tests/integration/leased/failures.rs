@@ -1,0 +1,181 @@
+//! Calls and answers that are lost, a store that is away, tasks that end.
+
+use std::time::Duration;
+
+use tidegate_core::layers::Lease;
+use tidegate_core::{Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt};
+use tidegate_core::{ManualClock, Share};
+use tidegate_testkit::ModelStore;
+use tidegate_testkit::faults::{Fault, FaultyStore};
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+use super::chunks::{acquire, eager, load, policy};
+use super::world::{Quality, Server, node};
+
+/// A lease goes on to its end; then the failure policy speaks; then the store is asked again.
+#[test]
+fn while_the_store_is_away_a_lease_goes_on_to_its_end() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
+        let lease = eager().span(Duration::from_millis(500));
+        let (store, link) = node(&server, lease, Quality::GOOD);
+        load(&store, &policy, 1_000, Duration::from_secs(1)).await;
+        link.set_away(true);
+        let store = store.or_fail_closed();
+        let charges = [Charge::new(&policy, "s")];
+        let mut went_on = 0;
+        let degraded = loop {
+            let decision = store.decide(Call::acquire(&charges)).await.unwrap();
+            if let Some(degraded) = decision.degraded() {
+                break degraded.clone();
+            }
+            went_on += 1;
+            sleep(Duration::from_millis(1)).await;
+        };
+        assert_eq!(degraded.answer, DegradedAnswer::FailedClosed);
+        assert_eq!(degraded.reason, ErrorKind::Unavailable);
+        // Between a quarter and all of a span, as chunks last for half of one.
+        assert!((100..=500).contains(&went_on), "{went_on}");
+        sleep(Duration::from_secs(1)).await;
+        assert!(store.inner().decide(Call::acquire(&charges)).await.is_err());
+        link.set_away(false);
+        assert!(load(store.inner(), &policy, 1_000, Duration::from_secs(1)).await > 500);
+    });
+}
+
+/// A chunk whose answer is lost is not used. Here its hold is cancelled; if that is lost too, it stays charged.
+#[test]
+fn a_chunk_whose_answer_is_lost_is_not_used() {
+    for (cancelled, charged) in [(Fault::None, 2), (Fault::Before(ErrorKind::Timeout), 2 + 4)] {
+        crate::run(async {
+            let clock = ManualClock::default();
+            let plan = vec![Fault::None, Fault::None, Fault::After(ErrorKind::Timeout), cancelled];
+            let store = FaultyStore::new(ModelStore::new(clock.clone()), plan);
+            let store = store.leased(eager().clock(clock));
+            let policy = policy("p: fixed-window 1000/1h");
+            let charges = [Charge::new(&policy, "s")];
+            // Two calls make it hot; the third call to the store is the hold, and the fourth its settlement.
+            for _ in 0..2 {
+                assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            }
+            for _ in 0..20 {
+                yield_now().await;
+            }
+            assert_eq!(store.inner().calls(), 4);
+            assert_eq!((store.stats().chunks(), store.stats().chunks_not_granted()), (0, 1));
+            let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+            assert_eq!(1_000 - peek.verdicts()[0].remaining(), charged);
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            assert_eq!(store.stats().local(), 0);
+        });
+    }
+}
+
+/// A store whose holds fail is asked for one now and then, and each call is decided by it.
+#[test]
+fn a_store_that_cannot_hold_is_not_asked_again_and_again() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
+        let (store, link) = node(&server, eager(), Quality::GOOD);
+        link.set_away(true);
+        let charges = [Charge::new(&policy, "s")];
+        for _ in 0..1_000 {
+            assert!(store.decide(Call::acquire(&charges)).await.is_err());
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(store.stats().chunks_not_granted(), 0, "no call was admitted");
+        link.set_away(false);
+        let all_fail = FaultyStore::new(ModelStore::new(ManualClock::default()), vec![]);
+        let store = Unsupported(all_fail).leased(eager());
+        for _ in 0..1_000 {
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!((store.stats().chunks_not_granted(), store.stats().local()), (1, 0));
+    });
+}
+
+/// A store without ids.
+#[derive(Debug)]
+struct Unsupported<S>(S);
+
+impl<S: Store> Store for Unsupported<S> {
+    fn decide<'a>(
+        &'a self,
+        call: Call<'a>,
+    ) -> tidegate_core::Answer<'a, Result<tidegate_core::Decision, tidegate_core::Error>> {
+        if call.id.is_some() {
+            let error = tidegate_core::Error::new(ErrorKind::Unsupported, "no ids");
+            return tidegate_core::Answer::ready(Err(error));
+        }
+        self.0.decide(call)
+    }
+
+    fn now(
+        &self,
+    ) -> tidegate_core::Answer<'_, Result<tidegate_core::Timestamp, tidegate_core::Error>> {
+        self.0.now()
+    }
+}
+
+/// What a fallback store decides grants nothing.
+#[test]
+fn a_degraded_decision_grants_no_chunk() {
+    crate::run(async {
+        let clock = ManualClock::default();
+        let down = vec![Fault::Before(ErrorKind::Unavailable); 5_000];
+        let store = FaultyStore::new(ModelStore::new(clock.clone()), down);
+        let store =
+            store.or_fall_back_to(ModelStore::new(clock.clone()), Share::new(1, 1).unwrap());
+        let store = store.leased(eager().clock(clock));
+        let policy = policy("p: fixed-window 100000/1h");
+        let charges = [Charge::new(&policy, "s")];
+        for _ in 0..1_000 {
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().degraded().is_some());
+            yield_now().await;
+        }
+        assert_eq!((store.stats().local(), store.stats().chunks()), (0, 0));
+    });
+}
+
+/// Tasks end with their runtime, and the store goes on with another one.
+#[test]
+fn a_runtime_that_ends_leaves_the_store_working() {
+    let clock = ManualClock::default();
+    let inner = ModelStore::new(clock.clone());
+    let store = inner.leased(Lease::new().hot_after(2).clock(clock));
+    let policy = policy("p: fixed-window 100000/1h");
+    let ask = async |store: &tidegate_core::layers::LeasedStore<ModelStore, ManualClock>| {
+        let charges = [Charge::new(&policy, "s")];
+        for _ in 0..2_000 {
+            assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            yield_now().await;
+        }
+    };
+    for round in 1..4 {
+        let before = store.stats().chunks();
+        crate::run(ask(&store));
+        assert!(store.stats().chunks() > before, "round {round}");
+    }
+    // Without a runtime nothing is leased, and nothing panics.
+    let charges = [Charge::new(&policy, "t")];
+    for _ in 0..100 {
+        let answer = store.decide(Call::acquire(&charges)).into_ready().unwrap();
+        assert!(answer.unwrap().is_allowed());
+    }
+    drop(store);
+}
+
+#[test]
+fn a_cost_that_does_not_fit_in_a_chunk_goes_to_the_store() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 100000/1h"));
+        let (store, _) = node(&server, eager(), Quality::GOOD);
+        load(&store, &policy, 1_000, Duration::from_millis(200)).await;
+        let local = store.stats().local();
+        assert!(!acquire(&store, &policy, 50_000).await);
+        assert_eq!(store.stats().local(), local);
+        assert!(acquire(&store, &policy, 1).await, "the chunk is still there");
+    });
+}

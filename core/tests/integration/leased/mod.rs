@@ -1,0 +1,11 @@
+//! Leases: what they admit, over many nodes, clocks and failures, and what becomes of chunks.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
+
+mod bounds;
+mod chunks;
+mod exactness;
+mod failures;
+mod operations;
+mod table;
+mod world;

@@ -1,0 +1,119 @@
+//! The table of leases: bounded, whatever subjects there are.
+
+use std::time::Duration;
+
+use tidegate_core::{Call, Charge, Policy, Store};
+use tokio::time::sleep;
+
+use super::chunks::{acquire, eager, load, policy, remaining};
+use super::world::{NodeStore, Quality, Server, node};
+
+async fn ask_often(store: &NodeStore, policy: &Policy, subject: &str) {
+    let charges = [Charge::new(policy, subject)];
+    for _ in 0..6 {
+        assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+    }
+}
+
+/// B46: a flood of hot subjects takes no more places than there are, and all of it comes back.
+#[test]
+fn b46_hot_subjects_take_no_more_places_than_there_are() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 1000/1h"));
+        let lease = eager().max_leases(8).span(Duration::from_millis(100));
+        let (store, _) = node(&server, lease, Quality::GOOD);
+        let mut max = 0;
+        for subject in 0..2_000 {
+            ask_often(&store, &policy, &subject.to_string()).await;
+            max = max.max(store.stats().len());
+            assert!(max <= 8, "{max}");
+        }
+        assert!(max > 5, "{max}");
+        assert!(store.stats().chunks() > 100, "places are used again: {:?}", store.stats());
+        store.close().await;
+        for subject in 0..2_000 {
+            let subject = subject.to_string();
+            let charges = [Charge::new(&policy, &subject).cost(1_000 - 6)];
+            let all = server.store.decide_now(&Call::acquire(&charges)).unwrap();
+            assert!(all.is_allowed(), "{subject}");
+        }
+    });
+}
+
+/// A flood of subjects that come once does not evict a lease.
+#[test]
+fn a_flood_of_cold_subjects_leaves_a_hot_one_its_lease() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
+        let (store, _) = node(&server, eager().max_leases(2), Quality::GOOD);
+        let mut local = 0;
+        for subject in 0..5_000 {
+            let subject = subject.to_string();
+            let charges = [Charge::new(&policy, &subject)];
+            let _ = store.decide(Call::acquire(&charges)).await;
+            local += u64::from(acquire(&store, &policy, 1).await);
+            local += u64::from(acquire(&store, &policy, 1).await);
+        }
+        assert!(local > 9_000, "{local}");
+        assert_eq!(server.holds(), usize::try_from(store.stats().chunks()).unwrap());
+    });
+}
+
+/// Subjects, tenants and policies that look alike have leases of their own.
+#[test]
+fn b17_no_two_subjects_share_a_lease() {
+    crate::run(async {
+        let server = Server::new();
+        let (store, _) = node(&server, eager(), Quality::GOOD);
+        let (one, two) = (policy("p: fixed-window 100/1h"), policy("p: fixed-window 101/1h"));
+        let parts = [("", "ab"), ("a", "b"), ("ab", ""), ("b", "a")];
+        let all: Vec<_> = [&one, &two]
+            .into_iter()
+            .flat_map(|policy| parts.map(|(tenant, subject)| (policy, tenant, subject)))
+            .collect();
+        for _ in 0..20 {
+            for (policy, tenant, subject) in &all {
+                let charges = [Charge::new(policy, *subject).tenant(*tenant)];
+                assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert!(store.stats().local() > 60, "{:?}", store.stats());
+        store.close().await;
+        for (tenant, subject) in parts {
+            let charges = [Charge::new(&one, subject).tenant(tenant).cost(60)];
+            assert!(server.store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed());
+            assert!(server.store.decide_now(&Call::acquire(&charges)).unwrap().is_denied());
+        }
+    });
+}
+
+/// Calls that are too large to be kept are decided by the store.
+#[test]
+fn large_calls_are_not_leased() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
+        let (store, _) = node(&server, eager(), Quality::GOOD);
+        let long = "x".repeat(1_025);
+        ask_often(&store, &policy, &long).await;
+        sleep(Duration::from_millis(1)).await;
+        assert!(store.stats().is_empty());
+        ask_often(&store, &policy, &long[1..]).await;
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(store.stats().len(), 1);
+    });
+}
+
+/// A subject that was leased and is asked for now and then costs the store a call each.
+#[test]
+fn a_subject_that_has_cooled_down_is_not_leased() {
+    crate::run(async {
+        let (server, policy) = (Server::new(), policy("p: fixed-window 1000000/1h"));
+        let (store, _) = node(&server, eager().hot_after(10), Quality::GOOD);
+        load(&store, &policy, 1_000, Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(3)).await;
+        let (holds, before) = (server.holds(), remaining(&server, &policy));
+        assert_eq!(load(&store, &policy, 2, Duration::from_secs(20)).await, 0);
+        assert_eq!((server.holds(), remaining(&server, &policy)), (holds, before - 40));
+    });
+}

@@ -1,0 +1,235 @@
+//! A world in virtual time: a server with a clock of its own, nodes with theirs, and links that are slow and lose calls.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate_core::layers::{Lease, LeasedStore};
+use tidegate_core::{
+    Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Store, StoreExt, Timestamp,
+};
+use tidegate_memory::MemoryStore;
+use tokio::time::{Instant, sleep};
+
+/// 1970 and 57 years, at the start of a second.
+const START: u64 = 1_790_000_000_000_000;
+
+/// The true time, in microseconds since the start of the test.
+pub(crate) fn micros_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_micros()).unwrap()
+}
+
+/// A wall clock that can be stepped, in either direction.
+#[derive(Debug, Clone)]
+pub(crate) struct SteppedClock {
+    started: Instant,
+    offset: Arc<AtomicI64>,
+}
+
+impl SteppedClock {
+    pub(crate) fn step(&self, micros: i64) {
+        self.offset.fetch_add(micros, SeqCst);
+    }
+}
+
+impl Clock for SteppedClock {
+    fn now(&self) -> Timestamp {
+        let time = START + micros_since(self.started);
+        Timestamp::from_micros(time.saturating_add_signed(self.offset.load(SeqCst)))
+    }
+}
+
+/// The clock of a node: it shows any time, and is slow or fast by so many parts of a million.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeClock {
+    started: Instant,
+    offset: u64,
+    ppm: i64,
+}
+
+impl Clock for NodeClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = i128::from(micros_since(self.started));
+        let shown = elapsed * i128::from(1_000_000 + self.ppm) / 1_000_000;
+        Timestamp::from_micros(self.offset + u64::try_from(shown).unwrap())
+    }
+}
+
+/// A call that the server has carried out.
+#[derive(Debug, Clone)]
+pub(crate) struct Executed {
+    /// The true time.
+    pub(crate) at: u64,
+    /// By the server's clock, in microseconds since whole seconds before the start.
+    pub(crate) server_time: u64,
+    pub(crate) operation: Operation,
+    /// Of the first charge.
+    pub(crate) cost: u64,
+    pub(crate) is_allowed: bool,
+    pub(crate) amount: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) store: MemoryStore<SteppedClock>,
+    pub(crate) clock: SteppedClock,
+    pub(crate) started: Instant,
+    executed: Mutex<Vec<Executed>>,
+}
+
+impl Server {
+    pub(crate) fn new() -> Arc<Self> {
+        let started = Instant::now();
+        let clock = SteppedClock { started, offset: Arc::default() };
+        let store = MemoryStore::builder().clock(clock.clone()).build();
+        Arc::new(Self { store, clock, started, executed: Mutex::default() })
+    }
+
+    pub(crate) fn executed(&self) -> Vec<Executed> {
+        self.executed.lock().unwrap().clone()
+    }
+
+    pub(crate) fn count(&self, is_it: impl Fn(Operation) -> bool) -> usize {
+        self.executed().iter().filter(|call| is_it(call.operation)).count()
+    }
+
+    pub(crate) fn holds(&self) -> usize {
+        self.count(|it| it == Operation::Hold)
+    }
+
+    pub(crate) fn settlements(&self) -> usize {
+        self.count(|it| it == Operation::Settle)
+    }
+
+    fn carry_out(&self, call: &Call<'_>) -> Result<Decision, Error> {
+        let (at, server_time) = (micros_since(self.started), self.clock.now().as_micros());
+        let answer = self.store.decide_now(call);
+        let decided = answer.as_ref().ok();
+        self.executed.lock().unwrap().push(Executed {
+            at,
+            server_time: server_time - (START - 100_000_000),
+            operation: call.operation,
+            cost: call.charges.get(0).unwrap().cost,
+            is_allowed: decided.is_some_and(Decision::is_allowed),
+            amount: decided.and_then(|it| it.amounts().first().copied()).unwrap_or(0),
+        });
+        answer
+    }
+}
+
+/// How a link treats calls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quality {
+    /// The maximum delay of each direction, in microseconds.
+    pub(crate) max_delay: u64,
+    /// How many calls of a hundred are lost, on the way there or back.
+    pub(crate) lost: u64,
+}
+
+impl Quality {
+    pub(crate) const GOOD: Self = Self { max_delay: 200, lost: 0 };
+}
+
+/// The link of a node to the server. Clones are the same link.
+#[derive(Debug, Clone)]
+pub(crate) struct Link(Arc<LinkInner>);
+
+#[derive(Debug)]
+struct LinkInner {
+    server: Arc<Server>,
+    quality: Quality,
+    random: Mutex<Random>,
+    is_dead: AtomicBool,
+    is_away: AtomicBool,
+}
+
+impl Link {
+    pub(crate) fn new(server: &Arc<Server>, quality: Quality, seed: u64) -> Self {
+        let (server, random) = (Arc::clone(server), Mutex::new(Random(seed)));
+        let (is_dead, is_away) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self(Arc::new(LinkInner { server, quality, random, is_dead, is_away }))
+    }
+
+    /// From now on nothing is sent and nothing arrives, as of a process that was killed.
+    pub(crate) fn kill(&self) {
+        self.0.is_dead.store(true, SeqCst);
+    }
+
+    /// Whether calls fail, before they are carried out.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.0.is_away.store(is_away, SeqCst);
+    }
+
+    async fn travel(&self) -> bool {
+        let (delay, is_lost) = {
+            let mut random = self.0.random.lock().unwrap();
+            (random.below(self.0.quality.max_delay + 1), random.below(100) < self.0.quality.lost)
+        };
+        sleep(Duration::from_micros(delay)).await;
+        if self.0.is_dead.load(SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        !is_lost
+    }
+
+    async fn call(&self, call: Call<'_>) -> Result<Decision, Error> {
+        let lost = || Err(Error::new(ErrorKind::Timeout, "lost"));
+        if !self.travel().await {
+            return lost();
+        }
+        if self.0.is_away.load(SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "away"));
+        }
+        let answer = self.0.server.carry_out(&call);
+        if self.travel().await { answer } else { lost() }
+    }
+}
+
+impl Store for Link {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::later(self.call(call))
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::ready(Ok(self.0.server.clock.now()))
+    }
+}
+
+pub(crate) type NodeStore = LeasedStore<Link, NodeClock>;
+
+/// A node with a clock that runs at the true rate.
+pub(crate) fn node(server: &Arc<Server>, lease: Lease, quality: Quality) -> (NodeStore, Link) {
+    node_with(server, lease, quality, 7, 0)
+}
+
+/// A node whose clock is off by so many parts of a million, and shows a time that depends on the seed.
+pub(crate) fn node_with(
+    server: &Arc<Server>,
+    lease: Lease,
+    quality: Quality,
+    seed: u64,
+    ppm: i64,
+) -> (NodeStore, Link) {
+    let link = Link::new(server, quality, seed);
+    let offset = Random(seed ^ 0x5555).below(1 << 50);
+    let clock = NodeClock { started: server.started, offset, ppm };
+    (link.clone().leased(lease.clock(clock)), link)
+}
+
+/// SplitMix64.
+#[derive(Debug, Clone)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+}
