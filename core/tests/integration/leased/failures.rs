@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::layers::Lease;
+use tidegate_core::layers::{Lease, LeasedStore};
 use tidegate_core::{Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt};
 use tidegate_core::{ManualClock, Share};
 use tidegate_testkit::ModelStore;
@@ -146,7 +146,7 @@ fn a_runtime_that_ends_leaves_the_store_working() {
     let inner = ModelStore::new(clock.clone());
     let store = inner.leased(Lease::new().hot_after(2).clock(clock));
     let policy = policy("p: fixed-window 100000/1h");
-    let ask = async |store: &tidegate_core::layers::LeasedStore<ModelStore, ManualClock>| {
+    let ask = async |store: &LeasedStore<ModelStore, ManualClock>| {
         let charges = [Charge::new(&policy, "s")];
         for _ in 0..2_000 {
             assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
@@ -178,4 +178,85 @@ fn a_cost_that_does_not_fit_in_a_chunk_goes_to_the_store() {
         assert_eq!(store.stats().local(), local);
         assert!(acquire(&store, &policy, 1).await, "the chunk is still there");
     });
+}
+
+/// One that is answered late: what counts is when it was sent. The task that gives it back sleeps by another clock here, so
+/// nothing but its deadline ends it.
+#[test]
+fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
+    let (second, long) = (Duration::from_secs(1), Duration::from_secs(10));
+    // By a thousandth earlier, for clocks that are slow.
+    let life = Duration::from_millis(999);
+    let tick = Duration::from_micros(1);
+    for (text, span) in
+        [("p: fixed-window 1000/1h", second), ("p: fixed-window 1000/1s anchored", long)]
+    {
+        for (answered_after, is_used) in [(life - tick, true), (life, false)] {
+            crate::run(async {
+                let (store, clock) = with_late_hold(eager().span(span));
+                let policy = policy(text);
+                let charges = [Charge::new(&policy, "s")];
+                make_hot(&store, &charges).await;
+                clock.advance(answered_after);
+                store.inner().deliver().await;
+                settle_down().await;
+                // One that is over is given back at once.
+                let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await;
+                let charged = 1_000 - peek.unwrap().verdicts()[0].remaining();
+                assert_eq!(charged, if is_used { 2 + 4 } else { 2 }, "{text}");
+                for (passes, local) in
+                    [(Duration::ZERO, u64::from(is_used)), (tick, u64::from(is_used))]
+                {
+                    clock.advance(passes);
+                    assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+                    assert_eq!(store.stats().local(), local, "{text}, {answered_after:?}");
+                }
+            });
+        }
+    }
+}
+
+/// A call that is refused because this node's own chunk is on its way waits for that.
+#[test]
+fn a_refused_call_waits_for_a_chunk_on_its_way() {
+    crate::run(async {
+        let (store, _clock) = with_late_hold(eager().max_share(Share::new(1, 1).unwrap()));
+        let policy = policy("p: fixed-window 6/1h");
+        let charges = [Charge::new(&policy, "s")];
+        make_hot(&store, &charges).await;
+        // 2 are used, and 4 are in the chunk.
+        let waits = store.decide(Call::acquire(&charges));
+        let deliver = async {
+            settle_down().await;
+            store.inner().deliver().await;
+        };
+        let (answer, ()) = tokio::join!(waits, deliver);
+        assert!(answer.unwrap().is_allowed());
+        assert_eq!(store.stats().local(), 1);
+    });
+}
+
+type LateStore = LeasedStore<FaultyStore<ModelStore>, ManualClock>;
+
+/// A store that answers its third call, which is the first hold, at the next delivery.
+fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
+    let clock = ManualClock::default();
+    let plan = vec![Fault::None, Fault::None, Fault::Late];
+    let store = FaultyStore::new(ModelStore::new(clock.clone()), plan);
+    (store.leased(lease.clock(clock.clone())), clock)
+}
+
+/// Two calls make it hot; the third one to the store is the hold.
+async fn make_hot(store: &LateStore, charges: &[Charge<'_>]) {
+    for _ in 0..2 {
+        assert!(store.decide(Call::acquire(charges)).await.unwrap().is_allowed());
+    }
+    settle_down().await;
+    assert_eq!((store.inner().calls(), store.inner().on_the_way()), (3, 1));
+}
+
+async fn settle_down() {
+    for _ in 0..20 {
+        yield_now().await;
+    }
 }
