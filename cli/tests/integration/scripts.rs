@@ -45,13 +45,14 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         "token_bucket",
         "interval_bucket",
         "batch",
+        "batch_lapse",
     ];
-    // Each has another one for calls with an id, and one that makes a hold. One is for the usual batch, and one settles
-    // all holds.
+    // Each has another one for calls with an id, and one that makes a hold. One is for the usual batch, and two settle
+    // holds.
     let all: Vec<_> = ["", "_id", "_hold"]
         .iter()
         .flat_map(|of| plain.iter().map(move |name| format!("{name}{of}")))
-        .chain(["batch_single", "batch_settle"].map(str::to_owned))
+        .chain(["batch_single", "batch_settle", "batch_lapse_settle"].map(str::to_owned))
         .collect();
     assert_eq!(names, all);
     for (name, sha) in listed() {
