@@ -22,7 +22,8 @@ use tidegate_testkit::generate::{Kind, hold_scenario, policy as any_policy, rela
 use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
 use crate::common::{
-    builder_with, client, fresh_prefix, impatient_store as store, policy, server, store_at, taken,
+    builder_with, client, fresh_prefix, impatient_store as store, patient_store, policy, server,
+    store_at, taken,
 };
 
 const START: u64 = 1_790_000_000_000_123;
@@ -486,7 +487,7 @@ async fn a_hold_of_a_long_log_is_settled_as_in_the_core() {
 #[tokio::test]
 async fn a_settlement_whose_answer_is_lost_is_made_once() {
     let redis = Redis::start().await.unwrap();
-    let direct = store(&redis.url());
+    let direct = patient_store(&redis.url());
     let (wide, log) =
         (policy("wide: fixed-window 100000/1d anchored"), policy("log: sliding-log 1000/1d"));
     let modes = [
@@ -639,7 +640,7 @@ async fn a_settlement_that_meets_a_foreign_state_changes_nothing() {
 #[tokio::test]
 async fn a_server_without_memory_makes_and_settles_no_hold() {
     let redis = Redis::start().await.unwrap();
-    let store = store(&redis.url());
+    let store = patient_store(&redis.url());
     let (wide, log) = (policy("w: fixed-window 99/1d"), policy("l: sliding-log 500/1d"));
     let held = [Charge::new(&wide, "s").cost(9), Charge::new(&log, "s").cost(9)];
     assert!(decide(&store, Operation::Hold, "id", &held).await.unwrap().is_allowed());

@@ -15,7 +15,8 @@ use tidegate_redis::{
 use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
 use crate::common::{
-    builder_with, client, fresh_prefix, impatient_store as store, policy, server, taken,
+    builder_with, client, fresh_prefix, impatient_store as store, patient_store, policy, server,
+    taken,
 };
 
 const START: u64 = 1_790_000_000_000_123;
@@ -92,7 +93,7 @@ fn takes(operation: Operation) -> bool {
 #[tokio::test]
 async fn an_answer_that_is_lost_is_asked_for_again_until_it_is_there_and_charged_once() {
     let redis = Redis::start().await.unwrap();
-    let direct = store(&redis.url());
+    let direct = patient_store(&redis.url());
     let wide = policy("wide: fixed-window 1000000/1d anchored");
     let log = policy("log: sliding-log 1000/1d");
     let modes = [
@@ -359,7 +360,7 @@ async fn a_call_that_fails_leaves_no_record() {
 #[tokio::test]
 async fn a_server_without_memory_charges_nothing_and_knows_no_id() {
     let redis = Redis::start().await.unwrap();
-    let store = store(&redis.url());
+    let store = patient_store(&redis.url());
     let (wide, log) = (policy("w: fixed-window 9/1d"), policy("l: sliding-log 500/1h"));
     let charges = [Charge::new(&wide, "s"), Charge::new(&log, "s")];
     // The scripts are loaded, and the first has a state.
@@ -386,7 +387,7 @@ async fn a_server_without_memory_charges_nothing_and_knows_no_id() {
 #[tokio::test]
 async fn a_flushed_script_costs_no_error_and_no_second_charge() {
     let redis = Redis::start().await.unwrap();
-    let store = store(&redis.url());
+    let store = patient_store(&redis.url());
     for policy in policies() {
         let charges = [Charge::new(&policy, "s")];
         let call = Call::acquire(&charges).with_id(CallId::new(policy.name(), HOUR));

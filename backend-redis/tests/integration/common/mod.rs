@@ -48,6 +48,12 @@ pub(crate) fn impatient_store(url: &str) -> RedisStore {
     builder.response_timeout(Duration::from_millis(300)).build().unwrap()
 }
 
+/// A store on a server of which no answer is lost: it waits for a busy machine.
+pub(crate) fn patient_store(url: &str) -> RedisStore {
+    let builder = RedisStore::builder().url(url).connect_timeout(Duration::from_secs(30));
+    builder.response_timeout(Duration::from_secs(30)).build().unwrap()
+}
+
 /// What is taken of a policy's limit of the subject `s`.
 pub(crate) async fn taken(store: &RedisStore, policy: &Policy) -> u64 {
     let charges = [Charge::new(policy, "s").cost(0)];
