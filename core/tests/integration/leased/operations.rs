@@ -29,6 +29,16 @@ fn held(server: &Server, policy: &Policy, store: &NodeStore) -> u64 {
     LIMIT - used(store) - remaining(server, policy)
 }
 
+/// How many requests are admitted until one is refused.
+async fn admits(store: &NodeStore, policy: &Policy) -> u64 {
+    let mut admitted = 0;
+    while ask(store, Operation::Acquire, policy, 1).await.is_allowed() {
+        admitted += 1;
+        sleep(Duration::from_micros(200)).await;
+    }
+    admitted
+}
+
 async fn ask(store: &NodeStore, operation: Operation, policy: &Policy, cost: u64) -> Decision {
     let charges = [Charge::new(policy, "s").cost(cost)];
     store.decide(Call::new(operation, &charges)).await.unwrap()
@@ -87,12 +97,7 @@ fn a_refund_makes_chunks_go_back_before() {
             // Of a bucket, a part of a token has come back.
             assert!(used - refund.amounts()[0] <= 1, "{policy}");
             assert_eq!(remaining(&server, &policy), LIMIT, "{policy}");
-            let mut admitted = 0;
-            while ask(&store, Operation::Acquire, &policy, 1).await.is_allowed() {
-                admitted += 1;
-                sleep(Duration::from_micros(200)).await;
-            }
-            assert_eq!(admitted, LIMIT, "{policy}");
+            assert_eq!(admits(&store, &policy).await, LIMIT, "{policy}");
         });
     }
 }
@@ -106,12 +111,7 @@ fn a_reset_drops_the_chunks() {
             let store = leased(&server, &policy).await;
             let _ = ask(&store, Operation::Reset, &policy, 1).await;
             assert_eq!(remaining(&server, &policy), LIMIT, "{policy}");
-            let mut admitted = 0;
-            while ask(&store, Operation::Acquire, &policy, 1).await.is_allowed() {
-                admitted += 1;
-                sleep(Duration::from_micros(200)).await;
-            }
-            assert_eq!(admitted, LIMIT, "{policy}");
+            assert_eq!(admits(&store, &policy).await, LIMIT, "{policy}");
             assert_eq!(server.settlements(), 0, "{policy}: all was used in the end");
         });
     }
