@@ -112,9 +112,11 @@ def with_mutants(text, chosen):
     for start, end in sorted(functions):
         head = start_of_body(text, start)
         add(text[done:start] + re.sub(r"\bconst (?=fn )", "", text[start:head]))
-        # Of an `impl Iterator`, all mutants have to be of one type.
-        is_opaque = functions[start, end][0].returns.startswith("-> impl Iterator")
-        one, other = ("({", "}).collect::<Vec<_>>().into_iter(),") if is_opaque else ("{", "}")
+        # Of an `impl Iterator`, all mutants have to be of one type, and their items too.
+        items = re.match(r"-> impl Iterator\s*<\s*Item\s*=\s*(.*?)>(?:\s*\+\s*'_)?$", functions[start, end][0].returns)
+        one, other = "{", "}"
+        if items:
+            one, other = "({", "}).map(|it| -> %s { it }).collect::<Vec<_>>().into_iter()," % items[1]
         add("{\nmatch crate::mutants::chosen() {\n")
         for it in functions[start, end]:
             body = text[head + 1 : it.start] + it.new + text[it.end : end - 1]

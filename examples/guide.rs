@@ -18,6 +18,9 @@ pub mod limit_tokens {}
 #[doc = include_str!("../docs/guide/limits-per-user.md")]
 pub mod limits_per_user {}
 
+#[doc = include_str!("../docs/guide/throughput.md")]
+pub mod throughput {}
+
 /// Only for the tests: on a page of documentation, links of the README lead nowhere.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -72,7 +72,7 @@ impl Inner {
         SlotRequest::new(&self.keys, self.time(), calls)
     }
 
-    /// The script call for one of the calls of a request whose states may have holds.
+    /// The request for one of the calls of a request, if the states of that call may have holds.
     pub(crate) fn request_with_holds<'a>(
         &self,
         request: &SlotRequest<'a>,

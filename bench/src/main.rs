@@ -4,6 +4,7 @@
 //! cargo run --release -p tidegate-bench # all of them, one after another
 //! cargo run --release -p tidegate-bench -- memory
 //! cargo run --release -p tidegate-bench -- redis
+//! cargo run --release -p tidegate-bench -- throughput
 //! cargo run --release -p tidegate-bench -- holds
 //! cargo run --release -p tidegate-bench -- cluster
 //! cargo run --release -p tidegate-bench -- denied
@@ -24,6 +25,7 @@ mod observed;
 mod random;
 mod redis;
 mod shards;
+mod throughput;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -48,6 +50,10 @@ enum What {
     ///
     /// Starts a server of its own: `redis-server` from the PATH, or what TIDEGATE_REDIS_SERVER names.
     Redis(redis::Options),
+    /// The ways to a decision on one Redis, side by side: single calls, batches, coalesced, leased, the deny cache.
+    ///
+    /// Starts a server of its own, as `redis` does.
+    Throughput(throughput::Options),
     /// Calls with an id, and holds with their settlement, on one Redis, beside calls without.
     ///
     /// Starts a server of its own, as `redis` does.
@@ -95,6 +101,7 @@ fn everything() -> Outcome<bool> {
     for what in [
         "memory",
         "redis",
+        "throughput",
         "holds",
         "cluster",
         "denied",
@@ -115,6 +122,9 @@ fn measure(what: What) -> Outcome<bool> {
     match what {
         What::Memory(options) => memory::run(&options).map(|all_met| all_met || !options.check),
         What::Redis(options) => redis::run(&options).map(|all_met| all_met || !options.check),
+        What::Throughput(options) => {
+            throughput::run(&options).map(|all_met| all_met || !options.check)
+        }
         What::Holds(options) => holds::run(&options).map(|all_met| all_met || !options.check),
         What::Cluster(options) => cluster::run(&options).map(|()| true),
         What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),

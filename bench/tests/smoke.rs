@@ -46,6 +46,21 @@ fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
 }
 
 #[test]
+fn the_benchmark_of_throughput_measures_each_way_at_each_load() {
+    let tiny = ["throughput", "--rounds", "1", "--millis", "20"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
+    for (way, loads) in
+        [("(the load alone)", 4), ("`INCR`", 4), ("coalesced", 4), ("leased", 6), ("deny cache", 1)]
+    {
+        assert_eq!(rows(&format!("| {way}")), loads, "{way} in {report}");
+    }
+    assert_eq!(rows("- met: ") + rows("- NOT MET: "), 8, "{report}");
+}
+
+#[test]
 fn more_calls_than_a_log_holds_are_refused_with_the_most_there_may_be() {
     let many = ["redis", "--calls", "2000", "--subjects", "20"];
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(many).output().unwrap();

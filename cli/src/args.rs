@@ -190,6 +190,15 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "COUNT", value_parser = node_decisions)]
     node_decisions: Option<u64>,
 
+    /// Callers share batches (`.coalesced()`): a decision then costs a node half as much.
+    #[arg(long, conflicts_with = "node_decisions")]
+    coalesced: bool,
+
+    /// The percentage of the requests that are decided without a node: admitted from leases, or refused from the deny
+    /// cache. Their metrics report it.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
+    local: u8,
+
     /// The number of replicas of each primary.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=9))]
     replicas: u8,
@@ -221,6 +230,8 @@ impl Plan {
             rate_per_hour: self.rate,
             node_memory: self.node_memory,
             node_decisions: self.node_decisions,
+            is_coalesced: self.coalesced,
+            local_percent: self.local,
             replicas: self.replicas.into(),
             names: Names {
                 prefix: self.prefix.clone(),
@@ -291,7 +302,8 @@ Examples:
   tidegate plan --subjects 100M --policy 'api: token-bucket 10/1s burst 20' --rate 500k/s
   tidegate plan --subjects 1B --rate 2M/s --node-memory 64GiB --replicas 2 --tenant-bytes 8 \
 --policy 'second: token-bucket 10/1s' --policy 'day: sliding-counter 10000/1d'
-  tidegate plan --subjects 5M --rate 20k/s --policy 'login: sliding-log 100/1h' --log-records 4";
+  tidegate plan --subjects 5M --rate 20k/s --policy 'login: sliding-log 100/1h' --log-records 4
+  tidegate plan --subjects 1M --rate 1M/s --policy 'ingest: fixed-window 1000000/1m' --coalesced --local 90";
 
 const FORMATS_AND_POLICIES: &str = "\
 Formats:

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 pub use policy_verdict::PolicyVerdict;
 
+use crate::call::MAX_CHARGES;
 use crate::time::{Wait, micros_of_ceil};
 use crate::{ErrorKind, Policy};
 
@@ -34,6 +35,26 @@ struct More {
     reserved_wait: Duration,
     degraded: Option<Degraded>,
     amounts: SmallVec<[u64; 2]>,
+    of_operation: OfOperation,
+}
+
+/// What the decisions on one operation alone have. A store that remembers calls keeps decisions, so that they must be small.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum OfOperation {
+    /// Of a settlement, a bit for each amount that was charged. Of all others but a peek, 0.
+    Charged(u64),
+    /// Of a peek, for each charge what is held and not spent.
+    Unspent(Box<[Option<u64>]>),
+}
+
+impl OfOperation {
+    const NONE: Self = Self::Charged(0);
+}
+
+impl Default for OfOperation {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 impl Decision {
@@ -81,7 +102,26 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// Upper bound on the bytes on the heap of a decision on `charges` charges, if it is not degraded.
+    /// The same decision on a settlement, with those of its amounts that were charged: see
+    /// [`is_charged`](Self::is_charged).
+    pub fn with_charged(self, indices: impl IntoIterator<Item = usize>) -> Self {
+        let charged = indices.into_iter().fold(0, |charged, index| charged | bit_of(index));
+        if charged == 0 {
+            return self;
+        }
+        let mut more = self.into_more();
+        more.of_operation = OfOperation::Charged(charged);
+        Self(Repr::More(more))
+    }
+
+    /// The same decision, with what is held and not spent of each charge, in order: see [`unspent`](Self::unspent).
+    pub fn with_unspent(self, unspent: impl IntoIterator<Item = Option<u64>>) -> Self {
+        let mut more = self.into_more();
+        more.of_operation = OfOperation::Unspent(unspent.into_iter().collect());
+        Self(Repr::More(more))
+    }
+
+    /// Upper bound on the bytes on the heap of a decision on `charges` charges that is neither degraded nor on a peek.
     #[doc(hidden)]
     #[must_use]
     pub const fn max_heap_bytes(charges: usize) -> usize {
@@ -102,6 +142,10 @@ impl Decision {
             Repr::More(more) => Some(more),
             _ => None,
         }
+    }
+
+    fn of_operation(&self) -> &OfOperation {
+        self.more().map_or(&OfOperation::NONE, |more| &more.of_operation)
     }
 
     /// The same decision, with the limits of whole policies instead of shares.
@@ -160,7 +204,8 @@ impl Decision {
         policies
             .into_iter()
             .zip(self.verdicts())
-            .map(|(policy, verdict)| PolicyVerdict::new(policy, verdict))
+            .zip(self.unspent().iter().copied().chain(std::iter::repeat(None)))
+            .map(|((policy, verdict), unspent)| PolicyVerdict::new(policy, verdict, unspent))
     }
 
     /// How long to wait until the same charges, alone, are admitted: zero if they are, `None` if they never can be.
@@ -196,7 +241,7 @@ impl Decision {
 
     /// How much of each charge was given back by a refund or an undo, recorded by a [charge](crate::Operation::Charge), or
     /// taken by an [`AcquireUpTo`](crate::Operation::AcquireUpTo) or a [`HoldUpTo`](crate::Operation::HoldUpTo); or, when a
-    /// hold was [settled](crate::Operation::Settle), given back or charged, whichever of the two it was. One number per
+    /// hold was [settled](crate::Operation::Settle), given back or [charged](Self::is_charged), whichever of the two it was. One number per
     /// charge, in order, in whole units of cost, rounded down. Empty for all other operations.
     ///
     /// ```
@@ -221,11 +266,60 @@ impl Decision {
         self.more().map_or(&[], |more| &more.amounts)
     }
 
+    /// Whether a settlement has charged the [amount](Self::amounts) of the charge at `index`, and not given it back. It may,
+    /// although no more was used than was held, if what was held had been given back when its
+    /// [time was over](Policy::refund_lapsed).
+    #[must_use]
+    pub fn is_charged(&self, index: usize) -> bool {
+        matches!(self.of_operation(), OfOperation::Charged(charged) if charged & bit_of(index) != 0)
+    }
+
+    /// How much of each charge's subject is held and not yet spent, in order: the sum of what its open
+    /// [holds](crate::Operation::Hold) took, each less what was [settled so far](crate::Operation::SettleSoFar). A hold is
+    /// open until it is settled or its time is over. It is counted in full, also where a part of it was refilled since, or
+    /// was taken in a window that has ended.
+    ///
+    /// `None` of a policy without [`refund_lapsed`](Policy::refund_lapsed): its states do not know their holds. Such a
+    /// policy may know only a part of the holds if others were made before it had that setting. Empty if none of the
+    /// policies has it; for all operations but a [peek](crate::Operation::Peek); and if the store was not asked, as for a
+    /// denial from a [cache](crate::DenyCache) and a [degraded](Self::degraded) decision.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_memory::{Limiter, MemoryStore};
+    ///
+    /// let policies = ["requests: gcra 60/1m burst 60", "tokens: token-bucket 1000/1m refund-lapsed"];
+    /// let policies = policies.into_iter().map(str::parse).collect::<Result<Vec<_>, _>>()?;
+    /// let limiter = Limiter::new(MemoryStore::new(), policies)?;
+    /// let alice = limiter.by("requests", "alice").by("tokens", "alice").cost(600);
+    /// let hold = alice.hold("completion 4711", Duration::from_secs(60)).await?;
+    /// let Ok(ticket) = hold.into_ticket() else { return Ok(()) }; // refused
+    /// limiter.settle_so_far(&ticket, [("requests", 1), ("tokens", 250)]).await?;
+    /// assert_eq!(alice.peek().await?.unspent(), [None, Some(350)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn unspent(&self) -> &[Option<u64>] {
+        match self.of_operation() {
+            OfOperation::Unspent(unspent) => unspent,
+            OfOperation::Charged(_) => &[],
+        }
+    }
+
     /// How and why the decision was made without the store; `None` normally.
     #[must_use]
     pub fn degraded(&self) -> Option<&Degraded> {
         self.more()?.degraded.as_ref()
     }
+}
+
+/// The bit of a charge, of which a call has at most 64.
+const fn bit_of(index: usize) -> u64 {
+    const { assert!(MAX_CHARGES <= 64) };
+    if index < MAX_CHARGES { 1 << index } else { 0 }
 }
 
 impl PartialEq for Decision {
@@ -234,6 +328,7 @@ impl PartialEq for Decision {
             && self.wait() == other.wait()
             && self.degraded() == other.degraded()
             && self.amounts() == other.amounts()
+            && self.of_operation() == other.of_operation()
     }
 }
 
@@ -246,7 +341,8 @@ impl fmt::Debug for Decision {
         if let Some(more) = self.more() {
             all.field("reserved_wait", &more.reserved_wait)
                 .field("degraded", &more.degraded)
-                .field("amounts", &more.amounts);
+                .field("amounts", &more.amounts)
+                .field("of_operation", &more.of_operation);
         }
         all.finish()
     }

@@ -60,8 +60,12 @@ pub mod policy;
 pub mod shards;
 pub mod store;
 mod subject;
+mod sync;
 pub mod telemetry;
 mod time;
+
+#[cfg(tidegate_schedules)]
+pub use sync::scheduled;
 
 /// What the crates of this repository share. No semantic versioning: no other crate should use it.
 #[doc(hidden)]

@@ -1,5 +1,6 @@
 //! The command line and the environment.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tidegate_core::Error;
 use tidegate_core::policy::parse_duration;
 use tidegate_server::config::SameDomain;
 use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
+use tidegate_server::resp::{Login, RespSettings};
 use tidegate_server::rls::ConnectionAge;
 use tidegate_server::service::OnStoreError;
 use tidegate_server::store::{MEMORY, RedisVariables, StoreSettings};
@@ -162,6 +164,34 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PORT", env = "PORT", default_value = "8080")]
     http_port: u16,
 
+    /// The address of RESP, the protocol of Redis.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_RESP_HOST", default_value = "127.0.0.1")]
+    resp_host: String,
+    /// The port of RESP; 0 for any. Without it, RESP is not served.
+    #[arg(long, value_name = "PORT", env = "TIDEGATE_RESP_PORT")]
+    resp_port: Option<u16>,
+    /// The user that clients of RESP log in as.
+    #[arg(long, value_name = "USER", env = "TIDEGATE_RESP_USER", default_value = "default")]
+    resp_user: String,
+    /// The password of clients of RESP; set it by the variable, as others see the arguments of a process.
+    #[arg(long, value_name = "PASSWORD", env = "TIDEGATE_RESP_PASSWORD", hide_env_values = true)]
+    resp_password: Option<String>,
+    /// RESP needs no password on addresses of other machines either.
+    #[arg(long, env = "TIDEGATE_RESP_WITHOUT_PASSWORD", value_parser = FalseyValueParser::new())]
+    resp_without_password: bool,
+    /// The maximum number of connections of RESP.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "TIDEGATE_RESP_MAX_CONNECTIONS",
+        default_value = "10000"
+    )]
+    resp_max_connections: usize,
+    /// After which time without a command a connection of RESP ends.
+    #[arg(long, value_name = "SPAN", env = "TIDEGATE_RESP_IDLE_TIMEOUT", default_value = "10m",
+          value_parser = parse_duration)]
+    resp_idle_timeout: Duration,
+
     /// From which share of a limit on hits count as near it.
     #[arg(long, value_name = "RATIO", env = "NEAR_LIMIT_RATIO", default_value = "0.8", value_parser = ratio)]
     near_limit_ratio: NearLimitRatio,
@@ -289,6 +319,31 @@ impl Serve {
 
     pub(crate) fn connection_age(&self) -> ConnectionAge {
         ConnectionAge::new(self.grpc_max_connection_age, self.grpc_max_connection_age_grace)
+    }
+
+    pub(crate) fn resp_address(&self) -> Option<(&str, u16)> {
+        self.resp_port.map(|port| (&*self.resp_host, port))
+    }
+
+    /// The settings of RESP on an address.
+    ///
+    /// # Errors
+    ///
+    /// If other machines reach it, and it needs no password.
+    pub(crate) fn resp_settings(&self, address: SocketAddr) -> Result<RespSettings, String> {
+        let mut settings = RespSettings::default();
+        settings.login = given(&self.resp_password)
+            .map(|password| Login { user: self.resp_user.clone(), password: password.clone() });
+        settings.max_connections = self.resp_max_connections;
+        settings.idle_timeout = self.resp_idle_timeout;
+        let is_open = settings.login.is_none() && !self.resp_without_password;
+        if is_open && !address.ip().is_loopback() {
+            return Err(format!(
+                "RESP on {address} needs a password (TIDEGATE_RESP_PASSWORD), or to be told that it needs none \
+                 (TIDEGATE_RESP_WITHOUT_PASSWORD)"
+            ));
+        }
+        Ok(settings)
     }
 
     pub(crate) fn grpc_address(&self) -> (&str, u16) {

@@ -3,10 +3,12 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod calls;
 pub mod config;
 pub mod decide;
 pub mod json;
 pub mod reload;
+pub mod resp;
 pub mod rls;
 pub mod service;
 pub mod stats;

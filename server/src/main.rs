@@ -12,11 +12,12 @@ use std::sync::Arc;
 use clap::Parser;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_core::Store;
+use tidegate_server::calls::Calls;
 use tidegate_server::config::{Config, SameDomain, read_directory};
 use tidegate_server::decide::Decider;
 use tidegate_server::service::Service;
 use tidegate_server::store::open;
-use tidegate_server::{json, reload, rls};
+use tidegate_server::{json, reload, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -65,6 +66,14 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
 
     let grpc = listen("GRPC_PORT", args.grpc_address()).await?;
     let http = listen("PORT", args.http_address()).await?;
+    let resp = match args.resp_address() {
+        Some(address) => {
+            let listener = listen("TIDEGATE_RESP_PORT", address).await?;
+            let address = listener.local_addr()?;
+            Some((listener, address, args.resp_settings(address)?))
+        }
+        None => None,
+    };
     println!("gRPC on {}, JSON on http://{}", grpc.local_addr()?, http.local_addr()?);
 
     let (stop, stopped) = watch::channel(false);
@@ -79,6 +88,13 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
             Err(error) => eprintln!("tidegate-server: the limits stay as they were: {error}"),
         }
     }));
+    let store = args.on_store_error().around(Arc::clone(service.decider().store()));
+    let calls = Arc::new(Calls::new(store));
+    let resp = resp.map(|(listener, address, settings)| {
+        println!("RESP on {address}");
+        let stopped = until_stopped(stopped.clone());
+        tokio::spawn(resp::serve(listener, Arc::clone(&calls), settings, stopped))
+    });
     let routes = json::routes(Arc::clone(&service), Some(metrics));
     let http = axum::serve(http, routes).with_graceful_shutdown(until_stopped(stopped.clone()));
     let http = tokio::spawn(http.into_future());
@@ -90,6 +106,9 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     reload.abort();
     grpc.await??;
     http.await??;
+    if let Some(resp) = resp {
+        resp.await?;
+    }
     Ok(())
 }
 

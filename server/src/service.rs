@@ -1,10 +1,11 @@
 //! What all protocols have in common: decisions, their statistics, and what happens when the store fails.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tidegate_core::{Error, ErrorKind};
+use tidegate_core::{Error, ErrorKind, Store, StoreExt};
 
 use crate::config::{Config, ConfigError, ConfigFile, SameDomain};
 use crate::decide::{DecideError, Decider};
@@ -21,6 +22,18 @@ pub enum OnStoreError {
     Allow,
     /// The request is refused.
     Deny,
+}
+
+impl OnStoreError {
+    /// The store for [calls](crate::calls) that are answered in this way.
+    #[must_use]
+    pub fn around(self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        match self {
+            Self::Error => store,
+            Self::Allow => Arc::new(store.or_fail_open()),
+            Self::Deny => Arc::new(store.or_fail_closed()),
+        }
+    }
 }
 
 /// Decides on requests, and counts them.

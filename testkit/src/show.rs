@@ -95,7 +95,11 @@ pub(crate) fn answer(answer: &Result<Decision, impl fmt::Display>) -> String {
         [] => String::new(),
         amounts => format!(", amounts {amounts:?}"),
     };
-    format!("{outcome}{wait} ({}){amounts}", verdicts.join("; "))
+    let unspent = match decision.unspent() {
+        [] => String::new(),
+        unspent => format!(", unspent {unspent:?}"),
+    };
+    format!("{outcome}{wait} ({}){amounts}{unspent}", verdicts.join("; "))
 }
 
 /// A call that was made, with its time and its answer: one line.

@@ -111,15 +111,15 @@ async fn block_refused(store: &Inner, call: Call<'_>, peeked: Decision) -> Resul
         })
         .map(|(place, (charge, _))| (place, charge))
         .unzip();
+    let mut verdicts = peeked.verdicts().to_vec();
     if places.is_empty() {
-        return Ok(peeked);
+        return Ok(Decision::new(verdicts));
     }
     let call = Call::new(call.operation, &charges);
     let mut answers = send(store, call).await;
     // They may be admitted by now, as a window may have ended since the peek.
     undo(store, &mut answers).await?;
     let blocked = merge(store, call, answers, None)?;
-    let mut verdicts = peeked.verdicts().to_vec();
     for (place, verdict) in places.into_iter().zip(blocked.verdicts()) {
         if verdict.outcome() != Outcome::Allowed {
             verdicts[place] = *verdict;
@@ -279,6 +279,7 @@ fn merge(
     };
     let mut booked = Duration::ZERO;
     let mut amounts: Vec<u64> = vec![];
+    let mut unspent: Vec<Option<u64>> = vec![];
     let (mut failures, mut is_done_in_part) = (vec![], false);
     for SlotAnswer { part, charges, answer } in slots {
         let asked = Call::new(call.operation, &charges);
@@ -300,6 +301,10 @@ fn merge(
             amounts.resize(call.charges.len(), 0);
             amounts[*place] = *amount;
         }
+        for (place, its) in part.places.iter().zip(decision.unspent()) {
+            unspent.resize(call.charges.len(), None);
+            unspent[*place] = *its;
+        }
     }
     if !failures.is_empty() {
         // Nothing is charged only if nothing is charged in any slot.
@@ -311,6 +316,7 @@ fn merge(
     let verdicts = verdicts.into_iter().collect::<Option<Vec<_>>>().ok_or_else(no_answer)?;
     let decision = Decision::new(verdicts);
     let decision = if amounts.is_empty() { decision } else { decision.with_amounts(amounts) };
+    let decision = if unspent.is_empty() { decision } else { decision.with_unspent(unspent) };
     let is_booked = matches!(call.operation, Operation::Reserve { .. }) && decision.is_allowed();
     Ok(if is_booked { decision.with_wait(booked) } else { decision })
 }

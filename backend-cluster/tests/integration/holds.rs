@@ -67,6 +67,34 @@ async fn a_hold_over_slots_is_refused_and_holds_nothing() {
     assert_eq!(settled.amounts(), [2, 2]);
 }
 
+/// A peek over slots says of each charge what is held in its slot, and a refused acquire, which peeks too, says nothing.
+#[tokio::test]
+async fn a_peek_over_slots_says_what_is_held_in_each() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_123));
+    let cluster = cluster().await;
+    let (one, other) = (subject_on(cluster, 0, 0).await, subject_on(cluster, 1, 0).await);
+    let store = store_at(&clock).await;
+    let (p, q) = (policy("p: fixed-window 9/1d refund-lapsed"), policy("q: gcra 9/1d burst 9"));
+    let charges = [
+        Charge::new(&p, &one).cost(1),
+        Charge::new(&q, &one).cost(1),
+        Charge::new(&p, &other).cost(1),
+    ];
+    for (id, charge) in [("a", charges[0].cost(5)), ("b", charges[2].cost(3))] {
+        assert!(decide(&store, Operation::Hold, id, &[charge]).await.unwrap().is_allowed());
+    }
+    let peek = store.decide(Call::new(Operation::Peek, &charges)).await.unwrap();
+    assert_eq!(peek.unspent(), [Some(5), None, Some(3)]);
+    let apart = [charges[1], Charge::new(&q, &other)];
+    let peek = store.decide(Call::new(Operation::Peek, &apart)).await.unwrap();
+    assert_eq!(peek.unspent(), []);
+    for cost in [1, 5] {
+        let charges = charges.map(|charge| charge.cost(cost));
+        let acquire = store.decide(Call::acquire(&charges)).await.unwrap();
+        assert_eq!((acquire.is_allowed(), acquire.unspent()), (cost == 1, &[][..]));
+    }
+}
+
 /// Holds and settlements are sent by themselves, in their turn.
 #[tokio::test]
 async fn a_batch_with_holds_is_decided_in_order() {

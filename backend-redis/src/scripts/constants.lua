@@ -17,18 +17,13 @@ INTERVAL_SIZE = 29
 
 -- Bytes of a log, or of the last element of a list: see the diagram in sliding_log.lua. A sealed element
 -- has CHUNK records, and CHUNK_SIZE bytes.
-LOG_HEAD = 8
-RECORD = 14
 CHUNK = 14
 CHUNK_SIZE = 204
-LOG_FOOT = 37
 LOG_END = 51
 
--- Added to the kind of a value that has holds behind the state. Bytes of a hold: its key, and up to the time of its lapse
--- and to what was given back; and of the foot. See the diagram in state_holds.lua.
+-- Added to the kind of a value that has holds behind the state. Bytes of a hold up to the time of its lapse and to what
+-- was given back; and of the foot. See the diagram in state_holds.lua.
 HOLDS_FLAG = 0x40
-STATE_HOLD = 62
-HOLD_KEY = 20
 HOLD_LAPSES_AT = 41
 HOLD_GIVEN_BACK = 55
 HOLDS_FOOT = 34

@@ -7,7 +7,7 @@
 local holds = {}
 local own_key = hold_key_of(id_key)
 
--- Writes a state that has or had holds, whose value is without these and its block.
+-- Writes a state and its holds. `value` is the state's, without its holds and its block.
 local function write_back(key, value, blocked_until, its, is_list)
   if its.list == '' and blocked_until == 0 and value:byte() == NONE then return call('UNLINK', key) end
   local ends, ttl = math.max(its.ends, blocked_until), nil

@@ -2,9 +2,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
-use tidegate_core::no_semver::{
-    Algorithm, Level, OpenHolds, VerdictInput, Wait, lapsed_hold, unknown_hold,
-};
+use tidegate_core::no_semver::{Algorithm, Level, VerdictInput, Wait, lapsed_hold, unknown_hold};
 use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
     AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
@@ -13,7 +11,7 @@ use tidegate_core::{
 use super::bytes::{MAX_NUMBER, NUMBER, Reader};
 use super::layout;
 use super::normalized::NormalizedCall;
-use super::open_holds;
+use super::open_holds::{self, HoldsReply};
 
 /// Reply of a script to a call.
 #[derive(Debug)]
@@ -99,11 +97,15 @@ fn read_call(
         return Some(Ok(read_up_to(normalized, min, now, has_holds, reader)?));
     }
     let mut amounts: SmallVec<[u64; 4]> = SmallVec::new();
+    let mut charged: SmallVec<[usize; 4]> = SmallVec::new();
     let mut replies: SmallVec<[ChargeReply; 1]> = SmallVec::new();
     for _ in &normalized.charges {
         replies.push(ChargeReply::read(reader)?);
         if normalized.has_amounts() {
             amounts.push(reader.number()?);
+            if normalized.is_on_a_hold() && reader.byte()? != 0 {
+                charged.push(amounts.len() - 1);
+            }
         }
     }
     if has_holds {
@@ -111,7 +113,8 @@ fn read_call(
     }
     let mut reply = decide(normalized, &replies, now)?;
     if normalized.has_amounts() {
-        reply.decision = reply.decision.with_amounts(normalized.split(&amounts));
+        let amounts = normalized.split(&amounts);
+        reply.decision = reply.decision.with_amounts(amounts).with_charged(charged);
     }
     Some(Ok(reply))
 }
@@ -155,7 +158,7 @@ fn read_holds(
     reader: &mut Reader<'_>,
 ) -> Option<()> {
     for ((charge, _), reply) in normalized.charges.iter().zip(replies) {
-        reply.holds = open_holds::read(reader, charge.policy.rule(), now)?.map(Box::new);
+        reply.holds = open_holds::read(reader, charge.policy.rule(), now)?;
     }
     Some(())
 }
@@ -181,11 +184,29 @@ pub(super) fn decide(
         taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
     }
     let decision = Decision::new(normalized.each(&verdicts));
+    let decision = with_unspent(decision, normalized, replies);
     let taken_at = normalized.each(&taken_at).collect();
     let is_booked =
         matches!(normalized.operation, Operation::Reserve { .. }) && decision.is_allowed();
     let wait = Duration::from_micros(if is_booked { booked } else { 0 });
     Some(ScriptReply { decision: decision.with_wait(wait), taken_at })
+}
+
+/// Adds what is held and not spent to the answer to a peek, where the states know.
+fn with_unspent(
+    decision: Decision,
+    normalized: &NormalizedCall<'_>,
+    replies: &[ChargeReply],
+) -> Decision {
+    if normalized.operation != Operation::Peek || !normalized.refunds_lapsed() {
+        return decision;
+    }
+    let unspent = |((charge, _), reply): (&(Charge<'_>, u64), &ChargeReply)| {
+        charge.policy.refunds_lapsed().then_some(reply.holds.unspent)
+    };
+    let unspent: SmallVec<[Option<u64>; 4]> =
+        normalized.charges.iter().zip(replies).map(unspent).collect();
+    decision.with_unspent(normalized.each(&unspent))
 }
 
 fn foreign_value(charge: &Charge<'_>) -> Error {
@@ -209,7 +230,7 @@ pub(super) struct ChargeReply {
     /// the numbers tell.
     ends_at: u64,
     /// The holds on the state that are still to lapse.
-    holds: Option<Box<OpenHolds>>,
+    holds: HoldsReply,
 }
 
 impl ChargeReply {
@@ -223,7 +244,7 @@ impl ChargeReply {
         let blocked_until = reader.number()?;
         let numbers = [reader.number()?, reader.number()?, reader.number()?];
         let ends_at = reader.number()?;
-        Some(Self { outcome, blocked_until, numbers, ends_at, holds: None })
+        Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
     }
 
     /// Reads the value that was written by an admitted charge: its numbers are those of the state.
@@ -248,8 +269,8 @@ impl ChargeReply {
             }
             _ => return None,
         };
-        let outcome = Outcome::Allowed;
-        Some(Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds: None })
+        let (outcome, holds) = (Outcome::Allowed, HoldsReply::default());
+        Some(Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds })
     }
 
     /// Reads the reply of the script for the usual batch to a charge. The inner `None` is one that the general script has
@@ -259,7 +280,7 @@ impl ChargeReply {
             layout::EMPTY => {
                 reader.byte()?;
                 let (blocked_until, numbers, ends_at) = (0, [0; 3], 0);
-                let (outcome, holds) = (Outcome::Denied, None);
+                let (outcome, holds) = (Outcome::Denied, HoldsReply::default());
                 return Some(Some(Self { outcome, blocked_until, numbers, ends_at, holds }));
             }
             layout::DENIED => {
@@ -300,7 +321,7 @@ impl ChargeReply {
         counts_on_lapses: bool,
     ) -> Option<Verdict> {
         let (mut wait, mut level) = self.weigh(charge, cost, now)?;
-        if let Some(holds) = &self.holds {
+        if let Some(holds) = &self.holds.open {
             if counts_on_lapses && !wait.is_zero() {
                 wait = holds.wait(charge.policy, cost, now, wait);
             }

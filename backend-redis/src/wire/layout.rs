@@ -1,4 +1,4 @@
-//! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds of values.
+//! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds and sizes of values.
 //!
 //! This is the one place that they stand in: the constants below, and the words in the scripts that have the
 //! same names, which are replaced by these literals when a script is assembled. Numbers that only the
@@ -73,6 +73,15 @@ shared! {
     // First byte of the reply of the usual batch to a key or a charge, beside `DENIED` and the kinds.
     UNUSUAL = 3;
     EMPTY = 4;
+
+    // Bytes of a log before its records, of a record, and behind them: see the diagram in `scripts/sliding_log.lua`.
+    LOG_HEAD = 8;
+    RECORD = 14;
+    LOG_FOOT = 37;
+
+    // Bytes of a hold on a state, and of its key: see the diagram in `scripts/state_holds.lua`.
+    STATE_HOLD = 62;
+    HOLD_KEY = 20;
 }
 
 /// Literal of a shared number, by its name.

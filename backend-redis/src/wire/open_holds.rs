@@ -10,43 +10,48 @@ use tidegate_core::policy::Rule;
 use super::bytes::{MAX_NUMBER, NUMBER, Reader};
 use super::layout;
 
-/// Bytes of a hold's key, and of a hold.
-const KEY: usize = 20;
-const HOLD: usize = 62;
-
 /// In place of what was given back, before that.
 const NOT_GIVEN_BACK: u64 = MAX_NUMBER;
 
-/// Bytes of a log before its records, of a record, and behind them: see the diagram in `scripts/sliding_log.lua`.
-const LOG_HEAD: usize = 1 + NUMBER;
-const LOG_RECORD: usize = 2 * NUMBER;
-const LOG_FOOT: usize = 37;
+/// What a reply says of the holds on a state that are still to lapse.
+#[derive(Debug, Default)]
+pub(super) struct HoldsReply {
+    /// How much is held and not spent.
+    pub(super) unspent: u64,
+    /// What waits count on. `None` without holds; and of a log that is a list, which an earlier policy with more records
+    /// has left.
+    pub(super) open: Option<Box<OpenHolds>>,
+}
 
-/// Reads the holds that are still to lapse. The outer `None` is a reply that is not valid; the inner one is that of a state
-/// without holds, or of a log that is a list, which an earlier policy with more records has left: waits do not count on
-/// what will lapse of it.
-pub(super) fn read(reader: &mut Reader<'_>, rule: &Rule, now: u64) -> Option<Option<OpenHolds>> {
+/// Reads the holds that are still to lapse. `None` is a reply that is not valid.
+pub(super) fn read(reader: &mut Reader<'_>, rule: &Rule, now: u64) -> Option<HoldsReply> {
+    let mut reply = HoldsReply::default();
     let count = size(reader)?;
     if count == 0 {
-        return Some(None);
+        return Some(reply);
     }
     let state_size = size(reader)?;
     let state = bytes(reader, state_size)?;
-    let list = bytes(reader, count.checked_mul(HOLD)?)?;
-    if state.is_empty() {
-        return Some(None);
-    }
-    let mut holds = OpenHolds::new(state_of(state, rule, now)?);
-    for hold in list.chunks_exact(HOLD) {
-        let mut hold = Reader(hold.get(KEY..)?);
+    let hold_size = usize::from(layout::STATE_HOLD);
+    let list = bytes(reader, count.checked_mul(hold_size)?)?;
+    let mut open = match state {
+        [] => None,
+        state => Some(OpenHolds::new(state_of(state, rule, now)?)),
+    };
+    for hold in list.chunks_exact(hold_size) {
+        let mut hold = Reader(hold.get(usize::from(layout::HOLD_KEY)..)?);
         let (taken_at, cost, spent) = (hold.number()?, hold.number()?, hold.number()?);
         let (lapses_at, _expires_at, given_back) = (hold.number()?, hold.number()?, hold.number()?);
         // One that was given back lapses in the future only if the clock has stepped back.
         if given_back == NOT_GIVEN_BACK {
-            holds.push(Take::new(taken_at, cost), spent, lapses_at);
+            reply.unspent = reply.unspent.saturating_add(cost.saturating_sub(spent));
+            if let Some(open) = &mut open {
+                open.push(Take::new(taken_at, cost), spent, lapses_at);
+            }
         }
     }
-    Some(Some(holds))
+    reply.open = open.map(Box::new);
+    Some(reply)
 }
 
 fn size(reader: &mut Reader<'_>) -> Option<usize> {
@@ -100,11 +105,13 @@ fn state_of(value: &[u8], rule: &Rule, now: u64) -> Option<Option<State>> {
 
 /// The records of a log that counted when it was written last.
 fn log_of(value: &[u8]) -> Option<sliding_log::State> {
+    let [head, record_size, foot] =
+        [layout::LOG_HEAD, layout::RECORD, layout::LOG_FOOT].map(usize::from);
     let (records, foot) =
-        value.get(LOG_HEAD..)?.split_at_checked(value.len().checked_sub(LOG_HEAD + LOG_FOOT)?)?;
+        value.get(head..)?.split_at_checked(value.len().checked_sub(head + foot)?)?;
     let mut before = Reader(foot).number()?;
     let oldest = foot.get(NUMBER..)?.first_chunk().map(|place| u16::from_le_bytes(*place))?;
-    let counted = records.get(usize::from(oldest).checked_mul(LOG_RECORD)?..)?;
+    let counted = records.get(usize::from(oldest).checked_mul(record_size)?..)?;
     let record = |record: &[u8]| {
         let mut record = Reader(record);
         let (stamp, total) = (record.number()?, record.number()?);
@@ -112,5 +119,5 @@ fn log_of(value: &[u8]) -> Option<sliding_log::State> {
         before = total;
         Some((stamp, cost))
     };
-    counted.chunks_exact(LOG_RECORD).map(record).collect()
+    counted.chunks_exact(record_size).map(record).collect()
 }

@@ -139,13 +139,16 @@ impl<'a> Request<'a> {
         record: RecordKind,
     ) -> Result<Option<Self>, Error> {
         let (op, argument) = number_and_argument(normalized.operation)?;
-        let (ACQUIRE | PEEK, [(charge, cost)]) = (op, &normalized.charges[..]) else {
-            return Ok(None);
-        };
-        if op == ACQUIRE && charge.is_check_only {
-            return Ok(None);
-        }
+        let [(charge, cost)] = &normalized.charges[..] else { return Ok(None) };
         let (rule, numbers) = known(charge)?;
+        let start = start_of(charge);
+        let script = match op {
+            ACQUIRE if charge.is_check_only => None,
+            ACQUIRE | PEEK => Some(scripts::single(rule, start, numbers[3] == 1, record)),
+            SETTLE | SETTLE_SO_FAR | EXTEND => scripts::settle_single(rule, start),
+            _ => None,
+        };
+        let Some(script) = script else { return Ok(None) };
         let mut arguments = Vec::with_capacity(50);
         put(&mut arguments, *cost);
         numbers.iter().for_each(|&number| put(&mut arguments, number));
@@ -156,7 +159,7 @@ impl<'a> Request<'a> {
             put(&mut arguments, penalty);
         }
         Ok(Some(Self {
-            script: scripts::single(rule, start_of(charge), numbers[3] == 1, record),
+            script,
             keys: vec![keys.of(charge)],
             arguments,
             id: None,

@@ -94,7 +94,7 @@ impl Script {
 
     /// Which of several scripts of the name it is: `aligned`, `phased` or `anchored` of `fixed_window`, `list`
     /// of `sliding_log`, `single` of `batch`, and behind it `id` of those for calls with an id, `hold` of those that make a
-    /// hold, and `settle` of the one that settles or extends it; before these `lapse` of those that know what will be given
+    /// hold, and `settle` of those that settle or extend it; before these `lapse` of those that know what will be given
     /// back when it lapses; else empty.
     #[must_use]
     pub fn variant(&self) -> &'static str {
@@ -178,6 +178,10 @@ fn part(name: &str) -> Option<&'static str> {
         "ttl_slack.lua" => lua!("ttl_slack.lua"),
         "read.lua" => lua!("read.lua"),
         "read_all.lua" => lua!("read_all.lua"),
+        "settle_change.lua" => lua!("settle_change.lua"),
+        "settle_record.lua" => lua!("settle_record.lua"),
+        "settle_ttl.lua" => lua!("settle_ttl.lua"),
+        "settle_write.lua" => lua!("settle_write.lua"),
         "state_holds.lua" => lua!("state_holds.lua"),
         "write_string.lua" => lua!("write_string.lua"),
         // Scripts that know the holds on states name these themselves.
@@ -397,7 +401,47 @@ pub fn batch_single() -> &'static Script {
     &SCRIPT
 }
 
-/// Script that settles or extends a hold.
+/// Script that settles or extends a hold of a single charge by a rule. `None` of a log, for which the general one does.
+#[must_use]
+pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
+    macro_rules! script {
+        ($rule:literal, $number:literal, $kind:literal, $size:literal, $variant:literal) => {{
+            static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+                let own = [
+                    ("ITS_RULE", concat!("--> ", $rule)),
+                    ("ITS_NUMBER", $number),
+                    ("ITS_KIND", $kind),
+                    ("ITS_FORM", concat!("#value == ", $size, " and value:byte() == ", $kind)),
+                ];
+                Script::assemble(name_of($rule), $variant, lua!("settle_single.lua"), &own)
+            });
+            Some(&SCRIPT)
+        }};
+    }
+    macro_rules! window {
+        ($kind:literal, $variant:literal) => {
+            script!("fixed_window.lua", "FIXED_WINDOW", $kind, "WINDOW_SIZE", $variant)
+        };
+    }
+    match (rule, start) {
+        (Rule::FixedWindow, Start::Aligned) => window!("FIXED_ALIGNED", "aligned_settle"),
+        (Rule::FixedWindow, Start::Phased) => window!("FIXED_PHASED", "phased_settle"),
+        // Anchored: `numbers` knows no other start.
+        (Rule::FixedWindow, _) => window!("FIXED_ANCHORED", "anchored_settle"),
+        (Rule::SlidingLog, _) => None,
+        (Rule::SlidingCounter, _) => {
+            script!("sliding_counter.lua", "SLIDING_COUNTER", "COUNTER", "COUNTER_SIZE", "settle")
+        }
+        (Rule::TokenBucket, _) => {
+            script!("token_bucket.lua", "TOKEN_BUCKET", "BUCKET", "BUCKET_SIZE", "settle")
+        }
+        (Rule::IntervalBucket, _) => {
+            script!("interval_bucket.lua", "INTERVAL_BUCKET", "INTERVAL", "INTERVAL_SIZE", "settle")
+        }
+    }
+}
+
+/// Script that settles or extends any other hold.
 #[must_use]
 pub fn settle(states: StateKind) -> &'static Script {
     static PLAIN: LazyLock<Script> =
@@ -441,6 +485,10 @@ pub fn all() -> Vec<&'static Script> {
         ]
     };
     let mut all = [of(RecordKind::None), of(RecordKind::Id), of(RecordKind::Hold)].concat();
+    let starts = [Start::Aligned, Start::Phased, Start::Anchored];
+    all.extend(starts.map(|start| settle_single(Rule::FixedWindow, start)).into_iter().flatten());
+    let others = [Rule::SlidingCounter, Rule::TokenBucket, Rule::IntervalBucket];
+    all.extend(others.map(|rule| settle_single(rule, Start::Aligned)).into_iter().flatten());
     all.extend([batch_single(), settle(StateKind::Plain), settle(StateKind::WithHolds)]);
     all
 }

@@ -316,7 +316,8 @@ async fn what_lapses_is_given_back_as_of_its_time_and_settled_as_in_the_core() {
     }
 }
 
-/// What a call writes stays given back if the clock then steps back, and what it only sees does not: as in the core.
+/// What a call writes stays given back if the clock then steps back, and what it only sees does not: as in the core. So does
+/// what is forgotten of a hold that has expired.
 #[tokio::test]
 async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
     let policy = policy("p: fixed-window 9/1d anchored block 5s refund-lapsed");
@@ -341,8 +342,10 @@ async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let store = store_at(&clock).await;
     let model = ModelStore::keeping_all(clock.clone());
-    for (operation, cost) in operations {
-        let subject = format!("{operation:?} {cost}");
+    for ((operation, cost), is_expired) in
+        operations.into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
+        let subject = format!("{operation:?} {cost} {is_expired}");
         let charge = Charge::new(&policy, &subject);
         let both = async |operation: Operation, id: &str, seconds: u64, cost: u64| {
             let (id, charge) = (format!("{subject} {id}"), [charge.cost(cost)]);
@@ -357,6 +360,10 @@ async fn what_lapsed_stays_given_back_if_the_call_wrote_the_state() {
         both(Operation::Hold, "a", 30, 3).await;
         both(Operation::Hold, "b", 100, 2).await;
         clock.advance(Duration::from_secs(40));
+        if is_expired {
+            both(Operation::Acquire, "", 0, 1).await; // gives back
+            clock.advance(Duration::from_secs(30));
+        }
         both(operation, "b", 100, cost).await;
         clock.set(Timestamp::from_micros(START + 20_000_000));
         both(Operation::Peek, "", 0, 9).await;
@@ -758,6 +765,7 @@ async fn what_lapses_of_a_list_that_an_earlier_policy_has_left_is_given_back() {
             let remaining = |decision: &Decision| decision.verdicts()[0].remaining();
             assert_eq!(remaining(&answer), remaining(&expected), "{before} {after} {call:?}");
             assert!(answer.retry_after() >= expected.retry_after(), "{before} {after} {call:?}");
+            assert_eq!(answer.unspent(), expected.unspent(), "{before} {after} {call:?}");
         };
         let id = CallId::new("id", Duration::from_secs(100));
         let (of_long, of_short) = ([Charge::new(&long, "s")], [Charge::new(&short, "s")]);
@@ -848,6 +856,45 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
         with(Operation::Hold, "c", 100, 2).await;
         with(Operation::Settle, "c", 100, 0).await;
         assert!(is_gone().await, "{text}");
+    }
+}
+
+/// What is charged beyond a hold makes the state matter for longer, and its key lives for that time.
+#[tokio::test]
+async fn a_settled_state_lives_for_as_long_as_it_matters() {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.build().unwrap();
+    let mut client = client().await;
+    for (number, text) in [
+        "a: fixed-window 20/100s anchored",
+        "b: sliding-log 20/100s",
+        "c: sliding-counter 20/100s",
+        "d: token-bucket 20/100s",
+        "e: token-bucket 20/100s by-interval",
+        "f: gcra 20/100s burst 20",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let policy = policy(text);
+        for (held, actual) in [(1, 9), (9, 1), (9, 0), (5, 5)] {
+            let subject = format!("{held} {actual}");
+            let charge = [Charge::new(&policy, &subject).cost(held)];
+            let id = format!("{number} {subject}");
+            assert!(decide(&store, Operation::Hold, &id, &charge).await.unwrap().is_allowed());
+            let settled = decide(&store, Operation::Settle, &id, &[charge[0].cost(actual)]).await;
+            let matters = settled.unwrap().verdicts()[0].reset_after();
+            let key = Keys::new(&prefix).of(&charge[0]);
+            let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
+            let life: i64 = life.parse().unwrap();
+            if actual == 0 {
+                assert_eq!(life, -2, "{text}: nothing is taken");
+                continue;
+            }
+            // A second for the time since.
+            let matters = i64::try_from(matters.as_millis()).unwrap();
+            assert!(life + 1_000 >= matters && life <= 250_000, "{text} {subject}: {life}");
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod failures;
 mod holds;
 mod ids;
 mod large_batches;
+mod leased;
 #[path = "../ledger/mod.rs"]
 mod ledger;
 mod lives;

@@ -3,6 +3,10 @@
 use tidegate_core::Policy;
 use tidegate_core::policy::Rule;
 
+/// CPU time of a decision in a batch of several callers, of 100 of a single one: 47 to 57 of subjects that differ
+/// (`tidegate-bench throughput`), a fifth of one subject.
+pub const PERCENT_IN_BATCHES: u64 = 50;
+
 /// CPU time of the server for an admission, in hundredths of a microsecond: of single calls, 64 callers
 /// on one connection, user and system, Redis 7.0.15 on the machine of `docs/scale.md`, the higher of two
 /// runs.

@@ -41,6 +41,10 @@ pub struct Wanted {
     pub node_memory: u64,
     /// Decisions per second that a node makes at most; as measured, if not said.
     pub node_decisions: Option<u64>,
+    /// Whether callers share batches.
+    pub is_coalesced: bool,
+    /// Of a hundred requests, those that are decided without a node. Less than 100.
+    pub local_percent: u8,
     /// Replicas of each primary.
     pub replicas: u64,
     /// What keys are made of.
@@ -79,9 +83,9 @@ pub struct Plan {
     pub memory_per_node: u128,
     /// Primaries that the memory takes.
     pub by_memory: u128,
-    /// CPU time of a request, in hundredths of a microsecond.
+    /// CPU time of a request that a node decides on, in hundredths of a microsecond.
     pub cost: u64,
-    /// Requests per second that a node decides on.
+    /// Requests per second for each node, with those that are decided without it.
     pub requests_per_node: u64,
     /// Primaries that the CPU takes.
     pub by_cpu: u128,
@@ -111,9 +115,13 @@ impl Plan {
         let policies: Vec<_> = wanted.policies.iter().map(per_policy).collect();
         let memory = policies.iter().map(|policy| policy.memory).sum();
         let memory_per_node = u128::from(wanted.node_memory) * u128::from(MEMORY_PERCENT) / 100;
-        let cost = policies.iter().map(|policy| policy.cost).sum::<u64>().max(1);
-        let requests_per_node =
-            wanted.node_decisions.unwrap_or(100_000_000 * CPU_PERCENT / 100 / cost).max(1);
+        let single = policies.iter().map(|policy| policy.cost).sum::<u64>();
+        let percent = if wanted.is_coalesced { cost::PERCENT_IN_BATCHES } else { 100 };
+        let cost = (single * percent / 100).max(1);
+        let decisions = wanted.node_decisions.unwrap_or(100_000_000 * CPU_PERCENT / 100 / cost);
+        let passed_percent = 100_u64.saturating_sub(wanted.local_percent.into()).max(1);
+        let requests_per_node = decisions.saturating_mul(100).checked_div(passed_percent);
+        let requests_per_node = requests_per_node.unwrap_or(decisions).max(1);
         let per_hour = u128::from(requests_per_node) * 3_600;
         Self {
             memory,

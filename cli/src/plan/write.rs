@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::report::number::thousands;
 
+use super::cost::PERCENT_IN_BATCHES;
 use super::{CPU_PERCENT, MEMORY_PERCENT, MOST_NODES, PerPolicy, Plan, SLOTS, memory::Bytes};
 
 /// Writes a plan.
@@ -66,13 +67,25 @@ fn write_nodes(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         size(wanted.node_memory.into()),
         of(plan.by_memory, "primary", "primaries"),
     )?;
-    if wanted.node_decisions.is_none() {
-        writeln!(
+    if wanted.is_coalesced {
+        writeln!(out, "  batches   {PERCENT_IN_BATCHES} % of the CPU of single calls")?;
+    }
+    let passed = 100_u64.saturating_sub(wanted.local_percent.into());
+    let of_passed = if passed < 100 { format!(" / {passed} %") } else { String::new() };
+    match wanted.node_decisions {
+        None => writeln!(
             out,
-            "  one node  {CPU_PERCENT} % of a core / {} µs = {} requests/s",
+            "  one node  {CPU_PERCENT} % of a core / {} µs{of_passed} = {} requests/s",
             hundredths(plan.cost),
             thousands(plan.requests_per_node),
-        )?;
+        )?,
+        Some(decisions) if passed < 100 => writeln!(
+            out,
+            "  one node  {} decisions/s{of_passed} = {} requests/s",
+            thousands(decisions),
+            thousands(plan.requests_per_node),
+        )?,
+        Some(_) => {}
     }
     writeln!(
         out,
@@ -112,7 +125,7 @@ fn write_limits(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     if plan.nodes() > u128::from(MOST_NODES) {
         writeln!(
             out,
-            "  {} nodes are more than the {} that a cluster should have: take larger nodes, batches, a \
+            "  {} nodes are more than the {} that a cluster should have: take larger nodes, batches, leases, a \
              deny cache, or several clusters",
             wide(plan.nodes()),
             thousands(MOST_NODES),
@@ -128,7 +141,8 @@ fn write_limits(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     if plan.by_cpu > plan.by_memory * 2 {
         writeln!(
             out,
-            "  CPU decides: batches and, where much is refused, a deny cache help; more memory does not"
+            "  CPU decides: batches (--coalesced), leases of hot subjects and, where much is refused, a deny cache help \
+             (--local); more memory does not"
         )?;
     }
     Ok(())

@@ -41,9 +41,35 @@ nodes
 to know
   a cluster: about 1,260 slots on each primary; a slot is on one node, and a node decides on one core
   a tenant (without tenants: a subject) with more than 41,580 requests/s needs `shards`: one node decides on no more
-  CPU decides: batches and, where much is refused, a deny cache help; more memory does not
+  CPU decides: batches (--coalesced), leases of hot subjects and, where much is refused, a deny cache help (--local); more memory does not
 "
     );
+}
+
+#[test]
+fn batches_and_decisions_without_a_node_need_fewer_nodes() {
+    let with = |more: &[&str]| planned(&[&API[..], more].concat());
+    let written = with(&["--coalesced"]);
+    assert!(written.contains("\n  batches   50 % of the CPU of single calls\n"), "{written}");
+    assert!(
+        written.contains("\n  one node  60 % of a core / 7.21 µs = 83,217 requests/s\n"),
+        "{written}"
+    );
+    let written = with(&["--local", "90"]);
+    assert!(
+        written.contains("\n  one node  60 % of a core / 14.43 µs / 10 % = 415,800 requests/s\n"),
+        "{written}"
+    );
+    assert!(written.contains("500,000 requests/s / 415,800 = 2 primaries"), "{written}");
+    let written = with(&["--local", "75", "--node-decisions", "100k"]);
+    assert!(
+        written.contains("\n  one node  100,000 decisions/s / 25 % = 400,000 requests/s\n"),
+        "{written}"
+    );
+    let output = plan(&[&API[..], &["--local", "100"]].concat());
+    assert!(text(&output.stderr).contains("100 is not in 0..=99"), "{}", text(&output.stderr));
+    let output = plan(&[&API[..], &["--coalesced", "--node-decisions", "1"]].concat());
+    assert!(text(&output.stderr).contains("cannot be used with"), "{}", text(&output.stderr));
 }
 
 #[test]

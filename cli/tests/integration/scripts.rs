@@ -47,11 +47,16 @@ async fn a_server_gives_each_printed_script_the_hash_of_the_list() {
         "batch",
         "batch_lapse",
     ];
-    // Each has another one for calls with an id, and one that makes a hold. One is for the usual batch, and two settle
-    // holds.
+    // Each has another one for calls with an id, and one that makes a hold; all but logs have one that settles a hold of a
+    // single charge. One is for the usual batch, and two settle any other hold.
     let all: Vec<_> = ["", "_id", "_hold"]
         .iter()
         .flat_map(|of| plain.iter().map(move |name| format!("{name}{of}")))
+        .chain(
+            (plain[..8].iter())
+                .filter(|name| !name.contains("log"))
+                .map(|it| format!("{it}_settle")),
+        )
         .chain(["batch_single", "batch_settle", "batch_lapse_settle"].map(str::to_owned))
         .collect();
     assert_eq!(names, all);

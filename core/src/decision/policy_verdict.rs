@@ -31,11 +31,12 @@ use crate::policy::Rule;
 pub struct PolicyVerdict<'a> {
     policy: &'a Policy,
     verdict: &'a Verdict,
+    unspent: Option<u64>,
 }
 
 impl<'a> PolicyVerdict<'a> {
-    pub(super) fn new(policy: &'a Policy, verdict: &'a Verdict) -> Self {
-        Self { policy, verdict }
+    pub(super) fn new(policy: &'a Policy, verdict: &'a Verdict, unspent: Option<u64>) -> Self {
+        Self { policy, verdict, unspent }
     }
 
     /// The policy.
@@ -90,6 +91,14 @@ impl<'a> PolicyVerdict<'a> {
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.verdict.remaining()
+    }
+
+    /// How much is held and not yet spent, if the decision says so: see [`Decision::unspent`].
+    ///
+    /// [`Decision::unspent`]: crate::Decision::unspent
+    #[must_use]
+    pub fn unspent(&self) -> Option<u64> {
+        self.unspent
     }
 
     /// How long until this charge, alone, is admitted: zero if it is, `None` if it never can be.

@@ -191,7 +191,9 @@ fn settle(
         let spent = spent.get(index).copied().unwrap_or(0);
         move |hold| (!is_final).then_some(StateHold { spent, ..hold })
     });
-    let decision = report_after(call, now, records).with_amounts(amounts);
+    let charged = changes.iter().enumerate().filter(|(_, change)| is_charge(change));
+    let charged = charged.map(|(index, _)| index);
+    let decision = report_after(call, now, records).with_amounts(amounts).with_charged(charged);
     if is_final {
         hold.settlement = Some(decision.clone());
     }

@@ -26,7 +26,8 @@ use crate::algorithm::traits::Take;
 use crate::call::hold_without_id;
 use crate::time::{MAX_SPAN_MICROS, Wait, micros_of, micros_of_ceil};
 use crate::{
-    Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
+    Call, Charge, Charges, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp,
+    Verdict,
 };
 
 /// The records of a call, by the indices of its charges.
@@ -111,7 +112,8 @@ fn carry_out(
         Operation::Reserve { max_wait } => acquire(call.charges, now, bounded(max_wait), records),
         Operation::Peek => {
             let evaluated = evaluate_all(call.charges, now, Wait::ZERO, records);
-            Ok(report(call.charges, now, &evaluated, records))
+            let decision = report(call.charges, now, &evaluated, records);
+            Ok(with_unspent(decision, call.charges, now, records))
         }
         Operation::Charge => charge_all(call, now, records),
         Operation::Refund => Ok(refund(call, now, records)),
@@ -439,6 +441,23 @@ fn report(
     Decision::new(
         charges.map(|(index, (charge, it))| verdict(&charge, it, records.get(index), now)),
     )
+}
+
+/// Adds what is held and not spent, where the states know.
+fn with_unspent(
+    decision: Decision,
+    charges: Charges<'_>,
+    now: u64,
+    records: &mut impl Records,
+) -> Decision {
+    if !charges.any_policy(Policy::refunds_lapsed) {
+        return decision;
+    }
+    decision.with_unspent(charges.iter().enumerate().map(|(index, charge)| {
+        let holds = records.get(index).and_then(Record::holds);
+        let unspent = holds.map_or(0, |holds| holds.unspent(now));
+        charge.policy.refunds_lapsed().then_some(unspent)
+    }))
 }
 
 fn verdict(charge: &Charge<'_>, it: &Evaluated, record: Option<&Record>, now: u64) -> Verdict {

@@ -179,9 +179,9 @@ impl Record {
         result
     }
 
-    /// Gives back what has lapsed.
+    /// Gives back what has lapsed, and forgets what has expired.
     fn settle_lapsed(&mut self, now: u64) {
-        if self.holds.as_ref().is_some_and(|holds| holds.is_any_due(now)) {
+        if self.holds.as_ref().is_some_and(|holds| holds.is_any_over(now)) {
             self.change_holds(now, |_| ());
         }
     }

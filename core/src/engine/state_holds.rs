@@ -34,9 +34,17 @@ impl StateHold {
         self.given_back.is_none() && self.lapses_at <= now
     }
 
+    fn is_open(&self, now: u64) -> bool {
+        self.given_back.is_none() && self.lapses_at > now
+    }
+
+    fn unspent(&self) -> u64 {
+        self.take.cost.saturating_sub(self.spent)
+    }
+
     /// Gives back what is not spent, at the time of the lapse, and returns how much that was.
     fn lapse(&self, state: &mut Option<State>, rule: &Rule) -> u64 {
-        let unspent = self.take.cost.saturating_sub(self.spent);
+        let unspent = self.unspent();
         if unspent == 0 || state.is_none() {
             return 0;
         }
@@ -49,6 +57,11 @@ impl StateHolds {
         self.0.iter().any(|hold| hold.is_due(now))
     }
 
+    /// Whether a write gives back or forgets one.
+    pub(super) fn is_any_over(&self, now: u64) -> bool {
+        self.0.iter().any(|hold| hold.is_due(now) || hold.expires_at <= now)
+    }
+
     /// Gives back what is due.
     pub(super) fn lapse_due(&self, state: &mut Option<State>, rule: &Rule, now: u64) {
         for hold in self.0.iter().filter(|hold| hold.is_due(now)) {
@@ -56,12 +69,22 @@ impl StateHolds {
         }
     }
 
-    /// The same, and notes how much that was.
+    /// The same, notes how much that was, and forgets holds that have expired.
     pub(super) fn settle_due(&mut self, state: &mut Option<State>, rule: &Rule, now: u64) {
         for hold in self.0.iter_mut().filter(|hold| hold.is_due(now)) {
             hold.given_back = Some(hold.lapse(state, rule));
         }
         self.0.retain(|hold| now < hold.expires_at);
+    }
+
+    /// Those that are still to lapse.
+    fn open(&self, now: u64) -> impl Iterator<Item = &StateHold> {
+        self.0.iter().filter(move |hold| hold.is_open(now))
+    }
+
+    /// How much is held and not spent.
+    pub(super) fn unspent(&self, now: u64) -> u64 {
+        self.open(now).map(StateHold::unspent).fold(0, u64::saturating_add)
     }
 
     /// How long until a cost is admitted that has to wait for `wait` if nothing lapses. `state` is that of now.
@@ -73,7 +96,7 @@ impl StateHolds {
         now: u64,
         mut wait: Wait,
     ) -> Wait {
-        for hold in self.0.iter().filter(|hold| hold.given_back.is_none() && hold.lapses_at > now) {
+        for hold in self.open(now) {
             let lapses_after = Wait::between(now, hold.lapses_at);
             if lapses_after >= wait {
                 break;
@@ -93,7 +116,7 @@ impl StateHolds {
         now: u64,
         mut recovers_at: u64,
     ) -> u64 {
-        for hold in self.0.iter().filter(|hold| hold.given_back.is_none() && hold.lapses_at > now) {
+        for hold in self.open(now) {
             if hold.lapses_at >= recovers_at {
                 break;
             }

@@ -118,6 +118,9 @@ impl<S: Store> Limiter<S> {
     /// what it holds. What is held too much is given back, and what is missing is charged, beyond the limit if need be:
     /// see [`Operation::Settle`].
     ///
+    /// Several charges of the hold to one policy, such as to a user's and to a team's tokens, are each settled at the cost
+    /// that is given for its name. Give policies names of their own if their costs may differ.
+    ///
     /// It works from any process, and for twice the hold's time to live. Settled again at the same costs, it is answered
     /// as the first time. The policies are those of the ticket, also if this limiter has changed ones since.
     ///
@@ -145,10 +148,9 @@ impl<S: Store> Limiter<S> {
                     && (is_unknown(&error) || error.kind() == ErrorKind::IdReused) =>
             {
                 let decision = self.send(Operation::Charge, ticket, &charges).await?;
-                let held = charges.iter().map(|_| 0);
-                Ok(Settlement::new(decision, &charges, held))
+                Ok(Settlement::of_charge(decision, &charges))
             }
-            answer => Ok(Settlement::of(answer?, ticket, &charges)),
+            answer => Ok(Settlement::of(answer?, &charges)),
         }
     }
 
@@ -166,7 +168,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Settlement, Error> {
         let charges = ticket.charges_at(costs, |_| 0)?;
         let decision = self.send_known(Operation::SettleSoFar, ticket, &charges).await?;
-        Ok(Settlement::of(decision, ticket, &charges))
+        Ok(Settlement::of(decision, &charges))
     }
 
     /// Gives back all that is held, as far as it is still owed: settles the hold at nothing. What was charged beyond it
@@ -178,7 +180,7 @@ impl<S: Store> Limiter<S> {
     pub async fn cancel(&self, ticket: &Ticket) -> Result<Settlement, Error> {
         let charges = ticket.charges_at([], |_| 0)?;
         let decision = self.send_known(Operation::Settle, ticket, &charges).await?;
-        Ok(Settlement::of(decision, ticket, &charges))
+        Ok(Settlement::of(decision, &charges))
     }
 
     /// Lets a hold be needed for `ttl` from now on; never shorter than before.

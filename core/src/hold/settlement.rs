@@ -1,6 +1,5 @@
 //! What settling a hold did.
 
-use super::Ticket;
 use crate::{Charge, Decision};
 
 /// The answer to a settlement: what was given back and what was charged of each policy, and what is left.
@@ -17,28 +16,31 @@ struct SettledCharge {
     charged: u64,
 }
 
+fn settled_charges(
+    decision: &Decision,
+    charges: &[Charge<'_>],
+    is_charged: impl Fn(usize) -> bool,
+) -> Vec<SettledCharge> {
+    let amounts = decision.amounts().iter().copied().chain(std::iter::repeat(0));
+    let settled = charges.iter().zip(amounts).enumerate().map(|(index, (charge, amount))| {
+        let (given_back, charged) = if is_charged(index) { (0, amount) } else { (amount, 0) };
+        SettledCharge { policy: charge.policy.name().into(), given_back, charged }
+    });
+    settled.collect()
+}
+
 impl Settlement {
-    /// `costs` are those of the call, and `held` is what was held of each.
-    pub(super) fn new(
-        decision: Decision,
-        costs: &[Charge<'_>],
-        held: impl Iterator<Item = u64>,
-    ) -> Self {
-        let amounts = decision.amounts().iter().copied().chain(std::iter::repeat(0));
-        let charges = costs.iter().zip(held).zip(amounts).map(|((charge, held), amount)| {
-            let is_charge = charge.cost > held;
-            SettledCharge {
-                policy: charge.policy.name().into(),
-                given_back: if is_charge { 0 } else { amount },
-                charged: if is_charge { amount } else { 0 },
-            }
-        });
-        let charges = charges.collect();
+    /// The answer to a settlement with these charges.
+    pub(super) fn of(decision: Decision, charges: &[Charge<'_>]) -> Self {
+        let is_charged = |index| decision.is_charged(index);
+        let charges = settled_charges(&decision, charges, is_charged);
         Self { decision, charges }
     }
 
-    pub(super) fn of(decision: Decision, ticket: &Ticket, costs: &[Charge<'_>]) -> Self {
-        Self::new(decision, costs, ticket.charges().iter().map(|it| it.held))
+    /// The answer to a charge in place of a settlement.
+    pub(super) fn of_charge(decision: Decision, charges: &[Charge<'_>]) -> Self {
+        let charges = settled_charges(&decision, charges, |_| true);
+        Self { decision, charges }
     }
 
     /// How much of what this policy held was given back: the difference to the actual cost, as far as it was still
@@ -49,7 +51,8 @@ impl Settlement {
     }
 
     /// How much was charged to this policy beyond what was held (and, if that was charged already, beyond what was
-    /// spent so far). The sum, if several charges of the hold were to the policy.
+    /// spent so far); of a hold that was [given back](crate::Policy::refund_lapsed) when its time was over, also what was
+    /// held and used. The sum, if several charges of the hold were to the policy.
     #[must_use]
     pub fn charged(&self, policy: &str) -> u64 {
         self.of_policy(policy).map(|it| it.charged).fold(0, u64::saturating_add)

@@ -117,6 +117,7 @@ impl Ticket {
         CallId::new(&self.id, self.ttl)
     }
 
+    #[cfg(feature = "tokio")]
     pub(super) fn charges(&self) -> &[TicketCharge] {
         &self.charges
     }

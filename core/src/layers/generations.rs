@@ -1,10 +1,9 @@
 //! Whether an answer of the store is still valid: generations of keys.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use smallvec::SmallVec;
 
 use crate::hash::spread;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The hash of the key of each charge of a call, in order.
 pub(in crate::layers) type Keys = SmallVec<[u64; 4]>;

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use crate::run;
 use crate::stubs::{Mood, Stub};
+use tidegate_core::algorithm::fixed_window;
+use tidegate_core::engine::State;
 use tidegate_core::hold::{HoldGuard, OnDrop};
+use tidegate_core::no_semver::{OpenHolds, Take, Wait};
 use tidegate_core::shards::ShardedStore;
 use tidegate_core::{
     Answer, Call, Clock, Decision, DenyCache, Error, ErrorKind, Limiter, ManualClock, OnFailure,
@@ -378,6 +381,98 @@ fn a_state_in_use_forgets_holds_that_have_expired() {
 }
 
 #[test]
+fn a_settlement_says_what_was_charged_after_a_lapse() {
+    run(async {
+        // (the actual cost, what was charged of it: nothing of 30 is held any more)
+        for actual in [0, 1, 30, 35] {
+            let clock = ManualClock::default();
+            let policies = ["p: fixed-window 100/60d refund-lapsed", "q: fixed-window 100/60d"];
+            let limiter = limiter(ModelStore::new(clock.clone()), &policies);
+            let hold = limiter.subject("a").cost(30).hold("x", MINUTE).await.unwrap();
+            let ticket = hold.into_ticket().unwrap();
+            clock.advance(MINUTE);
+            let settlement = limiter.settle(&ticket, [("p", actual), ("q", 20)]).await.unwrap();
+            assert_eq!((settlement.charged("p"), settlement.given_back("p")), (actual, 0));
+            assert_eq!((settlement.charged("q"), settlement.given_back("q")), (0, 10));
+            assert_eq!(remaining(&limiter, "a").await, [100 - actual, 80]);
+        }
+    });
+}
+
+#[test]
+fn a_state_that_is_written_once_a_hold_has_expired_forgets_it() {
+    run(async {
+        // (when it is written last, what a settlement is charged after a step back of the clock)
+        for (written_at, charged) in [(119, 2), (120, 0), (121, 0)] {
+            let clock = ManualClock::default();
+            let store = ModelStore::keeping_all(clock.clone());
+            let limiter = limiter(store, &["p: fixed-window 100/60d refund-lapsed"]);
+            let start = clock.now();
+            let at = |seconds| clock.set(start.saturating_add(Duration::from_secs(seconds)));
+            let hold = limiter.subject("a").cost(3).hold("x", MINUTE).await.unwrap();
+            let ticket = hold.into_ticket().unwrap();
+            at(90);
+            assert!(limiter.acquire("a").await.unwrap().is_allowed()); // gives back
+            at(written_at);
+            assert!(limiter.acquire("a").await.unwrap().is_allowed());
+            at(110);
+            let settlement = limiter.settle(&ticket, [("p", 2)]).await.unwrap();
+            assert_eq!(settlement.charged("p"), charged, "{written_at}");
+        }
+    });
+}
+
+/// How much a bucket owes when a hold lapses depends on what was refilled until then, and not on later takes.
+#[test]
+fn a_write_after_a_lapse_notes_what_was_given_back_at_that_time() {
+    run(async {
+        let clock = ManualClock::default();
+        let policy = "p: token-bucket 1/20s burst 10 refund-lapsed";
+        let limiter = limiter(ModelStore::new(clock.clone()), &[policy]);
+        let hold = limiter.subject("a").cost(5).hold("x", MINUTE).await.unwrap();
+        let ticket = hold.into_ticket().unwrap();
+        // After 60 s, 3 of 5 were refilled, and 2 are given back.
+        clock.advance(Duration::from_secs(100));
+        assert!(limiter.acquire("a").await.unwrap().is_allowed());
+        clock.advance(Duration::from_secs(10));
+        let settlement = limiter.settle(&ticket, [("p", 4)]).await.unwrap();
+        assert_eq!((settlement.charged("p"), settlement.given_back("p")), (1, 0));
+    });
+}
+
+#[test]
+fn what_an_extended_hold_gave_back_is_known_until_it_expires() {
+    run(async {
+        let clock = ManualClock::default();
+        let limiter =
+            limiter(ModelStore::new(clock.clone()), &["p: fixed-window 100/60d refund-lapsed"]);
+        let hold = limiter.subject("a").cost(5).hold("x", MINUTE).await.unwrap();
+        let ticket = hold.into_ticket().unwrap();
+        limiter.extend(&ticket, 5 * MINUTE).await.unwrap();
+        clock.advance(6 * MINUTE);
+        assert!(limiter.acquire("a").await.unwrap().is_allowed()); // gives back
+        let settlement = limiter.settle(&ticket, [("p", 2)]).await.unwrap();
+        assert_eq!((settlement.charged("p"), settlement.given_back("p")), (2, 0));
+    });
+}
+
+#[test]
+fn what_lapses_of_a_state_that_is_kept_elsewhere_is_counted_on() {
+    let policy = policy("p: fixed-window 10/60d anchored refund-lapsed");
+    let state = fixed_window::State::new(1_000, 9);
+    let mut holds = OpenHolds::new(Some(State::FixedWindow(state)));
+    let forever = Wait::between(100, 1_000);
+    assert_eq!(holds.wait(&policy, 5, 100, forever), forever);
+    assert_eq!(holds.recovers_at(&policy, 100, 1_000), 1_000);
+    holds.push(Take::new(50, 7), 2, 300);
+    holds.push(Take::new(60, 4), 0, 400);
+    // At 300, 5 come back; at 400 all that is left.
+    assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
+    assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
+    assert_eq!(holds.recovers_at(&policy, 100, 1_000), 400);
+}
+
+#[test]
 fn a_reset_forgets_what_lapsed_and_what_is_still_to_lapse() {
     run(async {
         for resets_after in [0, 2] {
@@ -425,6 +520,7 @@ fn the_engine_gives_back_what_lapses() {
     let fixture = tidegate_testkit::fixture(ModelStore::new);
     for property in [
         "a_lapsed_hold_is_given_back_by_its_policy",
+        "a_peek_says_what_is_held_and_not_spent",
         "a_wait_counts_on_what_will_lapse",
         "holds_of_several_charges_are_decided_as_by_the_oracle",
         "lapses_are_decided_as_by_the_oracle",

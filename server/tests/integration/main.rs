@@ -13,5 +13,6 @@ mod policies;
 mod program;
 mod redis;
 mod reload;
+mod resp;
 mod scene;
 mod stats;

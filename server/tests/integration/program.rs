@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
@@ -126,4 +127,79 @@ async fn it_serves_reloads_and_ends_when_it_is_told_to() {
     assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
     let status = timeout(Duration::from_secs(60), child.wait()).await.unwrap().unwrap();
     assert_eq!(status.code(), Some(0));
+}
+
+/// The address of RESP that the program prints.
+async fn resp_address(lines: &mut (impl AsyncBufReadExt + Unpin)) -> SocketAddr {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        let read = timeout(Duration::from_secs(60), lines.read_line(&mut line)).await.unwrap();
+        assert!(read.unwrap() > 0, "the program has ended");
+        if let Some(address) = line.trim_end().strip_prefix("RESP on ") {
+            return address.parse().unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn resp_is_served_with_the_settings_of_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    let mut program = program();
+    program.arg("--config").arg(directory.path());
+    program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+    program.env("TIDEGATE_RESP_PORT", "0").env("TIDEGATE_RESP_HOST", "0.0.0.0");
+    program.env("TIDEGATE_RESP_USER", "app").env("TIDEGATE_RESP_PASSWORD", "S3CRET");
+    // A number beyond what can be counted is no limit.
+    program.env("TIDEGATE_RESP_MAX_CONNECTIONS", usize::MAX.to_string());
+    program.env("TIDEGATE_RESP_IDLE_TIMEOUT", "1h");
+    let mut child = program.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let port = resp_address(&mut lines).await.port();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let commands = "PING\r\nAUTH S3CRET\r\nAUTH app S3CRET\r\nCL.THROTTLE k 0 1 60\r\nQUIT\r\n";
+    stream.write_all(commands.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(Duration::from_secs(60), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    let replies: Vec<&str> = answer.lines().collect();
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
+    let expected = [
+        "-NOAUTH Authentication required.",
+        wrong,
+        "+OK",
+        "*5",
+        ":0",
+        ":1",
+        ":0",
+        ":-1",
+        ":60",
+        "+OK",
+    ];
+    assert_eq!(replies, expected);
+}
+
+#[tokio::test]
+async fn resp_for_other_machines_needs_a_password_or_to_be_told_that_it_needs_none() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    let at = |host: &str, variable: &str, value: &str| {
+        let mut program = program();
+        program.arg("--config").arg(directory.path());
+        program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+        program.env("TIDEGATE_RESP_PORT", "0").env("TIDEGATE_RESP_HOST", host);
+        program.env(variable, value);
+        program
+    };
+    // A password that is empty is none.
+    let output = at("0.0.0.0", "TIDEGATE_RESP_PASSWORD", "").output();
+    let output = timeout(Duration::from_secs(60), output).await.unwrap().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("needs a password (TIDEGATE_RESP_PASSWORD)"), "{stderr}");
+    for (host, value) in [("127.0.0.1", "false"), ("0.0.0.0", "true")] {
+        let mut child = at(host, "TIDEGATE_RESP_WITHOUT_PASSWORD", value).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        assert_eq!(resp_address(&mut lines).await.ip().to_string(), host);
+    }
 }

@@ -2,6 +2,7 @@
 
 use tidegate_core::{Call, Charge, ErrorKind, Operation, Outcome, Policy};
 
+use super::Key;
 use super::ledger::{self, Ledger, Settles};
 use super::reply::Reply;
 use super::rules::{Take, micros};
@@ -125,13 +126,18 @@ pub(super) fn carry_out(
                 let mut hold = hold.clone();
                 hold.turn = None;
                 let is_final = operation == Operation::Settle;
-                let amounts = charges.iter().enumerate().map(|(place, charge)| {
+                let (mut amounts, mut charged) = (vec![], vec![]);
+                for (place, charge) in charges.iter().enumerate() {
                     let change = hold.change(place, charge.cost, is_final);
                     hold.spent[place] = hold.spent[place].max(charge.cost);
-                    ledger::settle(ledger, charge, change, now)
-                });
-                let amounts = amounts.collect();
-                let reply = ledger::look(ledger, &charges, now).with_amounts(amounts);
+                    let amount = ledger::settle(ledger, charge, change, now);
+                    if amount > 0 && matches!(change, Settles::Charges(_)) {
+                        charged.push(place);
+                    }
+                    amounts.push(amount);
+                }
+                let reply = ledger::look(ledger, &charges, now);
+                let reply = reply.with_amounts(amounts).with_charged(charged);
                 hold.settled = is_final.then(|| (costs, reply.clone()));
                 (reply, Some(hold))
             }
@@ -144,6 +150,20 @@ impl Hold {
     pub(super) fn lapses_at(&self) -> Option<(u64, Option<u64>)> {
         let is_open = self.settled.is_none() && self.lapsed.is_none();
         is_open.then_some((self.lapses_at, self.turn))
+    }
+
+    /// What is held and not spent of a key that knows it, until the hold's time is over.
+    pub(super) fn unspent_of(&self, key: &Key) -> u64 {
+        let mut unspent = 0;
+        for (place, (policy, tenant, subject, _)) in self.parts.iter().enumerate() {
+            let Ok(policy) = policy.parse::<Policy>() else { continue };
+            let charge = Charge::new(&policy, subject).tenant(tenant);
+            let is_open = self.lapses_at().is_some() && !self.reset[place];
+            if is_open && policy.refunds_lapsed() && ledger::key_of(&charge) == *key {
+                unspent += self.held[place].unwrap_or(0).saturating_sub(self.spent[place]);
+            }
+        }
+        unspent
     }
 
     /// Takes note of the turn in which the hold was changed.

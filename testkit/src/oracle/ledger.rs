@@ -374,6 +374,8 @@ fn report(
         wait,
         verdicts,
         amounts: vec![],
+        charged: vec![],
+        unspent: vec![],
     }
 }
 

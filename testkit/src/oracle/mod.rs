@@ -28,7 +28,7 @@ mod sliding_log;
 
 use std::collections::BTreeMap;
 
-use tidegate_core::{Call, Decision, Error, Operation, Timestamp};
+use tidegate_core::{Call, Charge, Decision, Error, Operation, Timestamp};
 
 use holds::{Hold, HoldKey};
 use ledger::Ledger;
@@ -189,6 +189,7 @@ impl Oracle {
             .map(|mut ledger| {
                 if !call.operation.is_of_hold() {
                     let reply = ledger::carry_out(&mut ledger, call, now);
+                    let reply = reply.with_unspent(self.unspent(call));
                     return Future { reply, ledger, hold: None };
                 }
                 let hold = holds::key_of(call).and_then(|key| self.holds.get(&key));
@@ -196,6 +197,19 @@ impl Oracle {
                 Future { reply, ledger, hold }
             })
             .collect()
+    }
+
+    /// Of each charge of a peek what is held and not spent; nothing if no state knows its holds.
+    fn unspent(&self, call: &Call<'_>) -> Vec<Option<u64>> {
+        let knows = |charge: &Charge<'_>| charge.policy.refunds_lapsed();
+        if call.operation != Operation::Peek || !call.charges.iter().any(|charge| knows(&charge)) {
+            return vec![];
+        }
+        let unspent = |charge: Charge<'_>| -> u64 {
+            let key = ledger::key_of(&charge);
+            self.holds.values().map(|hold| hold.unspent_of(&key)).sum()
+        };
+        call.charges.iter().map(|charge| knows(&charge).then(|| unspent(charge))).collect()
     }
 
     /// Gives back what has lapsed, hold by hold, each at its time.

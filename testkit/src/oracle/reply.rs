@@ -22,6 +22,10 @@ pub enum Reply {
         verdicts: Vec<ReplyVerdict>,
         /// How much of each charge was given back, recorded or taken.
         amounts: Vec<u64>,
+        /// Which of these a settlement has charged.
+        charged: Vec<usize>,
+        /// How much of each charge is held and not spent.
+        unspent: Vec<Option<u64>>,
     },
 }
 
@@ -49,6 +53,10 @@ impl Reply {
                 wait: decision.wait(),
                 verdicts: decision.verdicts().iter().map(Into::into).collect(),
                 amounts: decision.amounts().to_vec(),
+                charged: (0..decision.amounts().len())
+                    .filter(|&it| decision.is_charged(it))
+                    .collect(),
+                unspent: decision.unspent().to_vec(),
             },
         }
     }
@@ -56,6 +64,20 @@ impl Reply {
     pub(super) fn with_amounts(mut self, new: Vec<u64>) -> Self {
         if let Self::Decision { amounts, .. } = &mut self {
             *amounts = new;
+        }
+        self
+    }
+
+    pub(super) fn with_charged(mut self, new: Vec<usize>) -> Self {
+        if let Self::Decision { charged, .. } = &mut self {
+            *charged = new;
+        }
+        self
+    }
+
+    pub(super) fn with_unspent(mut self, new: Vec<Option<u64>>) -> Self {
+        if let Self::Decision { unspent, .. } = &mut self {
+            *unspent = new;
         }
         self
     }
@@ -86,12 +108,14 @@ impl Reply {
     /// The fields in which this actual answer differs from an expected one, one per line.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let (
-            Self::Decision { allowed, wait, verdicts, amounts },
+            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent },
             Self::Decision {
                 allowed: expect_allowed,
                 wait: expect_wait,
                 verdicts: expect_verdicts,
                 amounts: expect_amounts,
+                charged: expect_charged,
+                unspent: expect_unspent,
             },
         ) = (self, expected)
         else {
@@ -106,6 +130,8 @@ impl Reply {
         differ("allowed".to_owned(), allowed.to_string(), expect_allowed.to_string());
         differ("wait".to_owned(), format!("{wait:?}"), format!("{expect_wait:?}"));
         differ("amounts".to_owned(), format!("{amounts:?}"), format!("{expect_amounts:?}"));
+        differ("charged".to_owned(), format!("{charged:?}"), format!("{expect_charged:?}"));
+        differ("unspent".to_owned(), format!("{unspent:?}"), format!("{expect_unspent:?}"));
         for (place, (actual, expected)) in verdicts.iter().zip(expect_verdicts).enumerate() {
             for ((name, actual), (_, expected)) in
                 actual.fields().into_iter().zip(expected.fields())
@@ -140,14 +166,17 @@ impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error(kinds) => write!(f, "error of one of the kinds {kinds:?}"),
-            Self::Decision { allowed, wait, verdicts, amounts } => {
+            Self::Decision { allowed, wait, verdicts, amounts, charged, unspent } => {
                 write!(f, "{} in {wait:?}", if *allowed { "allowed" } else { "refused" })?;
                 for verdict in verdicts.iter().take(4) {
                     let fields = verdict.fields().map(|(name, value)| format!("{name} {value}"));
                     write!(f, " ({})", fields.join(", "))?;
                 }
                 f.write_str(if verdicts.len() > 4 { " …" } else { "" })?;
-                if amounts.is_empty() { Ok(()) } else { write!(f, " amounts {amounts:?}") }
+                if !amounts.is_empty() {
+                    write!(f, " amounts {amounts:?}, charged {charged:?}")?;
+                }
+                if unspent.is_empty() { Ok(()) } else { write!(f, " unspent {unspent:?}") }
             }
         }
     }

@@ -172,6 +172,84 @@ pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
     });
 }
 
+/// A peek says what is held and not spent where the states know it, whatever answers are lost; and no other call does.
+pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
+    let texts = [
+        "p: fixed-window 60/1h",
+        "p: fixed-window 60/20us anchored",
+        "p: sliding-log 60/1h",
+        "p: sliding-counter 60/20us",
+        "p: token-bucket 60/60us",
+        "p: token-bucket 60/1h by-interval",
+    ];
+    let policies = texts.map(|text| super::harness::policy(text).refund_lapsed()).to_vec();
+    // Of each hold: the cost, what is spent so far, whether it is extended, and whether it is settled.
+    let jobs = prop::collection::vec((1..9_u64, 0..12_u64, any::<bool>(), any::<bool>()), 1..5);
+    let inputs = (prop::sample::select(policies), jobs, any::<bool>(), lost(24));
+    cases(fixture, inputs, async |harness, (policy, jobs, is_reset, plan)| {
+        harness.needs(policy);
+        let plain = harness.hourly("q", 60, "");
+        let of = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
+        let store = FaultyStore::new(Arc::clone(&harness.store), plan.clone());
+        let unspent = async |expected: u64| {
+            let charges = [of(policy, 0), of(&plain, 0)];
+            let peek = harness.ask(Operation::Peek, &charges).await;
+            check_eq!(peek.unspent(), [Some(expected), None], "{policy}");
+            let peek = harness.ask(Operation::Peek, &[charges[1], charges[0], charges[0]]).await;
+            check_eq!(peek.unspent(), [None, Some(expected), Some(expected)], "{policy}");
+            let peek = harness.ask(Operation::Peek, &charges[1..]).await;
+            check_eq!(peek.unspent(), [], "{policy}");
+            let acquire = harness.ask(Operation::Acquire, &charges).await;
+            check_eq!(acquire.unspent(), [], "{policy}");
+        };
+        // Of each open hold: when its time is over, and what it has not spent.
+        let mut open: Vec<(u64, u64)> = vec![];
+        let expected = |open: &[(u64, u64)]| open.iter().map(|(_, unspent)| unspent).sum();
+        for ((cost, spent, is_extended, is_settled), number) in jobs.iter().zip(0_u64..) {
+            let (id, now) = (number.to_le_bytes(), 7 * number);
+            let does = async |operation, cost| {
+                let charges = [of(policy, cost), of(&plain, cost)];
+                let call = Call::new(operation, &charges).with_id(CallId::new(&id, TTL));
+                until_answered(&store, call).await
+            };
+            harness.at(now);
+            check!(does(Operation::Hold, *cost).await?.is_allowed(), "{policy}");
+            open.push((now + 50, *cost));
+            unspent(expected(&open)).await;
+            let _ = does(Operation::SettleSoFar, *spent).await?;
+            open.pop();
+            open.push((now + 50, cost.saturating_sub(*spent)));
+            unspent(expected(&open)).await;
+            if *is_extended {
+                harness.at(now + 3);
+                let _ = does(Operation::Extend, *cost).await?;
+                let (lapses_at, _) = open.last_mut().expect("a hold was made");
+                *lapses_at += 3;
+                unspent(expected(&open)).await;
+            }
+            if *is_settled {
+                let _ = does(Operation::Settle, *spent).await?;
+                open.pop();
+                unspent(expected(&open)).await;
+            }
+        }
+        if *is_reset {
+            let _ = harness.ask(Operation::Reset, &[of(policy, 0)]).await;
+            open.clear();
+            unspent(0).await;
+        }
+        open.sort_unstable();
+        while let Some((lapses_at, _)) = open.first().copied() {
+            harness.at(lapses_at - 1);
+            unspent(expected(&open)).await;
+            harness.at(lapses_at);
+            open.retain(|(at, _)| *at > lapses_at);
+            unspent(expected(&open)).await;
+        }
+        Ok(())
+    });
+}
+
 /// What is held too much is given back, what is missing is charged, once.
 pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
     for policy in each() {
@@ -512,14 +590,19 @@ pub(super) fn a_hold_of_a_changed_policy_is_settled_where_it_was_taken<F: Fixtur
     });
 }
 
-/// Whatever answers are lost, each hold is made once, and settled once.
-pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
-    let lost = prop_oneof![
+/// Lost answers, and calls that do not arrive.
+fn lost(calls: usize) -> impl Strategy<Value = Vec<Fault>> {
+    let fault = prop_oneof![
         Just(Fault::After(ErrorKind::Timeout)),
         Just(Fault::Before(ErrorKind::Unavailable)),
         Just(Fault::None),
     ];
-    let plans = (prop::collection::vec(0..9_u64, 4), prop::collection::vec(lost, 0..24));
+    prop::collection::vec(fault, 0..calls)
+}
+
+/// Whatever answers are lost, each hold is made once, and settled once.
+pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
+    let plans = (prop::collection::vec(0..9_u64, 4), lost(24));
     cases(fixture, plans, async |harness, (costs, plan)| {
         let policy = harness.hourly("p", 60, "");
         let store = FaultyStore::new(Arc::clone(&harness.store), plan.clone());
@@ -530,13 +613,7 @@ pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
             let until_answered = async |operation, cost| {
                 let charges = [charge.cost(cost)];
                 let call = Call::new(operation, &charges).with_id(CallId::new(&id, TTL));
-                loop {
-                    match known(store.decide(call).await) {
-                        Err(error) if !may_be_repeated(&error) => return Err(error.to_string()),
-                        Err(_) => {}
-                        Ok(decision) => return Ok(decision),
-                    }
-                }
+                until_answered(&store, call).await
             };
             check!(until_answered(Operation::Hold, 5).await?.is_allowed());
             open += 5;
@@ -551,6 +628,17 @@ pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
         check_eq!(harness.remaining(&policy).await, remaining);
         Ok(())
     });
+}
+
+/// Makes a call again until its answer is not lost.
+async fn until_answered<S: Store>(store: &S, call: Call<'_>) -> Result<Decision, String> {
+    loop {
+        match known(store.decide(call).await) {
+            Err(error) if !may_be_repeated(&error) => return Err(error.to_string()),
+            Err(_) => {}
+            Ok(decision) => return Ok(decision),
+        }
+    }
 }
 
 fn may_be_repeated(error: &Error) -> bool {

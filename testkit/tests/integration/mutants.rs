@@ -234,6 +234,8 @@ caught! {
         by a_hold_is_settled_so_far_in_totals, a_hold_is_settled_once_whatever_is_lost;
     a_store_that_gives_back_more_than_is_held_is_caught: HoldsTwice
         by a_hold_is_settled_once, a_hold_gives_back_no_more_than_is_owed, holds_are_decided_as_by_the_oracle;
+    a_store_that_hides_what_is_held_is_caught: HidesHolds
+        by a_peek_says_what_is_held_and_not_spent, lapses_are_decided_as_by_the_oracle;
     a_store_that_extends_blocks_is_caught: ExtendsBlocks
         by a_refusal_blocks_and_the_block_is_not_extended;
     a_store_whose_shadows_refuse_is_caught: ShadowsRefuse

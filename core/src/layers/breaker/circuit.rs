@@ -1,11 +1,10 @@
 //! The state of a circuit: one word, changed by compare and swap.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::config::Settings;
 use super::meter::BreakerMeter;
 use super::state::CircuitState;
 use crate::Timestamp;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The state of a circuit. It is kept in one word, so that it is read and changed atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

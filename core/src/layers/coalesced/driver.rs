@@ -5,10 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::task::yield_now;
-
 use super::Shared;
 use super::queues::{AnswerSender, WaitingCall};
+use crate::sync::task::yield_now;
 use crate::{Call, Decision, Error, ErrorKind, Store};
 
 /// Sends the batches of a group, one after another.

@@ -8,14 +8,15 @@ mod driver;
 mod queues;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::driver::{Driver, abandoned};
 use self::queues::{Queues, WaitingCall};
 use crate::owned_call::OwnedCall;
+use crate::sync::task::Handle;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
 
 /// A store that sends the calls of concurrent callers in batches: see

@@ -1,13 +1,12 @@
 //! The cache: denials, and what tells whether they are valid.
 
-use foldhash::quality::RandomState;
-
 use super::entry::CallKey;
 use super::meter::CacheMeter;
 use super::staleness::{ClockGuard, ClockReading};
 use super::table::Table;
 use crate::Decision;
 use crate::layers::generations::Generations;
+use crate::sync::hash::RandomState;
 
 /// The cached denials, and what tells whether they are valid.
 #[derive(Debug)]

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use foldhash::quality::RandomState;
-
 use super::DenyCacheStore;
 use super::cache::Cache;
 use super::meter::CacheMeter;
 use super::staleness::ClockGuard;
 use super::table::Table;
 use crate::layers::generations::Generations;
+use crate::sync::hash::RandomState;
 use crate::{Clock, Store, SystemClock};
 
 /// Configures a cache of denials, for [`StoreExt::deny_cache`](super::super::StoreExt::deny_cache).

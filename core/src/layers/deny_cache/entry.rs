@@ -2,13 +2,13 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 
 use super::staleness::ClockReading;
 use crate::call::MAX_CHARGES;
 use crate::layers::generations::{Generations, KeyGenerations, Keys};
 use crate::policy::Rule;
+use crate::sync::hash::RandomState;
 use crate::{Call, Charge, Charges, Decision, Operation, Outcome, Policy, Verdict};
 
 /// Calls with more bytes of tenants and subjects than this are not cached.

@@ -1,8 +1,7 @@
 //! Whether the clock has stepped back behind a cached denial.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::Clock;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A reading of the clock.
 #[derive(Debug, Clone, Copy)]

@@ -6,13 +6,14 @@
 //! expiry.)
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use super::entry::{CachedDenial, CallKey};
 use super::staleness::ClockReading;
 use crate::Decision;
 use crate::hash::spread;
 use crate::layers::generations::Generations;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Slots in which a denial may lie.
 const WAYS: usize = 8;

@@ -69,20 +69,21 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 /// | any of the last four, under the [exact policy](Self::exact) | as without leases |
 /// | several policies in one call | each as in its row |
 ///
-/// That holds whatever the network does, however many nodes end without notice, and whatever times the clocks of nodes
+/// That holds whatever the network does, however many nodes are killed, and whatever times the clocks of nodes
 /// show: times are counted from before a call is sent, by the clock of the node. A clock that runs slow by up to a
 /// thousandth is allowed for. It must not stop while its process goes on, as in a machine that is suspended.
 ///
-/// Refused too early is at most what other nodes hold unused: two chunks of each at most. A refusal is always the
-/// store's. Before a node passes one on, it waits for the chunk that is on its way to it, if there is one, admits from it,
-/// or gives back what it holds of the policies that refuse and asks again, if that may be enough.
+/// Refused too early is at most what other nodes hold unused, two chunks of each at most, and what is on its way back to the
+/// store from a chunk that is over. A refusal is always the store's. Before a node passes one on, it waits for the chunk that
+/// is on its way to it, if there is one, admits from it, or gives back what it holds of the policies that refuse and asks
+/// again, if that may be enough.
 ///
 /// # What other operations do
 ///
 /// | operation | what becomes of the chunks of this node | what it sees of those of other nodes |
 /// |---|---|---|
 /// | acquire that does not fit in the chunk, or is not leased | they stay; if it is refused, see above | counted as taken |
-/// | peek | they stay; what is left of them is added to `remaining` | counted as taken |
+/// | peek | they stay; what is left of them is added to `remaining`, which may be off by a chunk that is on its way | counted as taken |
 /// | acquire up to, hold up to, reserve | go back before | counted as taken |
 /// | charge, hold, settle, settle so far, extend | they stay: what they admit counts as admitted before; the verdicts count it as taken | counted as taken |
 /// | refund, undo | go back before | counted as taken: a refund of more than was used gives back what they hold, and they still use it |
@@ -190,7 +191,7 @@ impl<C: Clock> Lease<C> {
 
     /// The maximum number of leases, at least 1. Default: 4,096.
     ///
-    /// Once there are so many, a lease that was not used within a span is replaced; if there is none, further calls are not
+    /// At the maximum, a lease that was not used within a span is replaced; if there is none, further calls are not
     /// leased.
     pub fn max_leases(mut self, leases: usize) -> Self {
         self.settings.max_leases = leases;

@@ -1,8 +1,7 @@
 //! Which calls are made often.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::hash::spread;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A table of fixed size that finds the calls that are made often, whatever other calls there are.
 ///

@@ -7,10 +7,8 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -20,6 +18,9 @@ use super::entry::{Fetch, Rest};
 use super::leases::Installed;
 use super::meter::{CostFate, HoldOutcome};
 use crate::owned_charge::OwnedCharge;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::task::Handle;
+use crate::sync::time::sleep;
 use crate::{Call, CallId, Charge, Clock, Decision, Error, Operation, Store};
 
 /// The minimum time to live of a hold: a settlement may be late by as much.
@@ -89,24 +90,25 @@ impl<S, C> Drop for InFlight<S, C> {
     }
 }
 
-/// A fetch whose task has not ended it yet. A task that is dropped ends it too, as its runtime ends.
-struct Unended<'a, S, C> {
-    shared: &'a Shared<S, C>,
-    fetch: &'a Fetch,
+/// A fetch of a task. If the task is dropped before it has ended the fetch, even before it has begun, as when its
+/// runtime ends, the fetch ends with it.
+struct Unended<S, C> {
+    shared: Arc<Shared<S, C>>,
+    fetch: Box<Fetch>,
     is_ended: bool,
 }
 
-impl<S, C> Unended<'_, S, C> {
-    fn end(mut self, now: u64, rest: u64) {
+impl<S, C> Unended<S, C> {
+    fn end(&mut self, now: u64, rest: u64) {
         self.is_ended = true;
-        self.shared.leases.end_fetch(self.fetch, now, rest);
+        self.shared.leases.end_fetch(&self.fetch, now, rest);
     }
 }
 
-impl<S, C> Drop for Unended<'_, S, C> {
+impl<S, C> Drop for Unended<S, C> {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.shared.leases.end_fetch(self.fetch, 0, 0);
+            self.shared.leases.end_fetch(&self.fetch, 0, 0);
         }
     }
 }
@@ -117,7 +119,9 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         match Handle::try_current() {
             Ok(runtime) => {
                 let in_flight = TaskCalls::begin(self);
-                runtime.spawn(Arc::clone(self).keep(fetch, in_flight));
+                let unended = Unended { shared: Arc::clone(self), fetch, is_ended: false };
+                // In this order, so that callers are woken when the fetch has ended, also if the task is dropped.
+                runtime.spawn(Arc::clone(self).keep((unended, in_flight)));
             }
             Err(_) => {
                 let in_flight = TaskCalls::begin(self);
@@ -145,28 +149,32 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         }
     }
 
-    async fn keep(self: Arc<Self>, fetch: Box<Fetch>, in_flight: InFlight<S, C>) {
-        let deadline = self.fetch(&fetch).await;
+    async fn keep(self: Arc<Self>, fetching: (Unended<S, C>, InFlight<S, C>)) {
+        // A tuple is dropped from its first field on.
+        let mut fetching = fetching;
+        let deadline = self.fetch(&mut fetching.0).await;
+        let (unended, in_flight) = fetching;
         drop(in_flight);
+        let fetch = &unended.fetch;
         let Some(deadline) = deadline else { return };
         let left = deadline.saturating_sub(self.now());
-        tokio::time::sleep(Duration::from_micros(left.saturating_add(1))).await;
+        sleep(Duration::from_micros(left.saturating_add(1))).await;
         let in_flight = TaskCalls::begin(&self);
-        let rests = self.leases.reap(&fetch, self.now());
+        let rests = self.leases.reap(fetch, self.now());
         self.settle(rests).await;
         drop(in_flight);
     }
 
     /// Returns when the chunk is over, if there is one.
-    async fn fetch(&self, fetch: &Fetch) -> Option<u64> {
-        let unended = Unended { shared: self, fetch, is_ended: false };
+    async fn fetch(&self, unended: &mut Unended<S, C>) -> Option<u64> {
         let settings = &self.leases.settings;
         let sent = self.now();
-        let answer = self.hold(fetch).await;
+        let answer = self.hold(&unended.fetch).await;
         let received = self.now();
-        let (number, span_micros) = (fetch.number, settings.span_micros());
+        let (number, span_micros) = (unended.fetch.number, settings.span_micros());
         let grant = Grant { number, sent, received, span_micros };
-        let chunk = answer.as_ref().ok().and_then(|it| Chunk::new(grant, &fetch.charges, it));
+        let chunk =
+            answer.as_ref().ok().and_then(|it| Chunk::new(grant, &unended.fetch.charges, it));
         let Some(chunk) = chunk else {
             let rest = match &answer {
                 // It cannot be held, now or later.
@@ -175,13 +183,13 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                 Ok(_) => span_micros / 4,
             };
             unended.end(received, rest);
-            self.not_granted(fetch, answer).await;
+            self.not_granted(&unended.fetch, answer).await;
             return None;
         };
         let (deadline, left) = (chunk.deadline(), chunk.left().sum());
         self.leases.meter.hold(HoldOutcome::Granted);
         self.leases.meter.cost(CostFate::Granted, left);
-        let installed = self.leases.install(fetch, chunk, received);
+        let installed = self.leases.install(&unended.fetch, chunk, received);
         unended.end(received, 0);
         match installed {
             Installed::Yes(replaced) => {
@@ -190,7 +198,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                 }
                 return Some(deadline);
             }
-            Installed::Unwanted => self.settle(vec![unused(fetch, left)]).await,
+            Installed::Unwanted => self.settle(vec![unused(&unended.fetch, left)]).await,
             Installed::Outdated => self.stranded(left),
         }
         None

@@ -2,10 +2,9 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use foldhash::quality::RandomState;
-
 use crate::layers::generations::Keys;
 use crate::policy::Rule;
+use crate::sync::hash::RandomState;
 use crate::{Call, Charge, Charges, Operation, Policy};
 
 /// Calls with more charges than this are not leased: each lease keeps them.

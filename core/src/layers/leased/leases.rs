@@ -1,10 +1,8 @@
 //! All leases: a table of bounded size.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
-use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 
 use super::chunk::Chunk;
@@ -15,6 +13,9 @@ use super::key;
 use super::meter::LeaseMeter;
 use crate::hash::spread;
 use crate::layers::generations::Generations;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::hash::{FastRandomState, RandomState};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Charges, Decision};
 
 const MAX_SHARDS: usize = 64;
@@ -49,7 +50,7 @@ type LeasesOfState = SmallVec<[(u64, u64); 1]>;
 
 #[derive(Debug, Default)]
 struct Shard {
-    entries: HashMap<u64, Entry, foldhash::fast::RandomState>,
+    entries: HashMap<u64, Entry, FastRandomState>,
     local: u64,
     passed: u64,
 }
@@ -70,7 +71,7 @@ pub(super) struct Admission {
 pub(super) enum Installed {
     /// It can be used, and replaces another.
     Yes(Option<Rest>),
-    /// The lease is gone, or the layer is closed: to be given back.
+    /// The lease is gone, as after closing, or the chunk is over: to be given back.
     Unwanted,
     /// It may be charged no more, so it must not be given back either.
     Outdated,
@@ -200,28 +201,35 @@ impl Leases {
 
     /// Makes sure that there is a lease, and returns what is left of one that it replaces; `None` if there is no room.
     fn make_entry(&self, hash: u64, charges: Charges<'_>, now: u64) -> Option<Vec<Rest>> {
-        let (serial, states, replaced) = {
-            let mut shard = self.shard(hash);
+        let span_micros = self.settings.span_micros();
+        {
+            let shard = self.shard(hash);
             if shard.entries.contains_key(&hash) {
                 return Some(vec![]);
             }
-            let replaced = if shard.entries.len() < self.max_per_shard {
-                None
-            } else {
-                Some(shard.remove_idle(now, self.settings.span_micros())?)
-            };
-            let serial = self.numbers.fetch_add(1, Ordering::Relaxed);
-            let states = key::state_keys(charges, &self.hasher);
-            shard.entries.insert(hash, Entry::new(serial, charges, states.clone(), now));
-            self.len.fetch_add(1, Ordering::AcqRel);
-            (serial, states, replaced)
-        };
-        {
-            let mut by_state = lock(&self.by_state);
-            for state in states {
-                by_state.entry(state).or_default().push((hash, serial));
+            if shard.entries.len() >= self.max_per_shard {
+                shard.idle(now, span_micros)?;
             }
         }
+        let serial = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let entry = Entry::new(serial, charges, key::state_keys(charges, &self.hasher), now);
+        // Before it is in its shard, where any caller may fetch a chunk for it: an operation on one of its states must
+        // find that.
+        self.index(hash, &entry);
+        let mut shard = self.shard(hash);
+        let has_room = shard.entries.len() < self.max_per_shard;
+        let idle = if has_room { None } else { shard.idle(now, span_micros) };
+        let is_there = shard.entries.contains_key(&hash);
+        // Under the lock: closing takes out what is in the shards after it has said so.
+        let is_closed = self.is_closed.load(Ordering::Acquire);
+        if is_there || is_closed || !has_room && idle.is_none() {
+            drop(shard);
+            self.forget(hash, &entry);
+            return is_there.then(Vec::new);
+        }
+        let replaced = idle.and_then(|idle| shard.entries.remove_entry(&idle));
+        shard.entries.insert(hash, entry);
+        drop(shard);
         let rests = replaced.map(|(hash, mut entry)| {
             self.forget(hash, &entry);
             entry.take_all().collect()
@@ -229,7 +237,16 @@ impl Leases {
         Some(rests.unwrap_or_default())
     }
 
-    /// Removes a lease that is no longer in its shard from the index.
+    /// Adds a lease to the index.
+    fn index(&self, hash: u64, entry: &Entry) {
+        self.len.fetch_add(1, Ordering::AcqRel);
+        let mut by_state = lock(&self.by_state);
+        for state in &entry.states {
+            by_state.entry(*state).or_default().push((hash, entry.serial));
+        }
+    }
+
+    /// Removes a lease that is not in its shard from the index.
     fn forget(&self, hash: u64, entry: &Entry) {
         self.len.fetch_sub(1, Ordering::AcqRel);
         let mut by_state = lock(&self.by_state);
@@ -253,9 +270,7 @@ impl Leases {
         }
         let entry = shard.entries.get_mut(&fetch.hash).filter(|it| it.serial == fetch.serial);
         match entry {
-            Some(entry) if !self.is_closed.load(Ordering::Acquire) && !chunk.is_over(now) => {
-                Installed::Yes(entry.install(chunk, now))
-            }
+            Some(entry) if !chunk.is_over(now) => Installed::Yes(entry.install(chunk, now)),
             _ => Installed::Unwanted,
         }
     }
@@ -349,14 +364,11 @@ impl Leases {
 }
 
 impl Shard {
-    /// Removes the lease that was not used for the longest time, if that is a span.
-    fn remove_idle(&mut self, now: u64, span_micros: u64) -> Option<(u64, Entry)> {
+    /// The lease that was not used for the longest time, if that is a span.
+    fn idle(&self, now: u64, span_micros: u64) -> Option<u64> {
         let (hash, used_at) =
             self.entries.iter().map(|(hash, it)| (*hash, it.used_at)).min_by_key(|it| it.1)?;
-        if now.saturating_sub(used_at) < span_micros {
-            return None;
-        }
-        self.entries.remove_entry(&hash)
+        (now.saturating_sub(used_at) >= span_micros).then_some(hash)
     }
 }
 

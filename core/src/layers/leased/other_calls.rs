@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::Shared;
 use super::key::{call_hash, is_plain_acquire, state_key, state_keys};
-use crate::layers::generations::{Generations, Keys};
+use super::leases::Leases;
+use super::meter::CostFate;
+use crate::layers::generations::Keys;
 use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
 
 /// What becomes of the chunks of the states of a call.
@@ -47,23 +49,29 @@ enum Cause {
     Chunks(Keys),
 }
 
-/// A call in flight that no chunk of its states survives: none is installed whose hold was in flight at the same time.
+/// A call in flight that invalidates chunks of its states: none is installed whose hold was in flight at the same time.
 struct Barrier<'a> {
-    generations: &'a Generations,
+    leases: &'a Leases,
     states: Keys,
 }
 
 impl<'a> Barrier<'a> {
-    fn new(generations: &'a Generations, states: Keys) -> Self {
-        generations.advance(&states);
-        Self { generations, states }
+    fn new(leases: &'a Leases, states: Keys) -> Self {
+        leases.generations.advance(&states);
+        Self { leases, states }
     }
 }
 
 /// Answered or not, the call may have been carried out until now.
 impl Drop for Barrier<'_> {
     fn drop(&mut self) {
-        self.generations.advance(&self.states);
+        self.leases.generations.advance(&self.states);
+        // Of a hold that was sent and answered meanwhile: it may have come before the call.
+        let rests = self.leases.take_chunks(&self.states, 0);
+        let left: u64 = rests.iter().map(|it| it.left).sum();
+        if left > 0 {
+            self.leases.meter.cost(CostFate::Stranded, left);
+        }
     }
 }
 
@@ -131,7 +139,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         let states = state_keys(call.charges, &self.leases.hasher);
         // First, so that no chunk is installed between the two.
         let barrier = matches!(chunks, Chunks::GoBackForGood | Chunks::Drop)
-            .then(|| Barrier::new(&self.leases.generations, states.clone()));
+            .then(|| Barrier::new(&self.leases, states.clone()));
         let rests = self.leases.take_chunks(&states, self.now());
         match chunks {
             Chunks::Drop => self.stranded(rests.iter().map(|it| it.left).sum()),

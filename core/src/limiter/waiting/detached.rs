@@ -6,10 +6,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::runtime::Handle;
-use tokio::time::timeout;
 
 use crate::owned_charge::OwnedCharge;
+use crate::sync::task::Handle;
+use crate::sync::time::timeout;
 use crate::{
     Call, Charge, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Outcome, Store,
     Verdict,

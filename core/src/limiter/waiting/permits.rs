@@ -1,10 +1,10 @@
 //! The number of callers that wait, and its limit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::meter::{CountedWaiter, WaitersMeter};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a limiter's waits are limited to.
 #[derive(Debug, Clone, Copy)]

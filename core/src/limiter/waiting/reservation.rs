@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-
 use super::detached::{DetachedRequest, is_failed_closed, is_in_store};
 use super::{permits::WaiterPermit, too_many_waiters};
+use crate::sync::time::{Instant, sleep};
 use crate::{Decision, Error, Operation, Store};
 
 /// Reserves a place at most `max_wait` away, and sleeps until its time.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-
 use super::detached::{DetachedRequest, is_failed_closed};
 use super::permits::{WaitLimits, Waiters};
 use super::too_many_waiters;
+use crate::sync::time::{Instant, sleep};
 use crate::{Decision, Error, Operation, Store};
 
 /// The longest wait beyond `retry_after`.

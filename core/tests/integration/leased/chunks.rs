@@ -29,7 +29,7 @@ pub(super) async fn acquire(store: &NodeStore, policy: &Policy, cost: u64) -> bo
     }
 }
 
-/// Makes so many calls a second for this long, and returns how many were admitted from a chunk.
+/// Makes `rate` calls a second for `time`, and returns how many were admitted from a chunk.
 pub(super) async fn load(store: &NodeStore, policy: &Policy, rate: u64, time: Duration) -> u64 {
     let (start, mut local) = (Instant::now(), 0);
     while start.elapsed() < time {

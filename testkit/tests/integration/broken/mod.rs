@@ -58,6 +58,7 @@ pub(crate) enum Defect {
     SettlesTwice,
     ChargesSoFarAgain,
     HoldsTwice,
+    HidesHolds,
     ShadowsRefuse,
     RefillsAtChange,
     OneStatePerName,
@@ -201,6 +202,9 @@ impl Broken {
                         let _ = self.engine(&Call::new(block, &[*charge]), map, now)?;
                     }
                 }
+            }
+            Defect::HidesHolds if call.operation == Operation::Peek => {
+                return Ok(Decision::new(verdicts));
             }
             Defect::RemainingUp => {
                 return Ok(retold(&verdicts, |v| (v.remaining() + 1, v.retry_after())));
@@ -372,5 +376,9 @@ impl Store for Broken {
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
         Answer::ready(Ok(self.clock.now()))
+    }
+
+    fn supports(&self, _: &Policy) -> Result<(), Error> {
+        Ok(())
     }
 }

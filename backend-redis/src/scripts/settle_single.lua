@@ -1,0 +1,69 @@
+-- Settles or extends a hold of one charge as settle.lua does, by the rule below. Words that begin with ITS are of the rule:
+-- see `wire/scripts.rs`.
+--
+-- KEYS: the key of the charge, the key of the id. ARGV[1]: as of single.lua; the cost is the total that was used. ARGV[2]
+-- and the reply: as of settle.lua. The time of a test is the argument after it.
+local key, id_key, id = KEYS[1], KEYS[2], ARGV[2]
+ARGV[2] = ARGV[3]
+--> head.lua
+
+local total, p1, p2, p3, p4, op = parse('<I7I7I7I7I7B', ARGV[1])
+--> settle_record.lua
+
+--> levels.lua
+--> blocking.lua
+
+local function by_rule(value, kind, cost, op, max_wait, p1)
+  local admits, a, b, c, after, expires_at, keeps_ttl
+  local d = 0
+  --> ITS_RULE
+  return admits, a, b, c, d, after, expires_at, keeps_ttl
+end
+
+local is_read, value = pcall(call, 'GET', key)
+local kind, blocked_until = NONE, 0
+if is_read and not value then
+  value = nil
+elseif is_read and ITS_FORM then
+  kind = ITS_KIND
+else
+  -- Any other value: blocked, of another kind, of another type, not ours.
+  --> read.lua
+  value, kind, blocked_until = read(key)
+  if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
+end
+
+local rule, its_held, its_spent = ITS_NUMBER, parse('<I7I7', record, held_at)
+local admits, a, b, c, d = by_rule(value, kind, 0, PEEK, 0, p1)
+--> settle_change.lua
+local changed_by = 0
+if cost > 0 then
+  local before, unit = held(rule, a, b, c, p2)
+  local _, _, _, _, _, after, expires_at, keeps_ttl = by_rule(value, kind, cost, change, taken, limit)
+  if after ~= nil then
+    -- Writes the state. A block stays.
+    if blocked_until <= now then blocked_until = 0 end
+    --> settle_ttl.lua
+    local state = after or string.char(NONE)
+    admits, a, b, c, d = by_rule(state, state:byte(), 0, PEEK, 0, p1)
+    changed_by = math.abs(held(rule, a, b, c, p2) - before)
+    changed_by = (changed_by - changed_by % unit) / unit
+    if after or blocked_until > 0 then
+      expires_at = math.max(after and expires_at or 0, blocked_until)
+      after = blocking(state, blocked_until)
+      --> write_string.lua
+    else
+      call('UNLINK', key)
+    end
+  end
+end
+
+local outcome = now < blocked_until and BLOCKED or admits and ALLOWED or DENIED
+local reply = pack('<BI7BBI7I7I7I7I7', VERDICTS, now, 0, outcome, blocked_until, a, b, c, d)
+if op ~= EXTEND then
+  local is_charged = changed_by > 0 and change == ACQUIRE
+  reply = reply .. pack('<I7B', changed_by, is_charged and 1 or 0)
+end
+local totals = pack('<I7', math.max(its_spent, total))
+--> settle_write.lua
+return reply

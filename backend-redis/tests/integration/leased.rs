@@ -1,0 +1,70 @@
+//! Leases over coalesced calls: properties of the suite that are about one instant, one window, or what was used. All that
+//! can be leased is leased, in chunks of up to all that remains.
+//!
+//! Not among them are those with windows of microseconds, as the clock of the suite stands still, and the tasks that give
+//! chunks back are woken by Tokio's; and those with peeks, which see a chunk that is on its way as taken.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
+
+use tidegate_redis::core::layers::{CoalescedStore, Lease, LeasedStore};
+use tidegate_redis::{Call, Charge, ManualClock, Policy, RedisStore, Share, Store, StoreExt};
+use tidegate_testkit::{Fixture, StoreWithContext, suite};
+
+use crate::common::{builder_with, fresh_prefix, server};
+
+type Leased = LeasedStore<CoalescedStore<RedisStore>, ManualClock>;
+
+struct OnRedis;
+
+impl Fixture for OnRedis {
+    type Store = StoreWithContext<Leased, String>;
+    type Guard = ();
+
+    async fn open(&self, clock: ManualClock) -> (Self::Store, ()) {
+        let prefix = fresh_prefix();
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        let lease = Lease::new().hot_after(1).max_share(Share::new(1, 1).unwrap()).sliding();
+        let store = store.coalesced().leased(lease.clock(clock));
+        (StoreWithContext { store, context: prefix }, ())
+    }
+
+    async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
+        Some(server().await.dump(&store.context).await.unwrap())
+    }
+}
+
+macro_rules! properties {
+    ($($property:ident,)+) => {$(
+        #[test]
+        fn $property() {
+            suite::$property(&OnRedis);
+        }
+    )+};
+}
+
+properties! {
+    b03_the_cost_is_weighed_not_only_counted,
+    b04_a_denied_decision_charges_no_member,
+    b08_what_is_granted_is_what_is_charged,
+    b12_the_second_call_sees_the_first,
+    b17_no_two_policies_share_a_state,
+    b24_sixty_four_callers_on_one_key_are_counted_exactly,
+    callers_on_several_keys_are_counted_exactly,
+    charges_in_opposite_orders_are_exact_and_end,
+    a_block_shuts_out_and_is_lifted,
+    an_acquire_up_to_takes_all_that_remains,
+    an_id_makes_a_call_happen_once,
+    of_concurrent_holds_never_more_than_the_limit_is_held,
+}
+
+/// A few of these would hold if nothing were leased.
+#[tokio::test]
+async fn the_store_leases() {
+    let (store, ()) = OnRedis.open(ManualClock::default()).await;
+    let policy: Policy = "p: fixed-window 9/1h".parse().unwrap();
+    let charges = [Charge::new(&policy, "s")];
+    for call in 0..10 {
+        let decision = store.store.decide(Call::acquire(&charges)).await.unwrap();
+        assert_eq!(decision.is_allowed(), call < 9);
+    }
+    assert!(store.store.stats().local() > 2, "{:?}", store.store.stats());
+}

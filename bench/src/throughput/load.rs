@@ -1,0 +1,226 @@
+//! A load on one connection, and what it costs the server and the client.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_redis::Policy;
+use tokio::task::LocalSet;
+
+use super::Options;
+use super::way::{Caller, Way};
+use crate::Outcome;
+use crate::random::{random, zipf};
+use crate::redis::server::Server;
+
+/// Subjects of the loads with many of them.
+const MANY: u64 = 100_000;
+
+/// The latency of one in so many calls is measured. After so many calls, a caller lets others run.
+const STRETCH: usize = 16;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Load {
+    /// One subject.
+    Hot,
+    /// Subjects by Zipf's law.
+    Zipf,
+    /// Subjects in turn.
+    Cold,
+    /// Subjects that are refused, in turn.
+    Denied,
+}
+
+pub(crate) const LOADS: [Load; 4] = [Load::Hot, Load::Zipf, Load::Cold, Load::Denied];
+
+impl Load {
+    pub(crate) fn ways(self) -> &'static [Way] {
+        use Way::{Batch, Coalesced, DenyCache, Incr, Leased, LeasedCoalesced, Nothing, Single};
+        match self {
+            Self::Hot | Self::Zipf | Self::Cold => {
+                &[Nothing, Incr, Single, Batch, Coalesced, Leased, LeasedCoalesced]
+            }
+            Self::Denied => &[Nothing, Incr, Single, Batch, Coalesced, DenyCache],
+        }
+    }
+
+    fn policy(self, way: Way) -> Outcome<Policy> {
+        let rule = match self {
+            Self::Hot => "100/1m burst 1000000000",
+            // So slow that no state recovers, and expires, between two calls: `INCR` has no expiry either.
+            Self::Zipf | Self::Cold => "400/24h burst 10000000",
+            Self::Denied => "1/24h burst 1",
+        };
+        Ok(format!("{self:?}-{way:?}: token-bucket {rule}").parse()?)
+    }
+
+    fn subjects(self) -> u64 {
+        match self {
+            Self::Hot => 1,
+            Self::Zipf | Self::Cold => MANY,
+            Self::Denied => 1_000,
+        }
+    }
+
+    /// The subject of a call.
+    fn subject(self, number: u64) -> u64 {
+        match self {
+            Self::Zipf => zipf(random(number), MANY),
+            Self::Hot | Self::Cold | Self::Denied => number % self.subjects(),
+        }
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hot => "One hot subject",
+            Self::Zipf => "100,000 subjects by Zipf's law",
+            Self::Cold => "100,000 subjects in turn",
+            Self::Denied => "1,000 subjects that are refused, in turn",
+        })
+    }
+}
+
+/// One measurement. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) per_second: u64,
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    /// CPU time of the server for each decision.
+    pub(crate) server: u64,
+    /// CPU time of the client for each decision, with that of the load.
+    pub(crate) client: u64,
+    /// Decisions of a thousand that were made without the server.
+    pub(crate) local: u64,
+}
+
+/// Measures one way once.
+pub(crate) async fn sample(
+    server: &Server,
+    load: Load,
+    way: Way,
+    callers: usize,
+    options: &Options,
+) -> Outcome<Sample> {
+    let subjects = (0..load.subjects()).map(|number| format!("user-{number:06}")).collect();
+    let caller = Caller::new(way, &server.store, &server.connection, options.span());
+    // In a batch there are as many decisions at once as there are callers otherwise.
+    let tasks = callers.div_ceil(way.decisions());
+    let work = Rc::new(Work {
+        load,
+        way,
+        policy: load.policy(way)?,
+        caller,
+        subjects,
+        next: Cell::new(0),
+    });
+    drive(&work, tasks, options.duration() / 2).await?;
+
+    let local_before = work.caller.local();
+    let server_before = server.redis.cpu_time().await?;
+    let client_before = ran();
+    let run = drive(&work, tasks, options.duration()).await?;
+    let client = ran().saturating_sub(client_before);
+    let local = work.caller.local() - local_before;
+    work.caller.close().await;
+    let server_cpu = server.redis.cpu_time().await?.saturating_sub(server_before + server.reading);
+
+    let Run { took, decisions, mut latencies } = run;
+    latencies.sort_unstable();
+    let within = |percent: usize| {
+        let latency = latencies.get(latencies.len() * percent / 100).copied();
+        nanos(latency.unwrap_or_default())
+    };
+    let decisions = decisions.max(1);
+    Ok(Sample {
+        per_second: decisions.saturating_mul(1_000_000_000) / nanos(took)?.max(1),
+        p50: within(50)?,
+        p99: within(99)?,
+        server: nanos(server_cpu)? / decisions,
+        client: nanos(client)? / decisions,
+        local: local * 1_000 / decisions,
+    })
+}
+
+/// The CPU time of this thread, which makes all calls.
+fn ran() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
+fn nanos(duration: Duration) -> Outcome<u64> {
+    Ok(u64::try_from(duration.as_nanos())?)
+}
+
+struct Work {
+    load: Load,
+    way: Way,
+    policy: Policy,
+    caller: Caller,
+    subjects: Vec<String>,
+    next: Cell<u64>,
+}
+
+struct Run {
+    took: Duration,
+    decisions: u64,
+    latencies: Vec<Duration>,
+}
+
+/// Makes calls until the time is over.
+async fn drive(work: &Rc<Work>, tasks: usize, duration: Duration) -> Outcome<Run> {
+    let started = Instant::now();
+    let all = LocalSet::new();
+    let tasks: Vec<_> = (0..tasks)
+        .map(|task| all.spawn_local(call(Rc::clone(work), task, started + duration)))
+        .collect();
+    all.await;
+    let took = started.elapsed();
+    let mut run = Run { took, decisions: 0, latencies: vec![] };
+    for task in tasks {
+        let (decisions, latencies) = task.await??;
+        run.decisions += decisions;
+        run.latencies.extend(latencies);
+    }
+    Ok(run)
+}
+
+/// The calls of one caller.
+async fn call(work: Rc<Work>, task: usize, until: Instant) -> Outcome<(u64, Vec<Duration>)> {
+    let Work { load, way, policy, caller, subjects, next } = &*work;
+    let (mut decisions, mut allowed, mut latencies) = (0, 0, vec![]);
+    let mut asked = Vec::with_capacity(way.decisions());
+    for number in task.. {
+        asked.clear();
+        for _ in 0..way.decisions() {
+            let subject = load.subject(next.replace(next.get() + 1));
+            asked.extend(subjects.get(usize::try_from(subject)?).map(String::as_str));
+        }
+        if number % STRETCH == 0 {
+            let started = Instant::now();
+            if started >= until {
+                break;
+            }
+            allowed += caller.call(policy, &asked).await?;
+            latencies.push(started.elapsed());
+            tokio::task::yield_now().await;
+        } else {
+            allowed += caller.call(policy, &asked).await?;
+        }
+        decisions += asked.len();
+    }
+    // Figures of other answers than they are said to be of would mislead.
+    let is_as_said = match load {
+        _ if matches!(way, Way::Nothing | Way::Incr) => true,
+        Load::Denied => allowed <= subjects.len(),
+        Load::Hot | Load::Zipf | Load::Cold => allowed == decisions,
+    };
+    if !is_as_said {
+        return Err(format!("{load}, {way}: {allowed} of {decisions} were allowed").into());
+    }
+    Ok((u64::try_from(decisions)?, latencies))
+}

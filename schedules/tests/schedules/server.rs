@@ -1,0 +1,139 @@
+//! A store on a slow server, with a ledger of its calls.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use shuttle::future::yield_now;
+use tidegate_core::{
+    Answer, Call, Charge, Clock, Decision, Error, Operation, Policy, Store, Timestamp, scheduled,
+};
+use tidegate_memory::MemoryStore;
+
+/// The virtual time, as a clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct VirtualClock;
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        // At the beginning of a day, and so of each window.
+        Timestamp::from_micros(1_728_000_000_000_000).saturating_add(scheduled::now())
+    }
+}
+
+/// A store that carries out each call at some time between its begin and its answer, during which other tasks go on.
+/// Clones are the same store.
+#[derive(Debug, Clone)]
+pub(crate) struct Server(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    store: MemoryStore<VirtualClock>,
+    ledger: Mutex<Ledger>,
+}
+
+/// What has been carried out. Each lock is held within one step.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) calls: Vec<Entry>,
+    /// Of holds that have no answer yet.
+    holding: HashSet<Vec<u8>>,
+    settlements: HashMap<Vec<u8>, usize>,
+}
+
+/// A call that was carried out.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) operation: Operation,
+    pub(crate) is_allowed: bool,
+}
+
+impl Server {
+    pub(crate) fn new() -> Self {
+        let store = MemoryStore::builder().clock(VirtualClock).build();
+        Self(Arc::new(Shared { store, ledger: Mutex::default() }))
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().expect("no step panics that holds it")
+    }
+
+    /// How many calls of an operation were allowed.
+    pub(crate) fn allowed(&self, is_it: impl Fn(Operation) -> bool) -> usize {
+        let ledger = self.ledger();
+        ledger.calls.iter().filter(|it| it.is_allowed && is_it(it.operation)).count()
+    }
+
+    /// A look at the state, which no ledger has.
+    pub(crate) fn peek(&self, policy: &Policy, subject: &str) -> Decision {
+        self.carry_out(Call::new(Operation::Peek, &[Charge::new(policy, subject)]))
+            .expect("a peek is answered")
+    }
+
+    /// What is taken of a limit.
+    pub(crate) fn used(&self, policy: &Policy, subject: &str) -> u64 {
+        policy.limit() - self.peek(policy, subject).verdicts()[0].remaining()
+    }
+
+    fn carry_out(&self, call: Call<'_>) -> Result<Decision, Error> {
+        self.0.store.decide(call).into_ready().expect("it is in memory")
+    }
+
+    async fn answer(&self, call: Call<'_>) -> Result<Decision, Error> {
+        let _holding = Holding::new(self, &call);
+        yield_now().await;
+        let answer = self.carry_out(call);
+        self.record(&call, &answer);
+        yield_now().await;
+        answer
+    }
+
+    fn record(&self, call: &Call<'_>, answer: &Result<Decision, Error>) {
+        let mut ledger = self.ledger();
+        if let (Operation::Settle, Some(id)) = (call.operation, call.id) {
+            let settlements = ledger.settlements.entry(id.id.to_vec()).or_default();
+            *settlements += 1;
+            assert_eq!(*settlements, 1, "a chunk is settled once");
+        }
+        ledger.calls.push(Entry {
+            operation: call.operation,
+            is_allowed: answer.as_ref().is_ok_and(Decision::is_allowed),
+        });
+    }
+}
+
+/// A hold in flight, of which a subject has one at a time.
+struct Holding<'a>(&'a Server, Option<Vec<u8>>);
+
+impl<'a> Holding<'a> {
+    fn new(server: &'a Server, call: &Call<'_>) -> Self {
+        let is_hold = call.operation == Operation::Hold;
+        let subject = call.charges.get(0).filter(|_| is_hold).map(|it| it.subject.to_vec());
+        if let Some(subject) = &subject {
+            let is_only = server.ledger().holding.insert(subject.clone());
+            assert!(is_only, "one chunk of a subject is fetched at a time");
+        }
+        Self(server, subject)
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        if let Some(subject) = &self.1 {
+            self.0.ledger().holding.remove(subject);
+        }
+    }
+}
+
+impl Store for Server {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::later(self.answer(call))
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.0.store.now()
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.0.store.supports(policy)
+    }
+}

@@ -1,0 +1,156 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use tidegate_core::{
+    Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict,
+};
+
+/// A charge of a [`CallRequest`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChargeRequest {
+    /// The policy.
+    pub policy: Policy,
+    /// The tenant; empty for none.
+    pub tenant: Bytes,
+    /// The subject; any bytes.
+    pub subject: Bytes,
+    /// The cost.
+    pub cost: u64,
+    /// Whether it has only to be admitted: see [`Charge::check_only`].
+    pub is_check_only: bool,
+}
+
+impl ChargeRequest {
+    /// A charge of cost 1, without a tenant.
+    #[must_use]
+    pub fn new(policy: Policy, subject: Bytes) -> Self {
+        Self { policy, tenant: Bytes::new(), subject, cost: 1, is_check_only: false }
+    }
+
+    fn as_charge(&self) -> Charge<'_> {
+        let charge = Charge::new(&self.policy, &*self.subject);
+        let charge = charge.tenant(&*self.tenant).cost(self.cost);
+        if self.is_check_only { charge.check_only() } else { charge }
+    }
+
+    fn exceeds_max_hold(&self) -> bool {
+        !self.is_check_only && self.policy.max_hold().is_some_and(|max| self.cost > max)
+    }
+}
+
+/// A call of a client, with all that it needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRequest {
+    operation: Operation,
+    charges: SmallVec<[ChargeRequest; 1]>,
+    id: Option<(Bytes, Duration)>,
+    /// A hold with charges above the maximum hold of their policies is looked at, and refused.
+    is_too_large: bool,
+}
+
+impl CallRequest {
+    /// A call without an id.
+    #[must_use]
+    pub fn new(operation: Operation, charges: impl IntoIterator<Item = ChargeRequest>) -> Self {
+        let mut charges: SmallVec<[ChargeRequest; 1]> = charges.into_iter().collect();
+        let mut is_too_large = false;
+        match operation {
+            Operation::Hold => {
+                let refuses = |it: &ChargeRequest| it.exceeds_max_hold() && !it.policy.is_shadow();
+                is_too_large = charges.iter().any(refuses);
+            }
+            Operation::HoldUpTo { .. } => {
+                for charge in charges.iter_mut().filter(|it| it.exceeds_max_hold()) {
+                    charge.cost = charge.policy.max_hold().unwrap_or(charge.cost);
+                }
+            }
+            _ => {}
+        }
+        Self { operation, charges, id: None, is_too_large }
+    }
+
+    /// The same call, which is carried out once under this id: see [`CallId`].
+    #[must_use]
+    pub fn with_id(self, id: Bytes, ttl: Duration) -> Self {
+        Self { id: Some((id, ttl)), ..self }
+    }
+
+    /// The operation.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Checks what the store would, of a hold that is not sent to it.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if !self.is_too_large {
+            return Ok(());
+        }
+        let charges = self.charges();
+        self.with_operation(self.operation, &charges).check()
+    }
+
+    pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 1]> {
+        self.charges.iter().map(ChargeRequest::as_charge).collect()
+    }
+
+    pub(super) fn call<'c>(&'c self, charges: &'c [Charge<'c>]) -> Call<'c> {
+        match self.is_too_large {
+            true => Call::new(Operation::Peek, charges),
+            false => self.with_operation(self.operation, charges),
+        }
+    }
+
+    fn with_operation<'c>(&'c self, operation: Operation, charges: &'c [Charge<'c>]) -> Call<'c> {
+        let call = Call::new(operation, charges);
+        match &self.id {
+            Some((id, ttl)) => call.with_id(CallId::new(id, *ttl)),
+            None => call,
+        }
+    }
+
+    /// The decision on the call, from the store's.
+    pub(super) fn decided(&self, decision: Decision) -> Decision {
+        if !self.is_too_large {
+            return decision;
+        }
+        let verdicts = self.charges.iter().zip(decision.verdicts()).map(|(charge, verdict)| {
+            if !charge.exceeds_max_hold() {
+                return *verdict;
+            }
+            let too_large = Verdict::new(Outcome::TooLarge, verdict.limit())
+                .with_remaining(verdict.remaining())
+                .with_retry_after(None)
+                .with_reset_after(verdict.reset_after());
+            if verdict.is_shadow() { too_large.in_shadow() } else { too_large }
+        });
+        Decision::new(verdicts)
+    }
+
+    /// How much of each charge was taken, given back or charged, in order.
+    pub fn amounts(&self, decision: &Decision) -> impl Iterator<Item = u64> {
+        let taken = |(charge, verdict): (&ChargeRequest, &Verdict)| {
+            let is_taken = decision.is_allowed()
+                && !charge.is_check_only
+                && matches!(self.operation, Operation::Acquire | Operation::Hold)
+                && verdict.outcome() == Outcome::Allowed;
+            if is_taken { charge.cost } else { 0 }
+        };
+        let taken = self.charges.iter().zip(decision.verdicts()).map(taken);
+        let amounts = decision.amounts().iter().copied().map(Some).chain(std::iter::repeat(None));
+        taken.zip(amounts).map(|(taken, amount)| amount.unwrap_or(taken))
+    }
+
+    /// Whether the call was carried out, or a peek says that an acquire would be. Only calls that take are refused.
+    #[must_use]
+    pub fn is_admitted(&self, decision: &Decision) -> bool {
+        let can_refuse = self.operation.is_acquire() || self.operation == Operation::Peek;
+        !can_refuse || decision.is_allowed()
+    }
+}
+
+pub(super) fn unanswered() -> Error {
+    Error::new(ErrorKind::Protocol, "the store has not answered each call of a batch")
+}

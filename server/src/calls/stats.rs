@@ -1,0 +1,53 @@
+use metrics::{Counter, counter};
+
+/// What came of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was carried out.
+    Done,
+    /// A policy has refused it.
+    Refused,
+    /// It was an error.
+    Failed,
+}
+
+impl Outcome {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Done, "done"), (Self::Refused, "refused"), (Self::Failed, "failed")];
+}
+
+/// Counters of the commands of a protocol, `tidegate_server_commands_total`. Commands that the protocol does not have
+/// count as `unknown`.
+pub struct CallStats {
+    commands: Vec<[Counter; 3]>,
+    unknown: [Counter; 3],
+}
+
+impl CallStats {
+    /// Counters of the recorder that is installed now.
+    pub fn new(protocol: &'static str, commands: impl Iterator<Item = &'static str>) -> Self {
+        let counters = |command: &'static str| {
+            Outcome::ALL.map(|(_, outcome)| {
+                counter!("tidegate_server_commands_total",
+                    "protocol" => protocol, "command" => command, "outcome" => outcome)
+            })
+        };
+        Self { commands: commands.map(counters).collect(), unknown: counters("unknown") }
+    }
+
+    /// Counts a command by its index.
+    pub fn count(&self, command: Option<usize>, outcome: Outcome) {
+        let counters = command.and_then(|index| self.commands.get(index)).unwrap_or(&self.unknown);
+        for (counter, (own, _)) in counters.iter().zip(Outcome::ALL) {
+            if own == outcome {
+                counter.increment(1);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for CallStats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallStats").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,57 @@
+//! Numbers, spans and texts in arguments.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// Why an argument is not valid; a reply with the code `ERR`.
+pub(super) type ArgumentError = String;
+
+/// A whole number from `min` to the maximum of Redis.
+pub(super) fn number(name: &str, argument: &[u8], min: u64) -> Result<u64, ArgumentError> {
+    let text = std::str::from_utf8(argument).ok().filter(|text| !text.starts_with('+'));
+    let number = text.and_then(|text| text.parse::<u64>().ok());
+    number.filter(|it| (min..=i64::MAX as u64).contains(it)).ok_or_else(|| {
+        format!(
+            "{name} is '{}'; it must be a whole number from {min} to {}",
+            shown(argument),
+            i64::MAX
+        )
+    })
+}
+
+pub(super) fn seconds(name: &str, argument: &[u8]) -> Result<Duration, ArgumentError> {
+    number(name, argument, 0).map(Duration::from_secs)
+}
+
+pub(super) fn milliseconds(name: &str, argument: &[u8]) -> Result<Duration, ArgumentError> {
+    number(name, argument, 0).map(Duration::from_millis)
+}
+
+/// A text of which a policy or a user is named.
+pub(super) fn text<'a>(name: &str, argument: &'a Bytes) -> Result<&'a str, ArgumentError> {
+    std::str::from_utf8(argument)
+        .map_err(|_| format!("{name} is '{}'; it must be UTF-8", shown(argument)))
+}
+
+/// The beginning of an argument, for a message.
+pub(super) fn shown(argument: &[u8]) -> String {
+    let end = argument.len().min(40);
+    let dots = if argument.len() > end { "..." } else { "" };
+    format!("{}{dots}", argument.get(..end).unwrap_or_default().escape_ascii())
+}
+
+/// Rounded up, so that a client that waits for that long does not come too early.
+pub(super) fn whole_seconds(span: Duration) -> i64 {
+    let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+/// Rounded up.
+pub(super) fn whole_milliseconds(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+pub(super) fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

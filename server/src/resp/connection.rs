@@ -1,0 +1,186 @@
+//! A connection, from its bytes to its end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant as Clock};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::frame::Frames;
+use super::reply::Reply;
+use super::session::{Planned, Session, Shared, Step};
+use crate::calls::{CallRequest, Outcome};
+
+/// The maximum number of commands that are decided together, and answered at once.
+const MAX_BATCH: usize = 256;
+
+/// How many bytes of arguments end a batch: a reply may repeat its arguments.
+const MAX_BATCH_BYTES: usize = 1 << 20;
+
+/// How many bytes are read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// In place of a span beyond what a clock can count.
+const FAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// Buffers of at most this size are kept.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Answers the commands of a client until it ends the connection, is silent or slow for too long, or sends what is not
+/// a command; or until `stopped` is true and the commands that have come are answered.
+///
+/// # Errors
+///
+/// If the connection fails.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    shared: Arc<Shared>,
+    mut stopped: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let settings = &shared.settings;
+    let mut session = Session::new(Arc::clone(&shared));
+    let mut frames = Frames::default();
+    let (mut input, mut output) = (BytesMut::new(), Vec::new());
+    // When the first bytes of a command came that is not complete.
+    let mut begun: Option<Instant> = None;
+    loop {
+        let batch = read_batch(&mut frames, &mut session, &mut input, &shared);
+        let (is_end, is_full) = (batch.is_end, batch.commands.len() >= MAX_BATCH || batch.is_large);
+        let has_commands = !batch.commands.is_empty();
+        if has_commands {
+            answer(batch.commands, &shared, &mut output).await;
+            // A client that does not read its replies gets no more of them.
+            timeout(settings.write_timeout, stream.write_all(&output)).await??;
+            output.clear();
+            output.shrink_to(KEPT_BYTES);
+        }
+        if is_end {
+            return stream.shutdown().await;
+        }
+        if is_full {
+            continue;
+        }
+        if *stopped.borrow() {
+            return stream.shutdown().await;
+        }
+        let is_partial = frames.is_partial(&input);
+        if has_commands || !is_partial {
+            begun = None;
+        }
+        let deadline = if is_partial {
+            after(*begun.get_or_insert_with(Instant::now), settings.command_timeout)
+        } else {
+            after(Instant::now(), settings.idle_timeout)
+        };
+        if input.is_empty() && input.capacity() > KEPT_BYTES {
+            input = BytesMut::new();
+        }
+        input.reserve(READ_BYTES);
+        let read = tokio::select! {
+            read = timeout_at(deadline, stream.read_buf(&mut input)) => read,
+            _ = stopped.wait_for(|stopped| *stopped) => continue,
+        };
+        match read {
+            Ok(read) => {
+                if read? == 0 {
+                    return Ok(());
+                }
+            }
+            Err(_) => {
+                let message = if is_partial {
+                    let span = settings.command_timeout;
+                    format!("a command has not come within {span:?}")
+                } else {
+                    format!("no command has come for {:?}", settings.idle_timeout)
+                };
+                Reply::error(message).write(session.protocol(), &mut output);
+                timeout(settings.write_timeout, stream.write_all(&output)).await??;
+                return stream.shutdown().await;
+            }
+        }
+    }
+}
+
+fn after(start: Instant, span: Duration) -> Instant {
+    start.checked_add(span).unwrap_or_else(|| start + FAR)
+}
+
+/// Commands that are answered at once.
+struct Batch {
+    commands: Vec<Planned>,
+    /// Whether the connection ends after them.
+    is_end: bool,
+    /// Whether others may have come.
+    is_large: bool,
+}
+
+fn read_batch(
+    frames: &mut Frames,
+    session: &mut Session,
+    input: &mut BytesMut,
+    shared: &Shared,
+) -> Batch {
+    let mut batch = Batch { commands: Vec::new(), is_end: false, is_large: false };
+    let mut bytes = 0;
+    while batch.commands.len() < MAX_BATCH && !batch.is_end && !batch.is_large {
+        match frames.next(input, session.bounds()) {
+            Ok(None) => break,
+            Ok(Some(arguments)) => {
+                bytes += arguments.iter().map(|it| it.len()).sum::<usize>();
+                batch.is_large = bytes >= MAX_BATCH_BYTES;
+                let planned = session.plan(&arguments);
+                batch.is_end = matches!(planned.step, Step::End(_));
+                batch.commands.push(planned);
+            }
+            Err(error) => {
+                shared.stats.protocol_errors.increment(1);
+                let step = Step::End(Reply::error(error.to_string()));
+                let protocol = session.protocol();
+                batch.commands.push(Planned { command: None, protocol, step });
+                batch.is_end = true;
+            }
+        }
+    }
+    batch
+}
+
+/// Decides the calls of a batch together, and writes all replies in order.
+async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
+    let start = Clock::now();
+    let requests: Vec<&CallRequest> = commands
+        .iter()
+        .filter_map(|it| match &it.step {
+            Step::Call(request, _) => Some(request),
+            Step::Reply(_) | Step::End(_) => None,
+        })
+        .collect();
+    let decisions = match requests.is_empty() {
+        true => Vec::new(),
+        false => shared.calls.decide_many(&requests).await,
+    };
+    let mut decisions = decisions.into_iter();
+    for Planned { command, protocol, step } in commands {
+        let (reply, is_refused) = match step {
+            Step::Reply(reply) | Step::End(reply) => (reply, false),
+            Step::Call(request, form) => match decisions.next() {
+                Some(Ok(decision)) => {
+                    (form.reply(&request, &decision), !request.is_admitted(&decision))
+                }
+                Some(Err(error)) => (Reply::of_error(&error), false),
+                // `decide_many` has one answer for each.
+                None => (Reply::error("the call was not decided"), false),
+            },
+        };
+        let outcome = match (reply.is_error(), is_refused) {
+            (true, _) => Outcome::Failed,
+            (_, true) => Outcome::Refused,
+            _ => Outcome::Done,
+        };
+        shared.stats.command(command, outcome);
+        reply.write(protocol, output);
+    }
+    shared.stats.batch(start.elapsed());
+}

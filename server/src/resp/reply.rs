@@ -1,0 +1,125 @@
+//! Replies as bytes.
+
+use std::borrow::Cow;
+use std::io::Write as _;
+
+use bytes::Bytes;
+use tidegate_core::{Error, ErrorKind};
+
+/// The version of the protocol that a client has chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Protocol {
+    #[default]
+    Resp2,
+    Resp3,
+}
+
+impl Protocol {
+    pub(super) fn number(self) -> i64 {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+}
+
+/// A reply to a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// A status, such as `OK`.
+    Status(&'static str),
+    /// An error, which begins with its code.
+    Error(String),
+    Integer(i64),
+    Bytes(Bytes),
+    Text(Cow<'static, str>),
+    Null,
+    List(Vec<Reply>),
+    /// In RESP2 a list of keys and values in turn.
+    Map(Vec<(&'static str, Reply)>),
+    Integers([i64; 5]),
+}
+
+impl Reply {
+    pub(super) const OK: Self = Self::Status("OK");
+
+    /// An error with the usual code.
+    pub(super) fn error(message: impl AsRef<str>) -> Self {
+        Self::Error(format!("ERR {}", message.as_ref()))
+    }
+
+    pub(super) fn text(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// The error of a call.
+    pub(super) fn of_error(error: &Error) -> Self {
+        let code = match error.kind() {
+            ErrorKind::InvalidCall | ErrorKind::Unsupported => "ERR",
+            ErrorKind::IdReused => "IDREUSED",
+            ErrorKind::UnknownHold => "UNKNOWNHOLD",
+            ErrorKind::AlreadySettled => "ALREADYSETTLED",
+            ErrorKind::HoldLapsed => "HOLDLAPSED",
+            _ => "STORE",
+        };
+        Self::Error(format!("{code} {error:#}"))
+    }
+
+    pub(super) fn is_error(&self) -> bool {
+        matches!(self, Self::Error(_))
+    }
+
+    pub(super) fn write(&self, protocol: Protocol, out: &mut Vec<u8>) {
+        match self {
+            Self::Status(text) => line(out, '+', text),
+            Self::Error(text) => {
+                // A line must not end early, whatever is quoted.
+                let text: String = text
+                    .chars()
+                    .map(|character| if character.is_control() { ' ' } else { character })
+                    .collect();
+                line(out, '-', &text);
+            }
+            Self::Integer(number) => header(out, ':', *number),
+            Self::Bytes(bytes) => bulk(out, bytes),
+            Self::Text(text) => bulk(out, text.as_bytes()),
+            Self::Null => match protocol {
+                Protocol::Resp2 => out.extend_from_slice(b"$-1\r\n"),
+                Protocol::Resp3 => out.extend_from_slice(b"_\r\n"),
+            },
+            Self::List(replies) => {
+                header(out, '*', replies.len());
+                replies.iter().for_each(|reply| reply.write(protocol, out));
+            }
+            Self::Map(entries) => {
+                match protocol {
+                    Protocol::Resp2 => header(out, '*', entries.len() * 2),
+                    Protocol::Resp3 => header(out, '%', entries.len()),
+                }
+                for (key, value) in entries {
+                    bulk(out, key.as_bytes());
+                    value.write(protocol, out);
+                }
+            }
+            Self::Integers(numbers) => {
+                header(out, '*', numbers.len());
+                numbers.iter().for_each(|number| header(out, ':', *number));
+            }
+        }
+    }
+}
+
+fn line(out: &mut Vec<u8>, kind: char, text: &str) {
+    // Writing into memory does not fail.
+    let _ = write!(out, "{kind}{text}\r\n");
+}
+
+fn header(out: &mut Vec<u8>, kind: char, number: impl std::fmt::Display) {
+    let _ = write!(out, "{kind}{number}\r\n");
+}
+
+fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    header(out, '$', bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}

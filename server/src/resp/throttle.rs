@@ -1,0 +1,80 @@
+//! `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab.
+
+use tidegate_core::{Decision, Error, ErrorKind, Operation, Outcome};
+
+use super::arguments::{integer, number, whole_seconds};
+use super::frame::Arguments;
+use super::reply::Reply;
+use crate::calls::{CallRequest, Calls, ChargeRequest};
+
+/// Whose command it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    RedisCell,
+    Throttlecrab,
+}
+
+/// The call of `… key max_burst count period [quantity]`.
+pub(super) fn request(
+    style: Style,
+    arguments: &Arguments,
+    calls: &Calls,
+) -> Result<CallRequest, Error> {
+    let (key, max_burst, count, period, quantity) = match arguments.as_slice() {
+        [_, key, max_burst, count, period] => (key, max_burst, count, period, None),
+        [_, key, max_burst, count, period, quantity] => {
+            (key, max_burst, count, period, Some(quantity))
+        }
+        _ => return Err(invalid(usage(style))),
+    };
+    let min_burst = match style {
+        Style::RedisCell => 0,
+        Style::Throttlecrab => 1,
+    };
+    let max_burst = number("max_burst", max_burst, min_burst).map_err(invalid)?;
+    let count = number("count per period", count, 1).map_err(invalid)?;
+    let period = number("period", period, 1).map_err(invalid)?;
+    let quantity = quantity.map(|it| number("quantity", it, 0)).transpose().map_err(invalid)?;
+    let capacity = match style {
+        // One request, and this many more at once.
+        Style::RedisCell => max_burst + 1,
+        Style::Throttlecrab => max_burst,
+    };
+    let policy = calls.policies().bucket(capacity, count, period)?;
+    let mut charge = ChargeRequest::new(policy, key.clone());
+    charge.cost = quantity.unwrap_or(1);
+    Ok(CallRequest::new(Operation::Acquire, [charge]))
+}
+
+fn usage(style: Style) -> String {
+    let name = match style {
+        Style::RedisCell => "cl.throttle",
+        Style::Throttlecrab => "throttle",
+    };
+    format!("Usage: {name} <key> <max_burst> <count per period> <period> [<quantity>]")
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidCall, message)
+}
+
+pub(super) fn reply(style: Style, decision: &Decision) -> Reply {
+    let Some(verdict) = decision.verdicts().first() else {
+        return Reply::of_error(&Error::new(ErrorKind::Protocol, "the store has decided nothing"));
+    };
+    let is_limited = verdict.outcome() != Outcome::Allowed;
+    let (limit, remaining) = (integer(verdict.limit()), integer(verdict.remaining()));
+    let reset = whole_seconds(verdict.reset_after());
+    // Never, if the quantity is above the limit.
+    let retry = verdict.retry_after().map_or(-1, |wait| whole_seconds(wait).max(1));
+    Reply::Integers(match style {
+        Style::RedisCell => {
+            let retry = if is_limited { retry } else { -1 };
+            [i64::from(is_limited), limit, remaining, retry, reset]
+        }
+        Style::Throttlecrab => {
+            let retry = if is_limited { retry } else { 0 };
+            [i64::from(!is_limited), limit, remaining, reset, retry]
+        }
+    })
+}

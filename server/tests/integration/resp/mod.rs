@@ -1,0 +1,112 @@
+//! The protocol of Redis, over sockets.
+
+mod bounds;
+mod clients;
+mod login;
+mod own;
+mod throttle;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{ManualClock, Timestamp};
+use tidegate_memory::MemoryStore;
+use tidegate_server::calls::Calls;
+use tidegate_server::resp::{Login, RespSettings, serve};
+use tidegate_testkit::servers::{Client, Reply};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::scene::START;
+
+struct Server {
+    clock: ManualClock,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        Self::with(RespSettings::default()).await
+    }
+
+    async fn with(settings: RespSettings) -> Self {
+        let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
+        let store = MemoryStore::builder().clock(clock.clone()).build();
+        let calls = Arc::new(Calls::new(Arc::new(store)));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(serve(listener, calls, settings, async {
+            let _ = stopped.await;
+        }));
+        Self { clock, address, stop: Some(stop), task }
+    }
+
+    async fn client(&self) -> Client {
+        Client::connect(self.address.port()).await.unwrap()
+    }
+
+    async fn stream(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// All that is answered to these bytes, up to the end of the connection.
+    async fn answer(&self, bytes: &[u8]) -> String {
+        let mut stream = self.stream().await;
+        // The server may answer, and close, before it has read all.
+        let _ = stream.write_all(bytes).await;
+        rest(&mut stream).await
+    }
+
+    fn advance(&self, millis: u64) {
+        self.clock.advance(Duration::from_millis(millis));
+    }
+
+    fn stop(&mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+    }
+}
+
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    // What is sent to a socket that was closed may end it in place of an end of file.
+    let _ = tokio::time::timeout(Duration::from_secs(60), read).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn with_login() -> RespSettings {
+    let mut settings = RespSettings::default();
+    settings.login = Some(Login { user: "default".into(), password: "s3cret".into() });
+    settings
+}
+
+/// The reply to a command in one line.
+async fn ask(client: &mut Client, line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').map(|word| word.trim_matches('\'')).collect();
+    show(&client.call(&words).await.unwrap())
+}
+
+/// The reply to a command whose arguments have spaces.
+async fn call(client: &mut Client, arguments: &[&str]) -> String {
+    show(&client.call(arguments).await.unwrap())
+}
+
+fn show(reply: &Reply) -> String {
+    match reply {
+        Reply::List(replies) => {
+            let replies: Vec<String> = replies.iter().map(show).collect();
+            format!("[{}]", replies.join(" "))
+        }
+        Reply::Nil => "nil".to_owned(),
+        Reply::Error(text) => format!("-{text}"),
+        other => other.text(),
+    }
+}

@@ -1,0 +1,194 @@
+//! Tidegate's own commands.
+
+use super::*;
+
+#[tokio::test]
+async fn acquire_takes_peek_looks_refund_gives_back_and_reset_forgets() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = "fixed-window 10/1m anchored";
+    for (command, expected) in [
+        (&["TG.ACQUIRE", "alice", policy, "COST", "7"][..], "[1 0 [allowed 10 3 0 60000 7]]"),
+        (&["TG.ACQUIRE", "alice", policy, "cost", "4"], "[0 60000 [denied 10 3 60000 60000 0]]"),
+        (&["TG.ACQUIRE", "alice", policy, "COST", "11"], "[0 -1 [denied 10 3 -1 60000 0]]"),
+        (&["TG.PEEK", "alice", policy, "COST", "3"], "[1 0 [allowed 10 3 0 60000 0]]"),
+        (
+            &["TG.ACQUIRE", "alice", policy, "COST", "9", "MIN", "2"],
+            "[1 0 [allowed 10 0 0 60000 3]]",
+        ),
+        (&["TG.PEEK", "alice", policy], "[0 60000 [denied 10 0 60000 60000 0]]"),
+        (&["TG.REFUND", "alice", policy, "COST", "4"], "[1 0 [allowed 10 4 0 60000 4]]"),
+        (&["TG.CHARGE", "alice", policy, "COST", "9"], "[1 0 [denied 10 0 60000 60000 9]]"),
+        (&["TG.RESET", "alice", policy], "[1 0 [allowed 10 10 0 0 0]]"),
+        (
+            &["TG.ACQUIRE", "alice", policy, "TENANT", "acme", "COST", "10"],
+            "[1 0 [allowed 10 0 0 60000 10]]",
+        ),
+        (&["TG.ACQUIRE", "alice", policy], "[1 0 [allowed 10 9 0 60000 1]]"),
+    ] {
+        assert_eq!(call(client, command).await, expected, "{command:?}");
+    }
+}
+
+#[tokio::test]
+async fn several_charges_are_taken_together_or_not_at_all() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let (ip, user) = ("ip: fixed-window 5/1m anchored", "user: fixed-window 3/1h anchored");
+    let both = ["TG.ACQUIRE", "203.0.113.9", ip, "AND", "alice", user, "COST", "2"];
+    let taken = "[1 0 [allowed 5 4 0 60000 1] [allowed 3 1 0 3600000 2]]";
+    assert_eq!(call(client, &both).await, taken);
+    let refused = "[0 3600000 [allowed 5 4 0 60000 0] [denied 3 1 3600000 3600000 0]]";
+    assert_eq!(call(client, &both).await, refused);
+    let check = ["TG.ACQUIRE", "203.0.113.9", ip, "AND", "alice", user, "CHECK"];
+    let taken = "[1 0 [allowed 5 3 0 60000 1] [allowed 3 1 0 3600000 0]]";
+    assert_eq!(call(client, &check).await, taken);
+}
+
+#[tokio::test]
+async fn a_block_lasts_as_long_as_it_says_and_can_be_lifted() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = "login: gcra 1/s burst 5";
+    call(client, &["TG.BLOCK", "bob", policy, "EX", "300"]).await;
+    let blocked = call(client, &["TG.ACQUIRE", "bob", policy]).await;
+    assert!(blocked.starts_with("[0 300000 [blocked 5 0 300000"), "{blocked}");
+    call(client, &["TG.BLOCK", "bob", policy, "EX", "10", "ATLEAST"]).await;
+    server.advance(299_999);
+    assert!(call(client, &["TG.ACQUIRE", "bob", policy]).await.starts_with("[0 1 "));
+    server.advance(1);
+    assert!(call(client, &["TG.ACQUIRE", "bob", policy]).await.starts_with("[1 0 "));
+    call(client, &["TG.BLOCK", "bob", policy, "PX", "1500"]).await;
+    assert!(call(client, &["TG.ACQUIRE", "bob", policy]).await.starts_with("[0 1500 "));
+    call(client, &["TG.BLOCK", "bob", policy, "EX", "0"]).await;
+    assert!(call(client, &["TG.ACQUIRE", "bob", policy]).await.starts_with("[1 0 "));
+    // Those of CL.THROTTLE can be blocked too.
+    call(client, &["TG.BLOCK", "k", "throttle: gcra 1/60s", "EX", "90"]).await;
+    assert_eq!(ask(client, "CL.THROTTLE k 0 1 60").await, "[1 1 0 90 90]");
+}
+
+#[tokio::test]
+async fn a_hold_is_settled_at_what_was_used() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = "tokens: fixed-window 1000/1h anchored max-hold 6/10";
+    let hold = ["TG.HOLD", "alice", policy, "COST", "600", "ID", "job 7", "EX", "60"];
+    assert_eq!(call(client, &hold).await, "[1 0 [allowed 1000 400 0 3600000 600]]");
+    assert_eq!(call(client, &hold).await, "[1 0 [allowed 1000 400 0 3600000 600]]", "once");
+    let large = ["TG.HOLD", "alice", policy, "COST", "601", "ID", "job 8", "EX", "60"];
+    assert_eq!(call(client, &large).await, "[0 -1 [too-large 1000 400 -1 3600000 0]]");
+    let up_to = ["TG.HOLD", "alice", policy, "COST", "900", "MIN", "1", "ID", "job 9", "EX", "60"];
+    assert_eq!(call(client, &up_to).await, "[1 0 [allowed 1000 0 0 3600000 400]]");
+
+    let so_far = ["TG.SETTLE", "alice", policy, "COST", "100", "ID", "job 7", "SOFAR"];
+    assert_eq!(call(client, &so_far).await, "[1 0 [allowed 1000 0 0 3600000 0]]");
+    let extend = ["TG.EXTEND", "alice", policy, "ID", "job 7", "EX", "120"];
+    assert_eq!(call(client, &extend).await, "[1 0 [allowed 1000 0 0 3600000 0]]");
+    server.advance(90_000);
+    let late = ["TG.EXTEND", "alice", policy, "ID", "job 9", "EX", "120"];
+    assert!(call(client, &late).await.starts_with("-HOLDLAPSED "));
+    let settle = ["TG.SETTLE", "alice", policy, "COST", "450", "ID", "job 7"];
+    for _ in 0..2 {
+        assert_eq!(call(client, &settle).await, "[1 0 [allowed 1000 150 0 3510000 150]]");
+    }
+    let other = ["TG.SETTLE", "alice", policy, "COST", "451", "ID", "job 7"];
+    assert!(call(client, &other).await.starts_with("-ALREADYSETTLED "));
+    let cancel = ["TG.CANCEL", "alice", policy, "ID", "job 9"];
+    assert_eq!(call(client, &cancel).await, "[1 0 [allowed 1000 550 0 3510000 400]]");
+    let unknown = ["TG.CANCEL", "alice", policy, "ID", "job 10"];
+    assert!(call(client, &unknown).await.starts_with("-UNKNOWNHOLD "));
+}
+
+#[tokio::test]
+async fn in_a_pipeline_calls_that_are_not_valid_leave_the_others_their_answers() {
+    let server = Server::start().await;
+    let (policy, hold) = ("'p: fixed-window 9/1h anchored'", "'h: fixed-window 9/1h max-hold 1/9'");
+    let lines = format!(
+        "TG.ACQUIRE a {policy} COST 2\r\nTG.HOLD a {hold} COST 5 ID '' EX 5\r\nTG.ACQUIRE a leaky\r\n\
+         TG.HOLD a {hold} COST 5 ID x EX 5\r\nTG.ACQUIRE a {policy} COST 3\r\nQUIT\r\n"
+    );
+    let answer = server.answer(lines.as_bytes()).await;
+    let one = |left: u64, amount: u64| {
+        format!(
+            "*3\r\n:1\r\n:0\r\n*6\r\n$7\r\nallowed\r\n:9\r\n:{left}\r\n:0\r\n:3600000\r\n:{amount}\r\n"
+        )
+    };
+    assert!(answer.starts_with(&(one(7, 2) + "-ERR invalid-call: the id of ")), "{answer}");
+    assert!(
+        answer.contains("*3\r\n:0\r\n:-1\r\n*6\r\n$9\r\ntoo-large\r\n:9\r\n:9\r\n"),
+        "{answer}"
+    );
+    assert!(answer.ends_with(&(one(4, 3) + "+OK\r\n")), "{answer}");
+}
+
+#[tokio::test]
+async fn a_call_with_an_id_happens_once() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let acquire = ["TG.ACQUIRE", "a", "fixed-window 9/1h", "COST", "4", "ID", "x", "EX", "60"];
+    let first = call(client, &acquire).await;
+    assert_eq!(call(client, &acquire).await, first);
+    let other = ["TG.ACQUIRE", "a", "fixed-window 9/1h", "COST", "5", "ID", "x", "EX", "60"];
+    assert!(call(client, &other).await.starts_with("-IDREUSED "));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_command_is_said() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let long = format!("gcra 1/s{}", " ".repeat(600));
+    for (command, why) in [
+        (&["TG.ACQUIRE", "k"][..], "-ERR wrong number of arguments for 'tg.acquire' command"),
+        (
+            &["TG.ACQUIRE", "k", "gcra 1/s", "FOO"],
+            "there is no option 'FOO', but AND, TENANT, COST",
+        ),
+        (&["TG.PEEK", "k", "gcra 1/s", "ID", "x"], "there is no option 'ID', but AND"),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "COST"], "COST has no value"),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "COST", "1", "COST", "1"], "COST is given twice"),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "CHECK", "CHECK"], "CHECK is given twice"),
+        (
+            &["TG.ACQUIRE", "k", "gcra 1/s", "COST", "-1"],
+            "COST is '-1'; it must be a whole number from 0",
+        ),
+        (
+            &["TG.ACQUIRE", "k", "gcra 1/s", "MIN", "0"],
+            "MIN is '0'; it must be a whole number from 1",
+        ),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "MIN", "2"], "-ERR invalid-call: "),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "AND", "k"], "each charge has a key and a policy"),
+        (
+            &["TG.ACQUIRE", "k", "gcra 1/s", "ID", "x"],
+            "EX or PX, the time to live of ID, is missing",
+        ),
+        (
+            &["TG.ACQUIRE", "k", "gcra 1/s", "EX", "5"],
+            "ID, which EX or PX is the time to live of, is missing",
+        ),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "ID", "", "EX", "5"], "the id of the call is empty"),
+        (&["TG.ACQUIRE", "k", "gcra 1/s", "ID", "x", "EX", "9223372036854775807"], "time to live"),
+        (
+            &["TG.BLOCK", "k", "gcra 1/s", "ATLEAST", "TENANT", "x"],
+            "EX or PX, the time of the block, is missing",
+        ),
+        (
+            &["TG.SETTLE", "k", "gcra 1/s", "ID", "x", "SOFAR", "CHECK"],
+            "COST, what was used, is missing",
+        ),
+        (&["TG.HOLD", "k", "gcra 1/s", "COST", "1", "MIN", "1"], "ID is missing"),
+        (&["TG.ACQUIRE", "k", "leaky 1/s"], "leaky"),
+        (&["TG.ACQUIRE", "k", &long], "the policy has 608 bytes; at most 512 are possible"),
+        (&["TG.ACQUIRE", "k", "a: gcra 1/s", "AND", "k", "a: gcra 2/s"], "-ERR invalid-call: "),
+    ] {
+        let answer = call(client, command).await;
+        assert!(answer.starts_with("-ERR ") && answer.contains(why), "{command:?}: {answer}");
+    }
+    // What is quoted does not end the line.
+    let answer = call(client, &["TG.ACQUIRE", "k", "x\r\n+OK\r\n"]).await;
+    assert!(answer.starts_with("-ERR invalid-call: "), "{answer}");
+    assert!(!answer.contains(char::is_control), "{answer:?}");
+    let many: Vec<&str> = ["k", "gcra 1/s", "AND"].into_iter().cycle().take(3 * 65 - 1).collect();
+    let answer = call(client, &[&["TG.ACQUIRE"], &*many].concat()).await;
+    assert!(answer.contains("a call has 1 to 64 charges; this one has 65"), "{answer}");
+    assert_eq!(ask(client, "PING").await, "PONG");
+}
