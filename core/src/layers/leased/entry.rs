@@ -1,7 +1,10 @@
 //! The lease of a call: its chunks, and how large the next one is.
 
+use std::sync::Arc;
+
 use super::chunk::{Chunk, PerCharge};
 use super::config::Settings;
+use super::in_flight::{InFlight, Settlement};
 use crate::layers::generations::{KeyGenerations, Keys};
 use crate::owned_charge::OwnedCharge;
 use crate::{Charge, Charges, Decision};
@@ -26,6 +29,7 @@ pub(super) struct Entry {
     rests_until: u64,
     /// When a call was last made.
     pub(super) used_at: u64,
+    in_flight: Arc<InFlight>,
 }
 
 /// A hold to be made.
@@ -49,14 +53,30 @@ pub(super) struct Rest {
     pub(super) charges: Vec<OwnedCharge>,
     /// The sum of what is left.
     pub(super) left: u64,
+    /// Until it is dropped, refused callers wait for it.
+    pub(super) _settlement: Settlement,
 }
 
 impl Entry {
-    pub(super) fn new(serial: u64, charges: Charges<'_>, states: Keys, now: u64) -> Self {
-        let (chunk, next, is_fetching, rests_until, used_at) = (None, None, false, 0, now);
-        let charges = charges.iter().map(|charge| OwnedCharge::new(&charge)).collect();
-        let demand = PerCharge::new();
-        Self { serial, charges, states, chunk, next, demand, is_fetching, rests_until, used_at }
+    pub(super) fn new(
+        serial: u64,
+        charges: Charges<'_>,
+        states: Keys,
+        in_flight: Arc<InFlight>,
+        now: u64,
+    ) -> Self {
+        Self {
+            serial,
+            charges: charges.iter().map(|charge| OwnedCharge::new(&charge)).collect(),
+            states,
+            chunk: None,
+            next: None,
+            demand: PerCharge::new(),
+            is_fetching: false,
+            rests_until: 0,
+            used_at: now,
+            in_flight,
+        }
     }
 
     /// Whether it is of these charges, at any costs.
@@ -153,14 +173,14 @@ impl Entry {
         number: u64,
         costs: &[u64],
         generations: KeyGenerations,
-    ) -> Box<Fetch> {
+    ) -> Arc<Fetch> {
         self.is_fetching = true;
         let with_cost = |(charge, cost): (&OwnedCharge, &u64)| {
             OwnedCharge::new(&charge.as_charge().cost(*cost))
         };
         let charges = self.charges.iter().zip(costs).map(with_cost).collect();
         let states = self.states.clone();
-        Box::new(Fetch { hash, serial: self.serial, number, charges, states, generations })
+        Arc::new(Fetch { hash, serial: self.serial, number, charges, states, generations })
     }
 
     /// What remained in the store when the last chunk was granted.
@@ -220,6 +240,11 @@ impl Entry {
         let used =
             |(charge, used): (&OwnedCharge, u64)| OwnedCharge::new(&charge.as_charge().cost(used));
         let charges = || self.charges.iter().zip(chunk.used()).map(used).collect();
-        (left > 0).then(|| Rest { number: chunk.number, charges: charges(), left })
+        (left > 0).then(|| Rest {
+            number: chunk.number,
+            charges: charges(),
+            left,
+            _settlement: self.in_flight.begin_settlement(&self.states),
+        })
     }
 }

@@ -9,16 +9,13 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
-
 use super::Shared;
 use super::chunk::{Chunk, Grant, PerCharge};
 use super::entry::{Fetch, Rest};
-use super::leases::Installed;
+use super::in_flight::InFlightCall;
+use super::leases::{Installed, Leases};
 use super::meter::{CostFate, HoldOutcome};
 use crate::owned_charge::OwnedCharge;
-use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::task::Handle;
 use crate::sync::time::sleep;
 use crate::{Call, CallId, Charge, Clock, Decision, Error, Operation, Store};
@@ -50,85 +47,39 @@ impl Ids {
     }
 }
 
-/// Calls of tasks that are in flight.
-#[derive(Debug, Default)]
-pub(super) struct TaskCalls {
-    in_flight: AtomicUsize,
-    ended: Notify,
-}
-
-impl TaskCalls {
-    /// Counts a call until the guard is dropped.
-    fn begin<S, C>(shared: &Arc<Shared<S, C>>) -> InFlight<S, C> {
-        shared.task_calls.in_flight.fetch_add(1, Ordering::AcqRel);
-        InFlight(Arc::clone(shared))
-    }
-
-    /// Ready when the next one has ended, from now on.
-    pub(super) fn next_end(&self) -> Notified<'_> {
-        self.ended.notified()
-    }
-
-    /// Waits until no call is in flight.
-    pub(super) async fn all_ended(&self) {
-        loop {
-            let ended = self.next_end();
-            if self.in_flight.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            ended.await;
-        }
-    }
-}
-
-struct InFlight<S, C>(Arc<Shared<S, C>>);
-
-impl<S, C> Drop for InFlight<S, C> {
-    fn drop(&mut self) {
-        self.0.task_calls.in_flight.fetch_sub(1, Ordering::AcqRel);
-        self.0.task_calls.ended.notify_waiters();
-    }
-}
-
 /// A fetch of a task. If the task is dropped before it has ended the fetch, even before it has begun, as when its
 /// runtime ends, the fetch ends with it.
-struct Unended<S, C> {
-    shared: Arc<Shared<S, C>>,
-    fetch: Box<Fetch>,
+struct Fetching {
+    leases: Arc<Leases>,
+    fetch: Arc<Fetch>,
     is_ended: bool,
+    /// Wakes those that wait for the fetch. It is dropped after the fetch has ended.
+    _in_flight: InFlightCall,
 }
 
-impl<S, C> Unended<S, C> {
+impl Fetching {
     fn end(&mut self, now: u64, rest: u64) {
         self.is_ended = true;
-        self.shared.leases.end_fetch(&self.fetch, now, rest);
+        self.leases.end_fetch(&self.fetch, now, rest);
     }
 }
 
-impl<S, C> Drop for Unended<S, C> {
+impl Drop for Fetching {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.shared.leases.end_fetch(&self.fetch, 0, 0);
+            self.leases.end_fetch(&self.fetch, 0, 0);
         }
     }
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
     /// Fetches a chunk, by a task that gives back what is left of it when it is over.
-    pub(super) fn spawn_fetch(self: &Arc<Self>, fetch: Box<Fetch>) {
-        match Handle::try_current() {
-            Ok(runtime) => {
-                let in_flight = TaskCalls::begin(self);
-                let unended = Unended { shared: Arc::clone(self), fetch, is_ended: false };
-                // In this order, so that callers are woken when the fetch has ended, also if the task is dropped.
-                runtime.spawn(Arc::clone(self).keep((unended, in_flight)));
-            }
-            Err(_) => {
-                let in_flight = TaskCalls::begin(self);
-                self.leases.end_fetch(&fetch, self.now(), 0);
-                // Wakes those that wait for it.
-                drop(in_flight);
-            }
+    pub(super) fn spawn_fetch(self: &Arc<Self>, fetch: Arc<Fetch>) {
+        let (leases, _in_flight) = (Arc::clone(&self.leases), self.leases.in_flight.begin());
+        let fetching = Fetching { leases, fetch, is_ended: false, _in_flight };
+        // Without a runtime it ends here.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(Arc::clone(self).keep(fetching));
         }
     }
 
@@ -139,7 +90,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         }
         match Handle::try_current() {
             Ok(runtime) => {
-                let (shared, in_flight) = (Arc::clone(self), TaskCalls::begin(self));
+                let (shared, in_flight) = (Arc::clone(self), self.leases.in_flight.begin());
                 runtime.spawn(async move {
                     shared.settle(rests).await;
                     drop(in_flight);
@@ -149,32 +100,29 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         }
     }
 
-    async fn keep(self: Arc<Self>, fetching: (Unended<S, C>, InFlight<S, C>)) {
-        // A tuple is dropped from its first field on.
-        let mut fetching = fetching;
-        let deadline = self.fetch(&mut fetching.0).await;
-        let (unended, in_flight) = fetching;
-        drop(in_flight);
-        let fetch = &unended.fetch;
+    async fn keep(self: Arc<Self>, mut fetching: Fetching) {
+        let fetch = Arc::clone(&fetching.fetch);
+        let deadline = self.fetch(&mut fetching).await;
+        drop(fetching);
         let Some(deadline) = deadline else { return };
         let left = deadline.saturating_sub(self.now());
         sleep(Duration::from_micros(left.saturating_add(1))).await;
-        let in_flight = TaskCalls::begin(&self);
-        let rests = self.leases.reap(fetch, self.now());
+        let in_flight = self.leases.in_flight.begin();
+        let rests = self.leases.reap(&fetch, self.now());
         self.settle(rests).await;
         drop(in_flight);
     }
 
     /// Returns when the chunk is over, if there is one.
-    async fn fetch(&self, unended: &mut Unended<S, C>) -> Option<u64> {
+    async fn fetch(&self, fetching: &mut Fetching) -> Option<u64> {
         let settings = &self.leases.settings;
+        let fetch = Arc::clone(&fetching.fetch);
         let sent = self.now();
-        let answer = self.hold(&unended.fetch).await;
+        let answer = self.hold(&fetch).await;
         let received = self.now();
-        let (number, span_micros) = (unended.fetch.number, settings.span_micros());
+        let (number, span_micros) = (fetch.number, settings.span_micros());
         let grant = Grant { number, sent, received, span_micros };
-        let chunk =
-            answer.as_ref().ok().and_then(|it| Chunk::new(grant, &unended.fetch.charges, it));
+        let chunk = answer.as_ref().ok().and_then(|it| Chunk::new(grant, &fetch.charges, it));
         let Some(chunk) = chunk else {
             let rest = match &answer {
                 // It cannot be held, now or later.
@@ -182,42 +130,37 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                 Err(_) => span_micros,
                 Ok(_) => span_micros / 4,
             };
-            unended.end(received, rest);
-            self.not_granted(&unended.fetch, answer).await;
+            let not_granted = self.not_granted(&fetch, &answer);
+            fetching.end(received, rest);
+            self.settle(not_granted.into_iter().collect()).await;
             return None;
         };
         let (deadline, left) = (chunk.deadline(), chunk.left().sum());
         self.leases.meter.hold(HoldOutcome::Granted);
         self.leases.meter.cost(CostFate::Granted, left);
-        let installed = self.leases.install(&unended.fetch, chunk, received);
-        unended.end(received, 0);
-        match installed {
-            Installed::Yes(replaced) => {
-                if let Some(rest) = replaced {
-                    self.settle(vec![rest]).await;
-                }
-                return Some(deadline);
+        let (is_installed, rest) = match self.leases.install(&fetch, chunk, received) {
+            Installed::Yes(replaced) => (true, replaced),
+            Installed::Unwanted => (false, Some(self.leases.unused(&fetch, left))),
+            Installed::Outdated => {
+                self.stranded(left);
+                (false, None)
             }
-            Installed::Unwanted => self.settle(vec![unused(&unended.fetch, left)]).await,
-            Installed::Outdated => self.stranded(left),
-        }
-        None
+        };
+        // By now its settlement is in flight, if there is one: a refused caller waits for either.
+        fetching.end(received, 0);
+        self.settle(rest.into_iter().collect()).await;
+        is_installed.then_some(deadline)
     }
 
-    /// Counts a hold without a chunk, and cancels it if it may have been made.
-    async fn not_granted(&self, fetch: &Fetch, answer: Result<Decision, Error>) {
-        match answer {
-            Ok(decision) if decision.is_denied() => {
-                self.leases.meter.hold(HoldOutcome::Refused);
-            }
-            Err(error) if error.is_definitely_not_charged() => {
-                self.leases.meter.hold(HoldOutcome::Failed);
-            }
-            Ok(_) | Err(_) => {
-                self.leases.meter.hold(HoldOutcome::Failed);
-                self.settle(vec![unused(fetch, 0)]).await;
-            }
-        }
+    /// Counts a hold without a chunk, and returns what cancels it if it may have been made.
+    fn not_granted(&self, fetch: &Fetch, answer: &Result<Decision, Error>) -> Option<Rest> {
+        let (outcome, may_be_held) = match answer {
+            Ok(decision) if decision.is_denied() => (HoldOutcome::Refused, false),
+            Ok(_) => (HoldOutcome::Failed, true),
+            Err(error) => (HoldOutcome::Failed, !error.is_definitely_not_charged()),
+        };
+        self.leases.meter.hold(outcome);
+        may_be_held.then(|| self.leases.unused(fetch, 0))
     }
 
     async fn hold(&self, fetch: &Fetch) -> Result<Decision, Error> {
@@ -265,10 +208,4 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
 
 fn borrowed(charges: &[OwnedCharge]) -> PerCharge<Charge<'_>> {
     charges.iter().map(OwnedCharge::as_charge).collect()
-}
-
-/// A chunk of which nothing was used.
-fn unused(fetch: &Fetch, left: u64) -> Rest {
-    let charges = fetch.charges.iter().map(|it| OwnedCharge::new(&it.as_charge().cost(0)));
-    Rest { number: fetch.number, charges: charges.collect(), left }
 }

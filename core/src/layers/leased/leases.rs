@@ -1,7 +1,7 @@
 //! All leases: a table of bounded size.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use smallvec::SmallVec;
 
@@ -9,10 +9,12 @@ use super::chunk::Chunk;
 use super::config::Settings;
 use super::entry::{Entry, Fetch, Rest};
 use super::heat::Heat;
+use super::in_flight::InFlight;
 use super::key;
 use super::meter::LeaseMeter;
 use crate::hash::spread;
 use crate::layers::generations::Generations;
+use crate::owned_charge::OwnedCharge;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::hash::{FastRandomState, RandomState};
 use crate::sync::{Mutex, MutexGuard};
@@ -36,6 +38,7 @@ pub(super) struct Leases {
     pub(super) meter: LeaseMeter,
     /// Of states. A chunk is installed only if no call that it does not survive was in flight together with its hold.
     pub(super) generations: Generations,
+    pub(super) in_flight: Arc<InFlight>,
     heat: Heat,
     shards: Box<[Mutex<Shard>]>,
     max_per_shard: usize,
@@ -61,7 +64,7 @@ pub(super) struct Admission {
     /// `None` if the call goes to the store.
     pub(super) decision: Option<Decision>,
     pub(super) rest: Option<Rest>,
-    pub(super) fetch: Option<Box<Fetch>>,
+    pub(super) fetch: Option<Arc<Fetch>>,
     /// Whether the call is leased, and was made within the last span.
     pub(super) is_leased: bool,
 }
@@ -87,6 +90,7 @@ impl Leases {
             hasher: RandomState::default(),
             meter: LeaseMeter::default(),
             generations: Generations::new(max.saturating_mul(GENERATIONS_PER_LEASE)),
+            in_flight: Arc::new(InFlight::new(max)),
             heat: Heat::new(heat_slots, settings.hot_after, settings.span_micros()),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             max_per_shard: max / shards,
@@ -163,7 +167,7 @@ impl Leases {
         decision: &Decision,
         is_leased: bool,
         now: u64,
-    ) -> (Option<Box<Fetch>>, Vec<Rest>) {
+    ) -> (Option<Arc<Fetch>>, Vec<Rest>) {
         let none = (None, vec![]);
         if decision.is_denied() || decision.degraded().is_some() {
             return none;
@@ -192,7 +196,7 @@ impl Leases {
         remaining: impl Iterator<Item = u64>,
         is_hot: bool,
         now: u64,
-    ) -> Option<Box<Fetch>> {
+    ) -> Option<Arc<Fetch>> {
         let costs = entry.next_costs(charges, remaining, is_hot, &self.settings, now)?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let generations = self.generations.of(&entry.states);
@@ -212,7 +216,9 @@ impl Leases {
             }
         }
         let serial = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry::new(serial, charges, key::state_keys(charges, &self.hasher), now);
+        let (states, in_flight) =
+            (key::state_keys(charges, &self.hasher), Arc::clone(&self.in_flight));
+        let entry = Entry::new(serial, charges, states, in_flight, now);
         // Before it is in its shard, where any caller may fetch a chunk for it: an operation on one of its states must
         // find that.
         self.index(hash, &entry);
@@ -228,13 +234,13 @@ impl Leases {
             return is_there.then(Vec::new);
         }
         let replaced = idle.and_then(|idle| shard.entries.remove_entry(&idle));
+        let replaced = replaced.map(|(hash, mut entry)| (entry.take_all().collect(), hash, entry));
         shard.entries.insert(hash, entry);
         drop(shard);
-        let rests = replaced.map(|(hash, mut entry)| {
+        Some(replaced.map_or_else(Vec::new, |(rests, hash, entry)| {
             self.forget(hash, &entry);
-            entry.take_all().collect()
-        });
-        Some(rests.unwrap_or_default())
+            rests
+        }))
     }
 
     /// Adds a lease to the index.
@@ -258,6 +264,13 @@ impl Leases {
                 }
             }
         }
+    }
+
+    /// What cancels a hold of which nothing was used.
+    pub(super) fn unused(&self, fetch: &Fetch, left: u64) -> Rest {
+        let charges = fetch.charges.iter().map(|it| OwnedCharge::new(&it.as_charge().cost(0)));
+        let _settlement = self.in_flight.begin_settlement(&fetch.states);
+        Rest { number: fetch.number, charges: charges.collect(), left, _settlement }
     }
 
     /// Installs the chunk of a hold.
@@ -295,9 +308,9 @@ impl Leases {
         let Some((rest, is_cold)) = taken else { return vec![] };
         let mut rests: Vec<_> = rest.into_iter().collect();
         if is_cold && let Some(mut entry) = shard.entries.remove(&fetch.hash) {
+            rests.extend(entry.take_all());
             drop(shard);
             self.forget(fetch.hash, &entry);
-            rests.extend(entry.take_all());
         }
         rests
     }
@@ -349,11 +362,11 @@ impl Leases {
         self.is_closed.store(true, Ordering::Release);
         let mut rests = vec![];
         for shard in &self.shards {
-            let entries = std::mem::take(&mut lock(shard).entries);
-            for (hash, mut entry) in entries {
-                self.forget(hash, &entry);
-                rests.extend(entry.take_all());
-            }
+            let mut shard = lock(shard);
+            let mut entries = std::mem::take(&mut shard.entries);
+            rests.extend(entries.values_mut().flat_map(Entry::take_all));
+            drop(shard);
+            entries.iter().for_each(|(hash, entry)| self.forget(*hash, entry));
         }
         rests
     }

@@ -8,6 +8,7 @@ mod config;
 mod entry;
 mod heat;
 mod holds;
+mod in_flight;
 mod key;
 mod leases;
 mod meter;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 pub use config::Lease;
 
 use self::config::Settings;
-use self::holds::{Ids, TaskCalls};
+use self::holds::Ids;
 use self::key::{call_hash, is_plain_acquire};
 use self::leases::{Admission, Leases};
 use self::meter::{CostFate, HoldOutcome};
@@ -39,7 +40,6 @@ struct Shared<S, C> {
     clock: C,
     leases: Arc<Leases>,
     ids: Ids,
-    task_calls: TaskCalls,
 }
 
 /// What only stores have, and no task: with the last of them the leases end.
@@ -58,7 +58,7 @@ impl<S, C> Drop for Owner<S, C> {
 impl<S, C: Clock> Shared<S, C> {
     fn new(inner: S, clock: C, settings: Settings) -> Self {
         let (leases, ids) = (Arc::new(Leases::new(settings)), Ids::new());
-        Self { inner, clock, leases, ids, task_calls: TaskCalls::default() }
+        Self { inner, clock, leases, ids }
     }
 
     /// Microseconds.
@@ -94,7 +94,7 @@ impl<S: Store + 'static, C: Clock + 'static> LeasedStore<S, C> {
     pub async fn close(&self) {
         let shared = &self.owner.shared;
         shared.settle(shared.leases.close()).await;
-        shared.task_calls.all_ended().await;
+        shared.leases.in_flight.all_calls_ended().await;
     }
 
     /// Admits a call from a chunk, or passes it on.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Shared;
+use super::in_flight::Settled;
 use super::key::{call_hash, is_plain_acquire, state_key, state_keys};
 use super::leases::Leases;
 use super::meter::CostFate;
@@ -39,14 +40,19 @@ fn chunks_under(operation: Operation) -> Chunks {
 /// The hash of a call that can be leased, and whether it is.
 type Lease = Option<(u64, bool)>;
 
+/// How often an acquire that was refused is sent again. Without chunks of other callers once is enough.
+const MAX_RETRIES: usize = 3;
+
 /// Why an acquire was refused.
 enum Cause {
     /// Other nodes and callers have taken too much, or it was not refused.
     Other,
-    /// A chunk that is on its way to this node.
+    /// A chunk that is on its way to this node, or back to the store.
     OnItsWay,
     /// The chunks of these states.
     Chunks(Keys),
+    /// Chunks that were given back since.
+    GivenBack,
 }
 
 /// A call in flight that invalidates chunks of its states: none is installed whose hold was in flight at the same time.
@@ -107,14 +113,15 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                 self.inner.decide(call).await
             });
         }
+        let settled = self.leases.in_flight.settled();
         match self.inner.decide(call).into_ready() {
-            Ok(answer) if matches!(self.cause(&call, &answer), Cause::Other) => {
+            Ok(answer) if matches!(self.cause(&call, &answer, settled), Cause::Other) => {
                 self.answered(&call, lease, &answer);
                 Answer::ready(answer)
             }
-            Ok(answer) => Answer::later(self.asked_again(call, lease, answer)),
+            Ok(answer) => Answer::later(self.asked_again(call, lease, answer, settled)),
             Err(later) => Answer::later(async move {
-                let answer = self.asked_again(call, lease, later.await).await;
+                let answer = self.asked_again(call, lease, later.await, settled).await;
                 self.answered(&call, lease, &answer);
                 answer
             }),
@@ -148,18 +155,21 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         barrier
     }
 
-    /// The answer to an acquire that was refused only because of the chunks of this node.
+    /// The answer to an acquire, if it was refused only because of the chunks of this node. `settled` is the number of
+    /// settlements from before it was sent.
     async fn asked_again(
         self: &Arc<Self>,
         call: Call<'_>,
         lease: Lease,
-        answer: Result<Decision, Error>,
+        mut answer: Result<Decision, Error>,
+        mut settled: u64,
     ) -> Result<Decision, Error> {
+        let in_flight = &self.leases.in_flight;
+        let mut retries = 0;
         loop {
             // From before the look at the chunks.
-            let next_end = self.task_calls.next_end();
-            match self.cause(&call, &answer) {
-                Cause::Other => return answer,
+            let next_end = in_flight.next_end();
+            match self.cause(&call, &answer, settled) {
                 Cause::OnItsWay => next_end.await,
                 Cause::Chunks(states) => {
                     if let Some((hash, _)) = lease
@@ -167,17 +177,28 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                     {
                         return Ok(decision);
                     }
-                    self.settle(self.leases.take_chunks(&states, self.now())).await;
-                    return self.inner.decide(call).await;
+                    // By a task: it goes on if this caller gives up.
+                    self.spawn_settle(self.leases.take_chunks(&states, self.now()));
                 }
+                Cause::GivenBack if retries < MAX_RETRIES => {
+                    retries += 1;
+                    settled = in_flight.settled();
+                    answer = self.inner.decide(call).await;
+                }
+                Cause::Other | Cause::GivenBack => return answer,
             }
         }
     }
 
     /// Why an acquire was refused: whether each charge that refuses might admit with the chunks of its state.
-    fn cause(&self, call: &Call<'_>, answer: &Result<Decision, Error>) -> Cause {
+    fn cause(&self, call: &Call<'_>, answer: &Result<Decision, Error>, settled: u64) -> Cause {
         let refused = answer.as_ref().ok().filter(|it| it.is_denied() && it.degraded().is_none());
-        let Some(decision) = refused.filter(|_| self.leases.len() > 0) else { return Cause::Other };
+        let in_flight = &self.leases.in_flight;
+        let Some(decision) =
+            refused.filter(|_| self.leases.len() > 0 || in_flight.is_any_settled(settled))
+        else {
+            return Cause::Other;
+        };
         let now = self.now();
         let (mut states, mut is_on_its_way) = (Keys::new(), false);
         for index in decision.refused_by() {
@@ -188,18 +209,25 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                 return Cause::Other;
             }
             let state = state_key(&charge, &self.leases.hasher);
-            // Looked at first: once it has arrived, it is among what is left.
+            // In the order of its life, so that no chunk is missed that goes on meanwhile.
             let is_fetching = self.leases.is_fetching(state);
             let left = self.leases.left_of(state, now);
-            if left == 0 || cost > verdict.remaining().saturating_add(left) {
-                if !is_fetching {
-                    return Cause::Other;
-                }
+            let given_back = in_flight.of_state(state, settled);
+            if left > 0 && cost <= verdict.remaining().saturating_add(left) {
+                states.push(state);
+            } else if is_fetching || given_back == Settled::Soon {
                 is_on_its_way = true;
+            } else if given_back == Settled::No {
+                return Cause::Other;
             }
-            states.push(state);
         }
-        if is_on_its_way { Cause::OnItsWay } else { Cause::Chunks(states) }
+        if is_on_its_way {
+            Cause::OnItsWay
+        } else if states.is_empty() {
+            Cause::GivenBack
+        } else {
+            Cause::Chunks(states)
+        }
     }
 
     /// The answer to a peek, with what is left of the chunks.
@@ -256,13 +284,14 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                     barriers.push(self.prepare(call, chunks).await);
                 }
             }
+            let settled = self.leases.in_flight.settled();
             let sent: Vec<_> = batch.sent.iter().map(|(call, _)| *call).collect();
             let mut answers = self.inner.decide_many(&sent).await;
             drop(barriers);
             for ((call, lease), answer) in batch.sent.iter().zip(&mut answers) {
                 if call.operation.is_acquire() {
                     let first = std::mem::replace(answer, Err(missing()));
-                    *answer = self.asked_again(*call, *lease, first).await;
+                    *answer = self.asked_again(*call, *lease, first, settled).await;
                     self.answered(call, *lease, answer);
                 } else if call.operation == Operation::Peek
                     && let Ok(decision) = answer
@@ -294,4 +323,55 @@ impl Batch<'_> {
 
 fn missing() -> Error {
     Error::new(ErrorKind::Protocol, "the store returned fewer answers than there were calls")
+}
+
+#[cfg(all(test, not(tidegate_schedules)))]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::Lease;
+    use super::super::LeasedStore;
+    use super::*;
+    use crate::time::Wait;
+    use crate::{Charge, Policy, StoreExt, Timestamp, Verdict};
+
+    /// Refuses each call, while a chunk of its state is given back.
+    #[derive(Debug, Default)]
+    struct AlwaysGivenBack {
+        leases: OnceLock<Arc<Leases>>,
+        calls: AtomicUsize,
+    }
+
+    impl Store for AlwaysGivenBack {
+        fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            if let Some(leases) = self.leases.get() {
+                let states = state_keys(call.charges, &leases.hasher);
+                drop(leases.in_flight.begin_settlement(&states));
+            }
+            let verdict = Verdict::from_micros(Outcome::Denied, 1, 0, Wait::ZERO, 0);
+            Answer::ready(Ok(Decision::one(verdict)))
+        }
+
+        fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+            Answer::ready(Ok(Timestamp::from_micros(0)))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_call_is_sent_again_a_few_times_at_most() {
+        let store: LeasedStore<AlwaysGivenBack> = AlwaysGivenBack::default().leased(Lease::new());
+        let policy: Policy = "fixed-window 1/1s".parse().expect("a policy");
+        let charges = [Charge::new(&policy, "s")];
+        let ask = || store.decide(Call::acquire(&charges));
+        assert!(ask().await.expect("an answer").is_denied());
+        let calls = || store.inner().calls.load(Ordering::Relaxed);
+        assert_eq!(calls(), 1);
+
+        let leases = Arc::clone(&store.owner.shared.leases);
+        store.inner().leases.set(leases).expect("set once");
+        assert!(ask().await.expect("an answer").is_denied());
+        assert_eq!(calls(), 2 + MAX_RETRIES);
+    }
 }

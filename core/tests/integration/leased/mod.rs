@@ -7,5 +7,6 @@ mod chunks;
 mod exactness;
 mod failures;
 mod operations;
+mod refusals;
 mod table;
 mod world;
