@@ -84,6 +84,28 @@ fn one_node_admits_just_the_limit_however_chunks_and_calls_cross() {
 }
 
 #[test]
+fn one_node_admits_just_the_limit_while_chunks_go_back() {
+    static GIVEN_BACK: Seen = Seen::new();
+    explore(|| async {
+        let node = Node::new(8);
+        let (limiter, admitted) = (node.limiter.clone(), Arc::clone(&node.admitted));
+        let up_to = spawn(async move {
+            for _ in 0..2 {
+                let request = limiter.subject("s").cost(2).acquire_up_to(1);
+                let decision = request.await.expect("an answer");
+                admitted.fetch_add(decision.amounts().iter().sum(), SeqCst);
+            }
+        });
+        join([node.caller("s", 4), node.caller("s", 3), up_to]).await;
+        assert_no_time_has_passed();
+        assert_eq!(node.admitted(), 8);
+        assert_eq!(node.used("s"), 8);
+        GIVEN_BACK.record(node.store.stats().given_back() > 0);
+    });
+    GIVEN_BACK.assert("a chunk that goes back");
+}
+
+#[test]
 fn closing_gives_back_all_that_was_not_used_whatever_is_on_its_way() {
     static CROSSED: Seen = Seen::new();
     explore(|| async {

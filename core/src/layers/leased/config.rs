@@ -73,10 +73,10 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 /// show: times are counted from before a call is sent, by the clock of the node. A clock that runs slow by up to a
 /// thousandth is allowed for. It must not stop while its process goes on, as in a machine that is suspended.
 ///
-/// Refused too early is at most what other nodes hold unused, two chunks of each at most, and what is on its way back to the
-/// store from a chunk that is over. A refusal is always the store's. Before a node passes one on, it waits for the chunk that
-/// is on its way to it, if there is one, admits from it, or gives back what it holds of the policies that refuse and asks
-/// again, if that may be enough.
+/// Refused too early is at most what other nodes hold unused, two chunks of each at most, and what is on its way from them
+/// back to the store. A refusal is always the store's. Before a node passes one on, it waits for its chunk that is on its
+/// way from the store or back to it, if there is one, admits from it, or gives back what it holds of the policies that
+/// refuse; and asks again, if that may be enough, three times at most.
 ///
 /// # What other operations do
 ///
@@ -109,8 +109,8 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 ///
 /// # Memory and tasks
 ///
-/// At most [`max_leases`](Self::max_leases) leases, whatever subjects callers choose, of at most 3 KiB each, and 64 bytes
-/// for each of them to find hot calls. Each chunk has a task until it is over. They need the timers of the Tokio runtime.
+/// At most [`max_leases`](Self::max_leases) leases, whatever subjects callers choose, of at most 3 KiB each, and 112 bytes
+/// for each that there may be. Each chunk has a task until it is over. They need the timers of the Tokio runtime.
 /// Without a runtime nothing is leased.
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]

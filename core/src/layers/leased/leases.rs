@@ -105,6 +105,11 @@ impl Leases {
         self.len.load(Ordering::Acquire)
     }
 
+    /// Whether there is no chunk here, nor one on its way back to the store.
+    pub(super) fn have_no_chunks(&self) -> bool {
+        self.len() == 0 && !self.in_flight.is_any_settled(u64::MAX)
+    }
+
     /// Calls that were admitted from a chunk, and acquires that went to the store.
     pub(super) fn calls(&self) -> (u64, u64) {
         let shards = self.shards.iter().map(lock);

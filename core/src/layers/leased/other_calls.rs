@@ -93,7 +93,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
             }
             Chunks::Stay if call.operation.is_acquire() => self.pass_acquire(call, None),
             Chunks::Stay => self.inner.decide(call),
-            Chunks::GoBack if self.leases.len() == 0 => self.inner.decide(call),
+            Chunks::GoBack if self.leases.have_no_chunks() => self.inner.decide(call),
             chunks => Answer::later(async move {
                 let _barrier = self.prepare(&call, chunks).await;
                 self.inner.decide(call).await
@@ -107,7 +107,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         call: Call<'a>,
         lease: Lease,
     ) -> Answer<'a, Result<Decision, Error>> {
-        if self.leases.len() > 0 && call.charges.any_policy(|it| it.block_micros() > 0) {
+        if !self.leases.have_no_chunks() && call.charges.any_policy(|it| it.block_micros() > 0) {
             return Answer::later(async move {
                 let _barrier = self.prepare(&call, Chunks::GoBack).await;
                 self.inner.decide(call).await
@@ -142,17 +142,37 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
     }
 
     /// Does to the chunks of a call's states what has to be done before it is sent.
-    async fn prepare(&self, call: &Call<'_>, chunks: Chunks) -> Option<Barrier<'_>> {
+    async fn prepare(self: &Arc<Self>, call: &Call<'_>, chunks: Chunks) -> Option<Barrier<'_>> {
         let states = state_keys(call.charges, &self.leases.hasher);
         // First, so that no chunk is installed between the two.
         let barrier = matches!(chunks, Chunks::GoBackForGood | Chunks::Drop)
             .then(|| Barrier::new(&self.leases, states.clone()));
-        let rests = self.leases.take_chunks(&states, self.now());
         match chunks {
-            Chunks::Drop => self.stranded(rests.iter().map(|it| it.left).sum()),
-            _ => self.settle(rests).await,
+            Chunks::Drop => {
+                let rests = self.leases.take_chunks(&states, self.now());
+                self.stranded(rests.iter().map(|it| it.left).sum());
+            }
+            _ => self.give_back(&states).await,
         }
         barrier
+    }
+
+    /// Gives back the chunks of these states, those that are on their way too, and waits until the store has them.
+    async fn give_back(self: &Arc<Self>, states: &[u64]) {
+        let in_flight = &self.leases.in_flight;
+        loop {
+            let next_end = in_flight.next_end();
+            // By a task: it goes on if this caller gives up.
+            self.spawn_settle(self.leases.take_chunks(states, self.now()));
+            let is_on_its_way = |state: &u64| {
+                self.leases.is_fetching(*state)
+                    || in_flight.of_state(*state, u64::MAX) == Settled::Soon
+            };
+            if !states.iter().any(is_on_its_way) {
+                return;
+            }
+            next_end.await;
+        }
     }
 
     /// The answer to an acquire, if it was refused only because of the chunks of this node. `settled` is the number of
@@ -336,17 +356,20 @@ mod tests {
     use crate::time::Wait;
     use crate::{Charge, Policy, StoreExt, Timestamp, Verdict};
 
-    /// Refuses each call, while a chunk of its state is given back.
-    #[derive(Debug, Default)]
-    struct AlwaysGivenBack {
+    /// Refuses each call, the first ones while a chunk of the state is given back.
+    #[derive(Debug)]
+    struct Refusing {
         leases: OnceLock<Arc<Leases>>,
+        given_back: usize,
         calls: AtomicUsize,
     }
 
-    impl Store for AlwaysGivenBack {
+    impl Store for Refusing {
         fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-            self.calls.fetch_add(1, Ordering::Relaxed);
-            if let Some(leases) = self.leases.get() {
+            let earlier = self.calls.fetch_add(1, Ordering::Relaxed);
+            if earlier < self.given_back
+                && let Some(leases) = self.leases.get()
+            {
                 let states = state_keys(call.charges, &leases.hasher);
                 drop(leases.in_flight.begin_settlement(&states));
             }
@@ -360,18 +383,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_call_is_sent_again_a_few_times_at_most() {
-        let store: LeasedStore<AlwaysGivenBack> = AlwaysGivenBack::default().leased(Lease::new());
-        let policy: Policy = "fixed-window 1/1s".parse().expect("a policy");
-        let charges = [Charge::new(&policy, "s")];
-        let ask = || store.decide(Call::acquire(&charges));
-        assert!(ask().await.expect("an answer").is_denied());
-        let calls = || store.inner().calls.load(Ordering::Relaxed);
-        assert_eq!(calls(), 1);
-
-        let leases = Arc::clone(&store.owner.shared.leases);
-        store.inner().leases.set(leases).expect("set once");
-        assert!(ask().await.expect("an answer").is_denied());
-        assert_eq!(calls(), 2 + MAX_RETRIES);
+    async fn a_refused_call_is_sent_again_if_something_was_given_back_and_a_few_times_at_most() {
+        for (given_back, calls) in [(0, 1), (1, 2), (2, 3), (100, 1 + MAX_RETRIES)] {
+            let store =
+                Refusing { leases: OnceLock::new(), given_back, calls: AtomicUsize::new(0) };
+            let store: LeasedStore<Refusing> = store.leased(Lease::new());
+            let leases = Arc::clone(&store.owner.shared.leases);
+            store.inner().leases.set(leases).expect("it is set once");
+            let policy: Policy = "fixed-window 1/1s".parse().expect("a policy");
+            let charges = [Charge::new(&policy, "s")];
+            assert!(store.decide(Call::acquire(&charges)).await.expect("an answer").is_denied());
+            assert_eq!(store.inner().calls.load(Ordering::Relaxed), calls);
+        }
     }
 }
