@@ -106,6 +106,32 @@ fn one_node_admits_just_the_limit_while_chunks_go_back() {
 }
 
 #[test]
+fn a_call_larger_than_what_is_here_gets_what_goes_back_for_another() {
+    static GIVEN_BACK: Seen = Seen::new();
+    explore(|| async {
+        let node = Node::new(7);
+        node.caller("s", 1).await.expect("it is not cancelled");
+        idle().await;
+        // A chunk of 4 is here, and 2 are left in the store.
+        assert_eq!((node.used("s"), node.admitted()), (5, 1));
+        let (limiter, time) = (node.limiter.clone(), scheduled::now());
+        let large = spawn(async move {
+            let request = limiter.subject("s").cost(5).acquire();
+            assert!(request.await.expect("an answer").is_allowed());
+        });
+        let limiter = node.limiter.clone();
+        let up_to = spawn(async move {
+            let request = limiter.subject("s").cost(1).acquire_up_to(1);
+            assert_eq!(request.await.expect("an answer").amounts(), [1]);
+        });
+        join([large, up_to]).await;
+        assert_eq!(scheduled::now(), time, "only a timer has woken a caller");
+        GIVEN_BACK.record(node.store.stats().given_back() > 0);
+    });
+    GIVEN_BACK.assert("a chunk that goes back");
+}
+
+#[test]
 fn closing_gives_back_all_that_was_not_used_whatever_is_on_its_way() {
     static CROSSED: Seen = Seen::new();
     explore(|| async {
