@@ -26,6 +26,7 @@ mod random;
 mod redis;
 mod shards;
 mod throughput;
+mod verdict;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -134,6 +135,11 @@ fn measure(what: What) -> Outcome<bool> {
         What::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
         What::Shards(options) => shards::run(&options),
     }
+}
+
+/// Runs a benchmark of clients in one thread, as most programs that send few calls do.
+fn block_on<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

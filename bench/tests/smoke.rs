@@ -1,14 +1,21 @@
 //! The benchmark runs, and says all that it is to say. Its figures mean nothing here.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking, and so do its helpers")]
+
 use std::process::Command;
+
+/// What the program prints with these arguments.
+fn report_of(arguments: &[&str]) -> String {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
+    let output = program.args(arguments).output().expect("it starts");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    report.into_owned()
+}
 
 #[test]
 fn the_benchmark_of_redis_measures_everybody_and_judges_every_ratio() {
-    let tiny = ["redis", "--rounds", "1", "--calls", "200", "--subjects", "20"];
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
-    let (report, errors) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{report}\n{errors}");
+    let report = report_of(&["redis", "--rounds", "1", "--calls", "200", "--subjects", "20"]);
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
     for heading in ["## 1 caller on", "## 64 callers", "## 512 callers", "## Batches", "## Memory"]
     {
@@ -23,11 +30,7 @@ fn the_benchmark_of_redis_measures_everybody_and_judges_every_ratio() {
 
 #[test]
 fn the_benchmark_of_the_deny_cache_measures_each_load_with_and_without_it() {
-    let tiny = ["denied", "--rounds", "1", "--calls", "2000", "--callers", "4"];
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
-    let (report, errors) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{report}\n{errors}");
+    let report = report_of(&["denied", "--rounds", "1", "--calls", "2000", "--callers", "4"]);
     let rows = |text: &str| report.lines().filter(|line| line.contains(text)).count();
     assert_eq!(rows("tenth within their limits") + rows("tenfold"), 3, "{report}");
     assert!(rows("| 90.00 % |") >= 2, "{report}");
@@ -36,10 +39,7 @@ fn the_benchmark_of_the_deny_cache_measures_each_load_with_and_without_it() {
 
 #[test]
 fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
-    let tiny = ["holds", "--rounds", "1", "--calls", "200", "--subjects", "20"];
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report = report_of(&["holds", "--rounds", "1", "--calls", "200", "--subjects", "20"]);
     assert_eq!(report.lines().filter(|line| line.contains("| × ")).count(), 6, "{report}");
     let verdicts = |line: &&str| line.starts_with("- met: ") || line.starts_with("- NOT MET: ");
     assert_eq!(report.lines().filter(verdicts).count(), 12, "{report}");
@@ -47,10 +47,7 @@ fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
 
 #[test]
 fn the_benchmark_of_throughput_measures_each_way_at_each_load() {
-    let tiny = ["throughput", "--rounds", "1", "--millis", "20"];
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report = report_of(&["throughput", "--rounds", "1", "--millis", "20"]);
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
     for (way, loads) in
         [("(the load alone)", 4), ("`INCR`", 4), ("coalesced", 4), ("leased", 6), ("deny cache", 1)]
@@ -71,19 +68,13 @@ fn more_calls_than_a_log_holds_are_refused_with_the_most_there_may_be() {
 
 #[test]
 fn the_benchmark_of_observing_measures_every_recorder() {
-    let tiny = ["observed", "--rounds", "1", "--checks", "100"];
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report = report_of(&["observed", "--rounds", "1", "--checks", "100"]);
     assert_eq!(report.lines().filter(|line| line.contains("observed")).count(), 4, "{report}");
 }
 
 #[test]
 fn the_benchmark_of_shards_beats_chance_at_every_limit() {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
-    let output = program.args(["shards", "--requests", "20000"]).output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report = report_of(&["shards", "--requests", "20000"]);
     for row in ["| 20 | 4 |", "| 100 | 10 |", "| 1000 | 4 |", "| 1000 | 10 |", "| 10000 | 16 |"] {
         let row = report.lines().find(|line| line.starts_with(row)).expect(row);
         // A caller alone is never refused too early.
@@ -93,10 +84,7 @@ fn the_benchmark_of_shards_beats_chance_at_every_limit() {
 
 #[test]
 fn the_benchmark_of_layers_measures_each_around_a_service_and_in_a_router() {
-    let tiny = ["http", "--stack-only", "--rounds", "1", "--requests", "1000"];
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(tiny).output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report = report_of(&["http", "--stack-only", "--rounds", "1", "--requests", "1000"]);
     for (name, rows) in [("| none |", 1), ("tidegate-http", 3), ("tower_governor", 2)] {
         let lines = report.lines().filter(|line| line.contains(name));
         assert_eq!(lines.filter(|line| line.matches('|').count() == 10).count(), rows, "{report}");
@@ -116,12 +104,9 @@ fn without_wrk_the_benchmark_of_the_web_server_says_how_to_install_it() {
 #[test]
 fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
     let plot = std::env::temp_dir().join(format!("tidegate-plot-{}.svg", std::process::id()));
-    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
     let tiny = ["memory", "--rounds", "1", "--calls", "300", "--subjects", "100", "--many", "5000"];
-    let output = program.args(tiny).arg("--plot").arg(&plot).output().unwrap();
-    let (report, errors) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{report}\n{errors}");
+    let path = plot.to_str().expect("a path in UTF-8");
+    let report = report_of(&[&tiny[..], &["--plot", path]].concat());
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
     // In each of six workloads, and once for its memory; some in the workload of numbers too.
     for (name, times) in [

@@ -7,7 +7,7 @@ mod scenario;
 
 use std::collections::BTreeMap;
 
-use crate::{Outcome, at_least_one};
+use crate::{Outcome, at_least_one, block_on};
 use load::{Sample, sample};
 use scenario::{Scenario, Sites};
 
@@ -31,10 +31,7 @@ pub(crate) struct Options {
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Outcome<()> {
     // One thread, whose time is all that the client takes.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async { compare(options).await })
+    block_on(compare(options))
 }
 
 async fn compare(options: &Options) -> Outcome<()> {

@@ -11,7 +11,7 @@ use scenario::{SCENARIOS, Scenario};
 
 use crate::figures::{Thousandths, middle};
 use crate::redis::server::Server;
-use crate::{Outcome, at_least_one};
+use crate::{Outcome, at_least_one, block_on};
 
 /// How many times as much CPU time of the server a flood wants without the cache, at least.
 const TARGET: Thousandths = Thousandths(8_000);
@@ -38,10 +38,7 @@ type Pairs = Vec<(Sample, Sample)>;
 
 /// Measures and prints. Returns whether the target is met.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
-    let (mut results, version) = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async { compare(options).await })?;
+    let (mut results, version) = block_on(compare(options))?;
     println!(
         "{version}, over TCP on this machine. Medians of {} interleaved rounds of {} requests by {} \
          callers on one connection. CPU is the server's, user and system, per request; ratios are \

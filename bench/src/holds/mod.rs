@@ -8,7 +8,8 @@ use scenario::{Form, SCENARIOS, Scenario};
 
 use crate::figures::{self, Thousandths};
 use crate::redis::server::Server;
-use crate::{Outcome, at_least_one};
+use crate::verdict::{self, Verdict};
+use crate::{Outcome, at_least_one, block_on};
 
 /// Samples by the number of the scenario and the form of its calls.
 type Results = figures::Results<(usize, Form)>;
@@ -41,10 +42,7 @@ pub(crate) struct Options {
 
 /// Measures and prints. Returns whether all targets are met.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async { compare(options).await })
+    block_on(compare(options))
 }
 
 async fn compare(options: &Options) -> Outcome<bool> {
@@ -81,13 +79,13 @@ async fn compare(options: &Options) -> Outcome<bool> {
             "| {name} | {} | × {with_id} | × {hold} | {id}, {held}, {settled} |",
             Thousandths(plain)
         );
-        verdicts.push((format!("{name}: with an id / without"), with_id, MAX_WITH_ID));
-        verdicts.push((format!("{name}: hold and settlement / acquire"), hold, MAX_OF_HOLD));
+        for (what, measured, max) in [
+            ("with an id / without", with_id, MAX_WITH_ID),
+            ("hold and settlement / acquire", hold, MAX_OF_HOLD),
+        ] {
+            verdicts.push(Verdict { what: format!("{name}: {what}"), max, measured });
+        }
     }
-    println!();
-    for (what, measured, max) in &verdicts {
-        let word = if measured <= max { "met" } else { "NOT MET" };
-        println!("- {word}: {what}: {}, target ≤ {max}", measured.exact());
-    }
-    Ok(verdicts.iter().all(|(_, measured, max)| measured <= max))
+    print!("\n{}", verdict::list(&verdicts));
+    Ok(verdict::are_met(&verdicts))
 }

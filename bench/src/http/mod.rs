@@ -9,7 +9,7 @@ use std::fmt;
 
 use tidegate_testkit::servers::Redis;
 
-use crate::Outcome;
+use crate::{Outcome, block_on};
 use load::Sample;
 use server::Server;
 pub(crate) use server::{ServerOptions, serve};
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Outcome<()> {
         return Ok(());
     }
     let load = load::Generator::find()?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    block_on(async {
         let redis = Redis::start().await?;
         let servers = ALL.map(|limits| Server::start(limits, &redis.url()));
         let mut results = Results::default();

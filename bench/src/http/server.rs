@@ -15,7 +15,7 @@ use tidegate_redis::{Limiter, RedisStore, Store};
 
 use super::stack::POLICY;
 use super::{Limits, stack};
-use crate::Outcome;
+use crate::{Outcome, block_on};
 
 /// Users that the requests are of, in turn.
 const SUBJECTS: usize = 1_000;
@@ -31,7 +31,7 @@ pub(crate) struct ServerOptions {
 
 /// Serves on a free port, which it prints, until its input ends.
 pub(crate) fn serve(options: &ServerOptions) -> Outcome<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    block_on(async {
         let hello = Router::new().route("/", get(hello));
         let app = match options.limits {
             Limits::Off => hello,

@@ -11,7 +11,8 @@ mod targets;
 mod warmup;
 
 use crate::figures::{self, Sample};
-use crate::{Outcome, at_least_one};
+use crate::verdict;
+use crate::{Outcome, at_least_one, block_on};
 use contender::Id;
 use load::{Load, sample};
 use server::Server;
@@ -43,10 +44,7 @@ pub(crate) struct Options {
 
 /// Measures and prints. Returns whether all targets are met.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async { compare(options).await })
+    block_on(compare(options))
 }
 
 async fn compare(options: &Options) -> Outcome<bool> {
@@ -80,5 +78,5 @@ async fn compare(options: &Options) -> Outcome<bool> {
     print!("{}", report::memory(&results, &singles)?);
     let verdicts = targets::judge(&results)?;
     print!("{}", report::targets(&verdicts));
-    Ok(verdicts.iter().all(targets::Verdict::is_met))
+    Ok(verdict::are_met(&verdicts))
 }

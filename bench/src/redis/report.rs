@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::contender::{Answers, Contender, Id, Name, Way};
 use super::server::Server;
-use super::targets::{self, PAIRS, Verdict};
+use super::targets::{self, PAIRS};
 use super::{BATCH, CALLERS, Options, Outcome, Results};
 use crate::figures::Thousandths;
+use crate::verdict::{self, Verdict};
 
 /// What was measured, and how.
 pub(crate) fn head(server: &Server, options: &Options) -> String {
@@ -80,18 +81,10 @@ pub(crate) fn memory(results: &Results, contenders: &[Arc<Contender>]) -> Outcom
 
 /// The targets, and whether they are met.
 pub(crate) fn targets(verdicts: &[Verdict]) -> String {
-    let single = CALLERS[0];
-    let mut text = format!(
-        "\n## Targets\n\nOf the server's CPU time, at {single} callers, if nothing else is said:\n\n"
-    );
-    for verdict in verdicts {
-        let Verdict { what, max, measured } = verdict;
-        let word = if verdict.is_met() { "met" } else { "NOT MET" };
-        // To the digit that decides: 0.704 is not 0.70.
-        let measured = measured.exact();
-        text += &format!("- {word}: {what}: {measured}, target ≤ {max}\n");
-    }
-    text
+    let (callers, list) = (CALLERS[0], verdict::list(verdicts));
+    format!(
+        "\n## Targets\n\nOf the server's CPU time, at {callers} callers, if nothing else is said:\n\n{list}"
+    )
 }
 
 /// All cells but the last.

@@ -3,6 +3,7 @@
 use super::contender::{Answers, Id, Name, Way};
 use super::{BATCH, CALLERS, Outcome, Results};
 use crate::figures::{Sample, Thousandths};
+use crate::verdict::Verdict;
 
 /// Ours, and another that keeps the same state in another form.
 pub(crate) struct Pair {
@@ -48,20 +49,6 @@ const fn pair(ours: Name, other: Name, max: Option<u64>) -> Pair {
         None => None,
     };
     Pair { ours, other, max }
-}
-
-/// A target, and the ratio that was measured.
-#[derive(Debug)]
-pub(crate) struct Verdict {
-    pub(crate) what: String,
-    pub(crate) max: Thousandths,
-    pub(crate) measured: Thousandths,
-}
-
-impl Verdict {
-    pub(crate) fn is_met(&self) -> bool {
-        self.measured <= self.max
-    }
 }
 
 /// Compares all ratios with their targets.
@@ -136,20 +123,4 @@ pub(crate) fn memory(results: &Results, name: Name) -> Outcome<u64> {
     let answers = if is_log { Answers::Denied } else { Answers::Allowed };
     let id = Id { name, answers, way: Way::Single };
     results.median(id, CALLERS[0], |sample| sample.memory.unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_met_up_to_its_ratio_and_no_further() {
-        let verdict = |measured| {
-            let (what, max) = (String::new(), Thousandths(600));
-            Verdict { what, max, measured: Thousandths(measured) }
-        };
-        assert!(verdict(599).is_met());
-        assert!(verdict(600).is_met());
-        assert!(!verdict(601).is_met());
-    }
 }

@@ -18,7 +18,7 @@ use crate::redis::server::Server;
 /// Subjects of the loads with many of them.
 const MANY: u64 = 100_000;
 
-/// The latency of one in so many calls is measured. After so many calls, a caller lets others run.
+/// The latency of one in so many calls is measured. After so many calls, a caller yields.
 const STRETCH: usize = 16;
 
 /// What is asked for.

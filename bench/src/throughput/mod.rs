@@ -11,7 +11,8 @@ use load::{LOADS, Load, Sample, sample};
 use way::Way;
 
 use crate::redis::server::Server;
-use crate::{Outcome, at_least_one};
+use crate::verdict;
+use crate::{Outcome, at_least_one, block_on};
 
 /// The callers on the one connection.
 const CALLERS: [usize; 3] = [1, 64, 512];
@@ -64,10 +65,7 @@ impl Options {
 
 /// Measures and prints. Returns whether all targets are met.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(async { compare(options).await })
+    block_on(compare(options))
 }
 
 async fn compare(options: &Options) -> Outcome<bool> {
@@ -90,5 +88,5 @@ async fn compare(options: &Options) -> Outcome<bool> {
     }
     let verdicts = targets::judge(&results);
     print!("{}", report::targets(&verdicts));
-    Ok(verdicts.iter().all(targets::Verdict::is_met))
+    Ok(verdict::are_met(&verdicts))
 }

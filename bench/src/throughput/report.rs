@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use super::load::{Load, Sample};
-use super::targets::{Verdict, median};
+use super::targets::median;
 use super::way::Way;
 use super::{CALLERS, Options, Results};
 use crate::Outcome;
 use crate::figures::Thousandths;
 use crate::redis::server::Server;
+use crate::verdict::{self, Verdict};
 
 /// What was measured, and how.
 pub(crate) fn head(server: &Server, options: &Options) -> String {
@@ -55,15 +56,5 @@ pub(crate) fn table(results: &Results, load: Load, options: &Options) -> Outcome
 
 /// The targets.
 pub(crate) fn targets(verdicts: &[Verdict]) -> String {
-    let mut list = "\n## Targets\n\n".to_owned();
-    for verdict in verdicts {
-        let word = if verdict.is_met() { "met" } else { "NOT MET" };
-        let Verdict { what, max, measured } = verdict;
-        list.push_str(&format!(
-            "- {word}: {what}: {} of at most {}\n",
-            measured.exact(),
-            max.exact()
-        ));
-    }
-    list
+    format!("\n## Targets\n\n{}", verdict::list(verdicts))
 }

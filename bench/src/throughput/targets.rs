@@ -4,98 +4,55 @@ use super::Results;
 use super::load::{Load, Sample};
 use super::way::Way;
 use crate::figures::{Thousandths, middle};
-
-/// A target, and what was measured.
-#[derive(Debug)]
-pub(crate) struct Verdict {
-    pub(crate) what: &'static str,
-    pub(crate) max: Thousandths,
-    pub(crate) measured: Thousandths,
-}
-
-impl Verdict {
-    pub(crate) fn is_met(&self) -> bool {
-        self.measured <= self.max
-    }
-}
+use crate::verdict::Verdict;
 
 /// One figure of a way, relative to that of another.
 struct Target {
     what: &'static str,
-    max: u64,
+    max: Thousandths,
     load: Load,
     callers: usize,
     /// The way that is judged, and the one it is compared with.
     ways: (Way, Way),
-    figure: fn(&Sample) -> u64,
+    figure: Figure,
 }
 
-const TARGETS: [Target; 8] = [
-    Target {
-        what: "512 callers, coalesced: time for each decision, to single calls",
-        max: 555,
-        load: Load::Cold,
-        callers: 512,
-        ways: (Way::Coalesced, Way::Single),
-        figure: nanos_between,
-    },
-    Target {
-        what: "one caller, coalesced: p50, to single calls",
-        max: 1_050,
-        load: Load::Cold,
-        callers: 1,
-        ways: (Way::Coalesced, Way::Single),
-        figure: |it| it.p50,
-    },
-    Target {
-        what: "64 callers, coalesced: p99, to single calls",
-        max: 1_000,
-        load: Load::Cold,
-        callers: 64,
-        ways: (Way::Coalesced, Way::Single),
-        figure: |it| it.p99,
-    },
-    Target {
-        what: "one hot subject, leased: the server's CPU, to `INCR`",
-        max: 20,
-        load: Load::Hot,
-        callers: 512,
-        ways: (Way::Leased, Way::Incr),
-        figure: |it| it.server,
-    },
-    Target {
-        what: "Zipf, leased and coalesced: the server's CPU, to `INCR`",
-        max: 500,
-        load: Load::Zipf,
-        callers: 512,
-        ways: (Way::LeasedCoalesced, Way::Incr),
-        figure: |it| it.server,
-    },
-    Target {
-        what: "cold subjects, leased: time for each decision of 512 callers, to single calls",
-        max: 1_050,
-        load: Load::Cold,
-        callers: 512,
-        ways: (Way::Leased, Way::Single),
-        figure: nanos_between,
-    },
-    Target {
-        what: "cold subjects, leased: p50 of one caller, to single calls",
-        max: 1_050,
-        load: Load::Cold,
-        callers: 1,
-        ways: (Way::Leased, Way::Single),
-        figure: |it| it.p50,
-    },
-    Target {
-        what: "cold subjects, leased: the client's CPU, to single calls",
-        max: 1_050,
-        load: Load::Cold,
-        callers: 512,
-        ways: (Way::Leased, Way::Single),
-        figure: |it| it.client,
-    },
-];
+type Figure = fn(&Sample) -> u64;
+
+/// At most these thousandths of the other way's figure.
+const fn target(
+    what: &'static str,
+    max: u64,
+    (load, callers): (Load, usize),
+    ways: (Way, Way),
+    figure: Figure,
+) -> Target {
+    Target { what, max: Thousandths(max), load, callers, ways, figure }
+}
+
+#[rustfmt::skip]
+const TARGETS: [Target; 8] = {
+    use Load::{Cold, Hot, Zipf};
+    use Way::{Coalesced, Incr, Leased, LeasedCoalesced, Single};
+    [
+        target("512 callers, coalesced: time for each decision, to single calls",
+            555, (Cold, 512), (Coalesced, Single), nanos_between),
+        target("one caller, coalesced: p50, to single calls",
+            1_050, (Cold, 1), (Coalesced, Single), |it| it.p50),
+        target("64 callers, coalesced: p99, to single calls",
+            1_000, (Cold, 64), (Coalesced, Single), |it| it.p99),
+        target("one hot subject, leased: the server's CPU, to `INCR`",
+            20, (Hot, 512), (Leased, Incr), |it| it.server),
+        target("Zipf, leased and coalesced: the server's CPU, to `INCR`",
+            500, (Zipf, 512), (LeasedCoalesced, Incr), |it| it.server),
+        target("cold subjects, leased: time for each decision of 512 callers, to single calls",
+            1_050, (Cold, 512), (Leased, Single), nanos_between),
+        target("cold subjects, leased: p50 of one caller, to single calls",
+            1_050, (Cold, 1), (Leased, Single), |it| it.p50),
+        target("cold subjects, leased: the client's CPU, to single calls",
+            1_050, (Cold, 512), (Leased, Single), |it| it.client),
+    ]
+};
 
 fn nanos_between(sample: &Sample) -> u64 {
     1_000_000_000 / sample.per_second.max(1)
@@ -114,7 +71,7 @@ impl Target {
         let ratios: Vec<_> =
             ratios.filter_map(|(one, other)| Thousandths::of(figure(one), figure(other))).collect();
         let measured = (!ratios.is_empty()).then(|| middle(ratios))?;
-        Some(Verdict { what, max: Thousandths(*max), measured })
+        Some(Verdict { what: (*what).to_owned(), max: *max, measured })
     }
 }
 

@@ -107,7 +107,7 @@ impl Store for Echo {
     }
 }
 
-/// Makes a call, whose answer must be its own.
+/// Makes a call of this cost, and checks that the answer is of it.
 async fn ask(store: CoalescedStore<Echo>, cost: u64) -> Result<u64, Error> {
     let policy: Policy = "fixed-window 1000000/1h".parse().expect("a policy");
     let charges = [Charge::new(&policy, "key").cost(cost)];

@@ -16,7 +16,7 @@ use crate::calls::Calls;
 /// How long to wait after a connection could not be accepted, as when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The bounds of connections, and who may use them.
+/// The bounds of connections, and the login that they need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RespSettings {

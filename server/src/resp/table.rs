@@ -1,4 +1,4 @@
-//! All commands, for those who call them and for `COMMAND`.
+//! All commands, with what `COMMAND` tells of each.
 
 use super::own::Verb;
 use super::reply::Reply;

@@ -7,7 +7,7 @@ use super::frame::Arguments;
 use super::reply::Reply;
 use crate::calls::{CallRequest, Calls, ChargeRequest};
 
-/// Whose command it is.
+/// Which server's command it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     RedisCell,
