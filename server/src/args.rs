@@ -11,9 +11,11 @@ use tidegate_core::policy::parse_duration;
 use tidegate_server::config::SameDomain;
 use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
 use tidegate_server::resp::{Login, RespSettings};
-use tidegate_server::rls::ConnectionAge;
+use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 use tidegate_server::service::OnStoreError;
 use tidegate_server::store::{MEMORY, RedisVariables, StoreSettings};
+
+use crate::tls_args::TlsArgs;
 
 /// Envoy's rate-limit service on any store of Tidegate.
 ///
@@ -79,10 +81,6 @@ pub(crate) struct Serve {
     redis_per_second: bool,
     #[arg(hide = true, long, env = "REDIS_PERSECOND_TLS", value_parser = FalseyValueParser::new())]
     redis_per_second_tls: bool,
-    #[arg(hide = true, long, env = "GRPC_SERVER_USE_TLS", value_parser = FalseyValueParser::new())]
-    grpc_tls: bool,
-    #[arg(hide = true, long, env = "REDIS_SENTINEL_AUTH", hide_env_values = true)]
-    sentinel_auth: Option<String>,
     /// The directory of the limits. Changes are in force within a second. Default:
     /// $RUNTIME_ROOT/$RUNTIME_SUBDIRECTORY/$RUNTIME_APPDIRECTORY
     #[arg(long, value_name = "DIR")]
@@ -95,6 +93,8 @@ pub(crate) struct Serve {
     runtime_app_directory: String,
     #[command(flatten)]
     pub(crate) domains: Domains,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 
     /// The store of the counts: `memory`, redis://127.0.0.1, redis-sentinel://10.0.0.1,10.0.0.2#name or
     /// redis-cluster://10.0.0.1:7000,10.0.0.2:7000. Default: that of REDIS_URL and its like, else `memory`
@@ -157,6 +157,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SPAN", env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h",
           value_parser = parse_duration)]
     grpc_max_connection_age_grace: Duration,
+    /// The maximum number of connections of gRPC.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "TIDEGATE_GRPC_MAX_CONNECTIONS",
+        default_value = "10000"
+    )]
+    grpc_max_connections: usize,
     /// The address of JSON, health and metrics.
     #[arg(long, value_name = "ADDRESS", env = "HOST", default_value = "127.0.0.1")]
     http_host: String,
@@ -233,17 +241,16 @@ impl Serve {
         if self.config_type != "FILE" {
             return Err(format!("CONFIG_TYPE is `{}`; only FILE is possible", self.config_type));
         }
-        if self.grpc_tls {
-            return Err(
-                "GRPC_SERVER_USE_TLS is set, and TLS of the gRPC service is not possible".into()
-            );
+        self.tls.http().check()?;
+        self.tls.resp().check()?;
+        match self.tls.grpc().check() {
+            // envoyproxy/ratelimit starts with these.
+            Err(why) if !self.tls.is_grpc_on() => {
+                eprintln!("warning: {why}");
+                Ok(())
+            }
+            checked => checked,
         }
-        if given(&self.sentinel_auth).is_some() {
-            return Err(
-                "REDIS_SENTINEL_AUTH is set, and a login at Sentinels is not possible".into()
-            );
-        }
-        Ok(())
     }
 
     pub(crate) fn directory(&self) -> PathBuf {
@@ -317,8 +324,12 @@ impl Serve {
         }
     }
 
-    pub(crate) fn connection_age(&self) -> ConnectionAge {
-        ConnectionAge::new(self.grpc_max_connection_age, self.grpc_max_connection_age_grace)
+    pub(crate) fn grpc_settings(&self) -> GrpcSettings {
+        let (max, grace) = (self.grpc_max_connection_age, self.grpc_max_connection_age_grace);
+        let mut settings = GrpcSettings::default();
+        settings.age = ConnectionAge::new(max, grace);
+        settings.max_connections = self.grpc_max_connections;
+        settings
     }
 
     pub(crate) fn resp_address(&self) -> Option<(&str, u16)> {

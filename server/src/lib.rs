@@ -7,9 +7,14 @@ pub mod calls;
 pub mod config;
 pub mod decide;
 pub mod json;
+pub mod listener;
+mod reflection;
 pub mod reload;
 pub mod resp;
 pub mod rls;
 pub mod service;
 pub mod stats;
 pub mod store;
+#[cfg(feature = "tls")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+pub mod tls;

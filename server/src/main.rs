@@ -4,6 +4,7 @@
 //! not; 2 bad usage.
 
 mod args;
+mod tls_args;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -64,17 +65,19 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     service.load(Ok(&files))?;
     report(&service);
 
-    let grpc = listen("GRPC_PORT", args.grpc_address()).await?;
-    let http = listen("PORT", args.http_address()).await?;
+    let grpc = args.tls.grpc().listener(listen("GRPC_PORT", args.grpc_address()).await?)?;
+    let http = args.tls.http().listener(listen("PORT", args.http_address()).await?)?;
     let resp = match args.resp_address() {
         Some(address) => {
             let listener = listen("TIDEGATE_RESP_PORT", address).await?;
             let address = listener.local_addr()?;
-            Some((listener, address, args.resp_settings(address)?))
+            let settings = args.resp_settings(address)?;
+            Some((args.tls.resp().listener(listener)?, address, settings))
         }
         None => None,
     };
-    println!("gRPC on {}, JSON on http://{}", grpc.local_addr()?, http.local_addr()?);
+    let scheme = if http.is_encrypted() { "https" } else { "http" };
+    println!("gRPC on {}, JSON on {scheme}://{}", grpc.local_addr()?, http.local_addr()?);
 
     let (stop, stopped) = watch::channel(false);
     let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
@@ -99,7 +102,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let http = axum::serve(http, routes).with_graceful_shutdown(until_stopped(stopped.clone()));
     let http = tokio::spawn(http.into_future());
     let grpc =
-        tokio::spawn(rls::serve(grpc, service, args.connection_age(), until_stopped(stopped)));
+        tokio::spawn(rls::serve(grpc, service, args.grpc_settings(), until_stopped(stopped)));
 
     signal().await?;
     stop.send_replace(true);

@@ -1,5 +1,7 @@
-//! The protocol of Envoy: `envoy.service.ratelimit.v3.RateLimitService` over gRPC, and the health of the service.
+//! The protocol of Envoy: `envoy.service.ratelimit.v3.RateLimitService` over gRPC, the health of the service, and
+//! reflection.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,13 +9,16 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tokio::net::TcpListener;
+use futures_util::stream;
+use metrics::counter;
+use tokio::sync::Semaphore;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::listener::{Listener, Stream};
+use crate::reflection;
 use crate::service::Service;
 
 /// The name of the service for health checks, as envoyproxy/ratelimit has it. That of the whole server is empty.
@@ -49,16 +54,32 @@ impl ConnectionAge {
     }
 }
 
-/// Serves until `shutdown` is ready; then the health is `NOT_SERVING`, and connections end once their requests are
+/// The bounds of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GrpcSettings {
+    /// How a connection ends that lasts for long.
+    pub age: ConnectionAge,
+    /// The maximum number of connections at the same time, those in a handshake included. Others are closed.
+    pub max_connections: usize,
+}
+
+impl Default for GrpcSettings {
+    fn default() -> Self {
+        Self { age: ConnectionAge::default(), max_connections: 10_000 }
+    }
+}
+
+/// Serves the limits, health and reflection until `shutdown` is ready; then the health is `NOT_SERVING`, and connections end once their requests are
 /// answered.
 ///
 /// # Errors
 ///
 /// If the listener fails.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     service: Arc<Service>,
-    age: ConnectionAge,
+    settings: GrpcSettings,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -67,20 +88,42 @@ pub async fn serve(
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
     Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
-        .max_connection_age(age.max)
-        .max_connection_age_grace(age.grace)
+        .max_connection_age(settings.age.max)
+        .max_connection_age_grace(settings.age.grace)
         // A connection whose peer is gone without a word ends.
         .http2_keepalive_interval(Some(Duration::from_secs(60)))
         .add_service(health)
         .add_service(limits)
+        .add_optional_service(reflection::service())
+        .add_optional_service(reflection::old_service())
         .serve_with_incoming_shutdown(
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            accepted(listener.into(), settings.max_connections),
             async move {
                 shutdown.await;
                 set_health(&reporter, ServingStatus::NotServing).await;
             },
         )
         .await
+}
+
+/// The connections, as long as there are places for them.
+fn accepted(
+    listener: Listener,
+    max_connections: usize,
+) -> impl futures_util::Stream<Item = io::Result<Stream>> {
+    let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+    let refused = counter!("tidegate_server_grpc_refused_connections_total");
+    stream::unfold((listener, places, refused), async |(listener, places, refused)| {
+        loop {
+            let (stream, _) = listener.next().await;
+            match Arc::clone(&places).try_acquire_owned() {
+                Ok(place) => {
+                    return Some((Ok(stream.with_place(place)), (listener, places, refused)));
+                }
+                Err(_) => refused.increment(1),
+            }
+        }
+    })
 }
 
 async fn set_health(reporter: &HealthReporter, status: ServingStatus) {

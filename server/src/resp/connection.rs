@@ -53,18 +53,18 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         if has_commands {
             answer(batch.commands, &shared, &mut output).await;
             // A client that does not read its replies gets no more of them.
-            timeout(settings.write_timeout, stream.write_all(&output)).await??;
+            timeout(settings.write_timeout, send(&mut stream, &output)).await??;
             output.clear();
             output.shrink_to(KEPT_BYTES);
         }
         if is_end {
-            return stream.shutdown().await;
+            return end(&mut stream, settings.write_timeout).await;
         }
         if is_full {
             continue;
         }
         if *stopped.borrow() {
-            return stream.shutdown().await;
+            return end(&mut stream, settings.write_timeout).await;
         }
         let is_partial = frames.is_partial(&input);
         if has_commands || !is_partial {
@@ -97,11 +97,22 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                     format!("no command has come for {:?}", settings.idle_timeout)
                 };
                 Reply::error(message).write(session.protocol(), &mut output);
-                timeout(settings.write_timeout, stream.write_all(&output)).await??;
-                return stream.shutdown().await;
+                timeout(settings.write_timeout, send(&mut stream, &output)).await??;
+                return end(&mut stream, settings.write_timeout).await;
             }
         }
     }
+}
+
+/// Writes all of it, and what an encrypted stream holds back.
+async fn send(stream: &mut (impl AsyncWrite + Unpin), output: &[u8]) -> io::Result<()> {
+    stream.write_all(output).await?;
+    stream.flush().await
+}
+
+/// Ends a connection. An encrypted one says so to its client, which may not read it.
+async fn end(stream: &mut (impl AsyncWrite + Unpin), within: Duration) -> io::Result<()> {
+    timeout(within, stream.shutdown()).await?
 }
 
 fn after(start: Instant, span: Duration) -> Instant {

@@ -5,16 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::connection;
 use super::session::Shared;
 use crate::calls::Calls;
-
-/// How long to wait after a connection could not be accepted, as when there are no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+use crate::listener::{ACCEPT_PAUSE, Listener, Stream};
 
 /// The bounds of connections, and the login that they need.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,11 +59,12 @@ impl fmt::Debug for Login {
 
 /// Serves until `shutdown` is ready; then each connection ends once the commands that have come are answered.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     calls: Arc<Calls>,
     settings: RespSettings,
     shutdown: impl Future<Output = ()>,
 ) {
+    let listener = listener.into();
     let places = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
     let shared = Arc::new(Shared::new(calls, settings));
     let (stop, stopped) = watch::channel(false);
@@ -88,13 +86,16 @@ pub async fn serve(
                 connections.spawn(async move {
                     let connected = Connected::new(&shared);
                     // A client that is gone is no error of the server.
-                    let _ = converse(stream, Arc::clone(&shared), stopped).await;
+                    let _ = connection::serve(stream, Arc::clone(&shared), stopped).await;
                     drop((connected, place));
                 });
             }
             Err(_) => {
                 shared.stats.refused_connections.increment(1);
-                refuse(stream, &shared);
+                // The reason is not worth a handshake.
+                if !listener.is_encrypted() {
+                    refuse(stream, &shared);
+                }
             }
         }
     }
@@ -117,17 +118,8 @@ pub async fn serve_stream(
     connection::serve(stream, Arc::new(Shared::new(calls, settings)), stopped).await
 }
 
-async fn converse(
-    stream: TcpStream,
-    shared: Arc<Shared>,
-    stopped: watch::Receiver<bool>,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    connection::serve(stream, shared, stopped).await
-}
-
 /// Says why, if that can be done without waiting.
-fn refuse(mut stream: TcpStream, shared: &Shared) {
+fn refuse(mut stream: Stream, shared: &Shared) {
     let max = shared.settings.max_connections;
     let message = format!("-ERR max number of clients reached: {max}\r\n");
     tokio::spawn(async move {

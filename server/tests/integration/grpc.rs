@@ -6,7 +6,7 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as RateLimitCode;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use tidegate_server::rls::{ConnectionAge, HEALTH_NAME, serve};
+use tidegate_server::rls::{GrpcSettings, HEALTH_NAME, serve};
 use tidegate_server::service::Service;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -21,18 +21,18 @@ use crate::scene::{Scene, descriptor, is_ok, request, reset};
 
 const CONFIG: &str = "domain: d\ndescriptors:\n- {key: a, policy: gcra 1/7s burst 2}\n";
 
-struct Server {
-    channel: Channel,
+pub(crate) struct Server {
+    pub(crate) channel: Channel,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), tonic::transport::Error>>,
 }
 
-async fn server() -> Server {
+pub(crate) async fn server() -> Server {
     let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(serve(listener, service, ConnectionAge::default(), async {
+    let task = tokio::spawn(serve(listener, service, GrpcSettings::default(), async {
         let _ = stopped.await;
     }));
     let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();

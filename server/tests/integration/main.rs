@@ -12,7 +12,10 @@ mod json;
 mod policies;
 mod program;
 mod redis;
+mod reflection;
 mod reload;
 mod resp;
 mod scene;
 mod stats;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,112 @@
+//! Listeners of all protocols: connections as they are, or encrypted.
+
+mod stream;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+
+pub use stream::Stream;
+
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+
+/// How long to wait after a connection could not be accepted, as when there are no file descriptors left.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A listener, whose connections are encrypted if it has certificates.
+#[derive(Debug)]
+pub struct Listener {
+    tcp: TcpListener,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+}
+
+impl From<TcpListener> for Listener {
+    /// A listener whose connections are not encrypted.
+    fn from(tcp: TcpListener) -> Self {
+        Self {
+            tcp,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+}
+
+impl Listener {
+    /// A listener whose connections are encrypted.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn encrypted(tcp: TcpListener, tls: Tls) -> Self {
+        Self { tcp, tls: Some(tls) }
+    }
+
+    /// Whether its connections are encrypted.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        return false;
+    }
+
+    /// The address.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not know it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Waits for a connection. It does not wait for its handshake: that takes place when the stream is first used.
+    ///
+    /// # Errors
+    ///
+    /// If no connection can be accepted now.
+    pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        let (stream, peer) = self.tcp.accept().await?;
+        // Answers are small, and are not held back. A connection that is gone already fails when it is read.
+        let _ = stream.set_nodelay(true);
+        Ok((self.wrap(stream), peer))
+    }
+
+    /// Waits for a connection, over errors too.
+    pub(crate) async fn next(&self) -> (Stream, SocketAddr) {
+        loop {
+            match self.accept().await {
+                Ok(accepted) => return accepted,
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    fn wrap(&self, stream: TcpStream) -> Stream {
+        match &self.tls {
+            Some(tls) => Stream::encrypted(tls.handshake(stream)),
+            None => Stream::plain(stream),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "with TLS it is used")]
+    fn wrap(&self, stream: TcpStream) -> Stream {
+        Stream::plain(stream)
+    }
+}
+
+impl axum::serve::Listener for Listener {
+    type Io = Stream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Stream, SocketAddr) {
+        self.next().await
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+}

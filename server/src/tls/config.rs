@@ -1,0 +1,123 @@
+//! From files to what rustls works with.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ServerConfig, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{Error, InconsistentKeys, RootCertStore};
+
+use super::contents::Contents;
+use super::names::NamedClients;
+use super::{Protocol, TlsError, TlsSettings, expiry};
+
+/// The settings of connections, and when the certificate expires, if that can be read.
+pub(super) fn server_config(
+    protocol: Protocol,
+    settings: &TlsSettings,
+    contents: &Contents,
+) -> Result<(ServerConfig, Option<SystemTime>), TlsError> {
+    // What the program has chosen counts.
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let certified = certified_key(&provider, settings, contents)?;
+    let expires = certified.cert.first().and_then(|certificate| expiry::not_after(certificate));
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::new(error.to_string()))?;
+    let builder = match verifier(&provider, settings, contents)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    config.alpn_protocols = protocol.alpn();
+    Ok((config, expires))
+}
+
+fn certified_key(
+    provider: &CryptoProvider,
+    settings: &TlsSettings,
+    contents: &Contents,
+) -> Result<CertifiedKey, TlsError> {
+    let (file, key_file) = (&settings.certificate, &settings.key);
+    let chain = certificates(file, &contents.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| {
+        let why = match error {
+            pem::Error::NoItemsFound if is_encrypted(&contents.key) => "the key needs a passphrase",
+            pem::Error::NoItemsFound => "there is no private key in it (PEM)",
+            _ => NOT_PEM,
+        };
+        TlsError::of_file(key_file, why)
+    })?;
+    let key = provider.key_provider.load_private_key(key);
+    let key = key.map_err(|_| TlsError::of_file(key_file, "the private key is not valid"))?;
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
+        Err(Error::InconsistentKeys(_)) => {
+            let why =
+                format!("the private key is not that of the certificate in {}", file.display());
+            Err(TlsError::of_file(key_file, why))
+        }
+        Err(error) => Err(not_a_certificate(file, &error)),
+    }
+}
+
+const NOT_PEM: &str = "it is not PEM: a section has no end, or is not base64";
+
+fn is_encrypted(pem: &[u8]) -> bool {
+    String::from_utf8_lossy(pem).contains("ENCRYPTED PRIVATE KEY")
+}
+
+fn not_a_certificate(file: &Path, error: &Error) -> TlsError {
+    TlsError::of_file(file, format!("the certificate is not valid: {error}"))
+}
+
+fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|_| TlsError::of_file(file, NOT_PEM))?;
+    if chain.is_empty() {
+        return Err(TlsError::of_file(file, "there is no certificate in it (PEM)"));
+    }
+    Ok(chain)
+}
+
+/// What clients have to show, if anything.
+fn verifier(
+    provider: &Arc<CryptoProvider>,
+    settings: &TlsSettings,
+    contents: &Contents,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    let name = settings.client_name.as_deref().map(|name| {
+        ServerName::try_from(name.to_owned()).map_err(|_| {
+            TlsError::new(format!("`{name}` is not a DNS name or an IP address of clients"))
+        })
+    });
+    let name = name.transpose()?;
+    let (Some(file), Some(pem)) = (&settings.client_roots, &contents.client_roots) else {
+        return match name {
+            Some(_) => {
+                let why =
+                    "clients have to have a name, and there are no roots of their certificates";
+                Err(TlsError::new(why))
+            }
+            None => Ok(None),
+        };
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file, pem)? {
+        roots.add(certificate).map_err(|error| not_a_certificate(file, &error))?;
+    }
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+    let verifier = verifier.map_err(|error| TlsError::of_file(file, error))?;
+    Ok(Some(match name {
+        Some(name) => Arc::new(NamedClients::new(verifier, name)),
+        None => verifier,
+    }))
+}
