@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::json::call;
 
-fn program() -> Command {
+pub(crate) fn program() -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-server"));
     program.env_clear().kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
     program
@@ -73,8 +73,6 @@ async fn what_cannot_be_served_is_said_at_the_start() {
     fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
     for (variable, value, why) in [
         ("CONFIG_TYPE", "GRPC_XDS_SOTW", "CONFIG_TYPE is `GRPC_XDS_SOTW`; only FILE is possible"),
-        ("GRPC_SERVER_USE_TLS", "true", "TLS of the gRPC service is not possible"),
-        ("REDIS_SENTINEL_AUTH", "S3CRET", "a login at Sentinels is not possible"),
         ("TIDEGATE_STORE", "http://:S3CRET@a", "it is not the URL of a store"),
         ("REDIS_URL", "a:b", "a:b"),
         ("HOST", "256.0.0.1", "cannot listen on 256.0.0.1:0 (PORT)"),

@@ -1,0 +1,103 @@
+//! Clients that are slow, do not encrypt, or are many.
+
+use super::*;
+
+/// A connection that never sends anything.
+async fn silent(address: SocketAddr) -> TcpStream {
+    TcpStream::connect(address).await.unwrap()
+}
+
+/// Whether the server ends a connection, rather than keep it. What it sends before does not matter.
+async fn ends(mut stream: TcpStream) -> bool {
+    let mut rest = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut rest)).await.is_ok()
+}
+
+#[tokio::test]
+async fn slow_handshakes_delay_no_other_client_and_end() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let mut tls = settings(&files);
+    // Longer than the test: these stay.
+    tls.handshake_timeout = PATIENCE * 60;
+    let server = Server::start(tls.clone()).await;
+    let mut slow = vec![];
+    for _ in 0..50 {
+        let mut stream = silent(server.address).await;
+        // The start of a handshake record.
+        stream.write_all(&[22, 3, 1]).await.unwrap();
+        slow.push(stream);
+    }
+    server.call(root.client(None)).await.unwrap();
+
+    tls.handshake_timeout = Duration::from_millis(100);
+    let server = Server::start(tls).await;
+    let mut begun = silent(server.address).await;
+    begun.write_all(&[22, 3, 1]).await.unwrap();
+    assert!(ends(begun).await && ends(silent(server.address).await).await);
+    server.call(root.client(None)).await.unwrap();
+}
+
+#[tokio::test]
+async fn plain_text_to_an_encrypted_port_ends_that_connection_alone() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let mut tls = settings(&files);
+    tls.handshake_timeout = PATIENCE * 60;
+    let server = Server::start(tls).await;
+    let kept = channel(server.address, root.client(None)).await.unwrap();
+    let mut kept = RateLimitServiceClient::new(kept);
+    call(&mut kept).await.unwrap();
+    for bytes in [
+        &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"[..],
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"PING\r\n",
+        &[0; 64],
+        &[0xff; 64],
+    ] {
+        let mut stream = silent(server.address).await;
+        stream.write_all(bytes).await.unwrap();
+        assert!(ends(stream).await, "{bytes:?}");
+    }
+    let url = format!("http://{}", server.address);
+    let plain = timeout(PATIENCE, Endpoint::from_shared(url).unwrap().connect()).await.unwrap();
+    if let Ok(plain) = plain {
+        assert!(call(&mut RateLimitServiceClient::new(plain)).await.is_err());
+    }
+    call(&mut kept).await.unwrap();
+}
+
+#[tokio::test]
+async fn handshakes_count_as_connections_and_give_their_places_back() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let mut tls = settings(&files);
+    tls.handshake_timeout = PATIENCE * 60;
+    let mut bounds = GrpcSettings::default();
+    bounds.max_connections = 2;
+    let server = Server::with(tls, bounds).await;
+    let first = channel(server.address, root.client(None)).await.unwrap();
+    let mut first = RateLimitServiceClient::new(first);
+    call(&mut first).await.unwrap();
+    let slow = silent(server.address).await;
+    // Accepted after the slow one: there is no place for it.
+    assert!(ends(silent(server.address).await).await);
+    assert!(server.call(root.client(None)).await.is_err());
+    call(&mut first).await.unwrap();
+    drop(slow);
+    until(async || server.call(root.client(None)).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_server_waits_for_no_handshake() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let mut tls = settings(&files);
+    tls.handshake_timeout = Duration::from_millis(200);
+    let mut server = Server::start(tls).await;
+    let slow = silent(server.address).await;
+    server.call(root.client(None)).await.unwrap();
+    let _ = server.stop.take().unwrap().send(());
+    timeout(PATIENCE, &mut server.task).await.unwrap().unwrap().unwrap();
+    assert!(ends(slow).await);
+}

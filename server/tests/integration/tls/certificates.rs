@@ -1,0 +1,132 @@
+//! Roots, and certificates that they have signed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+
+pub(super) struct Root {
+    certificate: Certificate,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key (PEM).
+#[derive(Clone)]
+pub(super) struct Issued {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+impl Root {
+    pub(super) fn new() -> Self {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // All roots have the same name: they differ in their keys alone.
+        params.distinguished_name.push(DnType::CommonName, "root");
+        let key = KeyPair::generate().unwrap();
+        Self { certificate: params.self_signed(&key).unwrap(), issuer: Issuer::new(params, key) }
+    }
+
+    /// An authority that this one has signed, and its certificate.
+    pub(super) fn intermediate(&self) -> (Self, String) {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "intermediate");
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let pem = certificate.pem();
+        (Self { certificate, issuer: Issuer::new(params, key) }, pem)
+    }
+
+    pub(super) fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    pub(super) fn issue(&self, name: &str) -> Issued {
+        self.issue_with(name, |_| {})
+    }
+
+    pub(super) fn issue_with(
+        &self,
+        name: &str,
+        change: impl Fn(&mut CertificateParams),
+    ) -> Issued {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// What a client trusts and shows.
+    pub(super) fn client(&self, identity: Option<&Issued>) -> ClientConfig {
+        self.client_of(identity, rustls::ALL_VERSIONS)
+    }
+
+    pub(super) fn client_of(
+        &self,
+        identity: Option<&Issued>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.der().clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots);
+        match identity {
+            Some(identity) => {
+                let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(vec![identity.der()], key).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        }
+    }
+}
+
+impl Issued {
+    pub(super) fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()
+    }
+}
+
+/// A directory as a Secret of Kubernetes is one: the files are links to those of `..data`, which is a link that is
+/// swapped.
+pub(super) struct Files {
+    directory: tempfile::TempDir,
+}
+
+impl Files {
+    pub(super) fn new(certificate: &str, key: &str, roots: &str) -> Self {
+        let files = Self { directory: tempfile::tempdir().unwrap() };
+        files.swap(certificate, key, roots);
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            let target = Path::new("..data").join(name);
+            std::os::unix::fs::symlink(target, files.path(name)).unwrap();
+        }
+        files
+    }
+
+    pub(super) fn of(issued: &Issued, roots: &str) -> Self {
+        Self::new(&issued.certificate, &issued.key, roots)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Replaces all files at once.
+    pub(super) fn swap(&self, certificate: &str, key: &str, roots: &str) {
+        let folder = tempfile::Builder::new().prefix("..").tempdir_in(self.directory.path());
+        let folder = folder.unwrap().keep();
+        for (name, text) in [("tls.crt", certificate), ("tls.key", key), ("ca.crt", roots)] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        std::os::unix::fs::symlink(folder.file_name().unwrap(), self.path("..new")).unwrap();
+        std::fs::rename(self.path("..new"), self.path("..data")).unwrap();
+    }
+}

@@ -1,0 +1,116 @@
+//! JSON and RESP over encrypted connections.
+
+use tidegate_memory::MemoryStore;
+use tidegate_server::calls::Calls;
+use tidegate_server::json::routes;
+use tidegate_server::resp::{self, RespSettings};
+
+use super::*;
+
+async fn json(settings: TlsSettings) -> SocketAddr {
+    let (listener, _, address) = listener(Protocol::Http, settings).await;
+    let routes = routes(Arc::new(Service::new(Scene::new(CONFIG).decider)), None);
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    address
+}
+
+struct Resp {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+async fn resp(tls: TlsSettings, settings: RespSettings) -> Resp {
+    let (listener, _, address) = listener(Protocol::Resp, tls).await;
+    let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(resp::serve(listener, calls, settings, async {
+        let _ = stopped.await;
+    }));
+    Resp { address, stop: Some(stop), task }
+}
+
+const HEALTH: &str = "GET /healthcheck HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+const PING: &str = "PING\r\nCL.THROTTLE a 0 1 60\r\nQUIT\r\n";
+const PONG: &str = "+PONG\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n";
+
+#[tokio::test]
+async fn json_and_resp_are_served_to_clients_that_may_connect() {
+    let (root, clients) = (Root::new(), Root::new());
+    let files = Files::of(&root.issue("localhost"), &clients.pem());
+    let known = clients.issue("app");
+    let (json_address, resp) =
+        (json(with_clients(&files)).await, resp(with_clients(&files), RespSettings::default()).await);
+    let mut client = root.client(Some(&known));
+    client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let health = answer(json_address, client.clone(), HEALTH).await.unwrap();
+    assert!(health.starts_with("HTTP/1.1 200 OK\r\n"), "{health}");
+    client.alpn_protocols = vec![];
+    assert_eq!(answer(resp.address, client, PING).await.unwrap(), PONG);
+
+    for identity in [None, Some(root.issue("app"))] {
+        let client = root.client(identity.as_ref());
+        assert!(answer(json_address, client.clone(), HEALTH).await.is_err());
+        assert!(answer(resp.address, client, PING).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn replies_that_a_client_reads_late_arrive_in_full() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let resp = resp(settings(&files), RespSettings::default()).await;
+    let mut stream = connect(resp.address, root.client(None)).await.unwrap();
+    // More than the buffers of both sockets hold, in one batch.
+    let text = vec![b'x'; 1_000_000];
+    let mut command = b"*2\r\n$4\r\nECHO\r\n$1000000\r\n".to_vec();
+    command.extend(&text);
+    command.extend(b"\r\n");
+    let mut reply = b"$1000000\r\n".to_vec();
+    reply.extend(&text);
+    reply.extend(b"\r\n");
+    for _ in 0..4 {
+        timeout(PATIENCE, stream.write_all(&command)).await.unwrap().unwrap();
+    }
+    timeout(PATIENCE, stream.flush()).await.unwrap().unwrap();
+    for _ in 0..4 {
+        let mut read = vec![0; reply.len()];
+        timeout(PATIENCE, stream.read_exact(&mut read)).await.unwrap().unwrap();
+        assert!(read == reply);
+    }
+}
+
+#[tokio::test]
+async fn resp_ends_without_waiting_for_handshakes_or_clients_that_do_not_read() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let mut tls = settings(&files);
+    tls.handshake_timeout = PATIENCE * 60;
+    let mut resp = resp(tls, RespSettings::default()).await;
+    let mut slow = TcpStream::connect(resp.address).await.unwrap();
+    let mut idle = connect(resp.address, root.client(None)).await.unwrap();
+    idle.write_all(b"PING\r\n").await.unwrap();
+    let mut pong = [0; 7];
+    timeout(PATIENCE, idle.read_exact(&mut pong)).await.unwrap().unwrap();
+    let _ = resp.stop.take().unwrap().send(());
+    timeout(PATIENCE, &mut resp.task).await.unwrap().unwrap();
+    // An encrypted connection ends with a notice: `read` is no error.
+    assert_eq!(timeout(PATIENCE, idle.read(&mut pong)).await.unwrap().unwrap(), 0);
+    let _ = timeout(PATIENCE, slow.read(&mut pong)).await.unwrap();
+}
+
+#[tokio::test]
+async fn resp_closes_encrypted_connections_beyond_the_bound() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let mut bounds = RespSettings::default();
+    bounds.max_connections = 1;
+    let resp = resp(settings(&files), bounds).await;
+    let first = connect(resp.address, root.client(None)).await.unwrap();
+    assert!(connect(resp.address, root.client(None)).await.is_err());
+    drop(first);
+    until(async || {
+        answer(resp.address, root.client(None), PING).await.is_ok_and(|it| it == PONG)
+    })
+    .await;
+}

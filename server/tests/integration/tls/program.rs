@@ -1,0 +1,207 @@
+//! The program with the variables of envoyproxy/ratelimit, and those of its other ports.
+
+use std::fs;
+use std::path::Path;
+
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+use super::*;
+use crate::program::program;
+
+/// The program, with limits and ports of its own.
+fn with_limits(directory: &Path) -> Command {
+    fs::write(directory.join("a.yaml"), CONFIG).unwrap();
+    let mut program = program();
+    program.arg("--config").arg(directory);
+    program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+    program.env("TIDEGATE_RESP_PORT", "0");
+    program
+}
+
+/// What it says before it ends with the code 1.
+async fn failure(mut program: Command) -> String {
+    let output = timeout(PATIENCE, program.output()).await.unwrap().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    stderr
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_carried_out_are_errors_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::new();
+    let issued = root.issue("localhost");
+    let files = Files::of(&issued, &root.pem());
+    let (on, path) = ("GRPC_SERVER_USE_TLS", |name: &str| files.path(name).display().to_string());
+    let (certificate, key, roots) = (path("tls.crt"), path("tls.key"), path("ca.crt"));
+    let not_pem = format!("the certificates of grpc: {key}: there is no certificate in it (PEM)");
+    for (variables, why) in [
+        (&[(on, "true")][..], "GRPC_SERVER_USE_TLS needs GRPC_SERVER_TLS_CERT, which is not set"),
+        (
+            &[(on, "true"), ("GRPC_SERVER_TLS_CERT", &certificate), ("GRPC_SERVER_TLS_KEY", "")],
+            "GRPC_SERVER_USE_TLS needs GRPC_SERVER_TLS_KEY, which is not set",
+        ),
+        (
+            &[(on, "1"), ("GRPC_SERVER_TLS_CERT", &key), ("GRPC_SERVER_TLS_KEY", &key)],
+            &*not_pem,
+        ),
+        (
+            &[
+                (on, "true"),
+                ("GRPC_SERVER_TLS_CERT", &certificate),
+                ("GRPC_SERVER_TLS_KEY", &key),
+                ("GRPC_CLIENT_TLS_SAN", "envoy"),
+            ],
+            "GRPC_CLIENT_TLS_SAN needs GRPC_CLIENT_TLS_CACERT: without it, no name is verified",
+        ),
+        (
+            &[("TIDEGATE_RESP_TLS_CLIENT_CACERT", &roots)],
+            "TIDEGATE_RESP_TLS_CLIENT_CACERT is set, and has no effect without TIDEGATE_RESP_TLS_CERT",
+        ),
+        (
+            &[("TIDEGATE_HTTP_TLS_CERT", &certificate)],
+            "TIDEGATE_HTTP_TLS_CERT needs TIDEGATE_HTTP_TLS_KEY, which is not set",
+        ),
+        (
+            &[("TIDEGATE_HTTP_TLS_CERT", &certificate), ("TIDEGATE_HTTP_TLS_KEY", "/nowhere")],
+            "the certificates of http: /nowhere: the file cannot be read",
+        ),
+    ] {
+        let mut program = with_limits(directory.path());
+        program.envs(variables.iter().copied());
+        let stderr = failure(program).await;
+        assert!(stderr.contains(why), "{stderr}");
+    }
+}
+
+struct Running {
+    grpc: SocketAddr,
+    http: SocketAddr,
+    resp: SocketAddr,
+    is_https: bool,
+    errors: Lines<BufReader<ChildStderr>>,
+    _output: Lines<BufReader<ChildStdout>>,
+    _child: Child,
+}
+
+impl Running {
+    async fn start(mut program: Command) -> Self {
+        let mut child = program.spawn().unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut line = async || timeout(PATIENCE, output.next_line()).await.unwrap().unwrap().unwrap();
+        let (first, second) = (line().await, line().await);
+        let (grpc, json) = first.strip_prefix("gRPC on ").unwrap().split_once(", JSON on ").unwrap();
+        let (scheme, http) = json.split_once("://").unwrap();
+        Self {
+            grpc: grpc.parse().unwrap(),
+            http: http.parse().unwrap(),
+            resp: second.strip_prefix("RESP on ").unwrap().parse().unwrap(),
+            is_https: scheme == "https",
+            errors,
+            _output: output,
+            _child: child,
+        }
+    }
+
+    /// The next line that has a text.
+    async fn says(&mut self, text: &str) -> String {
+        loop {
+            let line = timeout(PATIENCE, self.errors.next_line()).await.unwrap().unwrap();
+            let line = line.expect("the program has ended");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// The next lines about certificates, of each listener, in order of their names.
+    async fn says_of_each(&mut self) -> [String; 3] {
+        let mut lines = [(); 3].map(|()| String::new());
+        for line in &mut lines {
+            *line = self.says("the certificates of ").await;
+        }
+        lines.sort();
+        lines
+    }
+}
+
+#[tokio::test]
+async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, clients) = (Root::new(), Root::new());
+    let files = Files::of(&root.issue("localhost"), &clients.pem());
+    let mut program = with_limits(directory.path());
+    program.env("GRPC_SERVER_USE_TLS", "true");
+    for (port, clients) in [
+        ("GRPC_SERVER_TLS", "GRPC_CLIENT_TLS"),
+        ("TIDEGATE_HTTP_TLS", "TIDEGATE_HTTP_TLS_CLIENT"),
+        ("TIDEGATE_RESP_TLS", "TIDEGATE_RESP_TLS_CLIENT"),
+    ] {
+        program.env(format!("{port}_CERT"), files.path("tls.crt"));
+        program.env(format!("{port}_KEY"), files.path("tls.key"));
+        program.env(format!("{clients}_CACERT"), files.path("ca.crt"));
+        program.env(format!("{clients}_SAN"), "envoy");
+    }
+    let mut it = Running::start(program).await;
+    assert!(it.is_https);
+
+    let client = root.client(Some(&clients.issue("envoy")));
+    let channel = channel(it.grpc, client.clone()).await.unwrap();
+    let mut limits = RateLimitServiceClient::new(channel);
+    call(&mut limits).await.unwrap();
+    let ask = "PING\r\nQUIT\r\n";
+    assert_eq!(answer(it.resp, client.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
+    let unnamed = root.client(Some(&clients.issue("other")));
+    for address in [it.grpc, it.http, it.resp] {
+        assert!(answer(address, unnamed.clone(), ask).await.is_err());
+    }
+
+    let new = root.issue("localhost");
+    files.swap(&new.certificate, "", &clients.pem());
+    let names = ["grpc", "http", "resp"];
+    let key = files.path("tls.key").display().to_string();
+    let expected = names.map(|name| {
+        let kept = format!("tidegate-server: the certificates of {name} stay as they were");
+        format!("{kept}: {key}: there is no private key in it (PEM)")
+    });
+    assert_eq!(it.says_of_each().await, expected);
+    files.swap(&new.certificate, &new.key, &clients.pem());
+    let expected = names.map(|name| format!("the certificates of {name} were loaded again"));
+    assert_eq!(it.says_of_each().await, expected);
+    for address in [it.grpc, it.http, it.resp] {
+        assert_eq!(certificate(address, client.clone()).await, new.der());
+    }
+    call(&mut limits).await.unwrap();
+
+    let get = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let metrics = answer(it.http, client, get).await.unwrap();
+    for line in [
+        "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"done\"} 2",
+        "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"bad_client_certificate\"} 1",
+        "tidegate_server_tls_reloads_total{protocol=\"grpc\",outcome=\"done\"} 1",
+        "tidegate_server_tls_reloads_total{protocol=\"resp\",outcome=\"failed\"} 1",
+        // The end of the year 4095, which is the default of certificates in tests.
+        "tidegate_server_tls_certificate_expires_seconds{protocol=\"http\"} 67090118400",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn certificates_without_the_switch_are_ignored_as_by_envoyproxy_ratelimit() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = Files::of(&Root::new().issue("localhost"), "");
+    let mut program = with_limits(directory.path());
+    program.env("GRPC_SERVER_TLS_CERT", files.path("tls.crt"));
+    program.env("TIDEGATE_HTTP_TLS_CERT", "");
+    let mut it = Running::start(program).await;
+    assert!(!it.is_https);
+    let warning = it.says("warning").await;
+    let expected = "GRPC_SERVER_TLS_CERT is set, and has no effect without GRPC_SERVER_USE_TLS";
+    assert_eq!(warning, format!("warning: {expected}"));
+    let url = format!("http://{}", it.grpc);
+    let plain = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+    call(&mut RateLimitServiceClient::new(plain)).await.unwrap();
+}
