@@ -39,7 +39,7 @@ pub fn connect_url(url: &str) -> Result<Arc<dyn Store>, Error> {
 /// | `redis://[user:password@]host[:port][/database]` | one server |
 /// | `rediss://…` | one server, encrypted (feature `tls`) |
 /// | `unix:///path/to/socket[?db=1&user=name&pass=word]` | one server, by its socket; also `redis+unix://` |
-/// | `redis-sentinel://[user:password@]host[:port],host[:port][/database]#name` | the primary of the group `name`, by its Sentinels. The login is for the primary; Sentinels that require one are set by [`RedisStoreBuilder::sentinel`]. The port is 26379 unless named |
+/// | `redis-sentinel://[user:password@]host[:port],host[:port][/database]#name` | the primary of the group `name`, by its Sentinels. The login is for the primary; that for the Sentinels is set by [`sentinel_user`](Self::sentinel_user). The port is 26379 unless named |
 /// | `rediss-sentinel://…` | the same, the primary and the Sentinels encrypted (feature `tls`) |
 /// | `redis-cluster://[user:password@]host[:port],host[:port]` | a cluster, by some of its nodes |
 /// | `rediss-cluster://…` | the same, encrypted (feature `tls`) |
@@ -117,6 +117,24 @@ impl StoreBuilder {
         each!(self, builder => builder.password(password))
     }
 
+    /// The ACL user and its password for the Sentinels, if the URL names some: see
+    /// [`RedisStoreBuilder::sentinel_user`].
+    pub fn sentinel_user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.server(|builder| builder.sentinel_user(name, password))
+    }
+
+    /// The password for the Sentinels, if the URL names some: see [`RedisStoreBuilder::sentinel_password`].
+    pub fn sentinel_password(self, password: impl Into<String>) -> Self {
+        self.server(|builder| builder.sentinel_password(password))
+    }
+
+    fn server(self, change: impl FnOnce(RedisStoreBuilder) -> RedisStoreBuilder) -> Self {
+        match self.kind {
+            Kind::Server(builder) => Self { kind: Kind::Server(change(builder)), ..self },
+            Kind::Cluster(_) => self,
+        }
+    }
+
     /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
@@ -143,6 +161,14 @@ impl StoreBuilder {
     pub fn root_certificates(self, pem: impl Into<Vec<u8>>) -> Self {
         let pem = pem.into();
         each!(self, builder => builder.root_certificates(pem))
+    }
+
+    /// Shows servers this certificate, or chain, with its key (both PEM): see
+    /// [`RedisStoreBuilder::client_certificate`].
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let (pem, key) = (pem.into(), key.into());
+        each!(self, builder => builder.client_certificate(pem, key))
     }
 
     /// The clock that counts instead of the servers', for tests.

@@ -8,7 +8,9 @@ use tidegate_core::{Error, ErrorKind};
 
 #[cfg(feature = "tls")]
 use crate::connection::unusable_url;
-use crate::connection::{ConnectionPool, ScriptTimes, Settings, Target, Tls, parse_url};
+use crate::connection::{
+    ConnectionPool, ScriptTimes, Settings, Target, Tls, parse_url, with_login,
+};
 use crate::inner::Inner;
 use crate::redis_store::RedisStore;
 use crate::wire::Keys;
@@ -33,6 +35,8 @@ use crate::wire::Keys;
 pub struct RedisStoreBuilder {
     url: String,
     sentinel: Option<(Vec<String>, String)>,
+    /// The user and the password of the Sentinels, in place of those in their URLs.
+    sentinel_login: (Option<String>, Option<String>),
     database: Option<u16>,
     script_free: bool,
     settings: Settings,
@@ -43,6 +47,7 @@ impl RedisStoreBuilder {
         Self {
             url: "redis://127.0.0.1".to_owned(),
             sentinel: None,
+            sentinel_login: (None, None),
             database: None,
             script_free: false,
             settings: Settings::default(),
@@ -77,6 +82,17 @@ impl RedisStoreBuilder {
     ) -> Self {
         let urls = urls.into_iter().map(Into::into).collect();
         Self { sentinel: Some((urls, primary.into())), ..self }
+    }
+
+    /// The ACL user and its password for the Sentinels, instead of those in their URLs. Has no effect on servers.
+    pub fn sentinel_user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { sentinel_login: (Some(name.into()), Some(password.into())), ..self }
+    }
+
+    /// The password for the Sentinels, instead of those in their URLs. The user stays the one of the URL, or of
+    /// [`sentinel_user`](Self::sentinel_user).
+    pub fn sentinel_password(self, password: impl Into<String>) -> Self {
+        Self { sentinel_login: (self.sentinel_login.0, Some(password.into())), ..self }
     }
 
     /// The ACL user and its password, instead of those in the URL.
@@ -196,7 +212,7 @@ impl RedisStoreBuilder {
             let tls = self.tls_of_server(&server)?;
             return Ok(self.settings.pool(Target::Server(server), tls));
         };
-        let sentinels = sentinels(urls)?;
+        let sentinels = self.sentinels(urls)?;
         // The servers may be encrypted or not, whatever the Sentinels are.
         let tls = self.settings.tls(sentinels.iter().chain([&server]))?;
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
@@ -212,25 +228,26 @@ impl RedisStoreBuilder {
         Ok(tls)
     }
 
+    /// The Sentinels at these URLs. They have no databases.
+    fn sentinels(&self, urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
+        if urls.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidConfig, "there is no URL of a Sentinel"));
+        }
+        let (user, password) = &self.sentinel_login;
+        let sentinel = |url: &String| {
+            let info = with_login(parse_url(url)?, user.as_deref(), password.as_deref());
+            let settings = info.redis_settings().clone().set_db(0);
+            Ok(info.set_redis_settings(settings))
+        };
+        urls.iter().map(sentinel).collect()
+    }
+
     fn server(&self) -> Result<ConnectionInfo, Error> {
         let info = self.settings.with_user(parse_url(&self.url)?);
         let Some(database) = self.database else { return Ok(info) };
         let settings = info.redis_settings().clone().set_db(i64::from(database));
         Ok(info.set_redis_settings(settings))
     }
-}
-
-/// The Sentinels at these URLs. They have no databases.
-fn sentinels(urls: &[String]) -> Result<Vec<ConnectionInfo>, Error> {
-    if urls.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidConfig, "there is no URL of a Sentinel"));
-    }
-    let sentinel = |url: &String| {
-        let info = parse_url(url)?;
-        let settings = info.redis_settings().clone().set_db(0);
-        Ok(info.set_redis_settings(settings))
-    };
-    urls.iter().map(sentinel).collect()
 }
 
 impl std::fmt::Debug for RedisStoreBuilder {

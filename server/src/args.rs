@@ -13,8 +13,9 @@ use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
 use tidegate_server::resp::{Login, RespSettings};
 use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 use tidegate_server::service::OnStoreError;
-use tidegate_server::store::{MEMORY, RedisVariables, StoreSettings};
+use tidegate_server::store::{MEMORY, RedisVariables};
 
+use crate::store_args::StoreArgs;
 use crate::tls_args::TlsArgs;
 
 /// Envoy's rate-limit service on any store of Tidegate.
@@ -125,19 +126,8 @@ pub(crate) struct Serve {
         default_value = ""
     )]
     redis_per_second_auth: String,
-    /// How long to wait for an answer of the store.
-    #[arg(long, value_name = "SPAN", env = "REDIS_TIMEOUT", default_value = "10s",
-          value_parser = parse_duration)]
-    store_timeout: Duration,
-    /// What all keys in the store begin with. Default: `tidegate`
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "CACHE_KEY_PREFIX",
-        default_value = "",
-        hide_default_value = true
-    )]
-    key_prefix: String,
+    #[command(flatten)]
+    pub(crate) connections: StoreArgs,
     /// What a request is answered that the store cannot decide: by an error, so that Envoy decides by its
     /// failure_mode_deny, or that it passes, or that it is refused.
     #[arg(long, value_enum, env = "TIDEGATE_ON_STORE_ERROR", default_value = "error")]
@@ -289,14 +279,6 @@ impl Serve {
             .to_url()
             .map(Some),
             _ => Ok(None),
-        }
-    }
-
-    pub(crate) fn store_settings(&self) -> StoreSettings {
-        StoreSettings {
-            prefix: self.key_prefix.clone(),
-            timeout: self.store_timeout,
-            ..StoreSettings::default()
         }
     }
 

@@ -4,6 +4,7 @@
 //! not; 2 bad usage.
 
 mod args;
+mod store_args;
 mod tls_args;
 
 use std::path::Path;
@@ -116,12 +117,12 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
 }
 
 async fn service(args: &Serve) -> Result<Arc<Service>, Failure> {
-    let settings = args.store_settings();
-    let store = open(&args.store_url()?, &settings)?;
+    let url = args.store_url()?;
+    let store = open(&url, &args.connections.of(&url)?)?;
     ready("the store", &*store).await;
     let mut decider = Decider::new(store, args.behaviour());
     if let Some(url) = args.per_second_url()? {
-        let store = open(&url, &settings)?;
+        let store = open(&url, &args.connections.of_per_second(&url)?)?;
         ready("the store of limits per second", &*store).await;
         decider = decider.with_per_second_store(store);
     }

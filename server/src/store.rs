@@ -36,6 +36,15 @@ pub fn open(url: &str, settings: &StoreSettings) -> Result<Arc<dyn Store>, Error
     if !settings.prefix.is_empty() {
         builder = builder.prefix(&settings.prefix);
     }
+    builder = match settings.sentinel_auth.parts() {
+        Some((Some(user), password)) => builder.sentinel_user(user, password),
+        Some((None, password)) => builder.sentinel_password(password),
+        None => builder,
+    };
+    #[cfg(feature = "tls")]
+    if is_encrypted(url) {
+        builder = settings.certificates.add_to(builder);
+    }
     let store = builder.response_timeout(settings.timeout).build()?;
     Ok(Arc::new(store.timeout(settings.timeout).breaker(Breaker::new()).observed()))
 }
@@ -49,11 +58,83 @@ pub struct StoreSettings {
     pub timeout: Duration,
     /// How many connections to use in turn, each for any number of calls at the same time.
     pub connections: usize,
+    /// The login at Sentinels (`REDIS_SENTINEL_AUTH`).
+    pub sentinel_auth: Auth,
+    /// The certificates of encrypted connections.
+    #[cfg(feature = "tls")]
+    pub certificates: Certificates,
+}
+
+/// A password, or `user:password`; empty for none.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Auth(pub String);
+
+impl Auth {
+    /// The user, if there is one, and the password.
+    fn parts(&self) -> Option<(Option<&str>, &str)> {
+        match self.0.split_once(':') {
+            _ if self.0.is_empty() => None,
+            Some(("", password)) => Some((None, password)),
+            Some((user, password)) => Some((Some(user), password)),
+            None => Some((None, &self.0)),
+        }
+    }
+}
+
+/// Only whether there is one.
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "***" })
+    }
+}
+
+/// The certificates of encrypted connections to a store (PEM).
+#[cfg(feature = "tls")]
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Certificates {
+    /// The roots to trust in place of those of the system (`REDIS_TLS_CACERT`).
+    pub roots: Option<Vec<u8>>,
+    /// The certificate that the store is shown, and its key (`REDIS_TLS_CLIENT_CERT`, `REDIS_TLS_CLIENT_KEY`).
+    pub client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+#[cfg(feature = "tls")]
+impl Certificates {
+    fn add_to(&self, mut builder: StoreBuilder) -> StoreBuilder {
+        if let Some(roots) = &self.roots {
+            builder = builder.root_certificates(&roots[..]);
+        }
+        match &self.client {
+            Some((certificate, key)) => builder.client_certificate(&certificate[..], &key[..]),
+            None => builder,
+        }
+    }
+}
+
+/// Without the key.
+#[cfg(feature = "tls")]
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificates").finish_non_exhaustive()
+    }
+}
+
+/// Whether connections to the store at `url` are encrypted.
+#[must_use]
+pub fn is_encrypted(url: &str) -> bool {
+    url.starts_with("rediss") || url.starts_with("valkeys:")
 }
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { prefix: String::new(), timeout: Duration::from_secs(10), connections: 1 }
+        Self {
+            prefix: String::new(),
+            timeout: Duration::from_secs(10),
+            connections: 1,
+            sentinel_auth: Auth::default(),
+            #[cfg(feature = "tls")]
+            certificates: Certificates::default(),
+        }
     }
 }
 

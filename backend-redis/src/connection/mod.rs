@@ -36,6 +36,7 @@ pub use pool::ConnectionPool;
 pub use race::first_success;
 pub use ready::{PROBE_OPERATIONS, check_runtime, check_server, probes};
 pub use script_times::ScriptTimes;
+pub(crate) use settings::with_login;
 pub use settings::{Settings, is_encrypted};
 pub use source::Target;
 pub use tls::Tls;

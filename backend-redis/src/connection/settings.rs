@@ -60,14 +60,7 @@ impl Settings {
     /// The same server, with the user of these settings if they name one.
     #[must_use]
     pub fn with_user(&self, info: ConnectionInfo) -> ConnectionInfo {
-        let mut settings = info.redis_settings().clone();
-        if let Some(user) = &self.user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = &self.password {
-            settings = settings.set_password(password);
-        }
-        info.set_redis_settings(settings)
+        with_login(info, self.user.as_deref(), self.password.as_deref())
     }
 
     /// What encrypts the connections to these servers, if any of them is to be encrypted.
@@ -126,6 +119,22 @@ impl Settings {
         let source = Source { target, access, connect_timeout: self.connect_timeout };
         ConnectionPool::new(source, self.connections)
     }
+}
+
+/// The same server, with this user and this password if they are given.
+pub(crate) fn with_login(
+    info: ConnectionInfo,
+    user: Option<&str>,
+    password: Option<&str>,
+) -> ConnectionInfo {
+    let mut settings = info.redis_settings().clone();
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    info.set_redis_settings(settings)
 }
 
 /// Whether connections to there are encrypted.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_server::decide::{Behaviour, Decider};
 use tidegate_server::service::{OnStoreError, Service};
-use tidegate_server::store::{RedisVariables, StoreSettings, open};
+use tidegate_server::store::{Auth, RedisVariables, StoreSettings, open};
 use tidegate_testkit::servers::{Cluster, Redis, Reply, Sentinel};
 
 use crate::scene::{decider, descriptor, hits, is_ok, is_over, refund, request};
@@ -17,9 +17,12 @@ const CONFIG: &str = "domain: d\ndescriptors:\n\
     - {key: q, policy: gcra 2/365d burst 2}\n\
     - {key: u, policy: token-bucket 10/365d, charge_afterwards: true}\n";
 
+fn settings() -> StoreSettings {
+    StoreSettings { timeout: Duration::from_secs(5), ..StoreSettings::default() }
+}
+
 fn at(url: &str) -> Decider {
-    let settings = StoreSettings { timeout: Duration::from_secs(5), ..StoreSettings::default() };
-    decider(open(url, &settings).unwrap(), CONFIG, Behaviour::default())
+    decider(open(url, &settings()).unwrap(), CONFIG, Behaviour::default())
 }
 
 /// Two servers on one store decide as one.
@@ -73,6 +76,34 @@ async fn counts_are_shared_behind_sentinels() {
     let variables =
         RedisVariables { kind: "SENTINEL", socket: "tcp", url: &url, auth: "", is_tls: false };
     decides(&variables.to_url().unwrap()).await;
+}
+
+#[tokio::test]
+async fn sentinels_get_a_login_of_their_own() {
+    let group = Sentinel::start().await.unwrap();
+    for sentinel in group.sentinels() {
+        let watcher = ["ACL", "SETUSER", "watcher", "on", ">w4tcher", "~*", "&*", "+@all"];
+        sentinel.command(&watcher).await.unwrap();
+        sentinel.command(&["ACL", "SETUSER", "default", "resetpass", ">s3sam:e"]).await.unwrap();
+    }
+    let hosts: Vec<String> =
+        group.sentinel_urls().iter().map(|url| url.replace("redis://", "")).collect();
+    let url = format!("redis-sentinel://{}#{}", hosts.join(","), group.master_name());
+    let asked = request("d", vec![descriptor(&[("b", "")])]);
+    for (auth, is_right) in [
+        (":s3sam:e", true),
+        ("default:s3sam:e", true),
+        ("watcher:w4tcher", true),
+        ("", false),
+        ("w4tcher", false),
+        ("watcher:s3sam:e", false),
+    ] {
+        let settings = StoreSettings { sentinel_auth: Auth(auth.into()), ..settings() };
+        assert!(!format!("{settings:?}").contains("w4tcher"));
+        let decider = decider(open(&url, &settings).unwrap(), CONFIG, Behaviour::default());
+        let decided = decider.decide(&asked).await;
+        assert_eq!(decided.is_ok(), is_right, "{auth}");
+    }
 }
 
 #[tokio::test]

@@ -50,11 +50,7 @@ impl Root {
         self.issue_with(name, |_| {})
     }
 
-    pub(super) fn issue_with(
-        &self,
-        name: &str,
-        change: impl Fn(&mut CertificateParams),
-    ) -> Issued {
+    pub(super) fn issue_with(&self, name: &str, change: impl Fn(&mut CertificateParams)) -> Issued {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         change(&mut params);
         let key = KeyPair::generate().unwrap();

@@ -16,7 +16,8 @@ fn an_error_names_the_file_and_what_is_wrong_with_it() {
     let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let cut = |pem: &str| pem[..pem.len() / 2].to_owned();
     let large = "x".repeat((1 << 20) + 1);
-    let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let encrypted =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
     let junk_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     for (texts, file, why) in [
         (["", key, roots], "tls.crt", "there is no certificate in it (PEM)"),

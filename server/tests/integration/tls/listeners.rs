@@ -39,8 +39,10 @@ async fn json_and_resp_are_served_to_clients_that_may_connect() {
     let (root, clients) = (Root::new(), Root::new());
     let files = Files::of(&root.issue("localhost"), &clients.pem());
     let known = clients.issue("app");
-    let (json_address, resp) =
-        (json(with_clients(&files)).await, resp(with_clients(&files), RespSettings::default()).await);
+    let (json_address, resp) = (
+        json(with_clients(&files)).await,
+        resp(with_clients(&files), RespSettings::default()).await,
+    );
     let mut client = root.client(Some(&known));
     client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let health = answer(json_address, client.clone(), HEALTH).await.unwrap();
@@ -109,8 +111,6 @@ async fn resp_closes_encrypted_connections_beyond_the_bound() {
     let first = connect(resp.address, root.client(None)).await.unwrap();
     assert!(connect(resp.address, root.client(None)).await.is_err());
     drop(first);
-    until(async || {
-        answer(resp.address, root.client(None), PING).await.is_ok_and(|it| it == PONG)
-    })
-    .await;
+    until(async || answer(resp.address, root.client(None), PING).await.is_ok_and(|it| it == PONG))
+        .await;
 }

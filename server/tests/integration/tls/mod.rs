@@ -8,6 +8,7 @@ mod clients;
 mod files;
 mod listeners;
 mod program;
+mod store;
 mod swap;
 
 use std::io;

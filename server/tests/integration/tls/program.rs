@@ -10,7 +10,7 @@ use super::*;
 use crate::program::program;
 
 /// The program, with limits and ports of its own.
-fn with_limits(directory: &Path) -> Command {
+pub(super) fn with_limits(directory: &Path) -> Command {
     fs::write(directory.join("a.yaml"), CONFIG).unwrap();
     let mut program = program();
     program.arg("--config").arg(directory);
@@ -20,7 +20,7 @@ fn with_limits(directory: &Path) -> Command {
 }
 
 /// What it says before it ends with the code 1.
-async fn failure(mut program: Command) -> String {
+pub(super) async fn failure(mut program: Command) -> String {
     let output = timeout(PATIENCE, program.output()).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -42,10 +42,7 @@ async fn settings_that_cannot_be_carried_out_are_errors_at_the_start() {
             &[(on, "true"), ("GRPC_SERVER_TLS_CERT", &certificate), ("GRPC_SERVER_TLS_KEY", "")],
             "GRPC_SERVER_USE_TLS needs GRPC_SERVER_TLS_KEY, which is not set",
         ),
-        (
-            &[(on, "1"), ("GRPC_SERVER_TLS_CERT", &key), ("GRPC_SERVER_TLS_KEY", &key)],
-            &*not_pem,
-        ),
+        (&[(on, "1"), ("GRPC_SERVER_TLS_CERT", &key), ("GRPC_SERVER_TLS_KEY", &key)], &*not_pem),
         (
             &[
                 (on, "true"),
@@ -75,9 +72,9 @@ async fn settings_that_cannot_be_carried_out_are_errors_at_the_start() {
     }
 }
 
-struct Running {
+pub(super) struct Running {
     grpc: SocketAddr,
-    http: SocketAddr,
+    pub(super) http: SocketAddr,
     resp: SocketAddr,
     is_https: bool,
     errors: Lines<BufReader<ChildStderr>>,
@@ -86,13 +83,15 @@ struct Running {
 }
 
 impl Running {
-    async fn start(mut program: Command) -> Self {
+    pub(super) async fn start(mut program: Command) -> Self {
         let mut child = program.spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut line = async || timeout(PATIENCE, output.next_line()).await.unwrap().unwrap().unwrap();
+        let mut line =
+            async || timeout(PATIENCE, output.next_line()).await.unwrap().unwrap().unwrap();
         let (first, second) = (line().await, line().await);
-        let (grpc, json) = first.strip_prefix("gRPC on ").unwrap().split_once(", JSON on ").unwrap();
+        let (grpc, json) =
+            first.strip_prefix("gRPC on ").unwrap().split_once(", JSON on ").unwrap();
         let (scheme, http) = json.split_once("://").unwrap();
         Self {
             grpc: grpc.parse().unwrap(),

@@ -19,7 +19,8 @@ impl Follower {
         let (tls, all) = (tls.clone(), Arc::clone(&reports));
         let task = tokio::spawn(async move {
             let report = |loaded: Result<(), _>| {
-                let text = loaded.map_or_else(|error: TlsError| error.to_string(), |()| "loaded".into());
+                let text =
+                    loaded.map_or_else(|error: TlsError| error.to_string(), |()| "loaded".into());
                 all.lock().unwrap().push(text);
             };
             tls.follow(report).await;
