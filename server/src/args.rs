@@ -1,5 +1,8 @@
 //! The command line and the environment.
 
+mod store;
+mod tls;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,8 +18,8 @@ use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 use tidegate_server::service::OnStoreError;
 use tidegate_server::store::{MEMORY, RedisVariables};
 
-use crate::store_args::StoreArgs;
-use crate::tls_args::TlsArgs;
+use store::StoreArgs;
+use tls::TlsArgs;
 
 /// Envoy's rate-limit service on any store of Tidegate.
 ///

@@ -4,8 +4,6 @@
 //! not; 2 bad usage.
 
 mod args;
-mod store_args;
-mod tls_args;
 
 use std::path::Path;
 use std::process::ExitCode;

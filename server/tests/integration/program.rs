@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use tidegate_testkit::servers::Sentinel;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -199,5 +200,44 @@ async fn resp_for_other_machines_needs_a_password_or_to_be_told_that_it_needs_no
         let mut child = at(host, "TIDEGATE_RESP_WITHOUT_PASSWORD", value).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         assert_eq!(resp_address(&mut lines).await.ip().to_string(), host);
+    }
+}
+
+#[tokio::test]
+async fn sentinels_of_both_stores_get_a_login_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    let group = Sentinel::start().await.unwrap();
+    for sentinel in group.sentinels() {
+        for (user, password) in [("first", ">f1rst"), ("second", ">s3cond")] {
+            let set = ["ACL", "SETUSER", user, "on", password, "~*", "&*", "+@all"];
+            sentinel.command(&set).await.unwrap();
+        }
+        sentinel.command(&["ACL", "SETUSER", "default", "off"]).await.unwrap();
+    }
+    let hosts: Vec<String> =
+        group.sentinel_urls().iter().map(|url| url.replace("redis://", "")).collect();
+    let url = format!("{},{}", group.master_name(), hosts.join(","));
+    let not_ready = ["the store is not ready", "the store of limits per second is not ready"];
+    for (auths, is_ready) in [
+        (["first:f1rst", "second:s3cond"], [true, true]),
+        (["first:f1rst", "second:wrong"], [true, false]),
+        (["first:wrong", "second:s3cond"], [false, true]),
+    ] {
+        let mut program = program();
+        program.arg("--config").arg(directory.path());
+        program.env("REDIS_PERSECOND", "true").env("PORT", "0");
+        // What makes it end once it has tried the stores.
+        program.env("GRPC_HOST", "256.0.0.1").env("GRPC_PORT", "0");
+        for (store, auth) in ["REDIS", "REDIS_PERSECOND"].into_iter().zip(auths) {
+            program.env(format!("{store}_TYPE"), "SENTINEL").env(format!("{store}_URL"), &url);
+            program.env(format!("{store}_SOCKET_TYPE"), "tcp");
+            program.env(format!("{store}_SENTINEL_AUTH"), auth);
+        }
+        let output = timeout(Duration::from_secs(60), program.output()).await.unwrap().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("cannot listen"), "{stderr}");
+        assert_eq!(not_ready.map(|text| !stderr.contains(text)), is_ready, "{stderr}");
+        assert!(!stderr.contains("f1rst") && !stderr.contains("s3cond"), "{stderr}");
     }
 }

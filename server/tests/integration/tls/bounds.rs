@@ -89,7 +89,7 @@ async fn handshakes_count_as_connections_and_give_their_places_back() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_server_waits_for_no_handshake() {
+async fn the_end_of_the_server_waits_for_no_handshake_beyond_its_timeout() {
     let root = Root::new();
     let files = Files::of(&root.issue("localhost"), "");
     let mut tls = settings(&files);

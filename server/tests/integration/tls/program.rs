@@ -108,7 +108,7 @@ impl Running {
     async fn says(&mut self, text: &str) -> String {
         loop {
             let line = timeout(PATIENCE, self.errors.next_line()).await.unwrap().unwrap();
-            let line = line.expect("the program has ended");
+            let Some(line) = line else { panic!("the program has ended") };
             if line.contains(text) {
                 return line;
             }
@@ -130,54 +130,64 @@ impl Running {
 async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_again() {
     let directory = tempfile::tempdir().unwrap();
     let (root, clients) = (Root::new(), Root::new());
-    let files = Files::of(&root.issue("localhost"), &clients.pem());
     let mut program = with_limits(directory.path());
     program.env("GRPC_SERVER_USE_TLS", "true");
-    for (port, clients) in [
-        ("GRPC_SERVER_TLS", "GRPC_CLIENT_TLS"),
-        ("TIDEGATE_HTTP_TLS", "TIDEGATE_HTTP_TLS_CLIENT"),
-        ("TIDEGATE_RESP_TLS", "TIDEGATE_RESP_TLS_CLIENT"),
-    ] {
+    // Each port has files and a name of its own.
+    let names = ["grpc", "http", "resp"];
+    let issued = names.map(|_| root.issue("localhost"));
+    let files = issued.each_ref().map(|it| Files::of(it, &clients.pem()));
+    for (files, (port, clients, name)) in files.iter().zip([
+        ("GRPC_SERVER_TLS", "GRPC_CLIENT_TLS", "grpc"),
+        ("TIDEGATE_HTTP_TLS", "TIDEGATE_HTTP_TLS_CLIENT", "http"),
+        ("TIDEGATE_RESP_TLS", "TIDEGATE_RESP_TLS_CLIENT", "resp"),
+    ]) {
         program.env(format!("{port}_CERT"), files.path("tls.crt"));
         program.env(format!("{port}_KEY"), files.path("tls.key"));
         program.env(format!("{clients}_CACERT"), files.path("ca.crt"));
-        program.env(format!("{clients}_SAN"), "envoy");
+        program.env(format!("{clients}_SAN"), name);
     }
     let mut it = Running::start(program).await;
     assert!(it.is_https);
 
-    let client = root.client(Some(&clients.issue("envoy")));
-    let channel = channel(it.grpc, client.clone()).await.unwrap();
+    let [grpc, http, resp] = names.map(|name| root.client(Some(&clients.issue(name))));
+    let channel = channel(it.grpc, grpc.clone()).await.unwrap();
     let mut limits = RateLimitServiceClient::new(channel);
     call(&mut limits).await.unwrap();
     let ask = "PING\r\nQUIT\r\n";
-    assert_eq!(answer(it.resp, client.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
-    let unnamed = root.client(Some(&clients.issue("other")));
-    for address in [it.grpc, it.http, it.resp] {
-        assert!(answer(address, unnamed.clone(), ask).await.is_err());
+    assert_eq!(answer(it.resp, resp.clone(), ask).await.unwrap(), "+PONG\r\n+OK\r\n");
+    for (address, other) in [(it.grpc, &http), (it.http, &resp), (it.resp, &grpc)] {
+        assert!(answer(address, other.clone(), ask).await.is_err());
+    }
+    let ports = [(it.grpc, grpc), (it.http, http.clone()), (it.resp, resp)];
+    for ((address, client), issued) in ports.iter().zip(&issued) {
+        assert_eq!(certificate(*address, client.clone()).await, issued.der());
     }
 
     let new = root.issue("localhost");
-    files.swap(&new.certificate, "", &clients.pem());
-    let names = ["grpc", "http", "resp"];
-    let key = files.path("tls.key").display().to_string();
-    let expected = names.map(|name| {
-        let kept = format!("tidegate-server: the certificates of {name} stay as they were");
-        format!("{kept}: {key}: there is no private key in it (PEM)")
-    });
+    for files in &files {
+        files.swap(&new.certificate, "", &clients.pem());
+    }
+    let mut expected =
+        names.map(|name| format!("tidegate-server: the certificates of {name} stay as they were"));
+    for (text, files) in expected.iter_mut().zip(&files) {
+        let key = files.path("tls.key");
+        *text += &format!(": {}: there is no private key in it (PEM)", key.display());
+    }
     assert_eq!(it.says_of_each().await, expected);
-    files.swap(&new.certificate, &new.key, &clients.pem());
+    for files in &files {
+        files.swap(&new.certificate, &new.key, &clients.pem());
+    }
     let expected = names.map(|name| format!("the certificates of {name} were loaded again"));
     assert_eq!(it.says_of_each().await, expected);
-    for address in [it.grpc, it.http, it.resp] {
-        assert_eq!(certificate(address, client.clone()).await, new.der());
+    for (address, client) in ports {
+        assert_eq!(certificate(address, client).await, new.der());
     }
     call(&mut limits).await.unwrap();
 
     let get = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let metrics = answer(it.http, client, get).await.unwrap();
+    let metrics = answer(it.http, http, get).await.unwrap();
     for line in [
-        "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"done\"} 2",
+        "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"done\"} 3",
         "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"bad_client_certificate\"} 1",
         "tidegate_server_tls_reloads_total{protocol=\"grpc\",outcome=\"done\"} 1",
         "tidegate_server_tls_reloads_total{protocol=\"resp\",outcome=\"failed\"} 1",

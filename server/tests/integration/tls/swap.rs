@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tidegate_server::reload::INTERVAL;
 use tidegate_server::tls::TlsError;
 
 use super::*;
@@ -153,4 +154,22 @@ async fn a_change_is_loaded_within_a_second_and_what_is_loaded_is_not_loaded_aga
     assert_eq!(reports(), ["loaded"]);
     tokio::time::sleep(3 * second).await;
     assert_eq!(reports(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_that_are_written_one_after_the_other_are_loaded_together() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let tls = Tls::open(Protocol::Http, settings(&files)).unwrap();
+    let follower = Follower::new(&tls);
+    // Between two reads.
+    tokio::time::sleep(INTERVAL / 2).await;
+    let new = root.issue("localhost");
+    for (name, text) in [("tls.crt", &new.certificate), ("tls.key", &new.key)] {
+        std::fs::remove_file(files.path(name)).unwrap();
+        std::fs::write(files.path(name), text).unwrap();
+        tokio::time::sleep(INTERVAL).await;
+    }
+    tokio::time::sleep(3 * INTERVAL).await;
+    assert_eq!(*follower.reports.lock().unwrap(), ["loaded"]);
 }
