@@ -111,9 +111,9 @@ async fn resp_closes_encrypted_connections_beyond_the_bound() {
     let first = connect(resp.address, root.client(None)).await.unwrap();
     // Without a word: plain text is no answer to a handshake.
     let mut second = TcpStream::connect(resp.address).await.unwrap();
-    let mut answer = vec![];
-    let read = timeout(PATIENCE, second.read_to_end(&mut answer)).await.unwrap();
-    assert!(read.is_ok() && answer.is_empty(), "{answer:?}");
+    let mut said = vec![];
+    let read = timeout(PATIENCE, second.read_to_end(&mut said)).await.unwrap();
+    assert!(read.is_ok() && said.is_empty(), "{said:?}");
     drop(first);
     until(async || answer(resp.address, root.client(None), PING).await.is_ok_and(|it| it == PONG))
         .await;
