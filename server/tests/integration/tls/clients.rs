@@ -73,6 +73,7 @@ async fn a_client_has_to_have_the_given_name() {
         let called = server.call(root.client(Some(&clients.issue(name)))).await;
         assert_eq!(called.is_ok(), is_served, "{name}: {called:?}");
     }
+    assert!(server.call(root.client(None)).await.is_err());
     // The right name of another root.
     assert!(server.call(root.client(Some(&root.issue("envoy.example.com")))).await.is_err());
 }

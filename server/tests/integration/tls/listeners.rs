@@ -1,9 +1,14 @@
 //! JSON and RESP over encrypted connections.
 
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
 use tidegate_server::json::routes;
 use tidegate_server::resp::{self, RespSettings};
+use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
@@ -57,29 +62,43 @@ async fn json_and_resp_are_served_to_clients_that_may_connect() {
     }
 }
 
+/// Encryption keeps what the connection does not take at once: it has to be told to send it.
 #[tokio::test]
 async fn replies_that_a_client_reads_late_arrive_in_full() {
     let root = Root::new();
-    let files = Files::of(&root.issue("localhost"), "");
-    let resp = resp(settings(&files), RespSettings::default()).await;
-    let mut stream = connect(resp.address, root.client(None)).await.unwrap();
-    // More than the buffers of both sockets hold, in one batch.
-    let text = vec![b'x'; 1_000_000];
-    let mut command = b"*2\r\n$4\r\nECHO\r\n$1000000\r\n".to_vec();
-    command.extend(&text);
-    command.extend(b"\r\n");
-    let mut reply = b"$1000000\r\n".to_vec();
-    reply.extend(&text);
-    reply.extend(b"\r\n");
-    for _ in 0..4 {
-        timeout(PATIENCE, stream.write_all(&command)).await.unwrap().unwrap();
-    }
-    timeout(PATIENCE, stream.flush()).await.unwrap().unwrap();
-    for _ in 0..4 {
+    let issued = root.issue("localhost");
+    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![issued.der()], key)
+        .unwrap();
+    // The connection takes less than the reply has, and encryption keeps the rest.
+    let (ours, theirs) = tokio::io::duplex(8 << 10);
+    let served = tokio::spawn(async move {
+        let stream = TlsAcceptor::from(Arc::new(config)).accept(theirs).await.unwrap();
+        let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
+        resp::serve_stream(stream, calls, RespSettings::default()).await
+    });
+    let connector = TlsConnector::from(Arc::new(root.client(None)));
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = timeout(PATIENCE, connector.connect(name, ours)).await.unwrap().unwrap();
+    let text = "x".repeat(20_000);
+    let command = format!("*2\r\n$4\r\nECHO\r\n$20000\r\n{text}\r\n");
+    let reply = format!("$20000\r\n{text}\r\n");
+    for _ in 0..3 {
         let mut read = vec![0; reply.len()];
-        timeout(PATIENCE, stream.read_exact(&mut read)).await.unwrap().unwrap();
-        assert!(read == reply);
+        let conversation = async {
+            stream.write_all(command.as_bytes()).await?;
+            stream.flush().await?;
+            stream.read_exact(&mut read).await
+        };
+        timeout(PATIENCE, conversation).await.unwrap().unwrap();
+        assert!(read == reply.as_bytes());
     }
+    drop(stream);
+    assert!(timeout(PATIENCE, served).await.is_ok());
 }
 
 #[tokio::test]
@@ -88,7 +107,9 @@ async fn resp_ends_without_waiting_for_handshakes() {
     let files = Files::of(&root.issue("localhost"), "");
     let mut tls = settings(&files);
     tls.handshake_timeout = PATIENCE * 60;
-    let mut resp = resp(tls, RespSettings::default()).await;
+    let mut bounds = RespSettings::default();
+    bounds.write_timeout = PATIENCE * 60;
+    let mut resp = resp(tls, bounds).await;
     let mut slow = TcpStream::connect(resp.address).await.unwrap();
     let mut idle = connect(resp.address, root.client(None)).await.unwrap();
     idle.write_all(b"PING\r\n").await.unwrap();
@@ -114,6 +135,7 @@ async fn resp_closes_encrypted_connections_beyond_the_bound() {
     let mut said = vec![];
     let read = timeout(PATIENCE, second.read_to_end(&mut said)).await.unwrap();
     assert!(read.is_ok() && said.is_empty(), "{said:?}");
+    assert!(connect(resp.address, root.client(None)).await.is_err());
     drop(first);
     until(async || answer(resp.address, root.client(None), PING).await.is_ok_and(|it| it == PONG))
         .await;

@@ -163,7 +163,7 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
         assert_eq!(certificate(*address, client.clone()).await, issued.der());
     }
 
-    let new = root.issue("localhost");
+    let new = root.issue_with("localhost", |it| it.not_after = rcgen::date_time_ymd(2041, 2, 3));
     for files in &files {
         files.swap(&new.certificate, "", &clients.pem());
     }
@@ -191,8 +191,7 @@ async fn all_ports_are_encrypted_by_the_environment_and_certificates_are_loaded_
         "tidegate_server_tls_handshakes_total{protocol=\"grpc\",outcome=\"bad_client_certificate\"} 1",
         "tidegate_server_tls_reloads_total{protocol=\"grpc\",outcome=\"done\"} 1",
         "tidegate_server_tls_reloads_total{protocol=\"resp\",outcome=\"failed\"} 1",
-        // The end of the year 4095, which is the default of certificates in tests.
-        "tidegate_server_tls_certificate_expires_seconds{protocol=\"http\"} 67090118400",
+        "tidegate_server_tls_certificate_expires_seconds{protocol=\"http\"} 2243462400",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
