@@ -127,7 +127,7 @@ async fn each_service_has_a_file_whose_dependencies_are_served_too() {
 
 /// The files that `envoy-types` was generated from: they are part of its package.
 fn protos() -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let arguments = ["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest];
     let output = Command::new(cargo).args(arguments).output().unwrap();

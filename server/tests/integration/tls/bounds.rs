@@ -101,3 +101,17 @@ async fn the_end_of_the_server_waits_for_no_handshake_beyond_its_timeout() {
     timeout(PATIENCE, &mut server.task).await.unwrap().unwrap().unwrap();
     assert!(ends(slow).await);
 }
+
+#[tokio::test]
+async fn a_stream_whose_handshake_has_failed_stays_failed() {
+    let files = Files::of(&Root::new().issue("localhost"), "");
+    let (listener, _, address) = listener(Protocol::Resp, settings(&files)).await;
+    let mut client = silent(address).await;
+    client.write_all(b"PING\r\n").await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    for _ in 0..2 {
+        assert!(timeout(PATIENCE, stream.read(&mut [0])).await.unwrap().is_err());
+        assert!(timeout(PATIENCE, stream.write(b"x")).await.unwrap().is_err());
+    }
+    timeout(PATIENCE, stream.shutdown()).await.unwrap().unwrap();
+}
