@@ -48,11 +48,9 @@ fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
 #[test]
 fn the_simulation_has_a_row_for_each_number_of_nodes_and_a_plot() {
     let plot = std::env::temp_dir().join(format!("simulate-{}.svg", std::process::id()));
+    let path = plot.to_str().unwrap();
     let tiny = ["simulate", "--nodes", "1,8", "--rate", "2000", "--limit", "2000", "--kills", "1"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
-    let output = command.args(tiny).arg("--plot").arg(&plot).output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report = report_of(&[&tiny[..], &["--plot", path]].concat());
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
     assert_eq!((rows("| 1 | 0 | "), rows("| 8 | 0 | ")), (1, 1), "{report}");
     assert_eq!(rows("- met: ") + rows("- NOT MET: "), 4, "{report}");

@@ -13,7 +13,7 @@ use tidegate_memory::core::Share;
 use tidegate_memory::core::layers::Lease;
 
 use self::scenario::Figures;
-use crate::{Outcome, at_least_one};
+use crate::{Outcome, at_least_one, verdict};
 
 /// What to simulate.
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     if let Some(path) = &options.plot {
         fs::write(path, plot::draw(&rows))?;
     }
-    let (text, is_met) = report::targets(&rows);
-    print!("{text}");
-    Ok(is_met)
+    let verdicts = report::judge(&rows);
+    print!("\n{}", verdict::list(&verdicts));
+    Ok(verdict::are_met(&verdicts))
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::Options;
 use super::scenario::Figures;
 use crate::figures::Thousandths;
+use crate::verdict::Verdict;
 
 /// The number of nodes for which there are targets.
 const NODES_OF_TARGETS: usize = 8;
@@ -33,21 +34,23 @@ pub(super) fn table(rows: &[(usize, Figures)], options: &Options) -> String {
     table
 }
 
-/// The targets, and whether all are met.
-pub(super) fn targets(rows: &[(usize, Figures)]) -> (String, bool) {
+/// What is wanted of any number of nodes, and of 8.
+pub(super) fn judge(rows: &[(usize, Figures)]) -> Vec<Verdict> {
+    let verdict = |what: &str, measured, max| {
+        let (what, max) = (what.to_owned(), Thousandths(max));
+        Verdict { what, max, measured }
+    };
     let over = rows.iter().map(|(_, it)| it.overshoot).max().unwrap_or(0);
-    let mut targets = vec![("above the limit, at any number of nodes, in millionths", over, 0)];
+    let over = Thousandths(over.saturating_mul(1_000));
+    let mut verdicts = vec![verdict("requests above the limit, on any number of nodes", over, 0)];
     if let Some((_, it)) = rows.iter().find(|(nodes, _)| *nodes == NODES_OF_TARGETS) {
-        targets.push(("refused too early on 8 nodes, in millionths", it.refused, 5_000));
-        targets.push(("stranded by one of 8 nodes, in millionths", it.stranded, 10_000));
-        targets.push(("unused of a window on 8 nodes, in millionths", it.unused, 10_000));
+        verdicts.extend([
+            verdict("percent refused too early on 8 nodes", percent(it.refused), 500),
+            verdict("percent stranded by one of 8 nodes", percent(it.stranded), 1_000),
+            verdict("percent of a full window unused on 8 nodes", percent(it.unused), 1_000),
+        ]);
     }
-    let mut list = "\n".to_owned();
-    for (what, measured, max) in &targets {
-        let word = if measured <= max { "met" } else { "NOT MET" };
-        let _ = writeln!(list, "- {word}: {what}: {measured} of at most {max}");
-    }
-    (list, targets.iter().all(|(_, measured, max)| measured <= max))
+    verdicts
 }
 
 /// Of millionths.
