@@ -102,7 +102,7 @@ fn play(it: &Scenario, policy: &Policy) -> Ledger {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
     fn never_more_than_the_limit_in_a_fixed_window(it in scenarios(), limit in 20..600_u64, is_short: bool) {
