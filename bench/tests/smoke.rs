@@ -46,6 +46,20 @@ fn the_benchmark_of_holds_measures_each_algorithm_and_judges_both_ratios() {
 }
 
 #[test]
+fn the_simulation_has_a_row_for_each_number_of_nodes_and_a_plot() {
+    let plot = std::env::temp_dir().join(format!("simulate-{}.svg", std::process::id()));
+    let path = plot.to_str().unwrap();
+    let tiny = ["simulate", "--nodes", "1,8", "--rate", "2000", "--limit", "2000", "--kills", "1"];
+    let report = report_of(&[&tiny[..], &["--plot", path]].concat());
+    let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
+    assert_eq!((rows("| 1 | 0 | "), rows("| 8 | 0 | ")), (1, 1), "{report}");
+    assert_eq!(rows("- met: ") + rows("- NOT MET: "), 4, "{report}");
+    let picture = std::fs::read_to_string(&plot).unwrap();
+    std::fs::remove_file(&plot).unwrap();
+    assert_eq!(picture.matches("<polyline").count(), 6, "{picture}");
+}
+
+#[test]
 fn the_benchmark_of_throughput_measures_each_way_at_each_load() {
     let report = report_of(&["throughput", "--rounds", "1", "--millis", "20"]);
     let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();

@@ -80,6 +80,8 @@ pub mod no_semver {
     pub use crate::owned_call::OwnedCall;
     pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
+    #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
+    pub use crate::sync::seeded::seed_hashes;
     pub use crate::time::Wait;
 }
 

@@ -30,6 +30,7 @@
 //! | compare a store with the core, decision by decision | [`differential!`] |
 //! | lose answers, deliver them late, fail | [`faults`] |
 //! | read metrics (feature `metrics`) | `Recorder` |
+//! | try a layer on up to 1,000 nodes in virtual time (feature `simulation`) | `simulation` |
 //! | see the smallest store | [`ModelStore`] |
 //!
 //! `TIDEGATE_CASES` sets how many random cases each property tries (64), and `TIDEGATE_STEPS` how
@@ -48,6 +49,8 @@ mod recorder;
 #[cfg(all(unix, feature = "servers"))]
 pub mod servers;
 mod show;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod store_with;
 pub mod suite;
 

@@ -4,6 +4,8 @@
 //! `.ci/schedules` alone, they are those of [`shuttle`](https://docs.rs/shuttle) in their place: a scheduler then chooses
 //! at each use of one of them which task goes on, so that tests can run many interleavings, and each of them again.
 //!
+//! With the feature `_simulation`, which only the testkit's simulation sets, hashers are seeded by it.
+//!
 //! Not replaced are
 //!
 //! * `Arc`, and counters that are only read as statistics: no step depends on them;
@@ -19,16 +21,25 @@ pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 #[cfg(tidegate_schedules)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
 
-/// Seeded at random, unless a schedule has to be run again.
+#[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
+pub(crate) mod seeded;
+
+/// Seeded at random, unless a schedule or a simulation has to be run again.
 pub(crate) mod hash {
-    #[cfg(not(tidegate_schedules))]
+    #[cfg(not(any(tidegate_schedules, feature = "_simulation")))]
     pub(crate) use foldhash::quality::RandomState;
+
+    #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
+    pub(crate) use super::seeded::RandomState;
 
     #[cfg(tidegate_schedules)]
     pub(crate) use foldhash::quality::FixedState as RandomState;
 
-    #[cfg(all(feature = "tokio", not(tidegate_schedules)))]
+    #[cfg(all(feature = "tokio", not(any(tidegate_schedules, feature = "_simulation"))))]
     pub(crate) use foldhash::fast::RandomState as FastRandomState;
+
+    #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
+    pub(crate) use super::seeded::FastRandomState;
 
     #[cfg(all(feature = "tokio", tidegate_schedules))]
     pub(crate) use foldhash::fast::FixedState as FastRandomState;

@@ -10,3 +10,4 @@ mod servers_lifecycle;
 mod servers_proxy;
 mod servers_redis;
 mod servers_sentinel;
+mod simulation;

@@ -177,7 +177,8 @@ impl<C: Clock> Lease<C> {
     /// The maximum share of what remains in one chunk. Default: 1/200.
     ///
     /// A node has at most two chunks of a lease at a time. With a smaller share less is refused too early and less is lost
-    /// with a node that ends; with a larger one the store is called less often, and until closer to the limit.
+    /// with a node that ends; with a larger one the store is called less often, and until closer to the limit. With more than
+    /// 20 nodes, take 1 by ten times their number: else they hold too much together when a limit comes near.
     pub fn max_share(mut self, share: Share) -> Self {
         self.settings.max_share = share;
         self

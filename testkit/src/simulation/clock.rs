@@ -1,0 +1,51 @@
+//! Clocks of a simulation.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+
+use tidegate_core::{Clock, Timestamp};
+
+use super::time::Time;
+
+/// A clock that runs in virtual time, slow or fast, and can be stepped. Clones are the same clock.
+#[derive(Clone)]
+pub struct SimulatedClock {
+    time: Time,
+    /// What it shows when the simulation begins.
+    start: u64,
+    ppm: i64,
+    stepped: Arc<AtomicI64>,
+}
+
+impl SimulatedClock {
+    pub(super) fn new(time: Time, start: u64, ppm: i64) -> Self {
+        Self { time, start, ppm, stepped: Arc::default() }
+    }
+
+    /// Steps the clock, forwards or back.
+    pub fn step(&self, micros: i64) {
+        self.stepped.fetch_add(micros, SeqCst);
+    }
+
+    /// How many millionths it runs fast; below 0, slow.
+    #[must_use]
+    pub fn ppm(&self) -> i64 {
+        self.ppm
+    }
+}
+
+impl Clock for SimulatedClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = i128::from(self.time.now()) * i128::from(1_000_000 + self.ppm) / 1_000_000;
+        let shown = i128::from(self.start) + elapsed + i128::from(self.stepped.load(SeqCst));
+        Timestamp::from_micros(u64::try_from(shown.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Debug for SimulatedClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = self.now().as_micros();
+        f.debug_struct("SimulatedClock").field("now", &now).field("ppm", &self.ppm).finish()
+    }
+}

@@ -1,0 +1,235 @@
+//! Many nodes over one store in virtual time, for those who write layers: links that are slow and lose messages, clocks
+//! that run slow or fast, nodes that are killed. A run follows from its seed, and can be repeated.
+//!
+//! The layers are the real ones: they are put around a [`LinkStore`], which sends calls to the server. The [`Ledger`] has
+//! each request of a caller and each call to the server.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate_core::layers::Lease;
+//! use tidegate_core::{Policy, Share, StoreExt};
+//! use tidegate_memory::MemoryStore;
+//! use tidegate_testkit::simulation::{Link, Load, Simulation};
+//!
+//! let policy: Policy = "ingest: fixed-window 7000/1m".parse()?;
+//! let micros = Duration::from_micros;
+//! let link = Link::new().delay(micros(80)..=micros(400)).lost(Share::new(1, 100)?);
+//!
+//! let ledger = Simulation::new(42).nodes(8).link(link).clock_error(500).run(
+//!     |clock| MemoryStore::builder().clock(clock).build(),
+//!     |host| host.link().leased(Lease::new().clock(host.clock())),
+//!     async move |world| {
+//!         let load = world.start(Load::new(&policy).per_second(4_000).lasting(Duration::from_secs(2)));
+//!         world.sleep(Duration::from_secs(1)).await;
+//!         world.nodes()[3].kill();
+//!         load.await;
+//!     },
+//! );
+//!
+//! assert!(ledger.admissions().total() <= 7_000); // the limit, whatever happens
+//! assert!(ledger.admitted_at_once() > ledger.admitted() / 2); // the others went to the server
+//! assert_eq!(ledger.sent(), ledger.answered() + ledger.lost() + ledger.pending());
+//! # Ok::<(), tidegate_core::PolicyError>(())
+//! ```
+//!
+//! # Time
+//!
+//! Nothing sleeps: when no task can run, the time moves to the next event. Requests, links and clocks are exact to the
+//! microsecond. Timers that layers set themselves, by Tokio, end at the next whole millisecond, as in a real program.
+//! What tasks compute takes no time, and neither does the server.
+//!
+//! # What makes a run repeatable
+//!
+//! One thread runs all tasks in turn, and all random numbers follow from the seed: delays, losses, arrivals, the seeds of the
+//! hash tables of Tidegate's layers, and the pauses of callers that wait. A layer must not read another clock than that
+//! of its [`Host`], use other randomness, or depend on the order of a `HashMap` of the standard library. The server's store must
+//! answer immediately, and is not to be so full that it evicts states: which ones depends on random hashes.
+
+mod admissions;
+mod clock;
+mod ledger;
+mod link;
+mod load;
+mod random;
+mod server;
+mod time;
+mod world;
+
+use std::future::poll_fn;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::task::Poll;
+use std::time::Duration;
+
+use tidegate_core::Store;
+use tidegate_core::no_semver::seed_hashes;
+
+pub use admissions::{Admission, Admissions};
+pub use clock::SimulatedClock;
+pub use ledger::{Executed, Fate, Ledger, Reply, Request, SentCall};
+pub use link::{Link, LinkStore};
+pub use load::{Load, RunningLoad};
+pub use random::Random;
+pub use world::{Host, Node, World};
+
+use self::ledger::Book;
+use self::server::StoreServer;
+use self::time::{Time, micros};
+
+/// A midnight in 2026, in microseconds since 1970, at which simulations begin by the server's clock.
+const START: u64 = 20_700 * 86_400 * 1_000_000;
+
+/// A simulation: see [the module](self).
+///
+/// By default one node, whose clock runs at the true rate.
+#[derive(Debug, Clone)]
+#[must_use = "a simulation does nothing until it is run"]
+pub struct Simulation {
+    seed: u64,
+    nodes: usize,
+    link: Link,
+    ppm: i64,
+    max_time: u64,
+}
+
+impl Simulation {
+    /// A simulation with this seed, from which all random numbers follow.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, nodes: 1, link: Link::new(), ppm: 0, max_time: 3_600_000_000 }
+    }
+
+    /// The number of nodes.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// The link of each node. Nodes can [have others](Node::set_link).
+    pub fn link(mut self, link: Link) -> Self {
+        self.link = link;
+        self
+    }
+
+    /// Makes the clock of each node run slow or fast by this many millionths. Clocks of nodes show any time, in any case.
+    pub fn clock_error(mut self, ppm: u32) -> Self {
+        self.ppm = i64::from(ppm.min(1_000_000));
+        self
+    }
+
+    /// The virtual time after which [`run`](Self::run) panics, if it has not ended. Default: an hour.
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.max_time = micros(time);
+        self
+    }
+
+    /// Runs a simulation to the end of `scenario`: with the store of the server that `server` makes with the server's
+    /// clock, and the store of each node, that `node` makes of its parts.
+    ///
+    /// It runs in a thread of its own, so it can be called anywhere.
+    ///
+    /// # Panics
+    ///
+    /// If the scenario panics, or does not end within [`max_time`](Self::max_time).
+    pub fn run<S, D, F>(
+        self,
+        server: impl FnOnce(SimulatedClock) -> S + Send,
+        node: impl Fn(Host) -> D + Send,
+        scenario: impl FnOnce(World<S, D>) -> F + Send,
+    ) -> Ledger
+    where
+        S: Store + 'static,
+        D: Store + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        // Seeds are set for the thread.
+        let run = || self.run_here(server, node, scenario);
+        let ended = std::thread::scope(|scope| scope.spawn(run).join());
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    #[expect(clippy::panic, reason = "a simulation fails as a test does")]
+    fn run_here<S, D, F>(
+        self,
+        server: impl FnOnce(SimulatedClock) -> S,
+        node: impl Fn(Host) -> D,
+        scenario: impl FnOnce(World<S, D>) -> F,
+    ) -> Ledger
+    where
+        S: Store + 'static,
+        D: Store + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        seed_hashes(self.seed);
+        fastrand::seed(self.seed);
+        let (time, book) = (Time::default(), Book::default());
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let idle = time.clone();
+        builder.enable_time().start_paused(true).on_thread_park(move || idle.idle());
+        let runtime = match builder.build() {
+            Ok(runtime) => runtime,
+            Err(error) => panic!("no runtime: {error}"),
+        };
+        let within = runtime.enter();
+        let scenario = scenario(self.world(server, node, &time, &book));
+        drop(within);
+        runtime
+            .block_on(async {
+                let end = self.max_time;
+                let driver = time.clone();
+                let mut driver = tokio::spawn(async move { driver.drive(end).await });
+                let mut scenario = tokio::spawn(scenario);
+                // Not by this task, which the runtime does not count when it looks whether any can run.
+                poll_fn(|context| {
+                    if let Poll::Ready(ended) = pin!(&mut scenario).poll(context) {
+                        return Poll::Ready(ended);
+                    }
+                    if pin!(&mut driver).poll(context).is_ready() {
+                        panic!(
+                            "the simulation has not ended within {:?}",
+                            Duration::from_micros(end)
+                        );
+                    }
+                    Poll::Pending
+                })
+                .await
+            })
+            .unwrap_or_else(|error| match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(error) => panic!("{error}"),
+            });
+        book.take()
+    }
+
+    fn world<S: Store + 'static, D: Store>(
+        &self,
+        server: impl FnOnce(SimulatedClock) -> S,
+        node: impl Fn(Host) -> D,
+        time: &Time,
+        book: &Book,
+    ) -> World<S, D> {
+        let random = Random::new(self.seed);
+        let clock = SimulatedClock::new(time.clone(), START, 0);
+        let (store, is_away) = (server(clock.clone()), AtomicBool::new(false));
+        let server = Arc::new(StoreServer { store, clock, is_away });
+        let nodes = (0..self.nodes).map(|number| {
+            let mut random = random.fork(number as u64).fork(1);
+            let ppm = if random.below(2) == 0 { -self.ppm } else { self.ppm };
+            let clock = SimulatedClock::new(time.clone(), random.below(1 << 50), ppm);
+            let (time, book) = (time.clone(), book.clone());
+            let link = LinkStore::new(
+                number,
+                time.clone(),
+                server.clone(),
+                book.clone(),
+                self.link,
+                random.fork(2),
+            );
+            let host = Host { number, link, clock };
+            Node::new(host.clone(), node(host), time, book)
+        });
+        let (nodes, time) = (nodes.collect(), time.clone());
+        World(Arc::new(world::Inner { time, server, nodes, random, numbers: AtomicU64::new(0) }))
+    }
+}

@@ -1,0 +1,87 @@
+//! Random numbers that follow from a seed, the same on every machine.
+
+/// Random numbers that follow from a seed: SplitMix64.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Numbers of their own, which do not depend on how many of these are used.
+    pub(super) fn fork(&self, number: u64) -> Self {
+        let mut of_number = Self(self.0 ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        Self(of_number.number())
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`; 0 if that is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        // At most the bound, so it fits.
+        u64::try_from((u128::from(self.number()) * u128::from(bound)) >> 64).unwrap_or(0)
+    }
+
+    /// A number from `min` to `max`.
+    pub fn within(&mut self, min: u64, max: u64) -> u64 {
+        min.saturating_add(self.below(max.saturating_sub(min).saturating_add(1)))
+    }
+
+    /// An exponentially distributed number with this mean: the time between two arrivals of a Poisson process.
+    ///
+    /// By comparisons of uniform numbers alone (J. von Neumann, "Various techniques used in connection with random
+    /// digits", 1951), so that no machine rounds it otherwise.
+    pub fn exponential(&mut self, mean: u64) -> u64 {
+        let mut whole = 0_u64;
+        loop {
+            let first = self.number() >> 32;
+            let (mut last, mut length) = (first, 1);
+            loop {
+                let next = self.number() >> 32;
+                if next >= last {
+                    break;
+                }
+                (last, length) = (next, length + 1);
+            }
+            if length % 2 == 1 {
+                let parts = (u128::from(whole) << 32) + u128::from(first);
+                return u64::try_from((parts * u128::from(mean)) >> 32).unwrap_or(u64::MAX);
+            }
+            whole += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_within_their_bounds_and_reach_them() {
+        let mut random = Random::new(1);
+        let drawn: std::collections::BTreeSet<_> = (0..200).map(|_| random.within(3, 6)).collect();
+        assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [3, 4, 5, 6]);
+        assert_eq!((random.below(0), random.within(7, 7)), (0, 7));
+    }
+
+    #[test]
+    fn exponential_numbers_have_their_mean_and_their_tail() {
+        let mut random = Random::new(1);
+        let drawn: Vec<_> = (0..100_000).map(|_| random.exponential(1_000_000)).collect();
+        let mean = drawn.iter().sum::<u64>() / 100_000;
+        assert!((990_000..1_010_000).contains(&mean), "{mean}");
+        // exp(-1) and exp(-3).
+        let above = |times: u64| drawn.iter().filter(|it| **it > times * 1_000_000).count();
+        assert!((36_300..37_300).contains(&above(1)), "{}", above(1));
+        assert!((4_800..5_200).contains(&above(3)), "{}", above(3));
+    }
+}

@@ -1,0 +1,63 @@
+//! The server, whose store decides on calls when they arrive.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::no_semver::OwnedCall;
+use tidegate_core::{Answer, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+
+use super::clock::SimulatedClock;
+
+/// A server, whatever its store.
+pub(super) trait Server: fmt::Debug + Send + Sync {
+    fn execute(&self, calls: &[OwnedCall]) -> Vec<Result<Decision, Error>>;
+    fn is_away(&self) -> bool;
+    fn now(&self) -> Timestamp;
+    fn supports(&self, policy: &Policy) -> Result<(), Error>;
+}
+
+#[derive(Debug)]
+pub(super) struct StoreServer<S> {
+    pub(super) store: S,
+    pub(super) clock: SimulatedClock,
+    pub(super) is_away: AtomicBool,
+}
+
+impl<S: Store> Server for StoreServer<S> {
+    fn execute(&self, calls: &[OwnedCall]) -> Vec<Result<Decision, Error>> {
+        let charges: Vec<_> = calls.iter().map(OwnedCall::charges).collect();
+        let calls: Vec<_> = calls.iter().zip(&charges).map(|(it, of_it)| it.call(of_it)).collect();
+        match &calls[..] {
+            [call] => vec![at_once(self.store.decide(*call)).unwrap_or_else(|| Err(waits()))],
+            calls => at_once(self.store.decide_many(calls))
+                .unwrap_or_else(|| calls.iter().map(|_| Err(waits())).collect()),
+        }
+    }
+
+    fn is_away(&self) -> bool {
+        self.is_away.load(SeqCst)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.store.supports(policy)
+    }
+}
+
+fn at_once<T>(answer: Answer<'_, T>) -> Option<T> {
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}
+
+fn waits() -> Error {
+    let message =
+        "the store of a simulated server has to answer immediately, as stores in memory do";
+    Error::new(ErrorKind::Unsupported, message)
+}

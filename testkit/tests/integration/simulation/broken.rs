@@ -1,0 +1,161 @@
+//! Layers with defects, each of which the simulation finds; and the same layer without.
+//!
+//! The layer takes 20 at once and admits from them: a lease of fixed windows in 60 lines, without what makes one fast.
+
+use std::sync::Mutex;
+
+use tidegate_core::no_semver::OwnedCall;
+use tidegate_core::{
+    Answer, Call, Clock, Decision, Error, Outcome, Share, Store, Timestamp, Verdict,
+};
+use tidegate_testkit::simulation::{Link, LinkStore, Load, SimulatedClock, Simulation};
+
+use super::{micros, millis, policy, server};
+
+const CHUNK: u64 = 20;
+const LIMIT: u64 = 300;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Defect {
+    None,
+    /// A chunk never ends.
+    NoDeadline,
+    /// The time until its window ends is counted from the answer, and not from the call.
+    CountedFromTheAnswer,
+    /// The clock may be slow, and nothing is taken off for that.
+    TrustsTheClock,
+    /// A call without an answer is taken for an admitted one.
+    AdmitsWithoutAnswer,
+    /// An answer that was refused leaves a chunk.
+    AdmitsWhatWasRefused,
+    /// A chunk has one more than was taken.
+    OffByOne,
+}
+
+const DEFECTS: [Defect; 6] = [
+    Defect::NoDeadline,
+    Defect::CountedFromTheAnswer,
+    Defect::TrustsTheClock,
+    Defect::AdmitsWithoutAnswer,
+    Defect::AdmitsWhatWasRefused,
+    Defect::OffByOne,
+];
+
+#[derive(Debug)]
+struct ChunkStore {
+    link: LinkStore,
+    clock: SimulatedClock,
+    defect: Defect,
+    chunk: Mutex<Chunk>,
+    fetching: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Chunk {
+    left: u64,
+    ends_at: u64,
+}
+
+fn admitted() -> Decision {
+    Decision::one(Verdict::new(Outcome::Allowed, LIMIT))
+}
+
+impl ChunkStore {
+    fn admit(&self) -> Option<Decision> {
+        let mut chunk = self.chunk.lock().unwrap();
+        let is_over = self.clock.now().as_micros() >= chunk.ends_at;
+        if chunk.left == 0 || is_over && self.defect != Defect::NoDeadline {
+            return None;
+        }
+        chunk.left -= 1;
+        Some(admitted())
+    }
+
+    async fn fetch(&self, call: OwnedCall) -> Result<Decision, Error> {
+        let (charges, _only) = (call.charges(), self.fetching.lock().await);
+        let chunk = [charges[0].cost(CHUNK)];
+        loop {
+            if let Some(decision) = self.admit() {
+                return Ok(decision);
+            }
+            let sent = self.clock.now().as_micros();
+            let answer = self.link.decide(Call::acquire(&chunk)).await;
+            let answered = self.clock.now().as_micros();
+            let decision = match answer {
+                Err(_) if self.defect == Defect::AdmitsWithoutAnswer => return Ok(admitted()),
+                answer => answer?,
+            };
+            if decision.is_denied() && self.defect != Defect::AdmitsWhatWasRefused {
+                return Ok(decision);
+            }
+            let life = u64::try_from(decision.verdicts()[0].reset_after().as_micros()).unwrap();
+            let ends_at = match self.defect {
+                Defect::CountedFromTheAnswer => answered + life - life.div_ceil(100),
+                Defect::TrustsTheClock => sent + life,
+                _ => sent + life - life.div_ceil(100),
+            };
+            let left = CHUNK + u64::from(self.defect == Defect::OffByOne);
+            *self.chunk.lock().unwrap() = Chunk { left, ends_at };
+        }
+    }
+}
+
+impl Store for ChunkStore {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        match self.admit() {
+            Some(decision) => Answer::ready(Ok(decision)),
+            None => Answer::later(self.fetch(OwnedCall::new(&call))),
+        }
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.link.now()
+    }
+}
+
+/// By how much the limit is exceeded in the worst window.
+fn overshoot(defect: Defect, seed: u64) -> u64 {
+    let link = Link::new().delay(micros(500)..=millis(8)).lost(Share::new(1, 100).unwrap());
+    let ledger =
+        Simulation::new(seed).nodes(8).link(link.timeout(millis(100))).clock_error(9_999).run(
+            server,
+            |host| {
+                let (link, clock) = (host.link(), host.clock());
+                ChunkStore {
+                    link,
+                    clock,
+                    defect,
+                    chunk: Mutex::default(),
+                    fetching: tokio::sync::Mutex::default(),
+                }
+            },
+            async |world| {
+                let policy = policy(&format!("p: fixed-window {LIMIT}/500ms"));
+                // Something of a chunk is left at the end of every other window, and the limit is reached in the next one.
+                for rate in [400, 3_000].into_iter().cycle().take(6) {
+                    let load = Load::new(&policy).per_second(rate).lasting(millis(500));
+                    let load = world.start(load);
+                    world.sleep(millis(500)).await;
+                    drop(load);
+                }
+            },
+        );
+    let windows = ledger.admissions().in_windows(millis(500));
+    windows.into_iter().map(|admitted| admitted.saturating_sub(LIMIT)).max().unwrap()
+}
+
+#[test]
+fn a_layer_without_a_defect_keeps_the_limit() {
+    for seed in 0..5 {
+        assert_eq!(overshoot(Defect::None, seed), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn each_defect_is_found() {
+    for defect in DEFECTS {
+        let found = (0..20).find(|seed| overshoot(defect, *seed) > 0);
+        assert!(found.is_some(), "{defect:?} is not found by 20 seeds");
+        println!("{defect:?} is found by the seed {found:?}");
+    }
+}

@@ -1,0 +1,32 @@
+//! The simulation itself: its time, its links, its ledger, and whether it finds what is wrong with a layer.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod bounds;
+mod broken;
+mod ledger;
+mod network;
+mod repeated;
+
+use std::time::Duration;
+
+use tidegate_core::Policy;
+use tidegate_memory::MemoryStore;
+use tidegate_testkit::simulation::SimulatedClock;
+
+fn policy(text: &str) -> Policy {
+    text.parse().unwrap()
+}
+
+fn micros(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+type Server = MemoryStore<SimulatedClock>;
+
+fn server(clock: SimulatedClock) -> Server {
+    MemoryStore::builder().clock(clock).build()
+}

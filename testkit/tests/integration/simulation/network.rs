@@ -1,0 +1,212 @@
+//! Time, links and what can go wrong with them.
+
+use std::time::Duration;
+
+use tidegate_core::{Call, Charge, Clock, ErrorKind, Share, StoreExt};
+use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Load, Reply, Simulation, World};
+
+use super::{Server, micros, millis, policy, server};
+
+const LIMIT: &str = "p: fixed-window 1000000/1h";
+
+fn exact(delay: u64) -> Link {
+    Link::new().delay(micros(delay)..=micros(delay))
+}
+
+/// Runs a scenario with a store that is the link alone.
+fn plain<F: Future<Output = ()> + Send + 'static>(
+    simulation: Simulation,
+    scenario: impl FnOnce(World<Server, LinkStore>) -> F + Send,
+) -> Ledger {
+    simulation.run(server, |host| host.link(), scenario)
+}
+
+async fn acquire(world: &World<Server, LinkStore>, node: usize) {
+    let policy = policy(LIMIT);
+    world.nodes()[node].request(Call::acquire(&[Charge::new(&policy, "s")])).await;
+}
+
+#[test]
+fn delays_are_exact_to_the_microsecond() {
+    let ledger = plain(Simulation::new(1).link(exact(137)), async |world| {
+        world.sleep(micros(1_001)).await;
+        acquire(&world, 0).await;
+        assert_eq!(world.elapsed(), micros(1_001 + 2 * 137));
+    });
+    let call = &ledger.calls()[0];
+    assert_eq!((call.sent_at, call.fate), (1_001, Fate::Answered(1_275)));
+    let request = &ledger.requests()[0];
+    assert_eq!(request.reply, Some((1_275, Reply::Admitted)));
+    // By the server, and so when it was there.
+    assert_eq!((request.admitted_at, request.is_immediate), (Some(1_138), false));
+}
+
+/// Timers of Tokio end at the next whole millisecond, and not with the next event.
+#[test]
+fn timers_of_layers_end_in_time() {
+    let simulation = Simulation::new(1).link(exact(40_000));
+    let ledger = simulation.run(
+        server,
+        |host| host.link().timeout(Duration::from_millis(5)),
+        async |world| {
+            world.sleep(micros(300)).await;
+            let policy = policy(LIMIT);
+            world.nodes()[0].request(Call::acquire(&[Charge::new(&policy, "s")])).await;
+            assert_eq!(world.elapsed(), micros(6_000));
+            world.sleep(millis(100)).await;
+        },
+    );
+    assert_eq!(ledger.requests()[0].reply, Some((6_000, Reply::Failed(ErrorKind::Timeout))));
+    // It was given up, and carried out in spite of that.
+    assert_eq!(ledger.calls()[0].executed.map(|it| it.at), Some(40_300));
+    assert_eq!(ledger.calls()[0].fate, Fate::Answered(80_300));
+}
+
+#[test]
+fn a_simulation_may_take_as_long_as_it_likes_in_virtual_time() {
+    plain(Simulation::new(1).max_time(Duration::from_secs(700)), async |world| {
+        world.sleep(Duration::from_secs(600)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.elapsed(), Duration::from_secs(660));
+    });
+}
+
+#[test]
+#[should_panic(expected = "has not ended within 50ms")]
+fn one_that_waits_for_ever_fails() {
+    plain(Simulation::new(1).max_time(millis(50)), async |_| std::future::pending().await);
+}
+
+#[test]
+#[should_panic(expected = "a failed expectation")]
+fn a_panic_of_a_scenario_is_that_of_the_simulation() {
+    plain(Simulation::new(1), async |_| panic!("a failed expectation"));
+}
+
+#[test]
+fn clocks_of_nodes_are_slow_or_fast_and_show_any_time() {
+    let ppms = std::sync::Mutex::new(vec![]);
+    let simulation = Simulation::new(3).nodes(20).clock_error(1_000);
+    let scenario = async |world: World<Server, LinkStore>| {
+        let times = |world: &World<Server, LinkStore>| -> Vec<u64> {
+            world.nodes().iter().map(|it| it.clock().now().as_micros()).collect()
+        };
+        let (before, server) = (times(&world), world.server_clock().now().as_micros());
+        assert_eq!(server % (86_400 * 1_000_000), 0, "midnight");
+        world.sleep(Duration::from_secs(10)).await;
+        assert_eq!(world.server_clock().now().as_micros() - server, 10_000_000);
+        for (node, (now, before)) in world.nodes().iter().zip(times(&world).iter().zip(&before)) {
+            let expected = 10_000_000_i64 + node.clock().ppm() * 10;
+            assert_eq!(i64::try_from(now - before).unwrap(), expected);
+        }
+        world.server_clock().step(-5);
+        assert_eq!(world.server_clock().now().as_micros() - server, 9_999_995);
+    };
+    simulation.run(
+        server,
+        |host| {
+            ppms.lock().unwrap().push(host.clock().ppm());
+            host.link()
+        },
+        scenario,
+    );
+    let ppms = ppms.into_inner().unwrap();
+    assert!(ppms.contains(&1_000) && ppms.contains(&-1_000), "{ppms:?}");
+}
+
+#[test]
+fn what_is_lost_is_an_error_after_the_timeout() {
+    let link = exact(100).lost(Share::new(1, 4).unwrap()).timeout(millis(20));
+    let ledger = plain(Simulation::new(5).link(link), async |world| {
+        world.run(Load::new(&policy(LIMIT)).requests(1_000).lasting(Duration::from_secs(9))).await;
+    });
+    let lost = |it: &&tidegate_testkit::simulation::SentCall| it.fate == Fate::Lost;
+    let lost_there = ledger.calls().iter().filter(lost).filter(|it| it.executed.is_none()).count();
+    // A quarter of the calls, and a quarter of the answers to the others.
+    assert!((190..310).contains(&lost_there), "{lost_there}");
+    assert!((380..500).contains(&ledger.lost()), "{}", ledger.lost());
+    assert_eq!(ledger.failed(), ledger.lost());
+    assert_eq!(ledger.executed(), 1_000 - lost_there);
+    for request in ledger.requests() {
+        let (at, reply) = request.reply.unwrap();
+        let after = if reply == Reply::Admitted { 200 } else { 20_000 };
+        assert_eq!(at - request.made_at, after, "{reply:?}");
+    }
+}
+
+/// An answer that comes after the timeout is not counted twice.
+#[test]
+fn what_is_too_late_is_lost() {
+    let ledger = plain(Simulation::new(5).link(exact(3_000).timeout(millis(5))), async |world| {
+        acquire(&world, 0).await;
+        world.sleep(millis(20)).await;
+    });
+    assert_eq!((ledger.lost(), ledger.answered(), ledger.executed()), (1, 0, 1));
+    assert_eq!(ledger.requests()[0].reply, Some((5_000, Reply::Failed(ErrorKind::Timeout))));
+}
+
+#[test]
+fn some_messages_take_longer() {
+    let link = exact(100).tail(Share::new(1, 10).unwrap(), millis(100));
+    let ledger = plain(Simulation::new(5).link(link), async |world| {
+        world.run(Load::new(&policy(LIMIT)).requests(1_000).lasting(Duration::from_secs(9))).await;
+    });
+    let took = |it: &tidegate_testkit::simulation::Request| it.reply.unwrap().0 - it.made_at;
+    let slow = ledger.requests().iter().filter(|it| took(it) > 200).count();
+    assert!((150..230).contains(&slow), "{slow}");
+    assert!(ledger.requests().iter().all(|it| took(it) <= 200_000));
+}
+
+/// What is in flight when a node is killed may be carried out; nothing more is sent, and nothing is answered.
+#[test]
+fn a_killed_node_does_nothing_any_more() {
+    let ledger = plain(Simulation::new(1).nodes(2).link(exact(10_000)), async |world| {
+        let load = world.start(Load::new(&policy(LIMIT)).lasting(millis(100)));
+        world.sleep(millis(50)).await;
+        world.nodes()[0].kill();
+        assert!(world.nodes()[0].is_killed() && !world.nodes()[1].is_killed());
+        load.await;
+        assert!(world.elapsed() > millis(100) && world.elapsed() < millis(120));
+    });
+    let (mut killed, mut other) = (0, 0);
+    for it in ledger.requests() {
+        if it.node == 1 {
+            other += u64::from(it.made_at > 90_000);
+            assert!(it.reply.is_some());
+            continue;
+        }
+        assert!(it.made_at <= 50_000);
+        assert_eq!(it.reply.is_some(), it.made_at <= 30_000, "{it:?}");
+        killed += 1;
+    }
+    assert!(killed > 10 && other > 2, "{killed} {other}");
+    for it in ledger.calls().iter().filter(|it| it.node == 0) {
+        assert_eq!(it.fate == Fate::Lost, it.sent_at > 30_000, "{it:?}");
+        assert_eq!(it.executed.map(|it| it.at), Some(it.sent_at + 10_000));
+    }
+}
+
+#[test]
+fn a_server_that_is_away_says_so_and_a_node_that_is_cut_off_hears_nothing() {
+    let link = exact(100).timeout(millis(2));
+    let ledger = plain(Simulation::new(1).nodes(2).link(link), async |world| {
+        for (away, cut_off) in [(true, false), (false, true), (false, false)] {
+            world.set_server_away(away);
+            world.nodes()[0].set_cut_off(cut_off);
+            acquire(&world, 0).await;
+            acquire(&world, 1).await;
+        }
+        world.nodes()[1].set_link(exact(500));
+        acquire(&world, 1).await;
+    });
+    let replies: Vec<_> = ledger.requests().iter().map(|it| it.reply.unwrap().1).collect();
+    let unavailable = Reply::Failed(ErrorKind::Unavailable);
+    let (timeout, admitted) = (Reply::Failed(ErrorKind::Timeout), Reply::Admitted);
+    assert_eq!(
+        replies,
+        [unavailable, unavailable, timeout, admitted, admitted, admitted, admitted]
+    );
+    let last = ledger.requests().last().unwrap();
+    assert_eq!(last.reply.unwrap().0 - last.made_at, 1_000);
+    assert_eq!(ledger.executed(), 4);
+}
