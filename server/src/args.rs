@@ -1,5 +1,7 @@
 //! The command line and the environment.
 
+mod http;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +16,8 @@ use tidegate_server::resp::{Login, RespSettings};
 use tidegate_server::rls::ConnectionAge;
 use tidegate_server::service::OnStoreError;
 use tidegate_server::store::{MEMORY, RedisVariables, StoreSettings};
+
+use http::Http;
 
 /// Envoy's rate-limit service on any store of Tidegate.
 ///
@@ -157,12 +161,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SPAN", env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h",
           value_parser = parse_duration)]
     grpc_max_connection_age_grace: Duration,
-    /// The address of JSON, health and metrics.
-    #[arg(long, value_name = "ADDRESS", env = "HOST", default_value = "127.0.0.1")]
-    http_host: String,
-    /// The port of JSON, health and metrics; 0 for any.
-    #[arg(long, value_name = "PORT", env = "PORT", default_value = "8080")]
-    http_port: u16,
+    #[command(flatten)]
+    pub(crate) http: Http,
 
     /// The address of RESP, the protocol of Redis.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_RESP_HOST", default_value = "127.0.0.1")]
@@ -348,9 +348,5 @@ impl Serve {
 
     pub(crate) fn grpc_address(&self) -> (&str, u16) {
         (&self.grpc_host, self.grpc_port)
-    }
-
-    pub(crate) fn http_address(&self) -> (&str, u16) {
-        (&self.http_host, self.http_port)
     }
 }

@@ -6,10 +6,13 @@
 pub mod calls;
 pub mod config;
 pub mod decide;
+pub mod http;
 pub mod json;
+mod login;
 pub mod reload;
 pub mod resp;
 pub mod rls;
 pub mod service;
 pub mod stats;
 pub mod store;
+pub mod v1;

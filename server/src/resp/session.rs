@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use subtle::ConstantTimeEq;
 use tidegate_core::{Decision, Error};
 
 use super::arguments::shown;
@@ -16,6 +15,7 @@ use super::stats::RespStats;
 use super::table::{Kind, describe, find};
 use super::{RespSettings, own, throttle};
 use crate::calls::{CallRequest, Calls};
+use crate::login::DEFAULT_USER;
 
 /// What all connections have in common.
 #[derive(Debug)]
@@ -245,10 +245,8 @@ impl Session {
         let Some(login) = &self.shared.settings.login else {
             return Reply::error("AUTH is called, and no password is set for this server");
         };
-        let user = user.map_or(&b"default"[..], |user| user);
-        let is_user = user.ct_eq(login.user.as_bytes());
-        let is_password = password.ct_eq(login.password.as_bytes());
-        if bool::from(is_user & is_password) {
+        let user = user.map_or(DEFAULT_USER.as_bytes(), |user| user);
+        if login.is(user, password) {
             self.is_logged_in = true;
             return Reply::OK;
         }
