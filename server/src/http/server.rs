@@ -126,7 +126,8 @@ async fn serve_until(
     let mut builder = http1::Builder::new();
     // The stream has timeouts. A number of headers that is set costs an allocation for each request.
     builder.header_read_timeout(None).max_header_size(settings.max_head_bytes);
-    builder.max_buf_size(settings.max_head_bytes.max(MIN_BUFFER_BYTES));
+    // More than the head, so that what is a little too large is read, and the client sees the answer.
+    builder.max_buf_size(settings.max_head_bytes.saturating_add(MIN_BUFFER_BYTES));
     if settings.max_headers != HttpSettings::default().max_headers {
         builder.max_headers(settings.max_headers);
     }

@@ -126,9 +126,9 @@ impl Part {
         let is_new = match field {
             Field::Policy => self.policy.replace(text(name, value)?).is_none(),
             Field::Subject => self.subject.replace(text(name, value)?.into()).is_none(),
-            Field::SubjectBase64 => self.subject.replace(base64(name, value)?).is_none(),
+            Field::SubjectBase64 => self.subject.replace(base64(name, &value)?).is_none(),
             Field::Tenant => self.tenant.replace(text(name, value)?.into()).is_none(),
-            Field::TenantBase64 => self.tenant.replace(base64(name, value)?).is_none(),
+            Field::TenantBase64 => self.tenant.replace(base64(name, &value)?).is_none(),
             Field::Cost => self.cost.replace(number(name, value, 0)?).is_none(),
             _ => {
                 self.is_check_only = boolean(name, value)?;
@@ -161,15 +161,13 @@ fn text(name: &str, value: Tree) -> Result<String, Error> {
     }
 }
 
-fn base64(name: &str, value: Tree) -> Result<Bytes, Error> {
+fn base64(name: &str, value: &Tree) -> Result<Bytes, Error> {
+    let decoded = match value {
+        Tree::Text(text) => STANDARD.decode(text).ok(),
+        _ => None,
+    };
     let expected = "a text in Base64, such as \"/w==\"";
-    match &value {
-        Tree::Text(text) => match STANDARD.decode(text) {
-            Ok(bytes) => Ok(bytes.into()),
-            Err(_) => Err(wrong(name, &value, expected)),
-        },
-        other => Err(wrong(name, other, expected)),
-    }
+    decoded.map(Bytes::from).ok_or_else(|| wrong(name, value, expected))
 }
 
 fn boolean(name: &str, value: Tree) -> Result<bool, Error> {

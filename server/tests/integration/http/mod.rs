@@ -83,6 +83,7 @@ async fn a_connection_is_kept_and_answers_in_order() {
 async fn ten_thousand_connections_beyond_the_maximum_disturb_no_other() {
     let mut settings = HttpSettings::default();
     settings.max_connections = 20;
+    settings.idle_timeout = Duration::from_secs(3_600);
     let server = Server::with(settings).await;
     let mut served = Vec::new();
     for _ in 0..20 {

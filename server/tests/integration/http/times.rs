@@ -1,5 +1,6 @@
 //! Clients that are slow, in virtual time over a connection in memory.
 
+use axum::routing::get;
 use tidegate_server::http::serve_stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
@@ -9,8 +10,12 @@ use super::*;
 
 /// A connection that holds `bytes` in each direction.
 fn connect(bytes: usize) -> (DuplexStream, JoinHandle<std::io::Result<()>>) {
+    connect_to(all_routes(), bytes)
+}
+
+fn connect_to(routes: Router, bytes: usize) -> (DuplexStream, JoinHandle<std::io::Result<()>>) {
     let (client, server) = tokio::io::duplex(bytes);
-    let served = async move { serve_stream(server, all_routes(), &HttpSettings::default()).await };
+    let served = async move { serve_stream(server, routes, &HttpSettings::default()).await };
     (client, tokio::spawn(served))
 }
 
@@ -125,5 +130,15 @@ async fn a_response_has_its_time_and_taking_a_few_bytes_does_not_prolong_it() {
         client.write_all(get.as_bytes()).await.unwrap();
         sleep(Duration::from_secs(20)).await;
         assert_eq!(read_answer(&mut client).await.unwrap().body, OPENAPI);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_decides_no_time_of_the_client_runs() {
+    let slow = || async { sleep(Duration::from_secs(1_000)).await };
+    let (mut client, _) = connect_to(Router::new().route("/", get(slow)), 1_000);
+    for _ in 0..2 {
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        assert_eq!(read_answer(&mut client).await.unwrap().status, 200);
     }
 }

@@ -116,6 +116,12 @@ async fn each_verb_does_what_its_name_says() {
             "{verb} {more}: {answer}"
         );
     }
+    // What is charged beyond the limit is no refusal.
+    let answer = server.post("charge", &of(json!({"cost": 20})).to_string()).await;
+    assert_eq!((answer.status, &answer.json()["outcome"]), (200, &json!("denied")));
+    assert!(answer.json()["retry_after_ms"].as_u64() > Some(0));
+    assert_eq!((answer.field("retry-after"), answer.field("ratelimit")), (None, None));
+    server.ask("reset", of(json!({}))).await;
     // What is larger than the limit is never admitted.
     let answer = server.post("acquire", &of(json!({"cost": 11})).to_string()).await;
     assert_eq!((answer.status, answer.field("retry-after")), (429, None));

@@ -172,17 +172,23 @@ async fn each_status_of_a_call_occurs() {
     settings.request_timeout = Duration::from_millis(300);
     let bounded = Server::with(store(), Access::Open, settings).await;
     let server = Server::start().await;
-    let tokens = "tokens: token-bucket 1000/1h";
-    let hold = |id: &str| json!({"policy": tokens, "subject": "alice", "cost": 1, "id": id, "ttl_ms": 1000});
-    for id in ["settled", "lapsed"] {
-        assert_eq!(server.ask("hold", hold(id)).await.0, 200);
-    }
-    let settle = json!({"policy": tokens, "subject": "alice", "cost": 1, "id": "settled"});
-    assert_eq!(server.ask("settle", settle).await.0, 200);
-    server.advance(2_000);
     for verb in Verb::ALL {
         let (name, path) = (verb.as_str(), format!("/v1/{}", verb.as_str()));
         let (_, example, _) = examples(&path).remove(0);
+        let subject = json!({"policy": example["policy"], "subject": example["subject"]});
+        server.ask("reset", subject.clone()).await;
+        let with = |more: Value| {
+            let mut body = subject.clone();
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        let hold =
+            |id: &str| with(json!({"cost": 1, "id": format!("{id} {name}"), "ttl_ms": 1000}));
+        assert_eq!(server.ask("hold", hold("lapsed")).await.0, 200);
+        server.advance(1_500);
+        assert_eq!(server.ask("hold", hold("settled")).await.0, 200);
+        let settle = with(json!({"cost": 1, "id": format!("settled {name}")}));
+        assert_eq!(server.ask("settle", settle).await.0, 200);
         let body = example.to_string();
         let with_id = |id: &str| {
             let mut body = example.clone();
