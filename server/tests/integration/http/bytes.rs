@@ -93,8 +93,8 @@ fn nearly_a_call() -> impl Strategy<Value = Vec<u8>> {
 
 /// So that no timeout ends a connection while the machine is busy.
 fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true);
-    runtime.build().unwrap().block_on(future)
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(future)
 }
 
 /// All that is answered to bytes which come in parts of this size.
