@@ -19,6 +19,11 @@ fn connect_to(routes: Router, bytes: usize) -> (DuplexStream, JoinHandle<std::io
     (client, tokio::spawn(served))
 }
 
+/// Fails if a connection does not end.
+async fn ended(served: JoinHandle<std::io::Result<()>>) -> std::io::Result<()> {
+    timeout(Duration::from_secs(10_000), served).await.unwrap().unwrap()
+}
+
 /// For how many seconds the server accepts a byte per second.
 async fn trickle(stream: &mut DuplexStream) -> u64 {
     let start = Instant::now();
@@ -34,7 +39,8 @@ async fn trickle(stream: &mut DuplexStream) -> u64 {
 /// After how many seconds the server ends the connection.
 async fn end(stream: &mut DuplexStream) -> u64 {
     let start = Instant::now();
-    assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
+    let read = timeout(Duration::from_secs(10_000), stream.read(&mut [0])).await.unwrap();
+    assert_eq!(read.unwrap_or(0), 0);
     start.elapsed().as_secs()
 }
 
@@ -45,7 +51,7 @@ async fn a_head_has_its_time_from_its_first_byte_on() {
     sleep(Duration::from_secs(100)).await;
     client.write_all(b"POST /v1/peek HTTP/1.1\r\nA: ").await.unwrap();
     assert!((30..=32).contains(&trickle(&mut client).await));
-    assert!(served.await.unwrap().is_err());
+    assert!(ended(served).await.is_err());
 
     let (mut client, _) = connect(100_000);
     for _ in 0..3 {
@@ -65,7 +71,7 @@ async fn a_head_has_its_time_from_its_first_byte_on() {
 async fn a_silent_connection_ends_before_and_after_a_request() {
     let (mut client, served) = connect(100_000);
     assert_eq!(end(&mut client).await, 120);
-    served.await.unwrap().unwrap();
+    ended(served).await.unwrap();
 
     let (mut client, served) = connect(100_000);
     sleep(Duration::from_secs(119)).await;
@@ -73,7 +79,7 @@ async fn a_silent_connection_ends_before_and_after_a_request() {
     client.write_all(all.as_bytes()).await.unwrap();
     assert_eq!(read_answer(&mut client).await.unwrap().status, 200);
     assert_eq!(end(&mut client).await, 120);
-    served.await.unwrap().unwrap();
+    ended(served).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +101,7 @@ async fn a_body_has_its_time_and_bytes_do_not_prolong_it() {
         assert_eq!(read_answer(&mut reader).await, None);
         drop(reader);
         slow.await.unwrap();
-        let _ = served.await.unwrap();
+        let _ = ended(served).await;
     }
 }
 
@@ -105,7 +111,7 @@ async fn a_response_has_its_time_and_taking_a_few_bytes_does_not_prolong_it() {
     let (mut client, served) = connect(256);
     client.write_all(get.as_bytes()).await.unwrap();
     let start = Instant::now();
-    assert!(served.await.unwrap().is_err());
+    assert!(ended(served).await.is_err());
     assert_eq!(start.elapsed().as_secs(), 30);
 
     let (mut client, served) = connect(256);
@@ -119,8 +125,8 @@ async fn a_response_has_its_time_and_taking_a_few_bytes_does_not_prolong_it() {
         }
         taken
     };
-    let (taken, served) = tokio::join!(taking, served);
-    assert!(served.unwrap().is_err());
+    let (taken, served) = tokio::join!(taking, ended(served));
+    assert!(served.is_err());
     assert!((25..45).contains(&taken), "{taken}");
     assert!(start.elapsed().as_secs() < 45);
 
