@@ -64,7 +64,10 @@ async fn without_a_login_no_body_is_read() {
         format!("POST /v1/acquire HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 1000000\r\n\r\n");
     client.send(head).await;
     assert_eq!(client.answer().await.unwrap().status, 401);
-    // Each guess costs a connection.
+    assert_eq!(client.answer().await, None);
+    // Each guess costs a connection, also if all of it has come.
+    let mut client = server.client().await;
+    assert_eq!(client.call("POST", "/v1/peek", JSON, BODY).await.status, 401);
     assert_eq!(client.answer().await, None);
 }
 
