@@ -1,5 +1,7 @@
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -120,6 +122,9 @@ async fn serve_until(
         async move {
             let response = response.await;
             phase.next();
+            // If the stream had nothing to read while the request was answered, hyper would wait for it without
+            // reading again, and no timer would run.
+            poll_fn(|cx| Poll::Ready(cx.waker().wake_by_ref())).await;
             response
         }
     });

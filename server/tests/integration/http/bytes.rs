@@ -114,10 +114,13 @@ async fn answer_to(bytes: &[u8], part: usize) -> Vec<u8> {
         }
     };
     let mut answer = Vec::new();
-    let (_, received) = tokio::join!(sent, reader.read_to_end(&mut answer));
-    received.unwrap();
+    let whole = async {
+        let (_, received) = tokio::join!(sent, reader.read_to_end(&mut answer));
+        received.unwrap();
+    };
+    timeout(Duration::from_secs(10_000), whole).await.unwrap();
     drop((reader, writer));
-    let _ = served.await.unwrap();
+    let _ = timeout(Duration::from_secs(10_000), served).await.unwrap();
     answer
 }
 

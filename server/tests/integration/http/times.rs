@@ -80,6 +80,16 @@ async fn a_silent_connection_ends_before_and_after_a_request() {
     assert_eq!(read_answer(&mut client).await.unwrap().status, 200);
     assert_eq!(end(&mut client).await, 120);
     ended(served).await.unwrap();
+
+    // The server looks for more bytes after each of these, also while it answers.
+    let (mut client, served) = connect(100_000);
+    for byte in all.as_bytes() {
+        client.write_all(&[*byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(read_answer(&mut client).await.unwrap().status, 200);
+    assert_eq!(end(&mut client).await, 120);
+    ended(served).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
