@@ -124,7 +124,11 @@ async fn serve_until(
             phase.next();
             // If the stream had nothing to read while the request was answered, hyper would wait for it without
             // reading again, and no timer would run.
-            poll_fn(|cx| Poll::Ready(cx.waker().wake_by_ref())).await;
+            poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                Poll::Ready(())
+            })
+            .await;
             response
         }
     });
