@@ -1,5 +1,6 @@
 //! The command line and the environment.
 
+mod http;
 mod store;
 mod tls;
 
@@ -18,6 +19,7 @@ use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 use tidegate_server::service::OnStoreError;
 use tidegate_server::store::{MEMORY, RedisVariables};
 
+use http::Http;
 use store::StoreArgs;
 use tls::TlsArgs;
 
@@ -158,12 +160,9 @@ pub(crate) struct Serve {
         default_value = "10000"
     )]
     grpc_max_connections: usize,
-    /// The address of JSON, health and metrics.
-    #[arg(long, value_name = "ADDRESS", env = "HOST", default_value = "127.0.0.1")]
-    http_host: String,
-    /// The port of JSON, health and metrics; 0 for any.
-    #[arg(long, value_name = "PORT", env = "PORT", default_value = "8080")]
-    http_port: u16,
+
+    #[command(flatten)]
+    pub(crate) http: Http,
 
     /// The address of RESP, the protocol of Redis.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_RESP_HOST", default_value = "127.0.0.1")]
@@ -344,9 +343,5 @@ impl Serve {
 
     pub(crate) fn grpc_address(&self) -> (&str, u16) {
         (&self.grpc_host, self.grpc_port)
-    }
-
-    pub(crate) fn http_address(&self) -> (&str, u16) {
-        (&self.http_host, self.http_port)
     }
 }

@@ -6,8 +6,10 @@
 pub mod calls;
 pub mod config;
 pub mod decide;
+pub mod http;
 pub mod json;
 pub mod listener;
+mod login;
 mod reflection;
 pub mod reload;
 pub mod resp;
@@ -18,3 +20,4 @@ pub mod store;
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub mod tls;
+pub mod v1;

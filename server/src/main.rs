@@ -17,7 +17,8 @@ use tidegate_server::config::{Config, SameDomain, read_directory};
 use tidegate_server::decide::Decider;
 use tidegate_server::service::Service;
 use tidegate_server::store::open;
-use tidegate_server::{json, reload, resp, rls};
+use tidegate_server::v1::{self, Access};
+use tidegate_server::{http, json, reload, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -65,7 +66,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     report(&service);
 
     let grpc = args.tls.grpc().listener(listen("GRPC_PORT", args.grpc_address()).await?)?;
-    let http = args.tls.http().listener(listen("PORT", args.http_address()).await?)?;
+    let http = args.tls.http().listener(listen("PORT", args.http.address()).await?)?;
     let resp = match args.resp_address() {
         Some(address) => {
             let listener = listen("TIDEGATE_RESP_PORT", address).await?;
@@ -75,8 +76,16 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         }
         None => None,
     };
+    let http_address = http.local_addr()?;
     let scheme = if http.is_encrypted() { "https" } else { "http" };
-    println!("gRPC on {}, JSON on {scheme}://{}", grpc.local_addr()?, http.local_addr()?);
+    println!("gRPC on {}, JSON on {scheme}://{http_address}", grpc.local_addr()?);
+    let access = args.http.access(http_address);
+    if access == Access::Closed {
+        eprintln!(
+            "tidegate-server: /v1 is not served on {http_address}, which other machines reach, without a password \
+             (TIDEGATE_HTTP_PASSWORD), or being told that it needs none (TIDEGATE_HTTP_WITHOUT_PASSWORD)"
+        );
+    }
 
     let (stop, stopped) = watch::channel(false);
     let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
@@ -98,8 +107,9 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         tokio::spawn(resp::serve(listener, Arc::clone(&calls), settings, stopped))
     });
     let routes = json::routes(Arc::clone(&service), Some(metrics));
-    let http = axum::serve(http, routes).with_graceful_shutdown(until_stopped(stopped.clone()));
-    let http = tokio::spawn(http.into_future());
+    let routes = routes.merge(v1::routes(calls, access));
+    let until = until_stopped(stopped.clone());
+    let http = tokio::spawn(http::serve(http, routes, args.http.settings(), until));
     let grpc =
         tokio::spawn(rls::serve(grpc, service, args.grpc_settings(), until_stopped(stopped)));
 
@@ -107,7 +117,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     stop.send_replace(true);
     reload.abort();
     grpc.await??;
-    http.await??;
+    http.await?;
     if let Some(resp) = resp {
         resp.await?;
     }

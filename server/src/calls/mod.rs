@@ -21,6 +21,7 @@
 mod policies;
 mod request;
 mod stats;
+mod verb;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use tidegate_core::{Call, Charge, Decision, Error, Store};
 pub use policies::{MAX_POLICIES, MAX_POLICY_BYTES, Policies};
 pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};
+pub use verb::{CallOptions, MissingOption, Verb};
 
 /// Decides on calls by the policies that they bring.
 #[derive(Debug)]

@@ -143,11 +143,21 @@ impl CallRequest {
         taken.zip(amounts).map(|(taken, amount)| amount.unwrap_or(taken))
     }
 
-    /// Whether the call was carried out, or a peek says that an acquire would be. Only calls that take are refused.
+    /// The policies, in the order of the charges.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.charges.iter().map(|charge| &charge.policy)
+    }
+
+    /// Whether policies can refuse the call, or a peek says that they would. Only calls that take are refused.
+    #[must_use]
+    pub fn can_refuse(&self) -> bool {
+        self.operation.is_acquire() || self.operation == Operation::Peek
+    }
+
+    /// Whether the call was carried out, or a peek says that an acquire would be.
     #[must_use]
     pub fn is_admitted(&self, decision: &Decision) -> bool {
-        let can_refuse = self.operation.is_acquire() || self.operation == Operation::Peek;
-        !can_refuse || decision.is_allowed()
+        !self.can_refuse() || decision.is_allowed()
     }
 }
 

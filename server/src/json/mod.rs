@@ -5,5 +5,5 @@ mod server;
 mod show;
 
 pub use read::{JsonError, read_request};
-pub use server::{MAX_BODY_BYTES, routes};
+pub use server::routes;
 pub use show::{show_response, show_struct};

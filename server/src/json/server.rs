@@ -2,8 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -12,10 +11,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
 use super::{read_request, show_response};
+use crate::http::{BodyError, Payload};
 use crate::service::Service;
-
-/// The maximum size of a request's body in bytes.
-pub const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// How long `/healthcheck` waits for the store.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,7 +30,6 @@ pub fn routes(service: Arc<Service>, metrics: Option<PrometheusHandle>) -> Route
         .route("/json", post(decide))
         .route("/healthcheck", get(health))
         .route("/config", get(config))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(service);
     match metrics {
         Some(metrics) => routes.route("/metrics", get(move || async move { metrics.render() })),
@@ -41,7 +37,11 @@ pub fn routes(service: Arc<Service>, metrics: Option<PrometheusHandle>) -> Route
     }
 }
 
-async fn decide(State(service): State<Arc<Service>>, body: Bytes) -> Response {
+async fn decide(State(service): State<Arc<Service>>, body: Result<Payload, BodyError>) -> Response {
+    let body = match body {
+        Ok(Payload(body)) => body,
+        Err(error) => return error.into_response(),
+    };
     let request = match read_request(&body) {
         Ok(request) => request,
         Err(error) => return refused(&error.to_string()),

@@ -23,4 +23,6 @@ mod table;
 mod throttle;
 
 pub use frame::{Bounds, FrameError, Frames, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
-pub use server::{Login, RespSettings, serve, serve_stream};
+pub use server::{RespSettings, serve, serve_stream};
+
+pub use crate::login::Login;

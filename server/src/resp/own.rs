@@ -3,39 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_core::{Decision, Error, ErrorKind, Operation, Verdict};
+use tidegate_core::{Decision, Error, ErrorKind, Verdict};
 
 use super::arguments::{
     ArgumentError, integer, milliseconds, number, seconds, shown, text, whole_milliseconds,
 };
 use super::frame::Arguments;
 use super::reply::Reply;
-use crate::calls::{CallRequest, Calls, ChargeRequest};
-
-/// What a command does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
-    Acquire,
-    Peek,
-    Charge,
-    Refund,
-    Block,
-    Reset,
-    Hold,
-    Settle,
-    Cancel,
-    Extend,
-}
-
-/// The options of a command that hold for all its charges.
-#[derive(Debug, Default)]
-struct Options {
-    min: Option<u64>,
-    id: Option<Bytes>,
-    span: Option<Duration>,
-    is_at_least: bool,
-    is_so_far: bool,
-}
+use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption, Verb};
 
 /// A charge, of which the cost may be missing.
 struct Part {
@@ -44,20 +19,18 @@ struct Part {
     has_tenant: bool,
 }
 
-impl Verb {
-    /// The options that the command has.
-    fn options(self) -> &'static [&'static str] {
-        match self {
-            Self::Acquire => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
-            Self::Hold => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
-            Self::Peek => &["AND", "TENANT", "COST", "CHECK"],
-            Self::Charge | Self::Refund => &["AND", "TENANT", "COST", "ID", "EX", "PX"],
-            Self::Block => &["AND", "TENANT", "EX", "PX", "ATLEAST"],
-            Self::Reset => &["AND", "TENANT"],
-            Self::Settle => &["AND", "TENANT", "COST", "CHECK", "ID", "SOFAR"],
-            Self::Cancel => &["AND", "TENANT", "CHECK", "ID"],
-            Self::Extend => &["AND", "TENANT", "CHECK", "ID", "EX", "PX"],
-        }
+/// The options that a command has.
+fn options_of(verb: Verb) -> &'static [&'static str] {
+    match verb {
+        Verb::Acquire => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
+        Verb::Hold => &["AND", "TENANT", "COST", "CHECK", "MIN", "ID", "EX", "PX"],
+        Verb::Peek => &["AND", "TENANT", "COST", "CHECK"],
+        Verb::Charge | Verb::Refund => &["AND", "TENANT", "COST", "ID", "EX", "PX"],
+        Verb::Block => &["AND", "TENANT", "EX", "PX", "ATLEAST"],
+        Verb::Settle => &["AND", "TENANT", "COST", "CHECK", "ID", "SOFAR"],
+        Verb::Cancel => &["AND", "TENANT", "CHECK", "ID"],
+        Verb::Extend => &["AND", "TENANT", "CHECK", "ID", "EX", "PX"],
+        Verb::Reset => &["AND", "TENANT"],
     }
 }
 
@@ -69,7 +42,7 @@ pub(super) fn request(
 ) -> Result<CallRequest, Error> {
     let invalid = |message: ArgumentError| Error::new(ErrorKind::InvalidCall, message);
     let mut rest = arguments.get(1..).unwrap_or_default();
-    let mut options = Options::default();
+    let mut options = CallOptions::default();
     let mut parts = Vec::new();
     loop {
         let [key, policy, after @ ..] = rest else {
@@ -85,7 +58,8 @@ pub(super) fn request(
             [_, after @ ..] => rest = after,
         }
     }
-    build(verb, parts, options).map_err(invalid)
+    let charges = parts.into_iter().map(|it| (it.charge, it.cost));
+    verb.call(charges, options).map_err(|option| invalid(missing(option)))
 }
 
 /// Reads the options of a charge, and returns what follows: nothing, or `AND`.
@@ -93,12 +67,12 @@ fn read_options<'a>(
     verb: Verb,
     mut rest: &'a [Bytes],
     part: &mut Part,
-    options: &mut Options,
+    options: &mut CallOptions,
 ) -> Result<&'a [Bytes], ArgumentError> {
     while let [name, after @ ..] = rest {
-        let known = verb.options().iter().find(|it| it.as_bytes().eq_ignore_ascii_case(name));
+        let known = options_of(verb).iter().find(|it| it.as_bytes().eq_ignore_ascii_case(name));
         let Some(option) = known else {
-            let known = verb.options().join(", ");
+            let known = options_of(verb).join(", ");
             return Err(format!("there is no option '{}', but {known}", shown(name)));
         };
         let (is_new, is_flag) = match *option {
@@ -138,45 +112,15 @@ fn read_options<'a>(
     Ok(rest)
 }
 
-fn build(verb: Verb, parts: Vec<Part>, options: Options) -> Result<CallRequest, ArgumentError> {
-    let Options { min, id, span, is_at_least, is_so_far } = options;
-    let needed = |what: &str| format!("{what} is missing");
-    let operation = match verb {
-        Verb::Acquire => min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min }),
-        Verb::Hold => min.map_or(Operation::Hold, |min| Operation::HoldUpTo { min }),
-        Verb::Peek => Operation::Peek,
-        Verb::Charge => Operation::Charge,
-        Verb::Refund => Operation::Refund,
-        Verb::Reset => Operation::Reset,
-        Verb::Block => {
-            let span = span.ok_or_else(|| needed("EX or PX, the time of the block,"))?;
-            if is_at_least { Operation::BlockAtLeast { span } } else { Operation::Block { span } }
-        }
-        Verb::Settle if is_so_far => Operation::SettleSoFar,
-        Verb::Settle | Verb::Cancel => Operation::Settle,
-        Verb::Extend => Operation::Extend,
+fn missing(option: MissingOption) -> ArgumentError {
+    let what = match option {
+        MissingOption::BlockSpan => "EX or PX, the time of the block,",
+        MissingOption::Cost => "COST, what was used,",
+        MissingOption::Id => "ID",
+        MissingOption::IdOfTimeToLive => "ID, which EX or PX is the time to live of,",
+        MissingOption::TimeToLive => "EX or PX, the time to live of ID,",
     };
-    if verb == Verb::Settle && parts.iter().any(|it| it.cost.is_none()) {
-        return Err(needed("COST, what was used,"));
-    }
-    let default_cost = if verb == Verb::Cancel { 0 } else { 1 };
-    let charges = parts.into_iter().map(|it| {
-        let mut charge = it.charge;
-        charge.cost = it.cost.unwrap_or(default_cost);
-        charge
-    });
-    let request = CallRequest::new(operation, charges);
-    match (verb, id, span) {
-        (Verb::Block, ..) | (_, None, None) if !operation.is_of_hold() => Ok(request),
-        (_, None, None) => Err(needed("ID")),
-        (_, None, Some(_)) => Err(needed("ID, which EX or PX is the time to live of,")),
-        // No use is made of the time to live.
-        (Verb::Settle | Verb::Cancel, Some(id), _) => {
-            Ok(request.with_id(id, Duration::from_secs(1)))
-        }
-        (_, Some(_), None) => Err(needed("EX or PX, the time to live of ID,")),
-        (_, Some(id), Some(span)) => Ok(request.with_id(id, span)),
-    }
+    format!("{what} is missing")
 }
 
 /// Whether the call was carried out; the milliseconds until it is admitted; and a list for each charge.

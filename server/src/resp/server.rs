@@ -1,4 +1,3 @@
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +11,7 @@ use super::connection;
 use super::session::Shared;
 use crate::calls::Calls;
 use crate::listener::{ACCEPT_PAUSE, Listener, Stream};
+use crate::login::Login;
 
 /// The bounds of connections, and the login that they need.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,22 +38,6 @@ impl Default for RespSettings {
             command_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
         }
-    }
-}
-
-/// A user and a password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Login {
-    /// The user; `default` is the one of clients that name none.
-    pub user: String,
-    /// The password.
-    pub password: String,
-}
-
-/// Without the password.
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
     }
 }
 

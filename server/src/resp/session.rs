@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use subtle::ConstantTimeEq;
 use tidegate_core::{Decision, Error};
 
 use super::arguments::shown;
@@ -16,6 +15,10 @@ use super::stats::RespStats;
 use super::table::{Kind, describe, find};
 use super::{RespSettings, own, throttle};
 use crate::calls::{CallRequest, Calls};
+use crate::login::DEFAULT_USER;
+
+/// How many failed logins end a connection.
+const MAX_FAILED_LOGINS: usize = 10;
 
 /// What all connections have in common.
 #[derive(Debug)]
@@ -82,6 +85,7 @@ pub(super) struct Session {
     shared: Arc<Shared>,
     protocol: Protocol,
     is_logged_in: bool,
+    failed_logins: usize,
     name: Bytes,
     id: u64,
 }
@@ -90,7 +94,8 @@ impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let is_logged_in = shared.settings.login.is_none();
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
-        Self { shared, protocol: Protocol::default(), is_logged_in, name: Bytes::new(), id }
+        let protocol = Protocol::default();
+        Self { shared, protocol, is_logged_in, failed_logins: 0, name: Bytes::new(), id }
     }
 
     pub(super) fn protocol(&self) -> Protocol {
@@ -107,7 +112,12 @@ impl Session {
         let (command, step) = match find(name) {
             Some((index, spec)) => {
                 let step = if spec.has_arity(arguments.len()) {
-                    self.step(spec.kind, arguments)
+                    match self.step(spec.kind, arguments) {
+                        Step::Reply(reply) if self.failed_logins >= MAX_FAILED_LOGINS => {
+                            Step::End(reply)
+                        }
+                        step => step,
+                    }
                 } else {
                     Step::Reply(wrong_number(spec.name))
                 };
@@ -245,13 +255,12 @@ impl Session {
         let Some(login) = &self.shared.settings.login else {
             return Reply::error("AUTH is called, and no password is set for this server");
         };
-        let user = user.map_or(&b"default"[..], |user| user);
-        let is_user = user.ct_eq(login.user.as_bytes());
-        let is_password = password.ct_eq(login.password.as_bytes());
-        if bool::from(is_user & is_password) {
-            self.is_logged_in = true;
+        let user = user.map_or(DEFAULT_USER.as_bytes(), |user| user);
+        if login.is(user, password) {
+            (self.is_logged_in, self.failed_logins) = (true, 0);
             return Reply::OK;
         }
+        self.failed_logins += 1;
         let message = "WRONGPASS invalid username-password pair or user is disabled.";
         Reply::Error(message.to_owned())
     }

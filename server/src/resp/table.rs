@@ -1,8 +1,8 @@
 //! All commands, with what `COMMAND` tells of each.
 
-use super::own::Verb;
 use super::reply::Reply;
 use super::throttle::Style;
+use crate::calls::Verb;
 
 /// A command.
 #[derive(Debug)]

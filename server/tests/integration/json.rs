@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tidegate_server::json::{MAX_BODY_BYTES, read_request, routes};
+use tidegate_server::http::{HttpSettings, serve};
+use tidegate_server::json::{read_request, routes};
 use tidegate_server::service::Service;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,7 +20,7 @@ async fn start(service: Service) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let routes = routes(Arc::new(service), None);
-    tokio::spawn(async move { axum::serve(listener, routes).await });
+    tokio::spawn(serve(listener, routes, HttpSettings::default(), std::future::pending()));
     address
 }
 
@@ -87,7 +88,8 @@ async fn what_is_no_request_is_a_400() {
         assert_eq!(status, 400, "{body}");
         assert!(answer.starts_with("Bad Request: ") && answer.contains(why), "{answer}");
     }
-    assert_eq!(call(address, "POST", "/json", &" ".repeat(MAX_BODY_BYTES + 1)).await.0, 413);
+    let too_long = " ".repeat(HttpSettings::default().max_body_bytes + 1);
+    assert_eq!(call(address, "POST", "/json", &too_long).await.0, 413);
     assert_eq!(call(address, "GET", "/json", "").await.0, 405);
     assert_eq!(call(address, "GET", "/", "").await.0, 404);
 }

@@ -8,6 +8,7 @@ mod directory;
 mod envoy_cases;
 mod examples;
 mod grpc;
+mod http;
 mod json;
 mod policies;
 mod program;
@@ -19,3 +20,4 @@ mod scene;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;
+mod v1;

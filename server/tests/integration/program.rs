@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::http::client::Client;
 use crate::json::call;
 
 pub(crate) fn program() -> Command {
@@ -240,4 +241,74 @@ async fn sentinels_of_both_stores_get_a_login_of_their_own() {
         assert_eq!(not_ready.map(|text| !stderr.contains(text)), is_ready, "{stderr}");
         assert!(!stderr.contains("f1rst") && !stderr.contains("s3cond"), "{stderr}");
     }
+}
+
+async fn post(address: SocketAddr, fields: &str) -> u16 {
+    let fields = format!("Content-Type: application/json\r\n{fields}");
+    let body = r#"{"policy": "gcra 1/s", "subject": "a"}"#;
+    Client::connect(address).await.call("POST", "/v1/peek", &fields, body).await.status
+}
+
+/// A connection that is served, once the one before has been forgotten.
+async fn connected(address: SocketAddr) -> Client {
+    let connect = async {
+        loop {
+            let mut client = Client::connect(address).await;
+            client.send("GET /healthcheck HTTP/1.1\r\n\r\n").await;
+            if client.answer().await.is_some_and(|answer| answer.status == 200) {
+                break client;
+            }
+        }
+    };
+    timeout(Duration::from_secs(60), connect).await.unwrap()
+}
+
+#[tokio::test]
+async fn http_is_served_with_the_settings_of_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    let serve = |variables: &[(&str, &str)]| {
+        let mut program = program();
+        program.arg("--config").arg(directory.path()).envs(variables.iter().copied());
+        serving(program)
+    };
+    let local = |address: SocketAddr| SocketAddr::from(([127, 0, 0, 1], address.port()));
+    let (_child, address) = serve(&[]).await;
+    assert_eq!(post(address, "").await, 200);
+
+    let all = [
+        ("HOST", "0.0.0.0"),
+        ("TIDEGATE_HTTP_USER", "app"),
+        ("TIDEGATE_HTTP_PASSWORD", "S3CRET"),
+        ("TIDEGATE_HTTP_MAX_CONNECTIONS", "1"),
+        ("TIDEGATE_HTTP_IDLE_TIMEOUT", "1h"),
+        ("TIDEGATE_HTTP_REQUEST_TIMEOUT", "1m"),
+        ("TIDEGATE_HTTP_MAX_HEAD_BYTES", "1000"),
+        ("TIDEGATE_HTTP_MAX_HEADERS", "9"),
+        ("TIDEGATE_HTTP_MAX_BODY_BYTES", "60"),
+    ];
+    let (_child, address) = serve(&all).await;
+    let address = local(address);
+    assert_eq!(post(address, "").await, 401);
+    // What Envoy and probes ask for needs no login.
+    let mut client = connected(address).await;
+    let login = "Content-Type: application/json\r\nAuthorization: Basic YXBwOlMzQ1JFVA==\r\n";
+    let body = r#"{"policy": "gcra 1/s", "subject": "a"}"#;
+    assert_eq!(client.call("POST", "/v1/peek", login, body).await.status, 200);
+    let refused = Client::connect(address).await.answer().await;
+    assert_eq!(refused.map(|answer| answer.status), Some(503));
+    assert_eq!(client.call("POST", "/json", "", &" ".repeat(61)).await.status, 413);
+    drop(client);
+    for fields in ["A: b\r\n".repeat(8), format!("A: {}\r\n", "x".repeat(1_000))] {
+        let mut client = connected(address).await;
+        assert_eq!(client.call("GET", "/config", &fields, "").await.status, 431);
+    }
+
+    // Without a password, other machines may send what Envoy does, and no calls.
+    let (_child, address) = serve(&[("HOST", "0.0.0.0"), ("TIDEGATE_HTTP_PASSWORD", "")]).await;
+    assert_eq!(post(local(address), "").await, 403);
+    assert_eq!(call(local(address), "POST", "/json", ASK).await.0, 200);
+    let told = [("HOST", "0.0.0.0"), ("TIDEGATE_HTTP_WITHOUT_PASSWORD", "true")];
+    let (_child, address) = serve(&told).await;
+    assert_eq!(post(local(address), "").await, 200);
 }

@@ -104,3 +104,16 @@ async fn without_a_login_nothing_is_decided() {
     let answer = server.answer(format!("AUTH s3cret\r\n{large}QUIT\r\n").as_bytes()).await;
     assert!(answer.starts_with("+OK\r\n$20000\r\nxx") && answer.ends_with("x\r\n+OK\r\n"));
 }
+
+#[tokio::test]
+async fn the_tenth_failed_login_in_a_row_ends_the_connection() {
+    let server = Server::with(with_login()).await;
+    let wrong = "AUTH wrong\r\n".repeat(9);
+    let all = format!("{wrong}AUTH s3cret\r\n{wrong}PING\r\nQUIT\r\n");
+    let answer = server.answer(all.as_bytes()).await;
+    assert!(answer.ends_with("+PONG\r\n+OK\r\n"), "{answer}");
+    let all = format!("{wrong}PING\r\nRESET\r\nHELLO 3 AUTH default wrong\r\nAUTH s3cret\r\n");
+    let answer = server.answer(all.as_bytes()).await;
+    assert_eq!(answer.matches("-WRONGPASS").count(), 10, "{answer}");
+    assert!(answer.ends_with("user is disabled.\r\n"), "{answer}");
+}

@@ -1,0 +1,20 @@
+//! HTTP/1 within bounds: of connections, of their time, and of the size of what they send.
+//!
+//! | bound | beyond it |
+//! |---|---|
+//! | connections | 503, and the connection ends |
+//! | time between requests; time of a head; time to accept a response | the connection ends |
+//! | size of a head, number of its fields | 431, and the connection ends |
+//! | time of a body | 408 |
+//! | size of a body | 413 |
+
+mod body;
+mod phase;
+mod server;
+mod settings;
+mod stats;
+mod timed;
+
+pub(crate) use body::{BodyError, Payload};
+pub use server::{serve, serve_stream};
+pub use settings::HttpSettings;

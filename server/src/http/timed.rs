@@ -1,0 +1,166 @@
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::HttpSettings;
+use super::phase::{Phase, is_answering};
+
+/// In place of a span beyond what a clock can count.
+const FAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// A stream that ends if a request does not come in time, or a response is not accepted in time.
+///
+/// hyper's own timeout is one for the head and for the time before it; it has none for responses.
+#[derive(Debug)]
+pub(super) struct Timed<S> {
+    stream: S,
+    phase: Phase,
+    /// The phase that the timers are of.
+    seen: usize,
+    idle_timeout: Duration,
+    request_timeout: Duration,
+    /// Whether bytes of a request's head have come.
+    has_bytes: bool,
+    reading: Timer,
+    writing: Timer,
+}
+
+/// A timer that starts when there is something to wait for. Its memory is kept for the next time.
+#[derive(Debug, Default)]
+struct Timer {
+    sleep: Option<Pin<Box<Sleep>>>,
+    is_running: bool,
+}
+
+impl Timer {
+    fn start(&mut self, span: Duration) {
+        let now = Instant::now();
+        let deadline = now.checked_add(span).unwrap_or_else(|| now + FAR);
+        match &mut self.sleep {
+            Some(sleep) => sleep.as_mut().reset(deadline),
+            None => self.sleep = Some(Box::pin(sleep_until(deadline))),
+        }
+        self.is_running = true;
+    }
+
+    fn stop(&mut self) {
+        self.is_running = false;
+    }
+
+    /// Whether the time is over. It starts now if it does not run.
+    fn is_over(&mut self, cx: &mut Context<'_>, span: Duration) -> bool {
+        if !self.is_running {
+            self.start(span);
+        }
+        self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
+    }
+}
+
+impl<S> Timed<S> {
+    pub(super) fn new(stream: S, phase: Phase, settings: &HttpSettings) -> Self {
+        Self {
+            stream,
+            seen: phase.number(),
+            phase,
+            idle_timeout: settings.idle_timeout,
+            request_timeout: settings.request_timeout,
+            has_bytes: false,
+            reading: Timer::default(),
+            writing: Timer::default(),
+        }
+    }
+
+    /// Begins anew if the phase is another one.
+    fn follow_phase(&mut self) {
+        let number = self.phase.number();
+        if number != self.seen {
+            self.seen = number;
+            self.has_bytes = false;
+            self.reading.stop();
+            self.writing.stop();
+        }
+    }
+
+    /// Fails a write that has to wait for too long. The time runs until the response is accepted: a client that takes a
+    /// few bytes now and then does not prolong it.
+    fn timed_write<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>>
+    where
+        S: Unpin,
+    {
+        self.follow_phase();
+        let written = write(Pin::new(&mut self.stream), cx);
+        if written.is_pending() && self.writing.is_over(cx, self.request_timeout) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.follow_phase();
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        // The body of a request has a time of its own, and so has the store.
+        if is_answering(this.seen) {
+            return read;
+        }
+        if read.is_ready() {
+            if !this.has_bytes && buffer.filled().len() > before {
+                this.has_bytes = true;
+                this.reading.start(this.request_timeout);
+            }
+            return read;
+        }
+        let span = if this.has_bytes { this.request_timeout } else { this.idle_timeout };
+        match (this.reading.is_over(cx, span), this.has_bytes) {
+            (false, _) => Poll::Pending,
+            // As if the client had ended the connection.
+            (true, false) => Poll::Ready(Ok(())),
+            (true, true) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().timed_write(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().timed_write(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().timed_write(cx, |stream, cx| stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().timed_write(cx, |stream, cx| stream.poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,69 @@
+use crate::calls::Verb;
+
+/// A field of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Field {
+    Policy,
+    Subject,
+    SubjectBase64,
+    Tenant,
+    TenantBase64,
+    Cost,
+    Check,
+    Charges,
+    Min,
+    Id,
+    TtlMs,
+    BlockMs,
+    AtLeast,
+    SoFar,
+}
+
+/// The fields of a charge, of which the last ones depend on the verb.
+const CHARGE: &[Field] =
+    &[Field::Policy, Field::Subject, Field::SubjectBase64, Field::Tenant, Field::TenantBase64];
+
+impl Field {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Subject => "subject",
+            Self::SubjectBase64 => "subject_base64",
+            Self::Tenant => "tenant",
+            Self::TenantBase64 => "tenant_base64",
+            Self::Cost => "cost",
+            Self::Check => "check",
+            Self::Charges => "charges",
+            Self::Min => "min",
+            Self::Id => "id",
+            Self::TtlMs => "ttl_ms",
+            Self::BlockMs => "block_ms",
+            Self::AtLeast => "at_least",
+            Self::SoFar => "so_far",
+        }
+    }
+}
+
+/// The fields of each charge of a verb's calls.
+pub(super) fn of_charge(verb: Verb) -> impl Iterator<Item = Field> {
+    let more: &[Field] = match verb {
+        Verb::Acquire | Verb::Peek | Verb::Hold | Verb::Settle => &[Field::Cost, Field::Check],
+        Verb::Charge | Verb::Refund => &[Field::Cost],
+        Verb::Cancel | Verb::Extend => &[Field::Check],
+        Verb::Block | Verb::Reset => &[],
+    };
+    CHARGE.iter().chain(more).copied()
+}
+
+/// The fields that hold for a whole call of a verb.
+pub(super) fn of_call(verb: Verb) -> impl Iterator<Item = Field> {
+    let fields: &[Field] = match verb {
+        Verb::Acquire | Verb::Hold => &[Field::Min, Field::Id, Field::TtlMs],
+        Verb::Peek | Verb::Reset => &[],
+        Verb::Charge | Verb::Refund | Verb::Extend => &[Field::Id, Field::TtlMs],
+        Verb::Block => &[Field::BlockMs, Field::AtLeast],
+        Verb::Settle => &[Field::Id, Field::SoFar],
+        Verb::Cancel => &[Field::Id],
+    };
+    fields.iter().copied()
+}

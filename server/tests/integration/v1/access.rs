@@ -1,0 +1,134 @@
+//! Logins, what is not a request, and the store's failures.
+
+use tidegate_core::ErrorKind;
+use tidegate_server::service::OnStoreError;
+use tidegate_server::v1::Login;
+use tidegate_testkit::faults::{Fault, FaultyStore};
+
+use super::*;
+
+const BODY: &str = r#"{"policy": "gcra 1/s", "subject": "a"}"#;
+
+fn login(user: &str, password: &str) -> Access {
+    Access::Login(Login { user: user.into(), password: password.into() })
+}
+
+async fn guarded(access: Access) -> Server {
+    Server::with(Arc::new(MemoryStore::new()), access, HttpSettings::default()).await
+}
+
+#[tokio::test]
+async fn a_login_is_a_user_and_a_password_or_the_default_users_password_alone() {
+    let default = guarded(login("default", "s3:cret")).await;
+    let named = guarded(login("app", "s3cret")).await;
+    for (server, authorization, status) in [
+        (&default, "Basic ZGVmYXVsdDpzMzpjcmV0", 200),
+        (&default, "bAsIc  ZGVmYXVsdDpzMzpjcmV0 ", 200),
+        (&default, "Bearer s3:cret", 200),
+        (&default, "bearer s3:cre", 401),
+        (&default, "Bearer s3:crets", 401),
+        (&default, "Bearer", 401),
+        (&default, "Bearer ", 401),
+        (&default, "Basic ", 401),
+        (&default, "Basic s3:cret", 401),
+        (&default, "Digest s3:cret", 401),
+        (&default, "s3:cret", 401),
+        (&default, "", 401),
+        (&named, "Basic YXBwOnMzY3JldA==", 200),
+        // The user is `default`, then `ap`.
+        (&named, "Basic ZGVmYXVsdDpzM2NyZXQ=", 401),
+        (&named, "Basic YXA6czNjcmV0", 401),
+        (&named, "Bearer s3cret", 401),
+    ] {
+        let fields = match authorization {
+            "" => JSON.to_owned(),
+            _ => format!("{JSON}Authorization: {authorization}\r\n"),
+        };
+        let answer = server.post_with("peek", &fields, BODY).await;
+        assert_eq!(answer.status, status, "{authorization}: {answer:?}");
+        if status == 401 {
+            assert_eq!(answer.json()["error"], "unauthorized");
+            assert!(answer.field("www-authenticate").unwrap().starts_with("Basic realm="));
+            assert_eq!(answer.field("connection"), Some("close"));
+        }
+    }
+    let answer = default.client().await.call("GET", "/openapi.json", "", "").await;
+    assert_eq!((answer.status, &*answer.body), (200, OPENAPI));
+}
+
+#[tokio::test]
+async fn without_a_login_no_body_is_read() {
+    let server = guarded(login("default", "s3cret")).await;
+    let mut client = server.client().await;
+    let head =
+        format!("POST /v1/acquire HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 1000000\r\n\r\n");
+    client.send(head).await;
+    assert_eq!(client.answer().await.unwrap().status, 401);
+    assert_eq!(client.answer().await, None);
+    // Each guess costs a connection, also if all of it has come.
+    let mut client = server.client().await;
+    assert_eq!(client.call("POST", "/v1/peek", JSON, BODY).await.status, 401);
+    assert_eq!(client.answer().await, None);
+}
+
+#[tokio::test]
+async fn calls_are_not_served_to_other_machines_without_a_login() {
+    let server = guarded(Access::Closed).await;
+    let answer = server.post("reset", BODY).await;
+    assert_eq!((answer.status, &answer.json()["error"]), (403, &json!("forbidden")));
+    assert!(answer.body.contains("TIDEGATE_HTTP_PASSWORD"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_body_has_to_say_that_it_is_json() {
+    let server = guarded(Access::Open).await;
+    for (fields, status) in [
+        ("Content-Type: application/json; charset=utf-8\r\n", 200),
+        ("Content-Type: Application/JSON\r\n", 200),
+        // What a page in a browser may send to other sites.
+        ("Content-Type: text/plain\r\n", 415),
+        ("Content-Type: application/x-www-form-urlencoded\r\n", 415),
+        ("Content-Type: text/plain; application/json\r\n", 415),
+        ("Content-Type: application/jsonp\r\n", 415),
+        ("", 415),
+    ] {
+        let answer = server.post_with("peek", fields, BODY).await;
+        assert_eq!(answer.status, status, "{fields}");
+    }
+    for (method, path, status) in [
+        ("GET", "/v1/acquire", 405),
+        ("OPTIONS", "/v1/acquire", 405),
+        ("POST", "/v1/acquires", 404),
+        ("POST", "/v1", 404),
+        ("POST", "/openapi.json", 405),
+    ] {
+        let answer = server.client().await.call(method, path, JSON, BODY).await;
+        assert_eq!(answer.status, status, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_decide_is_a_503_or_what_the_settings_say() {
+    let failing = || -> Arc<dyn Store> {
+        Arc::new(FaultyStore::new(
+            MemoryStore::new(),
+            vec![Fault::Before(ErrorKind::Unavailable); 9],
+        ))
+    };
+    let with = |settings: OnStoreError| {
+        Server::with(settings.around(failing()), Access::Open, HttpSettings::default())
+    };
+    let answer = with(OnStoreError::Error).await.post("acquire", BODY).await;
+    assert_eq!((answer.status, &answer.json()["error"]), (503, &json!("unavailable")));
+    let answer = with(OnStoreError::Allow).await.post("acquire", BODY).await;
+    let degraded = answer.json();
+    assert_eq!((answer.status, &degraded["degraded"]), (200, &json!("failed-open")));
+    assert_eq!(degraded["allowed"], true);
+    let answer = with(OnStoreError::Deny).await.post("acquire", BODY).await;
+    let degraded = answer.json();
+    assert_eq!((answer.status, &degraded["degraded"]), (429, &json!("failed-closed")));
+    assert_eq!(degraded["allowed"], false);
+    // What the client has done wrong is not hidden.
+    let answer = with(OnStoreError::Allow).await.post("acquire", "{}").await;
+    assert_eq!(answer.status, 400);
+}

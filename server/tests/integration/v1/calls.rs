@@ -1,0 +1,277 @@
+//! What calls do, and what they are answered.
+
+use super::*;
+
+const LOGIN: &str = "login: sliding-log 2/15m block 1h";
+
+#[tokio::test]
+async fn a_call_says_what_remains_and_when_to_come_again() {
+    let server = Server::start().await;
+    let body = json!({"policy": LOGIN, "subject": "alice"}).to_string();
+    let first = server.post("acquire", &body).await;
+    let verdict = |outcome: &str, remaining: u64, wait: u64, reset: u64, amount: u64| {
+        json!({
+            "allowed": outcome == "allowed", "policy": "login", "outcome": outcome, "limit": 2,
+            "remaining": remaining, "retry_after_ms": wait, "reset_after_ms": reset,
+            "amount": amount,
+        })
+    };
+    assert_eq!((first.status, first.json()), (200, verdict("allowed", 1, 0, 900_000, 1)));
+    assert_eq!(first.field("ratelimit-policy"), Some("\"login\";q=2;w=900"));
+    assert_eq!(first.field("ratelimit"), Some("\"login\";r=1;t=900"));
+    assert_eq!(first.field("retry-after"), None);
+    server.advance(1);
+    server.post("acquire", &body).await;
+    let third = server.post("acquire", &body).await;
+    assert_eq!(third.status, 429);
+    assert_eq!(third.json()["outcome"], "denied");
+    assert_eq!(third.json()["retry_after_ms"], 3_600_000);
+    assert_eq!(third.field("retry-after"), Some("3600"));
+    server.advance(1);
+    let blocked = server.post("peek", &body).await;
+    assert_eq!((blocked.status, blocked.json()["outcome"].clone()), (429, json!("blocked")));
+    // Rounded up.
+    assert_eq!(blocked.json()["retry_after_ms"], 3_599_999);
+    assert_eq!(blocked.field("retry-after"), Some("3600"));
+    assert_eq!(server.ask("reset", json!({"policy": LOGIN, "subject": "alice"})).await.0, 200);
+    assert_eq!(server.post("peek", &body).await.json()["remaining"], 2);
+}
+
+#[tokio::test]
+async fn waits_are_rounded_up_to_milliseconds() {
+    let server = Server::start().await;
+    let body = json!({"policy": "gcra 3/s burst 1", "subject": "a"});
+    server.ask("acquire", body.clone()).await;
+    let (status, answer) = server.ask("acquire", body.clone()).await;
+    assert_eq!((status, &answer["retry_after_ms"]), (429, &json!(334)));
+    server.advance(333);
+    assert_eq!(server.ask("acquire", body.clone()).await.1["retry_after_ms"], 1);
+    server.advance(1);
+    assert_eq!(server.ask("acquire", body).await.0, 200);
+}
+
+#[tokio::test]
+async fn several_charges_are_all_taken_or_none() {
+    let server = Server::start().await;
+    let body = json!({"charges": [
+        {"policy": "a: fixed-window 5/1d", "subject": "x", "cost": 2},
+        {"policy": "b: fixed-window 3/1d", "subject": "x", "tenant": "t", "cost": 2},
+        {"policy": "c: fixed-window 1/1d", "subject": "x", "check": true},
+    ]});
+    let (status, answer) = server.ask("acquire", body.clone()).await;
+    assert_eq!((status, &answer["retry_after_ms"]), (200, &json!(0)));
+    let column = |answer: &Value, name: &str| -> Vec<Value> {
+        answer["charges"].as_array().unwrap().iter().map(|it| it[name].clone()).collect()
+    };
+    assert_eq!(column(&answer, "amount"), [2, 2, 0]);
+    assert_eq!(column(&answer, "remaining"), [3, 1, 1]);
+    let (status, answer) = server.ask("acquire", body).await;
+    assert_eq!(status, 429);
+    assert_eq!(column(&answer, "outcome"), ["allowed", "denied", "allowed"]);
+    assert_eq!(column(&answer, "remaining"), [3, 1, 1]);
+    assert_eq!(answer["retry_after_ms"], answer["charges"][1]["retry_after_ms"]);
+    // A list of one is answered by a list.
+    let one = json!({"charges": [{"policy": "a: fixed-window 5/1d", "subject": "x"}]});
+    assert_eq!(column(&server.ask("peek", one).await.1, "remaining"), [3]);
+    // Another tenant is another subject.
+    let of_none = json!({"policy": "b: fixed-window 3/1d", "subject": "x"});
+    assert_eq!(server.ask("peek", of_none).await.1["remaining"], 3);
+}
+
+#[tokio::test]
+async fn each_verb_does_what_its_name_says() {
+    let server = Server::start().await;
+    let of = |more: Value| {
+        let mut body = json!({"policy": "fixed-window 10/1d", "subject": "a"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let hold = json!({"id": "h", "ttl_ms": 60_000});
+    for (verb, more, status, remaining, amount) in [
+        ("acquire", json!({"cost": 4}), 200, 6, 4),
+        ("acquire", json!({"cost": 9, "min": 2}), 200, 0, 6),
+        ("acquire", json!({}), 429, 0, 0),
+        ("refund", json!({"cost": 7}), 200, 7, 7),
+        ("charge", json!({"cost": 2, "id": "c", "ttl_ms": 1000}), 200, 5, 2),
+        ("charge", json!({"cost": 2, "id": "c", "ttl_ms": 1000}), 200, 5, 2),
+        ("charge", json!({"cost": 9}), 200, 0, 9),
+        ("reset", json!({}), 200, 10, 0),
+        ("hold", json!({"cost": 6, "id": "h", "ttl_ms": 60_000}), 200, 4, 6),
+        ("extend", hold.clone(), 200, 4, 0),
+        ("settle", json!({"cost": 2, "id": "h", "so_far": true}), 200, 4, 0),
+        ("settle", json!({"cost": 5, "id": "h"}), 200, 5, 1),
+        ("hold", json!({"cost": 99, "min": 1, "id": "i", "ttl_ms": 60_000}), 200, 0, 5),
+        ("cancel", json!({"id": "i"}), 200, 5, 5),
+        ("block", json!({"block_ms": 5_000}), 200, 0, 0),
+        ("block", json!({"block_ms": 1_000, "at_least": true}), 200, 0, 0),
+        ("peek", json!({}), 429, 0, 0),
+        ("block", json!({"block_ms": 0}), 200, 5, 0),
+        ("peek", json!({"cost": 5}), 200, 5, 0),
+    ] {
+        let (given, answer) = server.ask(verb, of(more.clone())).await;
+        assert_eq!(given, status, "{verb} {more}: {answer}");
+        assert_eq!(
+            (&answer["remaining"], &answer["amount"]),
+            (&json!(remaining), &json!(amount)),
+            "{verb} {more}: {answer}"
+        );
+    }
+    // What is charged beyond the limit is no refusal.
+    let answer = server.post("charge", &of(json!({"cost": 20})).to_string()).await;
+    assert_eq!((answer.status, &answer.json()["outcome"]), (200, &json!("denied")));
+    assert!(answer.json()["retry_after_ms"].as_u64() > Some(0));
+    assert_eq!((answer.field("retry-after"), answer.field("ratelimit")), (None, None));
+    server.ask("reset", of(json!({}))).await;
+    // What is larger than the limit is never admitted.
+    let answer = server.post("acquire", &of(json!({"cost": 11})).to_string()).await;
+    assert_eq!((answer.status, answer.field("retry-after")), (429, None));
+    let answer = answer.json();
+    assert_eq!((&answer["outcome"], &answer["retry_after_ms"]), (&json!("denied"), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_block_of_at_least_a_time_is_not_shortened() {
+    let server = Server::start().await;
+    let of = |span: u64, at_least: bool| json!({"policy": "gcra 1/s", "subject": "a", "block_ms": span, "at_least": at_least});
+    for (body, wait) in
+        [(of(5_000, false), 5_000), (of(1_000, true), 5_000), (of(1_000, false), 1_000)]
+    {
+        server.ask("block", body).await;
+        let peek = server.ask("peek", json!({"policy": "gcra 1/s", "subject": "a"})).await;
+        assert_eq!(peek.1["retry_after_ms"], wait);
+    }
+}
+
+#[tokio::test]
+async fn subjects_and_tenants_may_be_any_bytes() {
+    let server = Server::start().await;
+    let policy = "fixed-window 9/1d";
+    for (name, subject, remaining) in [
+        ("subject", "ÿ", 8),
+        ("subject_base64", "w78=", 7),
+        ("subject_base64", "/w==", 8),
+        ("subject", "", 8),
+        ("subject_base64", "", 7),
+    ] {
+        let body = json!({"policy": policy, name: subject});
+        assert_eq!(server.ask("acquire", body).await.1["remaining"], remaining, "{name} {subject}");
+    }
+    let of = |name: &str, tenant: &str| json!({"policy": policy, "subject": "ÿ", name: tenant});
+    assert_eq!(server.ask("acquire", of("tenant", "t")).await.1["remaining"], 8);
+    assert_eq!(server.ask("acquire", of("tenant_base64", "dA==")).await.1["remaining"], 7);
+}
+
+#[tokio::test]
+async fn what_is_not_valid_is_named_with_its_value_and_bound() {
+    let server = Server::start().await;
+    let of = |more: &str| format!(r#"{{"policy": "gcra 1/s", "subject": "a"{more}}}"#);
+    let max = "9007199254740991";
+    for (verb, body, why) in [
+        ("acquire", "", "the body is not JSON: EOF while parsing"),
+        ("acquire", "{} x", "the body is not JSON: trailing characters"),
+        ("acquire", "[]", "the body is a list; it must be an object"),
+        ("acquire", &"[".repeat(100_000), "recursion limit exceeded"),
+        (
+            "acquire",
+            &format!("{}{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000)),
+            "recursion limit exceeded",
+        ),
+        ("acquire", "{\"policy\": \"\u{0}", "the body is not JSON: control character"),
+        ("acquire", "{}", "policy is missing"),
+        ("acquire", r#"{"policy": "gcra 1/s"}"#, "subject is missing"),
+        ("acquire", &of(r#", "cots": 1"#), "there is no field cots, but charges, policy, subject"),
+        ("acquire", &of(r#", "block_ms": 1"#), "there is no field block_ms, but"),
+        (
+            "acquire",
+            &of(r#", "cost": -1"#),
+            &format!("cost is -1; it must be a whole number from 0 to {max}"),
+        ),
+        ("acquire", &of(r#", "cost": 1.5"#), "cost is 1.5; it must be a whole number"),
+        ("acquire", &of(r#", "cost": "1""#), "cost is \"1\"; it must be a whole number"),
+        ("acquire", &of(r#", "cost": 9007199254740992"#), &format!("from 0 to {max}")),
+        ("acquire", &of(r#", "cost": 1e400"#), "the body is not JSON: number out of range"),
+        ("acquire", &of(r#", "cost": 1, "cost": 2"#), "cost is given twice"),
+        (
+            "acquire",
+            &of(r#", "min": 0"#),
+            &format!("min is 0; it must be a whole number from 1 to {max}"),
+        ),
+        ("acquire", &of(r#", "tenant": null"#), "tenant is null; it must be a text"),
+        ("acquire", &of(r#", "check": 1"#), "check is 1; it must be true or false"),
+        (
+            "acquire",
+            &of(r#", "subject_base64": "YQ==""#),
+            "subject_base64 is given as a text and in Base64",
+        ),
+        (
+            "acquire",
+            &of(r#", "tenant_base64": "YQ""#),
+            "tenant_base64 is \"YQ\"; it must be a text in Base64",
+        ),
+        (
+            "acquire",
+            &of(r#", "tenant_base64": 5"#),
+            "tenant_base64 is 5; it must be a text in Base64",
+        ),
+        ("acquire", &of(r#", "id": "x""#), "ttl_ms, the time to live of id, is missing"),
+        ("acquire", &of(r#", "ttl_ms": 5"#), "id, which ttl_ms is the time to live of, is missing"),
+        ("acquire", &of(r#", "id": "", "ttl_ms": 5"#), "the id of the call is empty"),
+        (
+            "acquire",
+            &of(r#", "charges": []"#),
+            "policy stands beside charges; it must be one of them",
+        ),
+        ("acquire", r#"{"charges": {}}"#, "charges is an object; it must be a list"),
+        ("acquire", r#"{"charges": []}"#, "charges has 0 elements; it must have 1 to 64"),
+        ("acquire", &format!("{{\"charges\": [{}1]}}", "1,".repeat(64)), "charges has 65 elements"),
+        ("acquire", r#"{"charges": [1]}"#, "charges[0] is 1; it must be an object"),
+        ("acquire", r#"{"charges": [{"policy": "gcra 1/s"}]}"#, "charges[0].subject is missing"),
+        (
+            "acquire",
+            r#"{"charges": [{"policy": "gcra 1/s", "subject": "a", "id": "x"}]}"#,
+            "there is no field charges[0].id, but policy",
+        ),
+        ("acquire", r#"{"policy": "gcra", "subject": "a"}"#, "policy: "),
+        ("acquire", r#"{"policy": 5, "subject": "a"}"#, "policy is 5; it must be a text"),
+        (
+            "acquire",
+            r#"{"policy": "any-shard: gcra 8/s shards 4 any-shard", "subject": "a", "id": "x", "ttl_ms": 9}"#,
+            "",
+        ),
+        ("block", &of(""), "block_ms is missing"),
+        ("hold", &of(""), "id is missing"),
+        ("hold", &of(r#", "id": "x""#), "ttl_ms, the time to live of id, is missing"),
+        ("settle", &of(r#", "id": "x""#), "cost, what was used, is missing"),
+        ("cancel", &of(""), "id is missing"),
+        ("extend", &of(r#", "id": "x", "ttl_ms": 0"#), "a time to live of 0"),
+        ("reset", &of(r#", "cost": 1"#), "there is no field cost, but"),
+    ] {
+        let answer = server.post(verb, body).await;
+        let shown: String = body.chars().take(80).collect();
+        assert_eq!(
+            (answer.status, &answer.json()["error"]),
+            (400, &json!("invalid-call")),
+            "{verb} {shown}: {answer:?}"
+        );
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(why) && message.len() < 500, "{verb} {shown}: {message}");
+        assert!(!message.starts_with("invalid-call"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn holds_and_ids_that_are_not_fit_are_told_apart() {
+    let server = Server::start().await;
+    let of = |id: &str, cost: u64| json!({"policy": "gcra 9/s burst 9", "subject": "a", "id": id, "cost": cost});
+    let hold = |id: &str, ttl: u64| json!({"policy": "gcra 9/s burst 9", "subject": "a", "id": id, "ttl_ms": ttl});
+    let kind =
+        |(status, answer): (u16, Value)| (status, answer["error"].as_str().unwrap().to_owned());
+    assert_eq!(kind(server.ask("settle", of("x", 1)).await), (404, "unknown-hold".into()));
+    assert_eq!(server.ask("hold", hold("x", 1_000)).await.0, 200);
+    assert_eq!(kind(server.ask("acquire", hold("x", 1_000)).await), (409, "id-reused".into()));
+    assert_eq!(server.ask("settle", of("x", 1)).await.0, 200);
+    assert_eq!(kind(server.ask("settle", of("x", 2)).await), (409, "already-settled".into()));
+    assert_eq!(server.ask("hold", hold("y", 1_000)).await.0, 200);
+    server.advance(1_500);
+    assert_eq!(kind(server.ask("extend", hold("y", 1_000)).await), (410, "hold-lapsed".into()));
+}
