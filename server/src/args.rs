@@ -10,6 +10,7 @@ use tidegate_core::Error;
 use tidegate_core::policy::parse_duration;
 use tidegate_server::config::SameDomain;
 use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
+use tidegate_server::health::HealthSettings;
 use tidegate_server::resp::{Login, RespSettings};
 use tidegate_server::rls::ConnectionAge;
 use tidegate_server::service::OnStoreError;
@@ -157,6 +158,13 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SPAN", env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h",
           value_parser = parse_duration)]
     grpc_max_connection_age_grace: Duration,
+    /// The health of gRPC is NOT_SERVING while a store cannot decide.
+    #[arg(long, env = "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", value_parser = FalseyValueParser::new())]
+    health_needs_store: bool,
+    /// For how long requests are still taken after SIGTERM, while the health of gRPC is NOT_SERVING: longer than the
+    /// interval of Envoy's health checks, so that it asks other servers by then.
+    #[arg(long, value_name = "SPAN", env = "TIDEGATE_DRAIN", value_parser = parse_duration)]
+    drain: Option<Duration>,
     /// The address of JSON, health and metrics.
     #[arg(long, value_name = "ADDRESS", env = "HOST", default_value = "127.0.0.1")]
     http_host: String,
@@ -319,6 +327,13 @@ impl Serve {
 
     pub(crate) fn connection_age(&self) -> ConnectionAge {
         ConnectionAge::new(self.grpc_max_connection_age, self.grpc_max_connection_age_grace)
+    }
+
+    pub(crate) fn health(&self) -> HealthSettings {
+        let mut settings = HealthSettings::default();
+        settings.needs_store = self.health_needs_store;
+        settings.drain = self.drain.unwrap_or_default();
+        settings
     }
 
     pub(crate) fn resp_address(&self) -> Option<(&str, u16)> {

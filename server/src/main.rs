@@ -77,6 +77,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     println!("gRPC on {}, JSON on http://{}", grpc.local_addr()?, http.local_addr()?);
 
     let (stop, stopped) = watch::channel(false);
+    let (stop_grpc, grpc_stopped) = watch::channel(false);
     let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
         // The sender lives until the end.
         let _ = stopped.wait_for(|stopped| *stopped).await;
@@ -96,15 +97,18 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         tokio::spawn(resp::serve(listener, Arc::clone(&calls), settings, stopped))
     });
     let routes = json::routes(Arc::clone(&service), Some(metrics));
-    let http = axum::serve(http, routes).with_graceful_shutdown(until_stopped(stopped.clone()));
+    let http = axum::serve(http, routes).with_graceful_shutdown(until_stopped(stopped));
     let http = tokio::spawn(http.into_future());
+    let (age, health) = (args.connection_age(), args.health());
     let grpc =
-        tokio::spawn(rls::serve(grpc, service, args.connection_age(), until_stopped(stopped)));
+        tokio::spawn(rls::serve(grpc, service, age, health, until_stopped(grpc_stopped)));
 
     signal().await?;
+    stop_grpc.send_replace(true);
+    // It takes requests for a while, and these are counted as all are.
+    grpc.await??;
     stop.send_replace(true);
     reload.abort();
-    grpc.await??;
     http.await??;
     if let Some(resp) = resp {
         resp.await?;

@@ -12,12 +12,9 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 
+use crate::health::{self, HealthSettings};
 use crate::service::Service;
-
-/// The name of the service for health checks, as envoyproxy/ratelimit has it. That of the whole server is empty.
-pub const HEALTH_NAME: &str = "ratelimit";
 
 /// The maximum size of a request in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
@@ -49,8 +46,8 @@ impl ConnectionAge {
     }
 }
 
-/// Serves until `shutdown` is ready; then the health is `NOT_SERVING`, and connections end once their requests are
-/// answered.
+/// Serves until `shutdown` is ready; then the health is `NOT_SERVING`, and after [`HealthSettings::drain`] connections
+/// end once their requests are answered.
 ///
 /// # Errors
 ///
@@ -59,10 +56,14 @@ pub async fn serve(
     listener: TcpListener,
     service: Arc<Service>,
     age: ConnectionAge,
+    settings: HealthSettings,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    set_health(&reporter, ServingStatus::Serving).await;
+    let is_ready = !settings.needs_store || service.ready().await.is_ok();
+    let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    health::set(&reporter, status).await;
+    let drained = health::report(reporter, Arc::clone(&service), settings, shutdown);
     let limits = RateLimitServiceServer::new(RateLimits { service })
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
     Server::builder()
@@ -75,18 +76,9 @@ pub async fn serve(
         .add_service(limits)
         .serve_with_incoming_shutdown(
             TcpIncoming::from(listener).with_nodelay(Some(true)),
-            async move {
-                shutdown.await;
-                set_health(&reporter, ServingStatus::NotServing).await;
-            },
+            drained,
         )
         .await
-}
-
-async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
-    for name in ["", HEALTH_NAME] {
-        reporter.set_service_status(name, status).await;
-    }
 }
 
 struct RateLimits {

@@ -1,6 +1,5 @@
 """What clients of Envoy see while the service, its store or its limits change."""
 
-import contextlib
 import threading
 import time
 
@@ -91,7 +90,7 @@ class WithoutTheService(Cases):
         self.assertLessEqual(load.statuses(3), {OVER, ERROR})
 
 
-class WithoutTheStore(Cases):
+class OnRedis(Cases):
     def setUp(self):
         super().setUp()
         self.port = self.scene.kept(Port(), Port.close)
@@ -100,10 +99,16 @@ class WithoutTheStore(Cases):
     def start_redis(self):
         return self.scene.kept(Redis(self.port, self.scene.folder), Redis.stop)
 
-    def server_on_redis(self, **variables):
+    def start(self, index=0, **variables):
         url = f"127.0.0.1:{self.port.number}"
         variables = {"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": url, **variables}
-        return self.scene.fresh_server(REDIS_TIMEOUT="30s", **variables)
+        return self.scene.start_server(index, **variables)
+
+
+class WithoutTheStore(OnRedis):
+    def server_on_redis(self, **variables):
+        self.start(**variables)
+        self.scene.wait_until_answered()
 
     def test_the_store_is_killed_under_load_and_started_again(self):
         self.server_on_redis()
@@ -152,37 +157,49 @@ class NewLimits(Cases):
             self.assertEqual(found, sorted(found))
 
 
-class Health(Cases):
+class Health(OnRedis):
     """Two servers, whose health Envoy checks, on one Redis."""
 
     config = {"health_checks": True}
     servers = 2
 
-    def setUp(self):
-        super().setUp()
-        self.port = self.scene.kept(Port(), Port.close)
-        self.redis = self.scene.kept(Redis(self.port, self.scene.folder), Redis.stop)
-
-    def start(self, index, **variables):
-        url = f"127.0.0.1:{self.port.number}"
-        variables = {"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": url, **variables}
-        return self.scene.start_server(index, **variables)
-
     def wait_for_healthy(self, count):
         wait_for("servers", lambda: self.scene.envoy.healthy_servers() == count)
 
     def test_a_server_ends_under_load_and_no_request_fails(self):
-        servers = [self.start(index) for index in range(2)]
+        # Much longer than Envoy takes to see that it is not to be asked any more.
+        drain = {"TIDEGATE_DRAIN": "5s"}
+        servers = [self.start(index, **drain) for index in range(2)]
         self.wait_for_healthy(2)
         self.scene.wait_until_answered()
         requests = [("/probe", "closed"), ("/banned", "closed")] * 2
         with Load(self, requests) as load:
-            for _ in range(3):
-                for index in range(2):
-                    load.wait_for_more(time.monotonic())
-                    self.assertEqual(servers[index].terminate(), 0)
-                    self.wait_for_healthy(1)
-                    load.wait_for_more(time.monotonic())
-                    servers[index] = self.start(index)
-                    self.wait_for_healthy(2)
+            for index in range(2):
+                load.wait_for_more(time.monotonic())
+                self.assertEqual(servers[index].terminate(), 0)
+                self.assertEqual(self.scene.envoy.healthy_servers(), 1)
+                load.wait_for_more(time.monotonic())
+                servers[index] = self.start(index, **drain)
+                self.wait_for_healthy(2)
+            load.wait_for_more(time.monotonic())
         self.assertEqual([load.statuses(i) for i in range(4)], [{OK}, {OVER}] * 2)
+
+    def test_a_server_without_its_store_is_not_asked(self):
+        server = self.start(0, REDIS_HEALTH_CHECK_ACTIVE_CONNECTION="true")
+        self.wait_for_healthy(1)
+        self.scene.wait_until_answered()
+        self.redis.stop()
+        self.wait_for_healthy(0)
+
+        def are_not_asked():
+            before = server.calls()
+            for listener, status in [("open", OK), ("closed", ERROR)] * 4:
+                self.assertEqual(self.get("/banned", listener=listener).status, status)
+            return server.calls() == before
+
+        # Envoy's threads learn it a second later (`update_merge_window`).
+        wait_for("the end of calls", are_not_asked)
+        self.redis = self.start_redis()
+        self.wait_for_healthy(1)
+        self.scene.wait_until_answered()
+        self.assertEqual(self.get("/banned", listener="closed").status, OVER)

@@ -6,7 +6,8 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as RateLimitCode;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use tidegate_server::rls::{ConnectionAge, HEALTH_NAME, serve};
+use tidegate_server::health::{self, HealthSettings};
+use tidegate_server::rls::{ConnectionAge, serve};
 use tidegate_server::service::Service;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -105,7 +106,7 @@ async fn many_requests_of_one_connection_are_decided_at_the_same_time() {
 async fn health_says_serving_until_the_server_shuts_down() {
     let mut server = server().await;
     let mut health = HealthClient::new(server.channel.clone());
-    let name = || HealthCheckRequest { service: HEALTH_NAME.to_owned() };
+    let name = || HealthCheckRequest { service: health::NAME.to_owned() };
     let status = health.check(name()).await.unwrap().into_inner().status;
     assert_eq!(status, i32::from(ServingStatus::Serving as u8));
     let mut watch = health.watch(name()).await.unwrap().into_inner();
