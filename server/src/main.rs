@@ -100,8 +100,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let http = axum::serve(http, routes).with_graceful_shutdown(until_stopped(stopped));
     let http = tokio::spawn(http.into_future());
     let (age, health) = (args.connection_age(), args.health());
-    let grpc =
-        tokio::spawn(rls::serve(grpc, service, age, health, until_stopped(grpc_stopped)));
+    let grpc = tokio::spawn(rls::serve(grpc, service, age, health, until_stopped(grpc_stopped)));
 
     signal().await?;
     stop_grpc.send_replace(true);

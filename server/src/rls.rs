@@ -74,10 +74,7 @@ pub async fn serve(
         .http2_keepalive_interval(Some(Duration::from_secs(60)))
         .add_service(health)
         .add_service(limits)
-        .serve_with_incoming_shutdown(
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
-            drained,
-        )
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), drained)
         .await
 }
 

@@ -17,10 +17,11 @@ import unittest
 import cases
 import example_cases
 import failure_cases
+import guide_cases
 import lookup_cases
 import our_cases
 
-MODULES = [example_cases, failure_cases, lookup_cases, our_cases]
+MODULES = [example_cases, failure_cases, guide_cases, lookup_cases, our_cases]
 
 # Each has an Envoy and a server; more of them would only wait for the processor.
 AT_A_TIME = 3

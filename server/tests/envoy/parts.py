@@ -207,12 +207,15 @@ class Upstream:
 
 
 class Envoy(Process):
+    """Envoy with a configuration in YAML, or in JSON, which is YAML too."""
+
     def __init__(self, program, config, folder):
-        file = pathlib.Path(folder, "envoy.json")
-        admin = {"address": envoy_config.address(0)}
-        file.write_text(json.dumps({"admin": admin, **config}))
+        file = pathlib.Path(folder, "envoy.yaml")
+        file.write_text(config)
+        admin = json.dumps({"admin": {"address": envoy_config.address(0)}})
         self.admin_file = pathlib.Path(folder, "admin")
-        arguments = [program, "--config-path", str(file), "--service-cluster", "proxy"]
+        arguments = [program, "--config-path", str(file), "--config-yaml", admin]
+        arguments += ["--service-cluster", "proxy"]
         arguments += ["--service-node", "test", "--disable-hot-restart", "--concurrency", "2"]
         arguments += ["--admin-address-path", str(self.admin_file), "--log-level", "warning"]
         super().__init__("envoy", arguments, folder)
@@ -267,7 +270,8 @@ class Scene:
             {name: it.port for name, it in self.upstreams.items()},
             **config,
         )
-        self.envoy = self.kept(Envoy(programs.envoy, config, self.folder), Envoy.stop)
+        envoy = Envoy(programs.envoy, json.dumps(config), self.folder)
+        self.envoy = self.kept(envoy, Envoy.stop)
         self.server = None
 
     def kept(self, part, stop):

@@ -33,9 +33,11 @@ async fn server() -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(serve(listener, service, ConnectionAge::default(), async {
+    let (age, settings) = (ConnectionAge::default(), HealthSettings::default());
+    let stopped = async {
         let _ = stopped.await;
-    }));
+    };
+    let task = tokio::spawn(serve(listener, service, age, settings, stopped));
     let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
     Server { channel, stop: Some(stop), task }
 }
