@@ -50,7 +50,9 @@ def run(test):
     outcome = "skipped" if result.skipped else "ok" if result.wasSuccessful() else "FAILED"
     reason = f": {result.skipped[0][1]}" if result.skipped else ""
     print(f"{outcome:8} {test.id()} ({time.monotonic() - start:.1f} s){reason}", flush=True)
-    return result.wasSuccessful() or print(said.getvalue(), flush=True)
+    if not result.wasSuccessful():
+        print(said.getvalue(), flush=True)
+    return result.wasSuccessful()
 
 
 def main(envoy, server, *names):
@@ -64,7 +66,8 @@ def main(envoy, server, *names):
     print(f"Envoy {'.'.join(map(str, programs.envoy_version))}: {len(chosen)} cases")
     with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
         passed = list(pool.map(run, chosen))
-    sys.exit(0 if all(passed) else 1)
+    if not all(passed):
+        sys.exit(f"{passed.count(False)} of {len(passed)} cases failed")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -103,9 +102,6 @@ class Process:
                 f"{self.name} has ended with {self.process.returncode}: {self.said()[-4000:]}"
             )
         return True
-
-    def pause(self):
-        self.process.send_signal(signal.SIGSTOP)
 
     def terminate(self):
         """Ends the program as its operator would, and returns its exit code."""

@@ -146,5 +146,8 @@ fn ports_and_names_agree() {
     assert_eq!(&monitor["selector"]["matchLabels"], service);
     assert_eq!(monitor["endpoints"][0]["port"], "http");
     let scaled = &of_kind(&manifests, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"];
-    assert_eq!((&scaled["kind"], &scaled["name"]), (&deployment["kind"], &deployment["metadata"]["name"]));
+    assert_eq!(
+        (&scaled["kind"], &scaled["name"]),
+        (&deployment["kind"], &deployment["metadata"]["name"])
+    );
 }
