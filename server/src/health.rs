@@ -44,14 +44,17 @@ pub(crate) async fn report(
     tokio::time::sleep(settings.drain).await;
 }
 
-/// Never returns.
+/// Never returns. The health is `NOT_SERVING` before.
 async fn follow_stores(reporter: &HealthReporter, service: &Service) {
+    let mut was_ready = false;
     loop {
-        let status = match service.ready().await {
-            Ok(()) => ServingStatus::Serving,
-            Err(_) => ServingStatus::NotServing,
-        };
-        set(reporter, status).await;
+        let is_ready = service.ready().await.is_ok();
+        // Clients that watch are told of changes only.
+        if is_ready != was_ready {
+            let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+            set(reporter, status).await;
+        }
+        was_ready = is_ready;
         tokio::time::sleep(INTERVAL).await;
     }
 }

@@ -60,8 +60,9 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    let is_ready = !settings.needs_store || service.ready().await.is_ok();
-    let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    // Until the stores have answered for the first time, if they must.
+    let status =
+        if settings.needs_store { ServingStatus::NotServing } else { ServingStatus::Serving };
     health::set(&reporter, status).await;
     let drained = health::report(reporter, Arc::clone(&service), settings, shutdown);
     let limits = RateLimitServiceServer::new(RateLimits { service })

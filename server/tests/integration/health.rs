@@ -80,7 +80,8 @@ async fn next(watch: &mut Streaming<HealthCheckResponse>) -> i32 {
 }
 
 async fn until(watch: &mut Streaming<HealthCheckResponse>, status: i32) {
-    while next(watch).await != status {}
+    let reached = async { while next(watch).await != status {} };
+    tokio::time::timeout(Duration::from_secs(120), reached).await.unwrap();
 }
 
 fn needs_store() -> HealthSettings {
@@ -153,7 +154,7 @@ async fn a_server_that_is_drained_takes_requests_on_new_connections() {
         settings.drain = Duration::from_secs(3_600);
         let server = Server::start(Service::new(Scene::new(CONFIG).decider), settings).await;
         let mut watch = server.watch().await;
-        assert_eq!(next(&mut watch).await, SERVING);
+        until(&mut watch, SERVING).await;
         let mut limits = RateLimitServiceClient::new(server.channel().await);
         let asked = || request("d", vec![descriptor(&[("a", "x")])]);
         let url = server.url.clone();
