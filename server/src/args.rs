@@ -14,6 +14,7 @@ use tidegate_core::Error;
 use tidegate_core::policy::parse_duration;
 use tidegate_server::config::SameDomain;
 use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
+use tidegate_server::health::HealthSettings;
 use tidegate_server::resp::{Login, RespSettings};
 use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 use tidegate_server::service::OnStoreError;
@@ -160,6 +161,13 @@ pub(crate) struct Serve {
         default_value = "10000"
     )]
     grpc_max_connections: usize,
+    /// The health of gRPC is NOT_SERVING while a store cannot decide.
+    #[arg(long, env = "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", value_parser = FalseyValueParser::new())]
+    health_needs_store: bool,
+    /// For how long requests are still taken after SIGTERM, while the health of gRPC is NOT_SERVING: longer than the
+    /// interval of Envoy's health checks, so that it asks other servers by then.
+    #[arg(long, value_name = "SPAN", env = "TIDEGATE_DRAIN", value_parser = parse_duration)]
+    drain: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) http: Http,
@@ -313,6 +321,14 @@ impl Serve {
         let mut settings = GrpcSettings::default();
         settings.age = ConnectionAge::new(max, grace);
         settings.max_connections = self.grpc_max_connections;
+        settings.health = self.health();
+        settings
+    }
+
+    fn health(&self) -> HealthSettings {
+        let mut settings = HealthSettings::default();
+        settings.needs_store = self.health_needs_store;
+        settings.drain = self.drain.unwrap_or_default();
         settings
     }
 

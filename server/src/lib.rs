@@ -6,6 +6,7 @@
 pub mod calls;
 pub mod config;
 pub mod decide;
+pub mod health;
 pub mod http;
 pub mod json;
 pub mod listener;

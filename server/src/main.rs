@@ -88,6 +88,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     }
 
     let (stop, stopped) = watch::channel(false);
+    let (stop_grpc, grpc_stopped) = watch::channel(false);
     let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
         // The sender lives until the end.
         let _ = stopped.wait_for(|stopped| *stopped).await;
@@ -108,15 +109,17 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     });
     let routes = json::routes(Arc::clone(&service), Some(metrics));
     let routes = routes.merge(v1::routes(calls, access));
-    let until = until_stopped(stopped.clone());
+    let until = until_stopped(stopped);
     let http = tokio::spawn(http::serve(http, routes, args.http.settings(), until));
     let grpc =
-        tokio::spawn(rls::serve(grpc, service, args.grpc_settings(), until_stopped(stopped)));
+        tokio::spawn(rls::serve(grpc, service, args.grpc_settings(), until_stopped(grpc_stopped)));
 
     signal().await?;
+    stop_grpc.send_replace(true);
+    // It takes requests for a while, and these are counted as all are.
+    grpc.await??;
     stop.send_replace(true);
     reload.abort();
-    grpc.await??;
     http.await?;
     if let Some(resp) = resp {
         resp.await?;

@@ -15,14 +15,11 @@ use tokio::sync::Semaphore;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 
+use crate::health::{self, HealthSettings};
 use crate::listener::{Listener, Stream};
 use crate::reflection;
 use crate::service::Service;
-
-/// The name of the service for health checks, as envoyproxy/ratelimit has it. That of the whole server is empty.
-pub const HEALTH_NAME: &str = "ratelimit";
 
 /// The maximum size of a request in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
@@ -54,7 +51,7 @@ impl ConnectionAge {
     }
 }
 
-/// The bounds of connections.
+/// The bounds of connections, and when the service is healthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrpcSettings {
@@ -62,16 +59,22 @@ pub struct GrpcSettings {
     pub age: ConnectionAge,
     /// The maximum number of connections at the same time, those in a handshake included. Others are closed.
     pub max_connections: usize,
+    /// When the health is `NOT_SERVING`.
+    pub health: HealthSettings,
 }
 
 impl Default for GrpcSettings {
     fn default() -> Self {
-        Self { age: ConnectionAge::default(), max_connections: 10_000 }
+        Self {
+            age: ConnectionAge::default(),
+            max_connections: 10_000,
+            health: HealthSettings::default(),
+        }
     }
 }
 
-/// Serves the limits, health and reflection until `shutdown` is ready; then the health is `NOT_SERVING`, and connections end once their requests are
-/// answered.
+/// Serves the limits, health and reflection until `shutdown` is ready; then the health is `NOT_SERVING`, and after
+/// [`HealthSettings::drain`] connections end once their requests are answered.
 ///
 /// # Errors
 ///
@@ -83,7 +86,14 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    set_health(&reporter, ServingStatus::Serving).await;
+    // Until the stores have answered for the first time, if they must.
+    let status = if settings.health.needs_store {
+        ServingStatus::NotServing
+    } else {
+        ServingStatus::Serving
+    };
+    health::set(&reporter, status).await;
+    let drained = health::report(reporter, Arc::clone(&service), settings.health, shutdown);
     let limits = RateLimitServiceServer::new(RateLimits { service })
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
     Server::builder()
@@ -96,13 +106,7 @@ pub async fn serve(
         .add_service(limits)
         .add_optional_service(reflection::service())
         .add_optional_service(reflection::old_service())
-        .serve_with_incoming_shutdown(
-            accepted(listener.into(), settings.max_connections),
-            async move {
-                shutdown.await;
-                set_health(&reporter, ServingStatus::NotServing).await;
-            },
-        )
+        .serve_with_incoming_shutdown(accepted(listener.into(), settings.max_connections), drained)
         .await
 }
 
@@ -124,12 +128,6 @@ fn accepted(
             }
         }
     })
-}
-
-async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
-    for name in ["", HEALTH_NAME] {
-        reporter.set_service_status(name, status).await;
-    }
 }
 
 struct RateLimits {

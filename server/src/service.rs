@@ -1,7 +1,7 @@
 //! What all protocols have in common: decisions, their statistics, and what happens when the store fails.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -45,6 +45,9 @@ pub struct Service {
     same_domain: SameDomain,
 }
 
+/// How long [`Service::ready`] waits for a store.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Why a configuration is not put in force.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -65,6 +68,30 @@ impl std::fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
+
+/// Why a service cannot decide.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotReady {
+    /// No limits are in force yet.
+    Config,
+    /// A store returns an error.
+    Store(Error),
+    /// A store does not answer in time.
+    Timeout,
+}
+
+impl std::fmt::Display for NotReady {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Config => f.write_str("no rate limit configuration loaded"),
+            Self::Store(error) => error.fmt(f),
+            Self::Timeout => write!(f, "the store has not answered within {READY_TIMEOUT:?}"),
+        }
+    }
+}
+
+impl std::error::Error for NotReady {}
 
 impl Service {
     /// A service without limits yet. Its statistics go to the recorder of [`metrics`] that is installed now.
@@ -110,6 +137,24 @@ impl Service {
             .and_then(|config| self.decider.set_config(config).map_err(LoadError::Store));
         self.stats.load(loaded.is_ok());
         loaded
+    }
+
+    /// Checks that limits are in force, and that the stores can decide.
+    ///
+    /// # Errors
+    ///
+    /// The reason why not.
+    pub async fn ready(&self) -> Result<(), NotReady> {
+        if self.decider.config().is_none() {
+            return Err(NotReady::Config);
+        }
+        for store in self.decider.stores() {
+            match tokio::time::timeout(READY_TIMEOUT, store.ready()).await {
+                Ok(ready) => ready.map_err(NotReady::Store)?,
+                Err(_) => return Err(NotReady::Timeout),
+            }
+        }
+        Ok(())
     }
 
     /// Decides on a request.

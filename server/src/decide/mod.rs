@@ -146,6 +146,11 @@ impl Decider {
         &self.store
     }
 
+    /// All stores.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Arc<dyn Store>> {
+        std::iter::once(&self.store).chain(&self.per_second)
+    }
+
     /// The limits in force, if there are any yet.
     #[must_use]
     pub fn config(&self) -> Option<Arc<Config>> {

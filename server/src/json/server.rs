@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -13,9 +12,6 @@ use serde_json::{Value, json};
 use super::{read_request, show_response};
 use crate::http::{BodyError, Payload};
 use crate::service::Service;
-
-/// How long `/healthcheck` waits for the store.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The routes `POST /json`, `GET /healthcheck`, `GET /config` and, with a recorder, `GET /metrics`.
 ///
@@ -68,14 +64,9 @@ fn with_json(status: StatusCode, value: &Value) -> Response {
 }
 
 async fn health(State(service): State<Arc<Service>>) -> Response {
-    let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why + "\n").into_response();
-    if service.decider().config().is_none() {
-        return failed("no rate limit configuration loaded".to_owned());
-    }
-    match tokio::time::timeout(HEALTH_TIMEOUT, service.decider().store().ready()).await {
-        Ok(Ok(())) => "OK\n".into_response(),
-        Ok(Err(error)) => failed(error.to_string()),
-        Err(_) => failed(format!("the store has not answered within {HEALTH_TIMEOUT:?}")),
+    match service.ready().await {
+        Ok(()) => "OK\n".into_response(),
+        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")).into_response(),
     }
 }
 

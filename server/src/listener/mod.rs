@@ -97,16 +97,3 @@ impl Listener {
         Stream::plain(stream)
     }
 }
-
-impl axum::serve::Listener for Listener {
-    type Io = Stream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Stream, SocketAddr) {
-        self.next().await
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.tcp.local_addr()
-    }
-}

@@ -6,7 +6,8 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as RateLimitCode;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use tidegate_server::rls::{GrpcSettings, HEALTH_NAME, serve};
+use tidegate_server::health;
+use tidegate_server::rls::{GrpcSettings, serve};
 use tidegate_server::service::Service;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -32,9 +33,10 @@ pub(crate) async fn server() -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(serve(listener, service, GrpcSettings::default(), async {
+    let stopped = async {
         let _ = stopped.await;
-    }));
+    };
+    let task = tokio::spawn(serve(listener, service, GrpcSettings::default(), stopped));
     let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
     Server { channel, stop: Some(stop), task }
 }
@@ -105,7 +107,7 @@ async fn many_requests_of_one_connection_are_decided_at_the_same_time() {
 async fn health_says_serving_until_the_server_shuts_down() {
     let mut server = server().await;
     let mut health = HealthClient::new(server.channel.clone());
-    let name = || HealthCheckRequest { service: HEALTH_NAME.to_owned() };
+    let name = || HealthCheckRequest { service: health::NAME.to_owned() };
     let status = health.check(name()).await.unwrap().into_inner().status;
     assert_eq!(status, i32::from(ServingStatus::Serving as u8));
     let mut watch = health.watch(name()).await.unwrap().into_inner();

@@ -4,10 +4,12 @@
 
 mod config;
 mod counting;
+mod deployment;
 mod directory;
 mod envoy_cases;
 mod examples;
 mod grpc;
+mod health;
 mod http;
 mod json;
 mod policies;

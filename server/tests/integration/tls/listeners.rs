@@ -6,6 +6,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
+use tidegate_server::http::{self, HttpSettings};
 use tidegate_server::json::routes;
 use tidegate_server::resp::{self, RespSettings};
 use tokio_rustls::TlsAcceptor;
@@ -15,7 +16,7 @@ use super::*;
 async fn json(settings: TlsSettings) -> SocketAddr {
     let (listener, _, address) = listener(Protocol::Http, settings).await;
     let routes = routes(Arc::new(Service::new(Scene::new(CONFIG).decider)), None);
-    tokio::spawn(async move { axum::serve(listener, routes).await });
+    tokio::spawn(http::serve(listener, routes, HttpSettings::default(), std::future::pending()));
     address
 }
 

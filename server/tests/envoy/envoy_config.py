@@ -1,0 +1,350 @@
+"""The configuration of Envoy: its filter, its routes and what each of them asks the service.
+
+Envoy reads JSON as well as YAML, so that nothing but the standard library is needed to write it.
+"""
+
+FILTER = "envoy.filters.http.ratelimit"
+TYPES = "type.googleapis.com/envoy.extensions"
+HEADER_TO_METADATA = f"{TYPES}.filters.http.header_to_metadata.v3.Config"
+RATE_LIMIT = f"{TYPES}.filters.http.ratelimit.v3.RateLimit"
+
+# From which version on Envoy knows a part of its configuration.
+RETRY_AFTER = (1, 40)
+REFUNDS = (1, 38)
+LOCALITY_METADATA = (1, 38)
+
+# Those of limits that requests bring: Envoy has no week there.
+UNITS = ["SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"]
+
+
+def bootstrap(version, servers, upstreams, *, timeout="30s", health_checks=False):
+    """Two listeners, which differ in what happens to requests that the service does not decide.
+
+    `servers` are the ports of the service, `upstreams` those of what is behind Envoy, by name.
+    """
+    return {
+        "static_resources": {
+            "listeners": [
+                listener(version, "open", timeout, deny=False),
+                listener(version, "closed", timeout, deny=True),
+            ],
+            "clusters": [
+                service(servers, health_checks),
+                cluster("mock", [endpoint(upstreams["mock"])]),
+                multiservice(upstreams),
+            ],
+        },
+    }
+
+
+def address(port):
+    return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+
+
+def endpoint(port):
+    return {"endpoint": {"address": address(port)}}
+
+
+def cluster(name, endpoints, **more):
+    return {
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "30s",
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
+        **more,
+    }
+
+
+def service(ports, health_checks):
+    http2 = {
+        "@type": f"{TYPES}.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {}},
+    }
+    more = {
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2
+        }
+    }
+    if health_checks:
+        more["health_checks"] = [
+            {
+                "timeout": "5s",
+                "interval": "0.1s",
+                "no_traffic_interval": "0.1s",
+                "unhealthy_threshold": 1,
+                "healthy_threshold": 1,
+                "grpc_health_check": {"service_name": "ratelimit"},
+            }
+        ]
+        # Servers that are not healthy are not asked, even if none is left.
+        more["common_lb_config"] = {"healthy_panic_threshold": {"value": 0}}
+    return cluster("ratelimit", [endpoint(port) for port in ports], **more)
+
+
+def multiservice(upstreams):
+    """One cluster with two services; metadata of a request says which one is meant."""
+    names = ["service_1", "service_2"]
+    endpoints = [
+        {
+            "locality": {"region": name},
+            "metadata": {"filter_metadata": {"locality": {"name": name}}},
+            "lb_endpoints": [
+                {
+                    **endpoint(upstreams[name]),
+                    "metadata": {"filter_metadata": {"envoy.lb": {"service": name}}},
+                }
+            ],
+        }
+        for name in names
+    ]
+    return {
+        "name": "multiservice",
+        "type": "STATIC",
+        "connect_timeout": "30s",
+        "load_assignment": {"cluster_name": "multiservice", "endpoints": endpoints},
+        "lb_subset_config": {
+            "fallback_policy": "ANY_ENDPOINT",
+            "subset_selectors": [{"keys": ["service"]}],
+        },
+    }
+
+
+def listener(version, name, timeout, deny):
+    limit = {
+        "@type": RATE_LIMIT,
+        "domain": "rl",
+        "timeout": timeout,
+        "failure_mode_deny": deny,
+        "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+        "rate_limit_service": {
+            "transport_api_version": "V3",
+            "grpc_service": {"envoy_grpc": {"cluster_name": "ratelimit"}},
+        },
+    }
+    if version >= RETRY_AFTER:
+        limit["enable_retry_after_header"] = True
+    filters = [
+        ("envoy.filters.http.set_metadata", limits_of_requests()),
+        ("envoy.filters.http.header_to_metadata", numbers_of_headers()),
+        (FILTER, limit),
+        ("envoy.filters.http.header_mutation", service_as_header()),
+        ("envoy.filters.http.header_to_metadata", header_as_subset()),
+        ("envoy.filters.http.router", {"@type": f"{TYPES}.filters.http.router.v3.Router"}),
+    ]
+    manager = {
+        "@type": f"{TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": name,
+        "http_filters": [{"name": it, "typed_config": config} for it, config in filters],
+        "route_config": {
+            "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes(version)}]
+        },
+    }
+    return {
+        "name": name,
+        "address": address(0),
+        "filter_chains": [
+            {
+                "filters": [
+                    {
+                        "name": "envoy.filters.network.http_connection_manager",
+                        "typed_config": manager,
+                    }
+                ]
+            }
+        ],
+    }
+
+
+def number(header):
+    value = {"metadata_namespace": "numbers", "key": header, "type": "NUMBER"}
+    return {"header": header, "on_header_present": value}
+
+
+def numbers_of_headers():
+    """Hits of a request, and tokens of a response, as numbers that the filter can use."""
+    return {
+        "@type": HEADER_TO_METADATA,
+        "request_rules": [number("hits")],
+        "response_rules": [number("x-tokens")],
+    }
+
+
+def service_as_header():
+    """The service that the response's metadata names."""
+    value = f"%DYNAMIC_METADATA({FILTER}:metadata:service_with_quota:name)%"
+    append = {
+        "header": {"key": "x-service", "value": value},
+        "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+    }
+    return {
+        "@type": f"{TYPES}.filters.http.header_mutation.v3.HeaderMutation",
+        "mutations": {"request_mutations": [{"append": append}]},
+    }
+
+
+def header_as_subset():
+    """What a cluster with subsets chooses by."""
+    value = {"metadata_namespace": "envoy.lb", "key": "service"}
+    return {
+        "@type": HEADER_TO_METADATA,
+        "request_rules": [{"header": "x-service", "on_header_present": value}],
+    }
+
+
+def limits_of_requests():
+    """Limits that come with the request: 10 for each unit."""
+    value = {unit: {"requests_per_unit": 10, "unit": unit} for unit in UNITS}
+    return {
+        "@type": f"{TYPES}.filters.http.set_metadata.v3.Config",
+        "metadata": [{"metadata_namespace": "limits", "value": value}],
+    }
+
+
+def headers(*names):
+    """A descriptor of headers, which is left out of a request without one of them."""
+    return [{"request_headers": {"header_name": it, "descriptor_key": it}} for it in names]
+
+
+def generic(key, value):
+    return [{"generic_key": {"descriptor_key": key, "descriptor_value": value}}]
+
+
+def asks(actions, **more):
+    return {"actions": actions, **more}
+
+
+def hits(number):
+    return {"hits_addend": {"number": number}}
+
+
+def route(path, *descriptors, domain=None, target="mock"):
+    per_route = {
+        "@type": f"{TYPES}.filters.http.ratelimit.v3.RateLimitPerRoute",
+        "rate_limits": list(descriptors),
+    }
+    if domain is not None:
+        per_route["domain"] = domain
+    return {
+        "match": {"path": path},
+        "route": {"cluster": target, "timeout": "0s"},
+        "typed_per_filter_config": {FILTER: per_route},
+    }
+
+
+def routes(version):
+    return [*example(version), *lookups(), *ours(version)]
+
+
+def example(version):
+    """The routes of the example of envoyproxy/ratelimit, in our words."""
+    clusters = asks(headers("source_cluster", "destination_cluster"))
+    foo_bar = asks(headers("foo", "bar"))
+    services = [generic("service", "service_1"), generic("service", "service_2")]
+    afterwards = {**hits(1), "apply_on_stream_done": True}
+    found = [
+        route("/twoheader", foo_bar, asks(headers("foo", "baz"))),
+        route("/fourheader", foo_bar, clusters),
+        route("/fiveheader", foo_bar, clusters, asks(headers("category"))),
+        route("/unspec", asks(headers("unspec"))),
+        route("/proxy", asks([{"source_cluster": {}}, {"destination_cluster": {}}])),
+        # Each has limits of its own, so that one wait lets the windows of all end.
+        route("/quota", *(asks(it) for it in services), domain="rl-quota"),
+        route(
+            "/tokenquota",
+            asks(services[1], **hits(0)),
+            asks(services[1], **afterwards),
+            domain="rl-tokenquota",
+        ),
+    ]
+    if version >= LOCALITY_METADATA:
+        name = {
+            "metadata": {
+                "descriptor_key": "service",
+                "source": "CLUSTER_LOCALITY_ENTRY",
+                "metadata_key": {"key": "locality", "path": [{"key": "name"}]},
+            }
+        }
+        multiservice = route(
+            "/multiservice-tokenquota",
+            *(asks(it, **hits(0)) for it in services),
+            asks([name], **afterwards),
+            domain="rl-multiservice",
+            target="multiservice",
+        )
+        found.append(multiservice)
+    return found
+
+
+def lookups():
+    def one(path, domain, *keys):
+        return route(path, *(asks(headers(key)) for key in keys), domain=domain)
+
+    def nested(path, *keys):
+        return route(path, asks(headers(*keys)), domain="lookups")
+
+    return [
+        one("/unknown", "unknown", "hello"),
+        one("/basic", "basic", "key1"),
+        one("/another", "another", "key2", "key3", "key4"),
+        one("/reload", "reload", "key1", "block"),
+        one("/share", "share-threshold", "files", "files_no_share"),
+        one("/lookups", "lookups", "key1", "key2", "key6", "shady", "wild", "midWild", "multiWild"),
+        nested("/lookups/key1", "key1", "subkey1"),
+        nested("/lookups/key2", "key2", "subkey"),
+        nested("/lookups/wild", "nestedWild", "wild"),
+        one("/quotas", "quotas", "five", "three", "none"),
+        one("/headers", "headers", "ten"),
+        *(limited(unit, domain) for unit in UNITS for domain in ["lookups", "unknown"]),
+        route(
+            "/near",
+            asks(headers("near"), hits_addend={"format": "%DYNAMIC_METADATA(numbers:hits)%"}),
+            domain="near",
+        ),
+    ]
+
+
+def limited(unit, domain):
+    """A route whose requests say the limit themselves."""
+    key = {"metadata_key": {"key": "limits", "path": [{"key": unit}]}}
+    found = route(f"/limited/{domain}/{unit}", domain=domain)
+    # Envoy 1.38 takes these of the route only, not of the filter's configuration for it.
+    limit = {"dynamic_metadata": key}
+    found["route"]["rate_limits"] = [asks(headers("shady"), limit=limit)]
+    return found
+
+
+def ours(version):
+    def policy(path, name, **more):
+        return route(path, asks(generic("policy", name), **more), domain="ours")
+
+    found = [
+        policy("/probe", "probe"),
+        policy("/banned", "banned"),
+        policy("/swapped", "swapped"),
+        policy("/gcra", "gcra"),
+        policy("/counted", "counted"),
+        policy("/week", "week"),
+        route("/both", asks(generic("policy", "two")), asks(headers("user")), domain="ours"),
+        route("/address", asks([{"remote_address": {}}]), domain="ours"),
+        route(
+            "/tokens",
+            asks(headers("tokens"), **hits(0)),
+            asks(
+                headers("tokens"),
+                hits_addend={"format": "%DYNAMIC_METADATA(numbers:x-tokens)%"},
+                apply_on_stream_done=True,
+            ),
+            domain="ours",
+        ),
+    ]
+    if version >= REFUNDS:
+        name = generic("policy", "in_flight")
+        refund = {"hits_addend": {"number": 1, "is_negative_hits": True}}
+        in_flight = route(
+            "/in-flight",
+            asks(name),
+            asks(name, **refund, apply_on_stream_done=True),
+            domain="ours",
+        )
+        found.append(in_flight)
+    return found

@@ -1,0 +1,123 @@
+"""What Envoy does with limits that envoyproxy/ratelimit does not have."""
+
+import concurrent.futures
+import math
+import time
+import unittest
+
+import envoy_config
+from cases import Cases
+from parts import wait_for
+
+OVER, OK = 429, 200
+
+
+class Ours(Cases):
+    def timed(self, path):
+        start = time.time()
+        response = self.get(path)
+        return start, response, time.time()
+
+    def test_a_gcra_is_refused_with_the_time_after_which_it_is_admitted(self):
+        """`gcra 1/3s burst 2`: a client that waits for Retry-After is admitted, and none is before."""
+        shows_it = self.programs.envoy_version >= envoy_config.RETRY_AFTER
+        self.scene.fresh_server()
+        # Two at once, then one each three seconds after the first one.
+        began, first, answered = self.timed("/gcra")
+        self.assertEqual([first.status, self.get("/gcra").status], [OK, OK])
+        refusals = 0
+        while True:
+            sent, response, received = self.timed("/gcra")
+            if response.status == OK:
+                break
+            refusals += 1
+            self.assertEqual(response.status, OVER)
+            # It was decided after it was sent and before it was answered; so was the first one.
+            earliest, latest = 3 - (received - began), 3 - (sent - answered)
+            self.assertGreater(latest, 0, "it is refused when it should be admitted")
+            name = "retry-after" if shows_it else "x-ratelimit-reset"
+            self.assertIn(
+                response.number(name),
+                range(max(1, math.ceil(earliest)), math.ceil(latest) + 1),
+            )
+        self.assertGreaterEqual(received - began, 3, "it is admitted too early")
+        self.assertGreater(refusals, 0)
+
+    def test_a_client_that_waits_for_retry_after_is_admitted(self):
+        if self.programs.envoy_version < envoy_config.RETRY_AFTER:
+            raise unittest.SkipTest("this Envoy writes no Retry-After")
+        self.scene.fresh_server()
+        while (response := self.get("/gcra")).status == OK:
+            pass
+        received = time.monotonic()
+        until = received + response.number("retry-after")
+        wait_for("the time to retry", lambda: time.monotonic() >= until)
+        self.assertEqual(self.get("/gcra").status, OK)
+
+    def test_limits_are_charged_all_or_none(self):
+        self.scene.fresh_server()
+        # `two` is charged by neither of the requests that the user's limit refuses.
+        found = [self.get("/both", {"user": user}).status for user in "aaab"]
+        self.assertEqual(found, [OK, OVER, OVER, OK])
+        response = self.get("/both", {"user": "c"})
+        self.assertEqual((response.status, response.remaining()), (OVER, 0))
+        self.assertEqual(response.limit(), "2, 2;w=31536000, 1;w=31536000")
+
+    def test_a_window_of_any_length(self):
+        self.within_a_minute(
+            lambda: self.assertEqual(self.statuses(4, "/address"), [OK, OK, OK, OVER])
+        )
+        # It is no unit, so that Envoy shows no window.
+        self.assertEqual(self.get("/address").limit(), "3")
+
+    def test_a_week(self):
+        self.scene.fresh_server()
+        self.assertEqual(self.get("/week").limit(), "7, 7;w=604800")
+
+    def test_requests_in_flight_are_given_back_when_they_end(self):
+        """A refusal is refunded by Envoy too, and gives back nothing."""
+        if self.programs.envoy_version < envoy_config.REFUNDS:
+            raise unittest.SkipTest("this Envoy has no refunds")
+        server = self.scene.fresh_server()
+        mock = self.scene.upstreams["mock"]
+        calls = server.calls
+
+        def ended(before, count):
+            """Requests that end are two calls: one decides, one gives back."""
+            wait_for("the refunds", lambda: calls() >= before + 2 * count)
+
+        before = calls()
+        self.assertEqual(self.statuses(1, "/in-flight"), [OK])
+        ended(before, 1)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            held = [pool.submit(self.get, "/in-flight", {"hold": "1"}) for _ in range(2)]
+            wait_for("two requests in flight", lambda: mock.held == 2)
+            before = calls()
+            self.assertEqual(self.statuses(5, "/in-flight"), [OVER] * 5)
+            ended(before, 5)
+            # Five refusals were "given back" by now, and yet there is no place.
+            self.assertEqual(self.statuses(3, "/in-flight"), [OVER] * 3)
+            ended(before, 8)
+            before = calls()
+            mock.released.set()
+            self.assertEqual([it.result().status for it in held], [OK, OK])
+            wait_for("the refunds", lambda: calls() >= before + 2)
+        before = calls()
+        for sent in range(1, 4):
+            self.assertEqual(self.statuses(1, "/in-flight"), [OK])
+            ended(before, sent)
+
+    def test_tokens_are_charged_when_the_response_is_known(self):
+        server = self.scene.fresh_server()
+
+        def ask(used):
+            before = server.calls()
+            response = self.get("/tokens", {"tokens": "alice", "used": str(used)})
+            # A response's header is there only if the request has reached the upstream.
+            wait_for("the charge", lambda: server.calls() >= before + 1 + (response.status == OK))
+            return response
+
+        self.assertEqual((ask(4).remaining(), ask(4).remaining()), (10, 6))
+        # 8 of 10 are used, and 9 more are charged beyond the limit.
+        self.assertEqual((ask(9).status, ask(1).status, ask(1).status), (OK, OVER, OVER))
+        self.assertEqual(self.get("/tokens", {"tokens": "bob"}).status, OK)
