@@ -27,6 +27,23 @@ pub(crate) mod hash {
     #[cfg(tidegate_schedules)]
     pub(crate) use foldhash::quality::FixedState as RandomState;
 
+    /// Can also have a fixed seed, for a simulation.
+    #[cfg(feature = "tokio")]
+    pub(crate) use foldhash::quality::SeedableRandomState;
+
+    #[cfg(all(feature = "tokio", not(tidegate_schedules)))]
+    pub(crate) fn seeded(seed: Option<u64>) -> SeedableRandomState {
+        let fixed = foldhash::SharedSeed::global_fixed();
+        seed.map_or_else(SeedableRandomState::random, |it| {
+            SeedableRandomState::with_seed(it, fixed)
+        })
+    }
+
+    #[cfg(all(feature = "tokio", tidegate_schedules))]
+    pub(crate) fn seeded(seed: Option<u64>) -> SeedableRandomState {
+        SeedableRandomState::with_seed(seed.unwrap_or(0), foldhash::SharedSeed::global_fixed())
+    }
+
     #[cfg(all(feature = "tokio", not(tidegate_schedules)))]
     pub(crate) use foldhash::fast::RandomState as FastRandomState;
 

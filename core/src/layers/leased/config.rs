@@ -127,6 +127,8 @@ pub(super) struct Settings {
     pub(super) hot_after: u32,
     pub(super) max_leases: usize,
     pub(super) leases_sliding: bool,
+    /// Random if `None`.
+    pub(super) hash_seed: Option<u64>,
 }
 
 impl Settings {
@@ -151,6 +153,7 @@ impl Lease {
             hot_after: 32,
             max_leases: 4_096,
             leases_sliding: false,
+            hash_seed: None,
         };
         Self { clock: SystemClock::new(), settings }
     }
@@ -205,6 +208,14 @@ impl<C: Clock> Lease<C> {
     /// [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO) records.
     pub fn sliding(mut self) -> Self {
         self.settings.leases_sliding = true;
+        self
+    }
+
+    /// Fixes the seed of the hashes by which calls are counted and leases are found, so that a simulation has the same
+    /// result each time. Callers that know the seed can choose subjects that collide.
+    #[doc(hidden)]
+    pub fn hash_seed(mut self, seed: u64) -> Self {
+        self.settings.hash_seed = Some(seed);
         self
     }
 

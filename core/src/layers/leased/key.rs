@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use crate::layers::generations::Keys;
 use crate::policy::Rule;
-use crate::sync::hash::RandomState;
+use crate::sync::hash::SeedableRandomState;
 use crate::{Call, Charge, Charges, Operation, Policy};
 
 /// Calls with more charges than this are not leased: each lease keeps them.
@@ -19,7 +19,7 @@ pub(super) fn is_plain_acquire(call: &Call<'_>) -> bool {
 }
 
 /// A hash of the policies, tenants and subjects of a call, without the costs.
-pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
+pub(super) fn call_hash(charges: Charges<'_>, hasher: &SeedableRandomState) -> u64 {
     let mut state = hasher.build_hasher();
     for charge in charges.iter() {
         state.write_u64(charge.policy.state_hash());
@@ -32,7 +32,7 @@ pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
 }
 
 /// A hash of the state of a charge.
-pub(super) fn state_key(charge: &Charge<'_>, hasher: &RandomState) -> u64 {
+pub(super) fn state_key(charge: &Charge<'_>, hasher: &SeedableRandomState) -> u64 {
     let mut state = hasher.build_hasher();
     state.write_u64(charge.policy.state_hash());
     state.write_usize(charge.tenant.len());
@@ -42,7 +42,7 @@ pub(super) fn state_key(charge: &Charge<'_>, hasher: &RandomState) -> u64 {
 }
 
 /// The hash of the state of each charge, in order.
-pub(super) fn state_keys(charges: Charges<'_>, hasher: &RandomState) -> Keys {
+pub(super) fn state_keys(charges: Charges<'_>, hasher: &SeedableRandomState) -> Keys {
     charges.iter().map(|charge| state_key(&charge, hasher)).collect()
 }
 

@@ -16,7 +16,7 @@ use crate::hash::spread;
 use crate::layers::generations::Generations;
 use crate::owned_charge::OwnedCharge;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::hash::{FastRandomState, RandomState};
+use crate::sync::hash::{FastRandomState, RandomState, SeedableRandomState, seeded};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Charges, Decision};
 
@@ -34,7 +34,7 @@ const HEAT_SLOTS_PER_LEASE: usize = 8;
 #[derive(Debug)]
 pub(super) struct Leases {
     pub(super) settings: Settings,
-    pub(super) hasher: RandomState,
+    pub(super) hasher: SeedableRandomState,
     pub(super) meter: LeaseMeter,
     /// Of states. A chunk is installed only if no call that it does not survive was in flight together with its hold.
     pub(super) generations: Generations,
@@ -87,7 +87,7 @@ impl Leases {
         let heat_slots = max.saturating_mul(HEAT_SLOTS_PER_LEASE);
         Self {
             settings,
-            hasher: RandomState::default(),
+            hasher: seeded(settings.hash_seed),
             meter: LeaseMeter::default(),
             generations: Generations::new(max.saturating_mul(GENERATIONS_PER_LEASE)),
             in_flight: Arc::new(InFlight::new(max)),
@@ -384,8 +384,11 @@ impl Leases {
 impl Shard {
     /// The lease that was not used for the longest time, if that is a span.
     fn idle(&self, now: u64, span_micros: u64) -> Option<u64> {
-        let (hash, used_at) =
-            self.entries.iter().map(|(hash, it)| (*hash, it.used_at)).min_by_key(|it| it.1)?;
+        let (hash, used_at) = self
+            .entries
+            .iter()
+            .map(|(hash, it)| (*hash, it.used_at))
+            .min_by_key(|it| (it.1, it.0))?;
         (now.saturating_sub(used_at) >= span_micros).then_some(hash)
     }
 }
