@@ -3,7 +3,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test fails by panicking, and so do its helpers"
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking, and its numbers are small"
 )]
 
 use std::collections::HashMap;

@@ -58,7 +58,7 @@ impl Run {
         // All tasks that are ready run before time moves on, so that their number makes no difference.
         builder.enable_time().start_paused(true).event_interval(u32::MAX);
         let runtime = builder.build().map_err(no_runtime)?;
-        let _guard = runtime.enter();
+        let guard = runtime.enter();
         let time = LogTime::new(time);
         let store = SharedStore::new(memory(time.clone(), MAX_CHUNKS));
         let node = |node| {
@@ -70,7 +70,7 @@ impl Run {
             Some(seed) => Spread::AtRandom(Random::new(seed)),
             None => Spread::InTurn(0),
         };
-        drop(_guard);
+        drop(guard);
         Ok(Self { nodes, store, time, runtime, spread, counts: LeasedRun::default() })
     }
 
