@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use tidegate::plan::memory::Names;
 use tidegate::plan::{Wanted, units};
-use tidegate::replay::{Backend, Pace, Settling, without_login};
+use tidegate::replay::{Backend, LeaseSpan, Leasing, Pace, Settling, without_login};
 use tidegate::suggest::Share;
 use tidegate::trace::{self, By, Cost, Format, Order, Pattern, TimeUnit};
 use tidegate_core::Policy;
@@ -90,6 +90,35 @@ pub(crate) struct Replay {
     /// The share of the requests whose late cost the learned estimate is to cover.
     #[arg(long, value_name = "SHARE", default_value = "9/10", requires = "late_cost")]
     pub(crate) cover: tidegate_core::Share,
+
+    /// Also replay on several nodes that admit hot subjects from leases (`.leased(..)`), around one store that answers at
+    /// once, and report what they deny too early, and how often they call the store. Replayed in memory.
+    #[arg(long)]
+    leased: bool,
+
+    /// The number of nodes with leases.
+    #[arg(long, value_name = "COUNT", default_value_t = 8, requires = "leased", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    nodes: u16,
+
+    /// Spread the requests over the nodes at random, by this seed. Default: one after another in turn.
+    #[arg(long, requires = "leased")]
+    seed: Option<u64>,
+
+    /// How long a node may use what it has leased: 1ms to 1h.
+    #[arg(long, value_name = "SPAN", default_value = "1s", requires = "leased")]
+    lease_span: LeaseSpan,
+
+    /// The maximum share of what remains that a node leases at a time.
+    #[arg(long, value_name = "SHARE", default_value = "1/200", requires = "leased")]
+    lease_share: tidegate_core::Share,
+
+    /// How many requests of a subject a node has to admit within a span before it leases.
+    #[arg(long, value_name = "COUNT", default_value_t = 32, requires = "leased", value_parser = clap::value_parser!(u32).range(1..))]
+    lease_hot_after: u32,
+
+    /// Lease sliding logs and counters too, which then admit in a window less a span what they admit in a window.
+    #[arg(long, requires = "leased")]
+    lease_sliding: bool,
 
     /// The field that holds the time.
     #[arg(long, value_name = "FIELD")]
@@ -401,6 +430,18 @@ impl Replay {
             estimate: self.estimate,
             pace: self.pace,
             cover: self.cover,
+        })
+    }
+
+    /// The nodes with leases, if they are asked for.
+    pub(crate) fn leasing(&self) -> Option<Leasing> {
+        self.leased.then_some(Leasing {
+            nodes: self.nodes,
+            seed: self.seed,
+            span: self.lease_span,
+            share: self.lease_share,
+            hot_after: self.lease_hot_after,
+            sliding: self.lease_sliding,
         })
     }
 

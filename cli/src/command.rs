@@ -80,7 +80,7 @@ pub(crate) fn replay(args: &args::Replay) -> Result<(), Failure> {
     let replay =
         Replay::new(&policies, backend, suggest, args.decisions.is_some(), |it| show(&bar, it));
     let replay = replay.map_err(|error| Failure::Usage(format!("{error:#}")))?;
-    let mut replay = replay.settling(args.settling());
+    let mut replay = replay.settling(args.settling()).leased(args.leasing());
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::from_arg(path)).collect();
     if let Some(stop) = &stop {
         replay = replay.until(stop);
@@ -137,6 +137,7 @@ fn show_results<P: FnMut(Progress)>(
         policies: replay.policies(summary),
         suggestions: replay.suggestions(),
         settling: settling.map_err(|error| Failure::Input(with_causes(&error)))?,
+        leased: replay.leases(),
     };
     if let Some(path) = &args.decisions {
         write_file(path, |out| {

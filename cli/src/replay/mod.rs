@@ -6,6 +6,7 @@
 mod backend;
 mod decisions;
 mod error;
+mod leased;
 mod policy_run;
 mod settling;
 mod stores;
@@ -18,12 +19,13 @@ use std::time::Duration;
 pub use backend::{Backend, without_login};
 pub use decisions::Decisions;
 pub use error::Error;
+pub use leased::{LeaseSpan, Leasing};
 pub use policy_run::PolicyRun;
 pub use settling::{Pace, Settling};
 
 use self::stores::Stores;
 use self::touched_subjects::TouchedSubjects;
-use crate::report::{PolicyReport, SettlingReport, Suggestion};
+use crate::report::{LeasedReport, PolicyReport, SettlingReport, Suggestion};
 use crate::suggest::{Meters, Share};
 use crate::trace::{Progress, Record, Sink, Stop, Subjects, Summary};
 use tidegate_core::ErrorKind::Unavailable;
@@ -48,6 +50,7 @@ pub struct Replay<P> {
     suggest: Option<(Suggest, Meters)>,
     /// With the records, which are replayed once more.
     settling: Option<(Settling, Vec<Record>)>,
+    leasing: Option<Leasing>,
     cost: u64,
     /// Whether anything may have been written to a server.
     may_have_written: bool,
@@ -83,6 +86,7 @@ impl<P: FnMut(Progress)> Replay<P> {
             touched,
             suggest,
             settling: None,
+            leasing: None,
             cost: 0,
             may_have_written: false,
             stop: Stop::default(),
@@ -103,6 +107,15 @@ impl<P: FnMut(Progress)> Replay<P> {
         Self { settling: settling.map(|it| (it, Vec::new())), ..self }
     }
 
+    /// The same replay, in which each policy is also decided by several nodes with leases, in memory.
+    #[must_use]
+    pub fn leased(mut self, leasing: Option<Leasing>) -> Self {
+        if let Some(leasing) = &leasing {
+            self.runs.iter_mut().for_each(|run| run.lease(leasing.clone()));
+        }
+        Self { leasing, ..self }
+    }
+
     /// Decides a record in all runs at once, on a server: one wait for all.
     fn decide_together(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
         let charges: Vec<_> = self.runs.iter().map(|run| [run.charge(record, subject)]).collect();
@@ -113,7 +126,7 @@ impl<P: FnMut(Progress)> Replay<P> {
         self.may_have_written |= !matches!(&decisions, Err(error) if error.kind() == Unavailable);
         let decisions = decisions?;
         let mut runs = self.runs.iter_mut().zip(&decisions);
-        runs.try_for_each(|(run, decision)| run.count(record, decision))
+        runs.try_for_each(|(run, decision)| run.count(record, subject, decision))
     }
 
     /// The runs, in the order of the policies.
@@ -161,6 +174,13 @@ impl<P: FnMut(Progress)> Replay<P> {
         let Some((settling, records)) = &self.settling else { return Ok(None) };
         let policies: Vec<&Policy> = self.runs.iter().map(PolicyRun::policy).collect();
         settling.report(&policies, records, &summary.subjects).map(Some)
+    }
+
+    /// What leases would have done, if that was requested. Ends them.
+    #[must_use]
+    pub fn leases(&self) -> Option<LeasedReport> {
+        let runs = || self.runs.iter().filter_map(PolicyRun::leased).collect();
+        self.leasing.as_ref().map(|leasing| leasing.report(runs()))
     }
 
     /// The suggested limits, if they were requested and there is any subject.

@@ -1,8 +1,9 @@
+use super::leased::{Leased, Leasing};
 use super::stores::Stores;
 use super::tally::{Tally, would_admit};
 use super::touched_subjects::TouchedSubjects;
 use super::{Decisions, Error};
-use crate::report::PolicyReport;
+use crate::report::{LeasedRun, PolicyReport};
 use crate::trace::{Record, Subjects};
 use tidegate_core::{
     Answer, Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp,
@@ -22,6 +23,7 @@ pub struct PolicyRun {
     stale: Option<Box<dyn Store>>,
     tally: Tally,
     decisions: Option<Decisions>,
+    leased: Option<Leased>,
 }
 
 impl PolicyRun {
@@ -36,7 +38,12 @@ impl PolicyRun {
         let decisions =
             keep_decisions.then(Decisions::new).transpose().map_err(Error::Decisions)?;
         let (policy, tally) = (policy.clone(), Tally::default());
-        Ok(Self { policy, clock, stores, store, stale: None, tally, decisions })
+        Ok(Self { policy, clock, stores, store, stale: None, tally, decisions, leased: None })
+    }
+
+    /// Decides on each record with leases too.
+    pub(super) fn lease(&mut self, settings: Leasing) {
+        self.leased = Some(Leased::new(settings));
     }
 
     pub(super) fn policy(&self) -> &Policy {
@@ -48,7 +55,7 @@ impl PolicyRun {
     pub(super) fn decide(&mut self, record: Record, subject: &[u8]) -> Result<(), Error> {
         let charge = [self.charge(record, subject)];
         let decision = self.stores.wait(self.ask(record, &charge))?;
-        self.count(record, &decision)
+        self.count(record, subject, &decision)
     }
 
     /// The charge of a record.
@@ -70,10 +77,18 @@ impl PolicyRun {
 
     /// Counts the decision on a record.
     #[inline]
-    pub(super) fn count(&mut self, record: Record, decision: &Decision) -> Result<(), Error> {
+    pub(super) fn count(
+        &mut self,
+        record: Record,
+        subject: &[u8],
+        decision: &Decision,
+    ) -> Result<(), Error> {
         self.tally.count(record, decision);
         if let Some(decisions) = &mut self.decisions {
             decisions.push(would_admit(decision)).map_err(Error::Decisions)?;
+        }
+        if let Some(leased) = &mut self.leased {
+            leased.decide(&self.policy, record, subject, would_admit(decision))?;
         }
         Ok(())
     }
@@ -87,6 +102,9 @@ impl PolicyRun {
         if let Some(decisions) = &mut self.decisions {
             // A file that cannot be emptied cannot be written either: the next record reports it.
             let _ = decisions.clear();
+        }
+        if let Some(leased) = &mut self.leased {
+            leased.restart();
         }
     }
 
@@ -107,6 +125,11 @@ impl PolicyRun {
 
     pub(super) fn report(&self, subjects: &Subjects) -> PolicyReport {
         self.tally.report(&self.policy, subjects)
+    }
+
+    /// What leases did, if that was requested.
+    pub(super) fn leased(&self) -> Option<LeasedRun> {
+        self.leased.as_ref().map(|leased| leased.report(&self.policy))
     }
 
     /// The decisions, if they are kept.

@@ -1,6 +1,7 @@
 //! The stores of a replay.
 
 use std::cell::Cell;
+use std::io;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
 use tidegate_cluster::StoreBuilder;
-use tidegate_core::{Answer, Error, ErrorKind, ManualClock, Store};
+use tidegate_core::{Answer, Clock, Error, ErrorKind, ManualClock, Store};
 use tidegate_memory::{MemoryStore, WhenFull};
 
 use super::backend::Backend;
@@ -80,7 +81,7 @@ impl Stores {
 }
 
 /// A replay is exact or fails: no state is evicted that still matters.
-pub(super) fn memory(clock: ManualClock, max_ids: usize) -> MemoryStore<ManualClock> {
+pub(super) fn memory<C: Clock>(clock: C, max_ids: usize) -> MemoryStore<C> {
     MemoryStore::builder()
         .clock(clock)
         .max_keys(1 << 26)
@@ -91,9 +92,11 @@ pub(super) fn memory(clock: ManualClock, max_ids: usize) -> MemoryStore<ManualCl
 }
 
 fn runtime() -> Result<Runtime, Error> {
-    Builder::new_current_thread().enable_all().build().map_err(|error| {
-        Error::new(ErrorKind::Unavailable, "no runtime for connections").with_source(error)
-    })
+    Builder::new_current_thread().enable_all().build().map_err(no_runtime)
+}
+
+pub(super) fn no_runtime(error: io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "no runtime for tasks").with_source(error)
 }
 
 pub(super) fn none_at_hand() -> Error {

@@ -30,6 +30,16 @@
 //!       "idle_cost_s": 95, "idle_cost": 11,
 //!       "fill": {"start_us": 1762128000000000, "step_us": 5000000, "used": [410, 0], "idle": [300, 0]}
 //!     }]
+//!   },
+//!   "leased": {
+//!     "nodes": 8, "seed": null, "span": "1s", "share": "1/200", "hot_after": 32, "sliding": false,
+//!     "runs": [{
+//!       "policy": "fixed-window 3000/1m",
+//!       "admitted": 2990, "denied": 1010, "cost_admitted": 2990, "cost_denied": 1010,
+//!       "denied_without": 1000, "denied_too_early": 12, "cost_denied_too_early": 12, "admitted_instead": 2,
+//!       "from_chunks": 2100, "store_calls": 2400, "chunks": 300, "chunks_not_granted": 1,
+//!       "granted": 2150, "given_back": 45, "stranded": 5
+//!     }]
 //!   }
 //! }
 //! ```
@@ -42,6 +52,9 @@
 //!   and complete if it is as long as `subjects_denied`. `asked` is text, as it was given.
 //! * `settling` is there if a late cost was given. `way` is `check`, `fixed` or `learned`. `idle_cost_s` is
 //!   in units of cost times seconds, and `idle_cost` the average over time.
+//! * `leased` is there if `--leased` was given. `seed` is `null` if requests were spread in turn. `denied_too_early` counts
+//!   requests that are admitted without leases, and `admitted_instead` those that are denied without them, so `admitted` of
+//!   the policy is that of the run, plus the former, less the latter. `granted`, `given_back` and `stranded` are costs.
 //! * Within a version, fields are added but never renamed, removed, or given another meaning.
 //! * The document is one line of ASCII: other characters are `\u` escapes, so that no subject can
 //!   steer a terminal that the document is printed on.

@@ -12,6 +12,7 @@
 pub mod escape;
 pub mod html;
 pub mod json;
+mod leased;
 pub mod number;
 mod settling;
 pub mod table;
@@ -19,6 +20,7 @@ pub mod time;
 
 use serde::Serialize;
 
+pub use leased::{LeasedReport, LeasedRun, Spread};
 pub use settling::{Fill, SettlingReport, SettlingRun, Way};
 pub use time::wait_text;
 
@@ -34,6 +36,9 @@ pub struct Report {
     /// What comes of costs that are known only when a request ends, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settling: Option<SettlingReport>,
+    /// What leases would have done, if that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leased: Option<LeasedReport>,
 }
 
 /// What was read.

@@ -77,6 +77,27 @@ pub fn share(part: u64, whole: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
+/// How many there are of one thing for each of another, to the nearest hundredth. For each of nothing it is `–`.
+///
+/// ```
+/// use tidegate::report::number::ratio;
+///
+/// assert_eq!(ratio(2_047, 2_000), "1.02");
+/// assert_eq!(ratio(1, 1_000_000), "<0.01");
+/// ```
+#[must_use]
+pub fn ratio(count: u64, each: u64) -> String {
+    let (count, each) = (u128::from(count), u128::from(each));
+    if each == 0 {
+        return "–".to_owned();
+    }
+    if count > 0 && count * 100 < each {
+        return "<0.01".to_owned();
+    }
+    let hundredths = (count * 200 + each) / (each * 2);
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
 /// `part` of `whole` laid out on `length` units, rounded down; the whole length if `part` is more.
 #[must_use]
 pub fn scaled(part: u64, whole: u64, length: u32) -> u32 {

@@ -16,7 +16,7 @@
 
 mod clients;
 mod incidents;
-mod random;
+pub(crate) mod random;
 mod request;
 mod site;
 

@@ -2,6 +2,7 @@
 //!
 //! Not among them: `real_traces.rs`, which needs traffic that is not part of the repository.
 
+mod leased;
 mod plan;
 mod plan_memory;
 mod program;

@@ -22,6 +22,7 @@ mod compare;
 mod details;
 mod escape;
 mod headline;
+mod leased;
 mod page;
 mod scale;
 mod settling;

@@ -11,6 +11,7 @@
 //! ```
 
 mod grid;
+mod leased;
 mod paint;
 mod settling;
 
@@ -64,6 +65,10 @@ pub fn write(report: &Report, out: &mut impl io::Write, options: Options) -> io:
     if let Some(settling) = &report.settling {
         writeln!(out)?;
         settling::write(settling, out, options.width, paint)?;
+    }
+    if let Some(leased) = &report.leased {
+        writeln!(out)?;
+        leased::write(leased, out, options.width, paint)?;
     }
     Ok(())
 }

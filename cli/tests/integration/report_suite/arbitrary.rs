@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::report::{
-    Fill, Offender, PolicyReport, Report, SettlingReport, SettlingRun, Source, Suggestion,
-    Timeline, Way,
+    Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport, SettlingRun,
+    Source, Spread, Suggestion, Timeline, Way,
 };
 
 /// Small, large and extreme.
@@ -125,12 +125,44 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn leased_run()(
+        policy in text(),
+        decided in [number(), number(), number(), number(), number(), number(), number(), number()],
+        chunks in [number(), number(), number(), number(), number(), number(), number()],
+    ) -> LeasedRun {
+        let [admitted, denied, cost_admitted, cost_denied, denied_without, ..] = decided;
+        let [.., denied_too_early, cost_denied_too_early, admitted_instead] = decided;
+        let [from_chunks, store_calls, chunks, chunks_not_granted, granted, given_back, stranded] = chunks;
+        LeasedRun {
+            policy, admitted, denied, cost_admitted, cost_denied, denied_without, denied_too_early,
+            cost_denied_too_early, admitted_instead, from_chunks, store_calls, chunks, chunks_not_granted, granted,
+            given_back, stranded,
+        }
+    }
+}
+
+prop_compose! {
+    fn leased()(
+        nodes in any::<u16>(),
+        spread in prop_oneof![Just(Spread::InTurn), any::<u64>().prop_map(Spread::Seed)],
+        words in [text(), text()],
+        hot_after in any::<u32>(),
+        sliding in any::<bool>(),
+        runs in vec(leased_run(), 0..4),
+    ) -> LeasedReport {
+        let [span, share] = words;
+        LeasedReport { nodes, spread, span, share, hot_after, sliding, runs }
+    }
+}
+
+prop_compose! {
     pub(crate) fn report()(
         source in source(),
         policies in vec(policy(), 0..4),
         suggestions in vec(suggestion(), 0..3),
         settling in prop::option::of(settling()),
+        leased in prop::option::of(leased()),
     ) -> Report {
-        Report { source, policies, suggestions, settling }
+        Report { source, policies, suggestions, settling, leased }
     }
 }

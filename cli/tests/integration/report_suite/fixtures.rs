@@ -1,8 +1,8 @@
 //! Reports to render: an ordinary day, and everything at its extremes.
 
 use tidegate::report::{
-    Fill, Offender, PolicyReport, Report, SettlingReport, SettlingRun, Source, Suggestion,
-    Timeline, Way,
+    Fill, LeasedReport, LeasedRun, Offender, PolicyReport, Report, SettlingReport, SettlingRun,
+    Source, Spread, Suggestion, Timeline, Way,
 };
 
 /// 2025-11-03 00:00:00 UTC.
@@ -59,6 +59,7 @@ pub(crate) fn day() -> Report {
         policies,
         suggestions: vec![],
         settling: None,
+        leased: None,
     }
 }
 
@@ -151,6 +152,38 @@ pub(crate) fn settling() -> Report {
     Report { settling: Some(settling), ..day() }
 }
 
+/// The same day on eight nodes.
+pub(crate) fn leased() -> Report {
+    let run = |policy: PolicyReport| LeasedRun {
+        policy: policy.policy.clone(),
+        admitted: policy.admitted - 7,
+        denied: policy.denied + 7,
+        cost_admitted: policy.admitted - 7,
+        cost_denied: policy.denied + 7,
+        denied_without: policy.denied,
+        denied_too_early: 9,
+        cost_denied_too_early: 9,
+        admitted_instead: 2,
+        from_chunks: 100_000,
+        store_calls: 78_000,
+        chunks: 1_200,
+        chunks_not_granted: 3,
+        granted: 101_000,
+        given_back: 950,
+        stranded: 50,
+    };
+    let leased = LeasedReport {
+        nodes: 8,
+        spread: Spread::InTurn,
+        span: "1s".into(),
+        share: "1/200".into(),
+        hot_after: 32,
+        sliding: false,
+        runs: day().policies.into_iter().map(run).collect(),
+    };
+    Report { leased: Some(leased), ..day() }
+}
+
 /// Nothing was read.
 pub(crate) fn empty() -> Report {
     let policy = PolicyReport {
@@ -169,6 +202,7 @@ pub(crate) fn empty() -> Report {
         policies: vec![policy],
         suggestions: vec![],
         settling: None,
+        leased: None,
     }
 }
 
@@ -269,6 +303,10 @@ pub(crate) fn hostile() -> Report {
     (settling.pace, settling.cover) = (HOSTILE[0].into(), HOSTILE[2].into());
     settling.runs[1].policy = HOSTILE.concat();
     report.settling = Some(settling);
+    let mut leased = leased().leased.unwrap();
+    (leased.span, leased.share) = (HOSTILE[1].into(), HOSTILE[2].into());
+    leased.runs[0].policy = HOSTILE.concat();
+    report.leased = Some(leased);
     for one in &mut report.suggestions {
         (one.algorithm, one.policy) = (HOSTILE[0].into(), HOSTILE[1].into());
         one.asked = HOSTILE[4].into();
@@ -283,6 +321,7 @@ pub(crate) fn all() -> Vec<(&'static str, Report)> {
         ("day", day()),
         ("suggesting", suggesting()),
         ("settling", settling()),
+        ("leased", leased()),
         ("empty", empty()),
         ("no-policy", Report { policies: vec![], ..day() }),
         ("default", Report::default()),

@@ -154,15 +154,16 @@ fn each_way_to_settle_has_a_panel_with_what_is_used_idle_and_too_much() {
 fn sections_without_anything_to_show_are_left_out() {
     let sections = |report: &Report| {
         let page = page(report);
-        let ids = ["compare", "time", "subjects", "suggest", "settling", "details"];
+        let ids = ["compare", "time", "subjects", "suggest", "settling", "leased", "details"];
         ids.map(|id| page.contains(&format!("<h2 id=\"{id}\">")))
     };
-    assert_eq!(sections(&fixtures::suggesting()), [true, true, true, true, false, true]);
-    assert_eq!(sections(&fixtures::settling()), [true, true, true, false, true, true]);
-    assert_eq!(sections(&fixtures::day()), [true, true, true, false, false, true]);
-    assert_eq!(sections(&fixtures::none_denied()), [true, true, false, false, false, true]);
-    assert_eq!(sections(&fixtures::one_request()), [false, true, false, false, false, true]);
-    assert_eq!(sections(&fixtures::empty()), [false, false, false, false, false, true]);
+    assert_eq!(sections(&fixtures::suggesting()), [true, true, true, true, false, false, true]);
+    assert_eq!(sections(&fixtures::settling()), [true, true, true, false, true, false, true]);
+    assert_eq!(sections(&fixtures::leased()), [true, true, true, false, false, true, true]);
+    assert_eq!(sections(&fixtures::day()), [true, true, true, false, false, false, true]);
+    assert_eq!(sections(&fixtures::none_denied()), [true, true, false, false, false, false, true]);
+    assert_eq!(sections(&fixtures::one_request()), [false, true, false, false, false, false, true]);
+    assert_eq!(sections(&fixtures::empty()), [false, false, false, false, false, false, true]);
 }
 
 #[test]

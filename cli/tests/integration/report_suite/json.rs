@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tidegate::report::{Fill, Offender, PolicyReport, Report, Source, Suggestion, Timeline, json};
+use tidegate::report::{
+    Fill, Offender, PolicyReport, Report, Source, Spread, Suggestion, Timeline, json,
+};
 
 use super::{arbitrary, fixtures};
 
@@ -56,6 +58,7 @@ fn small() -> Report {
             subjects: 2,
         }],
         settling: None,
+        leased: None,
     }
 }
 
@@ -115,6 +118,31 @@ fn costs_that_are_known_afterwards_have_the_shape_that_is_promised() {
             }],
         })
     );
+}
+
+#[test]
+fn leases_have_the_shape_that_is_promised() {
+    let mut report = fixtures::leased();
+    let leased = report.leased.as_mut().unwrap();
+    leased.runs.truncate(1);
+    let (admitted, denied) = (leased.runs[0].admitted, leased.runs[0].denied);
+    let shown: Value = serde_json::from_str(&document(&report)).unwrap();
+    assert_eq!(
+        shown["leased"],
+        json!({
+            "nodes": 8, "seed": null, "span": "1s", "share": "1/200", "hot_after": 32, "sliding": false,
+            "runs": [{
+                "policy": "fixed-window 60/1m", "admitted": admitted, "denied": denied,
+                "cost_admitted": admitted, "cost_denied": denied, "denied_without": denied - 7,
+                "denied_too_early": 9, "cost_denied_too_early": 9, "admitted_instead": 2,
+                "from_chunks": 100_000, "store_calls": 78_000, "chunks": 1_200, "chunks_not_granted": 3,
+                "granted": 101_000, "given_back": 950, "stranded": 50,
+            }],
+        })
+    );
+    report.leased.as_mut().unwrap().spread = Spread::Seed(7);
+    let shown: Value = serde_json::from_str(&document(&report)).unwrap();
+    assert_eq!(shown["leased"]["seed"], 7);
 }
 
 #[test]

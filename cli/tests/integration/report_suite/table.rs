@@ -68,6 +68,7 @@ fn lines_fit_the_width_at_every_width_from_80() {
     let cases = [
         fixtures::suggesting(),
         fixtures::settling(),
+        fixtures::leased(),
         fixtures::all_denied(),
         fixtures::none_denied(),
     ];

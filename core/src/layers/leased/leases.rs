@@ -384,8 +384,11 @@ impl Leases {
 impl Shard {
     /// The lease that was not used for the longest time, if that is a span.
     fn idle(&self, now: u64, span_micros: u64) -> Option<u64> {
-        let (hash, used_at) =
-            self.entries.iter().map(|(hash, it)| (*hash, it.used_at)).min_by_key(|it| it.1)?;
+        let (hash, used_at) = self
+            .entries
+            .iter()
+            .map(|(hash, it)| (*hash, it.used_at))
+            .min_by_key(|it| (it.1, it.0))?;
         (now.saturating_sub(used_at) >= span_micros).then_some(hash)
     }
 }

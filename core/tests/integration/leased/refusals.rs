@@ -39,7 +39,7 @@ async fn all_that_is_left(server: &Arc<Server>, policy: &Policy, seed: u64) -> (
 }
 
 /// At each moment in the life of the chunks, until all is back.
-fn at_each_moment(test: impl AsyncFn(&Arc<Server>, Policy, NodeStore, u64)) {
+fn at_each_moment(test: &impl AsyncFn(&Arc<Server>, Policy, NodeStore, u64)) {
     let mut held_at_all = 0;
     for after in (0..600).step_by(2) {
         crate::run(async {
@@ -55,7 +55,7 @@ fn at_each_moment(test: impl AsyncFn(&Arc<Server>, Policy, NodeStore, u64)) {
 
 #[test]
 fn what_a_node_holds_is_admitted_at_any_moment() {
-    at_each_moment(async |_, policy, store, held| {
+    at_each_moment(&async |_, policy, store, held| {
         let mut callers = JoinSet::new();
         for _ in 0..held + SPARE {
             let (store, policy) = (store.clone(), policy.clone());
@@ -68,7 +68,7 @@ fn what_a_node_holds_is_admitted_at_any_moment() {
 
 #[test]
 fn a_caller_that_gives_up_loses_nothing_of_what_goes_back_for_it() {
-    at_each_moment(async |server, policy, store, held| {
+    at_each_moment(&async |server, policy, store, held| {
         for patience in [1, 10, 40] {
             // More than the chunks have, and more than the store has.
             let all = ask(&store, &policy, held + SPARE);
@@ -82,7 +82,7 @@ fn a_caller_that_gives_up_loses_nothing_of_what_goes_back_for_it() {
 
 #[test]
 fn an_acquire_up_to_gets_what_a_node_holds_at_any_moment() {
-    at_each_moment(async |_, policy, store, held| {
+    at_each_moment(&async |_, policy, store, held| {
         let charges = [Charge::new(&policy, "s").cost(LIMIT)];
         let up_to = store.decide(Call::new(Operation::AcquireUpTo { min: 1 }, &charges)).await;
         assert_eq!(up_to.unwrap().amounts(), [held + SPARE]);
