@@ -88,3 +88,15 @@ fn an_acquire_up_to_gets_what_a_node_holds_at_any_moment() {
         assert_eq!(up_to.unwrap().amounts(), [held + SPARE]);
     });
 }
+
+/// Also if no task gives it back, but a caller that ends the leases.
+#[test]
+fn what_goes_back_when_leases_end_is_admitted_at_any_moment() {
+    at_each_moment(&async |_, policy, store, held| {
+        let closing = store.clone();
+        let closed = tokio::spawn(async move { closing.close().await });
+        let all = timeout(Duration::from_secs(5), ask(&store, &policy, held + SPARE)).await;
+        assert_eq!(all, Ok(true), "a caller that waits is woken");
+        closed.await.unwrap();
+    });
+}
