@@ -6,22 +6,21 @@ use std::task::Poll;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use metrics::Gauge;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
 use super::HttpSettings;
 use super::body::BodyBounds;
 use super::phase::Phase;
 use super::stats::HttpStats;
 use super::timed::Timed;
-use crate::listener::{ACCEPT_PAUSE, Listener, Stream};
+use crate::listener::{Connections, Listener};
 
 /// The smallest buffer that hyper can do with.
 const MIN_BUFFER_BYTES: usize = 8 << 10;
@@ -36,42 +35,19 @@ pub async fn serve(
     settings: HttpSettings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let listener = listener.into();
-    let places = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
     let stats = HttpStats::new();
+    let connections = Connections {
+        max: settings.max_connections,
+        open: stats.connections,
+        refused: stats.refused_connections,
+        refusal: Bytes::from_static(REFUSAL),
+    };
     let settings = Arc::new(settings);
-    let (stop, stopped) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    tokio::pin!(shutdown);
-    loop {
-        let stream = tokio::select! {
-            (stream, _) = listener.next() => stream,
-            Some(_) = connections.join_next() => continue,
-            () = &mut shutdown => break,
-        };
-        match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => {
-                let connected = Connected::new(&stats.connections);
-                let (routes, settings) = (routes.clone(), Arc::clone(&settings));
-                let stopped = stopped.clone();
-                connections.spawn(async move {
-                    // A client that is gone is no error of the server.
-                    let _ = serve_until(stream, routes, &settings, stopped).await;
-                    drop((connected, place));
-                });
-            }
-            Err(_) => {
-                stats.refused_connections.increment(1);
-                // A client that encrypts does not get to read it.
-                if !listener.is_encrypted() {
-                    refuse(stream);
-                }
-            }
-        }
-    }
-    drop(listener);
-    stop.send_replace(true);
-    while connections.join_next().await.is_some() {}
+    let serve = |stream, stopped| {
+        let (routes, settings) = (routes.clone(), Arc::clone(&settings));
+        async move { serve_until(stream, routes, &settings, stopped).await }
+    };
+    connections.serve(listener.into(), serve, shutdown).await;
 }
 
 /// Serves one connection of any kind, such as one in memory.
@@ -140,27 +116,4 @@ async fn serve_until(
         }
     };
     served.map_err(io::Error::other)
-}
-
-/// Says why, if that can be done without waiting.
-fn refuse(mut stream: Stream) {
-    tokio::spawn(async move {
-        let _ = tokio::time::timeout(ACCEPT_PAUSE, stream.write_all(REFUSAL)).await;
-    });
-}
-
-/// Counts a connection for as long as it lives.
-struct Connected(Gauge);
-
-impl Connected {
-    fn new(connections: &Gauge) -> Self {
-        connections.increment(1.0);
-        Self(connections.clone())
-    }
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
-    }
 }

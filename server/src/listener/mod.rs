@@ -1,5 +1,6 @@
 //! Listeners of all protocols: connections as they are, or encrypted.
 
+mod connections;
 mod stream;
 
 use std::io;
@@ -8,13 +9,14 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
+pub(crate) use connections::Connections;
 pub use stream::Stream;
 
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
 /// How long to wait after a connection could not be accepted, as when there are no file descriptors left.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listener, whose connections are encrypted if it has certificates.
 #[derive(Debug)]

@@ -1,16 +1,14 @@
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
 use super::connection;
 use super::session::Shared;
 use crate::calls::Calls;
-use crate::listener::{ACCEPT_PAUSE, Listener, Stream};
+use crate::listener::{Connections, Listener};
 use crate::login::Login;
 
 /// The bounds of connections, and the login that they need.
@@ -48,44 +46,16 @@ pub async fn serve(
     settings: RespSettings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let listener = listener.into();
-    let places = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
+    let max = settings.max_connections;
     let shared = Arc::new(Shared::new(calls, settings));
-    let (stop, stopped) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    tokio::pin!(shutdown);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-            () = &mut shutdown => break,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => {
-                let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
-                connections.spawn(async move {
-                    let connected = Connected::new(&shared);
-                    // A client that is gone is no error of the server.
-                    let _ = connection::serve(stream, Arc::clone(&shared), stopped).await;
-                    drop((connected, place));
-                });
-            }
-            Err(_) => {
-                shared.stats.refused_connections.increment(1);
-                // The reason is not worth a handshake.
-                if !listener.is_encrypted() {
-                    refuse(stream, &shared);
-                }
-            }
-        }
-    }
-    drop(listener);
-    stop.send_replace(true);
-    while connections.join_next().await.is_some() {}
+    let connections = Connections {
+        max,
+        open: shared.stats.connections.clone(),
+        refused: shared.stats.refused_connections.clone(),
+        refusal: format!("-ERR max number of clients reached: {max}\r\n").into(),
+    };
+    let serve = |stream, stopped| connection::serve(stream, Arc::clone(&shared), stopped);
+    connections.serve(listener.into(), serve, shutdown).await;
 }
 
 /// Serves one connection of any kind, such as one in memory.
@@ -100,31 +70,4 @@ pub async fn serve_stream(
 ) -> io::Result<()> {
     let (_running, stopped) = watch::channel(false);
     connection::serve(stream, Arc::new(Shared::new(calls, settings)), stopped).await
-}
-
-/// Says why, if that can be done without waiting.
-fn refuse(mut stream: Stream, shared: &Shared) {
-    let max = shared.settings.max_connections;
-    let message = format!("-ERR max number of clients reached: {max}\r\n");
-    tokio::spawn(async move {
-        let _ = tokio::time::timeout(ACCEPT_PAUSE, stream.write_all(message.as_bytes())).await;
-    });
-}
-
-/// Counts a connection for as long as it lives.
-struct Connected<'s>(&'s Shared);
-
-impl<'s> Connected<'s> {
-    fn new(shared: &'s Shared) -> Self {
-        shared.clients.fetch_add(1, Ordering::Relaxed);
-        shared.stats.connections.increment(1.0);
-        Self(shared)
-    }
-}
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.clients.fetch_sub(1, Ordering::Relaxed);
-        self.0.stats.connections.decrement(1.0);
-    }
 }

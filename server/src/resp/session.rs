@@ -26,6 +26,7 @@ pub(super) struct Shared {
     pub(super) calls: Arc<Calls>,
     pub(super) settings: RespSettings,
     pub(super) stats: RespStats,
+    /// The number of sessions.
     pub(super) clients: AtomicUsize,
     next_id: AtomicU64,
     started: Instant,
@@ -90,10 +91,17 @@ pub(super) struct Session {
     id: u64,
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let is_logged_in = shared.settings.login.is_none();
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        shared.clients.fetch_add(1, Ordering::Relaxed);
         let protocol = Protocol::default();
         Self { shared, protocol, is_logged_in, failed_logins: 0, name: Bytes::new(), id }
     }

@@ -1,0 +1,85 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use metrics::{Counter, Gauge};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::{ACCEPT_PAUSE, Listener, Stream};
+
+/// The maximum number of connections of a listener, and what is counted of them.
+pub(crate) struct Connections {
+    pub(crate) max: usize,
+    /// How many there are.
+    pub(crate) open: Gauge,
+    /// How many were refused.
+    pub(crate) refused: Counter,
+    /// What a client reads that is refused, unless its connection is encrypted: a reason is not worth a handshake.
+    pub(crate) refusal: Bytes,
+}
+
+impl Connections {
+    /// Serves the connections of a listener until `shutdown` is ready. Then the receiver of each is set to true, and
+    /// this waits for their end.
+    pub(crate) async fn serve<S>(
+        self,
+        listener: Listener,
+        serve: impl Fn(Stream, watch::Receiver<bool>) -> S,
+        shutdown: impl Future<Output = ()>,
+    ) where
+        S: Future<Output: Send> + Send + 'static,
+    {
+        let places = Arc::new(Semaphore::new(self.max.min(Semaphore::MAX_PERMITS)));
+        let (stop, stopped) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        tokio::pin!(shutdown);
+        loop {
+            let stream = tokio::select! {
+                (stream, _) = listener.next() => stream,
+                Some(_) = connections.join_next() => continue,
+                () = &mut shutdown => break,
+            };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                self.refused.increment(1);
+                if !listener.is_encrypted() {
+                    refuse(stream, self.refusal.clone());
+                }
+                continue;
+            };
+            let counted = Counted::new(&self.open);
+            let served = serve(stream, stopped.clone());
+            connections.spawn(async move {
+                // A client that is gone is no error of the server.
+                let _ = served.await;
+                drop((counted, place));
+            });
+        }
+        drop(listener);
+        stop.send_replace(true);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// Says why, if that can be done without waiting.
+fn refuse(mut stream: Stream, refusal: Bytes) {
+    tokio::spawn(async move {
+        let _ = tokio::time::timeout(ACCEPT_PAUSE, stream.write_all(&refusal)).await;
+    });
+}
+
+/// Counts a connection for as long as it lives.
+struct Counted(Gauge);
+
+impl Counted {
+    fn new(open: &Gauge) -> Self {
+        open.increment(1.0);
+        Self(open.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
