@@ -31,7 +31,7 @@ pub(super) struct Figures {
     pub(super) overshoot: u64,
     /// Requests that are refused when exactly the limit arrives.
     pub(super) refused: u64,
-    /// What nobody can use until the window ends, after one node was killed.
+    /// What stays charged and unused until the window ends, after one node was killed.
     pub(super) stranded: u64,
     /// What is not admitted of a window while a quarter more than the limit arrives.
     pub(super) unused: u64,
@@ -78,7 +78,7 @@ fn exactly(nodes: usize, options: &Options) -> Outcome<Ledger> {
     Ok(simulate(nodes, 0, options, async move |world: World| world.run(load).await))
 }
 
-/// A node is killed when about half of the limit is used. Returns what was admitted, and what nobody can use in the end.
+/// A node is killed when about half of the limit is used. Returns what was admitted, and what stays charged and unused.
 fn killed(nodes: usize, kill: u64, options: &Options) -> Outcome<(u64, u64)> {
     let limit = options.limit;
     let policy = Policy::new("hot", FixedWindow::new(limit, DAY))?;

@@ -65,7 +65,7 @@ fn replay(
     reports.inspect(|(without, with)| check(without, with, free)).collect()
 }
 
-/// What holds of each replay in which so many requests cost nothing.
+/// What holds of each replay with `free` requests of cost 0.
 fn check(without: &PolicyReport, with: &LeasedRun, free: u64) {
     assert_eq!(with.policy, without.policy);
     assert_eq!(with.denied_without, without.denied);
@@ -83,7 +83,7 @@ fn replay_one(requests: &[Request], policy: &str, leasing: Leasing) -> LeasedRun
     replay(requests, &[policy], leasing, Order::Time).remove(0).1
 }
 
-/// Requests of one subject, so many microseconds apart.
+/// Requests of one subject, `micros` microseconds apart.
 fn every(micros: u64, count: u64) -> Vec<Request> {
     (0..count).map(|n| (MINUTE + n * micros, 0, 1)).collect()
 }

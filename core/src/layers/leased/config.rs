@@ -46,14 +46,16 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 /// * a policy with [`block_for`](Policy::block_for), with [`refund_lapsed`](Policy::refund_lapsed), or whose requests may
 ///   go to [any shard](crate::Shards::any);
 /// * a shadow that does not admit the chunk;
-/// * an [id](crate::CallId), a [check-only](crate::Charge::check_only) charge, a cost of 0, two charges to one state, more
-///   than 8 charges, or more than 1 KiB of tenants and subjects;
+/// * an [id](crate::CallId), a [check-only](crate::Charge::check_only) charge, two charges to one state, more than 8
+///   charges, or more than 1 KiB of tenants and subjects;
 /// * more than one slot of a cluster, as the store must be able to [hold](crate::Operation::Hold) them.
 ///
 /// A chunk is what the node used lately in half a span, and at most a [share](Self::max_share) of what remains. So chunks
 /// shrink as a limit comes near; where one would be of fewer than 4 calls, the store decides on each call. The next chunk
 /// is fetched while half of the last one is left, by a task: no caller waits for it unless the store refuses meanwhile. A chunk that is not used up within
 /// the span goes back, in the window in which it was taken.
+///
+/// A call with a cost of 0 begins no lease and fetches no chunk, but is admitted from a chunk if there is one.
 ///
 /// # What is admitted
 ///
@@ -68,6 +70,7 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 /// | sliding counter, if leased | in any time `t`, what it admits in `t + s` without leases |
 /// | any of the last four, under the [exact policy](Self::exact) | as without leases |
 /// | several policies in one call | each as in its row |
+/// | a cost of 0, which takes nothing | what the store would have admitted at some time of the last span |
 ///
 /// That holds whatever the network does, however many nodes are killed, and whatever times the clocks of nodes
 /// show: times are counted from before a call is sent, by the clock of the node. A clock that runs slow by up to a

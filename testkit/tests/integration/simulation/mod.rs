@@ -3,9 +3,13 @@
 
 mod bounds;
 mod broken;
+mod faults;
 mod ledger;
 mod network;
+mod processes;
+mod randomness;
 mod repeated;
+mod zero_cost;
 
 use std::time::Duration;
 

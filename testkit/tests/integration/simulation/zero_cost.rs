@@ -1,0 +1,115 @@
+//! A cost of 0 takes nothing. With leases it is admitted as the store would have admitted it within the last span.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate_core::layers::Lease;
+use tidegate_core::{
+    Answer, Call, Charge, Clock, Decision, Error, Operation, Policy, Share, Store, StoreExt,
+    Timestamp,
+};
+use tidegate_testkit::simulation::{
+    Ledger, Link, Load, Random, Reply, Request, SimulatedClock, Simulation,
+};
+
+use super::{Server, micros, millis, policy, server};
+
+const POLICY: &str = "p: fixed-window 400/1h";
+
+/// When the store begins to admit a cost of 0 of the subject `s0`, or to refuse it, in microseconds since the start.
+type Changes = Arc<Mutex<Vec<(u64, bool)>>>;
+
+/// A store that looks after each call whether it admits a cost of 0.
+#[derive(Debug)]
+struct Watched {
+    store: Server,
+    clock: SimulatedClock,
+    start: Timestamp,
+    policy: Policy,
+    changes: Changes,
+}
+
+impl Watched {
+    fn new(clock: SimulatedClock, changes: Changes) -> Self {
+        let (store, start) = (server(clock.clone()), clock.now());
+        Self { store, clock, start, policy: policy(POLICY), changes }
+    }
+}
+
+impl Store for Watched {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        let answer = self.store.decide_now(&call);
+        let free = [Charge::new(&self.policy, "s0").cost(0)];
+        let peek = self.store.decide_now(&Call::new(Operation::Peek, &free)).unwrap();
+        let at = self.clock.now().as_micros() - self.start.as_micros();
+        self.changes.lock().unwrap().push((at, peek.is_allowed()));
+        Answer::ready(answer)
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        self.store.now()
+    }
+}
+
+/// Requests of which a third costs nothing, while other callers charge beyond the limit and refund.
+fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
+    let changes = Changes::default();
+    let mut random = Random::new(index as u64);
+    let link = Link::new().delay(micros(50)..=micros([200, 3_000, 20_000][index % 3]));
+    let simulation = Simulation::new(index as u64).nodes(1 + index % 4).clock_error(999).link(link);
+    let (rate, of_server) = (random.within(500, 4_000), Arc::clone(&changes));
+    let ledger = simulation.run(
+        move |clock| Watched::new(clock, of_server),
+        |host| {
+            let share = Share::new(1, 4).unwrap();
+            let lease = Lease::new().span(span).hot_after(2).max_share(share);
+            host.link().leased(lease.clock(host.clock()))
+        },
+        async move |world| {
+            let lasting = millis(2_000);
+            let load = Load::new(&policy(POLICY)).lasting(lasting);
+            let others = [(Operation::Charge, 20, 1..=200), (Operation::Refund, 20, 100..=400)];
+            let mut loads = vec![world.start(load.clone().per_second(rate).cost(0..=2))];
+            for (operation, rate, cost) in others {
+                let load = load.clone().operation(operation);
+                loads.push(world.start(load.per_second(rate).cost(cost)));
+            }
+            for load in loads {
+                load.await;
+            }
+        },
+    );
+    let changes = std::mem::take(&mut *changes.lock().unwrap());
+    (ledger, changes)
+}
+
+/// Whether a cost of 0 was admitted at any time from `from` to `to`.
+fn admits_within(changes: &[(u64, bool)], from: u64, to: u64) -> bool {
+    let first = changes.partition_point(|(at, _)| *at <= from);
+    let before = first.checked_sub(1).is_none_or(|last| changes[last].1);
+    before || changes[first..].iter().take_while(|(at, _)| *at <= to).any(|(_, admits)| *admits)
+}
+
+#[test]
+fn a_cost_of_0_is_admitted_as_the_store_would_have_within_the_last_span() {
+    let (mut from_chunks, mut refused, mut late) = (0, 0, 0);
+    for index in 0..24 {
+        let span = millis([20, 150, 600][index / 3 % 3]);
+        let (ledger, changes) = play(index, span);
+        let is_free = |it: &&Request| it.operation == Operation::Acquire && it.cost == 0;
+        for it in ledger.requests().iter().filter(is_free) {
+            let Some((at, reply)) = it.reply else { continue };
+            refused += u64::from(reply == Reply::Refused);
+            let Some(admitted_at) = it.admitted_at.filter(|_| it.is_immediate) else { continue };
+            from_chunks += 1;
+            late += u64::from(!admits_within(&changes, at, at));
+            let from = admitted_at.saturating_sub(u64::try_from(span.as_micros()).unwrap());
+            assert!(admits_within(&changes, from, admitted_at), "seed {index}: {it:?}");
+        }
+        // Nothing is held, and so nothing fetched, by a call that costs nothing.
+        let fetched = ledger.calls().iter().filter(|it| it.operation == Operation::Hold);
+        assert!(fetched.into_iter().all(|it| it.cost > 0), "seed {index}");
+    }
+    println!("{from_chunks} from chunks, {late} of them only by the bound; {refused} refused");
+    assert!(from_chunks > 1_000 && late > 10 && refused > 100, "{from_chunks} {late} {refused}");
+}
