@@ -35,6 +35,13 @@ impl Default for BackoffSettings {
 }
 
 impl BackoffSettings {
+    /// The shortest and the longest time for which the response after one that was refused is not read: 100 ms and 5 s
+    /// by default.
+    pub(super) fn pauses(&self) -> (Duration, Duration) {
+        let initial = self.initial.max(MIN_WAIT);
+        (initial / 100, initial / 2)
+    }
+
     /// The wait after `failures` in a row, from 0, with a `share` from 0 to 1 of the jitter.
     #[allow(clippy::float_arithmetic, reason = "a wait need not be exact")]
     fn wait(&self, failures: i32, share: f64) -> Duration {

@@ -16,15 +16,11 @@ use tonic::{Code, Request, Status};
 
 use super::XdsSettings;
 use super::backoff::Backoff;
+use super::connect::Once;
 use super::messages::{RateLimitConfig, TYPE_URL};
 use super::settings::CONNECT_TIMEOUT;
 use crate::config::{ConfigError, shown};
 use crate::service::{LoadError, Service};
-
-/// How long the response after one that was refused waits; twice as long after each further one, up to [`MAX_PAUSE`].
-/// Some management servers send a snapshot again as soon as it is refused.
-const MIN_PAUSE: Duration = Duration::from_millis(100);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// What has happened, for a log.
 #[derive(Debug)]
@@ -105,7 +101,8 @@ struct Stream<'s, R> {
 impl<R: Fn(Event)> Stream<'_, R> {
     /// Returns why the stream has ended.
     async fn follow(&mut self) -> Result<Infallible, String> {
-        let connect = timeout(CONNECT_TIMEOUT, self.settings.endpoint()?.connect()).await;
+        let endpoint = self.settings.endpoint()?;
+        let connect = timeout(CONNECT_TIMEOUT, endpoint.connect_with_connector(Once::new())).await;
         let channel = connect
             .map_err(|_| format!("no connection was made within {CONNECT_TIMEOUT:?}"))?
             .map_err(|error| with_causes(&error))?;
@@ -126,7 +123,9 @@ impl<R: Fn(Event)> Stream<'_, R> {
         let mut responses = responses.map_err(|status| shown_status(&status))?.into_inner();
 
         let mut version = String::new();
-        let mut pause = MIN_PAUSE;
+        // Some management servers send a snapshot again as soon as it is refused.
+        let (min_pause, max_pause) = self.settings.backoff.pauses();
+        let mut pause = min_pause;
         while let Some(response) = responses.message().await.map_err(|it| shown_status(&it))? {
             let DiscoveryResponse { version_info, resources, type_url, nonce, .. } = response;
             if type_url == TYPE_URL {
@@ -141,7 +140,7 @@ impl<R: Fn(Event)> Stream<'_, R> {
                 let answered = requests.send(self.request(&version, &nonce, refused)).await;
                 answered.map_err(|_| ended(()))?;
                 if loaded.is_ok() {
-                    (self.has_loaded, pause) = (true, MIN_PAUSE);
+                    (self.has_loaded, pause) = (true, min_pause);
                     (self.report)(Event::Loaded);
                     continue;
                 }
@@ -150,7 +149,7 @@ impl<R: Fn(Event)> Stream<'_, R> {
                 (self.report)(Event::Ignored { type_url: shown(&type_url) });
             }
             sleep(pause).await;
-            pause = (pause * 2).min(MAX_PAUSE);
+            pause = (pause * 2).min(max_pause);
         }
         Err(ended(()))
     }

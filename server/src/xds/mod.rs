@@ -9,10 +9,11 @@
 //! | a response | [`XdsSettings::max_message_bytes`] |
 //! | a resource | what a [file](crate::config) may have: 64 levels, 500,000 values |
 //! | connections | one; the next one after a [wait](BackoffSettings) |
-//! | responses that are being read | one; after one that was refused, the next one waits from 100 ms up to 5 s |
+//! | responses that are being read | one; after one that was refused, the next one waits from a hundredth to a half of [the first wait](BackoffSettings::initial) |
 
 mod backoff;
 mod client;
+mod connect;
 pub mod messages;
 mod settings;
 #[cfg(feature = "tls")]

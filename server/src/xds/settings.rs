@@ -13,10 +13,6 @@ use super::XdsTls;
 /// How long a connection may take, with its handshake.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A connection whose peer does not answer ends after three of these and [`TCP_KEEPALIVE`].
-const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-
 /// Servers of Go close connections with more than one ping in five minutes, unless they are told otherwise.
 const PING_INTERVAL: Duration = Duration::from_secs(330);
 
@@ -94,14 +90,7 @@ impl XdsSettings {
     /// Where to connect to. The certificates are as they are on disk now.
     pub(super) fn endpoint(&self) -> Result<Endpoint, String> {
         let endpoint = Endpoint::from_shared(self.uri()?).map_err(|_| self.not_an_address())?;
-        let endpoint = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .tcp_keepalive(Some(TCP_KEEPALIVE))
-            .tcp_keepalive_interval(Some(TCP_KEEPALIVE_INTERVAL))
-            .tcp_keepalive_retries(Some(3))
-            .http2_keep_alive_interval(PING_INTERVAL)
-            .keep_alive_while_idle(true);
+        let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             return tls.on(endpoint);
