@@ -130,21 +130,20 @@ impl<R: Fn(Event)> Stream<'_, R> {
             let DiscoveryResponse { version_info, resources, type_url, nonce, .. } = response;
             if type_url == TYPE_URL {
                 let loaded = self.load(resources).await;
-                let refused = match &loaded {
-                    Ok(()) => {
-                        version = version_info;
-                        None
-                    }
-                    Err(error) => Some(error.to_string()),
-                };
+                if loaded.is_ok() {
+                    version = version_info;
+                }
+                let refused = loaded.as_ref().err().map(ToString::to_string);
                 let answered = requests.send(self.request(&version, &nonce, refused)).await;
                 answered.map_err(|_| ended(()))?;
-                if loaded.is_ok() {
-                    (self.has_loaded, pause) = (true, min_pause);
-                    (self.report)(Event::Loaded);
-                    continue;
+                match loaded {
+                    Ok(()) => {
+                        (self.has_loaded, pause) = (true, min_pause);
+                        (self.report)(Event::Loaded);
+                        continue;
+                    }
+                    Err(error) => (self.report)(Event::Refused(error)),
                 }
-                (self.report)(loaded.map_or_else(Event::Refused, |()| Event::Loaded));
             } else {
                 (self.report)(Event::Ignored { type_url: shown(&type_url) });
             }
