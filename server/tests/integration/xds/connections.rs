@@ -90,10 +90,23 @@ async fn a_server_that_sends_what_it_was_refused_again_and_again_is_read_slowly(
     }
     assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
     assert_eq!(client.limit().await, "1/DAY");
-    // What is good is in force after the pause, and then there is none.
-    peer.send("3", "n6", &[per_day(3)]);
-    peer.accepted("3", "n6").await;
-    assert_eq!(client.limit().await, "3/DAY");
+    // What is good is in force after the pause. Then the pauses are short again: the best of five, as machines are busy.
+    let mut shortest = Duration::MAX;
+    for n in 1..=5 {
+        peer.send("3", "good", &[per_day(n)]);
+        peer.accepted("3", "good").await;
+        assert_eq!(client.limit().await, format!("{n}/DAY"));
+        peer.send("4", "bad", &[bad()]);
+        peer.refused("3", "bad").await;
+        let start = Instant::now();
+        peer.send("4", "bad", &[bad()]);
+        peer.refused("3", "bad").await;
+        shortest = shortest.min(start.elapsed());
+        if shortest < Duration::from_secs(1) {
+            break;
+        }
+    }
+    assert!(shortest < Duration::from_secs(1), "{shortest:?}");
 }
 
 #[tokio::test]
