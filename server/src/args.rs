@@ -3,6 +3,7 @@
 mod http;
 mod store;
 mod tls;
+mod xds;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,12 @@ use tidegate_server::resp::{Login, RespSettings};
 use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 use tidegate_server::service::OnStoreError;
 use tidegate_server::store::{MEMORY, RedisVariables};
+use tidegate_server::xds::XdsSettings;
 
 use http::Http;
 use store::StoreArgs;
 use tls::TlsArgs;
+use xds::XdsArgs;
 
 /// Envoy's rate-limit service on any store of Tidegate.
 ///
@@ -214,8 +217,8 @@ pub(crate) struct Serve {
     remaining_header: String,
     #[arg(long, hide = true, env = "LIMIT_RESET_HEADER", default_value = "RateLimit-Reset")]
     reset_header: String,
-    #[arg(long, hide = true, env = "CONFIG_TYPE", default_value = "FILE")]
-    config_type: String,
+    #[command(flatten)]
+    pub(crate) xds: XdsArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -238,9 +241,6 @@ fn ratio(text: &str) -> Result<NearLimitRatio, String> {
 impl Serve {
     /// Rejects what envoyproxy/ratelimit can do and this cannot: it must not be ignored.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.config_type != "FILE" {
-            return Err(format!("CONFIG_TYPE is `{}`; only FILE is possible", self.config_type));
-        }
         self.tls.http().check()?;
         self.tls.resp().check()?;
         match self.tls.grpc().check() {
@@ -251,6 +251,11 @@ impl Serve {
             }
             checked => checked,
         }
+    }
+
+    /// The management server, if limits come from one.
+    pub(crate) fn xds_settings(&self) -> Result<Option<XdsSettings>, String> {
+        self.xds.settings(self.config.as_deref())
     }
 
     pub(crate) fn directory(&self) -> PathBuf {

@@ -11,10 +11,10 @@ use crate::service::Service;
 /// The name of the service for health checks, as envoyproxy/ratelimit has it. That of the whole server is empty.
 pub const NAME: &str = "ratelimit";
 
-/// How often the stores are asked whether they can decide.
+/// How often the stores are asked whether they can decide, and whether limits are in force at last.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
-/// When the health of the service is `NOT_SERVING`.
+/// When the health of the service is `NOT_SERVING`, beside the time before any [limits](Service::has_limits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HealthSettings {
@@ -25,34 +25,47 @@ pub struct HealthSettings {
     pub drain: Duration,
 }
 
-/// Reports the health until `shutdown` is ready, and returns when the server has been drained.
+/// Whether requests can be decided, before any store was asked.
+pub(crate) fn is_ready_at_start(service: &Service, settings: HealthSettings) -> bool {
+    !settings.needs_store && service.has_limits()
+}
+
+/// Reports the health until `shutdown` is ready, and returns when the server has been drained. `is_ready` is what was
+/// reported already.
 pub(crate) async fn report(
     reporter: HealthReporter,
     service: Arc<Service>,
     settings: HealthSettings,
+    is_ready: bool,
     shutdown: impl Future<Output = ()>,
 ) {
-    if settings.needs_store {
-        tokio::select! {
-            () = shutdown => {}
-            () = follow_stores(&reporter, &service) => {}
-        }
-    } else {
-        shutdown.await;
+    tokio::select! {
+        () = shutdown => {}
+        () = follow(&reporter, &service, settings, is_ready) => {}
     }
-    set(&reporter, ServingStatus::NotServing).await;
+    set(&reporter, false).await;
     tokio::time::sleep(settings.drain).await;
 }
 
-/// Never returns. The health is `NOT_SERVING` before.
-async fn follow_stores(reporter: &HealthReporter, service: &Service) {
-    let mut was_ready = false;
+/// Never returns.
+async fn follow(
+    reporter: &HealthReporter,
+    service: &Service,
+    settings: HealthSettings,
+    mut was_ready: bool,
+) {
     loop {
-        let is_ready = service.ready().await.is_ok();
+        // Limits that are in force stay so; a store may fail at any time.
+        if was_ready && !settings.needs_store {
+            return std::future::pending().await;
+        }
+        let is_ready = match settings.needs_store {
+            true => service.ready().await.is_ok(),
+            false => service.has_limits(),
+        };
         // Clients that watch are told of changes only.
         if is_ready != was_ready {
-            let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-            set(reporter, status).await;
+            set(reporter, is_ready).await;
         }
         was_ready = is_ready;
         tokio::time::sleep(INTERVAL).await;
@@ -60,7 +73,8 @@ async fn follow_stores(reporter: &HealthReporter, service: &Service) {
 }
 
 /// Sets the health of the service and of the whole server.
-pub(crate) async fn set(reporter: &HealthReporter, status: ServingStatus) {
+pub(crate) async fn set(reporter: &HealthReporter, is_ready: bool) {
+    let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
     for name in ["", NAME] {
         reporter.set_service_status(name, status).await;
     }

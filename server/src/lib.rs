@@ -22,3 +22,4 @@ pub mod store;
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub mod tls;
 pub mod v1;
+pub mod xds;

@@ -4,6 +4,7 @@
 //! not; 2 bad usage.
 
 mod args;
+mod limits;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,16 +14,17 @@ use clap::Parser;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_core::Store;
 use tidegate_server::calls::Calls;
-use tidegate_server::config::{Config, SameDomain, read_directory};
+use tidegate_server::config::{Config, SameDomain};
 use tidegate_server::decide::Decider;
 use tidegate_server::service::Service;
 use tidegate_server::store::open;
 use tidegate_server::v1::{self, Access};
-use tidegate_server::{http, json, reload, resp, rls};
+use tidegate_server::{http, json, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use args::{Cli, Command, Serve};
+use limits::Limits;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -59,11 +61,12 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     args.check()?;
     // Before anything that counts is made.
     let metrics = PrometheusBuilder::new().install_recorder()?;
+    let xds = args.xds_settings()?;
     let service = service(args).await?;
-    let directory = args.directory();
-    let files = read_directory(&directory)?;
-    service.load(Ok(&files))?;
-    report(&service);
+    let limits = match xds {
+        Some(settings) => Limits::Xds(settings),
+        None => Limits::from_directory(args.directory(), &service)?,
+    };
 
     let grpc = args.tls.grpc().listener(listen("GRPC_PORT", args.grpc_address()).await?)?;
     let http = args.tls.http().listener(listen("PORT", args.http.address()).await?)?;
@@ -93,13 +96,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         // The sender lives until the end.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    let reload = tokio::spawn(reload::follow(directory, Arc::clone(&service), files, {
-        let service = Arc::clone(&service);
-        move |loaded| match loaded {
-            Ok(()) => report(&service),
-            Err(error) => eprintln!("tidegate-server: the limits stay as they were: {error}"),
-        }
-    }));
+    let limits = limits.follow(Arc::clone(&service));
     let store = args.on_store_error().around(Arc::clone(service.decider().store()));
     let calls = Arc::new(Calls::new(store));
     let resp = resp.map(|(listener, address, settings)| {
@@ -119,7 +116,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     // It takes requests for a while, and these are counted as all are.
     grpc.await??;
     stop.send_replace(true);
-    reload.abort();
+    limits.abort();
     http.await?;
     if let Some(resp) = resp {
         resp.await?;
@@ -139,7 +136,8 @@ async fn service(args: &Serve) -> Result<Arc<Service>, Failure> {
     }
     let service = Service::new(decider)
         .same_domain(args.domains.same_domain())
-        .on_store_error(args.on_store_error());
+        .on_store_error(args.on_store_error())
+        .starting_without_limits(args.xds.starts_without_limits());
     Ok(Arc::new(service))
 }
 

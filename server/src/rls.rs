@@ -14,7 +14,6 @@ use metrics::counter;
 use tokio::sync::Semaphore;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
-use tonic_health::ServingStatus;
 
 use crate::health::{self, HealthSettings};
 use crate::listener::{Listener, Stream};
@@ -86,14 +85,10 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    // Until the stores have answered for the first time, if they must.
-    let status = if settings.health.needs_store {
-        ServingStatus::NotServing
-    } else {
-        ServingStatus::Serving
-    };
-    health::set(&reporter, status).await;
-    let drained = health::report(reporter, Arc::clone(&service), settings.health, shutdown);
+    let is_ready = health::is_ready_at_start(&service, settings.health);
+    health::set(&reporter, is_ready).await;
+    let drained =
+        health::report(reporter, Arc::clone(&service), settings.health, is_ready, shutdown);
     let limits = RateLimitServiceServer::new(RateLimits { service })
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
     Server::builder()

@@ -10,6 +10,7 @@ use tidegate_core::{Error, ErrorKind, Store, StoreExt};
 use crate::config::{Config, ConfigError, ConfigFile, SameDomain};
 use crate::decide::{DecideError, Decider};
 use crate::stats::Stats;
+use crate::xds::messages::RateLimitConfig;
 
 /// The answer to a request that the store cannot decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +44,7 @@ pub struct Service {
     stats: Stats,
     on_store_error: OnStoreError,
     same_domain: SameDomain,
+    starts_without_limits: bool,
 }
 
 /// How long [`Service::ready`] waits for a store.
@@ -52,7 +54,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A file is not valid.
+    /// A file or a resource is not valid.
     Config(ConfigError),
     /// The store cannot keep the states of a policy.
     Store(Error),
@@ -102,6 +104,7 @@ impl Service {
             stats: Stats::new(),
             on_store_error: OnStoreError::default(),
             same_domain: SameDomain::default(),
+            starts_without_limits: false,
         }
     }
 
@@ -109,6 +112,13 @@ impl Service {
     #[must_use]
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
         Self { on_store_error, ..self }
+    }
+
+    /// The same, which is [ready](Self::ready) before any limits are in force, if `starts` is true
+    /// (`FORCE_START_WITHOUT_INITIAL_CONFIG`). Requests are answered by an error until then.
+    #[must_use]
+    pub fn starting_without_limits(self, starts: bool) -> Self {
+        Self { starts_without_limits: starts, ..self }
     }
 
     /// The same, with another way to read a second file for a domain.
@@ -130,13 +140,42 @@ impl Service {
     /// If a file could not be read or is not valid, or if the store cannot keep a policy. The limits stay as they were
     /// then.
     pub fn load(&self, files: Result<&[ConfigFile], &ConfigError>) -> Result<(), LoadError> {
-        let loaded = files
-            .map_err(Clone::clone)
-            .and_then(|files| Config::from_files(files, self.same_domain))
+        self.put(
+            files
+                .map_err(Clone::clone)
+                .and_then(|files| Config::from_files(files, self.same_domain)),
+        )
+    }
+
+    /// Puts the limits of a management server in force: all of `resources`, and no others.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub fn load_resources(
+        &self,
+        resources: Result<&[RateLimitConfig], &ConfigError>,
+    ) -> Result<(), LoadError> {
+        self.put(
+            resources
+                .map_err(Clone::clone)
+                .and_then(|resources| Config::from_resources(resources, self.same_domain)),
+        )
+    }
+
+    fn put(&self, config: Result<Config, ConfigError>) -> Result<(), LoadError> {
+        let loaded = config
             .map_err(LoadError::Config)
             .and_then(|config| self.decider.set_config(config).map_err(LoadError::Store));
         self.stats.load(loaded.is_ok());
         loaded
+    }
+
+    /// Whether requests can be decided as far as limits go: some are in force, or the service
+    /// [starts without](Self::starting_without_limits).
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        self.starts_without_limits || self.decider.config().is_some()
     }
 
     /// Checks that limits are in force, and that the stores can decide.
@@ -145,7 +184,7 @@ impl Service {
     ///
     /// The reason why not.
     pub async fn ready(&self) -> Result<(), NotReady> {
-        if self.decider.config().is_none() {
+        if !self.has_limits() {
             return Err(NotReady::Config);
         }
         for store in self.decider.stores() {

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// Why a configuration is not valid: the file, the place in it, and a message.
+/// Why a configuration is not valid: the file or the resource, the place in it, and a message.
 ///
 /// The messages are those of envoyproxy/ratelimit where it has one. `{}` shows all in one line,
 /// `limits.yaml:3:7: descriptor has empty key`.
@@ -31,18 +31,43 @@ impl Problem {
         Self { at, message: message.into() }
     }
 
-    pub(super) fn in_file(self, file: &str) -> ConfigError {
-        ConfigError { file: file.to_owned(), at: Some(self.at), message: self.message }
+    pub(super) fn in_source(self, source: Source<'_>) -> ConfigError {
+        let at = source.has_places.then_some(self.at);
+        ConfigError { file: source.name.to_owned(), at, message: self.message }
+    }
+}
+
+/// What limits are read from: a file, or a resource without lines.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'s> {
+    pub(super) name: &'s str,
+    pub(super) has_places: bool,
+}
+
+impl<'s> Source<'s> {
+    pub(super) fn file(name: &'s str) -> Self {
+        Self { name, has_places: true }
+    }
+
+    pub(super) fn resource(name: &'s str) -> Self {
+        Self { name, has_places: false }
+    }
+
+    pub(super) fn place(self, at: Position) -> String {
+        match self {
+            Self { name, has_places: true } => format!("{name}:{}:{}", at.line, at.column),
+            Self { name, has_places: false } => name.to_owned(),
+        }
     }
 }
 
 impl ConfigError {
-    /// An error about a file as a whole.
-    pub(super) fn about_file(file: &str, message: impl Into<String>) -> Self {
+    /// An error about a file or a resource as a whole.
+    pub(crate) fn about_file(file: &str, message: impl Into<String>) -> Self {
         Self { file: file.to_owned(), at: None, message: message.into() }
     }
 
-    /// The file, or the directory that cannot be read.
+    /// The file, the directory that cannot be read, or the resource.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file

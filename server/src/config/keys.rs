@@ -70,7 +70,7 @@ fn not_a_map(node: &Node, what: &str) -> Problem {
 }
 
 /// A text as a message repeats it: without control characters, and cut if it is long.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     const MAX: usize = 100;
     let mut shown: String = text.chars().take(MAX).flat_map(char::escape_debug).collect();
     if text.chars().nth(MAX).is_some() {

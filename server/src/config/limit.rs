@@ -49,6 +49,11 @@ impl Unit {
         Self::find(|it| it.1.eq_ignore_ascii_case(name))
     }
 
+    /// The name of the unit in files.
+    pub(super) fn name(self) -> &'static str {
+        Self::ALL.iter().find(|it| it.0 == self).map_or("", |it| it.1)
+    }
+
     /// The unit of this number in the protocol.
     pub(crate) fn from_number(number: i32) -> Option<Self> {
         Self::find(|it| it.3 == number)
@@ -83,7 +88,7 @@ pub(crate) struct Limit {
     pub(crate) metadata: Option<Struct>,
     /// The key in statistics: the domain and the path of keys and configured values.
     pub(crate) stat_key: Arc<str>,
-    /// File, line and column.
+    /// File, line and column; or the resource.
     pub(crate) place: Box<str>,
 }
 

@@ -29,6 +29,8 @@
 //! | `refunds` | beside `policy` | takes `is_negative_hits`: what was refused is remembered, so that only what was taken is given back |
 //! | `period` | in `rate_limit`, in place of `unit` | a window of any length, such as `15m` |
 //!
+//! The [resources](crate::xds) of a management server are read by the same rules; they have none of our keys.
+//!
 //! Files, values and aliases are bounded, and an error names the file, the line and the column.
 
 mod directory;
@@ -37,6 +39,7 @@ mod keys;
 mod limit;
 mod pattern;
 mod read;
+mod resource;
 mod rules;
 mod scalar;
 mod yaml;
@@ -47,11 +50,15 @@ use std::sync::Arc;
 
 pub use directory::{ConfigFile, MAX_FILE_BYTES, MAX_FILES, read_directory};
 pub use error::ConfigError;
+use error::Source;
+pub(crate) use keys::shown;
 pub use limit::Unit;
 pub(crate) use limit::{Counted, Kind, Limit, PolicyLimit};
 use read::Reader;
 pub(crate) use rules::{By, Level};
 use yaml::Value;
+
+use crate::xds::messages::RateLimitConfig;
 
 /// The limits of all domains.
 #[derive(Debug, Default)]
@@ -68,11 +75,11 @@ pub struct ListedLimit {
     pub key: String,
     /// The limit as a text.
     pub limit: String,
-    /// File, line and column.
+    /// File, line and column; or the name of a resource.
     pub place: String,
 }
 
-/// What to do with a second file for a domain.
+/// What to do with a second file or resource for a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SameDomain {
@@ -121,11 +128,57 @@ impl Config {
         Ok(config)
     }
 
+    /// Reads the resources of a management server, by the rules of files.
+    ///
+    /// ```
+    /// use tidegate_server::config::{Config, SameDomain};
+    /// use tidegate_server::xds::messages::RateLimitConfig;
+    ///
+    /// let resource = |domain: &str| RateLimitConfig {
+    ///     name: "shop-1".into(),
+    ///     domain: domain.into(),
+    ///     descriptors: Vec::new(),
+    /// };
+    /// let config = Config::from_resources(&[resource("shop")], SameDomain::Refuse)?;
+    /// assert_eq!(config.domains(), ["shop"]);
+    ///
+    /// let error = Config::from_resources(&[resource("")], SameDomain::Refuse).unwrap_err();
+    /// assert_eq!(error.to_string(), "shop-1: config file cannot have empty domain");
+    /// # Ok::<(), tidegate_server::config::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in any resource.
+    pub fn from_resources(
+        resources: &[RateLimitConfig],
+        same: SameDomain,
+    ) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        for resource in resources {
+            let name = shown(&resource.name);
+            let source = Source::resource(&name);
+            let root = resource::tree(resource).map_err(|problem| problem.in_source(source))?;
+            config.add_tree(source, Some(&root), same)?;
+        }
+        Ok(config)
+    }
+
     fn add(&mut self, file: &ConfigFile, same: SameDomain) -> Result<(), ConfigError> {
-        let in_file = |problem: error::Problem| problem.in_file(&file.name);
-        let root = yaml::parse(&file.text).map_err(in_file)?;
+        let source = Source::file(&file.name);
+        let root = yaml::parse(&file.text).map_err(|problem| problem.in_source(source))?;
+        self.add_tree(source, root.as_deref(), same)
+    }
+
+    fn add_tree(
+        &mut self,
+        source: Source<'_>,
+        root: Option<&yaml::Node>,
+        same: SameDomain,
+    ) -> Result<(), ConfigError> {
+        let in_file = |problem: error::Problem| problem.in_source(source);
         let empty = yaml::Map::default();
-        let map = match root.as_deref() {
+        let map = match root {
             None => &empty,
             Some(node) if node.is_null() => &empty,
             Some(node) => match &node.value {
@@ -134,10 +187,10 @@ impl Config {
             },
         };
         keys::check(map).map_err(in_file)?;
-        let mut reader = Reader { file: &file.name, warnings: Vec::new() };
+        let mut reader = Reader { source, warnings: Vec::new() };
         let (domain, at) = reader.domain(map).map_err(in_file)?;
         if same == SameDomain::Refuse && self.domains.contains_key(&*domain) {
-            let message = format!("duplicate domain '{}' in config file", keys::shown(&domain));
+            let message = format!("duplicate domain '{}' in config file", shown(&domain));
             return Err(in_file(error::Problem::new(at, message)));
         }
         let level = self.domains.entry(domain.clone().into()).or_default();

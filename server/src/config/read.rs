@@ -8,7 +8,7 @@ use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
 use tidegate_core::Policy;
 use tidegate_core::policy::parse_duration;
 
-use super::error::{Position, Problem};
+use super::error::{Position, Problem, Source};
 use super::keys::{OWN_KEYS, shown};
 use super::limit::{Counted, Kind, Limit, PolicyLimit, Unit};
 use super::rules::{Level, Rule};
@@ -41,9 +41,9 @@ const IN_RATE_LIMIT: &[&str] =
     &["requests_per_unit", "unit", "unlimited", "name", "replaces", "period"];
 const IN_REPLACES: &[&str] = &["name"];
 
-/// Reads one file.
-pub(super) struct Reader<'f> {
-    pub(super) file: &'f str,
+/// Reads one file or resource.
+pub(super) struct Reader<'s> {
+    pub(super) source: Source<'s>,
     /// What is possible, and has no effect.
     pub(super) warnings: Vec<Problem>,
 }
@@ -161,7 +161,7 @@ impl Reader<'_> {
             has_detailed_metric,
             metadata,
             stat_key: path.into(),
-            place: format!("{}:{}:{}", self.file, at.line, at.column).into(),
+            place: self.source.place(at).into(),
         }))
     }
 

@@ -57,7 +57,17 @@ pub(super) struct Key {
     pub(super) scalar: Scalar,
 }
 
+impl Value {
+    pub(super) fn scalar(text: String, kind: Kind) -> Self {
+        Self::Scalar(Scalar { text, kind, offset: None })
+    }
+}
+
 impl Node {
+    pub(super) fn new(at: Position, value: Value) -> Self {
+        Self { at, value, size: 1 }
+    }
+
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar(scalar) if scalar.kind == Kind::Null)
     }
@@ -66,6 +76,11 @@ impl Node {
 impl Map {
     pub(super) fn get(&self, key: &str) -> Option<&Rc<Node>> {
         self.indices.get(key).and_then(|&index| self.entries.get(index)).map(|(_, node)| node)
+    }
+
+    pub(super) fn insert_text(&mut self, at: Position, key: &str, node: Rc<Node>) {
+        let scalar = Scalar { text: key.to_owned(), kind: Kind::Text, offset: None };
+        self.insert(Key { at, scalar }, node);
     }
 
     fn insert(&mut self, key: Key, node: Rc<Node>) {

@@ -27,7 +27,7 @@ impl Contents {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let failed = |error| TlsError::of_file(path, format!("the file cannot be read: {error}"));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;

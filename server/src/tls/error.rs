@@ -10,7 +10,7 @@ impl TlsError {
         Self(message.into())
     }
 
-    pub(super) fn of_file(file: &Path, why: impl fmt::Display) -> Self {
+    pub(crate) fn of_file(file: &Path, why: impl fmt::Display) -> Self {
         Self(format!("{}: {why}", file.display()))
     }
 }

@@ -19,6 +19,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 
 use contents::Contents;
+pub(crate) use contents::read as read_file;
 pub use error::TlsError;
 pub use handshake::Handshake;
 use stats::TlsStats;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, Store, Timestamp};
+use tidegate_memory::MemoryStore;
 use tidegate_server::decide::{Behaviour, Decider};
 use tidegate_server::health::{HealthSettings, NAME};
 use tidegate_server::rls::{GrpcSettings, serve};
@@ -32,7 +33,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start(service: Service, settings: HealthSettings) -> Self {
+    async fn start(service: impl Into<Arc<Service>>, settings: HealthSettings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel();
@@ -41,7 +42,7 @@ impl Server {
         };
         let mut grpc = GrpcSettings::default();
         grpc.health = settings;
-        let task = tokio::spawn(serve(listener, Arc::new(service), grpc, stopped));
+        let task = tokio::spawn(serve(listener, service.into(), grpc, stopped));
         Self { url, stop, task }
     }
 
@@ -177,4 +178,34 @@ async fn a_server_ends_when_it_has_been_drained() {
     server.stop.send(()).unwrap();
     tokio::time::timeout(Duration::from_secs(60), server.task).await.unwrap().unwrap().unwrap();
     assert!(start.elapsed() >= Duration::from_millis(50));
+}
+
+#[tokio::test]
+async fn a_server_without_limits_yet_is_not_serving_unless_it_starts_without() {
+    let new = || {
+        let decider = Decider::new(Arc::new(MemoryStore::new()), Behaviour::default());
+        Service::new(decider)
+    };
+    let service = Arc::new(new());
+    let server = Server::start(Arc::clone(&service), HealthSettings::default()).await;
+    let mut watch = server.watch().await;
+    assert_eq!(next(&mut watch).await, NOT_SERVING);
+    assert!(matches!(service.ready().await, Err(NotReady::Config)));
+    service.load_resources(Ok(&[])).unwrap();
+    assert_eq!(next(&mut watch).await, SERVING);
+    service.ready().await.unwrap();
+
+    let server = Server::start(new().starting_without_limits(true), HealthSettings::default());
+    let mut watch = server.await.watch().await;
+    assert_eq!(next(&mut watch).await, SERVING);
+
+    // A store that must be ready does not make up for limits.
+    let mut settings = HealthSettings::default();
+    settings.needs_store = true;
+    let service = Arc::new(new());
+    let server = Server::start(Arc::clone(&service), settings).await;
+    let mut watch = server.watch().await;
+    assert_eq!(next(&mut watch).await, NOT_SERVING);
+    service.load_resources(Ok(&[])).unwrap();
+    assert_eq!(next(&mut watch).await, SERVING);
 }

@@ -23,3 +23,4 @@ mod stats;
 #[cfg(feature = "tls")]
 mod tls;
 mod v1;
+mod xds;

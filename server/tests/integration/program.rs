@@ -27,7 +27,7 @@ async fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 /// The program, and the address of its JSON service.
-async fn serving(mut program: Command) -> (Child, SocketAddr) {
+pub(crate) async fn serving(mut program: Command) -> (Child, SocketAddr) {
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
     let mut child = program.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -74,7 +74,7 @@ async fn what_cannot_be_served_is_said_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
     for (variable, value, why) in [
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW", "CONFIG_TYPE is `GRPC_XDS_SOTW`; only FILE is possible"),
+        ("CONFIG_TYPE", "XDS", "CONFIG_TYPE is `XDS`; FILE and GRPC_XDS_SOTW are possible"),
         ("TIDEGATE_STORE", "http://:S3CRET@a", "it is not the URL of a store"),
         ("REDIS_URL", "a:b", "a:b"),
         ("HOST", "256.0.0.1", "cannot listen on 256.0.0.1:0 (PORT)"),

@@ -9,20 +9,20 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
-pub(super) struct Root {
+pub(crate) struct Root {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate and its key (PEM).
 #[derive(Clone)]
-pub(super) struct Issued {
-    pub(super) certificate: String,
-    pub(super) key: String,
+pub(crate) struct Issued {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 impl Root {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // All roots have the same name: they differ in their keys alone.
@@ -32,7 +32,7 @@ impl Root {
     }
 
     /// An authority that this one has signed, and its certificate.
-    pub(super) fn intermediate(&self) -> (Self, String) {
+    pub(crate) fn intermediate(&self) -> (Self, String) {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "intermediate");
@@ -42,15 +42,15 @@ impl Root {
         (Self { certificate, issuer: Issuer::new(params, key) }, pem)
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.certificate.pem()
     }
 
-    pub(super) fn issue(&self, name: &str) -> Issued {
+    pub(crate) fn issue(&self, name: &str) -> Issued {
         self.issue_with(name, |_| {})
     }
 
-    pub(super) fn issue_with(&self, name: &str, change: impl Fn(&mut CertificateParams)) -> Issued {
+    pub(crate) fn issue_with(&self, name: &str, change: impl Fn(&mut CertificateParams)) -> Issued {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         change(&mut params);
         let key = KeyPair::generate().unwrap();
@@ -58,22 +58,26 @@ impl Root {
         Issued { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
+    pub(crate) fn store(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.der().clone()).unwrap();
+        roots
+    }
+
     /// What a client trusts and shows.
-    pub(super) fn client(&self, identity: Option<&Issued>) -> ClientConfig {
+    pub(crate) fn client(&self, identity: Option<&Issued>) -> ClientConfig {
         self.client_of(identity, rustls::ALL_VERSIONS)
     }
 
-    pub(super) fn client_of(
+    pub(crate) fn client_of(
         &self,
         identity: Option<&Issued>,
         versions: &[&'static SupportedProtocolVersion],
     ) -> ClientConfig {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.der().clone()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(versions)
             .unwrap()
-            .with_root_certificates(roots);
+            .with_root_certificates(self.store());
         match identity {
             Some(identity) => {
                 let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
@@ -85,19 +89,19 @@ impl Root {
 }
 
 impl Issued {
-    pub(super) fn der(&self) -> CertificateDer<'static> {
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()
     }
 }
 
 /// A directory as a Secret of Kubernetes is one: the files are links to those of `..data`, which is a link that is
 /// swapped.
-pub(super) struct Files {
+pub(crate) struct Files {
     directory: tempfile::TempDir,
 }
 
 impl Files {
-    pub(super) fn new(certificate: &str, key: &str, roots: &str) -> Self {
+    pub(crate) fn new(certificate: &str, key: &str, roots: &str) -> Self {
         let files = Self { directory: tempfile::tempdir().unwrap() };
         files.swap(certificate, key, roots);
         for name in ["tls.crt", "tls.key", "ca.crt"] {
@@ -107,16 +111,16 @@ impl Files {
         files
     }
 
-    pub(super) fn of(issued: &Issued, roots: &str) -> Self {
+    pub(crate) fn of(issued: &Issued, roots: &str) -> Self {
         Self::new(&issued.certificate, &issued.key, roots)
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Replaces all files at once.
-    pub(super) fn swap(&self, certificate: &str, key: &str, roots: &str) {
+    pub(crate) fn swap(&self, certificate: &str, key: &str, roots: &str) {
         let folder = tempfile::Builder::new().prefix("..").tempdir_in(self.directory.path());
         let folder = folder.unwrap().keep();
         for (name, text) in [("tls.crt", certificate), ("tls.key", key), ("ca.crt", roots)] {

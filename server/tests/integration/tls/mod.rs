@@ -3,7 +3,7 @@
 #![cfg(unix)]
 
 mod bounds;
-mod certificates;
+pub(crate) mod certificates;
 mod clients;
 mod files;
 mod listeners;
