@@ -11,6 +11,9 @@ use crate::service::Service;
 /// The name of the service for health checks, as envoyproxy/ratelimit has it. That of the whole server is empty.
 pub const NAME: &str = "ratelimit";
 
+/// The service, and the whole server.
+const NAMES: [&str; 2] = ["", NAME];
+
 /// How often the stores are asked whether they can decide.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -25,9 +28,10 @@ pub struct HealthSettings {
     pub drain: Duration,
 }
 
-/// Reports the health until `shutdown` is ready, and returns when the server has been drained.
+/// Reports the health until `shutdown` is ready, and returns when the server has been drained. Clients that watch the
+/// health have been told by then, and their streams have ended: they would last for as long as the clients do.
 pub(crate) async fn report(
-    reporter: HealthReporter,
+    mut reporter: HealthReporter,
     service: Arc<Service>,
     settings: HealthSettings,
     shutdown: impl Future<Output = ()>,
@@ -42,6 +46,9 @@ pub(crate) async fn report(
     }
     set(&reporter, ServingStatus::NotServing).await;
     tokio::time::sleep(settings.drain).await;
+    for name in NAMES {
+        reporter.clear_service_status(name).await;
+    }
 }
 
 /// Never returns. The health is `NOT_SERVING` before.
@@ -61,7 +68,7 @@ async fn follow_stores(reporter: &HealthReporter, service: &Service) {
 
 /// Sets the health of the service and of the whole server.
 pub(crate) async fn set(reporter: &HealthReporter, status: ServingStatus) {
-    for name in ["", NAME] {
+    for name in NAMES {
         reporter.set_service_status(name, status).await;
     }
 }
