@@ -27,7 +27,7 @@ async fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 /// The program, and the address of its JSON service.
-async fn serving(mut program: Command) -> (Child, SocketAddr) {
+pub(crate) async fn serving(mut program: Command) -> (Child, SocketAddr) {
     program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
     let mut child = program.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
