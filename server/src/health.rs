@@ -11,6 +11,9 @@ use crate::service::Service;
 /// The name of the service for health checks, as envoyproxy/ratelimit has it. That of the whole server is empty.
 pub const NAME: &str = "ratelimit";
 
+/// The service, and the whole server.
+const NAMES: [&str; 2] = ["", NAME];
+
 /// How often the stores are asked whether they can decide, and whether limits are in force at last.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -31,9 +34,10 @@ pub(crate) fn is_ready_at_start(service: &Service, settings: HealthSettings) -> 
 }
 
 /// Reports the health until `shutdown` is ready, and returns when the server has been drained. `is_ready` is what was
-/// reported already.
+/// reported already. Clients that watch the health have been told by then, and their streams have ended: they would
+/// last for as long as the clients do.
 pub(crate) async fn report(
-    reporter: HealthReporter,
+    mut reporter: HealthReporter,
     service: Arc<Service>,
     settings: HealthSettings,
     is_ready: bool,
@@ -45,6 +49,9 @@ pub(crate) async fn report(
     }
     set(&reporter, false).await;
     tokio::time::sleep(settings.drain).await;
+    for name in NAMES {
+        reporter.clear_service_status(name).await;
+    }
 }
 
 /// Never returns.
@@ -75,7 +82,7 @@ async fn follow(
 /// Sets the health of the service and of the whole server.
 pub(crate) async fn set(reporter: &HealthReporter, is_ready: bool) {
     let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-    for name in ["", NAME] {
+    for name in NAMES {
         reporter.set_service_status(name, status).await;
     }
 }

@@ -11,12 +11,13 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use futures_util::stream;
 use metrics::counter;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::health::{self, HealthSettings};
-use crate::listener::{Listener, Stream};
+use crate::listener::{Bounded, Listener};
 use crate::reflection;
 use crate::service::Service;
 
@@ -60,6 +61,9 @@ pub struct GrpcSettings {
     pub max_connections: usize,
     /// When the health is `NOT_SERVING`.
     pub health: HealthSettings,
+    /// For how long requests are still served that are under way when the server ends, after
+    /// [`HealthSettings::drain`]. A client can keep a stream open for ever, such as one of reflection.
+    pub end_timeout: Duration,
 }
 
 impl Default for GrpcSettings {
@@ -68,12 +72,14 @@ impl Default for GrpcSettings {
             age: ConnectionAge::default(),
             max_connections: 10_000,
             health: HealthSettings::default(),
+            end_timeout: Duration::from_secs(10),
         }
     }
 }
 
 /// Serves the limits, health and reflection until `shutdown` is ready; then the health is `NOT_SERVING`, and after
-/// [`HealthSettings::drain`] connections end once their requests are answered.
+/// [`HealthSettings::drain`] connections end once their requests are answered, at the latest after
+/// [`GrpcSettings::end_timeout`].
 ///
 /// # Errors
 ///
@@ -87,42 +93,63 @@ pub async fn serve(
     let (reporter, health) = tonic_health::server::health_reporter();
     let is_ready = health::is_ready_at_start(&service, settings.health);
     health::set(&reporter, is_ready).await;
-    let drained =
+    let report =
         health::report(reporter, Arc::clone(&service), settings.health, is_ready, shutdown);
+    let (drain, drained) = watch::channel(false);
+    let until_drained = async move {
+        report.await;
+        drain.send_replace(true);
+    };
     let limits = RateLimitServiceServer::new(RateLimits { service })
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
     Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
+        // With a grace of its own, tonic would not tell the client, and cut its requests off when that is over.
         .max_connection_age(settings.age.max)
-        .max_connection_age_grace(settings.age.grace)
         // A connection whose peer is gone without a word ends.
         .http2_keepalive_interval(Some(Duration::from_secs(60)))
         .add_service(health)
         .add_service(limits)
         .add_optional_service(reflection::service())
         .add_optional_service(reflection::old_service())
-        .serve_with_incoming_shutdown(accepted(listener.into(), settings.max_connections), drained)
+        .serve_with_incoming_shutdown(accepted(listener.into(), settings, drained), until_drained)
         .await
 }
 
 /// The connections, as long as there are places for them.
 fn accepted(
     listener: Listener,
-    max_connections: usize,
-) -> impl futures_util::Stream<Item = io::Result<Stream>> {
-    let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+    settings: GrpcSettings,
+    drained: watch::Receiver<bool>,
+) -> impl futures_util::Stream<Item = io::Result<Bounded<impl Future<Output = ()>>>> {
+    let places = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
     let refused = counter!("tidegate_server_grpc_refused_connections_total");
-    stream::unfold((listener, places, refused), async |(listener, places, refused)| {
-        loop {
-            let (stream, _) = listener.next().await;
-            match Arc::clone(&places).try_acquire_owned() {
-                Ok(place) => {
-                    return Some((Ok(stream.with_place(place)), (listener, places, refused)));
+    stream::unfold((listener, places, refused), move |(listener, places, refused)| {
+        let end = end(settings, drained.clone());
+        async {
+            let (stream, place) = loop {
+                let (stream, _) = listener.next().await;
+                match Arc::clone(&places).try_acquire_owned() {
+                    Ok(place) => break (stream, place),
+                    Err(_) => refused.increment(1),
                 }
-                Err(_) => refused.increment(1),
-            }
+            };
+            Some((Ok(Bounded::new(stream.with_place(place), end)), (listener, places, refused)))
         }
     })
+}
+
+/// Waits until a connection must have ended. Its time begins when this is first polled.
+async fn end(settings: GrpcSettings, mut drained: watch::Receiver<bool>) {
+    let at_end = async {
+        // If there is no sender, nothing is served any more.
+        let _ = drained.wait_for(|drained| *drained).await;
+        sleep(settings.end_timeout).await;
+    };
+    tokio::select! {
+        () = sleep(settings.age.max.saturating_add(settings.age.grace)) => {}
+        () = at_end => {}
+    }
 }
 
 struct RateLimits {

@@ -1,5 +1,6 @@
 //! Listeners of all protocols: connections as they are, or encrypted.
 
+mod bounded;
 mod connections;
 mod stream;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
+pub(crate) use bounded::Bounded;
 pub(crate) use connections::Connections;
 pub use stream::Stream;
 

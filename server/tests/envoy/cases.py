@@ -21,8 +21,8 @@ class Cases(unittest.TestCase):
     def get(self, path, headers=None, listener="open"):
         return self.scene.get(path, headers, listener)
 
-    def statuses(self, count, path, headers=None):
-        return [self.get(path, headers).status for _ in range(count)]
+    def statuses(self, count, path, headers=None, **where):
+        return [self.get(path, headers, **where).status for _ in range(count)]
 
     def within_a_minute(self, body, **variables):
         """Runs a case on empty counts within one minute of the clock.

@@ -17,7 +17,9 @@ LOCALITY_METADATA = (1, 38)
 UNITS = ["SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"]
 
 
-def bootstrap(version, servers, upstreams, *, timeout="30s", health_checks=False):
+def bootstrap(
+    version, servers, upstreams, *, timeout="30s", health_checks=False, encryption=None
+):
     """Two listeners, which differ in what happens to requests that the service does not decide.
 
     `servers` are the ports of the service, `upstreams` those of what is behind Envoy, by name.
@@ -29,7 +31,7 @@ def bootstrap(version, servers, upstreams, *, timeout="30s", health_checks=False
                 listener(version, "closed", timeout, deny=True),
             ],
             "clusters": [
-                service(servers, health_checks),
+                service(servers, health_checks, encryption),
                 cluster("mock", [endpoint(upstreams["mock"])]),
                 multiservice(upstreams),
             ],
@@ -55,7 +57,7 @@ def cluster(name, endpoints, **more):
     }
 
 
-def service(ports, health_checks):
+def service(ports, health_checks, encryption):
     http2 = {
         "@type": f"{TYPES}.upstreams.http.v3.HttpProtocolOptions",
         "explicit_http_config": {"http2_protocol_options": {}},
@@ -78,7 +80,34 @@ def service(ports, health_checks):
         ]
         # Servers that are not healthy are not asked, even if none is left.
         more["common_lb_config"] = {"healthy_panic_threshold": {"value": 0}}
+    if encryption:
+        more["transport_socket"] = encryption
     return cluster("ratelimit", [endpoint(port) for port in ports], **more)
+
+
+def encryption(folder, name):
+    """Connections to a service of that name, with a certificate to show and the root to verify the service by."""
+
+    def file(name):
+        return {"filename": str(folder / name)}
+
+    shown = {"certificate_chain": file("tls.crt"), "private_key": file("tls.key")}
+    names = [{"san_type": "DNS", "matcher": {"exact": name}}]
+    return {
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": f"{TYPES}.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": name,
+            "common_tls_context": {
+                "alpn_protocols": ["h2"],
+                "tls_certificates": [shown],
+                "validation_context": {
+                    "trusted_ca": file("ca.crt"),
+                    "match_typed_subject_alt_names": names,
+                },
+            },
+        },
+    }
 
 
 def multiservice(upstreams):

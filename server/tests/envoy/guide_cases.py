@@ -1,11 +1,13 @@
-"""The example of the guide: examples/envoy and examples/server, with other ports."""
+"""The example of the guide: examples/envoy and examples/server, with other ports, and as its chapter on TLS says."""
 
 import pathlib
 import re
 import tempfile
+import textwrap
 
 import envoy_config
 from cases import Cases
+from certificates import Root, Secret
 from parts import Envoy, Port, Server, get, wait_for
 
 OVER, OK = 429, 200
@@ -16,6 +18,7 @@ class Guide(Cases):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="tidegate-")
         self.addCleanup(folder.cleanup)
+        self.folder = folder.name
         text = (REPOSITORY / "examples/envoy/envoy.yaml").read_text()
         if self.programs.envoy_version < envoy_config.RETRY_AFTER:
             text = re.sub(r".*enable_retry_after_header: true\n", "", text)
@@ -27,11 +30,21 @@ class Guide(Cases):
         # The timeout is that of a machine with time to spare.
         text = text.replace("timeout: 0.1s", "timeout: 30s")
         text = re.sub(r"port_value: (\d+)", lambda it: f"port_value: {ports[it[1]]}", text)
-        self.envoy = Envoy(self.programs.envoy, text, folder.name)
+        self.envoy = Envoy(self.programs.envoy, self.configured(text), folder.name)
         self.addCleanup(self.envoy.stop)
         limits = str(REPOSITORY / "examples/server")
-        self.server = Server(self.programs.server, port, limits, folder.name)
+        self.server = Server(
+            self.programs.server, port, limits, folder.name, **self.variables()
+        )
         self.addCleanup(self.server.stop)
+
+    def configured(self, text):
+        """The configuration of Envoy."""
+        return text
+
+    def variables(self):
+        """Those of the server."""
+        return {}
 
     def get(self, path, headers=None, listener="shop"):
         return get(self.envoy.ports[listener], path, headers)
@@ -50,3 +63,33 @@ class Guide(Cases):
         self.assertEqual(self.get("/", account).body, "welcome\n")
 
 
+class GuideWithTls(Guide):
+    """The same on encrypted connections, with the lines of the guide."""
+
+    def configured(self, text):
+        root = Root(f"{self.folder}/root")
+        self.server_files = Secret(f"{self.folder}/server", root.issue("ratelimit.example.com"))
+        envoy_files = Secret(f"{self.folder}/envoy", root.issue("envoy.example.com"))
+        lines = of_guide(r"```yaml\n(transport_socket:\n.*?)```")
+        lines = lines.replace("/certs/", f"{envoy_files.folder}/")
+        cluster = "    - name: ratelimit\n"
+        self.assertEqual(text.count(cluster), 1)
+        return text.replace(cluster, cluster + textwrap.indent(lines, " " * 6))
+
+    def variables(self):
+        lines = of_guide(r"```sh\n(GRPC_SERVER_USE_TLS=.*?) tidegate-server\n```")
+        lines = lines.replace("/certs/", f"{self.server_files.folder}/").replace("\\\n", "")
+        return dict(it.split("=") for it in lines.split())
+
+    def test_the_guide(self):
+        super().test_the_guide()
+        handshakes = {"protocol": "grpc", "outcome": "done"}
+        counted = self.server.metric("tidegate_server_tls_handshakes_total", **handshakes)
+        self.assertGreater(counted, 0)
+
+
+def of_guide(pattern):
+    """The only place of the guide that a pattern is found at."""
+    text = (REPOSITORY / "docs/guide/envoy.md").read_text()
+    [found] = re.findall(pattern, text, re.DOTALL)
+    return found

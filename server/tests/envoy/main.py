@@ -20,8 +20,9 @@ import failure_cases
 import guide_cases
 import lookup_cases
 import our_cases
+import tls_cases
 
-MODULES = [example_cases, failure_cases, guide_cases, lookup_cases, our_cases]
+MODULES = [example_cases, failure_cases, guide_cases, lookup_cases, our_cases, tls_cases]
 
 # Each has an Envoy and a server; more of them would only wait for the processor.
 AT_A_TIME = 3

@@ -1,8 +1,11 @@
-//! The limits in `examples/server`.
+//! The limits in `examples/server`, and what the READMEs say of them.
 
 use std::path::Path;
 
 use tidegate_server::config::{Config, SameDomain};
+
+use crate::json::call;
+use crate::program::{program, serving};
 
 #[test]
 fn the_examples_are_valid_and_all_of_them_has_an_effect() {
@@ -21,4 +24,28 @@ fn the_examples_are_valid_and_all_of_them_has_an_effect() {
         ("shop.remote_address_203.0.113.9", "0 per 1m"),
     ];
     assert_eq!(limits, expected.map(|(key, limit)| (key.to_owned(), limit.to_owned())));
+}
+
+/// The bodies that a README posts to `/json` of a server with `examples/server`.
+fn posted(readme: &str) -> Vec<&str> {
+    assert!(
+        readme.contains("cargo run --release -p tidegate-server -- --config examples/server\n")
+    );
+    let posted = readme.split("http://127.0.0.1:8080/json -d '").skip(1);
+    posted.map(|it| it.split_once('\'').unwrap().0).collect()
+}
+
+#[tokio::test]
+async fn the_first_requests_of_the_readmes_get_what_is_said_of_them() {
+    let [of_repository] = posted(include_str!("../../../README.md"))[..] else { panic!() };
+    let [of_server, login] = posted(include_str!("../../README.md"))[..] else { panic!() };
+    let mut program = program();
+    program.args(["--config", "../examples/server"]);
+    let (_child, address) = serving(program).await;
+    for body in [of_repository, of_server] {
+        assert_eq!(call(address, "POST", "/json", body).await.0, 429, "{body}");
+    }
+    for expected in [200, 200, 200, 200, 200, 429] {
+        assert_eq!(call(address, "POST", "/json", login).await.0, expected);
+    }
 }

@@ -1,0 +1,225 @@
+//! How connections of gRPC end: by their age, and with the server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, Request, StatusCode};
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Error, Reason, RecvStream, SendStream};
+use tidegate_server::rls::{ConnectionAge, GrpcSettings, serve};
+use tidegate_server::service::Service;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::scene::Scene;
+
+/// For what takes no time but on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(3_600);
+const SHORT: Duration = Duration::from_millis(50);
+
+/// A message without a field: the health of the whole server is asked for.
+const WHOLE_SERVER: &[u8] = &[0, 0, 0, 0, 0];
+const SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 1];
+const NOT_SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 2];
+
+struct Server {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl Server {
+    async fn start(age: ConnectionAge, end_timeout: Duration) -> Self {
+        let service = Service::new(Scene::new("domain: d\ndescriptors: []").decider);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let mut settings = GrpcSettings::default();
+        settings.age = age;
+        settings.end_timeout = end_timeout;
+        let task = tokio::spawn(serve(listener, Arc::new(service), settings, stopped));
+        Self { address, stop: Some(stop), task }
+    }
+
+    fn stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until it has ended.
+    async fn end(self) {
+        timeout(SOON, self.task).await.unwrap().unwrap().unwrap();
+    }
+}
+
+struct Client {
+    requests: SendRequest<Bytes>,
+    connection: JoinHandle<Result<(), Error>>,
+}
+
+/// A request whose message is not sent yet.
+struct Begun {
+    response: ResponseFuture,
+    message: SendStream<Bytes>,
+}
+
+impl Client {
+    async fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+        Self { requests, connection: tokio::spawn(connection) }
+    }
+
+    async fn begin(&mut self, method: &str) -> Begun {
+        let request = Request::post(format!("http://localhost/grpc.health.v1.Health/{method}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())
+            .unwrap();
+        let mut requests = self.requests.clone().ready().await.unwrap();
+        let (response, message) = requests.send_request(request, false).unwrap();
+        Begun { response, message }
+    }
+
+    /// Waits until the server has said that it takes no more requests on the connection.
+    async fn goaway(&self) {
+        let told = async {
+            loop {
+                match self.requests.clone().ready().await {
+                    Ok(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                    Err(error) => return error,
+                }
+            }
+        };
+        let error = timeout(SOON, told).await.unwrap();
+        assert!(error.is_go_away() && error.is_remote(), "{error}");
+        assert_eq!(error.reason(), Some(Reason::NO_ERROR));
+    }
+
+    /// Waits until the connection has ended.
+    async fn end(self) -> Result<(), Error> {
+        timeout(SOON, self.connection).await.unwrap().unwrap()
+    }
+}
+
+impl Begun {
+    async fn answered(mut self) -> RecvStream {
+        self.message.send_data(Bytes::from_static(WHOLE_SERVER), true).unwrap();
+        let response = timeout(SOON, self.response).await.unwrap().unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body()
+    }
+
+    /// The message of a response, which ends without an error.
+    async fn answer(self) -> Bytes {
+        let mut body = self.answered().await;
+        let message = next(&mut body).await.unwrap();
+        assert_eq!(next(&mut body).await, None);
+        assert_eq!(trailers(&mut body).await["grpc-status"], "0");
+        message
+    }
+}
+
+async fn next(body: &mut RecvStream) -> Option<Bytes> {
+    let next = timeout(SOON, body.data()).await.unwrap();
+    next.map(|data| data.unwrap())
+}
+
+async fn trailers(body: &mut RecvStream) -> HeaderMap {
+    timeout(SOON, body.trailers()).await.unwrap().unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn an_old_connection_takes_no_more_requests_and_answers_those_that_it_has() {
+    let server = Server::start(ConnectionAge::new(SHORT, NEVER), NEVER).await;
+    let start = Instant::now();
+    let mut client = Client::connect(server.address).await;
+    let begun = client.begin("Check").await;
+    client.goaway().await;
+    assert!(start.elapsed() >= SHORT);
+    assert_eq!(begun.answer().await, SERVING);
+    client.end().await.unwrap();
+
+    // A client that connects anew is served.
+    let mut client = Client::connect(server.address).await;
+    assert_eq!(client.begin("Check").await.answer().await, SERVING);
+}
+
+#[tokio::test]
+async fn a_connection_without_requests_ends_at_its_age() {
+    let server = Server::start(ConnectionAge::new(SHORT, NEVER), NEVER).await;
+    let client = Client::connect(server.address).await;
+    client.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_lasts_longer_than_the_grace_is_cut_off() {
+    let server = Server::start(ConnectionAge::new(SHORT, SHORT), NEVER).await;
+    let start = Instant::now();
+    let mut client = Client::connect(server.address).await;
+    let Begun { response, message: _kept } = client.begin("Check").await;
+    timeout(SOON, response).await.unwrap().unwrap_err();
+    assert!(start.elapsed() >= 2 * SHORT);
+    // It has been told before, so that for the client this is no error of the connection.
+    let _ = client.end().await;
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_is_said_ends_at_its_age_and_grace() {
+    let server = Server::start(ConnectionAge::new(SHORT, SHORT), NEVER).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    // What the server says first, then the end.
+    let mut said = vec![];
+    let _ = timeout(SOON, stream.read_to_end(&mut said)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_that_watches_the_health_ends_with_the_server() {
+    let mut server = Server::start(ConnectionAge::default(), NEVER).await;
+    let mut client = Client::connect(server.address).await;
+    let mut watch = client.begin("Watch").await.answered().await;
+    assert_eq!(next(&mut watch).await.unwrap(), SERVING);
+    server.stop();
+    assert_eq!(next(&mut watch).await.unwrap(), NOT_SERVING);
+    assert_eq!(next(&mut watch).await, None);
+    assert_eq!(trailers(&mut watch).await["grpc-status"], "0");
+    client.end().await.unwrap();
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_ends_answers_the_requests_that_it_has() {
+    let mut server = Server::start(ConnectionAge::default(), NEVER).await;
+    let mut client = Client::connect(server.address).await;
+    let begun = client.begin("Check").await;
+    // The server has seen the request, as it answers one that came later.
+    assert_eq!(client.begin("Check").await.answer().await, SERVING);
+    server.stop();
+    client.goaway().await;
+    assert!(!server.task.is_finished());
+    drop(begun.answered().await);
+    client.end().await.unwrap();
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_server_ends_though_a_request_never_does() {
+    let mut server = Server::start(ConnectionAge::default(), SHORT).await;
+    let mut client = Client::connect(server.address).await;
+    let Begun { response, message: _kept } = client.begin("Check").await;
+    assert_eq!(client.begin("Check").await.answer().await, SERVING);
+    server.stop();
+    server.end().await;
+    timeout(SOON, response).await.unwrap().unwrap_err();
+    // It has been told before, so that for the client this is no error of the connection.
+    let _ = client.end().await;
+}
