@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-use shuttle::future::{spawn, yield_now};
+use shuttle::future::{JoinHandle, spawn, yield_now};
 use tidegate_core::layers::CoalescedStore;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Error, ErrorKind, Outcome, Policy, Store, StoreExt, Timestamp,
@@ -116,6 +116,11 @@ async fn ask(store: CoalescedStore<Echo>, cost: u64) -> Result<u64, Error> {
     Ok(cost)
 }
 
+/// A task that makes a call of this cost.
+fn caller(store: &CoalescedStore<Echo>, cost: u64) -> JoinHandle<Result<u64, Error>> {
+    spawn(ask(store.clone(), cost))
+}
+
 fn is_too_many(answer: &Result<u64, Error>) -> bool {
     answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooManyWaiters)
 }
@@ -181,7 +186,7 @@ fn a_caller_that_gives_up_costs_no_other_its_answer() {
     explore(|| async {
         let echo = Echo::default();
         let store = echo.clone().coalesced();
-        let [one, two, three] = [1, 2, 3].map(|cost| spawn(ask(store.clone(), cost)));
+        let [one, two, three] = [1, 2, 3].map(|cost| caller(&store, cost));
         GAVE_UP.record(cancel(one).await.is_none());
         assert!(join([two, three]).await.iter().all(Result::is_ok));
         assert_eq!(ask(store, 4).await.expect("an answer"), 4);
@@ -198,12 +203,12 @@ fn a_call_that_is_given_up_before_it_is_sent_is_not_made_and_takes_no_place() {
         let echo = Echo::default();
         let store = echo.clone().coalesced().max_waiting(1);
         echo.close_gate();
-        let sent = spawn(ask(store.clone(), 1));
+        let sent = caller(&store, 1);
         idle().await;
-        let given_up = spawn(ask(store.clone(), 2));
+        let given_up = caller(&store, 2);
         assert_eq!(cancel(given_up).await.map(drop), None);
         // It has the place of the one before, whether the gate opens earlier or later.
-        let next = spawn(ask(store, 3));
+        let next = caller(&store, 3);
         some_time().await;
         echo.open_gate();
         let answers = join([sent, next]).await;
@@ -218,9 +223,9 @@ fn no_more_calls_wait_than_may() {
         let echo = Echo::default();
         let store = echo.clone().coalesced().max_waiting(1);
         echo.close_gate();
-        let sent = spawn(ask(store.clone(), 1));
+        let sent = caller(&store, 1);
         idle().await;
-        let others: Vec<_> = (2..5).map(|cost| spawn(ask(store.clone(), cost))).collect();
+        let others: Vec<_> = (2..5).map(|cost| caller(&store, cost)).collect();
         idle().await;
         echo.open_gate();
         assert!(join([sent]).await[0].is_ok());
@@ -238,7 +243,7 @@ fn when_the_task_is_dropped_each_call_ends_and_only_those_not_made_are_surely_no
     explore(|| async {
         let echo = Echo::default();
         let store = echo.clone().coalesced().max_batch(1);
-        let callers: Vec<_> = (1..4).map(|cost| spawn(ask(store.clone(), cost))).collect();
+        let callers: Vec<_> = (1..4).map(|cost| caller(&store, cost)).collect();
         some_time().await;
         scheduled::cancel_tasks();
         for (answer, cost) in join(callers).await.into_iter().zip(1..) {

@@ -105,6 +105,38 @@ fn one_node_admits_just_the_limit_while_chunks_go_back() {
     GIVEN_BACK.assert("a chunk that goes back");
 }
 
+/// No later call takes the place of one that is refused although a chunk is here, or has just come.
+#[test]
+fn each_of_as_many_calls_as_the_limit_is_admitted() {
+    explore(|| async {
+        for (limit, calls) in [(5, [4, 1, 0]), (6, [2, 2, 2]), (7, [5, 1, 1])] {
+            let node = Node::new(limit);
+            join(calls.map(|calls| node.caller("s", calls))).await;
+            assert_eq!(node.admitted(), limit);
+            node.store.close().await;
+        }
+        assert_no_time_has_passed();
+    });
+}
+
+#[test]
+fn as_much_as_there_is_includes_a_chunk_whose_lease_another_caller_is_making() {
+    static GIVEN_BACK: Seen = Seen::new();
+    explore(|| async {
+        let node = Node::new(8);
+        let other = node.caller("s", 1);
+        node.caller("s", 1).await.expect("it is not cancelled");
+        // The subject is leased: by this call or the other one, which may not have ended.
+        let request = node.limiter.subject("s").cost(8).acquire_up_to(1);
+        let amounts = request.await.expect("an answer").amounts().to_vec();
+        join([other]).await;
+        assert_no_time_has_passed();
+        assert_eq!(node.admitted() + amounts.iter().sum::<u64>(), 8);
+        GIVEN_BACK.record(node.store.stats().given_back() > 0);
+    });
+    GIVEN_BACK.assert("a chunk that goes back");
+}
+
 #[test]
 fn a_call_larger_than_what_is_here_gets_what_goes_back_for_another() {
     static GIVEN_BACK: Seen = Seen::new();
@@ -259,6 +291,23 @@ fn when_tasks_are_dropped_no_caller_waits_for_them_and_others_fetch_chunks_again
         FETCHED.record(chunks > 0);
     });
     FETCHED.assert("a chunk that is granted before tasks are dropped");
+}
+
+/// There is one task, so that nothing else wakes the caller if that task does it too early.
+#[test]
+fn a_caller_that_waits_for_a_dropped_task_goes_on_when_its_fetch_has_ended() {
+    static REFUSED: Seen = Seen::new();
+    explore(|| async {
+        let node = Node::new(5);
+        node.caller("s", 1).await.expect("it is not cancelled");
+        let second = node.caller("s", 1);
+        some_time().await;
+        scheduled::cancel_tasks();
+        join([second]).await;
+        assert_no_time_has_passed();
+        REFUSED.record(node.admitted() == 1);
+    });
+    REFUSED.assert("a call that is refused, as the chunk that it waits for is lost");
 }
 
 #[test]

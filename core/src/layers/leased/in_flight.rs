@@ -58,7 +58,7 @@ impl InFlight {
     }
 
     /// Counts a settlement of a chunk of these states until the guard is dropped. To be called before the chunk is taken
-    /// out: who looks at the chunks first, and then at settlements, misses none.
+    /// out: a caller that reads the chunks first, and then the settlements, misses none.
     pub(super) fn begin_settlement(self: &Arc<Self>, states: &Keys) -> Settlement {
         self.settlements.fetch_add(1, Ordering::AcqRel);
         for state in states {
@@ -72,12 +72,12 @@ impl InFlight {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// Whether a settlement of any state is in flight, or has ended since there were so many.
+    /// Whether a settlement of any state is in flight, or more than `since` have ended.
     pub(super) fn is_any_settled(&self, since: u64) -> bool {
         self.settlements.load(Ordering::Acquire) > 0 || self.settled() > since
     }
 
-    /// Whether a chunk of a state is being given back, or was given back since so many settlements had ended.
+    /// Whether a chunk of a state is being given back, or one was given back after the settlement of number `since`.
     pub(super) fn of_state(&self, state: u64, since: u64) -> Settled {
         let group = self.group(state);
         // In this order: the number is there before the settlement is not in flight any more.

@@ -320,20 +320,22 @@ impl Leases {
         rests
     }
 
-    /// Takes out all chunks of these states. No other ones are fetched for a while.
-    pub(super) fn take_chunks(&self, states: &[u64], now: u64) -> Vec<Rest> {
-        let mut rests = vec![];
+    /// Takes out all chunks of these states; the flag is whether one is on its way. Both under the same lock, so that none
+    /// is missed that comes in between. No other ones are fetched for a while.
+    pub(super) fn take_chunks(&self, states: &[u64], now: u64) -> (Vec<Rest>, bool) {
+        let (mut rests, mut is_fetching) = (vec![], false);
         for state in states {
             for (hash, serial) in self.of_state(*state) {
                 let mut shard = self.shard(hash);
                 let entry = shard.entries.get_mut(&hash);
                 if let Some(entry) = entry.filter(|it| it.serial == serial) {
                     rests.extend(entry.take_all());
+                    is_fetching |= entry.is_fetching();
                     entry.rest_until(now.saturating_add(self.settings.span_micros() / 4));
                 }
             }
         }
-        rests
+        (rests, is_fetching)
     }
 
     /// What is left of the chunks of a state.

@@ -73,7 +73,7 @@ impl Drop for Barrier<'_> {
     fn drop(&mut self) {
         self.leases.generations.advance(&self.states);
         // Of a hold that was sent and answered meanwhile: it may have come before the call.
-        let rests = self.leases.take_chunks(&self.states, 0);
+        let (rests, _) = self.leases.take_chunks(&self.states, 0);
         let left: u64 = rests.iter().map(|it| it.left).sum();
         if left > 0 {
             self.leases.meter.cost(CostFate::Stranded, left);
@@ -149,7 +149,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
             .then(|| Barrier::new(&self.leases, states.clone()));
         match chunks {
             Chunks::Drop => {
-                let rests = self.leases.take_chunks(&states, self.now());
+                let (rests, _) = self.leases.take_chunks(&states, self.now());
                 self.stranded(rests.iter().map(|it| it.left).sum());
             }
             _ => self.give_back(&states).await,
@@ -162,13 +162,11 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         let in_flight = &self.leases.in_flight;
         loop {
             let next_end = in_flight.next_end();
+            let (rests, is_fetching) = self.leases.take_chunks(states, self.now());
             // By a task: it goes on if this caller gives up.
-            self.spawn_settle(self.leases.take_chunks(states, self.now()));
-            let is_on_its_way = |state: &u64| {
-                self.leases.is_fetching(*state)
-                    || in_flight.of_state(*state, u64::MAX) == Settled::Soon
-            };
-            if !states.iter().any(is_on_its_way) {
+            self.spawn_settle(rests);
+            let is_settling = |state: &u64| in_flight.of_state(*state, u64::MAX) == Settled::Soon;
+            if !is_fetching && !states.iter().any(is_settling) {
                 return;
             }
             next_end.await;
@@ -198,7 +196,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                         return Ok(decision);
                     }
                     // By a task: it goes on if this caller gives up.
-                    self.spawn_settle(self.leases.take_chunks(&states, self.now()));
+                    self.spawn_settle(self.leases.take_chunks(&states, self.now()).0);
                 }
                 Cause::GivenBack if retries < MAX_RETRIES => {
                     retries += 1;
