@@ -1,4 +1,6 @@
 //! A world in virtual time: a server with a clock of its own, nodes with theirs, and links that are slow and lose calls.
+//!
+//! Not the testkit's simulation, whose ledger is complete only at the end: these tests count calls to the server in between.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
