@@ -23,6 +23,7 @@ mod holds;
 mod http;
 mod memory;
 mod observed;
+mod picture;
 mod random;
 mod redis;
 mod shards;

@@ -1,10 +1,9 @@
-//! What was measured, as a picture: SVG, light or dark as its reader prefers.
-
-use std::fmt::Write;
+//! What was measured, as a picture.
 
 use super::Samples;
 use super::contender::Contender;
 use super::report::median;
+use crate::picture::Picture;
 
 const WIDTH: u64 = 860;
 /// Where the bars begin.
@@ -17,14 +16,11 @@ const DOUBLING: u64 = 42;
 /// Where the axis begins, in tenths of a nanosecond.
 const FIRST: u64 = 80;
 
-const STYLE: &str = "\
-svg { background: #fff; font: 13px system-ui, sans-serif }
-text { fill: #1f2328 } .small { fill: #59636e; font-size: 12px } .title { font-weight: 600 }
-.ours { fill: #0969da } .peer { fill: #8c959f } .line { stroke: #d1d9e0 }
-@media (prefers-color-scheme: dark) {
-svg { background: #0d1117 } text { fill: #f0f6fc } .small { fill: #9198a1 }
-.ours { fill: #4493f8 } .peer { fill: #656c76 } .line { stroke: #3d444d }
-}";
+/// The colours of the bars, on a light and on a dark background.
+const STYLES: [&str; 2] = [
+    ".ours { fill: #0969da } .peer { fill: #8c959f }",
+    ".ours { fill: #4493f8 } .peer { fill: #656c76 }",
+];
 
 /// A block of bars for each workload: nanoseconds a check on one thread.
 pub(super) fn draw<K>(
@@ -32,51 +28,38 @@ pub(super) fn draw<K>(
     contenders: &[Contender<K>],
     workloads: &[(&'static str, &str)],
 ) -> String {
-    let mut body = String::new();
+    let mut picture = Picture::default();
     let mut y = HEAD;
     for (id, title) in workloads {
-        let _ = writeln!(body, r#"<text class="title" x="12" y="{y}">{title}</text>"#);
+        picture.heading(y, title);
         let bars =
             contenders.iter().filter_map(|one| Some((one.name, median(samples, one.name, id, 1)?)));
         let mut bars: Vec<_> = bars.collect();
         bars.sort_by_key(|(_, tenths)| *tenths);
-        let _ = write!(body, "{}", grid(y + 6, y + 8 + ROW * bars.len() as u64));
+        // Lines at 10, 100, 1,000 and 10,000 ns.
+        for tenths in [100, 1_000, 10_000, 100_000] {
+            let x = LEFT + from_the_first(tenths);
+            picture.grid_line((x, y + 6), (x, y + 8 + ROW * bars.len() as u64));
+        }
         for (name, tenths) in bars {
             y += ROW;
-            bar(&mut body, y, name, tenths);
+            bar(&mut picture, y, name, tenths);
         }
         y += HEAD + 10;
     }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {y}\" role=\"img\">\n\
-         <title>Nanoseconds a check takes on one thread</title>\n<style>{STYLE}</style>\n{body}</svg>\n"
-    )
+    picture.finish("Nanoseconds a check takes on one thread", (WIDTH, y), STYLES)
 }
 
-fn bar(body: &mut String, y: u64, name: &str, tenths: u64) {
+fn bar(picture: &mut Picture, y: u64, name: &str, tenths: u64) {
     let name = name.replace(['*', '`'], "").replace('<', "&lt;").replace('>', "&gt;");
     let class = if name.starts_with("tidegate") { "ours" } else { "peer" };
     let length = from_the_first(tenths).max(1);
-    let _ = writeln!(
-        body,
-        r#"<text class="small" x="{}" y="{}" text-anchor="end">{name}</text><rect class="{class}" x="{LEFT}" y="{}" width="{length}" height="13"/><text class="small" x="{}" y="{}">{} ns</text>"#,
-        LEFT - 8,
-        y + 3,
-        y - 8,
-        LEFT + length + 6,
-        y + 3,
-        (tenths + 5) / 10,
-    );
-}
-
-/// Lines at 10, 100, 1,000 and 10,000 ns.
-fn grid(top: u64, bottom: u64) -> String {
-    [100, 1_000, 10_000, 100_000]
-        .map(|tenths| {
-            let x = LEFT + from_the_first(tenths);
-            format!("<line class=\"line\" x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{bottom}\"/>\n")
-        })
-        .concat()
+    picture.label((LEFT - 8, y + 3), "end", &name);
+    picture.add(format_args!(
+        r#"<rect class="{class}" x="{LEFT}" y="{}" width="{length}" height="13"/>"#,
+        y - 8
+    ));
+    picture.label((LEFT + length + 6, y + 3), "start", &format!("{} ns", (tenths + 5) / 10));
 }
 
 /// Pixels from the start of the axis. Within a doubling the logarithm is taken for a straight line,

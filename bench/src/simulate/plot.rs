@@ -1,8 +1,7 @@
-//! The figures against the number of nodes, as a picture: SVG, light or dark as its reader prefers.
-
-use std::fmt::Write;
+//! The figures against the number of nodes, as a picture.
 
 use super::scenario::Figures;
+use crate::picture::Picture;
 
 const WIDTH: u64 = 720;
 const HEIGHT: u64 = 320;
@@ -11,15 +10,11 @@ const RIGHT: u64 = 190;
 const TOP: u64 = 40;
 const BOTTOM: u64 = 40;
 
-const STYLE: &str = "\
-svg { background: #fff; font: 13px system-ui, sans-serif }
-text { fill: #1f2328 } .small { fill: #59636e; font-size: 12px } .title { font-weight: 600 }
-.line { stroke: #d1d9e0 } polyline { fill: none; stroke-width: 2 }
-.a { stroke: #0969da } .b { stroke: #cf222e } .c { stroke: #1a7f37 }
-@media (prefers-color-scheme: dark) {
-svg { background: #0d1117 } text { fill: #f0f6fc } .small { fill: #9198a1 } .line { stroke: #3d444d }
-.a { stroke: #4493f8 } .b { stroke: #f85149 } .c { stroke: #3fb950 }
-}";
+/// The colours of the lines, on a light and on a dark background.
+const STYLES: [&str; 2] = [
+    "polyline { fill: none; stroke-width: 2 } .a { stroke: #0969da } .b { stroke: #cf222e } .c { stroke: #1a7f37 }",
+    ".a { stroke: #4493f8 } .b { stroke: #f85149 } .c { stroke: #3fb950 }",
+];
 
 /// A line for each figure: its name, its class and the figure in millionths.
 type Line = (&'static str, &'static str, fn(&Figures) -> u64);
@@ -43,28 +38,16 @@ pub(super) fn draw(rows: &[(usize, Figures)]) -> String {
         |nodes: usize| LEFT + doublings(nodes) * (WIDTH - LEFT - RIGHT) / doublings(last(rows));
     let y_of = |millionths: u64| HEIGHT - BOTTOM - millionths * (HEIGHT - TOP - BOTTOM) / top;
 
-    let mut body = String::new();
-    let _ = writeln!(
-        body,
-        r#"<text class="title" x="12" y="22">Percent of the limit, against the number of nodes</text>"#
-    );
+    let mut picture = Picture::default();
+    picture.heading(22, "Percent of the limit, against the number of nodes");
     for millionths in (0..=top).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
-        let (y, x) = (y_of(millionths), WIDTH - RIGHT);
-        let _ = writeln!(
-            body,
-            r#"<line class="line" x1="{LEFT}" y1="{y}" x2="{x}" y2="{y}"/><text class="small" x="{}" y="{}" text-anchor="end">{}.{} %</text>"#,
-            LEFT - 6,
-            y + 4,
-            millionths / 10_000,
-            millionths / 1_000 % 10,
-        );
+        let y = y_of(millionths);
+        picture.grid_line((LEFT, y), (WIDTH - RIGHT, y));
+        let percent = format!("{}.{} %", millionths / 10_000, millionths / 1_000 % 10);
+        picture.label((LEFT - 6, y + 4), "end", &percent);
     }
     for (nodes, _) in rows {
-        let (x, y) = (x_of(*nodes), HEIGHT - BOTTOM + 18);
-        let _ = writeln!(
-            body,
-            r#"<text class="small" x="{x}" y="{y}" text-anchor="middle">{nodes}</text>"#
-        );
+        picture.label((x_of(*nodes), HEIGHT - BOTTOM + 18), "middle", &nodes.to_string());
     }
     for (place, (name, class, figure)) in LINES.into_iter().enumerate() {
         let points: Vec<_> = rows
@@ -72,19 +55,12 @@ pub(super) fn draw(rows: &[(usize, Figures)]) -> String {
             .map(|(nodes, it)| format!("{},{}", x_of(*nodes), y_of(figure(it))))
             .collect();
         let (x, y) = (WIDTH - RIGHT + 14, TOP + 22 * place as u64);
-        let _ = writeln!(
-            body,
-            r#"<polyline class="{class}" points="{}"/><polyline class="{class}" points="{x},{y} {},{y}"/><text class="small" x="{}" y="{}">{name}</text>"#,
-            points.join(" "),
-            x + 16,
-            x + 22,
-            y + 4,
-        );
+        for points in [points.join(" "), format!("{x},{y} {},{y}", x + 16)] {
+            picture.add(format_args!(r#"<polyline class="{class}" points="{points}"/>"#));
+        }
+        picture.label((x + 22, y + 4), "start", name);
     }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n\
-         <title>What leases cost, against the number of nodes</title>\n<style>{STYLE}</style>\n{body}</svg>\n"
-    )
+    picture.finish("What leases cost, against the number of nodes", (WIDTH, HEIGHT), STYLES)
 }
 
 fn last(rows: &[(usize, Figures)]) -> usize {
