@@ -1,6 +1,6 @@
 //! What is carried out, answered and lost when calls and faults cross.
 
-use tidegate_core::{Call, Charge, Clock, Decision, Error, Store};
+use tidegate_core::{Call, Charge, Clock, Decision, Error, Operation, Store};
 use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Reply, Simulation, World};
 use tokio::task::JoinSet;
 
@@ -79,17 +79,29 @@ fn each_direction_takes_a_time_of_its_own() {
 fn a_batch_is_one_message_with_an_answer_to_each_call() {
     let ledger = plain(Simulation::new(1), async |world| {
         let policy = policy(LIMIT);
-        let charges = [8, 3, 2].map(|cost| [Charge::new(&policy, "s").cost(cost)]);
+        let charges = [8, 2, 3].map(|cost| [Charge::new(&policy, "s").cost(cost)]);
         let calls: Vec<_> = charges.iter().map(|it| Call::acquire(it)).collect();
         let answers = world.nodes()[0].store().decide_many(&calls).await;
         let admitted: Vec<_> = answers.into_iter().map(|it| it.unwrap().is_allowed()).collect();
-        assert_eq!(admitted, [true, false, true]);
+        assert_eq!(admitted, [true, true, false]);
     });
     let calls: Vec<_> =
         ledger.calls().iter().map(|it| (it.message, it.cost, it.executed.unwrap().reply)).collect();
     let (admitted, refused) = (Reply::Admitted, Reply::Refused);
-    assert_eq!(calls, [(0, 8, admitted), (0, 3, refused), (0, 2, admitted)]);
+    assert_eq!(calls, [(0, 8, admitted), (0, 2, admitted), (0, 3, refused)]);
     assert_eq!((ledger.messages(), ledger.requests().len()), (1, 0));
+}
+
+#[test]
+fn a_request_is_not_taken_for_a_call_of_a_layer_that_was_admitted_before() {
+    let ledger = plain(Simulation::new(1).link(slow()), async |world| {
+        let policy = policy(LIMIT);
+        let charges = [Charge::new(&policy, "s")];
+        assert!(world.nodes()[0].store().decide(Call::acquire(&charges)).await.is_ok());
+        acquire(&world, 0).await;
+    });
+    assert_eq!(ledger.requests()[0].admitted_at, Some(30_000));
+    assert_eq!((ledger.admitted(), ledger.executed()), (1, 2));
 }
 
 /// Neither by callers nor by the tasks of its layers, which go on as no runtime of a node ends.
@@ -149,6 +161,10 @@ fn a_server_that_is_away_carries_out_nothing_and_its_refusal_to_do_so_takes_time
         world.sleep(millis(10)).await;
         world.set_server_away(false);
         request.await.unwrap();
+        let policy = policy(LIMIT);
+        let charges = [Charge::new(&policy, "s")];
+        let peek = world.server().decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
+        assert_eq!(peek.verdicts()[0].remaining(), 10);
     });
     let call = &ledger.calls()[0];
     assert_eq!((call.executed, call.fate), (None, Fate::Answered(20_000)));

@@ -66,7 +66,7 @@ fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
             host.link().leased(lease.clock(host.clock()))
         },
         async move |world| {
-            let lasting = millis(2_000);
+            let lasting = millis(1_000);
             let load = Load::new(&policy(POLICY)).lasting(lasting);
             let others = [(Operation::Charge, 20, 1..=200), (Operation::Refund, 20, 100..=400)];
             let mut loads = vec![world.start(load.clone().per_second(rate).cost(0..=2))];
