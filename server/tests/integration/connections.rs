@@ -26,6 +26,7 @@ const SHORT: Duration = Duration::from_millis(50);
 
 /// A message without a field: the health of the whole server is asked for.
 const WHOLE_SERVER: &[u8] = &[0, 0, 0, 0, 0];
+const SERVICE: &[u8] = b"\0\0\0\0\x0b\x0a\x09ratelimit";
 const SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 1];
 const NOT_SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 2];
 
@@ -112,8 +113,8 @@ impl Client {
 }
 
 impl Begun {
-    async fn answered(mut self) -> RecvStream {
-        self.message.send_data(Bytes::from_static(WHOLE_SERVER), true).unwrap();
+    async fn answered(mut self, message: &'static [u8]) -> RecvStream {
+        self.message.send_data(Bytes::from_static(message), true).unwrap();
         let response = timeout(SOON, self.response).await.unwrap().unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         response.into_body()
@@ -121,7 +122,7 @@ impl Begun {
 
     /// The message of a response, which ends without an error.
     async fn answer(self) -> Bytes {
-        let mut body = self.answered().await;
+        let mut body = self.answered(WHOLE_SERVER).await;
         let message = next(&mut body).await.unwrap();
         assert_eq!(next(&mut body).await, None);
         assert_eq!(trailers(&mut body).await["grpc-status"], "0");
@@ -163,12 +164,13 @@ async fn a_connection_without_requests_ends_at_its_age() {
 
 #[tokio::test]
 async fn a_request_that_lasts_longer_than_the_grace_is_cut_off() {
-    let server = Server::start(ConnectionAge::new(SHORT, SHORT), NEVER).await;
+    let age = 10 * SHORT;
+    let server = Server::start(ConnectionAge::new(age, SHORT), NEVER).await;
     let start = Instant::now();
     let mut client = Client::connect(server.address).await;
     let Begun { response, message: _kept } = client.begin("Check").await;
     timeout(SOON, response).await.unwrap().unwrap_err();
-    assert!(start.elapsed() >= 2 * SHORT);
+    assert!(start.elapsed() >= age + SHORT);
     // It has been told before, so that for the client this is no error of the connection.
     let _ = client.end().await;
 }
@@ -186,12 +188,18 @@ async fn a_connection_on_which_nothing_is_said_ends_at_its_age_and_grace() {
 async fn a_stream_that_watches_the_health_ends_with_the_server() {
     let mut server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
-    let mut watch = client.begin("Watch").await.answered().await;
-    assert_eq!(next(&mut watch).await.unwrap(), SERVING);
+    let mut streams = vec![];
+    for name in [WHOLE_SERVER, SERVICE] {
+        let mut watch = client.begin("Watch").await.answered(name).await;
+        assert_eq!(next(&mut watch).await.unwrap(), SERVING);
+        streams.push(watch);
+    }
     server.stop();
-    assert_eq!(next(&mut watch).await.unwrap(), NOT_SERVING);
-    assert_eq!(next(&mut watch).await, None);
-    assert_eq!(trailers(&mut watch).await["grpc-status"], "0");
+    for watch in &mut streams {
+        assert_eq!(next(watch).await.unwrap(), NOT_SERVING);
+        assert_eq!(next(watch).await, None);
+        assert_eq!(trailers(watch).await["grpc-status"], "0");
+    }
     client.end().await.unwrap();
     server.end().await;
 }
@@ -206,7 +214,7 @@ async fn a_server_that_ends_answers_the_requests_that_it_has() {
     server.stop();
     client.goaway().await;
     assert!(!server.task.is_finished());
-    drop(begun.answered().await);
+    drop(begun.answered(WHOLE_SERVER).await);
     client.end().await.unwrap();
     server.end().await;
 }
@@ -216,6 +224,8 @@ async fn a_server_ends_though_a_request_never_does() {
     let mut server = Server::start(ConnectionAge::default(), SHORT).await;
     let mut client = Client::connect(server.address).await;
     let Begun { response, message: _kept } = client.begin("Check").await;
+    // Only from the end of the server on.
+    tokio::time::sleep(2 * SHORT).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
     server.stop();
     server.end().await;
