@@ -278,7 +278,12 @@ fn depth_and_size_are_bounded_as_those_of_files() {
     let bytes = nested(200).encode_to_vec();
     assert!(RateLimitConfig::decode(&*bytes).is_err());
 
-    let many = config("d", vec![RateLimitDescriptor::default(); 500_000]);
-    let error = read(many).unwrap_err();
-    assert!(error.message().ends_with("the resource has more than 500000 values"), "{error}");
+    // The map, two keys, the domain and the list; and each descriptor is a map.
+    for (descriptors, message) in [
+        (499_995, "descriptor has empty key"),
+        (499_996, "error loading config file: the resource has more than 500000 values"),
+    ] {
+        let many = config("d", vec![RateLimitDescriptor::default(); descriptors]);
+        assert_eq!(read(many).unwrap_err().message(), message);
+    }
 }
