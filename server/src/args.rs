@@ -337,6 +337,14 @@ impl Serve {
         settings
     }
 
+    /// The maximum number of connections of all protocols.
+    pub(crate) fn max_connections(&self) -> u64 {
+        let resp = self.resp_port.map_or(0, |_| self.resp_max_connections);
+        let numbers =
+            [self.grpc_settings().max_connections, self.http.settings().max_connections, resp];
+        numbers.into_iter().fold(0, |sum, number| sum.saturating_add(number as u64))
+    }
+
     pub(crate) fn resp_address(&self) -> Option<(&str, u16)> {
         self.resp_port.map(|port| (&*self.resp_host, port))
     }

@@ -4,6 +4,7 @@
 //! not; 2 bad usage.
 
 mod args;
+mod descriptors;
 mod limits;
 
 use std::path::Path;
@@ -59,6 +60,7 @@ fn warn(config: &Config) {
 #[tokio::main]
 async fn serve(args: &Serve) -> Result<(), Failure> {
     args.check()?;
+    descriptors::raise(args.max_connections());
     // Before anything that counts is made.
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let xds = args.xds_settings()?;

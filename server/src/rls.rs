@@ -17,7 +17,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::health::{self, HealthSettings};
-use crate::listener::{Bounded, Listener};
+use crate::listener::{Beginning, Bounded, Listener};
 use crate::reflection;
 use crate::service::Service;
 
@@ -26,6 +26,9 @@ pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// The maximum number of requests in flight on one connection. Envoy waits with others.
 pub const MAX_STREAMS: u32 = 1_000;
+
+/// The preface of HTTP/2, and the head of the frame that follows it.
+const BEGINNING_BYTES: usize = 24 + 9;
 
 /// How a connection ends that lasts for long, so that clients find servers that are new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,10 @@ pub struct GrpcSettings {
     pub age: ConnectionAge,
     /// The maximum number of connections at the same time, those in a handshake included. Others are closed.
     pub max_connections: usize,
+    /// How long a client may take to begin with HTTP/2.
+    pub begin_timeout: Duration,
+    /// How long a request may take, its message included. Others get the status `CANCELLED`.
+    pub request_timeout: Duration,
     /// When the health is `NOT_SERVING`.
     pub health: HealthSettings,
     /// For how long requests are still served that are under way when the server ends, after
@@ -71,6 +78,8 @@ impl Default for GrpcSettings {
         Self {
             age: ConnectionAge::default(),
             max_connections: 10_000,
+            begin_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(30),
             health: HealthSettings::default(),
             end_timeout: Duration::from_secs(10),
         }
@@ -106,6 +115,7 @@ pub async fn serve(
         .max_concurrent_streams(MAX_STREAMS)
         // With a grace of its own, tonic would not tell the client, and cut its requests off when that is over.
         .max_connection_age(settings.age.max)
+        .timeout(settings.request_timeout)
         // A connection whose peer is gone without a word ends.
         .http2_keepalive_interval(Some(Duration::from_secs(60)))
         .add_service(health)
@@ -121,12 +131,12 @@ fn accepted(
     listener: Listener,
     settings: GrpcSettings,
     drained: watch::Receiver<bool>,
-) -> impl futures_util::Stream<Item = io::Result<Bounded<impl Future<Output = ()>>>> {
+) -> impl futures_util::Stream<Item = io::Result<Beginning<Bounded<impl Future<Output = ()>>>>> {
     let places = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
     let refused = counter!("tidegate_server_grpc_refused_connections_total");
     stream::unfold((listener, places, refused), move |(listener, places, refused)| {
         let end = end(settings, drained.clone());
-        async {
+        async move {
             let (stream, place) = loop {
                 let (stream, _) = listener.next().await;
                 match Arc::clone(&places).try_acquire_owned() {
@@ -134,7 +144,9 @@ fn accepted(
                     Err(_) => refused.increment(1),
                 }
             };
-            Some((Ok(Bounded::new(stream.with_place(place), end)), (listener, places, refused)))
+            let stream = Bounded::new(stream.with_place(place), end);
+            let stream = Beginning::new(stream, BEGINNING_BYTES, settings.begin_timeout);
+            Some((Ok(stream), (listener, places, refused)))
         }
     })
 }

@@ -12,6 +12,10 @@ use crate::decide::{DecideError, Decided, Tally};
 /// are part of the key of some limits, and anyone may choose those.
 pub const MAX_KEYS: usize = 10_000;
 
+/// The maximum length in bytes of the key of a limit with counters of its own. A longer one counts as `other`: its labels
+/// are kept for as long as the server runs.
+pub const MAX_KEY_BYTES: usize = 1_000;
+
 /// The counters of a server.
 pub struct Stats {
     limits: RwLock<HashMap<Arc<str>, Arc<LimitCounters>>>,
@@ -89,6 +93,9 @@ impl Stats {
     }
 
     fn counters(&self, domain: &str, key: &Arc<str>) -> Arc<LimitCounters> {
+        if key.len() > MAX_KEY_BYTES {
+            return Arc::clone(&self.other);
+        }
         let known = self.limits.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
         if let Some(counters) = known {
             return counters;

@@ -29,7 +29,7 @@ pub(super) const OWN_KEYS: [&str; 4] = ["policy", "period", "charge_afterwards",
 
 pub(super) fn check(map: &Map) -> Result<(), Problem> {
     for (key, node) in &map.entries {
-        let name = key.scalar.text.as_str();
+        let name = &*key.scalar.text;
         if key.scalar.kind != Kind::Text {
             let message = format!("config error, key is not of type string: {}", shown(name));
             return Err(Problem::new(key.at, message));
@@ -47,9 +47,9 @@ pub(super) fn check(map: &Map) -> Result<(), Problem> {
 }
 
 fn check_value(node: &Node) -> Result<(), Problem> {
-    match &node.value {
+    match &*node.value {
         Value::Map(map) => check(map),
-        Value::List(nodes) => nodes.iter().try_for_each(|node| match &node.value {
+        Value::List(nodes) => nodes.iter().try_for_each(|node| match &*node.value {
             Value::Map(map) => check(map),
             Value::Scalar(scalar) => {
                 let what = if node.is_null() { "<nil>" } else { &scalar.text };

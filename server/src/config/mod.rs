@@ -181,13 +181,13 @@ impl Config {
         let map = match root {
             None => &empty,
             Some(node) if node.is_null() => &empty,
-            Some(node) => match &node.value {
+            Some(node) => match &*node.value {
                 Value::Map(map) => map,
                 _ => return Err(in_file(yaml::loading(node.at, "the file is not a map"))),
             },
         };
         keys::check(map).map_err(in_file)?;
-        let mut reader = Reader { source, warnings: Vec::new() };
+        let mut reader = Reader::new(source);
         let (domain, at) = reader.domain(map).map_err(in_file)?;
         if same == SameDomain::Refuse && self.domains.contains_key(&*domain) {
             let message = format!("duplicate domain '{}' in config file", shown(&domain));

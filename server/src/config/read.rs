@@ -19,6 +19,9 @@ use super::yaml::{Map, Node, Scalar, Value, loading};
 /// used when a number of the policy changes.
 const POLICY_NAME: &str = "policy";
 
+/// The maximum length of the paths to all descriptors of a file: the keys of their statistics.
+const MAX_PATH_BYTES: usize = 16 << 20;
+
 const IN_ROOT: &[&str] = &["domain", "descriptors"];
 const IN_DESCRIPTOR: &[&str] = &[
     "key",
@@ -46,9 +49,15 @@ pub(super) struct Reader<'s> {
     pub(super) source: Source<'s>,
     /// What is possible, and has no effect.
     pub(super) warnings: Vec<Problem>,
+    /// The length of the paths to all descriptors.
+    path_bytes: usize,
 }
 
-impl Reader<'_> {
+impl<'s> Reader<'s> {
+    pub(super) fn new(source: Source<'s>) -> Self {
+        Self { source, warnings: Vec::new(), path_bytes: 0 }
+    }
+
     /// The domain of the file, and where it stands.
     pub(super) fn domain(&mut self, root: &Map) -> Result<(String, Position), Problem> {
         self.check_place(root, &[IN_ROOT])?;
@@ -67,7 +76,7 @@ impl Reader<'_> {
         level: &mut Level,
     ) -> Result<(), Problem> {
         for node in list(map, "descriptors")? {
-            let Value::Map(map) = &node.value else { continue };
+            let Value::Map(map) = &*node.value else { continue };
             self.descriptor(map, node.at, path, level)?;
         }
         Ok(())
@@ -97,6 +106,16 @@ impl Reader<'_> {
         if level.contains(key, value) {
             let message = format!("duplicate descriptor composite key '{}'", shown(&path));
             return Err(Problem::new(at_key(map, "key").unwrap_or(at), message));
+        }
+
+        // Each path repeats those above it: the tree grows by more than the file has.
+        self.path_bytes = self.path_bytes.saturating_add(path.len());
+        if self.path_bytes > MAX_PATH_BYTES {
+            let message = format!(
+                "the paths to all descriptors, each with its domain, keys and values, have more than \
+                 {MAX_PATH_BYTES} bytes"
+            );
+            return Err(loading(at, message));
         }
 
         let mut rule = Rule {
@@ -135,7 +154,7 @@ impl Reader<'_> {
                 return Err(Problem::new(policy.at, message));
             }
             (Some(node), None) => {
-                let Value::Map(limit) = &node.value else {
+                let Value::Map(limit) = &*node.value else {
                     return Err(loading(node.at, "'rate_limit' is not a map"));
                 };
                 (self.rate_limit(limit, node.at)?, limit, at)
@@ -202,7 +221,7 @@ impl Reader<'_> {
     fn replaces(&mut self, map: &Map, own_name: &str) -> Result<Box<[Box<str>]>, Problem> {
         let mut names = Vec::new();
         for node in list(map, "replaces")? {
-            let Value::Map(entry) = &node.value else { continue };
+            let Value::Map(entry) = &*node.value else { continue };
             self.check_place(entry, &[IN_REPLACES])?;
             let name = text(entry, "name")?;
             if name.is_empty() {
@@ -230,7 +249,7 @@ impl Reader<'_> {
     /// Keys in a place where they mean nothing are an error if they are ours. envoyproxy/ratelimit ignores its own.
     fn check_place(&mut self, map: &Map, known: &[&[&str]]) -> Result<(), Problem> {
         for (key, _) in &map.entries {
-            let name = key.scalar.text.as_str();
+            let name = &*key.scalar.text;
             if known.iter().any(|known| known.contains(&name)) {
                 continue;
             }
@@ -251,7 +270,7 @@ impl Reader<'_> {
 }
 
 fn policy_limit(map: &Map, node: &Node, is_quota: bool) -> Result<Kind, Problem> {
-    let Value::Scalar(scalar) = &node.value else {
+    let Value::Scalar(scalar) = &*node.value else {
         return Err(loading(node.at, "'policy' is not a text"));
     };
     if is_quota {
@@ -296,7 +315,7 @@ fn at_key(map: &Map, key: &str) -> Option<Position> {
 fn text<'m>(map: &'m Map, key: &str) -> Result<&'m str, Problem> {
     match present(map, key) {
         None => Ok(""),
-        Some(node) => match &node.value {
+        Some(node) => match &*node.value {
             Value::Scalar(scalar) => Ok(&scalar.text),
             Value::List(_) | Value::Map(_) => {
                 Err(loading(node.at, format!("'{key}' is not a text")))
@@ -308,7 +327,7 @@ fn text<'m>(map: &'m Map, key: &str) -> Result<&'m str, Problem> {
 fn boolean(map: &Map, key: &str) -> Result<bool, Problem> {
     match present(map, key) {
         None => Ok(false),
-        Some(node) => match &node.value {
+        Some(node) => match &*node.value {
             Value::Scalar(Scalar { kind: ScalarKind::Bool(value), .. }) => Ok(*value),
             _ => Err(loading(node.at, format!("'{key}' is neither true nor false"))),
         },
@@ -317,7 +336,7 @@ fn boolean(map: &Map, key: &str) -> Result<bool, Problem> {
 
 fn number(map: &Map, key: &str) -> Result<u32, Problem> {
     let Some(node) = present(map, key) else { return Ok(0) };
-    let number = match &node.value {
+    let number = match &*node.value {
         Value::Scalar(scalar) if scalar.kind == ScalarKind::Integer => integer(&scalar.text),
         _ => None,
     };
@@ -329,7 +348,7 @@ fn number(map: &Map, key: &str) -> Result<u32, Problem> {
 fn list<'m>(map: &'m Map, key: &str) -> Result<&'m [Rc<Node>], Problem> {
     match present(map, key) {
         None => Ok(&[]),
-        Some(node) => match &node.value {
+        Some(node) => match &*node.value {
             Value::List(nodes) => Ok(nodes),
             Value::Scalar(_) | Value::Map(_) => {
                 Err(loading(node.at, format!("'{key}' is not a list")))
@@ -340,7 +359,7 @@ fn list<'m>(map: &'m Map, key: &str) -> Result<&'m [Rc<Node>], Problem> {
 
 fn metadata(map: &Map) -> Result<Option<Struct>, Problem> {
     let Some(node) = present(map, "metadata") else { return Ok(None) };
-    match &node.value {
+    match &*node.value {
         Value::Map(map) if map.entries.is_empty() => Ok(None),
         Value::Map(map) => Ok(Some(json_struct(map))),
         Value::Scalar(_) | Value::List(_) => Err(loading(node.at, "'metadata' is not a map")),
@@ -348,12 +367,13 @@ fn metadata(map: &Map) -> Result<Option<Struct>, Problem> {
 }
 
 fn json_struct(map: &Map) -> Struct {
-    let entry = |(key, node): &(super::yaml::Key, Rc<Node>)| (key.scalar.text.clone(), json(node));
+    let entry =
+        |(key, node): &(super::yaml::Key, Rc<Node>)| (key.scalar.text.to_string(), json(node));
     Struct { fields: map.entries.iter().map(entry).collect() }
 }
 
 fn json(node: &Node) -> JsonValue {
-    let kind = match &node.value {
+    let kind = match &*node.value {
         Value::Map(map) => JsonKind::StructValue(json_struct(map)),
         Value::List(nodes) => {
             JsonKind::ListValue(ListValue { values: nodes.iter().map(|node| json(node)).collect() })
@@ -361,13 +381,13 @@ fn json(node: &Node) -> JsonValue {
         Value::Scalar(scalar) => match scalar.kind {
             ScalarKind::Null => JsonKind::NullValue(0),
             ScalarKind::Bool(value) => JsonKind::BoolValue(value),
-            ScalarKind::Text => JsonKind::StringValue(scalar.text.clone()),
+            ScalarKind::Text => JsonKind::StringValue(scalar.text.to_string()),
             ScalarKind::Integer | ScalarKind::Float => {
                 let plain = scalar.text.replace('_', "");
                 let decimal = integer(&scalar.text).map_or(plain, |number| number.to_string());
                 match decimal.parse() {
                     Ok(number) => JsonKind::NumberValue(number),
-                    Err(_) => JsonKind::StringValue(scalar.text.clone()),
+                    Err(_) => JsonKind::StringValue(scalar.text.to_string()),
                 }
             }
         },

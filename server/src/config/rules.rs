@@ -1,6 +1,6 @@
 //! The rules of a domain, as a tree: the entries of a descriptor lead from one level to the next.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::limit::Limit;
@@ -18,6 +18,8 @@ struct Values {
     exact: HashMap<Box<str>, Rule>,
     /// In the order of the file: the first one that fits counts.
     patterns: Vec<(Pattern, Rule)>,
+    /// The texts of the patterns.
+    pattern_texts: HashSet<Box<str>>,
     any: Option<Box<Rule>>,
 }
 
@@ -55,7 +57,7 @@ impl Level {
     pub(super) fn contains(&self, key: &str, value: &str) -> bool {
         self.keys.get(key).is_some_and(|values| match value {
             "" => values.any.is_some(),
-            _ if value.contains('*') => values.patterns.iter().any(|(it, _)| it.as_str() == value),
+            _ if value.contains('*') => values.pattern_texts.contains(value),
             _ => values.exact.contains_key(value),
         })
     }
@@ -65,6 +67,7 @@ impl Level {
         if value.is_empty() {
             values.any = Some(Box::new(rule));
         } else if value.contains('*') {
+            values.pattern_texts.insert(value.into());
             values.patterns.push((Pattern::new(value), rule));
         } else {
             values.exact.insert(value.into(), rule);

@@ -1,7 +1,7 @@
 //! YAML as a tree whose nodes know their place, within bounds.
 //!
-//! An alias shares the node that it names, and the size of the tree as if every alias were written out is bounded, so
-//! that a small file cannot make the reader work for hours.
+//! An alias shares the value that it names, and the number of values and the length of all texts are bounded as if every
+//! alias were written out, so that a small file cannot make the reader work for hours or fill the memory.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -17,13 +17,22 @@ pub(super) const MAX_DEPTH: usize = 64;
 /// The maximum number of nodes, aliases written out.
 pub(super) const MAX_NODES: usize = 500_000;
 
+/// The maximum length of all texts in bytes, aliases written out.
+pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
+
 /// A value and its place.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) at: Position,
-    pub(super) value: Value,
-    /// The number of nodes, aliases written out.
-    size: usize,
+    pub(super) value: Rc<Value>,
+    size: Size,
+}
+
+/// The size of a tree, aliases written out.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    text_bytes: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -35,7 +44,7 @@ pub(super) enum Value {
 
 #[derive(Debug, Clone)]
 pub(super) struct Scalar {
-    pub(super) text: String,
+    pub(super) text: Rc<str>,
     pub(super) kind: Kind,
     /// How far from its place the text begins; `None` if it may have other line breaks than the file.
     pub(super) offset: Option<usize>,
@@ -48,7 +57,7 @@ pub(super) struct Map {
     /// Keys that stand there more than once, of which the last one counts.
     pub(super) duplicates: Vec<Key>,
     /// Where each key stands in `entries`.
-    indices: HashMap<String, usize>,
+    indices: HashMap<Rc<str>, usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -59,17 +68,17 @@ pub(super) struct Key {
 
 impl Value {
     pub(super) fn scalar(text: String, kind: Kind) -> Self {
-        Self::Scalar(Scalar { text, kind, offset: None })
+        Self::Scalar(Scalar { text: text.into(), kind, offset: None })
     }
 }
 
 impl Node {
     pub(super) fn new(at: Position, value: Value) -> Self {
-        Self { at, value, size: 1 }
+        Self { at, value: Rc::new(value), size: Size { nodes: 1, text_bytes: 0 } }
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(&self.value, Value::Scalar(scalar) if scalar.kind == Kind::Null)
+        matches!(&*self.value, Value::Scalar(scalar) if scalar.kind == Kind::Null)
     }
 }
 
@@ -79,12 +88,12 @@ impl Map {
     }
 
     pub(super) fn insert_text(&mut self, at: Position, key: &str, node: Rc<Node>) {
-        let scalar = Scalar { text: key.to_owned(), kind: Kind::Text, offset: None };
+        let scalar = Scalar { text: key.into(), kind: Kind::Text, offset: None };
         self.insert(Key { at, scalar }, node);
     }
 
     fn insert(&mut self, key: Key, node: Rc<Node>) {
-        let index = *self.indices.entry(key.scalar.text.clone()).or_insert(self.entries.len());
+        let index = *self.indices.entry(Rc::clone(&key.scalar.text)).or_insert(self.entries.len());
         match self.entries.get_mut(index) {
             Some(entry) => {
                 self.duplicates.push(key.clone());
@@ -97,16 +106,16 @@ impl Map {
     /// The same map, with the entries of the maps under the key `<<`, which those of the map itself precede.
     fn merged(mut self) -> Result<Self, Problem> {
         let Some(node) = self.get("<<").cloned() else { return Ok(self) };
-        self.entries.retain(|(key, _)| key.scalar.text != "<<");
+        self.entries.retain(|(key, _)| &*key.scalar.text != "<<");
         let own = std::mem::take(&mut self.entries);
         self.indices.clear();
         own.into_iter().for_each(|(key, node)| self.insert(key, node));
-        let sources = match &node.value {
+        let sources = match &*node.value {
             Value::List(nodes) => nodes.clone(),
             _ => vec![node],
         };
         for source in sources {
-            let Value::Map(map) = &source.value else {
+            let Value::Map(map) = &*source.value else {
                 return Err(loading(
                     source.at,
                     "map merge requires map or sequence of maps as the value",
@@ -136,7 +145,8 @@ pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, Problem> {
 struct Open {
     at: Position,
     anchor: usize,
-    size: usize,
+    /// The size of what stands before it.
+    before: Size,
     items: Items,
 }
 
@@ -148,6 +158,8 @@ enum Items {
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
+    /// The size of all that has come.
+    size: Size,
     anchors: HashMap<usize, Rc<Node>>,
     root: Option<Rc<Node>>,
 }
@@ -167,12 +179,15 @@ impl Builder {
                     ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Some(1),
                     ScalarStyle::Literal | ScalarStyle::Folded => None,
                 };
-                let value = Value::Scalar(Scalar { text: text.into_owned(), kind, offset });
-                self.add(Rc::new(Node { at, value, size: 1 }), anchor)
+                let size = Size { nodes: 1, text_bytes: text.len() };
+                self.grow(at, size)?;
+                let value = Rc::new(Value::Scalar(Scalar { text: text.into(), kind, offset }));
+                self.add(Rc::new(Node { at, value, size }), anchor)
             }
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
                 Some(node) => {
-                    let node = Node { at, ..(**node).clone() };
+                    let node = Node { at, value: Rc::clone(&node.value), size: node.size };
+                    self.grow(at, node.size)?;
                     self.add(Rc::new(node), 0)
                 }
                 None => Err(loading(at, "the anchor's value contains itself")),
@@ -193,17 +208,37 @@ impl Builder {
                 format!("lists and maps are nested more than {MAX_DEPTH} deep"),
             ));
         }
-        self.open.push(Open { at, anchor, size: 1, items });
-        Ok(())
+        self.open.push(Open { at, anchor, before: self.size, items });
+        self.grow(at, Size { nodes: 1, text_bytes: 0 })
+    }
+
+    fn grow(&mut self, at: Position, by: Size) -> Result<(), Problem> {
+        let Size { nodes, text_bytes } = &mut self.size;
+        *nodes = nodes.saturating_add(by.nodes);
+        *text_bytes = text_bytes.saturating_add(by.text_bytes);
+        let message = if *nodes > MAX_NODES {
+            format!("the file has more than {MAX_NODES} values, those under aliases included")
+        } else if *text_bytes > MAX_TEXT_BYTES {
+            format!(
+                "the texts of the file have more than {MAX_TEXT_BYTES} bytes, those under aliases included"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(loading(at, message))
     }
 
     fn end(&mut self) -> Result<(), Problem> {
-        let Some(Open { at, anchor, size, items }) = self.open.pop() else { return Ok(()) };
+        let Some(Open { at, anchor, before, items }) = self.open.pop() else { return Ok(()) };
         let value = match items {
             Items::List(nodes) => Value::List(nodes),
             Items::Map { map, .. } => Value::Map(map.merged()?),
         };
-        self.add(Rc::new(Node { at, value, size }), anchor)
+        let size = Size {
+            nodes: self.size.nodes.saturating_sub(before.nodes),
+            text_bytes: self.size.text_bytes.saturating_sub(before.text_bytes),
+        };
+        self.add(Rc::new(Node { at, value: Rc::new(value), size }), anchor)
     }
 
     fn add(&mut self, node: Rc<Node>, anchor: usize) -> Result<(), Problem> {
@@ -214,13 +249,6 @@ impl Builder {
             self.root = Some(node);
             return Ok(());
         };
-        open.size = open.size.saturating_add(node.size);
-        if open.size > MAX_NODES {
-            return Err(loading(
-                node.at,
-                format!("the file has more than {MAX_NODES} values, those under aliases included"),
-            ));
-        }
         match &mut open.items {
             Items::List(nodes) => nodes.push(node),
             Items::Map { map, key } => match key.take() {
@@ -233,7 +261,7 @@ impl Builder {
 }
 
 fn key_of(node: &Node) -> Result<Key, Problem> {
-    match &node.value {
+    match &*node.value {
         Value::Scalar(scalar) => Ok(Key { at: node.at, scalar: scalar.clone() }),
         Value::List(_) | Value::Map(_) => {
             Err(Problem::new(node.at, "config error, key is not of type string: a list or a map"))

@@ -1,5 +1,6 @@
 //! Listeners of all protocols: connections as they are, or encrypted.
 
+mod beginning;
 mod bounded;
 mod connections;
 mod stream;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
+pub(crate) use beginning::Beginning;
 pub(crate) use bounded::Bounded;
 pub(crate) use connections::Connections;
 pub use stream::Stream;

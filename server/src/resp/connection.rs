@@ -23,6 +23,10 @@ const MAX_BATCH_BYTES: usize = 1 << 20;
 /// How many bytes are read at once.
 const READ_BYTES: usize = 16 << 10;
 
+/// A buffer with room for fewer bytes is replaced. Arguments keep the buffers that they came in: one that has just begun is
+/// filled first, so that arguments that come one by one keep about as much memory as they have bytes.
+const MIN_READ_BYTES: usize = 4 << 10;
+
 /// In place of a span beyond what a clock can count.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
@@ -78,7 +82,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         if input.is_empty() && input.capacity() > KEPT_BYTES {
             input = BytesMut::new();
         }
-        input.reserve(READ_BYTES);
+        if input.capacity() - input.len() < MIN_READ_BYTES {
+            input.reserve(READ_BYTES);
+        }
         let read = tokio::select! {
             read = timeout_at(deadline, stream.read_buf(&mut input)) => read,
             _ = stopped.wait_for(|stopped| *stopped) => continue,

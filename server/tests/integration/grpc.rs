@@ -1,5 +1,6 @@
 //! The protocol of Envoy, by a client over a socket.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::R
 use tidegate_server::health;
 use tidegate_server::rls::{GrpcSettings, serve};
 use tidegate_server::service::Service;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::Code;
@@ -18,27 +20,34 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::checks::grpc as frames;
 use crate::scene::{Scene, descriptor, is_ok, request, reset};
 
 const CONFIG: &str = "domain: d\ndescriptors:\n- {key: a, policy: gcra 1/7s burst 2}\n";
 
 pub(crate) struct Server {
     pub(crate) channel: Channel,
+    address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), tonic::transport::Error>>,
 }
 
 pub(crate) async fn server() -> Server {
+    server_with(GrpcSettings::default()).await
+}
+
+async fn server_with(settings: GrpcSettings) -> Server {
     let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap();
+    let url = format!("http://{address}");
     let (stop, stopped) = oneshot::channel();
     let stopped = async {
         let _ = stopped.await;
     };
-    let task = tokio::spawn(serve(listener, service, GrpcSettings::default(), stopped));
+    let task = tokio::spawn(serve(listener, service, settings, stopped));
     let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
-    Server { channel, stop: Some(stop), task }
+    Server { channel, address, stop: Some(stop), task }
 }
 
 impl Server {
@@ -85,6 +94,48 @@ async fn a_message_that_is_too_large_is_an_error_and_the_connection_stays() {
     let status = client.should_rate_limit(asked_large).await.unwrap_err();
     assert!(status.message().contains("at most 1048576 are possible"), "{status}");
     assert!(client.should_rate_limit(asked()).await.is_ok());
+}
+
+/// What the server sends to these bytes until it ends the connection.
+async fn rest_of(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    let _ = tokio::time::timeout(Duration::from_secs(60), read).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_connection_that_does_not_begin_in_time_ends() {
+    let mut settings = GrpcSettings::default();
+    settings.begin_timeout = Duration::from_millis(50);
+    let server = server_with(settings).await;
+    let whole = frames::call(frames::REQUEST);
+    for bytes in [0, 1, 23, 24, 32] {
+        rest_of(server.address, &whole[..bytes]).await;
+    }
+    // One that has begun stays.
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert!(server.limits().should_rate_limit(asked()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_request_whose_message_does_not_come_in_time_is_cancelled() {
+    let mut settings = GrpcSettings::default();
+    settings.request_timeout = Duration::from_millis(50);
+    let server = server_with(settings).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let whole = frames::call(frames::REQUEST);
+    stream.write_all(&whole[..whole.len() - 1]).await.unwrap();
+    let mut answer = Vec::new();
+    let cancelled = async {
+        while !frames::frames(&answer).iter().any(|(kind, _)| *kind == frames::HEADERS) {
+            assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{}", answer.escape_ascii());
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), cancelled).await.unwrap();
+    assert!(server.limits().should_rate_limit(asked()).await.is_ok());
 }
 
 #[tokio::test]

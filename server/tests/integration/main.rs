@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+#[path = "../checks/mod.rs"]
+mod checks;
 mod config;
 mod connections;
 mod counting;
@@ -11,6 +13,7 @@ mod envoy_cases;
 mod examples;
 mod grpc;
 mod health;
+mod hostile;
 mod http;
 mod json;
 mod policies;

@@ -3,7 +3,7 @@
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_server::decide::Behaviour;
 use tidegate_server::service::Service;
-use tidegate_server::stats::MAX_KEYS;
+use tidegate_server::stats::{MAX_KEY_BYTES, MAX_KEYS};
 
 use crate::scene::{Scene, block_on, descriptor, hits, request};
 
@@ -51,6 +51,30 @@ fn limits_are_counted_by_domain_and_keys() {
     ] {
         let line = format!("ratelimit_service_{name}{labels} {value}\n");
         assert!(text.contains(&line), "{line}{}", &text[..3000]);
+    }
+}
+
+#[test]
+fn b46_keys_of_any_length_are_counted_and_long_ones_not_kept() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let config =
+            "domain: d\ndescriptors: [{key: v, detailed_metric: true, policy: gcra 9/s burst 9}]";
+        let service = Service::new(Scene::new(config).decider);
+        for len in [MAX_KEY_BYTES - 4, MAX_KEY_BYTES - 3, 1_000_000] {
+            let request = request("d", vec![descriptor(&[("v", &"x".repeat(len))])]);
+            block_on(service.should_rate_limit(&request)).unwrap();
+        }
+    });
+    let text = handle.render();
+    assert!(text.len() < 20_000, "{}", text.len());
+    for (labels, value) in [
+        (format!("domain=\"d\",key1=\"v_{}\"", "x".repeat(MAX_KEY_BYTES - 4)), 1),
+        ("domain=\"other\",key1=\"other\"".to_owned(), 2),
+    ] {
+        let line = format!("ratelimit_service_rate_limit_total_hits{{{labels}}} {value}\n");
+        assert!(text.contains(&line), "{line}{text}");
     }
 }
 

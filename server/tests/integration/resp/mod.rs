@@ -4,6 +4,7 @@ mod bounds;
 mod clients;
 mod login;
 mod own;
+mod stores;
 mod throttle;
 
 use std::net::SocketAddr;

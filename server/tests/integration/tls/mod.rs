@@ -6,6 +6,8 @@ mod bounds;
 pub(crate) mod certificates;
 mod clients;
 mod files;
+#[cfg(target_os = "linux")]
+mod flood;
 mod listeners;
 mod program;
 mod store;

@@ -73,13 +73,13 @@ async fn settings_that_cannot_be_carried_out_are_errors_at_the_start() {
 }
 
 pub(super) struct Running {
-    grpc: SocketAddr,
+    pub(super) grpc: SocketAddr,
     pub(super) http: SocketAddr,
     resp: SocketAddr,
     is_https: bool,
     errors: Lines<BufReader<ChildStderr>>,
     _output: Lines<BufReader<ChildStdout>>,
-    _child: Child,
+    pub(super) child: Child,
 }
 
 impl Running {
@@ -100,7 +100,7 @@ impl Running {
             is_https: scheme == "https",
             errors,
             _output: output,
-            _child: child,
+            child,
         }
     }
 

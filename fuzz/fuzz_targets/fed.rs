@@ -1,0 +1,24 @@
+//! Counts the bytes of all inputs, and ends when there were enough.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+const STEP: u64 = 10_000_000;
+
+/// Counts an input, and tells of each 10 million bytes. With the variable `TIDEGATE_FUZZ_BYTES`, the program ends after as
+/// many.
+pub fn count(input: &[u8]) {
+    static MAX: OnceLock<Option<u64>> = OnceLock::new();
+    let max = MAX.get_or_init(|| std::env::var("TIDEGATE_FUZZ_BYTES").ok()?.parse().ok());
+    let len = input.len() as u64;
+    let before = BYTES.fetch_add(len, Ordering::Relaxed);
+    if before / STEP != (before + len) / STEP {
+        eprintln!("{} bytes were fed", before + len);
+    }
+    if let Some(max) = max.filter(|max| before >= *max) {
+        eprintln!("all of {max} bytes were fed");
+        std::process::exit(0);
+    }
+}

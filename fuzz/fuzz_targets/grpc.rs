@@ -1,0 +1,22 @@
+//! Any bytes to the gRPC port end their connection, and no other.
+#![no_main]
+
+#[expect(dead_code, reason = "other targets use the rest")]
+#[path = "../../server/tests/checks/mod.rs"]
+mod checks;
+mod fed;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    fed::count(bytes);
+    match bytes.split_first() {
+        Some((0, bytes)) => checks::grpc::check_bytes(bytes),
+        Some((1..128, bytes)) => checks::grpc::check_frames(bytes),
+        Some((128.., bytes)) => checks::grpc::check_body(bytes),
+        None => checks::grpc::check_serving(),
+    }
+    if bytes.len() % 64 == 0 {
+        checks::grpc::check_serving();
+    }
+});

@@ -1,0 +1,14 @@
+//! Any message of Envoy is decided or refused, and is the same request as JSON.
+#![no_main]
+
+#[expect(dead_code, reason = "other targets use the rest")]
+#[path = "../../server/tests/checks/mod.rs"]
+mod checks;
+mod fed;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    fed::count(bytes);
+    checks::request::check(bytes);
+});

@@ -1,0 +1,143 @@
+//! Bytes to the gRPC port, over sockets: to HTTP/2 as a whole, and as the body of a request.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use prost::Message;
+use tidegate_server::rls::{GrpcSettings, serve};
+use tokio::net::TcpListener;
+
+use super::service;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const END_STREAM: u8 = 1;
+/// The flag of the answer to a `PING`.
+pub(crate) const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// `domain: d`, and a descriptor with the entry `u`, which is not limited.
+pub(crate) const REQUEST: &[u8] = b"\0\0\0\0\x0a\x0a\x01d\x12\x05\x0a\x03\x0a\x01u";
+
+/// How long an answer may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes that are not HTTP/2.
+pub(crate) fn check_bytes(bytes: &[u8]) {
+    exchange(bytes);
+}
+
+/// Frames of which any may be broken, after a beginning that is not.
+pub(crate) fn check_frames(bytes: &[u8]) {
+    exchange(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), bytes].concat());
+}
+
+/// The body of a call.
+pub(crate) fn check_body(bytes: &[u8]) {
+    exchange(&call(bytes));
+}
+
+/// A call is answered.
+pub(crate) fn check_serving() {
+    let answer = exchange(&call(REQUEST));
+    let data = frames(&answer).into_iter().find(|(kind, _)| *kind == DATA);
+    let (_, data) = data.unwrap_or_else(|| panic!("{}", answer.escape_ascii()));
+    let response = RateLimitResponse::decode(&data[5..]).unwrap();
+    assert_eq!((response.overall_code, response.statuses.len()), (1, 1));
+}
+
+/// A connection with one call.
+pub(crate) fn call(body: &[u8]) -> Vec<u8> {
+    [PREFACE, &frame(SETTINGS, 0, 0, &[]), &call_on(1, body)].concat()
+}
+
+/// A call on a connection that has begun.
+pub(crate) fn call_on(stream: u32, body: &[u8]) -> Vec<u8> {
+    // Indexed fields `:method: POST` and `:scheme: http`, and others as literals.
+    let mut head = vec![0x83, 0x86];
+    for (name, value) in [
+        (":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
+        (":authority", "x"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ] {
+        head.push(0);
+        for text in [name, value] {
+            head.push(text.len() as u8);
+            head.extend_from_slice(text.as_bytes());
+        }
+    }
+    let mut bytes = frame(HEADERS, END_HEADERS, stream, &head);
+    let parts: Vec<&[u8]> = body.chunks(16_000).collect();
+    for (index, part) in parts.iter().enumerate() {
+        let flags = if index + 1 == parts.len() { END_STREAM } else { 0 };
+        bytes.extend(frame(DATA, flags, stream, part));
+    }
+    if parts.is_empty() {
+        bytes.extend(frame(DATA, END_STREAM, stream, &[]));
+    }
+    bytes
+}
+
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// The kinds and the payloads of frames, of which the last one may be cut.
+pub(crate) fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut frames = Vec::new();
+    while let Some((head, rest)) = bytes.split_at_checked(9) {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        assert!(length <= 16_384 && head[3] <= 9, "{}", head.escape_ascii());
+        let Some((payload, rest)) = rest.split_at_checked(length) else { break };
+        frames.push((head[3], payload));
+        bytes = rest;
+    }
+    frames
+}
+
+/// Sends bytes and ends, and waits until the server has ended the connection.
+pub(crate) fn exchange(bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect_timeout(&server(), PATIENCE).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    // The server may have ended the connection, and a reset may overtake its answer.
+    let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
+    let mut answer = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        assert!(error.kind() == std::io::ErrorKind::ConnectionReset, "{error}");
+    }
+    if !answer.starts_with(b"HTTP/1.1 ") {
+        frames(&answer);
+    }
+    answer
+}
+
+/// One server for all.
+fn server() -> SocketAddr {
+    static SERVER: OnceLock<SocketAddr> = OnceLock::new();
+    *SERVER.get_or_init(|| {
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                send.send(listener.local_addr().unwrap()).unwrap();
+                let settings = GrpcSettings::default();
+                serve(listener, service(), settings, std::future::pending()).await.unwrap();
+            });
+        });
+        receive.recv().unwrap()
+    })
+}

@@ -1,0 +1,59 @@
+//! What holds for any bytes that a client sends, or a file has: for the tests, and for the targets in `fuzz`.
+
+pub(crate) mod config;
+pub(crate) mod grpc;
+pub(crate) mod http;
+pub(crate) mod request;
+pub(crate) mod resp;
+
+use std::sync::Arc;
+
+use tidegate_core::{ManualClock, Timestamp};
+use tidegate_memory::MemoryStore;
+use tidegate_server::config::{Config, ConfigFile, SameDomain};
+use tidegate_server::decide::{Behaviour, Decider};
+use tidegate_server::service::Service;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+/// Limits of all kinds.
+const LIMITS: &str = include_str!("limits.yaml");
+
+/// A store whose clock stands still.
+fn store() -> Arc<MemoryStore<ManualClock>> {
+    let clock = ManualClock::new(Timestamp::from_micros(1_704_067_248_000_000));
+    Arc::new(MemoryStore::builder().clock(clock).build())
+}
+
+fn service() -> Arc<Service> {
+    let file = ConfigFile { name: "limits.yaml".into(), text: LIMITS.into() };
+    let config = Config::from_files(&[file], SameDomain::Refuse).unwrap();
+    let decider = Decider::new(store(), Behaviour::default());
+    decider.set_config(config).unwrap();
+    Arc::new(Service::new(decider))
+}
+
+/// So that no timeout ends a connection while the machine is busy.
+fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(future)
+}
+
+/// Sends bytes in parts, and returns all that is answered.
+async fn exchange(client: DuplexStream, bytes: &[u8], part: usize, ends: bool) -> Vec<u8> {
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let sent = async {
+        for part in bytes.chunks(part.max(1)) {
+            // The server may have ended the connection.
+            if writer.write_all(part).await.is_err() {
+                return;
+            }
+        }
+        if ends {
+            let _ = writer.shutdown().await;
+        }
+    };
+    let mut answer = Vec::new();
+    let (_, received) = tokio::join!(sent, reader.read_to_end(&mut answer));
+    received.unwrap();
+    answer
+}

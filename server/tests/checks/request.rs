@@ -1,0 +1,60 @@
+//! Any message as a request of Envoy.
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use prost::Message;
+use serde_json::{Map, Value, json};
+use tidegate_server::json::{read_request, show_response};
+
+use super::{in_virtual_time, service};
+
+/// A message is decided with a status for each descriptor, or refused with a reason; and as JSON it is the same request.
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(request) = RateLimitRequest::decode(bytes) else { return };
+    let service = service();
+    for _ in 0..2 {
+        match in_virtual_time(service.should_rate_limit(&request)) {
+            Ok(response) => {
+                assert_eq!(response.statuses.len(), request.descriptors.len());
+                let is_over = response.statuses.iter().any(|it| it.code() == Code::OverLimit);
+                let overall = response.overall_code();
+                assert!(overall == Code::Ok || (overall == Code::OverLimit && is_over));
+                assert!(response.statuses.iter().all(|it| it.code() != Code::Unknown));
+                let shown = show_response(&response).to_string();
+                assert!(serde_json::from_str::<Value>(&shown).unwrap().is_object());
+            }
+            Err(error) => {
+                let message = error.to_string();
+                assert!(!message.is_empty() && message.len() < 1_000, "{message}");
+            }
+        }
+    }
+    let json = show(&request).to_string();
+    assert_eq!(read_request(json.as_bytes()).as_ref(), Ok(&request), "{json}");
+}
+
+fn show(request: &RateLimitRequest) -> Value {
+    json!({
+        "domain": request.domain,
+        "descriptors": request.descriptors.iter().map(descriptor).collect::<Vec<_>>(),
+        "hitsAddend": request.hits_addend,
+    })
+}
+
+fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
+    let entry = |it: &Entry| json!({"key": it.key, "value": it.value});
+    let mut fields = Map::new();
+    fields.insert("entries".into(), descriptor.entries.iter().map(entry).collect());
+    if let Some(limit) = &descriptor.limit {
+        let limit = json!({"requestsPerUnit": limit.requests_per_unit, "unit": limit.unit});
+        fields.insert("limit".into(), limit);
+    }
+    if let Some(hits) = &descriptor.hits_addend {
+        // As proto3 JSON writes numbers of 64 bits.
+        fields.insert("hitsAddend".into(), json!(hits.value.to_string()));
+    }
+    fields.insert("isNegativeHits".into(), json!(descriptor.is_negative_hits));
+    Value::Object(fields)
+}

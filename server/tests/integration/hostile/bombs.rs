@@ -1,0 +1,87 @@
+//! Small files that stand for much.
+
+use allocation_counter::measure;
+use tidegate_server::config::MAX_FILE_BYTES;
+
+use crate::scene::read;
+
+/// More than a file of 4 MiB takes that is not a bomb.
+const MAX_BYTES: u64 = 600 << 20;
+
+/// The error of a text, which is read within the bound of memory.
+fn refused(text: &str) -> String {
+    assert!(text.len() as u64 <= MAX_FILE_BYTES);
+    let mut error = String::new();
+    let allocated = measure(|| error = read(text).unwrap_err().to_string());
+    assert!(allocated.bytes_max < MAX_BYTES, "{} bytes: {error}", allocated.bytes_max);
+    error
+}
+
+#[test]
+fn aliases_of_long_texts_count_as_if_they_were_written_out() {
+    let long = "x".repeat(100_000);
+    let many = "*a,".repeat(400_000);
+    for bomb in [
+        format!("domain: d\nmetadata: {{a: &a {long}, b: [{many}]}}"),
+        format!("domain: d\nmetadata: {{a: &a {{{long}: 1}}, b: [{many}]}}"),
+        format!(
+            "domain: d\nmetadata: {{a: &a {{b: {long}}}, b: [{}]}}",
+            "{<<: *a},".repeat(90_000)
+        ),
+    ] {
+        let error = refused(&bomb);
+        let expected =
+            "the texts of the file have more than 16777216 bytes, those under aliases included";
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn aliases_at_all_depths_count_together() {
+    // None of the lists ends, so none of them has more than is possible alone.
+    let keys: String = (0..10_000).map(|key| format!("k{key}: 1, ")).collect();
+    let level = format!("[{}", "*a,".repeat(20));
+    let bomb = format!("domain: d\nmetadata: {{a: &a {{{keys}}}, b: {}", level.repeat(60));
+    let error = refused(&bomb);
+    assert!(error.contains("more than 500000 values"), "{error}");
+}
+
+#[test]
+fn a_long_key_above_many_descriptors_is_refused() {
+    let below: String =
+        (0..30_000).map(|key| format!("{{key: k{key}, rate_limit: *l}},")).collect();
+    let long = "x".repeat(1_000_000);
+    for (domain, key) in [(&*long, "a"), ("d", &*long)] {
+        let bomb = format!(
+            "domain: {domain}\ndescriptors: [{{key: {key}, rate_limit: &l {{unit: day, requests_per_unit: 1}}, \
+             descriptors: [{below}]}}]"
+        );
+        let error = refused(&bomb);
+        assert!(error.contains("the paths to all descriptors"), "{error}");
+        assert!(error.contains("more than 16777216 bytes"), "{error}");
+    }
+}
+
+/// The time of the processor that reading a text takes. It does not depend on what else the machine does.
+#[cfg(target_os = "linux")]
+fn time_of(text: &str) -> std::time::Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = || std::time::Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let start = now();
+    read(text).unwrap();
+    now() - start
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn many_patterns_take_no_longer_than_as_many_values() {
+    let list = |end: &str| -> String {
+        (0..40_000).map(|at| format!("{{key: a, value: {at}{end}}},")).collect()
+    };
+    let file = |list: &str| format!("domain: d\ndescriptors: [{list}]");
+    let (values, patterns) = (time_of(&file(&list("x"))), time_of(&file(&list("*"))));
+    // Each beside each other one takes twenty times as long.
+    assert!(patterns < values * 4, "{patterns:?}, {values:?}");
+    let twice = file(&format!("{}{{key: a, value: 7*}}", list("*")));
+    assert!(refused(&twice).contains("duplicate descriptor composite key 'd.a_7*'"));
+}

@@ -1,0 +1,61 @@
+//! As many handshakes that do not end as the server has places.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::task::JoinSet;
+
+use super::program::{Running, with_limits};
+use super::*;
+use crate::hostile::many::{TURN, memory_of, places};
+
+/// More than the server keeps for a handshake that has begun, in a build without optimizations.
+const MAX_HANDSHAKE_BYTES: usize = 100 << 10;
+
+#[tokio::test]
+async fn ten_thousand_handshakes_that_do_not_end_disturb_no_client_and_end_in_time() {
+    let _turn = TURN.lock().await;
+    let places = places();
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let mut program = with_limits(directory.path());
+    program.env("TIDEGATE_GRPC_MAX_CONNECTIONS", places.to_string());
+    program.env("GRPC_SERVER_USE_TLS", "true");
+    program.env("GRPC_SERVER_TLS_CERT", files.path("tls.crt"));
+    program.env("GRPC_SERVER_TLS_KEY", files.path("tls.key"));
+    let running = Running::start(program).await;
+    let address = running.grpc;
+    let kept = channel(address, root.client(None)).await.unwrap();
+    let mut kept = RateLimitServiceClient::new(kept);
+    call(&mut kept).await.unwrap();
+
+    let before = memory_of(&running.child);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let mut slow = JoinSet::new();
+    for _ in 0..places {
+        let begun = Arc::clone(&begun);
+        slow.spawn(async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // The start of a handshake record. One that has no place may be closed before.
+            let _ = stream.write_all(&[22, 3, 1]).await;
+            begun.fetch_add(1, Ordering::Relaxed);
+            let mut rest = Vec::new();
+            let _ = stream.read_to_end(&mut rest).await;
+        });
+    }
+    let mut memory = 0;
+    while begun.load(Ordering::Relaxed) < places {
+        call(&mut kept).await.unwrap();
+        memory = memory.max(memory_of(&running.child));
+    }
+    let each = memory.saturating_sub(before) / places;
+    println!("{each} bytes for each of {places} handshakes");
+    assert!(each < MAX_HANDSHAKE_BYTES, "{each}");
+
+    // Each of them ends, and then there are places again.
+    let ended = async { while slow.join_next().await.is_some() {} };
+    timeout(PATIENCE * 5, ended).await.unwrap();
+    call(&mut kept).await.unwrap();
+    let new = channel(address, root.client(None)).await.unwrap();
+    call(&mut RateLimitServiceClient::new(new)).await.unwrap();
+}
