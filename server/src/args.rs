@@ -1,8 +1,11 @@
 //! The command line and the environment.
 
 mod http;
+mod page;
 mod store;
 mod tls;
+#[cfg(feature = "top")]
+mod top;
 mod xds;
 
 use std::net::SocketAddr;
@@ -27,6 +30,10 @@ use store::StoreArgs;
 use tls::TlsArgs;
 use xds::XdsArgs;
 
+pub(crate) use page::Page;
+#[cfg(feature = "top")]
+pub(crate) use top::Top;
+
 /// Envoy's rate-limit service on any store of Tidegate.
 ///
 /// Reads the files and the environment variables of envoyproxy/ratelimit. Without a command, it serves.
@@ -50,6 +57,11 @@ pub(crate) enum Command {
         #[command(flatten)]
         domains: Domains,
     },
+    /// Shows in the terminal what a server does now: what its page shows.
+    ///
+    /// Arrow keys scroll, `q` ends. Exit codes: 0 if it was ended, 1 if there is no terminal or, with `--once`, no answer.
+    #[cfg(feature = "top")]
+    Top(Top),
 }
 
 #[derive(Args)]
@@ -174,6 +186,8 @@ pub(crate) struct Serve {
 
     #[command(flatten)]
     pub(crate) http: Http,
+    #[command(flatten)]
+    pub(crate) page: Page,
 
     /// The address of RESP, the protocol of Redis.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_RESP_HOST", default_value = "127.0.0.1")]
@@ -243,6 +257,7 @@ impl Serve {
     pub(crate) fn check(&self) -> Result<(), String> {
         self.tls.http().check()?;
         self.tls.resp().check()?;
+        self.tls.page().check()?;
         match self.tls.grpc().check() {
             // envoyproxy/ratelimit starts with these.
             Err(why) if !self.tls.is_grpc_on() => {

@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod activity;
 pub mod calls;
 pub mod config;
 pub mod decide;
@@ -11,6 +12,7 @@ pub mod http;
 pub mod json;
 pub mod listener;
 mod login;
+pub mod page;
 mod reflection;
 pub mod reload;
 pub mod resp;
@@ -21,5 +23,8 @@ pub mod store;
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub mod tls;
+#[cfg(feature = "top")]
+#[cfg_attr(docsrs, doc(cfg(feature = "top")))]
+pub mod top;
 pub mod v1;
 pub mod xds;

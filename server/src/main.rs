@@ -10,21 +10,24 @@ mod limits;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::Parser;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_core::Store;
+use tidegate_server::activity::{Activity, ActivitySettings, Source, WatchedStore};
 use tidegate_server::calls::Calls;
 use tidegate_server::config::{Config, SameDomain};
 use tidegate_server::decide::Decider;
+use tidegate_server::listener::Listener;
 use tidegate_server::service::Service;
-use tidegate_server::store::open;
+use tidegate_server::store::open_watched;
 use tidegate_server::v1::{self, Access};
-use tidegate_server::{http, json, resp, rls};
+use tidegate_server::{http, json, page, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use args::{Cli, Command, Serve};
+use args::{Cli, Command, Page, Serve};
 use limits::Limits;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -33,6 +36,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Some(Command::Check { directory, domains }) => check(directory, domains.same_domain()),
+        #[cfg(feature = "top")]
+        Some(Command::Top(args)) => args.run().map_err(Into::into),
         None => serve(&cli.serve),
     };
     match result {
@@ -64,7 +69,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     // Before anything that counts is made.
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let xds = args.xds_settings()?;
-    let service = service(args).await?;
+    let (service, activity) = service(args).await?;
     let limits = match xds {
         Some(settings) => Limits::Xds(settings),
         None => Limits::from_directory(args.directory(), &service)?,
@@ -78,6 +83,13 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
             let address = listener.local_addr()?;
             let settings = args.resp_settings(address)?;
             Some((args.tls.resp().listener(listener)?, address, settings))
+        }
+        None => None,
+    };
+    let page = match args.page.address() {
+        Some(address) => {
+            let listener = listen("TIDEGATE_PAGE_PORT", address).await?;
+            Some(args.tls.page().listener(listener)?)
         }
         None => None,
     };
@@ -100,14 +112,25 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     };
     let limits = limits.follow(Arc::clone(&service));
     let store = args.on_store_error().around(Arc::clone(service.decider().store()));
-    let calls = Arc::new(Calls::new(store));
+    let calls =
+        |source| Arc::new(Calls::new(Arc::clone(&store)).activity(source, activity.clone()));
     let resp = resp.map(|(listener, address, settings)| {
         println!("RESP on {address}");
         let stopped = until_stopped(stopped.clone());
-        tokio::spawn(resp::serve(listener, Arc::clone(&calls), settings, stopped))
+        tokio::spawn(resp::serve(listener, calls(Source::Resp), settings, stopped))
     });
     let routes = json::routes(Arc::clone(&service), Some(metrics));
-    let routes = routes.merge(v1::routes(calls, access));
+    let routes = routes.merge(v1::routes(calls(Source::V1), access));
+    let page = match (page, activity) {
+        (Some(listener), Some(activity)) => {
+            let access = page_access(args, &listener)?;
+            let (run, until) = (Arc::clone(&activity), until_stopped(stopped.clone()));
+            tokio::spawn(async move { run.run().await });
+            let routes = page::routes(activity, access);
+            Some(tokio::spawn(http::serve(listener, routes, Page::settings(), until)))
+        }
+        _ => None,
+    };
     let until = until_stopped(stopped);
     let http = tokio::spawn(http::serve(http, routes, args.http.settings(), until));
     let grpc =
@@ -120,27 +143,52 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     stop.send_replace(true);
     limits.abort();
     http.await?;
-    if let Some(resp) = resp {
-        resp.await?;
+    for served in [resp, page].into_iter().flatten() {
+        served.await?;
     }
     Ok(())
 }
 
-async fn service(args: &Serve) -> Result<Arc<Service>, Failure> {
+/// The readers of the page, whose address is told.
+fn page_access(args: &Serve, listener: &Listener) -> Result<Access, Failure> {
+    let address = listener.local_addr()?;
+    let scheme = if listener.is_encrypted() { "https" } else { "http" };
+    println!("page on {scheme}://{address}");
+    let access = args.page.access(address);
+    if access == Access::Closed {
+        eprintln!(
+            "tidegate-server: the page is not served on {address}, which other machines reach, without a password \
+             (TIDEGATE_PAGE_PASSWORD), or being told that it needs none (TIDEGATE_PAGE_WITHOUT_PASSWORD)"
+        );
+    }
+    Ok(access)
+}
+
+/// The service, and what records what it does, if a page shows it.
+async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
     let url = args.store_url()?;
-    let store = open(&url, &args.connections.of(&url)?)?;
+    let (store, breaker) = open_watched(&url, &args.connections.of(&url)?)?;
+    let mut watched = vec![WatchedStore::new("store", &url, Arc::clone(&store), breaker)];
     ready("the store", &*store).await;
     let mut decider = Decider::new(store, args.behaviour());
     if let Some(url) = args.per_second_url()? {
-        let store = open(&url, &args.connections.of_per_second(&url)?)?;
+        let (store, breaker) = open_watched(&url, &args.connections.of_per_second(&url)?)?;
+        watched.push(WatchedStore::new("limits per second", &url, Arc::clone(&store), breaker));
         ready("the store of limits per second", &*store).await;
         decider = decider.with_per_second_store(store);
     }
+    let activity = args.page.address().is_some().then(|| {
+        let mut settings = ActivitySettings::default();
+        settings.shows_subjects = args.page.page_subjects;
+        settings.on_store_error = args.on_store_error();
+        Arc::new(Activity::new(settings, watched, Instant::now()))
+    });
     let service = Service::new(decider)
         .same_domain(args.domains.same_domain())
         .on_store_error(args.on_store_error())
-        .starting_without_limits(args.xds.starts_without_limits());
-    Ok(Arc::new(service))
+        .starting_without_limits(args.xds.starts_without_limits())
+        .activity(activity.clone());
+    Ok((Arc::new(service), activity))
 }
 
 /// A store that is down at the start is no reason not to start: requests are answered as when it fails later.

@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, 
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate_core::{Error, ErrorKind, Store, StoreExt};
 
+use crate::activity::Activity;
 use crate::config::{Config, ConfigError, ConfigFile, SameDomain};
 use crate::decide::{DecideError, Decider};
 use crate::stats::Stats;
@@ -45,6 +46,7 @@ pub struct Service {
     on_store_error: OnStoreError,
     same_domain: SameDomain,
     starts_without_limits: bool,
+    activity: Option<Arc<Activity>>,
 }
 
 /// How long [`Service::ready`] waits for a store.
@@ -105,6 +107,7 @@ impl Service {
             on_store_error: OnStoreError::default(),
             same_domain: SameDomain::default(),
             starts_without_limits: false,
+            activity: None,
         }
     }
 
@@ -127,6 +130,12 @@ impl Service {
         Self { same_domain, ..self }
     }
 
+    /// The same, which records what it does.
+    #[must_use]
+    pub fn activity(self, activity: Option<Arc<Activity>>) -> Self {
+        Self { activity, ..self }
+    }
+
     /// The decisions.
     #[must_use]
     pub fn decider(&self) -> &Decider {
@@ -140,7 +149,9 @@ impl Service {
     /// If a file could not be read or is not valid, or if the store cannot keep a policy. The limits stay as they were
     /// then.
     pub fn load(&self, files: Result<&[ConfigFile], &ConfigError>) -> Result<(), LoadError> {
+        let names = files.unwrap_or_default().iter().map(|file| &*file.name);
         self.put(
+            names,
             files
                 .map_err(Clone::clone)
                 .and_then(|files| Config::from_files(files, self.same_domain)),
@@ -156,18 +167,28 @@ impl Service {
         &self,
         resources: Result<&[RateLimitConfig], &ConfigError>,
     ) -> Result<(), LoadError> {
+        let names = resources.unwrap_or_default().iter().map(|resource| &*resource.name);
         self.put(
+            names,
             resources
                 .map_err(Clone::clone)
                 .and_then(|resources| Config::from_resources(resources, self.same_domain)),
         )
     }
 
-    fn put(&self, config: Result<Config, ConfigError>) -> Result<(), LoadError> {
+    /// `names` are those of the files or resources.
+    fn put<'n>(
+        &self,
+        names: impl ExactSizeIterator<Item = &'n str>,
+        config: Result<Config, ConfigError>,
+    ) -> Result<(), LoadError> {
         let loaded = config
             .map_err(LoadError::Config)
             .and_then(|config| self.decider.set_config(config).map_err(LoadError::Store));
         self.stats.load(loaded.is_ok());
+        if let Some(activity) = &self.activity {
+            activity.loaded(names, loaded.as_ref().map(|()| self.decider.config()));
+        }
         loaded
     }
 
@@ -208,7 +229,11 @@ impl Service {
     ) -> Result<RateLimitResponse, DecideError> {
         let start = Instant::now();
         let decided = self.decider.decide(request).await;
-        self.stats.request(&request.domain, &decided, start.elapsed());
+        let took = start.elapsed();
+        self.stats.request(&request.domain, &decided, took);
+        if let Some(activity) = &self.activity {
+            activity.request(&decided, self.decider.is_shadow(), took);
+        }
         let code = match (&decided, self.on_store_error) {
             (Err(DecideError::Store(error)), OnStoreError::Allow) if may_hide(error) => Code::Ok,
             (Err(DecideError::Store(error)), OnStoreError::Deny) if may_hide(error) => {

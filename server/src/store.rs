@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tidegate_cluster::StoreBuilder;
+use tidegate_core::layers::BreakerWatch;
 use tidegate_core::{Breaker, Error, ErrorKind, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 
@@ -29,8 +30,20 @@ pub const MEMORY: &str = "memory";
 ///
 /// If the URL is not of these forms.
 pub fn open(url: &str, settings: &StoreSettings) -> Result<Arc<dyn Store>, Error> {
+    open_watched(url, settings).map(|(store, _)| store)
+}
+
+/// The same, with a handle that shows the state of the circuit breaker, if the store has one.
+///
+/// # Errors
+///
+/// Those of [`open`].
+pub fn open_watched(
+    url: &str,
+    settings: &StoreSettings,
+) -> Result<(Arc<dyn Store>, Option<BreakerWatch>), Error> {
     if url == MEMORY {
-        return Ok(Arc::new(MemoryStore::new().observed()));
+        return Ok((Arc::new(MemoryStore::new().observed()), None));
     }
     let mut builder = StoreBuilder::from_url(url)?.connections(settings.connections);
     if !settings.prefix.is_empty() {
@@ -46,7 +59,9 @@ pub fn open(url: &str, settings: &StoreSettings) -> Result<Arc<dyn Store>, Error
         builder = settings.certificates.add_to(builder);
     }
     let store = builder.response_timeout(settings.timeout).build()?;
-    Ok(Arc::new(store.timeout(settings.timeout).breaker(Breaker::new()).observed()))
+    let store = store.timeout(settings.timeout).breaker(Breaker::new());
+    let breaker = store.watch();
+    Ok((Arc::new(store.observed()), Some(breaker)))
 }
 
 /// How to talk to the server of a store.

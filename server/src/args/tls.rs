@@ -50,6 +50,19 @@ pub(crate) struct TlsArgs {
     /// The DNS name or IP address that it has to be for.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_RESP_TLS_CLIENT_SAN")]
     resp_tls_client_san: Option<String>,
+
+    /// The certificate of the page, which is encrypted then.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_PAGE_TLS_CERT")]
+    page_tls_cert: Option<String>,
+    /// The private key of the certificate.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_PAGE_TLS_KEY")]
+    page_tls_key: Option<String>,
+    /// Readers of the page have to show a certificate that one of these has signed.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_PAGE_TLS_CLIENT_CACERT")]
+    page_tls_client_ca: Option<String>,
+    /// The DNS name or IP address that it has to be for.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_PAGE_TLS_CLIENT_SAN")]
+    page_tls_client_san: Option<String>,
 }
 
 /// The settings of one listener, with the names of their variables.
@@ -111,6 +124,19 @@ impl TlsArgs {
             key: ("TIDEGATE_RESP_TLS_KEY", given(&self.resp_tls_key)),
             client_roots: ("TIDEGATE_RESP_TLS_CLIENT_CACERT", given(&self.resp_tls_client_ca)),
             client_name: ("TIDEGATE_RESP_TLS_CLIENT_SAN", given(&self.resp_tls_client_san)),
+        }
+    }
+
+    pub(crate) fn page(&self) -> ListenerTls<'_> {
+        let certificate = given(&self.page_tls_cert);
+        ListenerTls {
+            #[cfg(feature = "tls")]
+            protocol: Protocol::Page,
+            switch: ("TIDEGATE_PAGE_TLS_CERT", certificate.is_some()),
+            certificate: ("TIDEGATE_PAGE_TLS_CERT", certificate),
+            key: ("TIDEGATE_PAGE_TLS_KEY", given(&self.page_tls_key)),
+            client_roots: ("TIDEGATE_PAGE_TLS_CLIENT_CACERT", given(&self.page_tls_client_ca)),
+            client_name: ("TIDEGATE_PAGE_TLS_CLIENT_SAN", given(&self.page_tls_client_san)),
         }
     }
 }

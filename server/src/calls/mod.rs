@@ -24,10 +24,12 @@ mod stats;
 mod verb;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Decision, Error, Store};
 
+use crate::activity::{Activity, Source};
 pub use policies::{MAX_POLICIES, MAX_POLICY_BYTES, Policies};
 pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};
@@ -38,6 +40,7 @@ pub use verb::{CallOptions, MissingOption, Verb};
 pub struct Calls {
     store: Arc<dyn Store>,
     policies: Policies,
+    activity: Option<(Source, Arc<Activity>)>,
 }
 
 impl Calls {
@@ -45,7 +48,13 @@ impl Calls {
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         let policies = Policies::new(Arc::clone(&store));
-        Self { store, policies }
+        Self { store, policies, activity: None }
+    }
+
+    /// The same, which records what it does, as calls of a protocol.
+    #[must_use]
+    pub fn activity(self, source: Source, activity: Option<Arc<Activity>>) -> Self {
+        Self { activity: activity.map(|activity| (source, activity)), ..self }
     }
 
     /// The policies that calls have named.
@@ -60,10 +69,34 @@ impl Calls {
     ///
     /// Those of the store.
     pub async fn decide(&self, request: &CallRequest) -> Result<Decision, Error> {
+        let start = self.start();
+        let answer = self.answer(request).await;
+        self.record(start, &[request], std::slice::from_ref(&answer));
+        answer
+    }
+
+    async fn answer(&self, request: &CallRequest) -> Result<Decision, Error> {
         request.check()?;
         let charges = request.charges();
         let decision = self.store.decide(request.call(&charges)).await?;
         Ok(request.decided(decision))
+    }
+
+    /// The time, if calls are recorded.
+    fn start(&self) -> Option<Instant> {
+        self.activity.is_some().then(Instant::now)
+    }
+
+    fn record(
+        &self,
+        start: Option<Instant>,
+        requests: &[&CallRequest],
+        answers: &[Result<Decision, Error>],
+    ) {
+        if let (Some(start), Some((source, activity))) = (start, &self.activity) {
+            let calls = requests.iter().copied().zip(answers);
+            activity.calls(*source, calls, start.elapsed());
+        }
     }
 
     /// Carries out calls in one batch of the store: each is atomic, all together are not. Those that share a state are
@@ -72,6 +105,7 @@ impl Calls {
         if let [request] = requests {
             return vec![self.decide(request).await];
         }
+        let start = self.start();
         let checked: Vec<Result<SmallVec<[Charge<'_>; 1]>, Error>> =
             requests.iter().map(|it| it.check().map(|()| it.charges())).collect();
         let calls: Vec<Call<'_>> = requests
@@ -87,6 +121,8 @@ impl Calls {
                 None => Err(request::unanswered()),
             },
         };
-        requests.iter().zip(&checked).map(answer).collect()
+        let answers: Vec<_> = requests.iter().zip(&checked).map(answer).collect();
+        self.record(start, requests, &answers);
+        answers
     }
 }

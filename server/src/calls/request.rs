@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use crate::activity::Subject;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use tidegate_core::{
@@ -146,6 +147,11 @@ impl CallRequest {
     /// The policies, in the order of the charges.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.charges.iter().map(|charge| &charge.policy)
+    }
+
+    /// The subjects, in the order of the charges.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject<'_>> {
+        self.charges.iter().map(|it| Subject { tenant: &it.tenant, subject: &it.subject })
     }
 
     /// Whether policies can refuse the call, or a peek says that they would. Only calls that take are refused.

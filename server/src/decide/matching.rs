@@ -58,7 +58,9 @@ fn limit_of_request<'c>(
         is_quota: false,
         has_detailed_metric: false,
         metadata: None,
-        stat_key: Arc::clone(&stat_key),
+        // Without the values of the request.
+        stat_key: (key_of(domain, entries.iter().map(|it| (&*it.key, None))) + " (of requests)")
+            .into(),
         place: "".into(),
     };
     Ok(Match { limit: Arc::new(limit), stat_key, shared: SmallVec::new() })

@@ -151,6 +151,11 @@ impl Decider {
         std::iter::once(&self.store).chain(&self.per_second)
     }
 
+    /// Whether no request is refused.
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.behaviour.is_shadow
+    }
+
     /// The limits in force, if there are any yet.
     #[must_use]
     pub fn config(&self) -> Option<Arc<Config>> {
@@ -203,21 +208,22 @@ impl Decider {
         let is_over = respond::is_over_limit(&planned, &statuses, behaviour);
         let code = if is_over && !behaviour.is_shadow { Code::OverLimit } else { Code::Ok };
         let headers = behaviour.headers.as_ref();
+        let response = RateLimitResponse {
+            overall_code: code.into(),
+            response_headers_to_add: headers
+                .map(|names| respond::headers(&planned, &statuses, behaviour, names))
+                .unwrap_or_default(),
+            dynamic_metadata: behaviour
+                .has_metadata
+                .then(|| metadata::metadata(request, &planned, &statuses)),
+            statuses,
+            ..RateLimitResponse::default()
+        };
         Ok(Decided {
-            tallies: respond::tallies(&planned, &answers, behaviour.near_limit_ratio),
+            response,
+            tallies: respond::tallies(planned, &answers, behaviour.near_limit_ratio),
             is_domain_known: config.domain(&request.domain).is_some(),
             is_shadowed: is_over && behaviour.is_shadow,
-            response: RateLimitResponse {
-                overall_code: code.into(),
-                response_headers_to_add: headers
-                    .map(|names| respond::headers(&planned, &statuses, behaviour, names))
-                    .unwrap_or_default(),
-                dynamic_metadata: behaviour
-                    .has_metadata
-                    .then(|| metadata::metadata(request, &planned, &statuses)),
-                statuses,
-                ..RateLimitResponse::default()
-            },
         })
     }
 }

@@ -1,5 +1,6 @@
 //! From the answers of the store to a response.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
@@ -11,6 +12,7 @@ use tidegate_core::{Outcome, Verdict};
 
 use super::carry_out::{Answer, Count};
 use super::plan::{Limited, Planned, Rule, Target};
+use super::tally::Of;
 use super::{Behaviour, HeaderNames, NearLimitRatio, Tally};
 use crate::config::Unit;
 
@@ -26,7 +28,7 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
         (Target::None, _) => ok,
         (Target::Unlimited, _) => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
         (Target::Limited(limited), Some(Answer::Counted(count))) => {
-            let is_over = is_over(planned, limited, Answer::Counted(count));
+            let is_over = is_over(planned.is_refund, limited, Answer::Counted(count));
             DescriptorStatus {
                 code: code(is_over && !limited.limit.is_shadow),
                 limit_remaining: clamped(limit_of(limited).saturating_sub(count.after)),
@@ -36,7 +38,7 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
             }
         }
         (Target::Limited(limited), Some(Answer::Policy(verdict) | Answer::Used(verdict))) => {
-            let is_over = answer.is_some_and(|answer| is_over(planned, limited, answer));
+            let is_over = answer.is_some_and(|answer| is_over(planned.is_refund, limited, answer));
             let is_refused = is_over && !limited.limit.is_shadow;
             DescriptorStatus {
                 code: code(is_refused),
@@ -54,8 +56,8 @@ fn status(planned: &Planned, answer: Option<Answer>) -> DescriptorStatus {
 }
 
 /// Whether the limit is exceeded, in shadow or not. A refund exceeds none.
-fn is_over(planned: &Planned, limited: &Limited, answer: Answer) -> bool {
-    !planned.is_refund
+fn is_over(is_refund: bool, limited: &Limited, answer: Answer) -> bool {
+    !is_refund
         && match answer {
             Answer::Counted(Count { after, .. }) => after > limit_of(limited),
             Answer::Policy(verdict) => verdict.outcome() != Outcome::Allowed,
@@ -169,30 +171,34 @@ pub(super) fn headers(
 
 /// The statistics of all descriptors with a limit.
 pub(super) fn tallies(
-    planned: &[Planned],
+    planned: Vec<Planned>,
     answers: &[Option<Answer>],
     ratio: NearLimitRatio,
 ) -> Vec<Tally> {
     let mut tallies = Vec::new();
-    for (planned, answer) in planned.iter().zip(answers) {
-        let (Target::Limited(limited), Some(answer)) = (&planned.target, answer) else { continue };
-        if planned.is_refund {
+    for (Planned { target, hits, is_refund }, answer) in planned.into_iter().zip(answers) {
+        let (Target::Limited(limited), Some(answer), false) = (target, answer, is_refund) else {
             continue;
-        }
-        let (limit, key) = (limit_of(limited), limited.stat_key.clone());
-        let is_shadow = limited.limit.is_shadow;
+        };
+        let (limit, is_shadow) = (limit_of(&limited), limited.limit.is_shadow);
+        let is_over = is_over(is_refund, &limited, *answer);
+        let of = Of {
+            key: limited.stat_key,
+            limit_key: Arc::clone(&limited.limit.stat_key),
+            subject: limited.subject,
+        };
         let (before, after) = match answer {
             Answer::Counted(Count { before, after, .. }) => (*before, *after),
-            Answer::Policy(_) if is_over(planned, limited, *answer) => {
-                tallies.push(Tally::refused(key, planned.hits, is_shadow));
+            Answer::Policy(_) if is_over => {
+                tallies.push(Tally::refused(of, hits, is_shadow));
                 continue;
             }
             Answer::Policy(verdict) | Answer::Used(verdict) => {
                 let after = limit.saturating_sub(verdict.remaining());
-                (after.saturating_sub(planned.hits), after)
+                (after.saturating_sub(hits), after)
             }
         };
-        tallies.push(Tally::new(key, limit, before..after, planned.hits, is_shadow, ratio));
+        tallies.push(Tally::new(of, limit, before..after, hits, is_shadow, ratio));
     }
     tallies
 }

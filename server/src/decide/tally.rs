@@ -50,12 +50,22 @@ pub struct Tally {
     pub within: u64,
     /// Hits beyond the limit of a shadow.
     pub shadow: u64,
+    /// The configured limit: the path of keys and configured values, without those of the request.
+    pub(crate) limit_key: Arc<str>,
+    pub(crate) subject: Vec<u8>,
+}
+
+/// What a tally is of.
+pub(super) struct Of {
+    pub(super) key: Arc<str>,
+    pub(super) limit_key: Arc<str>,
+    pub(super) subject: Vec<u8>,
 }
 
 impl Tally {
     /// The tally of `hits`, which have led from one count to another, or to the same if they were not counted.
     pub(super) fn new(
-        key: Arc<str>,
+        of: Of,
         limit: u64,
         Range { start: before, end: after }: Range<u64>,
         hits: u64,
@@ -63,7 +73,7 @@ impl Tally {
         ratio: NearLimitRatio,
     ) -> Self {
         let near_limit = ratio.of(limit);
-        let mut it = Self { key, total: hits, over: 0, near: 0, within: 0, shadow: 0 };
+        let mut it = Self::empty(of, hits);
         if after > limit {
             it.over = if before >= limit { hits } else { after - limit };
             it.near = if before >= limit { 0 } else { limit - near_limit.max(before).min(limit) };
@@ -77,9 +87,14 @@ impl Tally {
     }
 
     /// The tally of hits that were refused and not counted.
-    pub(super) fn refused(key: Arc<str>, hits: u64, is_shadow: bool) -> Self {
+    pub(super) fn refused(of: Of, hits: u64, is_shadow: bool) -> Self {
         let shadow = if is_shadow { hits } else { 0 };
-        Self { key, total: hits, over: hits, near: 0, within: 0, shadow }
+        Self { over: hits, shadow, ..Self::empty(of, hits) }
+    }
+
+    fn empty(of: Of, hits: u64) -> Self {
+        let Of { key, limit_key, subject } = of;
+        Self { key, total: hits, over: 0, near: 0, within: 0, shadow: 0, limit_key, subject }
     }
 }
 
@@ -89,7 +104,8 @@ mod tests {
 
     fn tally(limit: u64, after: u64, hits: u64) -> (u64, u64, u64) {
         let counts = after.saturating_sub(hits)..after;
-        let it = Tally::new("k".into(), limit, counts, hits, false, NearLimitRatio::default());
+        let of = Of { key: "k".into(), limit_key: "k".into(), subject: Vec::new() };
+        let it = Tally::new(of, limit, counts, hits, false, NearLimitRatio::default());
         (it.over, it.near, it.within)
     }
 

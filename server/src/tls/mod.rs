@@ -33,6 +33,8 @@ pub enum Protocol {
     Http,
     /// The protocol of Redis.
     Resp,
+    /// The page, over HTTP/1.1.
+    Page,
 }
 
 impl Protocol {
@@ -43,6 +45,7 @@ impl Protocol {
             Self::Grpc => "grpc",
             Self::Http => "http",
             Self::Resp => "resp",
+            Self::Page => "page",
         }
     }
 
@@ -50,7 +53,7 @@ impl Protocol {
     fn alpn(self) -> Vec<Vec<u8>> {
         match self {
             Self::Grpc => vec![b"h2".to_vec()],
-            Self::Http => vec![b"http/1.1".to_vec()],
+            Self::Http | Self::Page => vec![b"http/1.1".to_vec()],
             Self::Resp => vec![],
         }
     }

@@ -23,7 +23,7 @@ pub enum Access {
 
 /// What the field `Authorization` has to be, after the name of the scheme.
 #[derive(Clone)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     access: Access,
     basic: String,
     /// A token has no user, and is of the default one.
@@ -31,7 +31,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    pub(super) fn new(access: Access) -> Self {
+    pub(crate) fn new(access: Access) -> Self {
         let (mut basic, mut bearer) = (String::new(), None);
         if let Access::Login(Login { user, password }) = &access {
             basic = STANDARD.encode(format!("{user}:{password}"));
@@ -40,7 +40,11 @@ impl Guard {
         Self { access, basic, bearer }
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let given = given.unwrap_or_default();
         let Some(end) = given.iter().position(|byte| *byte == b' ') else { return false };

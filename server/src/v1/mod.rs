@@ -20,6 +20,7 @@ mod routes;
 mod tree;
 
 pub use access::Access;
+pub(crate) use access::Guard;
 pub use routes::{OPENAPI, routes};
 
 pub use crate::login::Login;

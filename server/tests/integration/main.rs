@@ -16,6 +16,7 @@ mod health;
 mod hostile;
 mod http;
 mod json;
+mod page;
 mod policies;
 mod program;
 mod redis;

@@ -1,0 +1,73 @@
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{PoisonError, RwLock};
+
+use super::MAX_LIMITS;
+use super::counts::{Counts, History, Kind};
+
+/// The rates of limits, by their names.
+#[derive(Debug)]
+pub(super) struct Limits<K>(RwLock<Inner<K>>);
+
+#[derive(Debug)]
+struct Inner<K> {
+    limits: HashMap<K, Rates>,
+    /// Those beyond the bound.
+    other: Rates,
+}
+
+#[derive(Debug, Default)]
+struct Rates {
+    counts: Counts,
+    history: History,
+}
+
+impl<K> Default for Limits<K> {
+    fn default() -> Self {
+        Self(RwLock::new(Inner { limits: HashMap::new(), other: Rates::default() }))
+    }
+}
+
+impl<K: Clone + Eq + Hash> Limits<K> {
+    pub(super) fn count(&self, name: &K, kind: Kind) {
+        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rates) = inner.limits.get(name) {
+            rates.counts.count(kind);
+        } else if inner.limits.len() >= MAX_LIMITS {
+            inner.other.counts.count(kind);
+        } else {
+            drop(inner);
+            self.add(name, kind);
+        }
+    }
+
+    #[cold]
+    fn add(&self, name: &K, kind: Kind) {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let Inner { limits, other } = &mut *inner;
+        // Another thread may have been here meanwhile.
+        let has_place = limits.len() < MAX_LIMITS || limits.contains_key(name);
+        let rates = if has_place { limits.entry(name.clone()).or_default() } else { other };
+        rates.counts.count(kind);
+    }
+
+    /// Ends a second. Limits without a decision in those that are remembered make place for others.
+    pub(super) fn sample(&self) {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        inner.limits.retain(|_, rates| {
+            rates.history.push(&rates.counts);
+            rates.history.sum() > 0
+        });
+        let other = &mut inner.other;
+        other.history.push(&other.counts);
+    }
+
+    /// Calls `see` for each limit, and for all beyond the bound as one, without a name.
+    pub(super) fn for_each(&self, mut see: impl FnMut(Option<&K>, &History)) {
+        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        for (name, rates) in &inner.limits {
+            see(Some(name), &rates.history);
+        }
+        see(None, &inner.other.history);
+    }
+}

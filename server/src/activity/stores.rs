@@ -1,0 +1,137 @@
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::future::join_all;
+use tidegate_core::Store;
+use tidegate_core::layers::{BreakerWatch, CircuitState};
+
+use super::{cut_text, lock, shown};
+
+/// How long a store may take to answer whether it can decide.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The maximum length of an error that is kept.
+const MAX_ERROR_CHARS: usize = 300;
+
+/// A store that the page shows.
+pub struct WatchedStore {
+    role: &'static str,
+    url: String,
+    store: Arc<dyn Store>,
+    breaker: Option<BreakerWatch>,
+    state: Mutex<Option<State>>,
+}
+
+/// What a store has answered last.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    /// How long the answer took, or why there was none.
+    pub(super) answer: Result<Duration, String>,
+    /// Since when it answers, or does not.
+    pub(super) since: SystemTime,
+}
+
+impl WatchedStore {
+    /// A store of this role, such as `store`. Of `url`, logins and parameters are not shown.
+    #[must_use]
+    pub fn new(
+        role: &'static str,
+        url: &str,
+        store: Arc<dyn Store>,
+        breaker: Option<BreakerWatch>,
+    ) -> Self {
+        let url = shown(without_secrets(url).as_bytes());
+        Self { role, url, store, breaker, state: Mutex::default() }
+    }
+
+    pub(super) fn role(&self) -> &'static str {
+        self.role
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The state, and how many times the circuit has opened.
+    pub(super) fn breaker(&self) -> Option<(&'static str, u64)> {
+        let breaker = self.breaker.as_ref()?;
+        let state = match breaker.state() {
+            CircuitState::Closed => "closed",
+            CircuitState::Open => "open",
+            CircuitState::HalfOpen => "half-open",
+            _ => "unknown",
+        };
+        Some((state, breaker.times_opened()))
+    }
+
+    pub(super) fn state(&self) -> Option<State> {
+        lock(&self.state).clone()
+    }
+
+    /// Asks the store whether it can decide.
+    pub(super) async fn probe(&self) {
+        let start = Instant::now();
+        let answer = match tokio::time::timeout(TIMEOUT, self.store.ready()).await {
+            Ok(Ok(())) => Ok(start.elapsed()),
+            Ok(Err(error)) => Err(cut_text(&format!("{error:#}"), MAX_ERROR_CHARS)),
+            Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
+        };
+        let mut state = lock(&self.state);
+        let is_same = state.as_ref().filter(|it| it.answer.is_ok() == answer.is_ok());
+        let since = is_same.map_or_else(SystemTime::now, |it| it.since);
+        *state = Some(State { answer, since });
+    }
+}
+
+/// Probes all stores once a second. A slow one delays no other.
+pub(super) async fn probe_all(stores: &[WatchedStore]) {
+    join_all(stores.iter().map(async |store| {
+        loop {
+            store.probe().await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }))
+    .await;
+}
+
+/// The scheme and the servers of a URL.
+fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // The login ends at the last `@`. Parameters of sockets may be logins.
+    let question = rest.find('?').unwrap_or(rest.len());
+    match rest.rfind('@') {
+        // A password, or a parameter: no telling which.
+        Some(at) if at > question => format!("{scheme}://…"),
+        Some(at) => format!("{scheme}://{}", rest.get(at + 1..question).unwrap_or("…")),
+        None => format!("{scheme}://{}", rest.get(..question).unwrap_or("…")),
+    }
+}
+
+impl fmt::Debug for WatchedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedStore").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_login_and_no_parameter_of_a_url_is_shown() {
+        for (url, text) in [
+            ("memory", "memory"),
+            ("redis://10.0.0.1:6379/3", "redis://10.0.0.1:6379/3"),
+            ("redis://user:S3CRET@a:6379", "redis://a:6379"),
+            ("redis://:S3C@RET@a:6379", "redis://a:6379"),
+            ("redis://:S3C?RET@a", "redis://…"),
+            ("redis-sentinel://:S3CRET@a,b#limits", "redis-sentinel://a,b#limits"),
+            ("unix:///run/redis?user=u&pass=S3CRET", "unix:///run/redis"),
+            ("unix:///run/redis?pass=S3@CRET", "unix://…"),
+            ("redis://a?password=S3CRET", "redis://a"),
+        ] {
+            assert_eq!(without_secrets(url), text);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+// Shows what `GET /activity` answers, once a second. All texts are set as text: none is HTML.
+"use strict";
+
+const INTERVAL_MS = 1000;
+const HIDDEN_INTERVAL_MS = 15000;
+const TIMEOUT_MS = 4000;
+const SVG = "http://www.w3.org/2000/svg";
+
+const byId = (id) => document.getElementById(id);
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const number = (value) => (Math.abs(value) < 10 ? tenths : whole).format(value);
+const count = (value) => whole.format(value);
+
+function took(micros) {
+  if (micros < 1000) return `${count(micros)} µs`;
+  if (micros < 1e6) return `${number(micros / 1000)} ms`;
+  return `${number(micros / 1e6)} s`;
+}
+
+function span(millis) {
+  const seconds = Math.max(0, Math.round(millis / 1000));
+  if (seconds < 120) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 120) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h` : `${Math.floor(hours / 24)} days`;
+}
+
+const clock = (millis) => new Date(millis).toLocaleTimeString();
+const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many}`;
+
+// A line of 60 seconds, the newest at the right.
+function line(values, max) {
+  const points = values.map((value, index) => {
+    const x = 60 - values.length + index + 0.5;
+    const y = 19 - (18 * value) / max;
+    return `${x.toFixed(1)} ${y.toFixed(1)}`;
+  });
+  return points.length ? `M${points.join("L")}` : "";
+}
+
+function draw(svg, histories) {
+  const max = Math.max(1, ...histories.flatMap(([values]) => values));
+  while (svg.children.length < histories.length) svg.append(document.createElementNS(SVG, "path"));
+  histories.forEach(([values, kind], index) => {
+    const path = svg.children[index];
+    path.setAttribute("d", line(values, max));
+    if (kind) path.setAttribute("class", kind);
+  });
+}
+
+// Makes a table show items. A column has a class, a label for narrow screens, and sets a cell.
+function fill(id, items, columns) {
+  const table = byId(id);
+  const body = table.tBodies[0];
+  while (body.rows.length > items.length) body.deleteRow(-1);
+  while (body.rows.length < items.length) {
+    const row = body.insertRow();
+    row.setAttribute("role", "row");
+    for (const column of columns) {
+      const cell = row.insertCell();
+      cell.setAttribute("role", "cell");
+      if (column.kind) cell.className = column.kind;
+      if (column.label) cell.dataset.label = column.label;
+    }
+  }
+  items.forEach((item, place) => {
+    columns.forEach((column, index) => column.set(body.rows[place].cells[index], item));
+  });
+  table.hidden = items.length === 0;
+  const none = byId(`${id}-none`);
+  if (none) none.hidden = items.length > 0;
+}
+
+// Texts of a cell, each in an element of its own.
+function parts(cell, texts) {
+  const shown = texts.filter(([text]) => text);
+  while (cell.children.length > shown.length) cell.lastChild.remove();
+  while (cell.children.length < shown.length) cell.append(document.createElement("span"));
+  shown.forEach(([text, kind], index) => {
+    const part = cell.children[index];
+    if (part.className !== kind) part.className = kind;
+    setText(part, text);
+  });
+}
+
+function rate(field, kind) {
+  return (cell, item) => {
+    const value = item[field];
+    cell.className = value > 0 ? `number ${kind}` : "number zero";
+    setText(cell, number(value));
+  };
+}
+
+function history(fields) {
+  return (cell, item) => {
+    let svg = cell.firstElementChild;
+    if (!svg) {
+      svg = document.createElementNS(SVG, "svg");
+      svg.setAttribute("viewBox", "0 0 60 20");
+      svg.setAttribute("preserveAspectRatio", "none");
+      svg.setAttribute("aria-hidden", "true");
+      cell.append(svg);
+    }
+    draw(svg, fields.map(([field, kind]) => [item[field], kind]));
+  };
+}
+
+const limitColumns = [
+  { kind: "wide", set: (cell, it) => parts(cell, [[it.limit, "name"], [it.policy || (it.source === "calls" ? "named by calls" : ""), "more"]]) },
+  { kind: "number", label: "admitted", set: rate("admitted_per_second", "") },
+  { kind: "number", label: "refused", set: rate("refused_per_second", "hot") },
+  { kind: "number", label: "shadow", set: rate("shadow_per_second", "warm") },
+  { kind: "wide line", set: history([["admitted_history", "admitted"], ["refused_history", "refused"]]) },
+];
+
+const subjectText = (it) => [
+  [it.subject === null ? "hidden" : it.subject === "" ? "(empty)" : it.subject, it.subject ? "subject" : "zero"],
+  [it.tenant && `tenant ${it.tenant}`, "more subject"],
+];
+
+const subjectColumns = [
+  { kind: "wide", set: (cell, it) => parts(cell, subjectText(it)) },
+  { kind: "wide", set: (cell, it) => setText(cell, it.limit) },
+  {
+    kind: "number", label: "refusals",
+    set: (cell, it) => setText(cell, it.at_least === it.at_most ? count(it.at_most) : `${count(it.at_least)} – ${count(it.at_most)}`),
+  },
+];
+
+function storeColumns(now) {
+  const state = (it) => {
+    if (it.answers === null) return [["not asked yet", "zero"]];
+    const since = `for ${span(now - it.since_ms)}`;
+    return it.answers ? [["answers", "good"], [since, "more"]] : [["does not answer", "bad"], [since, "more"], [it.error, "more"]];
+  };
+  const breaker = (it) => {
+    if (it.breaker === null) return [["none", "zero"]];
+    const opened = it.breaker_opened ? `opened ${plural(it.breaker_opened, "time", "times")}` : "";
+    return [[it.breaker, it.breaker === "closed" ? "good" : "bad"], [opened, "more"]];
+  };
+  return [
+    { kind: "wide", set: (cell, it) => parts(cell, [[it.url, "name"], [it.role, "more"]]) },
+    { kind: "", set: (cell, it) => parts(cell, state(it)) },
+    { kind: "", label: "breaker", set: (cell, it) => parts(cell, breaker(it)) },
+    { kind: "number", set: (cell, it) => setText(cell, it.probe_us === null ? "–" : took(it.probe_us)) },
+  ];
+}
+
+const errorColumns = [
+  { kind: "wide", set: (cell, it) => parts(cell, [[it.kind, "name"]]) },
+  { kind: "number", label: "per second", set: rate("per_second", "hot") },
+  { kind: "number", label: "since the start", set: (cell, it) => setText(cell, count(it.total)) },
+  { kind: "wide line", set: history([["history", "failed"]]) },
+];
+
+function slowColumns(now) {
+  const limit = (it) => [
+    [it.limit === null ? "none" : it.limit, it.limit === null ? "zero" : ""],
+    [it.calls > 1 ? `the first of ${count(it.calls)} calls` : "", "more"],
+    [it.other_limits ? `and ${plural(it.other_limits, "other limit", "other limits")}` : "", "more"],
+    [it.subject, "more subject"],
+  ];
+  return [
+    { kind: "number", set: (cell, it) => setText(cell, took(it.took_us)) },
+    { kind: "", set: (cell, it) => setText(cell, `${span(now - it.at_ms)} ago`) },
+    { kind: "", set: (cell, it) => setText(cell, it.protocol) },
+    { kind: "wide", set: (cell, it) => parts(cell, limit(it)) },
+    { kind: "", set: (cell, it) => setText(cell, it.outcome) },
+  ];
+}
+
+function names(list) {
+  const rest = list.count - list.first.length;
+  return list.first.join(", ") + (rest > 0 ? ` and ${count(rest)} more` : "") || "none";
+}
+
+function showConfiguration(configuration, now) {
+  const when = (at) => `${span(now - at)} ago, at ${clock(at)}`;
+  const { in_force: inForce, refused, loads } = configuration;
+  const lines = [];
+  if (inForce) {
+    lines.push(["Limits", `${plural(inForce.limits, "limit", "limits")} in ${plural(inForce.domains.count, "domain", "domains")}`]);
+    lines.push(["Domains", names(inForce.domains)]);
+    lines.push(["Files", names(inForce.files)]);
+    lines.push(["Last change", loads > 1 ? `${when(inForce.at_ms)}; ${plural(loads - 1, "change", "changes")} since the start` : `none since the start, ${when(inForce.at_ms)}`]);
+  } else {
+    lines.push(["Limits", "none in force"]);
+  }
+  if (refused) {
+    const state = refused.is_last ? "the files are not valid, and the limits stay as they were" : "put right since then";
+    lines.push(["Last refused change", `${when(refused.at_ms)} (${state}): ${refused.error}`, refused.is_last ? "bad" : ""]);
+  }
+  const list = byId("configuration");
+  while (list.children.length > 2 * lines.length) list.lastChild.remove();
+  while (list.children.length < 2 * lines.length) list.append(document.createElement("dt"), document.createElement("dd"));
+  lines.forEach(([name, text, kind], index) => {
+    setText(list.children[2 * index], name);
+    setText(list.children[2 * index + 1], text);
+    list.children[2 * index + 1].className = kind || "";
+  });
+}
+
+const ON_STORE_ERROR = { error: "get an error", allow: "pass", deny: "are refused" };
+
+function show(activity) {
+  const now = activity.now_ms;
+  setText(byId("about"), `${activity.version}, up for ${span(now - activity.started_ms)}`);
+  for (const kind of ["admitted", "refused", "failed"]) {
+    setText(byId(kind), number(activity.totals[`${kind}_per_second`]));
+    draw(byId(`${kind}-history`), [[activity.totals[`${kind}_history`], ""]]);
+  }
+  fill("limits", activity.limits, limitColumns);
+  const other = activity.other_limits;
+  const isOther = other.count > 0 || other.admitted_per_second + other.refused_per_second + other.shadow_per_second > 0;
+  setText(byId("limits-other"), isOther
+    ? `Others: ${number(other.admitted_per_second)} admitted, ${number(other.refused_per_second)} refused, ${number(other.shadow_per_second)} in shadow per second.`
+    : "");
+  const subjects = activity.refused_subjects;
+  fill("subjects", subjects.top, subjectColumns);
+  const hidden = subjects.are_shown ? "" : " Subjects are hidden; TIDEGATE_PAGE_SUBJECTS=true shows them.";
+  setText(byId("subjects-note"), `Of ${plural(subjects.refusals, "refusal", "refusals")} in this minute and the one before. Two numbers are bounds.${hidden}`);
+  fill("stores", activity.stores, storeColumns(now));
+  setText(byId("on-store-error"), `Requests that a store cannot decide ${ON_STORE_ERROR[activity.on_store_error] || activity.on_store_error}.`);
+  fill("errors", activity.errors, errorColumns);
+  showConfiguration(activity.configuration, now);
+  fill("slow", activity.slow_calls, slowColumns(now));
+  const alerts = [];
+  for (const store of activity.stores) {
+    if (store.answers === false) alerts.push(`The store ${store.url} does not answer.`);
+    else if (store.breaker && store.breaker !== "closed") alerts.push(`The circuit breaker of ${store.url} is ${store.breaker}.`);
+  }
+  const refused = activity.configuration.refused;
+  if (refused && refused.is_last) alerts.push("The files of the limits are not valid; the limits stay as they were.");
+  const alert = byId("alert");
+  setText(alert, alerts.join(" "));
+  alert.hidden = alerts.length === 0;
+}
+
+let receivedAt = null;
+
+function setState(state, text) {
+  document.body.dataset.state = state;
+  setText(byId("state"), text);
+}
+
+async function poll() {
+  try {
+    const response = await fetch("activity", { signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store" });
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    show(await response.json());
+    receivedAt = Date.now();
+    setState("live", "Live");
+  } catch (error) {
+    const why = /^status/.test(error.message) ? error.message : "no answer";
+    setState("stale", receivedAt === null ? `Nothing received: ${why}` : `Stale for ${span(Date.now() - receivedAt)}: ${why}`);
+  }
+}
+
+let timer = null;
+
+async function run() {
+  clearTimeout(timer);
+  timer = null;
+  const mine = (run.turn = (run.turn || 0) + 1);
+  await poll();
+  // A run that began meanwhile goes on in place of this one.
+  if (mine === run.turn) timer = setTimeout(run, document.hidden ? HIDDEN_INTERVAL_MS : INTERVAL_MS);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) run();
+});
+run();

@@ -1,0 +1,113 @@
+use std::fmt;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{Request, StatusCode, Uri, header};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::login::Login;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The maximum size of an answer.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Why there is no snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopError(String);
+
+impl fmt::Display for TopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TopError {}
+
+/// Reads the snapshots of a server.
+#[derive(Debug, Clone)]
+pub struct Client {
+    uri: Uri,
+    host: String,
+    port: u16,
+    authorization: Option<String>,
+}
+
+impl Client {
+    /// A client of the page at a URL such as `http://127.0.0.1:6060`.
+    ///
+    /// # Errors
+    ///
+    /// If it is not such a URL.
+    pub fn new(url: &str, login: Option<&Login>) -> Result<Self, TopError> {
+        let invalid = |why: &str| TopError(format!("`{url}` is not the URL of a page: {why}"));
+        let uri: Uri = url.parse().map_err(|error| invalid(&format!("{error}")))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(invalid("it must begin with http://"));
+        }
+        let host = uri.host().ok_or_else(|| invalid("it has no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = uri.port_u16().unwrap_or(80);
+        let authorization = login
+            .map(|Login { user, password }| STANDARD.encode(format!("{user}:{password}")))
+            .map(|login| format!("Basic {login}"));
+        Ok(Self { uri, host, port, authorization })
+    }
+
+    /// The snapshot of now.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer in time, or not with a snapshot.
+    pub async fn fetch(&self) -> Result<Value, TopError> {
+        let fetched = timeout(TIMEOUT, async {
+            let stream = TcpStream::connect((&*self.host, self.port)).await;
+            self.fetch_over(stream.map_err(|error| self.failed(&error))?).await
+        });
+        fetched.await.unwrap_or_else(|_| Err(self.failed(&format!("no answer within {TIMEOUT:?}"))))
+    }
+
+    /// The snapshot, over a connection.
+    async fn fetch_over(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<Value, TopError> {
+        let failed = |error: hyper::Error| self.failed(&error);
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+        // Ends with the sender.
+        tokio::spawn(connection);
+        let host = self.uri.authority().map_or("", |it| it.as_str());
+        // Without a login in the URL.
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        let mut request = Request::get("/activity").header(header::HOST, host);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.failed(&error))?;
+        let response = sender.send_request(request).await.map_err(failed)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
+        let body = body.map_err(|error| self.failed(&error))?.to_bytes();
+        match status {
+            StatusCode::OK => serde_json::from_slice(&body).map_err(|error| self.failed(&error)),
+            _ => {
+                let text = String::from_utf8_lossy(&body);
+                Err(self.failed(&format!("{status}: {}", text.lines().next().unwrap_or_default())))
+            }
+        }
+    }
+
+    fn failed(&self, why: &dyn fmt::Display) -> TopError {
+        TopError(format!("{}: {why}", self.uri))
+    }
+}

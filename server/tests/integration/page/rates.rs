@@ -1,0 +1,261 @@
+//! Rates of limits, by seconds that the test ends.
+
+use serde_json::json;
+use tidegate_core::ErrorKind;
+use tidegate_server::activity::{MAX_LIMITS, SECONDS};
+use tidegate_server::service::OnStoreError;
+use tidegate_testkit::faults::{Fault, FaultyStore};
+
+use super::*;
+use crate::scene::with_limit;
+
+#[tokio::test]
+async fn decisions_count_in_the_second_in_which_they_were_made() {
+    let mut watched = Watched::new();
+    watched.ask("user", "a", 5).await;
+    watched.second();
+    watched.second();
+    watched.ask("user", "a", 4).await;
+    watched.ask("user", "b", 1).await;
+    watched.second();
+    let limit = watched.limit("shop.user");
+    assert_eq!(limit["admitted_history"], json!([3.0, 0.0, 1.0]));
+    assert_eq!(limit["refused_history"], json!([2.0, 0.0, 4.0]));
+    assert_eq!(limit["shadow_history"], json!([0.0, 0.0, 0.0]));
+    // 4 and 6 in three seconds.
+    assert_eq!(
+        (&limit["admitted_per_second"], &limit["refused_per_second"]),
+        (&json!(1.3), &json!(2.0))
+    );
+    assert_eq!(
+        (&limit["source"], &limit["policy"]),
+        (&json!("files"), &json!("policy: fixed-window 3/1d"))
+    );
+    let totals = &watched.snapshot()["totals"];
+    assert_eq!(totals["admitted_history"], json!([3.0, 0.0, 1.0]));
+    assert_eq!(totals["refused_history"], json!([2.0, 0.0, 4.0]));
+    assert_eq!(totals["failed_history"], json!([0.0, 0.0, 0.0]));
+}
+
+#[tokio::test]
+async fn the_present_rate_is_that_of_the_last_five_samples() {
+    let mut watched = Watched::new();
+    watched.ask("user", "a", 100).await;
+    watched.second();
+    for _ in 0..4 {
+        watched.second();
+    }
+    assert_eq!(watched.limit("shop.user")["refused_per_second"], 19.4);
+    watched.second();
+    assert_eq!(watched.limit("shop.user")["refused_per_second"], 0.0);
+    assert_eq!(watched.limit("shop.user")["refused_history"][0], 97.0);
+}
+
+#[tokio::test]
+async fn a_sample_that_came_late_is_divided_by_its_length() {
+    let mut watched = Watched::new();
+    watched.ask("path", "/", 8).await;
+    watched.sample_after(Duration::from_secs(4));
+    let limit = watched.limit("shop.path");
+    assert_eq!(limit["admitted_history"], json!([0.5]));
+    assert_eq!(limit["refused_history"], json!([1.5]));
+    assert_eq!(limit["refused_per_second"], 1.5);
+    // As when a clock stands still.
+    watched.ask("path", "/", 1).await;
+    watched.sample_after(Duration::ZERO);
+    assert!(watched.limit("shop.path")["refused_history"][1].as_f64().unwrap() > 1.0);
+}
+
+#[tokio::test]
+async fn shadows_refuse_nothing_and_say_what_they_would() {
+    let mut watched = Watched::new();
+    watched.ask("report", "x", 3).await;
+    watched.acquire("p: fixed-window 1/1d shadow", b"a", 3).await;
+    watched.second();
+    for name in ["shop.report", "p: fixed-window 1/1d shadow"] {
+        let limit = watched.limit(name);
+        assert_eq!(limit["admitted_per_second"], 1.0, "{name}");
+        assert_eq!(limit["shadow_per_second"], 2.0, "{name}");
+        assert_eq!(limit["refused_per_second"], 0.0, "{name}");
+    }
+    let snapshot = watched.snapshot();
+    assert_eq!(snapshot["totals"]["refused_per_second"], 0.0);
+    assert_eq!(snapshot["totals"]["admitted_per_second"], 6.0);
+    assert_eq!(snapshot["refused_subjects"]["refusals"], 0);
+
+    let mut behaviour = Behaviour::default();
+    behaviour.is_shadow = true;
+    let mut watched = Watched::with(ActivitySettings::default(), behaviour);
+    for key in ["user", "path"] {
+        watched.ask(key, "x", 5).await;
+    }
+    watched.second();
+    for (key, shadow) in [("shop.user", 2.0), ("shop.path", 3.0)] {
+        assert_eq!(watched.limit(key)["shadow_per_second"], shadow);
+        assert_eq!(watched.limit(key)["refused_per_second"], 0.0);
+    }
+    assert_eq!(watched.snapshot()["refused_subjects"]["refusals"], 0);
+}
+
+#[tokio::test]
+async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
+    let mut watched = Watched::new();
+    watched.acquire("a: fixed-window 2/1d", b"x", 3).await;
+    for operation in [Operation::Peek, Operation::Charge, Operation::Refund] {
+        let charge = watched.charge("b: fixed-window 2/1d", b"x");
+        let _ = watched.calls.decide(&CallRequest::new(operation, [charge])).await.unwrap();
+    }
+    let two = || {
+        [watched.charge("a: fixed-window 2/1d", b"x"), watched.charge("c: fixed-window 9/1d", b"x")]
+    };
+    let requests =
+        [CallRequest::new(Operation::Acquire, two()), CallRequest::new(Operation::Acquire, two())];
+    watched.calls.decide_many(&[&requests[0], &requests[1]]).await;
+    watched.second();
+    let limit = watched.limit("a: fixed-window 2/1d");
+    assert_eq!(
+        (&limit["admitted_per_second"], &limit["refused_per_second"]),
+        (&json!(2.0), &json!(3.0))
+    );
+    assert_eq!(limit["source"], "calls");
+    // It had room.
+    assert_eq!(watched.limit("c: fixed-window 9/1d")["admitted_per_second"], 2.0);
+    assert_eq!(watched.limit("b: fixed-window 2/1d"), Value::Null);
+    let totals = &watched.snapshot()["totals"];
+    assert_eq!(
+        (&totals["admitted_per_second"], &totals["refused_per_second"]),
+        (&json!(5.0), &json!(3.0))
+    );
+}
+
+#[tokio::test]
+async fn limits_without_decisions_are_forgotten_after_the_seconds_that_are_remembered() {
+    let mut watched = Watched::new();
+    watched.ask("user", "a", 1).await;
+    for _ in 0..SECONDS {
+        watched.second();
+        assert_ne!(watched.limit("shop.user"), Value::Null);
+    }
+    assert_eq!(watched.limit("shop.user")["admitted_history"].as_array().unwrap().len(), SECONDS);
+    watched.second();
+    assert_eq!(watched.limit("shop.user"), Value::Null);
+    assert_eq!(watched.snapshot()["totals"]["admitted_history"].as_array().unwrap().len(), SECONDS);
+    // One that comes again begins with zeros.
+    watched.ask("user", "a", 1).await;
+    watched.second();
+    let history = watched.limit("shop.user")["admitted_history"].clone();
+    assert_eq!((history.as_array().unwrap().len(), &history[SECONDS - 1]), (SECONDS, &json!(1.0)));
+}
+
+#[tokio::test]
+async fn b46_limits_are_remembered_up_to_a_bound_and_none_is_left_out_of_the_sums() {
+    let mut watched = Watched::new();
+    for index in 0..MAX_LIMITS + 20 {
+        watched.acquire(&format!("p{index}: fixed-window 1/1d"), b"x", 2).await;
+    }
+    watched.second();
+    let snapshot = watched.snapshot();
+    let limits = snapshot["limits"].as_array().unwrap();
+    let other = &snapshot["other_limits"];
+    assert_eq!(limits.len(), 50);
+    assert_eq!(other["count"], MAX_LIMITS - 50);
+    for kind in ["admitted_per_second", "refused_per_second"] {
+        let sum: f64 = limits.iter().chain([other]).map(|it| it[kind].as_f64().unwrap()).sum();
+        assert_eq!(sum, (MAX_LIMITS + 20) as f64);
+    }
+    assert!(snapshot.to_string().len() < 100_000);
+}
+
+#[tokio::test]
+async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
+    let mut watched = Watched::new();
+    watched.ask("path", "/", 5).await;
+    watched.ask("user", "a", 4).await;
+    for name in ["z", "a", "m"] {
+        watched.acquire(&format!("{name}: fixed-window 9/1d"), b"x", 2).await;
+    }
+    watched.second();
+    let snapshot = watched.snapshot();
+    let names: Vec<_> =
+        snapshot["limits"].as_array().unwrap().iter().map(|it| &it["limit"]).collect();
+    let expected = [
+        "shop.path",
+        "shop.user",
+        "a: fixed-window 9/1d",
+        "m: fixed-window 9/1d",
+        "z: fixed-window 9/1d",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[tokio::test]
+async fn limits_of_requests_show_the_keys_and_not_the_values() {
+    let mut watched = Watched::new();
+    for value in ["alice", "bob"] {
+        let limited = with_limit(&[("user", value)], 1, 4);
+        for _ in 0..2 {
+            watched
+                .service
+                .should_rate_limit(&request("shop", vec![limited.clone()]))
+                .await
+                .unwrap();
+        }
+    }
+    watched.second();
+    let limit = watched.limit("shop.user (of requests)");
+    assert_eq!(
+        (&limit["admitted_per_second"], &limit["refused_per_second"]),
+        (&json!(2.0), &json!(2.0))
+    );
+    assert!(!watched.snapshot().to_string().contains("alice"));
+}
+
+#[tokio::test]
+async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
+    let faults = [ErrorKind::Timeout, ErrorKind::Timeout, ErrorKind::Busy].map(Fault::Before);
+    let store = Arc::new(FaultyStore::new(MemoryStore::new(), faults.to_vec()));
+    let mut watched = Watched::on(store, ActivitySettings::default(), Behaviour::default());
+    watched.ask("user", "a", 1).await;
+    watched.acquire("gcra 1/s", b"x", 2).await;
+    let none = request("shop", vec![]);
+    assert!(watched.service.should_rate_limit(&none).await.is_err());
+    watched.second();
+    let snapshot = watched.snapshot();
+    assert_eq!(snapshot["totals"]["failed_per_second"], 4.0);
+    let errors: Vec<_> = snapshot["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| {
+            (
+                it["kind"].as_str().unwrap(),
+                it["total"].as_u64().unwrap(),
+                it["per_second"].as_f64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(errors, [("busy", 1, 1.0), ("invalid-call", 1, 1.0), ("timeout", 2, 2.0)]);
+
+    // What is answered in place of an error is one as well.
+    let failing = Arc::new(FaultyStore::new(
+        MemoryStore::new(),
+        vec![Fault::Before(ErrorKind::Unavailable); 2],
+    ));
+    let store = OnStoreError::Deny.around(failing);
+    let mut watched = Watched::on(store, ActivitySettings::default(), Behaviour::default());
+    watched.acquire("gcra 1/s", b"x", 1).await;
+    watched.second();
+    let snapshot = watched.snapshot();
+    assert_eq!(snapshot["errors"][0]["kind"], "unavailable");
+    assert_eq!(snapshot["totals"]["refused_per_second"], 1.0);
+}
+
+#[tokio::test]
+async fn a_snapshot_before_the_first_second_is_one() {
+    let watched = Watched::new();
+    watched.ask("user", "a", 5).await;
+    let snapshot = watched.snapshot();
+    assert_eq!(snapshot["totals"]["admitted_per_second"], 0.0);
+    assert_eq!(snapshot["totals"]["admitted_history"], json!([]));
+    assert_eq!(snapshot["limits"][0]["admitted_history"], json!([]));
+}

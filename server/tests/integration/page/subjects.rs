@@ -1,0 +1,184 @@
+//! The subjects that are refused most, slow calls, and what is shown of them.
+
+use serde_json::json;
+use tidegate_server::activity::SECONDS;
+
+use super::*;
+
+fn top(watched: &Watched) -> Vec<Value> {
+    watched.snapshot()["refused_subjects"]["top"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn the_subjects_refused_most_come_first_with_their_limits() {
+    let watched = Watched::with_subjects();
+    watched.ask("user", "seldom", 4).await;
+    watched.ask("user", "often", 13).await;
+    watched.ask("user", "never", 3).await;
+    let mut charge = watched.charge("p: fixed-window 1/1d", b"x");
+    charge.tenant = Bytes::from_static(b"acme");
+    for _ in 0..6 {
+        let call = CallRequest::new(Operation::Acquire, [charge.clone()]);
+        let _ = watched.calls.decide(&call).await.unwrap();
+    }
+    // Of another tenant, or of none.
+    watched.acquire("p: fixed-window 1/1d", b"x", 3).await;
+    let expected = [
+        ("shop.user", "shop|user=often", Value::Null, 10),
+        ("p: fixed-window 1/1d", "x", json!("acme"), 5),
+        ("p: fixed-window 1/1d", "x", Value::Null, 2),
+        ("shop.user", "shop|user=seldom", Value::Null, 1),
+    ];
+    let top = top(&watched);
+    assert_eq!(top.len(), expected.len());
+    for (it, (limit, subject, tenant, count)) in top.iter().zip(expected) {
+        let (at_least, at_most) = (&it["at_least"], &it["at_most"]);
+        assert_eq!((at_least, at_most), (&json!(count), &json!(count)), "{it}");
+        assert_eq!(
+            (&it["limit"], &it["subject"], &it["tenant"]),
+            (&json!(limit), &json!(subject), &tenant)
+        );
+    }
+    assert_eq!(watched.snapshot()["refused_subjects"]["refusals"], 18);
+}
+
+#[tokio::test]
+async fn without_the_setting_no_subject_and_no_tenant_is_in_the_snapshot() {
+    let mut watched = Watched::new();
+    watched.ask("user", "S3CRET", 9).await;
+    watched.ask("nothing", "S3CRET", 1).await;
+    let mut charge = watched.charge("p: fixed-window 1/1d", b"S3CRET");
+    charge.tenant = Bytes::from_static(b"S3CRET");
+    for _ in 0..3 {
+        let call = CallRequest::new(Operation::Acquire, [charge.clone()]);
+        let _ = watched.calls.decide(&call).await.unwrap();
+    }
+    watched.second();
+    let snapshot = watched.snapshot();
+    assert!(!snapshot.to_string().contains("S3CRET"), "{snapshot}");
+    assert!(!format!("{:?}", watched.activity).contains("S3CRET"));
+    // How many there are is shown.
+    let subjects = &snapshot["refused_subjects"];
+    assert_eq!((&subjects["are_shown"], &subjects["refusals"]), (&json!(false), &json!(8)));
+    assert_eq!(
+        (&subjects["top"][0]["subject"], &subjects["top"][0]["at_most"]),
+        (&Value::Null, &json!(6))
+    );
+    assert!(snapshot["slow_calls"].as_array().unwrap().len() > 5);
+}
+
+#[tokio::test]
+async fn refusals_and_slow_calls_are_forgotten_after_two_minutes() {
+    let mut watched = Watched::with_subjects();
+    watched.ask("user", "a", 5).await;
+    for minute in 0..2 {
+        assert_eq!(top(&watched)[0]["at_least"], 2, "{minute}");
+        assert_eq!(watched.snapshot()["slow_calls"].as_array().unwrap().len(), 5);
+        for _ in 0..SECONDS {
+            watched.second();
+        }
+    }
+    assert_eq!(top(&watched), [Value::Null; 0]);
+    let snapshot = watched.snapshot();
+    assert_eq!(snapshot["refused_subjects"]["refusals"], 0);
+    assert_eq!(snapshot["slow_calls"], json!([]));
+
+    // Both minutes are added up.
+    watched.ask("user", "a", 3).await;
+    for _ in 0..SECONDS {
+        watched.second();
+    }
+    watched.ask("user", "a", 4).await;
+    assert_eq!(
+        (&top(&watched)[0]["at_least"], &top(&watched)[0]["at_most"]),
+        (&json!(7), &json!(7))
+    );
+}
+
+#[tokio::test]
+async fn b46_any_number_of_subjects_of_any_length_is_bounded_and_a_frequent_one_is_found() {
+    let watched = Watched::with_subjects();
+    let policy = "p: fixed-window 0/1d";
+    for index in 0..5_000_u32 {
+        let mut long = index.to_be_bytes().to_vec();
+        long.resize(2_000, 0xff);
+        watched.acquire(policy, &long, 1).await;
+        if index % 10 == 0 {
+            watched.acquire(policy, b"often", 1).await;
+        }
+    }
+    let top = top(&watched);
+    assert_eq!(top.len(), 20);
+    assert_eq!(top[0]["subject"], "often");
+    let bound = |name: &str| top[0][name].as_u64().unwrap();
+    // A shard has an eighth of the subjects, and 64 places.
+    assert!(bound("at_least") <= 500 && 500 <= bound("at_most"), "{}", top[0]);
+    assert!(bound("at_most") - bound("at_least") < 60, "{}", top[0]);
+    assert_eq!(watched.snapshot()["refused_subjects"]["refusals"], 5_500);
+    assert!(watched.snapshot().to_string().len() < 50_000);
+}
+
+#[tokio::test]
+async fn hostile_subjects_are_text_without_an_effect() {
+    let watched = Watched::with_subjects();
+    for (subject, shown) in [
+        (&b"<script>alert(1)</script>"[..], "<script>alert(1)</script>"),
+        (b"\x1b]0;title\x07\r\n", "\\u{1b}]0;title\\u{7}\\r\\n"),
+        ("\u{202e}abc\u{2066}".as_bytes(), "\\u{202e}abc\\u{2066}"),
+        (b"\xff\xfe\0", "\\xff\\xfe\\0"),
+        (b"", ""),
+    ] {
+        watched.acquire("p: fixed-window 0/1d", subject, 1).await;
+        let top = top(&watched);
+        assert!(top.iter().any(|it| it["subject"] == shown), "{shown}: {top:?}");
+    }
+    watched.ask("user", "\u{202e}\u{1b}[2J", 4).await;
+    assert!(!watched.snapshot().to_string().chars().any(|it| it.is_control() || it == '\u{202e}'));
+}
+
+#[tokio::test]
+async fn the_slowest_calls_are_shown_with_their_protocol_limit_and_outcome() {
+    let watched = Watched::with_subjects();
+    for _ in 0..10 {
+        watched.ask("user", "a", 3).await;
+        watched.acquire("p: fixed-window 1/1d", b"x", 3).await;
+    }
+    let snapshot = watched.snapshot();
+    let calls = snapshot["slow_calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 10);
+    assert!(calls.is_sorted_by_key(|it| u64::MAX - it["took_us"].as_u64().unwrap()));
+    for call in calls {
+        let (limit, subject) = match call["protocol"].as_str().unwrap() {
+            "envoy" => ("shop.user", "shop|user=a"),
+            "resp" => ("p: fixed-window 1/1d", "x"),
+            other => panic!("{other}"),
+        };
+        assert_eq!((&call["limit"], &call["subject"]), (&json!(limit), &json!(subject)));
+        assert!(["admitted", "refused"].contains(&call["outcome"].as_str().unwrap()));
+        assert_eq!((&call["other_limits"], &call["calls"]), (&json!(0), &json!(1)));
+    }
+}
+
+#[tokio::test]
+async fn calls_of_a_pipeline_are_one_slow_call() {
+    let watched = Watched::with_subjects();
+    let charges = [
+        watched.charge("p: fixed-window 1/1d", b"x"),
+        watched.charge("q: fixed-window 9/1d", b"y"),
+    ];
+    let first = CallRequest::new(Operation::Acquire, charges);
+    let others: Vec<_> = (0..40)
+        .map(|_| CallRequest::new(Operation::Acquire, [watched.charge("gcra 1/s", b"z")]))
+        .collect();
+    let calls: Vec<&CallRequest> = [&first].into_iter().chain(&others).collect();
+    watched.calls.decide_many(&calls).await;
+    watched.calls.decide_many(&[]).await;
+    let snapshot = watched.snapshot();
+    let slow = snapshot["slow_calls"].as_array().unwrap();
+    assert_eq!(slow.len(), 1, "{snapshot}");
+    assert_eq!((&slow[0]["calls"], &slow[0]["other_limits"]), (&json!(41), &json!(1)));
+    assert_eq!(
+        (&slow[0]["limit"], &slow[0]["subject"]),
+        (&json!("p: fixed-window 1/1d"), &json!("x"))
+    );
+}
