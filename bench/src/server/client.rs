@@ -225,3 +225,64 @@ impl Line {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::super::resp::{Resp, command};
+    use super::*;
+
+    /// A server that answers requests of a connection once so many have come.
+    fn server(held: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // Its threads end with their connections, or with the program.
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                thread::spawn(move || {
+                    let (mut bytes, mut waiting) = ([0; 4_096], 0);
+                    while let Ok(read @ 1..) = stream.read(&mut bytes) {
+                        waiting += bytes[..read].iter().filter(|byte| **byte == b'*').count();
+                        while waiting >= held {
+                            waiting -= held;
+                            stream.write_all(b":1\r\n".repeat(held).as_slice()).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn run(held: usize, connections: usize, pace: Pace, until: Until) -> Run {
+        let requests = ["a", "b", "c"].map(|key| command(&["INCR", key]));
+        let client = Client::connect(server(held), connections, || Box::<Resp>::default());
+        client.unwrap().run(&requests, pace, until).unwrap()
+    }
+
+    #[test]
+    fn all_requests_are_answered_at_each_pace() {
+        for (held, pace) in [(1, Pace::Each(1)), (1, Pace::Each(3)), (4, Pace::Together(4))] {
+            let run = run(held, 2, pace, Until::Requests(24));
+            assert_eq!((run.requests, run.allowed), (24, 24), "{pace:?}");
+            assert_eq!(run.latencies.len(), 24, "{pace:?}");
+        }
+        let run = run(1, 2, Pace::Each(1), Until::Time(Duration::from_millis(5)));
+        assert!(run.requests > 0 && run.took >= Duration::from_millis(5), "{run:?}");
+        assert_eq!(run.latencies.len() as u64, run.requests);
+    }
+
+    #[test]
+    fn at_a_fixed_rate_the_time_of_a_request_runs_from_when_it_was_due() {
+        // The first reply comes when the last request has come, which is due 19 ms later.
+        let mut run = run(20, 1, Pace::Rate(1_000), Until::Time(Duration::from_millis(20)));
+        assert_eq!((run.requests, run.latencies.len()), (20, 20));
+        run.latencies.sort_unstable();
+        assert!(run.latencies[19] >= 19_000_000, "{:?}", run.latencies);
+        for pair in run.latencies.windows(2) {
+            assert_eq!(pair[1] - pair[0], 1_000_000, "all are answered at once");
+        }
+    }
+}

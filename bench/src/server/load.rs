@@ -103,13 +103,15 @@ const fn scenario(protocol: Protocol, shape: Shape, load: Load) -> Scenario {
     Scenario { protocol, shape, load }
 }
 
-pub(super) const SCENARIOS: [Scenario; 13] = [
+pub(super) const SCENARIOS: [Scenario; 14] = [
     scenario(Protocol::Resp, Shape::One, Load::Hot),
     scenario(Protocol::Resp, Shape::Many, Load::Hot),
     scenario(Protocol::Resp, Shape::Many, Load::Many),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Hot),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Many),
     scenario(Protocol::Resp, Shape::Pipelined, Load::Refused),
+    // What a fixed rate is answered with by a server that does next to nothing, on the same machine.
+    scenario(Protocol::Resp, Shape::Arrivals, Load::Many),
     scenario(Protocol::Http, Shape::Many, Load::Hot),
     scenario(Protocol::Http, Shape::Many, Load::Many),
     scenario(Protocol::Http, Shape::Many, Load::Refused),
