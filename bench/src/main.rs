@@ -11,6 +11,7 @@
 //! cargo run --release -p tidegate-bench -- http
 //! cargo run --release -p tidegate-bench -- observed
 //! cargo run --release -p tidegate-bench -- cluster-clients
+//! cargo run --release -p tidegate-bench -- server
 //! cargo run --release -p tidegate-bench -- shards
 //! cargo run --release -p tidegate-bench -- simulate
 //! ```
@@ -26,6 +27,7 @@ mod observed;
 mod picture;
 mod random;
 mod redis;
+mod server;
 mod shards;
 mod simulate;
 mod throughput;
@@ -78,6 +80,12 @@ enum What {
     /// One of these servers.
     #[command(hide = true)]
     HttpServer(http::ServerOptions),
+    /// `tidegate-server` beside throttlecrab's server and Redis, over RESP, HTTP and gRPC, and its memory.
+    ///
+    /// Needs Linux; `tidegate-server` beside this program, or the one that TIDEGATE_SERVER names; and `throttlecrab-server`,
+    /// which `.ci/install-throttlecrab` builds, or the one that TIDEGATE_THROTTLECRAB names. Starts a Redis of its own, as
+    /// `redis` does.
+    Server(server::Options),
     /// What `.observed()` adds to a check in memory.
     Observed(observed::Options),
     /// Two clients of Redis Cluster while a node is down or a slot moves.
@@ -116,6 +124,7 @@ fn everything() -> Outcome<bool> {
         "simulate",
         "cluster-clients",
         "http",
+        "server",
     ] {
         let args = Args::try_parse_from(["tidegate-bench", what])?;
         if let Some(Err(error)) = args.what.map(measure) {
@@ -137,6 +146,7 @@ fn measure(what: What) -> Outcome<bool> {
         What::Denied(options) => denied::run(&options).map(|all_met| all_met || !options.check),
         What::Http(options) => http::run(&options).map(|()| true),
         What::HttpServer(options) => http::serve(&options).map(|()| true),
+        What::Server(options) => server::run(&options).map(|all_met| all_met || !options.check),
         What::Observed(options) => observed::run(&options).map(|()| true),
         What::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
         What::Shards(options) => shards::run(&options),

@@ -145,3 +145,30 @@ fn the_benchmark_of_memory_measures_everybody_and_judges_every_ratio() {
     // A title, and the bars of each keyed contender at each workload of texts.
     assert_eq!(picture.matches("<rect").count(), 6 * 16 + 2, "{picture}");
 }
+
+/// Rows of the servers, of throttlecrab's only where it is installed. Needs tidegate-server beside the benchmark, which a
+/// test of the workspace builds.
+#[test]
+fn the_benchmark_of_servers_measures_each_and_says_if_throttlecrab_is_missing() {
+    let server = std::path::Path::new(env!("CARGO_BIN_EXE_tidegate-bench"));
+    let server = server.with_file_name("tidegate-server");
+    if std::env::var_os("TIDEGATE_SERVER").is_none() {
+        assert!(server.exists(), "{} is missing: cargo build -p tidegate-server", server.display());
+    }
+    let tiny = ["--rounds", "1", "--millis", "20", "--subjects", "100", "--stored", "1000"];
+    let report = report_of(&[&["server", "--rate", "200"], &tiny[..]].concat());
+    let rows = |text: &str| report.lines().filter(|line| line.starts_with(text)).count();
+    assert_eq!(rows("| **tidegate-server**, `THROTTLE` |"), 7, "{report}");
+    assert_eq!(rows("| redis-server, `INCR` |"), 6, "{report}");
+    assert_eq!(rows("| tidegate-server on Redis, "), 14, "{report}");
+    for call in ["`/v1/acquire`", "`/json`"] {
+        assert_eq!(rows(&format!("| **tidegate-server**, {call} |")), 3, "{report}");
+    }
+    assert_eq!(rows("| **tidegate-server**, `ShouldRateLimit` |"), 4, "{report}");
+    assert_eq!(rows("| **tidegate-server** |"), 1, "its memory in {report}");
+    let (verdicts, missing) = (rows("- met: ") + rows("- NOT MET: "), rows("- NOT MEASURED: "));
+    match rows("| throttlecrab-server, ") {
+        0 => assert_eq!((verdicts, missing), (3, 1), "{report}"),
+        rows => assert_eq!((rows, verdicts, missing), (14, 29, 0), "{report}"),
+    }
+}

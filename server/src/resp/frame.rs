@@ -115,8 +115,8 @@ impl Frames {
                 None => match buffer.first() {
                     None => return Ok(None),
                     Some(b'*') => {
-                        let Some(line) = self.header(buffer)? else { return Ok(None) };
-                        let count = number(&line, "the number of arguments")?;
+                        let what = "the number of arguments";
+                        let Some(count) = self.header(buffer, what)? else { return Ok(None) };
                         if count > bounds.arguments as i64 {
                             return Err(FrameError::new(format!(
                                 "a command has {count} arguments; at most {} are possible",
@@ -150,8 +150,8 @@ impl Frames {
                             return Err(FrameError::new(format!("expected '$', got '{other}'")));
                         }
                     }
-                    let Some(line) = self.header(buffer)? else { return Ok(None) };
-                    let length = number(&line, "the length of an argument")?;
+                    let what = "the length of an argument";
+                    let Some(length) = self.header(buffer, what)? else { return Ok(None) };
                     if let Some(partial) = &mut self.partial {
                         partial.length = Some(partial.checked_length(length, bounds)?);
                     }
@@ -179,33 +179,35 @@ impl Frames {
         }
     }
 
-    /// The line of a number, without its first byte.
-    fn header(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, FrameError> {
-        let line = self.line(buffer, MAX_HEADER_BYTES)?;
-        match line {
-            None => Ok(None),
-            Some(line) => match line.strip_suffix(b"\r") {
-                Some(line_without_end) => Ok(Some(line.slice(1..line_without_end.len()))),
-                None => Err(FrameError::new("a line does not end in \\r\\n")),
-            },
-        }
+    /// The number of a line, after its first byte. It is read where it lies: to share a part of the buffer costs more.
+    fn header(&mut self, buffer: &mut BytesMut, what: &str) -> Result<Option<i64>, FrameError> {
+        let Some(end) = self.line_end(buffer, MAX_HEADER_BYTES)? else { return Ok(None) };
+        let line = buffer.get(1..end).unwrap_or_default();
+        let Some(line) = line.strip_suffix(b"\r") else {
+            return Err(FrameError::new("a line does not end in \\r\\n"));
+        };
+        let number = number(line, what)?;
+        buffer.advance(end + 1);
+        Ok(Some(number))
     }
 
     /// A line without its `\n`.
     fn line(&mut self, buffer: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError> {
+        let Some(end) = self.line_end(buffer, max)? else { return Ok(None) };
+        let line = buffer.split_to(end).freeze();
+        buffer.advance(1);
+        Ok(Some(line))
+    }
+
+    /// Where the `\n` of the next line is.
+    fn line_end(&mut self, buffer: &BytesMut, max: usize) -> Result<Option<usize>, FrameError> {
         let unknown = buffer.get(self.searched..).unwrap_or_default();
         let end = unknown.iter().position(|byte| *byte == b'\n').map(|at| self.searched + at);
         if end.unwrap_or(buffer.len()) > max {
             return Err(FrameError::new(format!("a line has more than {max} bytes")));
         }
-        let Some(end) = end else {
-            self.searched = buffer.len();
-            return Ok(None);
-        };
-        self.searched = 0;
-        let line = buffer.split_to(end).freeze();
-        buffer.advance(1);
-        Ok(Some(line))
+        self.searched = if end.is_some() { 0 } else { buffer.len() };
+        Ok(end)
     }
 }
 

@@ -80,7 +80,7 @@ impl Reply {
                     .collect();
                 line(out, '-', &text);
             }
-            Self::Integer(number) => header(out, ':', *number),
+            Self::Integer(number) => header(out, b':', *number),
             Self::Bytes(bytes) => bulk(out, bytes),
             Self::Text(text) => bulk(out, text.as_bytes()),
             Self::Null => match protocol {
@@ -88,13 +88,13 @@ impl Reply {
                 Protocol::Resp3 => out.extend_from_slice(b"_\r\n"),
             },
             Self::List(replies) => {
-                header(out, '*', replies.len());
+                header(out, b'*', replies.len());
                 replies.iter().for_each(|reply| reply.write(protocol, out));
             }
             Self::Map(entries) => {
                 match protocol {
-                    Protocol::Resp2 => header(out, '*', entries.len() * 2),
-                    Protocol::Resp3 => header(out, '%', entries.len()),
+                    Protocol::Resp2 => header(out, b'*', entries.len() * 2),
+                    Protocol::Resp3 => header(out, b'%', entries.len()),
                 }
                 for (key, value) in entries {
                     bulk(out, key.as_bytes());
@@ -102,8 +102,8 @@ impl Reply {
                 }
             }
             Self::Integers(numbers) => {
-                header(out, '*', numbers.len());
-                numbers.iter().for_each(|number| header(out, ':', *number));
+                header(out, b'*', numbers.len());
+                numbers.iter().for_each(|number| header(out, b':', *number));
             }
         }
     }
@@ -114,12 +114,14 @@ fn line(out: &mut Vec<u8>, kind: char, text: &str) {
     let _ = write!(out, "{kind}{text}\r\n");
 }
 
-fn header(out: &mut Vec<u8>, kind: char, number: impl std::fmt::Display) {
-    let _ = write!(out, "{kind}{number}\r\n");
+fn header(out: &mut Vec<u8>, kind: u8, number: impl itoa::Integer) {
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    header(out, '$', bytes.len());
+    header(out, b'$', bytes.len());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }

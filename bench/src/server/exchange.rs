@@ -1,0 +1,43 @@
+//! What a client sends and reads on a connection, without the connection.
+
+use super::call::{Call, Protocol};
+use super::grpc::Grpc;
+use super::http::Http;
+use super::resp::Resp;
+use crate::Outcome;
+
+/// How many requests a connection may have in flight.
+pub(super) const MAX_IN_FLIGHT: usize = 1 << 12;
+
+/// A reply to one of the requests of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reply {
+    /// Which of its requests, from 0.
+    pub(super) index: usize,
+    pub(super) is_allowed: bool,
+}
+
+/// A protocol on one connection.
+pub(super) trait Exchange {
+    /// Writes what a connection begins with.
+    fn begin(&mut self, out: &mut Vec<u8>);
+
+    /// Writes a request, of which the bytes were made before.
+    fn request(&mut self, request: &[u8], out: &mut Vec<u8>);
+
+    /// Reads the whole replies in front of `input`, writes what has to be answered, and returns how many bytes it has read.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a reply, or an error.
+    fn read(&mut self, input: &[u8], replies: &mut Vec<Reply>, out: &mut Vec<u8>)
+    -> Outcome<usize>;
+}
+
+pub(super) fn exchange(call: Call, authority: &str) -> Box<dyn Exchange> {
+    match call.protocol() {
+        Protocol::Resp => Box::new(Resp::default()),
+        Protocol::Http => Box::new(Http::default()),
+        Protocol::Grpc => Box::new(Grpc::new(call.path(), authority)),
+    }
+}

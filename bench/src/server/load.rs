@@ -1,0 +1,142 @@
+//! What is asked, by how many connections, and how fast.
+
+use std::fmt;
+
+use super::Options;
+use super::call::{Peer, Protocol};
+use super::client::Pace;
+
+/// The subjects, and whether they are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Load {
+    /// One subject.
+    Hot,
+    /// Subjects in turn.
+    Many,
+    /// Subjects in turn that are refused.
+    Refused,
+    /// Subjects that are stored for long.
+    Stored,
+}
+
+impl Load {
+    /// Capacity, and how many come back per period in seconds.
+    pub(super) fn bucket(self) -> [u64; 3] {
+        match self {
+            Self::Hot | Self::Many => [1_000_000_000, 1_000_000, 60],
+            Self::Refused => [1, 1, 86_400],
+            Self::Stored => [1_000, 1, 86_400],
+        }
+    }
+
+    /// The key of the descriptor with the same limit: see `limits/limits.yaml`.
+    pub(super) fn descriptor(self) -> &'static str {
+        match self {
+            Self::Hot | Self::Many | Self::Stored => "user",
+            Self::Refused => "refused",
+        }
+    }
+
+    pub(super) fn subjects(self, options: &Options) -> Vec<String> {
+        let (name, count) = match self {
+            Self::Hot => return vec!["user".to_owned()],
+            Self::Many => ("user", options.subjects),
+            Self::Refused => ("refused", options.subjects.min(1_000)),
+            Self::Stored => ("stored", options.stored),
+        };
+        (0..count).map(|number| format!("{name}-{number:06}")).collect()
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hot => "one subject",
+            Self::Many => "many subjects",
+            Self::Refused => "refused",
+            Self::Stored => "stored",
+        })
+    }
+}
+
+/// The connections, and the requests that are in flight on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Shape {
+    One,
+    Many,
+    Pipelined,
+    Streams,
+    /// A fixed rate of arrivals.
+    Arrivals,
+}
+
+impl Shape {
+    pub(super) fn connections(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Many => 32,
+            Self::Pipelined => 8,
+            Self::Streams | Self::Arrivals => 4,
+        }
+    }
+
+    pub(super) fn pace(self, options: &Options) -> Pace {
+        match self {
+            Self::One | Self::Many => Pace::Each(1),
+            // As clients of Redis do: all are sent, then all replies are read.
+            Self::Pipelined => Pace::Together(64),
+            Self::Streams => Pace::Each(16),
+            Self::Arrivals => Pace::Rate(options.rate),
+        }
+    }
+}
+
+/// A row of servers to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Scenario {
+    pub(super) protocol: Protocol,
+    pub(super) shape: Shape,
+    pub(super) load: Load,
+}
+
+const fn scenario(protocol: Protocol, shape: Shape, load: Load) -> Scenario {
+    Scenario { protocol, shape, load }
+}
+
+pub(super) const SCENARIOS: [Scenario; 14] = [
+    scenario(Protocol::Resp, Shape::One, Load::Hot),
+    scenario(Protocol::Resp, Shape::Many, Load::Hot),
+    scenario(Protocol::Resp, Shape::Many, Load::Many),
+    scenario(Protocol::Resp, Shape::Pipelined, Load::Hot),
+    scenario(Protocol::Resp, Shape::Pipelined, Load::Many),
+    scenario(Protocol::Resp, Shape::Pipelined, Load::Refused),
+    // What a fixed rate is answered with by a server that does next to nothing, on the same machine.
+    scenario(Protocol::Resp, Shape::Arrivals, Load::Many),
+    scenario(Protocol::Http, Shape::Many, Load::Hot),
+    scenario(Protocol::Http, Shape::Many, Load::Many),
+    scenario(Protocol::Http, Shape::Many, Load::Refused),
+    scenario(Protocol::Grpc, Shape::Streams, Load::Hot),
+    scenario(Protocol::Grpc, Shape::Streams, Load::Many),
+    scenario(Protocol::Grpc, Shape::Streams, Load::Refused),
+    scenario(Protocol::Grpc, Shape::Arrivals, Load::Many),
+];
+
+impl Scenario {
+    /// Whether a server has an answer for this load.
+    pub(super) fn is_of(self, peer: Peer) -> bool {
+        peer != Peer::Redis || self.load != Load::Refused
+    }
+
+    pub(super) fn name(self, options: &Options) -> String {
+        let Self { protocol, shape, load } = self;
+        let connections = shape.connections();
+        let shape = match shape.pace(options) {
+            Pace::Each(1) if connections == 1 => "1 connection".to_owned(),
+            Pace::Each(1) => format!("{connections} connections"),
+            Pace::Each(depth) => format!("{connections} connections of {depth} calls at once"),
+            Pace::Together(depth) => format!("{connections} connections, {depth} in a pipeline"),
+            Pace::Rate(rate) => format!("{rate} calls/s on {connections} connections"),
+        };
+        format!("{protocol}, {shape}, {load}")
+    }
+}

@@ -1,0 +1,220 @@
+//! Servers side by side: tidegate-server, throttlecrab-server and redis-server, over RESP, HTTP and gRPC.
+
+mod call;
+mod client;
+mod exchange;
+mod grpc;
+mod http;
+mod load;
+mod memory;
+mod process;
+mod report;
+mod resp;
+mod targets;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_testkit::servers::Redis;
+
+use crate::verdict;
+use crate::{Outcome, at_least_one, block_on};
+use call::{Contender, Peer, Protocol};
+use client::{Client, Until};
+use exchange::exchange;
+use load::{Load, SCENARIOS, Scenario};
+use process::{Cores, Process, cpu_time, throttlecrab_server};
+
+/// The limits of calls that do not bring theirs along.
+const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/limits");
+
+/// How much to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How often everything is measured; of each figure the median counts.
+    #[arg(long, default_value_t = 7, value_parser = at_least_one)]
+    rounds: usize,
+    /// Milliseconds for each figure in each round, after half as many to warm up.
+    #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
+    millis: usize,
+    /// Only these protocols.
+    #[arg(long = "protocol", value_enum)]
+    protocols: Vec<Protocol>,
+    /// The subjects of loads with many of them.
+    #[arg(long, default_value_t = 100_000, value_parser = at_least_one)]
+    subjects: usize,
+    /// The subjects that are stored when memory is measured.
+    #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
+    stored: usize,
+    /// Calls in a second, where they arrive at a fixed rate.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: u64,
+    /// Fail if a target is missed, or throttlecrab-server is not there to compare with.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+impl Options {
+    fn scenarios(&self) -> impl Iterator<Item = Scenario> + '_ {
+        SCENARIOS.into_iter().filter(|scenario| self.has(scenario.protocol))
+    }
+
+    fn has(&self, protocol: Protocol) -> bool {
+        self.protocols.is_empty() || self.protocols.contains(&protocol)
+    }
+
+    fn duration(&self) -> Duration {
+        Duration::from_millis(self.millis as u64)
+    }
+}
+
+/// One measurement. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    per_second: u64,
+    p50: u64,
+    p99: u64,
+    /// CPU time of the server for each request.
+    cpu: u64,
+    /// CPU time of Redis for each request, where it is the store.
+    store: Option<u64>,
+}
+
+/// Samples by scenario and contender, in the order of the rounds.
+type Results = BTreeMap<(Scenario, Contender), Vec<Sample>>;
+
+/// All servers, each running.
+struct Servers {
+    cores: Cores,
+    redis: Redis,
+    tidegate: Process,
+    tidegate_on_redis: Process,
+    throttlecrab: Option<Process>,
+    /// The program of throttlecrab-server.
+    program: Option<PathBuf>,
+}
+
+/// Measures and prints. Returns whether all targets are met.
+pub(crate) fn run(options: &Options) -> Outcome<bool> {
+    let servers = Servers::start()?;
+    let memory = memory::measure(servers.cores, servers.program.as_ref(), options)?;
+    let mut results = Results::new();
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {}", options.rounds);
+        for scenario in options.scenarios() {
+            for contender in servers.contenders(scenario) {
+                let sample = servers.sample(scenario, contender, options)?;
+                results.entry((scenario, contender)).or_default().push(sample);
+            }
+        }
+    }
+    print!("{}", report::head(&servers, options));
+    for scenario in options.scenarios() {
+        print!("{}", report::table(&results, scenario, options)?);
+    }
+    print!("{}", report::memory(&memory, options));
+    let mut verdicts = targets::judge(&results, options);
+    verdicts.extend(targets::judge_memory(&memory));
+    print!("{}", report::targets(&verdicts, servers.throttlecrab.is_some()));
+    Ok(verdict::are_met(&verdicts) && servers.throttlecrab.is_some())
+}
+
+impl Servers {
+    fn start() -> Outcome<Self> {
+        let cores = Cores::choose()?;
+        let redis = block_on(async { Ok(Redis::start().await?) })?;
+        cores.place(redis.pid().ok_or("redis-server has ended")?)?;
+        let program = throttlecrab_server()?;
+        let throttlecrab = program.as_ref().map(|it| Process::throttlecrab(cores, it)).transpose();
+        Ok(Self {
+            cores,
+            tidegate: Process::tidegate(cores, "memory", LIMITS)?,
+            tidegate_on_redis: Process::tidegate(cores, &redis.url(), LIMITS)?,
+            redis,
+            throttlecrab: throttlecrab?,
+            program,
+        })
+    }
+
+    fn contenders(&self, scenario: Scenario) -> impl Iterator<Item = Contender> + '_ {
+        let all = scenario.protocol.contenders().iter().copied();
+        all.filter(move |it| {
+            let is_there = it.peer != Peer::Throttlecrab || self.throttlecrab.is_some();
+            is_there && scenario.is_of(it.peer)
+        })
+    }
+
+    /// The process that is asked, and where.
+    fn process(&self, contender: Contender) -> Outcome<(u32, SocketAddr)> {
+        let protocol = contender.call.protocol();
+        let process = match contender.peer {
+            Peer::Tidegate => &self.tidegate,
+            Peer::TidegateOnRedis => &self.tidegate_on_redis,
+            Peer::Throttlecrab => self.throttlecrab.as_ref().ok_or("it does not run")?,
+            Peer::Redis => {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.redis.port()));
+                return Ok((self.redis.pid().ok_or("redis-server has ended")?, address));
+            }
+        };
+        Ok((process.pid(), process.address(protocol)))
+    }
+
+    /// Measures a contender once.
+    fn sample(
+        &self,
+        scenario: Scenario,
+        contender: Contender,
+        options: &Options,
+    ) -> Outcome<Sample> {
+        let (pid, address) = self.process(contender)?;
+        let authority = address.to_string();
+        let subjects = scenario.load.subjects(options);
+        let requests: Vec<Vec<u8>> = subjects
+            .iter()
+            .map(|subject| contender.call.request(scenario.load, subject, &authority))
+            .collect();
+        let (pace, duration) = (scenario.shape.pace(options), options.duration());
+        let connections = scenario.shape.connections();
+        let mut client =
+            Client::connect(address, connections, || exchange(contender.call, &authority))?;
+        if scenario.load == Load::Refused {
+            // Each passes once.
+            client.run(&requests, pace, Until::Requests(u64::try_from(requests.len())?))?;
+        }
+        client.run(&requests, pace, Until::Time(duration / 2))?;
+
+        let store = match contender.peer {
+            Peer::TidegateOnRedis => self.redis.pid(),
+            _ => None,
+        };
+        let times = || -> Outcome<_> { Ok((cpu_time(pid)?, store.map(cpu_time).transpose()?)) };
+        let (before, store_before) = times()?;
+        let mut run = client.run(&requests, pace, Until::Time(duration))?;
+        let (after, store_after) = times()?;
+
+        let expected = if scenario.load == Load::Refused { 0 } else { run.requests };
+        // Figures of other answers than they are said to be of would mislead.
+        if run.allowed != expected {
+            let (name, all) = (scenario.name(options), run.requests);
+            let allowed = run.allowed;
+            return Err(format!("{name}, {contender}: {allowed} of {all} were allowed").into());
+        }
+        run.latencies.sort_unstable();
+        let within = |percent: usize| {
+            run.latencies.get(run.latencies.len() * percent / 100).copied().unwrap_or_default()
+        };
+        let per_request = |cpu: Duration| -> Outcome<u64> {
+            Ok(u64::try_from(cpu.as_nanos())? / run.requests.max(1))
+        };
+        let store = store_after.zip(store_before).map(|(after, before)| after - before);
+        Ok(Sample {
+            per_second: run.requests * 1_000_000_000 / u64::try_from(run.took.as_nanos())?.max(1),
+            p50: within(50),
+            p99: within(99),
+            cpu: per_request(after.saturating_sub(before))?,
+            store: store.map(per_request).transpose()?,
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! The servers as processes: how they start, and what they take.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tidegate_testkit::servers::free_port;
+
+use super::call::Protocol;
+use crate::Outcome;
+
+/// The version of throttlecrab-server that `.ci/install-throttlecrab` builds.
+const THROTTLECRAB: &str = "throttlecrab-server-0.4.40";
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(60);
+
+/// The cores that programs run on, if there are two, and `taskset` to choose them.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Cores {
+    Any,
+    /// All servers on the first one, the client on the second one.
+    Two,
+}
+
+impl Cores {
+    /// Puts the client, this thread, in its place.
+    pub(super) fn choose() -> Outcome<Self> {
+        if std::thread::available_parallelism()?.get() < 2 {
+            return Ok(Self::Any);
+        }
+        match pin(1, std::process::id()) {
+            Ok(()) => Ok(Self::Two),
+            Err(_) => Ok(Self::Any),
+        }
+    }
+
+    pub(super) fn command(self, program: impl AsRef<OsStr>) -> Command {
+        match self {
+            Self::Any => Command::new(program),
+            Self::Two => {
+                let mut command = Command::new("taskset");
+                command.args(["--cpu-list", "0"]).arg(program);
+                command
+            }
+        }
+    }
+
+    /// Puts a server that runs already in its place.
+    pub(super) fn place(self, pid: u32) -> Outcome<()> {
+        match self {
+            Self::Any => Ok(()),
+            Self::Two => pin(0, pid),
+        }
+    }
+}
+
+/// Lets all threads of a process run on one core alone.
+fn pin(core: usize, pid: u32) -> Outcome<()> {
+    let mut command = Command::new("taskset");
+    command.args(["--all-tasks", "--cpu-list", "--pid", &core.to_string(), &pid.to_string()]);
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into_owned().into())
+}
+
+/// A server, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    /// Not closed, so that the server may write to it.
+    _output: Option<BufReader<ChildStdout>>,
+    grpc: SocketAddr,
+    http: SocketAddr,
+    resp: SocketAddr,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// Our server, with its store and the directory of its limits.
+    pub(super) fn tidegate(cores: Cores, store: &str, limits: &str) -> Outcome<Self> {
+        let program = tidegate_server()?;
+        let mut command = cores.command(&program);
+        command.args(["--store", store, "--config", limits, "--resp-port", "0"]);
+        command.args(["--grpc-host", "127.0.0.1", "--grpc-port", "0", "--http-port", "0"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = child.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+        let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut lines = [String::new(), String::new()];
+        for line in &mut lines {
+            output.read_line(line)?;
+        }
+        let address = |line: &str, before: &str| -> Outcome<SocketAddr> {
+            let rest = line.split_once(before).ok_or_else(|| {
+                format!("tidegate-server has not started: {lines:?}; see --config {limits}")
+            })?;
+            let end = rest.1.find([',', '\n']).unwrap_or(rest.1.len());
+            Ok(rest.1[..end].parse()?)
+        };
+        Ok(Self {
+            grpc: address(&lines[0], "gRPC on ")?,
+            http: address(&lines[0], "http://")?,
+            resp: address(&lines[1], "RESP on ")?,
+            child,
+            _output: Some(output),
+        })
+    }
+
+    /// The server of throttlecrab, with its own defaults, and without logs of requests.
+    pub(super) fn throttlecrab(cores: Cores, program: &PathBuf) -> Outcome<Self> {
+        let ports = [free_port()?, free_port()?, free_port()?];
+        let [grpc, http, resp] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let mut command = cores.command(program);
+        for (protocol, address) in [("grpc", grpc), ("http", http), ("redis", resp)] {
+            command.arg(format!("--{protocol}"));
+            command.args([format!("--{protocol}-host"), address.ip().to_string()]);
+            command.args([format!("--{protocol}-port"), address.port().to_string()]);
+        }
+        command.args(["--log-level", "error"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = child.spawn()?;
+        let mut process = Self { child, _output: None, grpc, http, resp };
+        let started = Instant::now();
+        for address in [grpc, http, resp] {
+            while TcpStream::connect(address).is_err() {
+                if let Some(status) = process.child.try_wait()? {
+                    return Err(format!("throttlecrab-server has ended: {status}").into());
+                }
+                if started.elapsed() > START {
+                    return Err(format!("throttlecrab-server is not on {address}").into());
+                }
+                sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(process)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn address(&self, protocol: Protocol) -> SocketAddr {
+        match protocol {
+            Protocol::Resp => self.resp,
+            Protocol::Http => self.http,
+            Protocol::Grpc => self.grpc,
+        }
+    }
+}
+
+/// The program beside this one, or the one that TIDEGATE_SERVER names.
+fn tidegate_server() -> Outcome<PathBuf> {
+    if let Some(path) = env::var_os("TIDEGATE_SERVER") {
+        return Ok(path.into());
+    }
+    let path = env::current_exe()?.with_file_name("tidegate-server");
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(format!(
+        "{} is missing; build it as this program was built (cargo build --release -p tidegate-server), or name one by \
+         TIDEGATE_SERVER",
+        path.display()
+    )
+    .into())
+}
+
+/// The program that TIDEGATE_THROTTLECRAB names, or that `.ci/install-throttlecrab` has built; `None` if there is none.
+pub(super) fn throttlecrab_server() -> Outcome<Option<PathBuf>> {
+    if let Some(path) = env::var_os("TIDEGATE_THROTTLECRAB") {
+        return Ok(Some(path.into()));
+    }
+    let program = env::current_exe()?;
+    let built = program
+        .ancestors()
+        .nth(2)
+        .map(|target| target.join("tools").join(THROTTLECRAB).join("bin/throttlecrab-server"));
+    Ok(built.filter(|path| path.exists()))
+}
+
+/// The CPU time of all threads of a process, user and system.
+pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
+    let mut nanos = 0_u64;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = match fs::read_to_string(thread?.path().join("schedstat")) {
+            Ok(text) => text,
+            // It has ended.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let field = text.split_whitespace().next().ok_or("a thread has no times")?;
+        nanos += field.parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Memory of a process in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// All of it, files of programs included.
+    pub(super) resident: u64,
+    /// The same, without the share of other processes.
+    pub(super) proportional: u64,
+    /// What is not a part of files.
+    pub(super) anonymous: u64,
+}
+
+pub(super) fn memory(pid: u32) -> Outcome<Memory> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.map(|kib| kib << 10).ok_or_else(|| format!("there is no {name} in {text}"))
+    };
+    Ok(Memory {
+        resident: field("Rss:")?,
+        proportional: field("Pss:")?,
+        anonymous: field("Anonymous:")?,
+    })
+}

@@ -1,0 +1,107 @@
+//! The tables, in Markdown.
+
+use std::fmt::Write;
+
+use super::load::Scenario;
+use super::memory::Footprint;
+use super::process::{Cores, Memory};
+use super::{Options, Results, Sample, Servers};
+use crate::Outcome;
+use crate::figures::{Thousandths, middle};
+use crate::verdict::{self, Verdict};
+
+/// What was measured, and how.
+pub(super) fn head(servers: &Servers, options: &Options) -> String {
+    let cores = match servers.cores {
+        Cores::Two => "All servers run on one core, the client on another one.",
+        Cores::Any => {
+            "Neither servers nor client have cores of their own: there are not two, or no `taskset`."
+        }
+    };
+    let peer = match &servers.program {
+        Some(program) => format!("throttlecrab-server is {}.", program.display()),
+        None => "**throttlecrab-server is not installed, and not measured: .ci/install-throttlecrab builds it.**"
+            .to_owned(),
+    };
+    format!(
+        "{} over TCP on this machine, with one client for all. {cores} {peer} Medians of {} interleaved rounds of {} ms, \
+         and the lowest and the highest of the rounds. CPU is user and system, per request. {} subjects where they are \
+         many.\n",
+        servers.redis.version(),
+        options.rounds,
+        options.millis,
+        options.subjects,
+    )
+}
+
+/// The table of a scenario.
+pub(super) fn table(results: &Results, scenario: Scenario, options: &Options) -> Outcome<String> {
+    let mut table = format!(
+        "\n## {}\n\n\
+         | | requests/s | of the rounds | p50, µs | p99, µs | server's CPU, µs | of the rounds | CPU of Redis, µs |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|\n",
+        scenario.name(options)
+    );
+    for contender in scenario.protocol.contenders() {
+        let Some(samples) = results.get(&(scenario, *contender)) else { continue };
+        let all = |figure: fn(&Sample) -> u64| samples.iter().map(figure).collect::<Vec<_>>();
+        let range = |figures: &[u64], show: fn(u64) -> String| {
+            let (min, max) = (figures.iter().min(), figures.iter().max());
+            format!("{} to {}", show(*min.unwrap_or(&0)), show(*max.unwrap_or(&0)))
+        };
+        let micros = |nanos| Thousandths(nanos).to_string();
+        let (rates, cpu) = (all(|it| it.per_second), all(|it| it.cpu));
+        let store: Option<Vec<u64>> = samples.iter().map(|it| it.store).collect();
+        writeln!(
+            table,
+            "| {contender} | {} | {} | {} | {} | {} | {} | {} |",
+            middle(rates.clone()),
+            range(&rates, |rate| rate.to_string()),
+            micros(middle(all(|it| it.p50))),
+            micros(middle(all(|it| it.p99))),
+            micros(middle(cpu.clone())),
+            range(&cpu, micros),
+            store.map(|it| micros(middle(it))).unwrap_or_default(),
+        )?;
+    }
+    Ok(table)
+}
+
+/// The table of memory.
+pub(super) fn memory(footprints: &[Footprint], options: &Options) -> String {
+    let mut table = format!(
+        "\n## Memory\n\n\
+         MiB resident, with the share of other processes taken off, and anonymous; {} subjects are stored at the end.\n\n\
+         | | at rest | after a load | with the subjects | bytes a subject |\n|---|--:|--:|--:|--:|\n",
+        options.stored
+    );
+    for footprint in footprints {
+        let name = match footprint.peer {
+            super::Peer::Throttlecrab => "throttlecrab-server",
+            _ => "**tidegate-server**",
+        };
+        let show = |memory: &Memory| {
+            let mib = |bytes: u64| Thousandths(bytes.saturating_mul(1_000) >> 20);
+            let Memory { resident, proportional, anonymous } = memory;
+            format!("{}, {}, {}", mib(*resident), mib(*proportional), mib(*anonymous))
+        };
+        table += &format!(
+            "| {name} | {} | {} | {} | {} |\n",
+            show(&footprint.at_rest),
+            show(&footprint.after_load),
+            show(&footprint.full),
+            footprint.per_subject(),
+        );
+    }
+    table
+}
+
+/// The targets.
+pub(super) fn targets(verdicts: &[Verdict], has_throttlecrab: bool) -> String {
+    let missing = if has_throttlecrab {
+        ""
+    } else {
+        "- NOT MEASURED: ratios to throttlecrab-server, which is not installed\n"
+    };
+    format!("\n## Targets\n\n{}{missing}", verdict::list(verdicts))
+}
