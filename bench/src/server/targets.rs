@@ -24,6 +24,9 @@ const MAX_PER_SUBJECT: u64 = 105;
 
 const ONE: Thousandths = Thousandths(1_000);
 
+/// What is compared of a sample.
+type Figure = fn(&Sample) -> u64;
+
 /// Compares what was measured with the targets. Ratios are medians over the rounds, as a slow round slows both.
 pub(super) fn judge(results: &Results, options: &Options) -> Vec<Verdict> {
     let mut verdicts = vec![];
@@ -33,7 +36,7 @@ pub(super) fn judge(results: &Results, options: &Options) -> Vec<Verdict> {
             _ => MAX_OTHER,
         };
         let name = scenario.name(options);
-        let figures: [(&str, fn(&Sample) -> u64); 2] =
+        let figures: [(&str, Figure); 2] =
             [("time for each request", nanos_between), ("server's CPU", |it| it.cpu)];
         for (what, figure) in figures {
             // At a fixed rate the time is what it is.
@@ -60,7 +63,7 @@ fn samples(results: &Results, scenario: Scenario, peer: Peer) -> Option<&[Sample
 }
 
 /// Ours, of throttlecrab's.
-fn ratio(results: &Results, scenario: Scenario, figure: fn(&Sample) -> u64) -> Option<Thousandths> {
+fn ratio(results: &Results, scenario: Scenario, figure: Figure) -> Option<Thousandths> {
     let ours = samples(results, scenario, Peer::Tidegate)?;
     let theirs = samples(results, scenario, Peer::Throttlecrab)?;
     let ratios = ours.iter().zip(theirs);
