@@ -69,7 +69,7 @@ pub(crate) fn call_on(stream: u32, body: &[u8]) -> Vec<u8> {
     ] {
         head.push(0);
         for text in [name, value] {
-            head.push(text.len() as u8);
+            head.push(u8::try_from(text.len()).unwrap());
             head.extend_from_slice(text.as_bytes());
         }
     }
@@ -86,7 +86,7 @@ pub(crate) fn call_on(stream: u32, body: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
     frame.extend(stream.to_be_bytes());
     frame.extend(payload);

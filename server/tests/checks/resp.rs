@@ -138,10 +138,10 @@ fn command(bytes: &[u8]) -> Read<'_> {
             Ok(None) => return Read::Missing,
             Err(()) => return Read::Broken,
         };
-        if !(0..=MAX_ARGUMENT_BYTES as i64).contains(&length) {
+        let Some(length) = usize::try_from(length).ok().filter(|it| *it <= MAX_ARGUMENT_BYTES)
+        else {
             return Read::Broken;
-        }
-        let length = length as usize;
+        };
         if words.iter().map(Vec::len).sum::<usize>() + length > MAX_COMMAND_BYTES {
             return Read::Broken;
         }

@@ -75,10 +75,8 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
     let stores = after(3).await;
     assert_eq!(stores[0]["error"], "no answer within 1s");
     assert_eq!((&stores[1]["answers"], &stores[1]["error"]), (&json!(true), &Value::Null));
-    (
-        store.is_silent.store(false, Ordering::Relaxed),
-        store.is_down.store(false, Ordering::Relaxed),
-    );
+    store.is_silent.store(false, Ordering::Relaxed);
+    store.is_down.store(false, Ordering::Relaxed);
     assert_eq!(after(3).await[0]["answers"], true);
     // A second each, since the start.
     let samples = activity.snapshot()["totals"]["admitted_history"].as_array().unwrap().len();
@@ -134,16 +132,13 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
     assert!(shown()["refused"]["error"].as_str().unwrap().contains("/nowhere"));
     let long = LIMITS.replace("shop", &"x".repeat(5_000)).replace("policy:", "polcy:");
     assert!(
-        watched
-            .service
-            .load(Ok(&[ConfigFile { name: "y".repeat(5_000).into(), text: long }]))
-            .is_err()
+        watched.service.load(Ok(&[ConfigFile { name: "y".repeat(5_000), text: long }])).is_err()
     );
     assert_eq!(shown()["refused"]["error"].as_str().unwrap().chars().count(), 1_001);
 
     let many: Vec<ConfigFile> = (0..60)
         .map(|index| ConfigFile {
-            name: format!("{index:02}.yaml").into(),
+            name: format!("{index:02}.yaml"),
             text: format!("{{domain: d{index:02}, descriptors: [{{key: a, policy: gcra 1/s}}]}}"),
         })
         .collect();
