@@ -24,7 +24,8 @@ impl Load {
     pub(super) fn bucket(self) -> [u64; 3] {
         match self {
             Self::Hot | Self::Many => [1_000_000_000, 1_000_000, 60],
-            Self::Refused => [1, 1, 86_400],
+            // Not 1: throttlecrab admits all with that.
+            Self::Refused => [2, 1, 86_400],
             Self::Stored => [1_000, 1, 86_400],
         }
     }

@@ -180,8 +180,8 @@ impl Servers {
         let mut client =
             Client::connect(address, connections, || exchange(contender.call, &authority))?;
         if scenario.load == Load::Refused {
-            // Each passes once.
-            client.run(&requests, pace, Until::Requests(u64::try_from(requests.len())?))?;
+            // Each passes twice.
+            client.run(&requests, pace, Until::Requests(2 * u64::try_from(requests.len())?))?;
         }
         client.run(&requests, pace, Until::Time(duration / 2))?;
 
