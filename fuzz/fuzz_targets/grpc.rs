@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
         Some((128.., bytes)) => checks::grpc::check_body(bytes),
         None => checks::grpc::check_serving(),
     }
-    if bytes.len() % 64 == 0 {
+    if bytes.len().is_multiple_of(64) {
         checks::grpc::check_serving();
     }
 });
