@@ -2,6 +2,7 @@
 
 mod http;
 mod page;
+mod prometheus;
 mod store;
 mod tls;
 #[cfg(feature = "top")]
@@ -31,6 +32,7 @@ use tls::TlsArgs;
 use xds::XdsArgs;
 
 pub(crate) use page::Page;
+pub(crate) use prometheus::Prometheus;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
 
@@ -186,6 +188,8 @@ pub(crate) struct Serve {
 
     #[command(flatten)]
     pub(crate) http: Http,
+    #[command(flatten)]
+    pub(crate) prometheus: Prometheus,
     #[command(flatten)]
     pub(crate) page: Page,
 

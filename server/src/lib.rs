@@ -13,6 +13,7 @@ pub mod json;
 pub mod listener;
 mod login;
 pub mod page;
+pub mod prometheus;
 mod reflection;
 pub mod reload;
 pub mod resp;

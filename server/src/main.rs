@@ -23,11 +23,11 @@ use tidegate_server::listener::Listener;
 use tidegate_server::service::Service;
 use tidegate_server::store::open_watched;
 use tidegate_server::v1::{self, Access};
-use tidegate_server::{http, json, page, resp, rls};
+use tidegate_server::{http, json, page, prometheus, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use args::{Cli, Command, Page, Serve};
+use args::{Cli, Command, Page, Prometheus, Serve};
 use limits::Limits;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -93,6 +93,10 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         }
         None => None,
     };
+    let metrics_alone = match args.prometheus.address()? {
+        Some(address) => Some(listen("PROMETHEUS_ADDR", address).await?),
+        None => None,
+    };
     let http_address = http.local_addr()?;
     let scheme = if http.is_encrypted() { "https" } else { "http" };
     println!("gRPC on {}, JSON on {scheme}://{http_address}", grpc.local_addr()?);
@@ -119,8 +123,18 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         let stopped = until_stopped(stopped.clone());
         tokio::spawn(resp::serve(listener, calls(Source::Resp), settings, stopped))
     });
-    let routes = json::routes(Arc::clone(&service), Some(metrics));
+    tokio::spawn(prometheus::run_upkeep(metrics.clone()));
+    let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
     let routes = routes.merge(v1::routes(calls(Source::V1), access));
+    let metrics_alone = match metrics_alone {
+        Some(listener) => {
+            println!("metrics on http://{}", listener.local_addr()?);
+            let routes = prometheus::routes(metrics, args.prometheus.path());
+            let until = until_stopped(stopped.clone());
+            Some(tokio::spawn(http::serve(listener, routes, Prometheus::settings(), until)))
+        }
+        None => None,
+    };
     let page = match (page, activity) {
         (Some(listener), Some(activity)) => {
             let access = page_access(args, &listener)?;
@@ -143,7 +157,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     stop.send_replace(true);
     limits.abort();
     http.await?;
-    for served in [resp, page].into_iter().flatten() {
+    for served in [resp, metrics_alone, page].into_iter().flatten() {
         served.await?;
     }
     Ok(())

@@ -77,6 +77,7 @@ async fn what_cannot_be_served_is_said_at_the_start() {
         ("CONFIG_TYPE", "XDS", "CONFIG_TYPE is `XDS`; FILE and GRPC_XDS_SOTW are possible"),
         ("TIDEGATE_STORE", "http://:S3CRET@a", "it is not the URL of a store"),
         ("REDIS_URL", "a:b", "a:b"),
+        ("PROMETHEUS_ADDR", "9090", "PROMETHEUS_ADDR is `9090`, which is not written `HOST:PORT`"),
         ("HOST", "256.0.0.1", "cannot listen on 256.0.0.1:0 (PORT)"),
         ("RUNTIME_ROOT", "/nowhere", "/nowhere/config: the directory cannot be read"),
     ] {
@@ -85,11 +86,42 @@ async fn what_cannot_be_served_is_said_at_the_start() {
             program.arg("--config").arg(directory.path());
         }
         program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
-        program.env("REDIS_SOCKET_TYPE", "tcp").env(variable, value);
+        program.env("REDIS_SOCKET_TYPE", "tcp").env("USE_PROMETHEUS", "true");
+        program.env("PROMETHEUS_ADDR", "127.0.0.1:0").env(variable, value);
         let output = timeout(Duration::from_secs(60), program.output()).await.unwrap().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{variable}: {stderr}");
         assert!(stderr.contains(why) && !stderr.contains("S3CRET"), "{variable}: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_have_a_port_of_their_own_where_it_is_set() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    let mut program = program();
+    program.arg("--config").arg(directory.path());
+    program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+    program.env("USE_PROMETHEUS", "true").env("PROMETHEUS_ADDR", "127.0.0.1:0");
+    program.env("PROMETHEUS_PATH", "/{stats}");
+    let mut child = program.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line = async || {
+        let line = timeout(Duration::from_secs(60), lines.next_line()).await;
+        line.unwrap().unwrap().unwrap()
+    };
+    let (first, second) = (line().await, line().await);
+    let json = first.rsplit_once("http://").unwrap().1.parse().unwrap();
+    let metrics = second.strip_prefix("metrics on http://").unwrap().parse().unwrap();
+
+    assert_eq!(call(json, "POST", "/json", ASK).await.0, 200);
+    for (address, path) in [(metrics, "/{stats}"), (json, "/metrics")] {
+        let (status, body) = call(address, "GET", path, "").await;
+        assert_eq!(status, 200);
+        assert!(body.contains("ratelimit_service_rate_limit_total_hits"), "{body}");
+    }
+    for path in ["/", "/metrics", "/json", "/config"] {
+        assert_eq!(call(metrics, "GET", path, "").await.0, 404, "{path}");
     }
 }
 

@@ -1,0 +1,54 @@
+//! The port for metrics alone.
+
+use clap::Args;
+use clap::builder::FalseyValueParser;
+use tidegate_server::http::HttpSettings;
+
+/// Few fetch them, and each sends little.
+const MAX_CONNECTIONS: usize = 100;
+const MAX_BODY_BYTES: usize = 1 << 10;
+
+#[derive(Args)]
+pub(crate) struct Prometheus {
+    /// The metrics have a port of their own, beside that of JSON.
+    #[arg(long, env = "USE_PROMETHEUS", value_parser = FalseyValueParser::new())]
+    use_prometheus: bool,
+    /// The address of that port, `HOST:PORT`; all addresses without a host.
+    #[arg(long, value_name = "ADDRESS", env = "PROMETHEUS_ADDR", default_value = ":9090")]
+    prometheus_addr: String,
+    /// The path of the metrics there.
+    #[arg(long, value_name = "PATH", env = "PROMETHEUS_PATH", default_value = "/metrics")]
+    prometheus_path: String,
+}
+
+impl Prometheus {
+    /// Where the metrics are served alone, if they are.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not one.
+    pub(crate) fn address(&self) -> Result<Option<(&str, u16)>, String> {
+        if !self.use_prometheus {
+            return Ok(None);
+        }
+        let address = &self.prometheus_addr;
+        let parts = address.rsplit_once(':').and_then(|(host, port)| {
+            let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
+            Some((if host.is_empty() { "0.0.0.0" } else { host }, port.parse().ok()?))
+        });
+        parts.map(Some).ok_or_else(|| {
+            format!("PROMETHEUS_ADDR is `{address}`, which is not written `HOST:PORT`")
+        })
+    }
+
+    pub(crate) fn path(&self) -> String {
+        self.prometheus_path.clone()
+    }
+
+    pub(crate) fn settings() -> HttpSettings {
+        let mut settings = HttpSettings::default();
+        settings.max_connections = MAX_CONNECTIONS;
+        settings.max_body_bytes = MAX_BODY_BYTES;
+        settings
+    }
+}
