@@ -45,7 +45,7 @@ pub(crate) fn check_body(bytes: &[u8]) {
 
 /// A call is answered.
 pub(crate) fn check_serving() {
-    let answer = exchange(&call(REQUEST));
+    let answer = ask(REQUEST);
     let data = frames(&answer).into_iter().find(|(kind, _)| *kind == DATA);
     let (_, data) = data.unwrap_or_else(|| panic!("{}", answer.escape_ascii()));
     let response = RateLimitResponse::decode(&data[5..]).unwrap();
@@ -106,12 +106,44 @@ pub(crate) fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
     frames
 }
 
-/// Sends bytes and ends, and waits until the server has ended the connection.
-pub(crate) fn exchange(bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect_timeout(&server(), PATIENCE).unwrap();
+/// Makes a call, and waits for the end of its answer. A connection that the client ends may end before that.
+pub(crate) fn ask(body: &[u8]) -> Vec<u8> {
+    let mut stream = connect();
+    stream.write_all(&call(body)).unwrap();
+    let mut answer = Vec::new();
+    while !has_ended(&answer) {
+        let mut part = [0; 1024];
+        let read = stream.read(&mut part).unwrap();
+        assert!(read > 0, "{}", answer.escape_ascii());
+        answer.extend_from_slice(&part[..read]);
+    }
+    answer
+}
+
+/// Whether there is a frame that ends a stream.
+fn has_ended(mut bytes: &[u8]) -> bool {
+    while let Some((head, rest)) = bytes.split_at_checked(9) {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let Some((_, rest)) = rest.split_at_checked(length) else { return false };
+        if matches!(head[3], DATA | HEADERS) && head[4] & END_STREAM != 0 {
+            return true;
+        }
+        bytes = rest;
+    }
+    false
+}
+
+fn connect() -> TcpStream {
+    let stream = TcpStream::connect_timeout(&server(), PATIENCE).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends bytes and ends, and waits until the server has ended the connection.
+pub(crate) fn exchange(bytes: &[u8]) -> Vec<u8> {
+    let mut stream = connect();
     // The server may have ended the connection, and a reset may overtake its answer.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut answer = Vec::new();

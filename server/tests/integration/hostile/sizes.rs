@@ -12,7 +12,7 @@ use tidegate_server::service::Service;
 use tidegate_server::{json, v1};
 use tokio::net::TcpListener;
 
-use crate::checks::grpc::{HEADERS, call, exchange, frames};
+use crate::checks::grpc::{HEADERS, ask, frames};
 use crate::http::client::{Answer, Client};
 use crate::scene::Scene;
 
@@ -82,7 +82,7 @@ async fn characters_of_all_kinds_are_values_of_their_own() {
 #[test]
 fn a_message_that_is_not_utf8_is_refused_and_the_server_goes_on() {
     let broken = b"\0\0\0\0\x0a\x0a\x01\xff\x12\x05\x0a\x03\x0a\x01u";
-    let answer = exchange(&call(broken));
+    let answer = ask(broken);
     // No message, but a status alone.
     assert!(frames(&answer).iter().all(|(kind, _)| *kind != 0), "{}", answer.escape_ascii());
     assert!(frames(&answer).iter().any(|(kind, _)| *kind == HEADERS), "{}", answer.escape_ascii());
