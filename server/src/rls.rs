@@ -17,7 +17,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::health::{self, HealthSettings};
-use crate::listener::{Beginning, Bounded, Listener};
+use crate::listener::{Beginning, Bounded, Buffered, Listener};
 use crate::reflection;
 use crate::service::Service;
 
@@ -126,12 +126,14 @@ pub async fn serve(
         .await
 }
 
+type GrpcStream<F> = Buffered<Beginning<Bounded<F>>>;
+
 /// The connections, as long as there are places for them.
 fn accepted(
     listener: Listener,
     settings: GrpcSettings,
     drained: watch::Receiver<bool>,
-) -> impl futures_util::Stream<Item = io::Result<Beginning<Bounded<impl Future<Output = ()>>>>> {
+) -> impl futures_util::Stream<Item = io::Result<GrpcStream<impl Future<Output = ()>>>> {
     let places = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
     let refused = counter!("tidegate_server_grpc_refused_connections_total");
     stream::unfold((listener, places, refused), move |(listener, places, refused)| {
@@ -146,7 +148,7 @@ fn accepted(
             };
             let stream = Bounded::new(stream.with_place(place), end);
             let stream = Beginning::new(stream, BEGINNING_BYTES, settings.begin_timeout);
-            Some((Ok(stream), (listener, places, refused)))
+            Some((Ok(Buffered::new(stream)), (listener, places, refused)))
         }
     })
 }

@@ -2,6 +2,7 @@
 
 mod beginning;
 mod bounded;
+mod buffered;
 mod connections;
 mod stream;
 
@@ -13,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) use beginning::Beginning;
 pub(crate) use bounded::Bounded;
+pub(crate) use buffered::Buffered;
 pub(crate) use connections::Connections;
 pub use stream::Stream;
 
