@@ -31,8 +31,9 @@ use store::StoreArgs;
 use tls::TlsArgs;
 use xds::XdsArgs;
 
-pub(crate) use page::Page;
-pub(crate) use prometheus::Prometheus;
+pub(crate) use http::read_only_settings;
+use page::Page;
+use prometheus::Prometheus;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
 

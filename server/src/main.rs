@@ -27,7 +27,7 @@ use tidegate_server::{http, json, page, prometheus, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use args::{Cli, Command, Page, Prometheus, Serve};
+use args::{Cli, Command, Serve, read_only_settings};
 use limits::Limits;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -131,7 +131,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
             println!("metrics on http://{}", listener.local_addr()?);
             let routes = prometheus::routes(metrics, args.prometheus.path());
             let until = until_stopped(stopped.clone());
-            Some(tokio::spawn(http::serve(listener, routes, Prometheus::settings(), until)))
+            Some(tokio::spawn(http::serve(listener, routes, read_only_settings(), until)))
         }
         None => None,
     };
@@ -141,7 +141,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
             let (run, until) = (Arc::clone(&activity), until_stopped(stopped.clone()));
             tokio::spawn(async move { run.run().await });
             let routes = page::routes(activity, access);
-            Some(tokio::spawn(http::serve(listener, routes, Page::settings(), until)))
+            Some(tokio::spawn(http::serve(listener, routes, read_only_settings(), until)))
         }
         _ => None,
     };

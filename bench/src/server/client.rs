@@ -234,7 +234,7 @@ mod tests {
     use super::super::resp::{Resp, command};
     use super::*;
 
-    /// A server that answers requests of a connection once so many have come.
+    /// A server that answers requests of a connection together, `held` at a time.
     fn server(held: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

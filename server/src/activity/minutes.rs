@@ -6,7 +6,7 @@ use super::shown::Cut;
 use super::sketch::{Estimate, Sketch};
 use super::{LimitName, lock};
 
-/// So many locks. A key belongs to one of them.
+/// The number of locks. A key belongs to one of them.
 const SHARDS: usize = 8;
 
 /// The keys of a shard.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// The maximum number of bytes of a subject or a text that are kept.
 const MAX_BYTES: usize = 160;
-/// Of longer ones, so many of their beginning, and the rest of their end.
+/// The part of longer ones that is of their beginning; the rest is of their end.
 const HEAD_BYTES: usize = 100;
 
 /// A subject and its tenant, as a call has them.

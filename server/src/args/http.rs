@@ -113,12 +113,30 @@ impl Http {
 
     /// The callers of `/v1` on an address.
     pub(crate) fn access(&self, address: SocketAddr) -> Access {
-        match given(&self.password) {
-            Some(password) => {
-                Access::Login(Login { user: self.user.clone(), password: password.clone() })
-            }
-            None if self.without_password || address.ip().is_loopback() => Access::Open,
-            None => Access::Closed,
-        }
+        access(address, &self.user, &self.password, self.without_password)
     }
+}
+
+/// The clients on an address, by the settings of their login.
+pub(super) fn access(
+    address: SocketAddr,
+    user: &str,
+    password: &Option<String>,
+    without_password: bool,
+) -> Access {
+    match given(password) {
+        Some(password) => {
+            Access::Login(Login { user: user.to_owned(), password: password.clone() })
+        }
+        None if without_password || address.ip().is_loopback() => Access::Open,
+        None => Access::Closed,
+    }
+}
+
+/// The bounds of a port that few clients read, which send little.
+pub(crate) fn read_only_settings() -> HttpSettings {
+    let mut settings = HttpSettings::default();
+    settings.max_connections = 100;
+    settings.max_body_bytes = 1 << 10;
+    settings
 }

@@ -4,14 +4,9 @@ use std::net::SocketAddr;
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use tidegate_server::http::HttpSettings;
-use tidegate_server::v1::{Access, Login};
+use tidegate_server::v1::Access;
 
-use super::given;
-
-/// Few read it, and each reads little.
-const MAX_CONNECTIONS: usize = 100;
-const MAX_BODY_BYTES: usize = 1 << 10;
+use super::http::access;
 
 #[derive(Args)]
 pub(crate) struct Page {
@@ -44,21 +39,8 @@ impl Page {
         self.page_port.map(|port| (&*self.page_host, port))
     }
 
-    pub(crate) fn settings() -> HttpSettings {
-        let mut settings = HttpSettings::default();
-        settings.max_connections = MAX_CONNECTIONS;
-        settings.max_body_bytes = MAX_BODY_BYTES;
-        settings
-    }
-
     /// The readers of the page on an address.
     pub(crate) fn access(&self, address: SocketAddr) -> Access {
-        match given(&self.page_password) {
-            Some(password) => {
-                Access::Login(Login { user: self.page_user.clone(), password: password.clone() })
-            }
-            None if self.page_without_password || address.ip().is_loopback() => Access::Open,
-            None => Access::Closed,
-        }
+        access(address, &self.page_user, &self.page_password, self.page_without_password)
     }
 }

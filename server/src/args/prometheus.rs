@@ -2,11 +2,6 @@
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use tidegate_server::http::HttpSettings;
-
-/// Few fetch them, and each sends little.
-const MAX_CONNECTIONS: usize = 100;
-const MAX_BODY_BYTES: usize = 1 << 10;
 
 #[derive(Args)]
 pub(crate) struct Prometheus {
@@ -43,12 +38,5 @@ impl Prometheus {
 
     pub(crate) fn path(&self) -> String {
         self.prometheus_path.clone()
-    }
-
-    pub(crate) fn settings() -> HttpSettings {
-        let mut settings = HttpSettings::default();
-        settings.max_connections = MAX_CONNECTIONS;
-        settings.max_body_bytes = MAX_BODY_BYTES;
-        settings
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct XdsArgs {
     /// What the management server knows this server by.
     #[arg(long, value_name = "ID", env = "CONFIG_GRPC_XDS_NODE_ID", default_value = "default")]
     xds_node_id: String,
-    /// What it is told of this server beside: `name=value,name=value`
+    /// Further metadata of this server for it: `name=value,name=value`
     #[arg(long, value_name = "FIELDS", env = "CONFIG_GRPC_XDS_NODE_METADATA")]
     xds_node_metadata: Option<String>,
     /// Header fields that it is sent: `name:value,name:value`; set them by the variable, as others see the arguments of a

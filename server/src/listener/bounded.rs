@@ -53,18 +53,6 @@ impl<F: Future<Output = ()>> AsyncWrite for Bounded<F> {
         self.get_mut().stream(cx)?.poll_write(cx, bytes)
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.get_mut().stream(cx)?.poll_write_vectored(cx, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.get_mut().stream(cx)?.poll_flush(cx)
     }

@@ -24,7 +24,7 @@ pub struct XdsSettings {
     pub server: String,
     /// What the management server knows this server by (`CONFIG_GRPC_XDS_NODE_ID`).
     pub node_id: String,
-    /// What is told of this server beside (`CONFIG_GRPC_XDS_NODE_METADATA`).
+    /// Further metadata of this server (`CONFIG_GRPC_XDS_NODE_METADATA`).
     pub node_metadata: Vec<(String, String)>,
     /// Fields that are sent along (`CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS`).
     pub headers: Vec<Header>,

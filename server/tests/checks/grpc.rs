@@ -46,9 +46,9 @@ pub(crate) fn check_body(bytes: &[u8]) {
 /// A call is answered.
 pub(crate) fn check_serving() {
     let answer = ask(REQUEST);
-    let data = frames(&answer).into_iter().find(|(kind, _)| *kind == DATA);
-    let (_, data) = data.unwrap_or_else(|| panic!("{}", answer.escape_ascii()));
-    let response = RateLimitResponse::decode(&data[5..]).unwrap();
+    let data = frames(&answer).into_iter().find(|it| it.kind == DATA);
+    let data = data.unwrap_or_else(|| panic!("{}", answer.escape_ascii()));
+    let response = RateLimitResponse::decode(&data.payload[5..]).unwrap();
     assert_eq!((response.overall_code, response.statuses.len()), (1, 1));
 }
 
@@ -93,14 +93,26 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// The kinds and the payloads of frames, of which the last one may be cut.
-pub(crate) fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+pub(crate) struct Frame<'b> {
+    pub(crate) kind: u8,
+    flags: u8,
+    pub(crate) payload: &'b [u8],
+}
+
+impl Frame<'_> {
+    fn ends_stream(&self) -> bool {
+        matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
+    }
+}
+
+/// The frames, of which the last one may be cut.
+pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Frame<'_>> {
     let mut frames = Vec::new();
     while let Some((head, rest)) = bytes.split_at_checked(9) {
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         assert!(length <= 16_384 && head[3] <= 9, "{}", head.escape_ascii());
         let Some((payload, rest)) = rest.split_at_checked(length) else { break };
-        frames.push((head[3], payload));
+        frames.push(Frame { kind: head[3], flags: head[4], payload });
         bytes = rest;
     }
     frames
@@ -111,26 +123,13 @@ pub(crate) fn ask(body: &[u8]) -> Vec<u8> {
     let mut stream = connect();
     stream.write_all(&call(body)).unwrap();
     let mut answer = Vec::new();
-    while !has_ended(&answer) {
+    while !frames(&answer).iter().any(Frame::ends_stream) {
         let mut part = [0; 1024];
         let read = stream.read(&mut part).unwrap();
         assert!(read > 0, "{}", answer.escape_ascii());
         answer.extend_from_slice(&part[..read]);
     }
     answer
-}
-
-/// Whether there is a frame that ends a stream.
-fn has_ended(mut bytes: &[u8]) -> bool {
-    while let Some((head, rest)) = bytes.split_at_checked(9) {
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let Some((_, rest)) = rest.split_at_checked(length) else { return false };
-        if matches!(head[3], DATA | HEADERS) && head[4] & END_STREAM != 0 {
-            return true;
-        }
-        bytes = rest;
-    }
-    false
 }
 
 fn connect() -> TcpStream {

@@ -130,7 +130,7 @@ async fn a_request_whose_message_does_not_come_in_time_is_cancelled() {
     stream.write_all(&whole[..whole.len() - 1]).await.unwrap();
     let mut answer = Vec::new();
     let cancelled = async {
-        while !frames::frames(&answer).iter().any(|(kind, _)| *kind == frames::HEADERS) {
+        while !frames::frames(&answer).iter().any(|it| it.kind == frames::HEADERS) {
             assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{}", answer.escape_ascii());
         }
     };
