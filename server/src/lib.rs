@@ -27,5 +27,6 @@ pub mod tls;
 #[cfg(feature = "top")]
 #[cfg_attr(docsrs, doc(cfg(feature = "top")))]
 pub mod top;
+mod tree;
 pub mod v1;
 pub mod xds;

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
 
@@ -8,7 +9,9 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
-use serde_json::{Map, Value};
+
+use crate::config::shown;
+use crate::tree::Tree;
 
 /// Why a text is not a request in proto3 JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,13 +38,12 @@ impl Error for JsonError {}
 ///
 /// # Errors
 ///
-/// If it is not JSON, has a field that is not of the protocol, or a value of another type.
+/// If it is not JSON, has a field that is not of the protocol or given twice, or a value of another type.
 pub fn read_request(bytes: &[u8]) -> Result<RateLimitRequest, JsonError> {
-    let value: Value =
-        serde_json::from_slice(bytes).map_err(|error| JsonError(error.to_string()))?;
+    let value = Tree::read(bytes).map_err(JsonError)?;
     let mut request = RateLimitRequest::default();
     for (name, value) in object("the request", &value)? {
-        match name.as_str() {
+        match name {
             "domain" => request.domain = text(name, value)?,
             "descriptors" => request.descriptors = list(name, value, descriptor)?,
             "hitsAddend" | "hits_addend" => request.hits_addend = small_number(name, value)?,
@@ -51,19 +53,17 @@ pub fn read_request(bytes: &[u8]) -> Result<RateLimitRequest, JsonError> {
     Ok(request)
 }
 
-fn descriptor(value: &Value) -> Result<RateLimitDescriptor, JsonError> {
+fn descriptor(value: &Tree) -> Result<RateLimitDescriptor, JsonError> {
     let mut descriptor = RateLimitDescriptor::default();
     for (name, value) in object("a descriptor", value)? {
-        match name.as_str() {
+        match name {
             "entries" => descriptor.entries = list(name, value, entry)?,
             "limit" => descriptor.limit = Some(limit(value)?),
             "hitsAddend" | "hits_addend" => {
                 descriptor.hits_addend = Some(UInt64Value { value: number(name, value)? });
             }
             "isNegativeHits" | "is_negative_hits" => {
-                let is_negative = value.as_bool();
-                descriptor.is_negative_hits =
-                    is_negative.ok_or_else(|| wrong(name, value, "true or false"))?;
+                descriptor.is_negative_hits = boolean(name, value)?;
             }
             _ => return Err(unknown(name)),
         }
@@ -71,10 +71,10 @@ fn descriptor(value: &Value) -> Result<RateLimitDescriptor, JsonError> {
     Ok(descriptor)
 }
 
-fn entry(value: &Value) -> Result<Entry, JsonError> {
+fn entry(value: &Tree) -> Result<Entry, JsonError> {
     let mut entry = Entry::default();
     for (name, value) in object("an entry", value)? {
-        match name.as_str() {
+        match name {
             "key" => entry.key = text(name, value)?,
             "value" => entry.value = text(name, value)?,
             _ => return Err(unknown(name)),
@@ -83,10 +83,10 @@ fn entry(value: &Value) -> Result<Entry, JsonError> {
     Ok(entry)
 }
 
-fn limit(value: &Value) -> Result<RateLimitOverride, JsonError> {
+fn limit(value: &Tree) -> Result<RateLimitOverride, JsonError> {
     let mut limit = RateLimitOverride::default();
     for (name, value) in object("a limit", value)? {
-        match name.as_str() {
+        match name {
             "requestsPerUnit" | "requests_per_unit" => {
                 limit.requests_per_unit = small_number(name, value)?;
             }
@@ -97,54 +97,68 @@ fn limit(value: &Value) -> Result<RateLimitOverride, JsonError> {
     Ok(limit)
 }
 
-fn unit(name: &str, value: &Value) -> Result<i32, JsonError> {
-    let by_name = |text: &str| RateLimitUnit::from_str_name(text).map(i32::from);
-    let by_number = || value.as_i64().and_then(|number| i32::try_from(number).ok());
-    let unit = value.as_str().map_or_else(by_number, by_name);
+fn unit(name: &str, value: &Tree) -> Result<i32, JsonError> {
+    let unit = match value {
+        Tree::Text(text) => RateLimitUnit::from_str_name(text).map(i32::from),
+        Tree::Number(number) => i32::try_from(*number).ok(),
+        _ => None,
+    };
     unit.ok_or_else(|| wrong(name, value, "a unit, such as MINUTE"))
 }
 
-/// The fields that are not null.
-fn object<'v>(
-    what: &str,
-    value: &'v Value,
-) -> Result<impl Iterator<Item = (&'v String, &'v Value)> + use<'v>, JsonError> {
-    let fields: &Map<String, Value> =
-        value.as_object().ok_or_else(|| wrong(what, value, "an object"))?;
-    Ok(fields.iter().filter(|(_, value)| !value.is_null()))
+/// The fields that are not null, each of them once.
+fn object<'t>(what: &str, value: &'t Tree) -> Result<Vec<(&'t str, &'t Tree)>, JsonError> {
+    let Tree::Object(fields) = value else {
+        return Err(wrong(what, value, "an object"));
+    };
+    let fields = fields.iter().filter(|(_, value)| *value != Tree::Null);
+    let fields: Vec<_> = fields.map(|(name, value)| (&**name, value)).collect();
+    let mut names = HashSet::new();
+    // A field has the same name in either style but for its case and underscores.
+    let mut is_new = |name: &str| names.insert(name.replace('_', "").to_ascii_lowercase());
+    match fields.iter().map(|(name, _)| *name).find(|name| !is_new(name)) {
+        Some(name) => Err(JsonError(format!("the field \"{}\" is given twice", shown(name)))),
+        None => Ok(fields),
+    }
 }
 
 fn list<T>(
     name: &str,
-    value: &Value,
-    read: impl Fn(&Value) -> Result<T, JsonError>,
+    value: &Tree,
+    read: impl Fn(&Tree) -> Result<T, JsonError>,
 ) -> Result<Vec<T>, JsonError> {
-    let values = value.as_array().ok_or_else(|| wrong(name, value, "a list"))?;
+    let Tree::List(values) = value else { return Err(wrong(name, value, "a list")) };
     values.iter().map(read).collect()
 }
 
-fn text(name: &str, value: &Value) -> Result<String, JsonError> {
-    let text = value.as_str().ok_or_else(|| wrong(name, value, "a text"))?;
-    Ok(text.to_owned())
+fn text(name: &str, value: &Tree) -> Result<String, JsonError> {
+    let Tree::Text(text) = value else { return Err(wrong(name, value, "a text")) };
+    Ok(text.clone())
 }
 
-fn number(name: &str, value: &Value) -> Result<u64, JsonError> {
-    let by_text = |text: &str| text.parse().ok();
-    let number = value.as_str().map_or_else(|| value.as_u64(), by_text);
+fn boolean(name: &str, value: &Tree) -> Result<bool, JsonError> {
+    let Tree::Bool(value) = value else { return Err(wrong(name, value, "true or false")) };
+    Ok(*value)
+}
+
+fn number(name: &str, value: &Tree) -> Result<u64, JsonError> {
+    let number = match value {
+        Tree::Text(text) => text.parse().ok(),
+        Tree::Number(number) => Some(*number),
+        _ => None,
+    };
     number.ok_or_else(|| wrong(name, value, "a whole number of at least 0"))
 }
 
-fn small_number(name: &str, value: &Value) -> Result<u32, JsonError> {
+fn small_number(name: &str, value: &Tree) -> Result<u32, JsonError> {
     let number = number(name, value)?;
     u32::try_from(number).map_err(|_| wrong(name, value, "at most 4294967295"))
 }
 
-fn wrong(name: &str, value: &Value, expected: &str) -> JsonError {
-    let shown: String = value.to_string().chars().take(40).collect();
-    JsonError(format!("{name} is {shown}; it must be {expected}"))
+fn wrong(name: &str, value: &Tree, expected: &str) -> JsonError {
+    JsonError(format!("{name} is {value}; it must be {expected}"))
 }
 
 fn unknown(name: &str) -> JsonError {
-    let shown: String = name.chars().take(40).flat_map(char::escape_debug).collect();
-    JsonError(format!("unknown field \"{shown}\""))
+    JsonError(format!("unknown field \"{}\"", shown(name)))
 }

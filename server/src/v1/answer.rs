@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value, json};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::json;
 use tidegate_core::{Decision, Error, ErrorKind, Verdict};
 use tidegate_http::fields::FieldWriter;
 
@@ -12,29 +13,79 @@ use super::read::Request;
 /// Writes the fields of policies that come with the requests.
 static FIELDS: LazyLock<Option<FieldWriter>> = LazyLock::new(|| FieldWriter::new([]).ok());
 
+/// The answer to a call that was decided, whose fields are written in this order.
+struct Answer<'a> {
+    is_allowed: bool,
+    request: &'a Request,
+    decision: &'a Decision,
+}
+
+/// What it says of a charge.
+struct Charge<'a> {
+    policy: &'a str,
+    verdict: &'a Verdict,
+    amount: u64,
+}
+
+impl Answer<'_> {
+    fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
+        let call = &self.request.call;
+        let verdicts = self.decision.verdicts().iter().zip(call.amounts(self.decision));
+        let charges = call.policies().zip(verdicts);
+        charges.map(|(policy, (verdict, amount))| Charge { policy: policy.name(), verdict, amount })
+    }
+}
+
+impl Serialize for Answer<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("allowed", &self.is_allowed)?;
+        if let Some(degraded) = self.decision.degraded() {
+            fields.serialize_entry("degraded", degraded.answer.as_str())?;
+        }
+        if self.request.has_list {
+            let is_free = self.is_allowed.then_some(Duration::ZERO);
+            let wait = is_free.or_else(|| self.decision.retry_after());
+            fields.serialize_entry("retry_after_ms", &milliseconds(wait))?;
+            fields.serialize_entry("charges", &self.charges().collect::<Vec<_>>())?;
+        } else if let Some(charge) = self.charges().next() {
+            charge.write(&mut fields)?;
+        }
+        fields.end()
+    }
+}
+
+impl Charge<'_> {
+    fn write<M: SerializeMap>(&self, fields: &mut M) -> Result<(), M::Error> {
+        let Self { policy, verdict, amount } = self;
+        fields.serialize_entry("policy", policy)?;
+        fields.serialize_entry("outcome", verdict.outcome().as_str())?;
+        fields.serialize_entry("limit", &verdict.limit())?;
+        fields.serialize_entry("remaining", &verdict.remaining())?;
+        fields.serialize_entry("retry_after_ms", &milliseconds(verdict.retry_after()))?;
+        fields.serialize_entry("reset_after_ms", &milliseconds(Some(verdict.reset_after())))?;
+        fields.serialize_entry("amount", amount)
+    }
+}
+
+impl Serialize for Charge<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        self.write(&mut fields)?;
+        fields.end()
+    }
+}
+
+/// Rounded up, so that no caller comes too early; none for never.
+fn milliseconds(span: Option<Duration>) -> Option<u64> {
+    let rounded_up = |span: Duration| span.as_nanos().div_ceil(1_000_000);
+    span.map(|span| u64::try_from(rounded_up(span)).unwrap_or(u64::MAX))
+}
+
 /// The response to a call that was decided.
 pub(super) fn decided(request: &Request, decision: &Decision) -> Response {
-    let Request { call, has_list } = request;
+    let call = &request.call;
     let is_allowed = call.is_admitted(decision);
-    let mut answer = Map::new();
-    answer.insert("allowed".to_owned(), json!(is_allowed));
-    if let Some(degraded) = decision.degraded() {
-        answer.insert("degraded".to_owned(), json!(degraded.answer.as_str()));
-    }
-    let verdicts = call.policies().zip(decision.verdicts()).zip(call.amounts(decision));
-    let mut charges = verdicts.map(|((policy, verdict), amount)| {
-        let mut charge = Map::new();
-        charge.insert("policy".to_owned(), json!(policy.name()));
-        show(verdict, amount, &mut charge);
-        charge
-    });
-    if *has_list {
-        let wait = if is_allowed { Some(Duration::ZERO) } else { decision.retry_after() };
-        answer.insert("retry_after_ms".to_owned(), milliseconds(wait));
-        answer.insert("charges".to_owned(), charges.map(Value::Object).collect());
-    } else {
-        answer.extend(charges.next().unwrap_or_default());
-    }
     let mut headers = HeaderMap::new();
     if let Some(fields) = &*FIELDS
         && call.can_refuse()
@@ -42,23 +93,7 @@ pub(super) fn decided(request: &Request, decision: &Decision) -> Response {
         fields.write(decision.verdicts_of(call.policies()), decision, &mut headers);
     }
     let status = if is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    (headers, with_json(status, &Value::Object(answer))).into_response()
-}
-
-fn show(verdict: &Verdict, amount: u64, fields: &mut Map<String, Value>) {
-    let mut field = |name: &str, value: Value| fields.insert(name.to_owned(), value);
-    field("outcome", json!(verdict.outcome().as_str()));
-    field("limit", json!(verdict.limit()));
-    field("remaining", json!(verdict.remaining()));
-    field("retry_after_ms", milliseconds(verdict.retry_after()));
-    field("reset_after_ms", milliseconds(Some(verdict.reset_after())));
-    field("amount", json!(amount));
-}
-
-/// Rounded up, so that no caller comes too early; `null` for never.
-fn milliseconds(span: Option<Duration>) -> Value {
-    let rounded_up = |span: Duration| span.as_nanos().div_ceil(1_000_000);
-    span.map_or(Value::Null, |span| json!(u64::try_from(rounded_up(span)).unwrap_or(u64::MAX)))
+    (headers, with_json(status, &Answer { is_allowed, request, decision })).into_response()
 }
 
 /// The response to a call that was not decided.
@@ -81,6 +116,8 @@ pub(super) fn not_done(status: StatusCode, error: &str, message: &str) -> Respon
     with_json(status, &json!({"error": error, "message": message}))
 }
 
-fn with_json(status: StatusCode, value: &Value) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+fn with_json(status: StatusCode, value: &impl Serialize) -> Response {
+    // Texts and numbers in maps whose keys are texts can always be written.
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

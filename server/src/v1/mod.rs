@@ -17,7 +17,6 @@ mod answer;
 mod fields;
 mod read;
 mod routes;
-mod tree;
 
 pub use access::Access;
 pub(crate) use access::Guard;

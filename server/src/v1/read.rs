@@ -7,8 +7,9 @@ use tidegate_core::call::MAX_CHARGES;
 use tidegate_core::{Error, ErrorKind};
 
 use super::fields::{self, Field};
-use super::tree::{Tree, beginning};
 use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption, Verb};
+use crate::config::shown;
+use crate::tree::Tree;
 
 /// The maximum of costs and spans: the greatest whole number of which every reader of JSON knows the next lower one.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
@@ -109,7 +110,7 @@ fn once_each(
     for (name, value) in given {
         let Some(field) = known.iter().copied().find(|field| field.name() == name) else {
             let known: Vec<&str> = known.iter().map(|field| field.name()).collect();
-            let (name, known) = (beginning(&name), known.join(", "));
+            let (name, known) = (shown(&name), known.join(", "));
             return Err(invalid(format!("there is no field {place}{name}, but {known}")));
         };
         let name = format!("{place}{name}");

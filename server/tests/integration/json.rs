@@ -78,7 +78,8 @@ async fn what_is_no_request_is_a_400() {
     let address = start(Service::new(Scene::new(CONFIG).decider)).await;
     for (body, why) in [
         ("", "EOF while parsing"),
-        ("[]", "the request is []; it must be an object"),
+        ("[]", "the request is a list; it must be an object"),
+        ("\"_t\x7flt\"", "the request is \"_t\\u{7f}lt\"; it must be an object"),
         (r#"{"domain": "d"}"#, "rate limit descriptor list must not be empty"),
         (r#"{"domain": "", "descriptors": []}"#, "rate limit domain must not be empty"),
         (r#"{"doman": "d"}"#, "unknown field \"doman\""),
@@ -143,10 +144,12 @@ fn requests_are_read_in_either_style() {
     for (text, why) in [
         (r#"{"hitsAddend": -1}"#, "hitsAddend is -1; it must be a whole number of at least 0"),
         (r#"{"hitsAddend": 4294967296}"#, "it must be at most 4294967295"),
-        (r#"{"descriptors": {}}"#, "descriptors is {}; it must be a list"),
+        (r#"{"descriptors": {}}"#, "descriptors is an object; it must be a list"),
         (r#"{"descriptors": [{"limit": {"unit": "FORTNIGHT"}}]}"#, "it must be a unit"),
         (r#"{"descriptors": [{"entries": [{"key": 5}]}]}"#, "key is 5; it must be a text"),
         (r#"{"descriptors": [{"isNegativeHits": "yes"}]}"#, "it must be true or false"),
+        (r#"{"hitsAddend": 1, "hits_addend": 2}"#, "the field \"hits_addend\" is given twice"),
+        (r#"{"domain": "a", "domain": "a"}"#, "the field \"domain\" is given twice"),
     ] {
         let error = of(text).unwrap_err();
         assert!(error.contains(why), "{error}");

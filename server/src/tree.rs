@@ -2,9 +2,11 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use crate::config::shown;
+
 /// A value of JSON. An object keeps its fields in their order, so that one that is given twice is seen.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Tree {
+pub(crate) enum Tree {
     Null,
     Bool(bool),
     Number(u64),
@@ -17,12 +19,12 @@ pub(super) enum Tree {
 
 impl Tree {
     /// Reads a text, of which lists and objects are nested at most 128 levels deep.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 }
 
-/// The beginning of a value, for a message.
+/// A value in a message: a text is escaped and cut, a list or an object only named.
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -30,20 +32,11 @@ impl fmt::Display for Tree {
             Self::Bool(it) => it.fmt(f),
             Self::Number(it) => it.fmt(f),
             Self::OtherNumber(it) => it.fmt(f),
-            Self::Text(it) => write!(f, "\"{}\"", beginning(it)),
+            Self::Text(it) => write!(f, "\"{}\"", shown(it)),
             Self::List(_) => f.write_str("a list"),
             Self::Object(_) => f.write_str("an object"),
         }
     }
-}
-
-/// The first 40 characters, escaped.
-pub(super) fn beginning(text: &str) -> String {
-    let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
-    if text.chars().nth(40).is_some() {
-        shown.push_str("...");
-    }
-    shown
 }
 
 impl<'de> Deserialize<'de> for Tree {
