@@ -45,7 +45,11 @@ pub fn open_watched(
     if url == MEMORY {
         return Ok((Arc::new(MemoryStore::new().observed()), None));
     }
-    let mut builder = StoreBuilder::from_url(url)?.connections(settings.connections);
+    let builder = StoreBuilder::from_url(url).map_err(|error| match url.contains("://") {
+        true => error,
+        false => error.with_context(format!("it is not `{MEMORY}`")),
+    })?;
+    let mut builder = builder.connections(settings.connections);
     if !settings.prefix.is_empty() {
         builder = builder.prefix(&settings.prefix);
     }

@@ -76,6 +76,7 @@ async fn what_cannot_be_served_is_said_at_the_start() {
     for (variable, value, why) in [
         ("CONFIG_TYPE", "XDS", "CONFIG_TYPE is `XDS`; FILE and GRPC_XDS_SOTW are possible"),
         ("TIDEGATE_STORE", "http://:S3CRET@a", "it is not the URL of a store"),
+        ("TIDEGATE_STORE", "memory:", "it is not `memory`: the URL `memory:` cannot be used"),
         ("REDIS_URL", "a:b", "a:b"),
         ("PROMETHEUS_ADDR", "9090", "PROMETHEUS_ADDR is `9090`, which is not written `HOST:PORT`"),
         ("HOST", "256.0.0.1", "cannot listen on 256.0.0.1:0 (PORT)"),
