@@ -117,11 +117,14 @@ class Server(Process):
         connection.close()
         return response.status, json.loads(said).get("statuses", []) if said.startswith(b"{") else said
 
-    def limit(self, domain="d", *entries):
-        """The limit of a descriptor, such as `5 per DAY`; `None` if there is none."""
-        status, [said] = self.ask(domain, entries or [("a", "x")])
+    def decide(self, domain, entries):
+        """The status code, and the limit of a descriptor, such as `5 per DAY`; `None` if there is none."""
+        status, [said] = self.ask(domain, entries)
         found = said.get("currentLimit")
-        return found and f"{found['requestsPerUnit']} per {found['unit']}"
+        return status, found and f"{found.get('requestsPerUnit', 0)} per {found['unit']}"
+
+    def limit(self):
+        return self.decide("d", [("a", "x")])[1]
 
     def health(self):
         return get(self.port, "/healthcheck").status
@@ -322,7 +325,8 @@ class Translated(Cases):
         for case in cases["requests"]:
             with self.subTest(case["is"]):
                 entries = [tuple(it) for it in case["entries"]]
-                self.assertEqual(server.limit(case["domain"], *entries), case["limit"])
+                decided = server.decide(case["domain"], entries)
+                self.assertEqual(decided, (case["status"], case["limit"]))
 
 
 def main(management, server, *names):
