@@ -5,9 +5,6 @@ use tidegate_server::xds::Header;
 
 use super::*;
 
-/// The version of the limits of an earlier stream.
-const EARLIER: &str = "of-an-earlier-stream";
-
 #[tokio::test]
 async fn a_subscription_names_the_node_and_the_type() {
     let mut server = Management::start().await;
