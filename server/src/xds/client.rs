@@ -46,27 +46,36 @@ pub enum Event {
     },
 }
 
+/// The version, on a new stream, of the limits of an earlier one.
+///
+/// go-control-plane responds to a new stream unless it is told the version that it has. It has the version "" if there are
+/// no limits at all: told "" too, it would not respond, and limits that ended while it was away would stay.
+const EARLIER_VERSION: &str = "of-an-earlier-stream";
+
 /// Puts the limits of a management server in force whenever they change, and calls `report` with what has happened.
 ///
-/// The version of the limits is told to the management server on the stream where it came from, and not on the next one:
-/// a management server that was started again may give a version that it gave before to other limits.
+/// The version of the limits is told to the management server on the stream where it came from, and a placeholder
+/// on the next one: a management server that was started again may give a version that it gave before to other limits.
 ///
 /// Never returns: drop the future to end it.
 pub async fn follow(settings: XdsSettings, service: Arc<Service>, report: impl Fn(Event)) {
     let mut backoff = Backoff::new(settings.backoff);
     let connected = Connected::new();
+    let mut first_version = "";
     loop {
         let mut stream = Stream {
             settings: &settings,
             service: &service,
             report: &report,
             connected: &connected,
+            first_version,
             has_loaded: false,
         };
         let Err(reason) = stream.follow().await;
         connected.set(false);
         if stream.has_loaded {
             backoff.reset();
+            first_version = EARLIER_VERSION;
         }
         let retry_in = backoff.next();
         report(Event::Disconnected { reason, retry_in });
@@ -95,6 +104,7 @@ struct Stream<'s, R> {
     service: &'s Arc<Service>,
     report: &'s R,
     connected: &'s Connected,
+    first_version: &'static str,
     has_loaded: bool,
 }
 
@@ -112,7 +122,8 @@ impl<R: Fn(Event)> Stream<'_, R> {
         // One response is answered before the next one is read.
         let (requests, receiver) = mpsc::channel(1);
         let ended = |_| "the management server has ended the stream".to_owned();
-        requests.try_send(self.request("", "", None)).map_err(|_| ended(()))?;
+        let mut version = self.first_version.to_owned();
+        requests.try_send(self.request(&version, "", None)).map_err(|_| ended(()))?;
         let mut outgoing = Request::new(stream(receiver));
         for header in &self.settings.headers {
             outgoing.metadata_mut().insert(header.name.clone(), header.value.clone());
@@ -122,7 +133,6 @@ impl<R: Fn(Event)> Stream<'_, R> {
         let responses = client.stream_aggregated_resources(outgoing).await;
         let mut responses = responses.map_err(|status| shown_status(&status))?.into_inner();
 
-        let mut version = String::new();
         // Some management servers send a snapshot again as soon as it is refused.
         let (min_pause, max_pause) = self.settings.backoff.pauses();
         let mut pause = min_pause;

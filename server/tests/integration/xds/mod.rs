@@ -275,4 +275,7 @@ fn bad() -> RateLimitConfig {
     config("d", vec![limited("", 1, DAY)])
 }
 
+/// The version, on a new stream, of the limits of an earlier one.
+const EARLIER: &str = "of-an-earlier-stream";
+
 const BAD: &str = "d-limits: descriptor has empty key";

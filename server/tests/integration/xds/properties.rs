@@ -80,7 +80,7 @@ async fn hold(steps: &[Step]) {
                 }
                 drop(peer);
                 peer = server.stream().await.0;
-                version.clear();
+                version = in_force.as_ref().map_or("", |_| EARLIER).to_owned();
             }
         }
         match &in_force {

@@ -125,20 +125,39 @@ async fn fields_that_are_not_known_are_left_out() {
 }
 
 #[tokio::test]
-async fn a_new_stream_begins_without_a_version() {
+async fn a_new_stream_begins_with_no_version_of_an_earlier_one() {
     let mut server = Management::start().await;
     let client = Client::start(server.settings());
     let (mut peer, _) = server.stream().await;
+    peer.send("1", "n1", &[bad()]);
+    peer.refused("", "n1").await;
+    drop(peer);
+    // There are no limits yet.
+    let (mut peer, request) = server.stream().await;
+    assert_eq!((&*request.version_info, &*request.response_nonce), ("", ""));
     peer.send("5", "n1", &[per_day(1)]);
     peer.accepted("5", "n1").await;
     drop(peer);
-    // A management server that was started again counts its versions from 1.
+    // A management server that was started again counts its versions from 1, and may be at 5 again. Nor is it told that
+    // there are no limits: go-control-plane, if it has none, would not respond.
+    for n in 2..=3 {
+        let (mut peer, request) = server.stream().await;
+        assert_eq!((&*request.version_info, &*request.response_nonce), (EARLIER, ""));
+        assert_eq!(client.limit().await, format!("{}/DAY", n - 1));
+        peer.send("6", "n1", &[bad()]);
+        peer.refused(EARLIER, "n1").await;
+        peer.send("5", "n2", &[per_day(n)]);
+        peer.accepted("5", "n2").await;
+        assert_eq!(client.limit().await, format!("{n}/DAY"));
+    }
+    // Also after a stream on which nothing came.
+    drop(server.stream().await);
     let (mut peer, request) = server.stream().await;
-    assert_eq!((&*request.version_info, &*request.response_nonce), ("", ""));
-    assert_eq!(client.limit().await, "1/DAY");
-    peer.send("5", "n1", &[per_day(2)]);
-    peer.accepted("5", "n1").await;
-    assert_eq!(client.limit().await, "2/DAY");
+    assert_eq!(request.version_info, EARLIER);
+    // The version of no limits in go-control-plane.
+    peer.send("", "n1", &[]);
+    peer.accepted("", "n1").await;
+    assert_eq!(client.limit().await, "");
 }
 
 #[tokio::test]
