@@ -49,7 +49,8 @@ fn a_connection_keeps_no_memory_of_what_was_large() {
     const LARGE: usize = 1_000_000;
     let large = format!("*2\r\n$4\r\nECHO\r\n${LARGE}\r\n{}\r\n", "x".repeat(LARGE));
     // Its reply repeats the argument, and the name of the client comes in the same buffer.
-    let commands = format!("{large}CLIENT SETNAME name\r\n");
+    let name = "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$4\r\nname\r\n";
+    let commands = format!("{large}{name}");
     let reply_len = format!("${LARGE}\r\n\r\n+OK\r\n").len() + LARGE;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
