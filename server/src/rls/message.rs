@@ -167,6 +167,16 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_all_kinds_that_are_not_known_are_left_out() {
+        // Field 15: eight bytes, four bytes, a number, two bytes.
+        let unknown = b"\x7912345678\x7d1234\x78\xff\x01\x7a\x02\x12\x00";
+        let request = request(2, 3);
+        let message = [&unknown[..], &request.encode_to_vec(), unknown].concat();
+        assert_eq!(count(&message), Some((2, 6)));
+        assert_eq!(decoded(message).unwrap(), request);
+    }
+
+    #[test]
     fn what_is_refused_takes_no_memory() {
         let descriptors = b"\x12\0".repeat(MAX_MESSAGE_BYTES / 2);
         // One descriptor of 4 MiB less six bytes, with a length of four bytes.
