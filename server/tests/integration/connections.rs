@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Error, Reason, RecvStream, SendStream};
-use tidegate_server::rls::{ConnectionAge, GrpcSettings, MAX_RECEIVED_BYTES, serve};
+use tidegate_server::rls::{ConnectionAge, GrpcSettings, MAX_RECEIVED_BYTES, MAX_STREAMS, serve};
 use tidegate_server::service::Service;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -308,4 +308,12 @@ async fn a_method_that_is_not_known_is_said_to_be_so() {
     let path = SHOULD_RATE_LIMIT.replace("Should", "Must");
     let Begun { response, message: _kept } = client.begin_at(&path).await;
     assert_eq!(status(response).await, "12");
+}
+
+#[tokio::test]
+async fn a_client_is_told_how_many_requests_are_possible_at_the_same_time() {
+    let server = Server::start(ConnectionAge::default(), NEVER).await;
+    let mut client = Client::connect(server.address).await;
+    assert_eq!(client.begin("Check").await.answer().await, SERVING);
+    assert_eq!(client.requests.current_max_send_streams(), MAX_STREAMS as usize);
 }

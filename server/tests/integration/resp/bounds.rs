@@ -25,7 +25,10 @@ async fn what_is_no_command_ends_its_connection_with_a_reason() {
     ] {
         assert_eq!(server.answer(bytes.as_bytes()).await, why);
     }
-    assert_eq!(ask(&mut server.client().await, "PING").await, "PONG");
+    let client = &mut server.client().await;
+    assert_eq!(ask(client, "PING").await, "PONG");
+    let expected = format!("-ERR unknown command '{}...'", "x".repeat(40));
+    assert_eq!(ask(client, &"x".repeat(100)).await, expected);
 }
 
 #[tokio::test]
