@@ -22,7 +22,9 @@ fuzz_target!(|data: &[u8]| {
     let hand = ManualClock::default();
     let store = ModelStore::keeping_all(hand.clone());
     let scenario = tree.current();
-    match pin!(run_against_oracle(&store, &hand, &scenario, clock)).poll(&mut Context::from_waker(Waker::noop())) {
+    match pin!(run_against_oracle(&store, &hand, &scenario, clock))
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
         Poll::Ready(result) => result.unwrap_or_else(|error| panic!("{error}\n{scenario:#?}")),
         Poll::Pending => panic!("this store answers at once"),
     }

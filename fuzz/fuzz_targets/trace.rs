@@ -2,9 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::trace::{
-    By, Error, Input, Options, Order, Record, Sink, Subjects, replay_in_order,
-};
+use tidegate::trace::{By, Error, Input, Options, Order, Record, Sink, Subjects, replay_in_order};
 
 #[derive(Default)]
 struct Checked {

@@ -1,18 +1,25 @@
 //! The protocol of Envoy: `envoy.service.ratelimit.v3.RateLimitService` over gRPC, the health of the service, and
 //! reflection.
 
+mod message;
+mod receiving;
+
+use std::convert::Infallible;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
-    RateLimitService, RateLimitServiceServer,
-};
+use axum::http;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use futures_util::stream;
 use metrics::counter;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -20,12 +27,23 @@ use crate::health::{self, HealthSettings};
 use crate::listener::{Beginning, Bounded, Buffered, Listener};
 use crate::reflection;
 use crate::service::Service;
+pub use message::MAX_ENTRIES;
+use message::RequestCodec;
+pub use receiving::MAX_RECEIVED_BYTES;
+use receiving::Received;
+pub(crate) use receiving::Receiving;
 
 /// The maximum size of a request in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
+/// The maximum size of a message of the other services in bytes: the name of a service, or of a message.
+const MAX_OTHER_MESSAGE_BYTES: usize = 64 << 10;
+
 /// The maximum number of requests in flight on one connection. Envoy waits with others.
 pub const MAX_STREAMS: u32 = 1_000;
+
+/// The method of the service.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The preface of HTTP/2, and the head of the frame that follows it.
 const BEGINNING_BYTES: usize = 24 + 9;
@@ -109,8 +127,7 @@ pub async fn serve(
         report.await;
         drain.send_replace(true);
     };
-    let limits = RateLimitServiceServer::new(RateLimits { service })
-        .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
     Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         // With a grace of its own, tonic would not tell the client, and cut its requests off when that is over.
@@ -119,9 +136,14 @@ pub async fn serve(
         // A connection whose peer is gone without a word ends.
         .http2_keepalive_interval(Some(Duration::from_secs(60)))
         .add_service(health)
-        .add_service(limits)
-        .add_optional_service(reflection::service())
-        .add_optional_service(reflection::old_service())
+        .add_service(RateLimits { service })
+        .add_optional_service(
+            reflection::service().map(|it| it.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES)),
+        )
+        .add_optional_service(
+            reflection::old_service()
+                .map(|it| it.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES)),
+        )
         .serve_with_incoming_shutdown(accepted(listener.into(), settings, drained), until_drained)
         .await
 }
@@ -166,18 +188,54 @@ async fn end(settings: GrpcSettings, mut drained: watch::Receiver<bool>) {
     }
 }
 
+type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// The service as it is generated from the protocol, but for its codec and the bound of what is being received.
+#[derive(Clone)]
 struct RateLimits {
     service: Arc<Service>,
 }
 
-#[tonic::async_trait]
-impl RateLimitService for RateLimits {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let response = self.service.should_rate_limit(request.get_ref()).await;
-        // The code of all errors of envoyproxy/ratelimit.
-        response.map(Response::new).map_err(|error| Status::unknown(error.to_string()))
+impl NamedService for RateLimits {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl tower_service::Service<http::Request<Body>> for RateLimits {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let decide = Decide(Arc::clone(&self.service));
+        Box::pin(async move {
+            if request.uri().path() != SHOULD_RATE_LIMIT {
+                return Ok(Status::unimplemented("").into_http());
+            }
+            let receiving = request.extensions().get::<Receiving>().cloned().unwrap_or_default();
+            let request = request.map(|body| Received::new(body, receiving));
+            let grpc = Grpc::new(RequestCodec);
+            let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE_BYTES);
+            Ok(grpc.unary(decide, request).await)
+        })
+    }
+}
+
+struct Decide(Arc<Service>);
+
+impl UnaryService<RateLimitRequest> for Decide {
+    type Response = RateLimitResponse;
+    type Future = BoxFuture<Response<RateLimitResponse>, Status>;
+
+    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
+        let service = Arc::clone(&self.0);
+        Box::pin(async move {
+            let response = service.should_rate_limit(request.get_ref()).await;
+            // The code of all errors of envoyproxy/ratelimit.
+            response.map(Response::new).map_err(|error| Status::unknown(error.to_string()))
+        })
     }
 }

@@ -68,3 +68,54 @@ impl<S: Connected> Connected for Beginning<S> {
         self.stream.connect_info()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_do_not_prolong_the_time_of_a_beginning() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut stream = Beginning::new(server, 33, TIME);
+        let start = Instant::now();
+        let sending = async {
+            for _ in 0..32 {
+                client.write_all(b"x").await.unwrap();
+                sleep(Duration::from_secs(4)).await;
+            }
+        };
+        let reading = async {
+            loop {
+                if let Err(error) = stream.read(&mut [0; 64]).await {
+                    return error;
+                }
+            }
+        };
+        let error = tokio::select! {
+            () = sending => panic!("it is still read after {:?}", start.elapsed()),
+            error = reading => error,
+        };
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, TIME));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_has_begun_has_no_deadline() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut stream = Beginning::new(server, 2, TIME);
+        for byte in [b"a", b"b", b"c"] {
+            client.write_all(byte).await.unwrap();
+            assert_eq!(stream.read_u8().await.unwrap(), byte[0]);
+        }
+        let sending = async {
+            sleep(10 * TIME).await;
+            client.write_all(b"d").await.unwrap();
+        };
+        let (read, ()) = tokio::join!(stream.read_u8(), sending);
+        assert_eq!(read.unwrap(), b'd');
+    }
+}

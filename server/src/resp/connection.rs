@@ -1,6 +1,7 @@
 //! A connection, from its bytes to its end.
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
@@ -48,12 +49,16 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut session = Session::new(Arc::clone(&shared));
     let mut frames = Frames::default();
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
+    // Whether long arguments have come: the buffer has the memory of all that was taken from it, and its capacity does
+    // not say so.
+    let mut has_grown = false;
     // When the first bytes of a command came that is not complete.
     let mut begun: Option<Instant> = None;
     loop {
         let batch = read_batch(&mut frames, &mut session, &mut input, &shared);
         let (is_end, is_full) = (batch.is_end, batch.commands.len() >= MAX_BATCH || batch.is_large);
         let has_commands = !batch.commands.is_empty();
+        has_grown |= batch.bytes > KEPT_BYTES;
         if has_commands {
             answer(batch.commands, &shared, &mut output).await;
             // A client that does not read its replies gets no more of them.
@@ -79,8 +84,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         } else {
             after(Instant::now(), settings.idle_timeout)
         };
-        if input.is_empty() && input.capacity() > KEPT_BYTES {
-            input = BytesMut::new();
+        if mem::take(&mut has_grown) {
+            input = BytesMut::from(&*input);
         }
         if input.capacity() - input.len() < MIN_READ_BYTES {
             input.reserve(READ_BYTES);
@@ -130,6 +135,8 @@ struct Batch {
     commands: Vec<Planned>,
     /// Whether the connection ends after them.
     is_end: bool,
+    /// How many bytes their arguments have.
+    bytes: usize,
     /// Whether others may have come.
     is_large: bool,
 }
@@ -140,14 +147,13 @@ fn read_batch(
     input: &mut BytesMut,
     shared: &Shared,
 ) -> Batch {
-    let mut batch = Batch { commands: Vec::new(), is_end: false, is_large: false };
-    let mut bytes = 0;
+    let mut batch = Batch { commands: Vec::new(), is_end: false, bytes: 0, is_large: false };
     while batch.commands.len() < MAX_BATCH && !batch.is_end && !batch.is_large {
         match frames.next(input, session.bounds()) {
             Ok(None) => break,
             Ok(Some(arguments)) => {
-                bytes += arguments.iter().map(|it| it.len()).sum::<usize>();
-                batch.is_large = bytes >= MAX_BATCH_BYTES;
+                batch.bytes += arguments.iter().map(|it| it.len()).sum::<usize>();
+                batch.is_large = batch.bytes >= MAX_BATCH_BYTES;
                 let planned = session.plan(&arguments);
                 batch.is_end = matches!(planned.step, Step::End(_));
                 batch.commands.push(planned);

@@ -432,10 +432,12 @@ mod tests {
     #[test]
     fn before_a_login_less_is_possible() {
         let bounds = Bounds::BEFORE_LOGIN;
-        for bytes in ["*11\r\n", "*1\r\n$16385\r\n", "a b c d e f g h i j k\r\n"] {
+        let inline = |len| format!("AUTH {}\r\n", "x".repeat(len));
+        for bytes in ["*11\r\n", "*1\r\n$16385\r\n", "a b c d e f g h i j k\r\n", &inline(16_385)] {
             let result = Frames::default().next(&mut BytesMut::from(bytes), bounds);
             assert!(result.is_err(), "{bytes}");
         }
+        assert!(Frames::default().next(&mut BytesMut::from(&*inline(16_384)), bounds).is_ok());
     }
 
     #[test]

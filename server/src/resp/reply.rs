@@ -125,3 +125,16 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_whatever_it_quotes() {
+        let mut out = Vec::new();
+        Reply::error("there is no 'a\r\n+OK\r\n\0\u{1b}[31m\u{7f}\u{85}'")
+            .write(Protocol::Resp2, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "-ERR there is no 'a  +OK    [31m  '\r\n");
+    }
+}

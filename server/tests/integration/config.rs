@@ -270,6 +270,22 @@ fn bombs_are_refused_at_once() {
 }
 
 #[test]
+fn depth_and_number_of_values_are_bounded_exactly() {
+    // The map of the file is one, and that of the metadata too.
+    let nested = |maps: usize| -> String {
+        let maps = (1..maps).map(|depth| format!("{}a:\n", " ".repeat(depth)));
+        format!("domain: d\nmetadata:\n{}", maps.collect::<String>())
+    };
+    read(&nested(64)).unwrap();
+    assert!(error(&nested(65)).contains("nested more than 64 deep"));
+
+    // Two maps, three keys, the domain and the list.
+    let wide = |values: usize| format!("domain: d\nmetadata: {{a: [{}]}}", "x,".repeat(values - 7));
+    read(&wide(500_000)).unwrap();
+    assert!(error(&wide(500_001)).contains("more than 500000 values"));
+}
+
+#[test]
 fn messages_repeat_no_long_or_unprintable_text() {
     let long = "x".repeat(10_000);
     for text in [

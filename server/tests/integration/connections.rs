@@ -8,12 +8,12 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Error, Reason, RecvStream, SendStream};
-use tidegate_server::rls::{ConnectionAge, GrpcSettings, serve};
+use tidegate_server::rls::{ConnectionAge, GrpcSettings, MAX_RECEIVED_BYTES, MAX_STREAMS, serve};
 use tidegate_server::service::Service;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::scene::Scene;
@@ -81,7 +81,11 @@ impl Client {
     }
 
     async fn begin(&mut self, method: &str) -> Begun {
-        let request = Request::post(format!("http://localhost/grpc.health.v1.Health/{method}"))
+        self.begin_at(&format!("grpc.health.v1.Health/{method}")).await
+    }
+
+    async fn begin_at(&mut self, path: &str) -> Begun {
+        let request = Request::post(format!("http://localhost/{path}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(())
@@ -232,4 +236,84 @@ async fn a_server_ends_though_a_request_never_does() {
     timeout(SOON, response).await.unwrap().unwrap_err();
     // It has been told before, so that for the client this is no error of the connection.
     let _ = client.end().await;
+}
+
+const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// A message of 3 MiB without an end: the name of a domain.
+fn large() -> (Bytes, Bytes) {
+    let len = 3 << 20;
+    let mut message = vec![0x0a];
+    prost::encode_length_delimiter(len - 5, &mut message).unwrap();
+    message.resize(len, b'x');
+    let head = [&[0][..], &u32::try_from(len).unwrap().to_be_bytes()].concat();
+    let mut message = Bytes::from([head, message].concat());
+    let end = message.split_off(message.len() - 1);
+    (message, end)
+}
+
+/// The status of a response without a message.
+async fn status(response: ResponseFuture) -> String {
+    let response = timeout(SOON, response).await.unwrap().unwrap();
+    response.headers()["grpc-status"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
+    const RESOURCE_EXHAUSTED: &str = "8";
+    // There are no descriptors.
+    const REFUSED: &str = "2";
+    let server = Server::start(ConnectionAge::default(), NEVER).await;
+    let mut client = Client::connect(server.address).await;
+    let (begin, end) = large();
+    let possible = MAX_RECEIVED_BYTES / begin.len();
+    let (mut responses, mut messages) = (JoinSet::new(), vec![]);
+    for index in 0..possible + 3 {
+        let Begun { response, mut message } = client.begin_at(SHOULD_RATE_LIMIT).await;
+        message.send_data(begin.clone(), false).unwrap();
+        responses.spawn(async move { (index, status(response).await) });
+        messages.push(Some(message));
+    }
+    for _ in 0..3 {
+        let (index, status) = responses.join_next().await.unwrap().unwrap();
+        assert_eq!(status, RESOURCE_EXHAUSTED);
+        messages[index] = None;
+    }
+    // Others are decided meanwhile, and these once they have come.
+    assert_eq!(client.begin("Check").await.answer().await, SERVING);
+    for message in messages.iter_mut().flatten() {
+        message.send_data(end.clone(), true).unwrap();
+    }
+    let statuses: Vec<String> =
+        responses.join_all().await.into_iter().map(|(_, status)| status).collect();
+    assert!(statuses.iter().any(|status| status == REFUSED), "{statuses:?}");
+
+    // All of it is free again, for one message after the other.
+    for _ in 0..2 * possible {
+        let Begun { response, mut message } = client.begin_at(SHOULD_RATE_LIMIT).await;
+        message.send_data(begin.clone(), false).unwrap();
+        message.send_data(end.clone(), true).unwrap();
+        assert_eq!(status(response).await, REFUSED);
+    }
+    // The other services take short messages only.
+    let Begun { response, mut message } = client.begin("Check").await;
+    message.send_data(begin, false).unwrap();
+    assert_eq!(status(response).await, "11");
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_known_is_said_to_be_so() {
+    let server = Server::start(ConnectionAge::default(), NEVER).await;
+    let mut client = Client::connect(server.address).await;
+    let path = SHOULD_RATE_LIMIT.replace("Should", "Must");
+    let Begun { response, message: _kept } = client.begin_at(&path).await;
+    assert_eq!(status(response).await, "12");
+}
+
+#[tokio::test]
+async fn a_client_is_told_how_many_requests_are_possible_at_the_same_time() {
+    let server = Server::start(ConnectionAge::default(), NEVER).await;
+    let mut client = Client::connect(server.address).await;
+    assert_eq!(client.begin("Check").await.answer().await, SERVING);
+    assert_eq!(client.requests.current_max_send_streams(), MAX_STREAMS as usize);
 }

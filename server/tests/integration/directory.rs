@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use tidegate_server::config::{Config, MAX_FILE_BYTES, SameDomain};
+use allocation_counter::measure;
+use tidegate_server::config::{Config, MAX_FILE_BYTES, MAX_FILES, SameDomain};
 
 fn load(directory: &Path) -> Result<Vec<String>, String> {
     let config = Config::from_directory(directory, SameDomain::Refuse);
@@ -50,4 +51,30 @@ fn what_cannot_be_read_is_an_error() {
     fs::File::create(&file).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
     let error = load(directory.path()).unwrap_err();
     assert!(error.ends_with("a.yaml: the file has more than 4194304 bytes"), "{error}");
+}
+
+#[test]
+fn files_are_bounded_in_size_and_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.yaml");
+    let begin = "domain: a\n#";
+    let rest = usize::try_from(MAX_FILE_BYTES).unwrap() - begin.len();
+    fs::write(&file, begin.to_owned() + &"x".repeat(rest)).unwrap();
+    assert_eq!(load(directory.path()).unwrap(), ["a"]);
+
+    // A file without an end, such as a link to a device: no more of it is read than is possible.
+    fs::File::create(&file).unwrap().set_len(64 * MAX_FILE_BYTES).unwrap();
+    let memory = measure(|| drop(load(directory.path()).unwrap_err()));
+    assert!(memory.bytes_max < 8 * MAX_FILE_BYTES, "{}", memory.bytes_max);
+    fs::remove_file(file).unwrap();
+
+    let add = |number: usize| {
+        let name = format!("{number}.yaml");
+        fs::write(directory.path().join(&name), format!("domain: d{number}")).unwrap();
+    };
+    (0..MAX_FILES).for_each(add);
+    assert_eq!(load(directory.path()).unwrap().len(), MAX_FILES);
+    add(MAX_FILES);
+    let error = load(directory.path()).unwrap_err();
+    assert!(error.ends_with("the directory has more than 1000 files"), "{error}");
 }

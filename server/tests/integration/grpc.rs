@@ -7,6 +7,7 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as RateLimitCode;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_server::health;
 use tidegate_server::rls::{GrpcSettings, serve};
 use tidegate_server::service::Service;
@@ -21,7 +22,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::checks::grpc as frames;
-use crate::scene::{Scene, descriptor, is_ok, request, reset};
+use crate::scene::{Scene, block_on, descriptor, is_ok, request, reset};
 
 const CONFIG: &str = "domain: d\ndescriptors:\n- {key: a, policy: gcra 1/7s burst 2}\n";
 
@@ -118,6 +119,43 @@ async fn a_connection_that_does_not_begin_in_time_ends() {
     // One that has begun stays.
     tokio::time::sleep(Duration::from_millis(60)).await;
     assert!(server.limits().should_rate_limit(asked()).await.is_ok());
+}
+
+#[test]
+fn a_connection_beyond_the_maximum_is_closed_and_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        block_on(async {
+            let mut settings = GrpcSettings::default();
+            settings.max_connections = 1;
+            let server = server_with(settings).await;
+            assert!(server.limits().should_rate_limit(asked()).await.is_ok());
+            for _ in 0..2 {
+                assert!(rest_of(server.address, b"").await.is_empty());
+            }
+            assert!(server.limits().should_rate_limit(asked()).await.is_ok());
+        });
+    });
+    let text = handle.render();
+    assert!(text.contains("tidegate_server_grpc_refused_connections_total 2\n"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_client_is_gone_without_a_word_ends() {
+    let mut settings = GrpcSettings::default();
+    // Time goes on by itself, and may do so before the first bytes have come.
+    settings.begin_timeout = Duration::from_secs(86_400);
+    let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, service, settings, std::future::pending()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&frames::call(frames::REQUEST)).await.unwrap();
+    let (start, mut answer) = (tokio::time::Instant::now(), Vec::new());
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(frames::frames(&answer).iter().any(|it| it.kind == frames::PING));
+    assert!(start.elapsed() < Duration::from_secs(3_600), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

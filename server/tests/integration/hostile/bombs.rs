@@ -1,7 +1,11 @@
 //! Small files that stand for much.
 
+use std::time::Duration;
+
 use allocation_counter::measure;
+use bytes::BytesMut;
 use tidegate_server::config::MAX_FILE_BYTES;
+use tidegate_server::resp::{Bounds, Frames};
 
 use crate::scene::read;
 
@@ -62,13 +66,13 @@ fn a_long_key_above_many_descriptors_is_refused() {
     }
 }
 
-/// The time of the processor that reading a text takes. It does not depend on what else the machine does.
+/// The time of the processor that a function takes. It does not depend on what else the machine does.
 #[cfg(target_os = "linux")]
-fn time_of(text: &str) -> std::time::Duration {
+fn time_of(function: impl FnOnce()) -> Duration {
     use rustix::time::{ClockId, clock_gettime};
-    let now = || std::time::Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let start = now();
-    read(text).unwrap();
+    function();
     now() - start
 }
 
@@ -79,9 +83,27 @@ fn many_patterns_take_no_longer_than_as_many_values() {
         (0..40_000).map(|at| format!("{{key: a, value: {at}{end}}},")).collect()
     };
     let file = |list: &str| format!("domain: d\ndescriptors: [{list}]");
-    let (values, patterns) = (time_of(&file(&list("x"))), time_of(&file(&list("*"))));
+    let time_of_reading = |text: &str| time_of(|| drop(read(text).unwrap()));
+    let values = time_of_reading(&file(&list("x")));
+    let patterns = time_of_reading(&file(&list("*")));
     // Each beside each other one takes twenty times as long.
     assert!(patterns < values * 4, "{patterns:?}, {values:?}");
     let twice = file(&format!("{}{{key: a, value: 7*}}", list("*")));
     assert!(refused(&twice).contains("duplicate descriptor composite key 'd.a_7*'"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_line_that_comes_byte_by_byte_takes_time_by_its_length_and_not_by_its_square() {
+    let by_parts = |len: usize, part: usize| {
+        let (mut frames, mut buffer) = (Frames::default(), BytesMut::new());
+        for _ in 0..len / part {
+            buffer.extend_from_slice(&b"x".repeat(part));
+            assert!(frames.next(&mut buffer, Bounds::FULL).unwrap().is_none());
+        }
+    };
+    let few = time_of(|| by_parts(60_000, 1_000));
+    let many = time_of(|| by_parts(60_000, 1));
+    // With each byte searched once they differ by the calls. Otherwise 30,000 times as many bytes are searched.
+    assert!(many < few * 100 + Duration::from_secs(1), "{many:?}, {few:?}");
 }

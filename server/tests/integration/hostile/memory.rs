@@ -7,7 +7,7 @@ use allocation_counter::measure;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
 use tidegate_server::resp::{MAX_ARGUMENTS, RespSettings, serve_stream};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::scene::block_on;
 
@@ -32,4 +32,38 @@ fn arguments_that_come_one_by_one_keep_about_what_they_have() {
     });
     // A buffer of 16 KiB for each of them would be 16 MiB.
     assert!(memory.bytes_max < 1 << 20, "{}", memory.bytes_max);
+}
+
+/// Sends commands, and reads a reply that has this many bytes.
+async fn exchange(client: &mut DuplexStream, commands: &str, reply_len: usize) {
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let mut reply = vec![0; reply_len];
+    let (sent, read) =
+        tokio::join!(writer.write_all(commands.as_bytes()), reader.read_exact(&mut reply));
+    sent.unwrap();
+    read.unwrap();
+}
+
+#[test]
+fn a_connection_keeps_no_memory_of_what_was_large() {
+    const LARGE: usize = 1_000_000;
+    let large = format!("*2\r\n$4\r\nECHO\r\n${LARGE}\r\n{}\r\n", "x".repeat(LARGE));
+    // Its reply repeats the argument, and the name of the client comes in the same buffer.
+    let name = "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$4\r\nname\r\n";
+    let commands = format!("{large}{name}");
+    let reply_len = format!("${LARGE}\r\n\r\n+OK\r\n").len() + LARGE;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
+    let (mut client, server) = tokio::io::duplex(8 << 10);
+    let mut idle = None;
+    let memory = measure(|| {
+        runtime.block_on(async {
+            idle = Some(tokio::spawn(serve_stream(server, calls, RespSettings::default())));
+            exchange(&mut client, &commands, reply_len).await;
+            exchange(&mut client, "PING\r\n", "+PONG\r\n".len()).await;
+        });
+    });
+    assert!(memory.bytes_max > LARGE as u64, "{}", memory.bytes_max);
+    assert!(memory.bytes_current < 300_000, "{}", memory.bytes_current);
+    assert!(idle.is_some_and(|idle| !idle.is_finished()));
 }

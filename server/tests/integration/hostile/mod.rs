@@ -5,6 +5,7 @@ mod bombs;
 pub(crate) mod many;
 mod memory;
 mod sizes;
+mod stuck;
 
 use std::path::Path;
 

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::checks::grpc::{HEADERS, ask, frames};
 use crate::http::client::{Answer, Client};
-use crate::scene::Scene;
+use crate::scene::{Scene, descriptor, request};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: gcra 1/s burst 9}]";
 
@@ -87,4 +87,13 @@ fn a_message_that_is_not_utf8_is_refused_and_the_server_goes_on() {
     assert!(frames(&answer).iter().all(|it| it.kind != 0), "{}", answer.escape_ascii());
     assert!(frames(&answer).iter().any(|it| it.kind == HEADERS), "{}", answer.escape_ascii());
     crate::checks::grpc::check_serving();
+}
+
+#[test]
+fn a_request_has_at_most_a_thousand_descriptors() {
+    let scene = Scene::new(CONFIG);
+    let ask = |count| scene.decided(&request("d", vec![descriptor(&[("other", "")]); count]));
+    assert_eq!(ask(1_000).unwrap().response.statuses.len(), 1_000);
+    let error = ask(1_001).unwrap_err().to_string();
+    assert_eq!(error, "the request has 1001 descriptors; at most 1000 are possible");
 }

@@ -15,7 +15,7 @@ use tidegate_server::calls::Calls;
 use tidegate_server::http::{HttpSettings, serve};
 use tidegate_server::v1::{Access, OPENAPI, routes};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -197,6 +197,38 @@ async fn at_the_end_what_has_come_is_answered() {
     }
     timeout(PATIENCE, server.task).await.unwrap().unwrap();
     assert!(tokio::net::TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn at_the_end_a_request_that_is_being_answered_gets_its_answer() {
+    let (begun, goes_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (has_begun, may_go_on) = (Arc::clone(&begun), Arc::clone(&goes_on));
+    let slow = || async move {
+        has_begun.notify_one();
+        may_go_on.notified().await;
+        "text"
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let routes = Router::new().route("/", axum::routing::get(slow));
+    let task = tokio::spawn(serve(listener, routes, HttpSettings::default(), async {
+        let _ = stopped.await;
+    }));
+    let mut client = Client::connect(address).await;
+    client.send("GET / HTTP/1.1\r\n\r\n").await;
+    timeout(PATIENCE, begun.notified()).await.unwrap();
+    stop.send(()).unwrap();
+    while tokio::net::TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    goes_on.notify_one();
+    let answer = client.answer().await.unwrap();
+    assert_eq!(
+        (answer.status, &*answer.body, answer.field("connection")),
+        (200, "text", Some("close"))
+    );
+    timeout(PATIENCE, task).await.unwrap().unwrap();
 }
 
 #[test]

@@ -25,7 +25,10 @@ async fn what_is_no_command_ends_its_connection_with_a_reason() {
     ] {
         assert_eq!(server.answer(bytes.as_bytes()).await, why);
     }
-    assert_eq!(ask(&mut server.client().await, "PING").await, "PONG");
+    let client = &mut server.client().await;
+    assert_eq!(ask(client, "PING").await, "PONG");
+    let expected = format!("-ERR unknown command '{}...'", "x".repeat(40));
+    assert_eq!(ask(client, &"x".repeat(100)).await, expected);
 }
 
 #[tokio::test]
@@ -56,6 +59,26 @@ async fn bytes_do_not_prolong_the_time_of_a_command() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert_eq!(answer, "-ERR a command has not come within 30s\r\n");
+    served.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_command_has_its_own_time() {
+    let calls = Arc::new(Calls::new(Arc::new(MemoryStore::new())));
+    let mut settings = RespSettings::default();
+    (settings.command_timeout, settings.idle_timeout) =
+        (Duration::from_secs(30), Duration::from_secs(60));
+    let (mut client, server) = tokio::io::duplex(256);
+    let served = tokio::spawn(serve_stream(server, calls, settings));
+    // The end of a command comes with the begin of the next one.
+    for part in ["PIN", "G\r\nPIN", "G\r\n*1\r\n$4\r\nPI", "NG\r\n"] {
+        client.write_all(part.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(25)).await;
+    }
+    // Idle since the last one.
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "+PONG\r\n".repeat(3) + "-ERR no command has come for 60s\r\n");
     served.await.unwrap().unwrap();
 }
 
@@ -107,6 +130,13 @@ async fn connections_beyond_the_maximum_are_refused_and_later_ones_served() {
     };
     tokio::time::timeout(Duration::from_secs(60), served).await.unwrap();
     assert_eq!(ask(&mut two, "PING").await, "PONG");
+    // Nor are those counted that have ended.
+    let info = async {
+        while !ask(&mut two, "INFO").await.contains("connected_clients:1\r\nmaxclients:2\r\n") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), info).await.unwrap();
 }
 
 #[tokio::test]

@@ -39,6 +39,24 @@ async fn slow_handshakes_delay_no_other_client_and_end() {
 }
 
 #[tokio::test]
+async fn bytes_do_not_prolong_a_handshake() {
+    let root = Root::new();
+    let files = Files::of(&root.issue("localhost"), "");
+    let mut tls = settings(&files);
+    tls.handshake_timeout = Duration::from_millis(100);
+    let server = Server::start(tls).await;
+    let mut stream = silent(server.address).await;
+    // A record of 16 KiB, of which one byte comes at a time.
+    let record = [&[22, 3, 1, 0x40, 0][..], &[0; 16 << 10]].concat();
+    let mut sent = 0;
+    while sent < record.len() && stream.write_all(&record[sent..=sent]).await.is_ok() {
+        sent += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(sent < record.len());
+}
+
+#[tokio::test]
 async fn plain_text_to_an_encrypted_port_ends_that_connection_alone() {
     let root = Root::new();
     let files = Files::of(&root.issue("localhost"), "");
