@@ -9,7 +9,7 @@ use tidegate_server::service::Service;
 use tidegate_server::xds::{self, Event, XdsSettings};
 use tokio::task::JoinHandle;
 
-use crate::{Failure, report};
+use crate::{Failure, report, warn_of_files};
 
 pub(crate) enum Limits {
     /// A directory, and its files as they are in force.
@@ -23,6 +23,7 @@ impl Limits {
     pub(crate) fn from_directory(directory: PathBuf, service: &Service) -> Result<Self, Failure> {
         let files = read_directory(&directory)?;
         service.load(Ok(&files))?;
+        warn_of_files(&directory);
         report(service);
         Ok(Self::Files(directory, files))
     }

@@ -6,22 +6,24 @@
 mod args;
 mod descriptors;
 mod limits;
+mod outages;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::Parser;
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tidegate_core::Store;
+use tidegate_core::layers::BreakerWatch;
+use tidegate_core::telemetry::names::SECONDS_BUCKETS;
 use tidegate_server::activity::{Activity, ActivitySettings, Source, WatchedStore};
 use tidegate_server::calls::Calls;
-use tidegate_server::config::{Config, SameDomain};
+use tidegate_server::config::{Config, SameDomain, left_out};
 use tidegate_server::decide::Decider;
 use tidegate_server::listener::Listener;
 use tidegate_server::service::Service;
-use tidegate_server::store::open_watched;
+use tidegate_server::store::{MEMORY, open_watched};
 use tidegate_server::v1::{self, Access};
 use tidegate_server::{http, json, page, prometheus, resp, rls};
 use tokio::net::TcpListener;
@@ -33,7 +35,7 @@ use limits::Limits;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     let result = match &cli.command {
         Some(Command::Check { directory, domains }) => check(directory, domains.same_domain()),
         #[cfg(feature = "top")]
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
 fn check(directory: &Path, same_domain: SameDomain) -> Result<(), Failure> {
     let config = Config::from_directory(directory, same_domain)?;
     warn(&config);
+    warn_of_files(directory);
     println!("{} limits in {} domains", config.limits(), config.domains().len());
     Ok(())
 }
@@ -62,12 +65,21 @@ fn warn(config: &Config) {
     }
 }
 
+fn warn_of_files(directory: &Path) {
+    for message in left_out(directory) {
+        eprintln!("warning: {message}");
+    }
+}
+
 #[tokio::main]
 async fn serve(args: &Serve) -> Result<(), Failure> {
     args.check()?;
     descriptors::raise(args.max_connections());
     // Before anything that counts is made.
-    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let metrics = PrometheusBuilder::new()
+        // Histograms, as those of envoyproxy/ratelimit: quantiles of several servers cannot be added up.
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)?
+        .install_recorder()?;
     let xds = args.xds_settings()?;
     let (service, activity) = service(args).await?;
     let limits = match xds {
@@ -75,13 +87,13 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         None => Limits::from_directory(args.directory(), &service)?,
     };
 
-    let grpc = args.tls.grpc().listener(listen("GRPC_PORT", args.grpc_address()).await?)?;
+    let grpc = args.tls.grpc().listener(listen("GRPC_PORT", args.grpc.address()).await?)?;
     let http = args.tls.http().listener(listen("PORT", args.http.address()).await?)?;
-    let resp = match args.resp_address() {
+    let resp = match args.resp.address() {
         Some(address) => {
             let listener = listen("TIDEGATE_RESP_PORT", address).await?;
             let address = listener.local_addr()?;
-            let settings = args.resp_settings(address)?;
+            let settings = args.resp.settings(address)?;
             Some((args.tls.resp().listener(listener)?, address, settings))
         }
         None => None,
@@ -148,7 +160,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let until = until_stopped(stopped);
     let http = tokio::spawn(http::serve(http, routes, args.http.settings(), until));
     let grpc =
-        tokio::spawn(rls::serve(grpc, service, args.grpc_settings(), until_stopped(grpc_stopped)));
+        tokio::spawn(rls::serve(grpc, service, args.grpc.settings(), until_stopped(grpc_stopped)));
 
     signal().await?;
     stop_grpc.send_replace(true);
@@ -182,13 +194,16 @@ fn page_access(args: &Serve, listener: &Listener) -> Result<Access, Failure> {
 async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
     let url = args.store_url()?;
     let (store, breaker) = open_watched(&url, &args.connections.of(&url)?)?;
-    let mut watched = vec![WatchedStore::new("store", &url, Arc::clone(&store), breaker)];
-    ready("the store", &*store).await;
+    let shown = WatchedStore::new("store", &url, Arc::clone(&store), breaker.clone());
+    begin("the store", shown.url(), &store, breaker).await;
+    let mut watched = vec![shown];
     let mut decider = Decider::new(store, args.behaviour());
     if let Some(url) = args.per_second_url()? {
         let (store, breaker) = open_watched(&url, &args.connections.of_per_second(&url)?)?;
-        watched.push(WatchedStore::new("limits per second", &url, Arc::clone(&store), breaker));
-        ready("the store of limits per second", &*store).await;
+        let shown =
+            WatchedStore::new("limits per second", &url, Arc::clone(&store), breaker.clone());
+        begin("the store of limits per second", shown.url(), &store, breaker).await;
+        watched.push(shown);
         decider = decider.with_per_second_store(store);
     }
     let activity = args.page.address().is_some().then(|| {
@@ -205,10 +220,22 @@ async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), 
     Ok((Arc::new(service), activity))
 }
 
-/// A store that is down at the start is no reason not to start: requests are answered as when it fails later.
-async fn ready(what: &str, store: &dyn Store) {
+/// Says which store it is, and that it cannot decide, if so: now and from now on. A store that is down at the start is
+/// no reason not to start: requests are answered as when it fails later.
+async fn begin(what: &str, url: &str, store: &Arc<dyn Store>, breaker: Option<BreakerWatch>) {
+    if url == MEMORY {
+        eprintln!(
+            "{what} is the memory of this process: counts end with it, and no other server has them"
+        );
+    } else {
+        eprintln!("{what} is {url}");
+    }
     if let Err(error) = store.ready().await {
         eprintln!("tidegate-server: {what} is not ready: {error:#}");
+    }
+    if let Some(breaker) = breaker {
+        // Ends with the program.
+        tokio::spawn(outages::report(what.to_owned(), Arc::clone(store), breaker));
     }
 }
 
@@ -220,9 +247,12 @@ fn report(service: &Service) {
 }
 
 async fn listen(variable: &str, address: (&str, u16)) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let (host, port) = address;
-        format!("cannot listen on {host}:{port} ({variable}): {error}").into()
+    let (host, port) = address;
+    // An address of IPv6 may be written as in a URL.
+    let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
+    TcpListener::bind((bare, port)).await.map_err(|error| {
+        let shown = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
+        format!("cannot listen on {shown}:{port} ({variable}): {error}").into()
     })
 }
 
@@ -230,11 +260,16 @@ async fn listen(variable: &str, address: (&str, u16)) -> Result<TcpListener, Fai
 #[cfg(unix)]
 async fn signal() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt, mut hangup) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        // As envoyproxy/ratelimit. Files are read again when they change, and not by a signal.
+        signal(SignalKind::hangup())?,
+    );
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        _ = hangup.recv() => {}
     }
     Ok(())
 }

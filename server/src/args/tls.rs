@@ -1,16 +1,18 @@
 //! The settings of encrypted connections.
 
 use clap::Args;
-use clap::builder::FalseyValueParser;
 use tidegate_server::listener::Listener;
 #[cfg(feature = "tls")]
 use tidegate_server::tls::{Protocol, Tls, TlsSettings};
 use tokio::net::TcpListener;
 
+use super::values::switch;
+
 #[derive(Args)]
+#[command(next_help_heading = "Encryption")]
 pub(crate) struct TlsArgs {
     /// gRPC is encrypted, by the certificate and the key of the next two settings.
-    #[arg(long, env = "GRPC_SERVER_USE_TLS", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "GRPC_SERVER_USE_TLS", value_parser = switch)]
     grpc_tls: bool,
     /// The certificate of gRPC, and those between it and its root (PEM). A change is in force within a second.
     #[arg(long, value_name = "FILE", env = "GRPC_SERVER_TLS_CERT")]

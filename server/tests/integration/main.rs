@@ -16,6 +16,8 @@ mod health;
 mod hostile;
 mod http;
 mod json;
+mod operation;
+mod operation;
 mod page;
 mod policies;
 mod program;
