@@ -61,7 +61,7 @@ impl Cli {
             Err(error) => error,
         };
         if let Some(name) = environment::variable(&command, &error) {
-            eprintln!("{name} in the environment:");
+            stderr!("{name} in the environment:");
         }
         error.exit()
     }
@@ -234,7 +234,7 @@ impl Serve {
         match self.tls.grpc().check() {
             // envoyproxy/ratelimit starts with these.
             Err(why) if !self.tls.is_grpc_on() => {
-                eprintln!("warning: {why}");
+                stderr!("warning: {why}");
                 Ok(())
             }
             checked => checked,

@@ -43,16 +43,16 @@ impl Limits {
             )),
             Self::Xds(settings) => {
                 let server = settings.server.clone();
-                eprintln!("limits come from the management server at {server}");
+                stderr!("limits come from the management server at {server}");
                 tokio::spawn(xds::follow(settings, service, move |event| match event {
-                    Event::Connected => eprintln!("the management server at {server} is connected"),
+                    Event::Connected => stderr!("the management server at {server} is connected"),
                     Event::Loaded => report(&loaded),
                     Event::Refused(error) => refused(&error),
-                    Event::Ignored { type_url } => eprintln!(
+                    Event::Ignored { type_url } => stderr!(
                         "tidegate-server: the management server at {server} has sent resources of type \
                          '{type_url}', which were not asked for"
                     ),
-                    Event::Disconnected { reason, retry_in } => eprintln!(
+                    Event::Disconnected { reason, retry_in } => stderr!(
                         "tidegate-server: the management server at {server} is not connected: {reason}; \
                          the next attempt is in {retry_in:.1?}, and the limits stay as they are"
                     ),
@@ -64,5 +64,5 @@ impl Limits {
 }
 
 fn refused(error: &dyn std::error::Error) {
-    eprintln!("tidegate-server: the limits stay as they were: {error}");
+    stderr!("tidegate-server: the limits stay as they were: {error}");
 }

@@ -3,6 +3,8 @@
 //! Exit codes: 0 ended by a signal, or a directory that is valid; 1 a configuration, an address or a store that is
 //! not; 2 bad usage.
 
+#[macro_use]
+mod lines;
 mod args;
 mod descriptors;
 mod limits;
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tidegate-server: {error}");
+            stderr!("tidegate-server: {error}");
             ExitCode::FAILURE
         }
     }
@@ -55,19 +57,19 @@ fn check(directory: &Path, same_domain: SameDomain) -> Result<(), Failure> {
     let config = Config::from_directory(directory, same_domain)?;
     warn(&config);
     warn_of_files(directory);
-    println!("{} limits in {} domains", config.limits(), config.domains().len());
+    stdout!("{} limits in {} domains", config.limits(), config.domains().len());
     Ok(())
 }
 
 fn warn(config: &Config) {
     for warning in config.warnings() {
-        eprintln!("warning: {warning}");
+        stderr!("warning: {warning}");
     }
 }
 
 fn warn_of_files(directory: &Path) {
     for message in left_out(directory) {
-        eprintln!("warning: {message}");
+        stderr!("warning: {message}");
     }
 }
 
@@ -81,7 +83,12 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)?
         .install_recorder()?;
     let xds = args.xds_settings()?;
-    let (service, activity) = service(args).await?;
+    let mut ended = Box::pin(signals()?);
+    // A store that does not answer may take its time.
+    let (service, activity) = tokio::select! {
+        made = service(args) => made?,
+        () = &mut ended => return Ok(()),
+    };
     let limits = match xds {
         Some(settings) => Limits::Xds(settings),
         None => Limits::from_directory(args.directory(), &service)?,
@@ -111,10 +118,10 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     };
     let http_address = http.local_addr()?;
     let scheme = if http.is_encrypted() { "https" } else { "http" };
-    println!("gRPC on {}, JSON on {scheme}://{http_address}", grpc.local_addr()?);
+    stdout!("gRPC on {}, JSON on {scheme}://{http_address}", grpc.local_addr()?);
     let access = args.http.access(http_address);
     if access == Access::Closed {
-        eprintln!(
+        stderr!(
             "tidegate-server: /v1 is not served on {http_address}, which other machines reach, without a password \
              (TIDEGATE_HTTP_PASSWORD), or being told that it needs none (TIDEGATE_HTTP_WITHOUT_PASSWORD)"
         );
@@ -131,7 +138,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let calls =
         |source| Arc::new(Calls::new(Arc::clone(&store)).activity(source, activity.clone()));
     let resp = resp.map(|(listener, address, settings)| {
-        println!("RESP on {address}");
+        stdout!("RESP on {address}");
         let stopped = until_stopped(stopped.clone());
         tokio::spawn(resp::serve(listener, calls(Source::Resp), settings, stopped))
     });
@@ -140,7 +147,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let routes = routes.merge(v1::routes(calls(Source::V1), access));
     let metrics_alone = match metrics_alone {
         Some(listener) => {
-            println!("metrics on http://{}", listener.local_addr()?);
+            stdout!("metrics on http://{}", listener.local_addr()?);
             let routes = prometheus::routes(metrics, args.prometheus.path());
             let until = until_stopped(stopped.clone());
             Some(tokio::spawn(http::serve(listener, routes, read_only_settings(), until)))
@@ -162,7 +169,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let grpc =
         tokio::spawn(rls::serve(grpc, service, args.grpc.settings(), until_stopped(grpc_stopped)));
 
-    signal().await?;
+    ended.await;
     stop_grpc.send_replace(true);
     // It takes requests for a while, and these are counted as all are.
     grpc.await??;
@@ -179,10 +186,10 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
 fn page_access(args: &Serve, listener: &Listener) -> Result<Access, Failure> {
     let address = listener.local_addr()?;
     let scheme = if listener.is_encrypted() { "https" } else { "http" };
-    println!("page on {scheme}://{address}");
+    stdout!("page on {scheme}://{address}");
     let access = args.page.access(address);
     if access == Access::Closed {
-        eprintln!(
+        stderr!(
             "tidegate-server: the page is not served on {address}, which other machines reach, without a password \
              (TIDEGATE_PAGE_PASSWORD), or being told that it needs none (TIDEGATE_PAGE_WITHOUT_PASSWORD)"
         );
@@ -224,14 +231,14 @@ async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), 
 /// no reason not to start: requests are answered as when it fails later.
 async fn begin(what: &str, url: &str, store: &Arc<dyn Store>, breaker: Option<BreakerWatch>) {
     if url == MEMORY {
-        eprintln!(
+        stderr!(
             "{what} is the memory of this process: counts end with it, and no other server has them"
         );
     } else {
-        eprintln!("{what} is {url}");
+        stderr!("{what} is {url}");
     }
     if let Err(error) = store.ready().await {
-        eprintln!("tidegate-server: {what} is not ready: {error:#}");
+        stderr!("tidegate-server: {what} is not ready: {error:#}");
     }
     if let Some(breaker) = breaker {
         // Ends with the program.
@@ -242,7 +249,7 @@ async fn begin(what: &str, url: &str, store: &Arc<dyn Store>, breaker: Option<Br
 fn report(service: &Service) {
     if let Some(config) = service.decider().config() {
         warn(&config);
-        eprintln!("{} limits in {} domains", config.limits(), config.domains().len());
+        stderr!("{} limits in {} domains", config.limits(), config.domains().len());
     }
 }
 
@@ -256,25 +263,30 @@ async fn listen(variable: &str, address: (&str, u16)) -> Result<TcpListener, Fai
     })
 }
 
-/// Waits for the signal to end.
+/// Waits for a signal to end. From now on none ends the program by itself, nor is one lost, as those would be that the
+/// first process of a container does not wait for.
 #[cfg(unix)]
-async fn signal() -> std::io::Result<()> {
+fn signals() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt, mut hangup) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-        // As envoyproxy/ratelimit. Files are read again when they change, and not by a signal.
-        signal(SignalKind::hangup())?,
-    );
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = hangup.recv() => {}
-    }
-    Ok(())
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    // As envoyproxy/ratelimit. Files are read again when they change, and not by a signal.
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    })
 }
 
 #[cfg(not(unix))]
-async fn signal() -> std::io::Result<()> {
-    tokio::signal::ctrl_c().await
+fn signals() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        // Without a handler, the system ends the program.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
 }

@@ -24,13 +24,13 @@ pub(crate) async fn report(name: String, store: Arc<dyn Store>, breaker: Breaker
                 Ok(Err(error)) => format!("{error:#}"),
                 Err(_) => format!("no answer within {TIMEOUT:?}"),
             };
-            eprintln!(
+            stderr!(
                 "tidegate-server: {name} has failed several times in a row, and is not called for a while: {reason}"
             );
             is_out = true;
         }
         if is_out && breaker.state() == CircuitState::Closed {
-            eprintln!("tidegate-server: {name} is called again");
+            stderr!("tidegate-server: {name} is called again");
             is_out = false;
         }
         seen = opened;

@@ -193,11 +193,11 @@ impl ListenerTls<'_> {
         tokio::spawn(async move {
             let report = |loaded| match loaded {
                 Ok(()) => {
-                    eprintln!("the certificates of {name} were loaded again");
+                    stderr!("the certificates of {name} were loaded again");
                     warn(&followed);
                 }
                 Err(error) => {
-                    eprintln!(
+                    stderr!(
                         "tidegate-server: the certificates of {name} stay as they were: {error}"
                     );
                 }
@@ -217,6 +217,6 @@ impl ListenerTls<'_> {
 #[cfg(feature = "tls")]
 fn warn(tls: &Tls) {
     if let Some(warning) = tls.warning() {
-        eprintln!("warning: {warning}");
+        stderr!("warning: {warning}");
     }
 }

@@ -168,7 +168,7 @@ impl XdsArgs {
         if !self.xds_tls {
             if let Some((variable, _)) = files.iter().find(|(_, value)| value.is_some()) {
                 // envoyproxy/ratelimit starts with these.
-                eprintln!("warning: {variable} is set, and has no effect without {switch}");
+                stderr!("warning: {variable} is set, and has no effect without {switch}");
             }
             return Ok(());
         }

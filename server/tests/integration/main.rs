@@ -17,7 +17,6 @@ mod hostile;
 mod http;
 mod json;
 mod operation;
-mod operation;
 mod page;
 mod policies;
 mod program;

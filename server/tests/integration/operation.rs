@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
+use crate::http::client::Client;
 use crate::json::call;
 use crate::program::{program, serving};
 
@@ -155,7 +156,7 @@ async fn an_address_may_stand_in_brackets_and_times_are_histograms() {
     assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
     let metrics = call(address, "GET", "/metrics", "").await.1;
     for (name, labels) in [
-        ("tidegate_store_seconds", "operation=\"acquire\""),
+        ("tidegate_store_seconds", "operation=\"batch\""),
         ("ratelimit_service_response_time_seconds", "grpc_method=\"ShouldRateLimit\""),
     ] {
         let last = format!("{name}_bucket{{{labels},le=\"+Inf\"}} 1\n");
@@ -176,6 +177,22 @@ async fn three_signals_end_it() {
         let status = timeout(LONG, child.wait()).await.unwrap().unwrap();
         assert_eq!(status.code(), Some(0), "{signal}");
     }
+}
+
+#[tokio::test]
+#[cfg(unix)]
+async fn a_signal_ends_it_while_it_waits_for_the_store() {
+    let (directory, redis) = (directory(), Redis::start().await.unwrap());
+    redis.pause().await.unwrap();
+    let mut program = at(&directory);
+    program.env("TIDEGATE_STORE", redis.url()).env("REDIS_TIMEOUT", "1h");
+    let mut child = program.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    line(&mut lines, "the store is redis://").await;
+    let id = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    let status = timeout(LONG, child.wait()).await.unwrap().unwrap();
+    assert_eq!(status.code(), Some(0));
 }
 
 /// Waits for a line with a text.
@@ -247,4 +264,53 @@ async fn clients_that_are_slow_lose_their_connection_after_the_times_that_are_se
         let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "{beginning}");
     }
+}
+
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn limits_are_followed_while_nothing_can_be_written_to_the_log() {
+    let directory = directory();
+    let file = directory.path().join("a.yaml");
+    let full = || fs::File::create("/dev/full").unwrap();
+    let mut program = program();
+    program.arg("--config").arg(directory.path()).stderr(full());
+    // Nor does it end when it cannot say where it listens.
+    let mut mute = at(&directory);
+    let mut mute = mute.stdout(full()).stderr(full()).spawn().unwrap();
+    let (_child, address) = serving(program).await;
+    assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
+    let until = async |path: &str, text: &str| {
+        let is_so = async {
+            while !call(address, "GET", path, "").await.1.contains(text) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(LONG, is_so).await.unwrap();
+    };
+    fs::write(&file, "domain: [").unwrap();
+    until("/metrics", "\nratelimit_service_config_load_error 1\n").await;
+    fs::write(&file, LIMIT.replace("1000", "2000")).unwrap();
+    until("/config", "2000").await;
+    assert_eq!(mute.try_wait().unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_subject_of_envoy_is_reset_by_the_call_that_the_guide_shows() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = "domain: shop\ndescriptors: [{key: path, value: /login, descriptors: \
+        [{key: account, policy: sliding-log 5/15m block 15m}]}]";
+    fs::write(directory.path().join("a.yaml"), limits).unwrap();
+    let (_child, address) = serving(at(&directory)).await;
+    let login = r#"{"domain": "shop", "descriptors": [{"entries":
+        [{"key": "path", "value": "/login"}, {"key": "account", "value": "alice"}]}]}"#;
+    while call(address, "POST", "/json", login).await.0 == 200 {}
+    let guide = include_str!("../../../docs/guide/operation.md");
+    let body = guide.lines().find_map(|line| line.trim().strip_prefix("-d '")?.strip_suffix('\''));
+    let mut client = Client::connect(address).await;
+    let fields = "Content-Type: application/json\r\n";
+    assert_eq!(client.call("POST", "/v1/reset", fields, body.unwrap()).await.status, 200);
+    assert_eq!(call(address, "POST", "/json", login).await.0, 200);
+    // The policy is what is shown.
+    let config = call(address, "GET", "/config", "").await.1;
+    assert!(config.contains("\"policy: sliding-log 5/15m block 15m\""), "{config}");
 }
