@@ -191,8 +191,9 @@ async fn a_signal_ends_it_while_it_waits_for_the_store() {
     line(&mut lines, "the store is redis://").await;
     let id = child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
-    let status = timeout(LONG, child.wait()).await.unwrap().unwrap();
-    assert_eq!(status.code(), Some(0));
+    let output = timeout(LONG, child.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stdout.is_empty(), "it listens before it ends");
 }
 
 /// Waits for a line with a text.
