@@ -270,13 +270,13 @@ async fn clients_that_are_slow_lose_their_connection_after_the_times_that_are_se
 #[tokio::test]
 #[cfg(target_os = "linux")]
 async fn limits_are_followed_while_nothing_can_be_written_to_the_log() {
-    let directory = directory();
+    let (directory, other) = (directory(), directory());
     let file = directory.path().join("a.yaml");
     let full = || fs::File::create("/dev/full").unwrap();
     let mut program = program();
     program.arg("--config").arg(directory.path()).stderr(full());
     // Nor does it end when it cannot say where it listens.
-    let mut mute = at(&directory);
+    let mut mute = at(&other);
     let mut mute = mute.stdout(full()).stderr(full()).spawn().unwrap();
     let (_child, address) = serving(program).await;
     assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
