@@ -18,7 +18,7 @@ pub(crate) fn raise(max_connections: u64) {
     }
     let needed = max_connections.saturating_add(OTHERS);
     if let Some(limit) = limit.filter(|limit| *limit < needed) {
-        eprintln!(
+        stderr!(
             "warning: the process may open {limit} files, and needs {needed} for the maximum numbers of connections \
              (GRPC, HTTP, RESP); raise the limit (ulimit -n, LimitNOFILE), or lower those"
         );

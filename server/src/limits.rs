@@ -9,7 +9,7 @@ use tidegate_server::service::Service;
 use tidegate_server::xds::{self, Event, XdsSettings};
 use tokio::task::JoinHandle;
 
-use crate::{Failure, report};
+use crate::{Failure, report, warn_of_files};
 
 pub(crate) enum Limits {
     /// A directory, and its files as they are in force.
@@ -23,6 +23,7 @@ impl Limits {
     pub(crate) fn from_directory(directory: PathBuf, service: &Service) -> Result<Self, Failure> {
         let files = read_directory(&directory)?;
         service.load(Ok(&files))?;
+        warn_of_files(&directory);
         report(service);
         Ok(Self::Files(directory, files))
     }
@@ -42,16 +43,16 @@ impl Limits {
             )),
             Self::Xds(settings) => {
                 let server = settings.server.clone();
-                eprintln!("limits come from the management server at {server}");
+                stderr!("limits come from the management server at {server}");
                 tokio::spawn(xds::follow(settings, service, move |event| match event {
-                    Event::Connected => eprintln!("the management server at {server} is connected"),
+                    Event::Connected => stderr!("the management server at {server} is connected"),
                     Event::Loaded => report(&loaded),
                     Event::Refused(error) => refused(&error),
-                    Event::Ignored { type_url } => eprintln!(
+                    Event::Ignored { type_url } => stderr!(
                         "tidegate-server: the management server at {server} has sent resources of type \
                          '{type_url}', which were not asked for"
                     ),
-                    Event::Disconnected { reason, retry_in } => eprintln!(
+                    Event::Disconnected { reason, retry_in } => stderr!(
                         "tidegate-server: the management server at {server} is not connected: {reason}; \
                          the next attempt is in {retry_in:.1?}, and the limits stay as they are"
                     ),
@@ -63,5 +64,5 @@ impl Limits {
 }
 
 fn refused(error: &dyn std::error::Error) {
-    eprintln!("tidegate-server: the limits stay as they were: {error}");
+    stderr!("tidegate-server: the limits stay as they were: {error}");
 }

@@ -3,25 +3,29 @@
 //! Exit codes: 0 ended by a signal, or a directory that is valid; 1 a configuration, an address or a store that is
 //! not; 2 bad usage.
 
+#[macro_use]
+mod lines;
 mod args;
 mod descriptors;
 mod limits;
+mod outages;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::Parser;
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tidegate_core::Store;
+use tidegate_core::layers::BreakerWatch;
+use tidegate_core::telemetry::names::SECONDS_BUCKETS;
 use tidegate_server::activity::{Activity, ActivitySettings, Source, WatchedStore};
 use tidegate_server::calls::Calls;
-use tidegate_server::config::{Config, SameDomain};
+use tidegate_server::config::{Config, SameDomain, left_out};
 use tidegate_server::decide::Decider;
 use tidegate_server::listener::Listener;
 use tidegate_server::service::Service;
-use tidegate_server::store::open_watched;
+use tidegate_server::store::{MEMORY, open_watched};
 use tidegate_server::v1::{self, Access};
 use tidegate_server::{http, json, page, prometheus, resp, rls};
 use tokio::net::TcpListener;
@@ -33,7 +37,7 @@ use limits::Limits;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     let result = match &cli.command {
         Some(Command::Check { directory, domains }) => check(directory, domains.same_domain()),
         #[cfg(feature = "top")]
@@ -43,7 +47,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tidegate-server: {error}");
+            stderr!("tidegate-server: {error}");
             ExitCode::FAILURE
         }
     }
@@ -52,13 +56,20 @@ fn main() -> ExitCode {
 fn check(directory: &Path, same_domain: SameDomain) -> Result<(), Failure> {
     let config = Config::from_directory(directory, same_domain)?;
     warn(&config);
-    println!("{} limits in {} domains", config.limits(), config.domains().len());
+    warn_of_files(directory);
+    stdout!("{} limits in {} domains", config.limits(), config.domains().len());
     Ok(())
 }
 
 fn warn(config: &Config) {
     for warning in config.warnings() {
-        eprintln!("warning: {warning}");
+        stderr!("warning: {warning}");
+    }
+}
+
+fn warn_of_files(directory: &Path) {
+    for message in left_out(directory) {
+        stderr!("warning: {message}");
     }
 }
 
@@ -67,21 +78,29 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     args.check()?;
     descriptors::raise(args.max_connections());
     // Before anything that counts is made.
-    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let metrics = PrometheusBuilder::new()
+        // Histograms, as those of envoyproxy/ratelimit: quantiles of several servers cannot be added up.
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)?
+        .install_recorder()?;
     let xds = args.xds_settings()?;
-    let (service, activity) = service(args).await?;
+    let mut ended = Box::pin(signals()?);
+    // A store that does not answer may take its time.
+    let (service, activity) = tokio::select! {
+        made = service(args) => made?,
+        () = &mut ended => return Ok(()),
+    };
     let limits = match xds {
         Some(settings) => Limits::Xds(settings),
         None => Limits::from_directory(args.directory(), &service)?,
     };
 
-    let grpc = args.tls.grpc().listener(listen("GRPC_PORT", args.grpc_address()).await?)?;
+    let grpc = args.tls.grpc().listener(listen("GRPC_PORT", args.grpc.address()).await?)?;
     let http = args.tls.http().listener(listen("PORT", args.http.address()).await?)?;
-    let resp = match args.resp_address() {
+    let resp = match args.resp.address() {
         Some(address) => {
             let listener = listen("TIDEGATE_RESP_PORT", address).await?;
             let address = listener.local_addr()?;
-            let settings = args.resp_settings(address)?;
+            let settings = args.resp.settings(address)?;
             Some((args.tls.resp().listener(listener)?, address, settings))
         }
         None => None,
@@ -99,10 +118,10 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     };
     let http_address = http.local_addr()?;
     let scheme = if http.is_encrypted() { "https" } else { "http" };
-    println!("gRPC on {}, JSON on {scheme}://{http_address}", grpc.local_addr()?);
+    stdout!("gRPC on {}, JSON on {scheme}://{http_address}", grpc.local_addr()?);
     let access = args.http.access(http_address);
     if access == Access::Closed {
-        eprintln!(
+        stderr!(
             "tidegate-server: /v1 is not served on {http_address}, which other machines reach, without a password \
              (TIDEGATE_HTTP_PASSWORD), or being told that it needs none (TIDEGATE_HTTP_WITHOUT_PASSWORD)"
         );
@@ -119,7 +138,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let calls =
         |source| Arc::new(Calls::new(Arc::clone(&store)).activity(source, activity.clone()));
     let resp = resp.map(|(listener, address, settings)| {
-        println!("RESP on {address}");
+        stdout!("RESP on {address}");
         let stopped = until_stopped(stopped.clone());
         tokio::spawn(resp::serve(listener, calls(Source::Resp), settings, stopped))
     });
@@ -128,7 +147,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let routes = routes.merge(v1::routes(calls(Source::V1), access));
     let metrics_alone = match metrics_alone {
         Some(listener) => {
-            println!("metrics on http://{}", listener.local_addr()?);
+            stdout!("metrics on http://{}", listener.local_addr()?);
             let routes = prometheus::routes(metrics, args.prometheus.path());
             let until = until_stopped(stopped.clone());
             Some(tokio::spawn(http::serve(listener, routes, read_only_settings(), until)))
@@ -148,9 +167,9 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let until = until_stopped(stopped);
     let http = tokio::spawn(http::serve(http, routes, args.http.settings(), until));
     let grpc =
-        tokio::spawn(rls::serve(grpc, service, args.grpc_settings(), until_stopped(grpc_stopped)));
+        tokio::spawn(rls::serve(grpc, service, args.grpc.settings(), until_stopped(grpc_stopped)));
 
-    signal().await?;
+    ended.await;
     stop_grpc.send_replace(true);
     // It takes requests for a while, and these are counted as all are.
     grpc.await??;
@@ -167,10 +186,10 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
 fn page_access(args: &Serve, listener: &Listener) -> Result<Access, Failure> {
     let address = listener.local_addr()?;
     let scheme = if listener.is_encrypted() { "https" } else { "http" };
-    println!("page on {scheme}://{address}");
+    stdout!("page on {scheme}://{address}");
     let access = args.page.access(address);
     if access == Access::Closed {
-        eprintln!(
+        stderr!(
             "tidegate-server: the page is not served on {address}, which other machines reach, without a password \
              (TIDEGATE_PAGE_PASSWORD), or being told that it needs none (TIDEGATE_PAGE_WITHOUT_PASSWORD)"
         );
@@ -182,13 +201,16 @@ fn page_access(args: &Serve, listener: &Listener) -> Result<Access, Failure> {
 async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), Failure> {
     let url = args.store_url()?;
     let (store, breaker) = open_watched(&url, &args.connections.of(&url)?)?;
-    let mut watched = vec![WatchedStore::new("store", &url, Arc::clone(&store), breaker)];
-    ready("the store", &*store).await;
+    let shown = WatchedStore::new("store", &url, Arc::clone(&store), breaker.clone());
+    begin("the store", shown.url(), &store, breaker).await;
+    let mut watched = vec![shown];
     let mut decider = Decider::new(store, args.behaviour());
     if let Some(url) = args.per_second_url()? {
         let (store, breaker) = open_watched(&url, &args.connections.of_per_second(&url)?)?;
-        watched.push(WatchedStore::new("limits per second", &url, Arc::clone(&store), breaker));
-        ready("the store of limits per second", &*store).await;
+        let shown =
+            WatchedStore::new("limits per second", &url, Arc::clone(&store), breaker.clone());
+        begin("the store of limits per second", shown.url(), &store, breaker).await;
+        watched.push(shown);
         decider = decider.with_per_second_store(store);
     }
     let activity = args.page.address().is_some().then(|| {
@@ -205,41 +227,66 @@ async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), 
     Ok((Arc::new(service), activity))
 }
 
-/// A store that is down at the start is no reason not to start: requests are answered as when it fails later.
-async fn ready(what: &str, store: &dyn Store) {
+/// Says which store it is, and that it cannot decide, if so: now and from now on. A store that is down at the start is
+/// no reason not to start: requests are answered as when it fails later.
+async fn begin(what: &str, url: &str, store: &Arc<dyn Store>, breaker: Option<BreakerWatch>) {
+    if url == MEMORY {
+        stderr!(
+            "{what} is the memory of this process: counts end with it, and no other server has them"
+        );
+    } else {
+        stderr!("{what} is {url}");
+    }
     if let Err(error) = store.ready().await {
-        eprintln!("tidegate-server: {what} is not ready: {error:#}");
+        stderr!("tidegate-server: {what} is not ready: {error:#}");
+    }
+    if let Some(breaker) = breaker {
+        // Ends with the program.
+        tokio::spawn(outages::report(what.to_owned(), Arc::clone(store), breaker));
     }
 }
 
 fn report(service: &Service) {
     if let Some(config) = service.decider().config() {
         warn(&config);
-        eprintln!("{} limits in {} domains", config.limits(), config.domains().len());
+        stderr!("{} limits in {} domains", config.limits(), config.domains().len());
     }
 }
 
 async fn listen(variable: &str, address: (&str, u16)) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let (host, port) = address;
-        format!("cannot listen on {host}:{port} ({variable}): {error}").into()
+    let (host, port) = address;
+    // An address of IPv6 may be written as in a URL.
+    let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
+    TcpListener::bind((bare, port)).await.map_err(|error| {
+        let shown = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
+        format!("cannot listen on {shown}:{port} ({variable}): {error}").into()
     })
 }
 
-/// Waits for the signal to end.
+/// Waits for a signal to end. From now on none ends the program by itself, nor is one lost, as those would be that the
+/// first process of a container does not wait for.
 #[cfg(unix)]
-async fn signal() -> std::io::Result<()> {
+fn signals() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    // As envoyproxy/ratelimit. Files are read again when they change, and not by a signal.
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    })
 }
 
 #[cfg(not(unix))]
-async fn signal() -> std::io::Result<()> {
-    tokio::signal::ctrl_c().await
+fn signals() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        // Without a handler, the system ends the program.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
 }

@@ -214,6 +214,12 @@ impl RedisVariables<'_> {
         match self.kind.to_ascii_uppercase().as_str() {
             // With a login, if it has to have one.
             "SINGLE" if self.url.contains("://") => Ok(self.url.to_owned()),
+            // It may have a login, and is not shown.
+            "SINGLE" if is_unix && !self.url.starts_with('/') => Err(invalid(
+                "REDIS_URL does not begin with `/`, as the path of a socket does; for a host and a port, \
+                 REDIS_SOCKET_TYPE must be tcp, and its default is unix"
+                    .to_owned(),
+            )),
             "SINGLE" if is_unix && self.auth.is_empty() => Ok(format!("unix://{}", self.url)),
             "SINGLE" if is_unix => {
                 let (user, password) = self.auth.split_once(':').unwrap_or(("", self.auth));
@@ -289,6 +295,7 @@ mod tests {
         for wrong in [
             RedisVariables { kind: "MANY", ..single.clone() },
             RedisVariables { socket: "udp", ..single.clone() },
+            RedisVariables { socket: "unix", auth: "S3CRET", ..single.clone() },
             RedisVariables { kind: "SENTINEL", auth: "S3CRET", ..single.clone() },
         ] {
             let error = wrong.to_url().unwrap_err();

@@ -49,7 +49,9 @@ impl WatchedStore {
         self.role
     }
 
-    pub(super) fn url(&self) -> &str {
+    /// The URL as it is shown.
+    #[must_use]
+    pub fn url(&self) -> &str {
         &self.url
     }
 

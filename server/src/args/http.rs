@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::FalseyValueParser;
 use tidegate_core::policy::parse_duration;
 use tidegate_server::http::HttpSettings;
 use tidegate_server::v1::{Access, Login};
 
-use super::given;
+use super::values::{given, maximum, switch};
 
 #[derive(Args)]
+#[command(next_help_heading = "JSON, health and metrics")]
 pub(crate) struct Http {
     /// The address of JSON, health and metrics.
     #[arg(long = "http-host", value_name = "ADDRESS", env = "HOST", default_value = "127.0.0.1")]
@@ -39,7 +39,7 @@ pub(crate) struct Http {
     #[arg(
         long = "http-without-password",
         env = "TIDEGATE_HTTP_WITHOUT_PASSWORD",
-        value_parser = FalseyValueParser::new()
+        value_parser = switch
     )]
     without_password: bool,
     /// The maximum number of connections of HTTP.
@@ -47,7 +47,8 @@ pub(crate) struct Http {
         long = "http-max-connections",
         value_name = "NUMBER",
         env = "TIDEGATE_HTTP_MAX_CONNECTIONS",
-        default_value = "10000"
+        default_value = "10000",
+        value_parser = maximum
     )]
     max_connections: usize,
     /// After which time between two requests a connection of HTTP ends.
@@ -73,7 +74,8 @@ pub(crate) struct Http {
         long = "http-max-head-bytes",
         value_name = "BYTES",
         env = "TIDEGATE_HTTP_MAX_HEAD_BYTES",
-        default_value = "16384"
+        default_value = "16384",
+        value_parser = maximum
     )]
     max_head_bytes: usize,
     /// The maximum number of header fields of a request.
@@ -82,7 +84,7 @@ pub(crate) struct Http {
         value_name = "NUMBER",
         env = "TIDEGATE_HTTP_MAX_HEADERS",
         default_value = "100",
-        value_parser = clap::value_parser!(u16)
+        value_parser = clap::value_parser!(u16).range(1..)
     )]
     max_headers: u16,
     /// The maximum size of the body of a request.
@@ -90,7 +92,8 @@ pub(crate) struct Http {
         long = "http-max-body-bytes",
         value_name = "BYTES",
         env = "TIDEGATE_HTTP_MAX_BODY_BYTES",
-        default_value = "1048576"
+        default_value = "1048576",
+        value_parser = maximum
     )]
     max_body_bytes: usize,
 }

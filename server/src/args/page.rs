@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use clap::builder::FalseyValueParser;
 use tidegate_server::v1::Access;
 
 use super::http::access;
+use super::values::switch;
 
 #[derive(Args)]
+#[command(next_help_heading = "The page")]
 pub(crate) struct Page {
     /// The address of the page that shows what the server does now.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_PAGE_HOST", default_value = "127.0.0.1")]
@@ -26,11 +27,11 @@ pub(crate) struct Page {
     #[arg(
         long,
         env = "TIDEGATE_PAGE_WITHOUT_PASSWORD",
-        value_parser = FalseyValueParser::new()
+        value_parser = switch
     )]
     page_without_password: bool,
     /// The page shows subjects: what clients are limited by, such as addresses and accounts.
-    #[arg(long, env = "TIDEGATE_PAGE_SUBJECTS", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "TIDEGATE_PAGE_SUBJECTS", value_parser = switch)]
     pub(crate) page_subjects: bool,
 }
 

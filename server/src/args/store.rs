@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::FalseyValueParser;
 use tidegate_core::policy::parse_duration;
 #[cfg(feature = "tls")]
 use tidegate_server::store::Certificates;
 use tidegate_server::store::{Auth, StoreSettings, is_encrypted};
 
+use super::values::switch;
+
 #[derive(Args)]
+#[command(next_help_heading = super::STORE)]
 pub(crate) struct StoreArgs {
     #[arg(
         long,
@@ -54,12 +56,15 @@ pub(crate) struct StoreArgs {
         hide_default_value = true
     )]
     store_tls_key: String,
-    #[arg(hide = true, long, env = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", value_parser = FalseyValueParser::new())]
+    #[arg(hide = true, long, env = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", value_parser = switch)]
     redis_tls_skip_hostname_verification: bool,
     /// How long to wait for an answer of the store.
     #[arg(long, value_name = "SPAN", env = "REDIS_TIMEOUT", default_value = "10s",
           value_parser = parse_duration)]
     store_timeout: Duration,
+    /// The same of the store for limits per second. Default: the same time
+    #[arg(long, value_name = "SPAN", env = "REDIS_PERSECOND_TIMEOUT", value_parser = parse_duration)]
+    per_second_store_timeout: Option<Duration>,
     /// What all keys in the store begin with. Default: `tidegate`
     #[arg(
         long,
@@ -101,7 +106,8 @@ impl StoreArgs {
     /// The settings of the store for limits per second, at its URL.
     pub(crate) fn of_per_second(&self, url: &str) -> Result<StoreSettings, String> {
         let sentinel_auth = Auth(self.redis_per_second_sentinel_auth.clone());
-        Ok(StoreSettings { sentinel_auth, ..self.of(url)? })
+        let timeout = self.per_second_store_timeout.unwrap_or(self.store_timeout);
+        Ok(StoreSettings { sentinel_auth, timeout, ..self.of(url)? })
     }
 
     #[cfg(feature = "tls")]

@@ -1,16 +1,18 @@
 //! The settings of encrypted connections.
 
 use clap::Args;
-use clap::builder::FalseyValueParser;
 use tidegate_server::listener::Listener;
 #[cfg(feature = "tls")]
 use tidegate_server::tls::{Protocol, Tls, TlsSettings};
 use tokio::net::TcpListener;
 
+use super::values::switch;
+
 #[derive(Args)]
+#[command(next_help_heading = "Encryption")]
 pub(crate) struct TlsArgs {
     /// gRPC is encrypted, by the certificate and the key of the next two settings.
-    #[arg(long, env = "GRPC_SERVER_USE_TLS", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "GRPC_SERVER_USE_TLS", value_parser = switch)]
     grpc_tls: bool,
     /// The certificate of gRPC, and those between it and its root (PEM). A change is in force within a second.
     #[arg(long, value_name = "FILE", env = "GRPC_SERVER_TLS_CERT")]
@@ -191,11 +193,11 @@ impl ListenerTls<'_> {
         tokio::spawn(async move {
             let report = |loaded| match loaded {
                 Ok(()) => {
-                    eprintln!("the certificates of {name} were loaded again");
+                    stderr!("the certificates of {name} were loaded again");
                     warn(&followed);
                 }
                 Err(error) => {
-                    eprintln!(
+                    stderr!(
                         "tidegate-server: the certificates of {name} stay as they were: {error}"
                     );
                 }
@@ -215,6 +217,6 @@ impl ListenerTls<'_> {
 #[cfg(feature = "tls")]
 fn warn(tls: &Tls) {
     if let Some(warning) = tls.warning() {
-        eprintln!("warning: {warning}");
+        stderr!("warning: {warning}");
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use tidegate_server::top::{self, Client};
 use tidegate_server::v1::Login;
 
-use super::given;
+use super::values::given;
 
 /// The width of text that goes to no terminal.
 const TEXT_WIDTH: usize = 120;

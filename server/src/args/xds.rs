@@ -3,24 +3,24 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use tidegate_core::policy::parse_duration;
 #[cfg(feature = "tls")]
 use tidegate_server::xds::XdsTls;
 use tidegate_server::xds::{Header, XdsSettings};
 
-use super::given;
+use super::values::{given, switch};
 
 #[derive(Args)]
+#[command(next_help_heading = "Limits by xDS")]
 pub(crate) struct XdsArgs {
     /// Where the limits come from: FILE, or GRPC_XDS_SOTW, a management server such as Envoy Gateway.
     #[arg(long, value_name = "TYPE", env = "CONFIG_TYPE", default_value = "FILE")]
     config_type: String,
     /// The health is that of a server with limits before any have come; requests are answered by an error until then.
-    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "FORCE_START_WITHOUT_INITIAL_CONFIG", value_parser = switch)]
     start_without_limits: bool,
-    #[arg(long, hide = true, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", value_parser = FalseyValueParser::new())]
+    #[arg(long, hide = true, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", value_parser = switch)]
     healthy_with_limits: bool,
     /// The address of the management server.
     #[arg(
@@ -71,10 +71,10 @@ pub(crate) struct XdsArgs {
     xds_backoff_factor: f64,
     /// Waits are shortened at random, by up to a half.
     #[arg(long, value_name = "BOOL", env = "XDS_CLIENT_BACKOFF_JITTER", default_value = "true",
-          action = ArgAction::Set, value_parser = FalseyValueParser::new())]
+          action = ArgAction::Set, value_parser = switch)]
     xds_backoff_jitter: bool,
     /// The connection to the management server is encrypted.
-    #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_USE_TLS", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_USE_TLS", value_parser = switch)]
     xds_tls: bool,
     /// The roots of its certificate (PEM), in place of those that the system trusts.
     #[arg(long, value_name = "FILE", env = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT")]
@@ -168,7 +168,7 @@ impl XdsArgs {
         if !self.xds_tls {
             if let Some((variable, _)) = files.iter().find(|(_, value)| value.is_some()) {
                 // envoyproxy/ratelimit starts with these.
-                eprintln!("warning: {variable} is set, and has no effect without {switch}");
+                stderr!("warning: {variable} is set, and has no effect without {switch}");
             }
             return Ok(());
         }

@@ -32,6 +32,44 @@ pub fn read_directory(directory: &Path) -> Result<Vec<ConfigFile>, ConfigError> 
     paths(directory)?.iter().map(|path| read(path)).collect()
 }
 
+/// What is in `directory` and is not read, each with the reason, for warnings: envoyproxy/ratelimit reads files of any
+/// name, and those of directories within. Hidden names are not among them. Of many, ten and their number.
+#[must_use]
+pub fn left_out(directory: &Path) -> Vec<String> {
+    // A directory that cannot be read is an error elsewhere.
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut messages: Vec<String> = entries
+        .map(|entry| entry.path())
+        .filter(|path| !is_hidden(path))
+        .filter_map(|path| {
+            let reason = match (path.is_dir(), is_yaml(&path)) {
+                (true, _) => "the directory is not read: files of limits have to be beside it",
+                (false, false) => "the file is not read: its name does not end in .yaml or .yml",
+                (false, true) => return None,
+            };
+            Some(format!("{}: {reason}", path.display()))
+        })
+        .collect();
+    messages.sort();
+    let more = messages.len().saturating_sub(MAX_LEFT_OUT);
+    if more > 0 {
+        messages.truncate(MAX_LEFT_OUT);
+        messages.push(format!("{}: {more} more are not read", directory.display()));
+    }
+    messages
+}
+
+/// The maximum number of those that are named.
+const MAX_LEFT_OUT: usize = 10;
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|it| it == "yaml" || it == "yml")
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
 fn paths(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let failed = |error: std::io::Error| {
         let message = format!("the directory cannot be read: {error}");
@@ -40,11 +78,8 @@ fn paths(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let is_yaml = path.extension().is_some_and(|it| it == "yaml" || it == "yml");
-        let is_hidden =
-            path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
         // A link that leads nowhere is an error when it is read.
-        if is_yaml && !is_hidden && !path.is_dir() {
+        if is_yaml(&path) && !is_hidden(&path) && !path.is_dir() {
             paths.push(path);
         }
         if paths.len() > MAX_FILES {
@@ -61,6 +96,13 @@ fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
     let failed = |error: std::io::Error| {
         ConfigError::about_file(&name, format!("the file cannot be read: {error}"))
     };
+    // A pipe would never end.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(ConfigError::about_file(
+            &name,
+            "it is not a file, but a pipe, a socket or a device",
+        ));
+    }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;

@@ -48,7 +48,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use directory::{ConfigFile, MAX_FILE_BYTES, MAX_FILES, read_directory};
+pub use directory::{ConfigFile, MAX_FILE_BYTES, MAX_FILES, left_out, read_directory};
 pub use error::ConfigError;
 use error::Source;
 pub(crate) use keys::shown;

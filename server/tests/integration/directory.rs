@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use allocation_counter::measure;
-use tidegate_server::config::{Config, MAX_FILE_BYTES, MAX_FILES, SameDomain};
+use tidegate_server::config::{Config, MAX_FILE_BYTES, MAX_FILES, SameDomain, left_out};
 
 fn load(directory: &Path) -> Result<Vec<String>, String> {
     let config = Config::from_directory(directory, SameDomain::Refuse);
@@ -23,6 +23,22 @@ fn yaml_files_are_read_and_no_others() {
     write("README.md", "# no YAML: [");
     fs::create_dir(directory.path().join("e.yaml")).unwrap();
     assert_eq!(load(directory.path()).unwrap(), ["a", "b"]);
+
+    // Nor are the others left out without a word, as envoyproxy/ratelimit reads them.
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let why = "the file is not read: its name does not end in .yaml or .yml";
+    let within = "the directory is not read: files of limits have to be beside it";
+    let expected = [
+        format!("{}: {why}", at("README.md")),
+        format!("{}: {why}", at("d.yaml~")),
+        format!("{}: {within}", at("e.yaml")),
+    ];
+    assert_eq!(left_out(directory.path()), expected);
+    (0..10).for_each(|number| write(&format!("{number}"), ""));
+    let many = left_out(directory.path());
+    assert_eq!(many.len(), 11);
+    assert_eq!(many[10], format!("{}: 3 more are not read", directory.path().display()));
+    assert_eq!(left_out(Path::new("/nowhere")), [""; 0]);
 }
 
 #[test]
@@ -38,6 +54,19 @@ fn links_of_a_config_map_are_followed() {
     fs::remove_file(at("..data")).unwrap();
     let error = load(directory.path()).unwrap_err();
     assert!(error.contains("a.yaml: the file cannot be read"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_is_an_error_and_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("a.yaml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let error = load(directory.path()).unwrap_err();
+    assert!(
+        error.ends_with("a.yaml: it is not a file, but a pipe, a socket or a device"),
+        "{error}"
+    );
 }
 
 #[test]

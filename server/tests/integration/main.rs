@@ -16,6 +16,7 @@ mod health;
 mod hostile;
 mod http;
 mod json;
+mod operation;
 mod page;
 mod policies;
 mod program;

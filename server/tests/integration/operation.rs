@@ -1,0 +1,317 @@
+//! What an operator meets: mistakes in the environment, signals, outages.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidegate_testkit::servers::{Data, Redis};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{ChildStderr, ChildStdout, Command};
+use tokio::time::timeout;
+
+use crate::http::client::Client;
+use crate::json::call;
+use crate::program::{program, serving};
+
+const LIMIT: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 1000/365d}]";
+const ASK: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;
+const LONG: Duration = Duration::from_secs(60);
+
+fn directory() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), LIMIT).unwrap();
+    directory
+}
+
+/// The program with the limits of a directory, on ports that are free.
+fn at(directory: &TempDir) -> Command {
+    let mut program = program();
+    program.arg("--config").arg(directory.path());
+    program.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", "0").env("PORT", "0");
+    program
+}
+
+/// The exit code, and what stands on standard error.
+async fn failure(mut program: Command) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = timeout(LONG, program.output()).await.unwrap().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_possible_is_an_error_that_names_its_variable() {
+    let directory = directory();
+    let maximum = "it must be a whole number from 1 to ";
+    for (variable, value, why) in [
+        // With a word that counts as true, the limits would be off.
+        ("SHADOW_MODE", "flase", "it must be true or false"),
+        ("REDIS_TLS", "2", "it must be true or false"),
+        ("XDS_CLIENT_BACKOFF_JITTER", "maybe", "it must be true or false"),
+        ("GRPC_PORT", "99999", "99999 is not in 0..=65535"),
+        ("REDIS_TIMEOUT", "1.5s", "`1.5s` is not a span of time; write 250ms"),
+        ("NEAR_LIMIT_RATIO", "2", "it must be a number from 0 to 1"),
+        // Where 0 means no limit, nothing would be served here.
+        ("TIDEGATE_GRPC_MAX_CONNECTIONS", "0", maximum),
+        ("TIDEGATE_RESP_MAX_CONNECTIONS", "many", maximum),
+        ("TIDEGATE_HTTP_MAX_CONNECTIONS", "-1", maximum),
+        ("TIDEGATE_HTTP_MAX_HEAD_BYTES", "0", maximum),
+        ("TIDEGATE_HTTP_MAX_BODY_BYTES", "1M", maximum),
+        ("TIDEGATE_HTTP_MAX_HEADERS", "0", "0 is not in 1..=65535"),
+    ] {
+        let mut program = at(&directory);
+        program.env(variable, value);
+        let (code, stderr) = failure(program).await;
+        assert_eq!(code, Some(2), "{variable}: {stderr}");
+        let beginning =
+            format!("{variable} in the environment:\nerror: invalid value '{value}' for '--");
+        assert!(stderr.starts_with(&beginning) && stderr.contains(why), "{variable}: {stderr}");
+    }
+    // One of the subcommand; and an argument, whose variable is not the reason.
+    let mut check = program();
+    check.arg("check").arg(directory.path()).env("MERGE_DOMAIN_CONFIG", "x");
+    let (code, stderr) = failure(check).await;
+    assert_eq!(code, Some(2));
+    assert!(stderr.starts_with("MERGE_DOMAIN_CONFIG in the environment:\nerror"), "{stderr}");
+    let mut program = at(&directory);
+    program.args(["--grpc-port", "99999"]);
+    let (code, stderr) = failure(program).await;
+    assert_eq!(code, Some(2));
+    assert!(
+        stderr.starts_with("error: invalid value '99999' for '--grpc-port <PORT>'"),
+        "{stderr}"
+    );
+}
+
+#[tokio::test]
+async fn what_the_server_cannot_do_is_refused() {
+    let directory = directory();
+    for (variable, value, why) in [
+        ("GRPC_UDS", "/run/a.sock", "GRPC_UDS is `/run/a.sock`; gRPC listens on GRPC_HOST and"),
+        (
+            "BACKEND_TYPE",
+            "memcache",
+            "BACKEND_TYPE is `memcache`; it must be redis, or TIDEGATE_STORE",
+        ),
+        ("REDIS_PERSECOND", "true", "REDIS_PERSECOND needs REDIS_PERSECOND_URL, which is not set"),
+        (
+            "REDIS_URL",
+            "S3CRET@redis:6379",
+            "REDIS_SOCKET_TYPE must be tcp, and its default is unix",
+        ),
+        (
+            "PROMETHEUS_PATH",
+            "metrics",
+            "PROMETHEUS_PATH is `metrics`, which does not begin with `/`",
+        ),
+        ("HOST", "[::zz]", "cannot listen on [::zz]:0 (PORT)"),
+    ] {
+        let mut program = at(&directory);
+        program.env("USE_PROMETHEUS", "true").env("PROMETHEUS_ADDR", "127.0.0.1:0");
+        program.env(variable, value);
+        let (code, stderr) = failure(program).await;
+        assert_eq!(code, Some(1), "{variable}: {stderr}");
+        assert!(stderr.contains(why) && !stderr.contains("S3CRET"), "{variable}: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn a_variable_that_is_empty_is_not_set() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("a.yaml"), LIMIT).unwrap();
+    let mut program = program();
+    for variable in [
+        "BACKEND_TYPE",
+        "GRPC_MAX_CONNECTION_AGE",
+        "GRPC_UDS",
+        "HOST",
+        "NEAR_LIMIT_RATIO",
+        "PROMETHEUS_ADDR",
+        "REDIS_TIMEOUT",
+        "REDIS_TYPE",
+        "SHADOW_MODE",
+        "TIDEGATE_DRAIN",
+        "TIDEGATE_HTTP_MAX_CONNECTIONS",
+        "TIDEGATE_ON_STORE_ERROR",
+        "TIDEGATE_PAGE_PORT",
+        "TIDEGATE_RESP_PORT",
+        "TIDEGATE_STORE",
+    ] {
+        program.env(variable, "");
+    }
+    // This one is empty on purpose.
+    program.env("RUNTIME_ROOT", root.path()).env("RUNTIME_APPDIRECTORY", "");
+    let (_child, address) = serving(program).await;
+    assert!(address.ip().is_loopback());
+    assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
+}
+
+#[tokio::test]
+async fn an_address_may_stand_in_brackets_and_times_are_histograms() {
+    let directory = directory();
+    let mut program = at(&directory);
+    program.env("HOST", "[127.0.0.1]");
+    let (_child, address) = serving(program).await;
+    assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
+    let metrics = call(address, "GET", "/metrics", "").await.1;
+    for (name, labels) in [
+        ("tidegate_store_seconds", "operation=\"batch\""),
+        ("ratelimit_service_response_time_seconds", "grpc_method=\"ShouldRateLimit\""),
+    ] {
+        let last = format!("{name}_bucket{{{labels},le=\"+Inf\"}} 1\n");
+        assert!(metrics.contains(&last), "{last}{metrics}");
+    }
+}
+
+#[tokio::test]
+#[cfg(unix)]
+async fn three_signals_end_it() {
+    let directory = directory();
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        let (mut child, address) = serving(at(&directory)).await;
+        // Once it answers, it waits for signals.
+        assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
+        let id = child.id().unwrap().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
+        let status = timeout(LONG, child.wait()).await.unwrap().unwrap();
+        assert_eq!(status.code(), Some(0), "{signal}");
+    }
+}
+
+#[tokio::test]
+#[cfg(unix)]
+async fn a_signal_ends_it_while_it_waits_for_the_store() {
+    let (directory, redis) = (directory(), Redis::start().await.unwrap());
+    redis.pause().await.unwrap();
+    let mut program = at(&directory);
+    program.env("TIDEGATE_STORE", redis.url()).env("REDIS_TIMEOUT", "1h");
+    let mut child = program.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    line(&mut lines, "the store is redis://").await;
+    let id = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    let output = timeout(LONG, child.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stdout.is_empty(), "it listens before it ends");
+}
+
+/// Waits for a line with a text.
+async fn line(lines: &mut Lines<BufReader<ChildStderr>>, text: &str) -> String {
+    let find = async {
+        loop {
+            let line = lines.next_line().await.unwrap().unwrap();
+            if line.contains(text) {
+                break line;
+            }
+        }
+    };
+    timeout(LONG, find).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_outage_of_the_store_is_written_once_and_so_is_its_end() {
+    let (directory, redis) = (directory(), Redis::start().await.unwrap());
+    let mut program = at(&directory);
+    program.env("TIDEGATE_STORE", redis.url()).env("REDIS_TIMEOUT", "1s");
+    let (mut child, address) = serving(program).await;
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(line(&mut lines, "the store is ").await.ends_with(&redis.url()));
+    assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
+
+    redis.kill().await.unwrap();
+    let ask = async || {
+        loop {
+            call(address, "POST", "/json", ASK).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let outage = tokio::select! {
+        line = line(&mut lines, "tidegate-server: ") => line,
+        _ = ask() => unreachable!(),
+    };
+    let beginning = "tidegate-server: the store has failed several times in a row, and is not called for a while: ";
+    assert!(outage.starts_with(beginning) && outage.contains("cannot connect"), "{outage}");
+    redis.restart(Data::Lost).await.unwrap();
+    let end = tokio::select! {
+        line = line(&mut lines, "tidegate-server: ") => line,
+        _ = ask() => unreachable!(),
+    };
+    assert_eq!(end, "tidegate-server: the store is called again");
+}
+
+/// The addresses of gRPC and RESP.
+async fn addresses(lines: &mut Lines<BufReader<ChildStdout>>) -> [SocketAddr; 2] {
+    let mut line = async || timeout(LONG, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let (grpc, resp) = (line().await, line().await);
+    let grpc = grpc.strip_prefix("gRPC on ").unwrap().split_once(',').unwrap().0;
+    [grpc.parse().unwrap(), resp.strip_prefix("RESP on ").unwrap().parse().unwrap()]
+}
+
+#[tokio::test]
+async fn clients_that_are_slow_lose_their_connection_after_the_times_that_are_set() {
+    let directory = directory();
+    let mut program = at(&directory);
+    program.env("TIDEGATE_GRPC_BEGIN_TIMEOUT", "100ms").env("TIDEGATE_RESP_PORT", "0");
+    program.env("TIDEGATE_RESP_COMMAND_TIMEOUT", "100ms").stdout(Stdio::piped());
+    let mut child = program.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let [grpc, resp] = addresses(&mut lines).await;
+    for (address, beginning) in [(grpc, "PRI * HTTP/2"), (resp, "*1\r\n$4\r\nPI")] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(beginning.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        // The default of both is 30 s.
+        let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
+        assert!(read.is_ok(), "{beginning}");
+    }
+}
+
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn limits_are_followed_while_nothing_can_be_written_to_the_log() {
+    let (directory, other) = (directory(), directory());
+    let file = directory.path().join("a.yaml");
+    let full = || fs::File::create("/dev/full").unwrap();
+    let mut program = program();
+    program.arg("--config").arg(directory.path()).stderr(full());
+    // Nor does it end when it cannot say where it listens.
+    let mut mute = at(&other);
+    let mut mute = mute.stdout(full()).stderr(full()).spawn().unwrap();
+    let (_child, address) = serving(program).await;
+    assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
+    let until = async |path: &str, text: &str| {
+        let is_so = async {
+            while !call(address, "GET", path, "").await.1.contains(text) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(LONG, is_so).await.unwrap();
+    };
+    fs::write(&file, "domain: [").unwrap();
+    until("/metrics", "\nratelimit_service_config_load_error 1\n").await;
+    fs::write(&file, LIMIT.replace("1000", "2000")).unwrap();
+    until("/config", "2000").await;
+    assert_eq!(mute.try_wait().unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_subject_of_envoy_is_reset_by_the_call_that_the_guide_shows() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = "domain: shop\ndescriptors: [{key: path, value: /login, descriptors: \
+        [{key: account, policy: sliding-log 5/15m block 15m}]}]";
+    fs::write(directory.path().join("a.yaml"), limits).unwrap();
+    let (_child, address) = serving(at(&directory)).await;
+    let login = r#"{"domain": "shop", "descriptors": [{"entries":
+        [{"key": "path", "value": "/login"}, {"key": "account", "value": "alice"}]}]}"#;
+    while call(address, "POST", "/json", login).await.0 == 200 {}
+    let guide = include_str!("../../../docs/guide/operation.md");
+    let body = guide.lines().find_map(|line| line.trim().strip_prefix("-d '")?.strip_suffix('\''));
+    let mut client = Client::connect(address).await;
+    let fields = "Content-Type: application/json\r\n";
+    assert_eq!(client.call("POST", "/v1/reset", fields, body.unwrap()).await.status, 200);
+    assert_eq!(call(address, "POST", "/json", login).await.0, 200);
+    // The policy is what is shown.
+    let config = call(address, "GET", "/config", "").await.1;
+    assert!(config.contains("\"policy: sliding-log 5/15m block 15m\""), "{config}");
+}
