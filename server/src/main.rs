@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate_core::Store;
 use tidegate_server::activity::{Activity, ActivitySettings, Source, WatchedStore};
 use tidegate_server::calls::Calls;
@@ -67,7 +66,9 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     args.check()?;
     descriptors::raise(args.max_connections());
     // Before anything that counts is made.
-    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let recorder = prometheus::recorder();
+    let metrics = recorder.handle();
+    metrics::set_global_recorder(recorder)?;
     let xds = args.xds_settings()?;
     let (service, activity) = service(args).await?;
     let limits = match xds {
@@ -123,7 +124,6 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         let stopped = until_stopped(stopped.clone());
         tokio::spawn(resp::serve(listener, calls(Source::Resp), settings, stopped))
     });
-    tokio::spawn(prometheus::run_upkeep(metrics.clone()));
     let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
     let routes = routes.merge(v1::routes(calls(Source::V1), access));
     let metrics_alone = match metrics_alone {
