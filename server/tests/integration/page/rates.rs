@@ -209,7 +209,7 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
     watched.ask("user", "b", 3).await;
     watched.ask("user", "c", 3).await;
     watched.acquire("a: fixed-window 9/1d", b"x", 7).await;
-    watched.acquire("y: fixed-window 9/1d", b"x", 3).await;
+    watched.acquire("y: fixed-window 9/1d", b"x", 7).await;
     watched.acquire("m: fixed-window 9/1d", b"x", 3).await;
     watched.acquire("a: fixed-window 9/1d", b"x", 1).await;
     watched.second();
@@ -220,8 +220,8 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
         "shop.path",
         "a: fixed-window 9/1d",
         "shop.user",
-        "m: fixed-window 9/1d",
         "y: fixed-window 9/1d",
+        "m: fixed-window 9/1d",
         "z: fixed-window 9/1d",
     ];
     assert_eq!(names, expected);
