@@ -15,10 +15,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tidegate_core::Store;
 use tidegate_core::layers::BreakerWatch;
-use tidegate_core::telemetry::names::SECONDS_BUCKETS;
 use tidegate_server::activity::{Activity, ActivitySettings, Source, WatchedStore};
 use tidegate_server::calls::Calls;
 use tidegate_server::config::{Config, SameDomain, left_out};
@@ -78,10 +76,9 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     args.check()?;
     descriptors::raise(args.max_connections());
     // Before anything that counts is made.
-    let metrics = PrometheusBuilder::new()
-        // Histograms, as those of envoyproxy/ratelimit: quantiles of several servers cannot be added up.
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)?
-        .install_recorder()?;
+    let recorder = prometheus::recorder()?;
+    let metrics = recorder.handle();
+    metrics::set_global_recorder(recorder)?;
     let xds = args.xds_settings()?;
     let mut ended = Box::pin(signals()?);
     // A store that does not answer may take its time.
@@ -142,7 +139,6 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         let stopped = until_stopped(stopped.clone());
         tokio::spawn(resp::serve(listener, calls(Source::Resp), settings, stopped))
     });
-    tokio::spawn(prometheus::run_upkeep(metrics.clone()));
     let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
     let routes = routes.merge(v1::routes(calls(Source::V1), access));
     let metrics_alone = match metrics_alone {

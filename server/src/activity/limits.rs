@@ -71,3 +71,31 @@ impl<K: Clone + Eq + Hash> Limits<K> {
         see(None, &inner.other.history);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_two_threads_add_has_one_place_and_none_is_added_beyond_the_bound() {
+        let limits = Limits::default();
+        for name in 0..MAX_LIMITS {
+            limits.count(&name, Kind::Admitted);
+        }
+        // As when another thread was faster.
+        limits.add(&0, Kind::Refused);
+        limits.add(&MAX_LIMITS, Kind::Refused);
+        limits.sample();
+        let (mut names, mut first, mut other) = (0, 0, 0);
+        limits.for_each(|name, history| {
+            let refused = history.of(Kind::Refused).sum();
+            match name {
+                Some(0) => first = refused,
+                Some(_) => assert_eq!(refused, 0),
+                None => other = refused,
+            }
+            names += usize::from(name.is_some());
+        });
+        assert_eq!((names, first, other), (MAX_LIMITS, 1, 1));
+    }
+}

@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Mutex;
@@ -68,11 +69,39 @@ impl Refusals {
                 .collect();
             top.extend(keys.into_iter().map(|(hash, value)| {
                 let [current, previous] = both.map(|it| it.estimate(hash));
-                (current.plus(previous), value.clone())
+                (current.plus(previous), hash, value.clone())
             }));
         }
-        top.sort_by_key(|(estimate, _)| std::cmp::Reverse((estimate.at_least, estimate.at_most)));
+        // Those of equal numbers keep their places from one second to the next.
+        top.sort_by_key(|(estimate, hash, _)| {
+            (Reverse((estimate.at_least, estimate.at_most)), *hash)
+        });
         top.truncate(count);
-        (total, top)
+        (total, top.into_iter().map(|(estimate, _, value)| (estimate, value)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_surely_was_refused_most_comes_before_what_may_have_been() {
+        let refusals = Refusals::default();
+        let value = |key: usize| (LimitName::Key(key.to_string().into()), None);
+        let is_of_first = |key: &usize| refusals.hasher.hash_one(key).is_multiple_of(SHARDS as u64);
+        // Five in each place of a shard, each of which may have been one key.
+        for key in (0_usize..).filter(is_of_first).take(5 * CAPACITY) {
+            refusals.count(key, || value(key));
+        }
+        let sure = (0_usize..).find(|key| !is_of_first(key)).unwrap();
+        for _ in 0..3 {
+            refusals.count(sure, || value(sure));
+        }
+        let (total, top) = refusals.top(2);
+        assert_eq!(total, 5 * CAPACITY as u64 + 3);
+        assert_eq!((top[0].0.at_least, top[0].0.at_most), (3, 3));
+        assert_eq!(top[0].1, value(sure));
+        assert_eq!((top[1].0.at_least, top[1].0.at_most), (1, 5));
     }
 }

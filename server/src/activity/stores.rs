@@ -120,6 +120,20 @@ impl fmt::Debug for WatchedStore {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn the_time_is_that_of_the_last_change() {
+        let store = Arc::new(tidegate_memory::MemoryStore::new());
+        let watched = WatchedStore::new("store", "memory", store, None);
+        let long_ago = SystemTime::UNIX_EPOCH;
+        for (before, is_changed) in [(Ok(Duration::ZERO), false), (Err("down".into()), true)] {
+            *lock(&watched.state) = Some(State { answer: before, since: long_ago });
+            watched.probe().await;
+            let state = watched.state().unwrap();
+            assert!(state.answer.is_ok());
+            assert_eq!(state.since != long_ago, is_changed);
+        }
+    }
+
     #[test]
     fn no_login_and_no_parameter_of_a_url_is_shown() {
         for (url, text) in [

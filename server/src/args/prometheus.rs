@@ -47,3 +47,33 @@ impl Prometheus {
         self.prometheus_path.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_or_none_and_a_port() {
+        let of = |use_prometheus: bool, address: &str| {
+            let prometheus = Prometheus {
+                use_prometheus,
+                prometheus_addr: address.into(),
+                prometheus_path: String::new(),
+            };
+            prometheus.address().map(|it| it.map(|(host, port)| (host.to_owned(), port)))
+        };
+        for (address, host, port) in [
+            (":9090", "0.0.0.0", 9090),
+            ("127.0.0.1:0", "127.0.0.1", 0),
+            ("[::1]:65535", "::1", 65535),
+            ("localhost:80", "localhost", 80),
+        ] {
+            assert_eq!(of(true, address), Ok(Some((host.to_owned(), port))));
+            assert_eq!(of(false, address), Ok(None));
+        }
+        for address in ["", "9090", "a:", ":65536", ":-1", "a:b"] {
+            assert!(of(true, address).unwrap_err().contains(&format!("`{address}`")));
+        }
+        assert_eq!(of(false, "9090"), Ok(None));
+    }
+}

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::view::visible;
 use crate::login::Login;
 
 /// How long an answer may take.
@@ -86,10 +87,7 @@ impl Client {
             http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
         // Ends with the sender.
         tokio::spawn(connection);
-        let host = self.uri.authority().map_or("", |it| it.as_str());
-        // Without a login in the URL.
-        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-        let mut request = Request::get("/activity").header(header::HOST, host);
+        let mut request = Request::get("/activity").header(header::HOST, self.authority());
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
@@ -107,7 +105,32 @@ impl Client {
         }
     }
 
+    /// The host and the port of the URL, without a login.
+    fn authority(&self) -> &str {
+        let authority = self.uri.authority().map_or("", |it| it.as_str());
+        authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+    }
+
+    /// No character of the error has an effect on a terminal: some may be of the server.
     fn failed(&self, why: &dyn fmt::Display) -> TopError {
-        TopError(format!("{}: {why}", self.uri))
+        TopError(format!("http://{}: {}", self.authority(), visible(&why.to_string())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports_of_urls_are_read() {
+        for (url, host, port) in [
+            ("http://127.0.0.1:6060", "127.0.0.1", 6060),
+            ("http://localhost", "localhost", 80),
+            ("http://[::1]:6060/", "::1", 6060),
+            ("http://user:password@[2001:db8::1]", "2001:db8::1", 80),
+        ] {
+            let client = Client::new(url, None).unwrap();
+            assert_eq!((&*client.host, client.port), (host, port), "{url}");
+        }
     }
 }

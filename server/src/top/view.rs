@@ -80,9 +80,11 @@ impl View {
             self.row(&name, &cells);
         }
         let other = &snapshot["other_limits"];
-        if number(other, "count") > 0 {
-            let cells = ["admitted", "refused", "shadow"]
-                .map(|kind| (rate(&other[format!("{kind}_per_second")]), Style::new()));
+        let rates =
+            ["admitted", "refused", "shadow"].map(|kind| &other[format!("{kind}_per_second")]);
+        let is_any = rates.iter().any(|it| it.as_f64().is_some_and(|it| it > 0.0));
+        if is_any || number(other, "count") > 0 {
+            let cells = rates.map(|it| (rate(it), Style::new()));
             self.row(&format!("{} others", number(other, "count")), &cells);
         }
         self.none_if(limits.is_empty(), "no decision in the last minute");
@@ -237,7 +239,7 @@ fn fitted(span: &Span<'_>, room: usize, is_filled: bool) -> Span<'static> {
 }
 
 /// Each character without an effect: of others, none is left.
-fn visible(text: &str) -> String {
+pub(super) fn visible(text: &str) -> String {
     let is_visible =
         |char: char| matches!(char, '"' | '\'' | '\\') || char.escape_debug().len() == 1;
     text.chars().map(|char| if is_visible(char) { char } else { '\u{fffd}' }).collect()

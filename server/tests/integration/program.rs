@@ -121,7 +121,7 @@ async fn metrics_have_a_port_of_their_own_where_it_is_set() {
         assert_eq!(status, 200);
         assert!(body.contains("ratelimit_service_rate_limit_total_hits"), "{body}");
     }
-    for path in ["/", "/metrics", "/json", "/config"] {
+    for path in ["/", "/metrics", "/json", "/config", "/{stats}/", "/{stats}x"] {
         assert_eq!(call(metrics, "GET", path, "").await.0, 404, "{path}");
     }
 }

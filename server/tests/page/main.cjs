@@ -8,6 +8,7 @@ const http = require("node:http");
 const net = require("node:net");
 const path = require("node:path");
 const { chromium } = require("playwright-core");
+const { exact } = require("./exact.cjs");
 
 const [browserPath, serverPath, directory, screenshots] = process.argv.slice(2);
 
@@ -129,11 +130,13 @@ async function main() {
       "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"],
   });
   try {
+    await exact(browser, `http://127.0.0.1:${server.page}`, eventually);
     await watch(browser, server, work);
   } finally {
     await work.stop();
     await browser.close();
-    if (server.child.exitCode === null) {
+    // One that was killed has no exit code.
+    if (server.child.exitCode === null && server.child.signalCode === null) {
       server.child.kill("SIGTERM");
       await new Promise((resolve) => server.child.once("exit", resolve));
     }

@@ -43,6 +43,7 @@ fn has_fields(answer: &Answer) {
         ("referrer-policy", "no-referrer"),
         ("cache-control", "no-store"),
         ("cross-origin-resource-policy", "same-origin"),
+        ("cross-origin-opener-policy", "same-origin"),
     ] {
         assert_eq!(answer.field(name), Some(value));
     }

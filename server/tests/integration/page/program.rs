@@ -16,7 +16,9 @@ const ASK: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}
 struct Server {
     child: Child,
     json: SocketAddr,
+    resp: Option<SocketAddr>,
     page: SocketAddr,
+    scheme: String,
     _directory: tempfile::TempDir,
 }
 
@@ -31,10 +33,18 @@ async fn start(change: impl FnOnce(&mut Command)) -> Server {
     let mut child = program.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut line = async || timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
-    let (first, second) = (line().await, line().await);
-    let json = first.rsplit_once("http://").unwrap().1.parse().unwrap();
-    let page = second.strip_prefix("page on http://").unwrap().parse().unwrap();
-    Server { child, json, page, _directory: directory }
+    let json = line().await.rsplit_once("http://").unwrap().1.parse().unwrap();
+    let mut resp = None;
+    let (scheme, page) = loop {
+        let line = line().await;
+        match line.strip_prefix("page on ") {
+            Some(url) => {
+                break url.split_once("://").map(|(a, b)| (a.to_owned(), b.parse())).unwrap();
+            }
+            None => resp = line.strip_prefix("RESP on ").map(|it| it.parse().unwrap()),
+        }
+    };
+    Server { child, json, resp, page: page.unwrap(), scheme, _directory: directory }
 }
 
 async fn get(address: SocketAddr, path: &str) -> (u16, String) {
@@ -47,7 +57,13 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
-    let server = start(|_| {}).await;
+    let server = start(|it| {
+        it.env("TIDEGATE_RESP_PORT", "0");
+    })
+    .await;
+    let mut resp = Client::connect(server.resp.unwrap()).await;
+    resp.send("CL.THROTTLE k 0 1 60\r\n").await;
+    timeout(PATIENCE, resp.0.read_u8()).await.unwrap().unwrap();
     let mut client = Client::connect(server.json).await;
     for status in [200, 429, 429] {
         assert_eq!(client.call("POST", "/json", "", ASK).await.status, status);
@@ -78,6 +94,16 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
     };
     let body = timeout(PATIENCE, is_recorded).await.unwrap();
     assert!(!body.contains("alice"), "{body}");
+    let activity: serde_json::Value = serde_json::from_str(&body).unwrap();
+    for call in activity["slow_calls"].as_array().unwrap() {
+        let limit = call["limit"].as_str().unwrap();
+        let protocol = match limit {
+            "d.a" => "envoy",
+            _ if limit.starts_with("p: ") => "v1",
+            _ => "resp",
+        };
+        assert_eq!(call["protocol"], protocol, "{call}");
+    }
     // The port of JSON has no page, and that of the page no limits.
     assert_eq!(get(server.json, "/activity").await.0, 404);
     assert_eq!(get(server.page, "/metrics").await.0, 404);
@@ -116,22 +142,25 @@ async fn the_page_of_other_machines_needs_a_password() {
     .await;
     let address = SocketAddr::from(([127, 0, 0, 1], open.page.port()));
     assert_eq!(get(address, "/").await.0, 403);
-    let told = start(|it| {
+    let open_to_all = start(|it| {
         it.env("TIDEGATE_PAGE_HOST", "0.0.0.0").env("TIDEGATE_PAGE_WITHOUT_PASSWORD", "1");
     })
     .await;
-    let told = SocketAddr::from(([127, 0, 0, 1], told.page.port()));
-    let closed = start(|it| {
+    let told = SocketAddr::from(([127, 0, 0, 1], open_to_all.page.port()));
+    let guarded = start(|it| {
         it.env("TIDEGATE_PAGE_PASSWORD", "s3cret").env("TIDEGATE_PAGE_HOST", "0.0.0.0");
+        it.env("TIDEGATE_PAGE_USER", "ops");
     })
     .await;
-    let closed = SocketAddr::from(([127, 0, 0, 1], closed.page.port()));
-    let _ = told;
+    let closed = SocketAddr::from(([127, 0, 0, 1], guarded.page.port()));
+    assert_eq!(get(told, "/").await.0, 200);
     assert_eq!(get(closed, "/").await.0, 401);
     #[cfg(feature = "top")]
     {
         let url = format!("http://{closed}");
         assert!(!top(&[&url], "wrong").await.status.success());
+        assert!(!top(&[&url], "s3cret").await.status.success());
+        assert!(top(&[&url, "--user", "ops"], "s3cret").await.status.success());
         assert!(!top(&["--once", "http://127.0.0.1:1"], "").await.status.success());
         assert!(!top(&["https://127.0.0.1"], "").await.status.success());
     }
@@ -140,4 +169,78 @@ async fn the_page_of_other_machines_needs_a_password() {
     open.child.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
     assert!(stderr.contains("TIDEGATE_PAGE_PASSWORD"), "{stderr}");
     let _ = open.child.wait().await;
+}
+
+#[tokio::test]
+async fn the_page_shows_both_stores_the_settings_and_subjects_if_it_may() {
+    let server = start(|it| {
+        // None is there.
+        it.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "127.0.0.1:1");
+        it.env("REDIS_PERSECOND", "true").env("REDIS_PERSECOND_SOCKET_TYPE", "tcp");
+        it.env("REDIS_PERSECOND_URL", "127.0.0.1:2");
+        it.env("TIDEGATE_ON_STORE_ERROR", "deny").env("TIDEGATE_PAGE_SUBJECTS", "true");
+    })
+    .await;
+    let activity = async {
+        loop {
+            let (_, body) = get(server.page, "/activity").await;
+            let activity: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let stores = activity["stores"].as_array().unwrap();
+            if stores.iter().all(|it| it["answers"] == false) {
+                break activity;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let activity = timeout(PATIENCE, activity).await.unwrap();
+    let roles: Vec<_> =
+        activity["stores"].as_array().unwrap().iter().map(|it| &it["role"]).collect();
+    assert_eq!(roles, ["store", "limits per second"]);
+    assert_eq!(activity["on_store_error"], "deny");
+    assert_eq!(activity["refused_subjects"]["are_shown"], true);
+}
+
+#[tokio::test]
+async fn the_page_has_few_connections_and_ends_with_the_program() {
+    let mut server = start(|it| {
+        it.env("USE_PROMETHEUS", "true").env("PROMETHEUS_ADDR", "127.0.0.1:0");
+    })
+    .await;
+    let get = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        let mut client = Client::connect(server.page).await;
+        client.send(get).await;
+        assert_eq!(client.answer().await.unwrap().status, 200);
+        clients.push(client);
+    }
+    let mut refused = Client::connect(server.page).await;
+    assert_eq!(refused.answer().await.map(|answer| answer.status), Some(503));
+    #[cfg(unix)]
+    {
+        let id = server.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        let status = timeout(PATIENCE, server.child.wait()).await.unwrap().unwrap();
+        assert_eq!(status.code(), Some(0));
+    }
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn the_page_is_encrypted_by_settings_of_its_own() {
+    use crate::tls::certificates::{Files, Root};
+
+    let files = Files::of(&Root::new().issue("localhost"), "");
+    let server = start(|it| {
+        it.env("TIDEGATE_PAGE_TLS_CERT", files.path("tls.crt"));
+        it.env("TIDEGATE_PAGE_TLS_KEY", files.path("tls.key"));
+    })
+    .await;
+    assert_eq!(server.scheme, "https");
+    let mut plain = Client::connect(server.page).await;
+    plain.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
+    let mut answer = Vec::new();
+    // An alert, or a reset.
+    let _ = timeout(PATIENCE, plain.0.read_to_end(&mut answer)).await.unwrap();
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }

@@ -35,6 +35,7 @@ async fn decisions_count_in_the_second_in_which_they_were_made() {
     assert_eq!(totals["admitted_history"], json!([3.0, 0.0, 1.0]));
     assert_eq!(totals["refused_history"], json!([2.0, 0.0, 4.0]));
     assert_eq!(totals["failed_history"], json!([0.0, 0.0, 0.0]));
+    assert_eq!(watched.snapshot()["errors"], json!([]));
 }
 
 #[tokio::test]
@@ -60,10 +61,13 @@ async fn a_sample_that_came_late_is_divided_by_its_length() {
     assert_eq!(limit["admitted_history"], json!([0.5]));
     assert_eq!(limit["refused_history"], json!([1.5]));
     assert_eq!(limit["refused_per_second"], 1.5);
+    watched.ask("path", "/", 3).await;
+    watched.sample_after(Duration::from_millis(1_500));
+    assert_eq!(watched.limit("shop.path")["refused_history"], json!([1.5, 2.0]));
     // As when a clock stands still.
     watched.ask("path", "/", 1).await;
     watched.sample_after(Duration::ZERO);
-    assert!(watched.limit("shop.path")["refused_history"][1].as_f64().unwrap() > 1.0);
+    assert!(watched.limit("shop.path")["refused_history"][2].as_f64().unwrap() > 2.0);
 }
 
 #[tokio::test]
@@ -111,6 +115,9 @@ async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
     let requests =
         [CallRequest::new(Operation::Acquire, two()), CallRequest::new(Operation::Acquire, two())];
     watched.calls.decide_many(&[&requests[0], &requests[1]]).await;
+    // It tells that there is no room, and refuses nothing.
+    let peek = CallRequest::new(Operation::Peek, [watched.charge("a: fixed-window 2/1d", b"x")]);
+    assert!(watched.calls.decide(&peek).await.unwrap().is_denied());
     watched.second();
     let limit = watched.limit("a: fixed-window 2/1d");
     assert_eq!(
@@ -124,7 +131,19 @@ async fn calls_count_by_their_policies_and_only_if_they_can_be_refused() {
     let totals = &watched.snapshot()["totals"];
     assert_eq!(
         (&totals["admitted_per_second"], &totals["refused_per_second"]),
-        (&json!(5.0), &json!(3.0))
+        (&json!(6.0), &json!(3.0))
+    );
+}
+
+#[tokio::test]
+async fn the_first_decision_of_a_limit_counts_as_what_it_was() {
+    let mut watched = Watched::new();
+    watched.acquire("p: fixed-window 0/1d", b"x", 1).await;
+    watched.second();
+    let limit = watched.limit("p: fixed-window 0/1d");
+    assert_eq!(
+        (&limit["admitted_history"], &limit["refused_history"]),
+        (&json!([0.0]), &json!([1.0]))
     );
 }
 
@@ -186,6 +205,26 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
         "z: fixed-window 9/1d",
     ];
     assert_eq!(names, expected);
+    // Of equal refusals, the one with more decisions is first, and refusals count before these.
+    watched.ask("user", "b", 3).await;
+    watched.ask("user", "c", 3).await;
+    watched.acquire("a: fixed-window 9/1d", b"x", 7).await;
+    watched.acquire("y: fixed-window 9/1d", b"x", 7).await;
+    watched.acquire("m: fixed-window 9/1d", b"x", 3).await;
+    watched.acquire("a: fixed-window 9/1d", b"x", 1).await;
+    watched.second();
+    let snapshot = watched.snapshot();
+    let names: Vec<_> =
+        snapshot["limits"].as_array().unwrap().iter().map(|it| &it["limit"]).collect();
+    let expected = [
+        "shop.path",
+        "a: fixed-window 9/1d",
+        "shop.user",
+        "y: fixed-window 9/1d",
+        "m: fixed-window 9/1d",
+        "z: fixed-window 9/1d",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[tokio::test]
@@ -235,6 +274,12 @@ async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
         })
         .collect();
     assert_eq!(errors, [("busy", 1, 1.0), ("invalid-call", 1, 1.0), ("timeout", 2, 2.0)]);
+    assert_eq!(snapshot["errors"][2]["history"], json!([2.0]));
+    // One that took no microsecond is not there.
+    for call in snapshot["slow_calls"].as_array().unwrap() {
+        let outcome = call["outcome"].as_str().unwrap();
+        assert!(["busy", "invalid-call", "timeout"].contains(&outcome), "{call}");
+    }
 
     // What is answered in place of an error is one as well.
     let failing = Arc::new(FaultyStore::new(

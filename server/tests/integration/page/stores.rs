@@ -27,7 +27,10 @@ impl Store for Switched {
             return Answer::later(std::future::pending());
         }
         Answer::ready(match self.is_down.load(Ordering::Relaxed) {
-            true => Err(Error::new(ErrorKind::Unavailable, "it is \u{1b}[31mdown")),
+            true => {
+                let error = format!("it is \u{1b}[31mdown{}", " and down".repeat(100));
+                Err(Error::new(ErrorKind::Unavailable, error))
+            }
             false => Ok(Timestamp::from_micros(1)),
         })
     }
@@ -67,7 +70,8 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
     let stores = after(1).await;
     assert_eq!((&stores[0]["answers"], &stores[1]["answers"]), (&json!(false), &json!(true)));
     let error = stores[0]["error"].as_str().unwrap();
-    assert!(error.contains("it is \\u{1b}[31mdown"), "{error}");
+    assert!(error.contains("it is \\u{1b}[31mdown") && error.ends_with('…'), "{error}");
+    assert!(error.len() < 320, "{error}");
     let since = stores[0]["since_ms"].clone();
     assert_eq!(after(2).await[0]["since_ms"], since);
 
@@ -78,15 +82,15 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
     store.is_silent.store(false, Ordering::Relaxed);
     store.is_down.store(false, Ordering::Relaxed);
     assert_eq!(after(3).await[0]["answers"], true);
-    // A second each, since the start.
+    // A second each, since the start; none before the first one is over.
     let samples = activity.snapshot()["totals"]["admitted_history"].as_array().unwrap().len();
-    assert!((9..=11).contains(&samples), "{samples}");
+    assert_eq!(samples, 10);
     running.abort();
 }
 
 #[tokio::test]
 async fn the_state_of_the_circuit_breaker_is_shown() {
-    let store = Switched::default().breaker(Breaker::new());
+    let store = Switched::default().breaker(Breaker::new().open_for(Duration::from_secs(3_600)));
     let watch = store.watch();
     let store: Arc<dyn Store> = Arc::new(store);
     let mut settings = ActivitySettings::default();
@@ -103,6 +107,119 @@ async fn the_state_of_the_circuit_breaker_is_shown() {
     }
     assert_eq!((&shown()["breaker"], &shown()["breaker_opened"]), (&json!("open"), &json!(1)));
     assert_eq!(activity.snapshot()["on_store_error"], "allow");
+
+    let store = Switched::default().breaker(Breaker::new().open_for(Duration::from_micros(1)));
+    let watch = store.watch();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let stores = vec![WatchedStore::new("store", "a\u{202e}b", Arc::clone(&store), Some(watch))];
+    let activity = Activity::new(settings, stores, Instant::now());
+    let calls = Calls::new(store);
+    for _ in 0..5 {
+        let charge = ChargeRequest::new(policy.clone(), Bytes::new());
+        assert!(calls.decide(&CallRequest::new(Operation::Acquire, [charge])).await.is_err());
+    }
+    // Until the microsecond is over.
+    while activity.snapshot()["stores"][0]["breaker"] == "open" {
+        tokio::task::yield_now().await;
+    }
+    let shown = activity.snapshot()["stores"][0].clone();
+    assert_eq!((&shown["breaker"], &shown["url"]), (&json!("half-open"), &json!("a\\u{202e}b")));
+}
+
+#[test]
+fn what_is_done_when_a_store_fails_is_shown() {
+    for (on_store_error, text) in [
+        (OnStoreError::Error, "error"),
+        (OnStoreError::Allow, "allow"),
+        (OnStoreError::Deny, "deny"),
+    ] {
+        let mut settings = ActivitySettings::default();
+        settings.on_store_error = on_store_error;
+        let activity = Activity::new(settings, Vec::new(), Instant::now());
+        assert_eq!(activity.snapshot()["on_store_error"], text);
+    }
+}
+
+/// How long a [`Slow`] store takes.
+const DELAY: Duration = Duration::from_millis(20);
+
+/// A store that takes a while.
+#[derive(Debug)]
+struct Slow(MemoryStore);
+
+impl Store for Slow {
+    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::later(async move {
+            tokio::time::sleep(DELAY).await;
+            self.0.decide(call).await
+        })
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::later(async move {
+            tokio::time::sleep(DELAY).await;
+            self.0.now().await
+        })
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    since.as_millis().try_into().unwrap()
+}
+
+#[tokio::test]
+async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
+    let (start, start_ms) = (Instant::now(), now_ms());
+    let store: Arc<dyn Store> = Arc::new(Slow(MemoryStore::new()));
+    let stores = vec![WatchedStore::new("store", "memory", Arc::clone(&store), None)];
+    let activity = Arc::new(Activity::new(ActivitySettings::default(), stores, start));
+    let decider = Decider::new(Arc::clone(&store), Behaviour::default());
+    let service = Service::new(decider).activity(Some(Arc::clone(&activity)));
+    service.load(Ok(&files(LIMITS))).unwrap();
+    assert!(service.load(Ok(&files("domain: ["))).is_err());
+    let calls = Calls::new(store).activity(Source::V1, Some(Arc::clone(&activity)));
+    let charge = ChargeRequest::new(calls.policies().parse("gcra 1/s").unwrap(), Bytes::new());
+    let _ = calls.decide(&CallRequest::new(Operation::Acquire, [charge])).await.unwrap();
+    let request = request("shop", vec![descriptor(&[("user", "a")])]);
+    service.should_rate_limit(&request).await.unwrap();
+    let is_probed = async {
+        while activity.snapshot()["stores"][0]["answers"].is_null() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = activity.run() => {}
+        () = is_probed => {}
+    }
+    let snapshot = activity.snapshot();
+    // The clock may have been set meanwhile.
+    let present = start_ms - 60_000..=now_ms() + 60_000;
+    let times = [
+        &snapshot["now_ms"],
+        &snapshot["started_ms"],
+        &snapshot["configuration"]["in_force"]["at_ms"],
+        &snapshot["configuration"]["refused"]["at_ms"],
+        &snapshot["stores"][0]["since_ms"],
+        &snapshot["slow_calls"][0]["at_ms"],
+        &snapshot["slow_calls"][1]["at_ms"],
+    ];
+    for (index, time) in times.iter().enumerate() {
+        assert!(present.contains(&time.as_u64().unwrap()), "{index}: {snapshot}");
+    }
+    let spans = [
+        &snapshot["stores"][0]["probe_us"],
+        &snapshot["slow_calls"][0]["took_us"],
+        &snapshot["slow_calls"][1]["took_us"],
+    ];
+    let possible = DELAY.as_micros()..=start.elapsed().as_micros();
+    for (index, span) in spans.iter().enumerate() {
+        assert!(possible.contains(&span.as_u64().unwrap().into()), "{index}: {snapshot}");
+    }
+    let slow = snapshot["slow_calls"].as_array().unwrap();
+    let mut protocols: Vec<_> = slow.iter().map(|it| it["protocol"].as_str().unwrap()).collect();
+    protocols.sort_unstable();
+    assert_eq!(protocols, ["envoy", "v1"]);
 }
 
 #[tokio::test]
@@ -136,6 +253,30 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
     );
     assert_eq!(shown()["refused"]["error"].as_str().unwrap().chars().count(), 1_001);
 
+    // Names of files and limits have no effect where they are shown, nor has an error.
+    let text = "domain: \"d\\u202E\\e[31m\"\n\
+                descriptors: [{key: \"k\\u202E\\e[31m\", policy: gcra 1/s}]\n";
+    let hostile = |text: &str| {
+        vec![ConfigFile { name: "f\u{202e}\u{1b}[31m.yaml".into(), text: text.into() }]
+    };
+    watched.service.load(Ok(&hostile(text))).unwrap();
+    let entries = [("k\u{202e}\u{1b}[31m", "x")];
+    let asked = request("d\u{202e}\u{1b}[31m", vec![descriptor(&entries)]);
+    watched.service.should_rate_limit(&asked).await.unwrap();
+    watched.activity.sample(watched.now + Duration::from_secs(1));
+    let wrong = text.replace("policy", "\"po\\e[31mlicy\"");
+    assert!(watched.service.load(Ok(&hostile(&wrong))).is_err());
+    let snapshot = watched.snapshot();
+    let shows = |of: &Value, text: &str| assert!(of.to_string().contains(text), "{text}: {of}");
+    shows(&snapshot["configuration"]["in_force"]["domains"], "d\\\\u{202e}\\\\u{1b}[31m");
+    shows(&snapshot["configuration"]["in_force"]["files"], "f\\\\u{202e}\\\\u{1b}[31m.yaml");
+    shows(&snapshot["configuration"]["refused"], "f\\\\u{202e}\\\\u{1b}[31m.yaml:2:38: ");
+    shows(&snapshot["limits"], "d\\\\u{202e}\\\\u{1b}[31m.k\\\\u{202e}");
+    assert_eq!(snapshot["limits"].as_array().unwrap().len(), 1, "{snapshot}");
+    strings(&snapshot, &|text| {
+        assert!(!text.chars().any(|it| it.is_control() || it == '\u{202e}'), "{text:?}");
+    });
+
     let many: Vec<ConfigFile> = (0..60)
         .map(|index| ConfigFile {
             name: format!("{index:02}.yaml"),
@@ -146,5 +287,15 @@ async fn the_configuration_in_force_and_the_last_one_that_was_not_are_shown() {
     for names in ["domains", "files"] {
         let names = &shown()["in_force"][names];
         assert_eq!((&names["count"], names["first"].as_array().unwrap().len()), (&json!(60), 50));
+    }
+}
+
+/// Calls `see` with each text of a value.
+fn strings(value: &Value, see: &dyn Fn(&str)) {
+    match value {
+        Value::String(text) => see(text),
+        Value::Array(values) => values.iter().for_each(|it| strings(it, see)),
+        Value::Object(fields) => fields.values().for_each(|it| strings(it, see)),
+        _ => {}
     }
 }

@@ -125,3 +125,150 @@ async fn the_client_reads_snapshots_with_a_login_and_says_what_went_wrong() {
     tokio::spawn(serve(listener, other, HttpSettings::default(), std::future::pending()));
     assert!(Client::new(&url, None).unwrap().fetch().await.is_err());
 }
+
+/// A snapshot with something in each field.
+fn full() -> Value {
+    let at = |seconds: u64| 1_000_000_000 - seconds * 1_000;
+    json!({
+        "version": "1.2.3", "now_ms": at(0), "started_ms": at(3 * 86_400),
+        "totals": {"admitted_per_second": 10.4, "refused_per_second": 9.9, "failed_per_second": 0.3},
+        "limits": [{
+            "limit": "d.a", "policy": null, "admitted_per_second": 1.0, "refused_per_second": 2.0,
+            "shadow_per_second": 3.0,
+        }],
+        "other_limits": {
+            "count": 1234, "admitted_per_second": 4.0, "refused_per_second": 5.0, "shadow_per_second": 6.0,
+        },
+        "refused_subjects": {"are_shown": true, "top": [{
+            "subject": "s", "tenant": "t", "limit": "d.a", "at_least": 1_234, "at_most": 1_234_567,
+        }]},
+        "stores": [{
+            "url": "redis://a", "role": "store", "answers": false, "since_ms": at(7_200), "error": "down",
+            "breaker": "open", "probe_us": null,
+        }],
+        "errors": [{"kind": "timeout", "per_second": 0.5, "total": 12_345}],
+        "configuration": {
+            "loads": 3,
+            "in_force": {
+                "at_ms": at(119), "limits": 5, "domains": {"count": 2}, "files": {"count": 4},
+            },
+            "refused": {"at_ms": at(120), "error": "bad", "is_last": true},
+        },
+        "slow_calls": [
+            {"at_ms": at(1), "took_us": 2_345_678, "protocol": "v1", "limit": "d.a", "subject": "s", "outcome": "refused"},
+            {"at_ms": at(1), "took_us": 12_345, "protocol": "v1", "limit": null, "subject": null, "outcome": "timeout"},
+            {"at_ms": at(1), "took_us": 999, "protocol": "v1", "limit": "d.a", "subject": "", "outcome": "admitted"},
+        ],
+    })
+}
+
+#[test]
+fn each_field_of_a_snapshot_has_its_place_and_unit() {
+    let expected = [
+        "Tidegate 1.2.3, up for 3 days  live",
+        "per second: 10 admitted, 9.9 refused, 0.3 not decided",
+        "",
+        "LIMITS, PER SECOND                                admitted   refused    shadow",
+        "d.a                                                    1.0       2.0       3.0",
+        "1234 others                                            4.0       5.0       6.0",
+        "",
+        "SUBJECTS REFUSED MOST, IN THIS MINUTE AND THE ONE BEFORE    at least   at most",
+        "s  tenant t  d.a                                               1,234 1,234,567",
+        "",
+        "STORES                                                       breaker    answer",
+        "redis://a (store)                                               open         –",
+        "  no answer for 2 h: down",
+        "  timeout: 0.5 per second, 12,345 since the start",
+        "",
+        "CONFIGURATION",
+        "5 limits in 2 domains of 4 files, in force for 119 s; changed 2 times",
+        "refused 2 min ago: bad",
+        "",
+        "SLOWEST CALLS, OF THIS MINUTE AND THE ONE BEFORE             outcome      took",
+        "1 s ago  v1  d.a  s                                          refused     2.3 s",
+        "1 s ago  v1                                                  timeout   12.3 ms",
+        "1 s ago  v1  d.a                                            admitted    999 µs",
+    ];
+    let shown = text(&full(), 78);
+    let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
+    assert_eq!(shown, expected, "{shown:#?}");
+}
+
+#[test]
+fn what_is_wrong_is_red_and_what_is_not_is_not() {
+    use ratatui::style::Color;
+
+    let red = |snapshot: &Value| {
+        let lines = lines(snapshot, &State::Live, 78);
+        let spans = lines.iter().flat_map(|line| &line.spans);
+        let red = spans.filter(|it| it.style.fg == Some(Color::Red));
+        red.map(|it| it.content.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let mut snapshot = full();
+    let all = ["2.0", "open", "no answer for 2 h: down", "refused 2 min ago: bad"];
+    assert_eq!(red(&snapshot), all);
+    snapshot["limits"][0]["refused_per_second"] = json!(0.0);
+    snapshot["stores"][0]["breaker"] = json!("closed");
+    snapshot["stores"][0]["answers"] = json!(true);
+    snapshot["configuration"]["refused"]["is_last"] = json!(false);
+    assert_eq!(red(&snapshot), [""; 0]);
+    let hidden = json!({"refused_subjects": {"are_shown": false, "top": [{"subject": "s"}]}});
+    assert!(text(&hidden, 78).contains("(hidden)"));
+    // Limits beyond the bound have rates, and are not counted.
+    let other = json!({"other_limits": {"count": 0, "refused_per_second": 0.5}});
+    assert!(text(&other, 78).contains("0.5"));
+    assert!(text(&json!({"other_limits": {"count": 3}}), 78).contains("3 others"));
+    assert!(!text(&json!({"other_limits": {"count": 0}}), 78).contains("others"));
+}
+
+async fn answering(routes: axum::Router) -> std::net::SocketAddr {
+    use tidegate_server::http::{HttpSettings, serve};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, routes, HttpSettings::default(), std::future::pending()));
+    address
+}
+
+#[tokio::test]
+async fn the_client_asks_for_the_address_without_the_login_of_the_url() {
+    use axum::http::HeaderMap;
+    use axum::routing::get;
+
+    let host =
+        get(|fields: HeaderMap| async move { json!(fields["host"].to_str().unwrap()).to_string() });
+    let address = answering(axum::Router::new().route("/activity", host)).await;
+    let client = Client::new(&format!("http://user:S3CRET@{address}"), None).unwrap();
+    assert_eq!(client.fetch().await.unwrap(), json!(address.to_string()));
+    let address = answering(axum::Router::new()).await;
+    let client = Client::new(&format!("http://user:S3CRET@{address}"), None).unwrap();
+    let error = client.fetch().await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("http://{address}: 404")), "{error}");
+}
+
+#[tokio::test]
+async fn the_client_takes_no_answer_without_a_bound_and_shows_no_hostile_error() {
+    use axum::http::StatusCode;
+    use axum::routing::get;
+
+    let large = get(|| async { format!("\"{}\"", "x".repeat(9 << 20)) });
+    let address = answering(axum::Router::new().route("/activity", large)).await;
+    let client = Client::new(&format!("http://{address}"), None).unwrap();
+    let error = client.fetch().await.unwrap_err().to_string();
+    assert!(error.contains("limit"), "{error}");
+    let hostile = get(|| async { (StatusCode::FORBIDDEN, "\u{1b}]0;title\u{7}\u{202e}") });
+    let address = answering(axum::Router::new().route("/activity", hostile)).await;
+    let client = Client::new(&format!("http://{address}"), None).unwrap();
+    let error = client.fetch().await.unwrap_err().to_string();
+    assert!(error.ends_with("403 Forbidden: \u{fffd}]0;title\u{fffd}\u{fffd}"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_client_waits_four_seconds_for_an_answer() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let start = tokio::time::Instant::now();
+    let error = Client::new(&url, None).unwrap().fetch().await.unwrap_err().to_string();
+    assert!(error.ends_with("no answer within 4s"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+}

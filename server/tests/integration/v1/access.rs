@@ -25,6 +25,7 @@ async fn a_login_is_a_user_and_a_password_or_the_default_users_password_alone() 
         (&default, "Basic ZGVmYXVsdDpzMzpjcmV0", 200),
         (&default, "bAsIc  ZGVmYXVsdDpzMzpjcmV0 ", 200),
         (&default, "Bearer s3:cret", 200),
+        (&default, "bEARER s3:cret", 200),
         (&default, "bearer s3:cre", 401),
         (&default, "Bearer s3:crets", 401),
         (&default, "Bearer", 401),

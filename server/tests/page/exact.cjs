@@ -1,0 +1,170 @@
+// What the page shows of answers that the test chooses.
+"use strict";
+
+const assert = require("node:assert/strict");
+
+const NOW = 1_000_000_000;
+const ago = (seconds) => NOW - seconds * 1000;
+const LINE = [0, 1, 2];
+
+// Something in each field, with no two numbers the same.
+const FULL = {
+  version: "1.2.3", now_ms: NOW, started_ms: ago(3 * 86_400),
+  totals: {
+    admitted_per_second: 10.4, refused_per_second: 9.9, failed_per_second: 0.3,
+    admitted_history: LINE, refused_history: LINE, failed_history: LINE,
+  },
+  limits: [{
+    limit: "d.a", policy: null, source: "calls", admitted_per_second: 1.1, refused_per_second: 2.2, shadow_per_second: 3.3,
+    admitted_history: [0, 4], refused_history: [2, 0], shadow_history: LINE,
+  }, {
+    limit: "d.b", policy: "gcra 1/s", source: "files", admitted_per_second: 0, refused_per_second: 0, shadow_per_second: 0,
+    admitted_history: LINE, refused_history: LINE, shadow_history: LINE,
+  }],
+  other_limits: { count: 7, admitted_per_second: 4.4, refused_per_second: 5.5, shadow_per_second: 6.6 },
+  refused_subjects: {
+    are_shown: false, refusals: 1234,
+    top: [
+      { limit: "d.a", subject: null, tenant: null, at_least: 12, at_most: 3456 },
+      { limit: "d.b", subject: "", tenant: "t", at_least: 8, at_most: 8 },
+    ],
+  },
+  slow_calls: [
+    { at_ms: ago(119), took_us: 2_345_678, protocol: "v1", calls: 3, limit: "d.a", other_limits: 2, outcome: "refused", subject: "s", tenant: null },
+    { at_ms: ago(120), took_us: 5_432, protocol: "resp", calls: 1, limit: null, other_limits: 0, outcome: "timeout", subject: null, tenant: null },
+    { at_ms: ago(7200), took_us: 987, protocol: "envoy", calls: 1, limit: "d.b", other_limits: 1, outcome: "admitted", subject: null, tenant: null },
+  ],
+  stores: [
+    { role: "store", url: "redis://a", answers: false, since_ms: ago(60), probe_us: null, error: "down", breaker: "open", breaker_opened: 2 },
+    { role: "limits per second", url: "redis://b", answers: true, since_ms: ago(61), probe_us: 1500, error: null, breaker: "half-open", breaker_opened: 1 },
+    { role: "store", url: "redis://c", answers: null, since_ms: null, probe_us: null, error: null, breaker: null, breaker_opened: null },
+  ],
+  on_store_error: "allow",
+  errors: [{ kind: "timeout", total: 5678, per_second: 0.7, history: LINE }],
+  configuration: {
+    loads: 3,
+    in_force: { at_ms: ago(30), limits: 5, domains: { count: 52, first: ["x", "y"] }, files: { count: 1, first: ["z.yaml"] } },
+    refused: { at_ms: ago(20), error: "bad", is_last: false },
+  },
+};
+
+const EMPTY = {
+  ...FULL, limits: [], slow_calls: [], errors: [], stores: FULL.stores.slice(2), on_store_error: "deny",
+  other_limits: { count: 0, admitted_per_second: 0, refused_per_second: 0, shadow_per_second: 0 },
+  refused_subjects: { are_shown: true, refusals: 1, top: [] },
+  configuration: { loads: 0, in_force: null, refused: null },
+};
+
+async function exact(browser, origin, eventually) {
+  const page = await browser.newPage();
+  let answer = { json: FULL };
+  let asked = 0;
+  await page.route("**/activity", (route) => {
+    asked += 1;
+    // Without one, the page waits.
+    if (answer !== null) return route.fulfill(answer);
+  });
+  const rows = (id) => page.locator(`#${id} tbody tr`).evaluateAll((all) => {
+    const text = (cell) => [...(cell.children.length ? cell.children : [cell])].map((it) => it.textContent).filter(Boolean).join("; ");
+    return all.map((row) => [...row.cells].map(text).filter(Boolean));
+  });
+  const text = (id) => page.locator(`#${id}`).evaluate((it) => it.textContent);
+  const isState = (state) => async () => (await page.evaluate(() => document.body.dataset.state)) === state;
+  await page.goto(`${origin}/`);
+  await eventually("the answer is shown", isState("live"));
+  assert.equal(await text("state"), "Live");
+  assert.equal(await text("about"), "1.2.3, up for 3 days");
+  assert.deepEqual(await Promise.all(["admitted", "refused", "failed"].map(text)), ["10", "9.9", "0.3"]);
+  assert.deepEqual(await rows("limits"), [["d.a; named by calls", "1.1", "2.2", "3.3"], ["d.b; gcra 1/s", "0", "0", "0"]]);
+  const kinds = await page.locator("#limits tbody tr").first().locator("td.number").evaluateAll((all) => all.map((it) => it.className));
+  assert.deepEqual(kinds, ["number ", "number hot", "number warm"]);
+  const lines = await page.locator("#limits tbody tr").first().locator("path").evaluateAll((all) => all.map((it) => [it.getAttribute("class"), it.getAttribute("d")]));
+  assert.deepEqual(lines, [["admitted", "M58.5 19.0L59.5 1.0"], ["refused", "M58.5 10.0L59.5 19.0"]]);
+  assert.equal(await text("limits-other"), "Others: 4.4 admitted, 5.5 refused, 6.6 in shadow per second.");
+  assert.deepEqual(await rows("subjects"), [["hidden", "d.a", "12 – 3,456"], ["(empty); tenant t", "d.b", "8"]]);
+  assert.equal(await text("subjects-note"), "Of 1,234 refusals in this minute and the one before. Two numbers are bounds. " +
+    "Subjects are hidden; TIDEGATE_PAGE_SUBJECTS=true shows them.");
+  assert.deepEqual(await rows("stores"), [
+    ["redis://a; store", "does not answer; for 60 s; down", "open; opened 2 times", "–"],
+    ["redis://b; limits per second", "answers; for 61 s", "half-open; opened 1 time", "1.5 ms"],
+    ["redis://c; store", "not asked yet", "none", "–"],
+  ]);
+  assert.equal(await text("on-store-error"), "Requests that a store cannot decide pass.");
+  assert.deepEqual(await rows("errors"), [["timeout", "0.7", "5,678"]]);
+  const configuration = await text("configuration");
+  assert.match(configuration, /^Limits5 limits in 52 domainsDomainsx, y and 50 moreFilesz\.yamlLast change30 s ago, at [^;]*; 2 changes since the start/);
+  assert.match(configuration, /Last refused change20 s ago, at [^(]* \(put right since then\): bad$/);
+  assert.deepEqual(await rows("slow"), [
+    ["2.3 s", "119 s ago", "v1", "d.a; the first of 3 calls; and 2 other limits; s", "refused"],
+    ["5.4 ms", "2 min ago", "resp", "none", "timeout"],
+    ["987 µs", "2 h ago", "envoy", "d.b; and 1 other limit", "admitted"],
+  ]);
+  assert.equal(await text("alert"), "The store redis://a does not answer. The circuit breaker of redis://b is half-open.");
+  const shown = async (ids) => {
+    const are = await Promise.all(ids.map((id) => page.locator(`#${id}`).isVisible()));
+    return ids.filter((_, index) => are[index]);
+  };
+  const parts = ["limits", "limits-none", "subjects", "subjects-none", "errors", "slow", "slow-none", "alert"];
+  assert.deepEqual(await shown(parts), ["limits", "subjects", "errors", "slow", "alert"]);
+
+  answer = { json: EMPTY };
+  await eventually("nothing is shown", async () => (await text("configuration")) === "Limitsnone in force");
+  assert.deepEqual(await shown(parts), ["limits-none", "subjects-none", "slow-none"]);
+  assert.deepEqual(await Promise.all(["limits", "subjects", "slow", "errors"].map(rows)), [[], [], [], []]);
+  assert.equal((await rows("stores")).length, 1);
+  assert.equal(await text("limits-other"), "");
+  assert.equal(await text("subjects-note"), "Of 1 refusal in this minute and the one before. Two numbers are bounds.");
+  assert.equal(await text("on-store-error"), "Requests that a store cannot decide are refused.");
+
+  answer = { json: { ...EMPTY, other_limits: { ...EMPTY.other_limits, count: 3 } } };
+  await eventually("others are shown", async () => {
+    return (await text("limits-other")) === "Others: 0 admitted, 0 refused, 0 in shadow per second.";
+  });
+
+  answer = { status: 503, body: "" };
+  await eventually("an error is shown", isState("stale"));
+  assert.match(await text("state"), /^Stale for [0-9]+ s: status 503$/);
+  answer = { json: FULL };
+  await eventually("it goes on", isState("live"));
+  answer = null;
+  await eventually("a server that does not answer is shown", isState("stale"));
+  assert.match(await text("state"), /^Stale for [0-9]+ s: no answer$/);
+
+  // In the background it asks less often, and at once when it comes back.
+  answer = { json: FULL };
+  await eventually("it goes on", isState("live"));
+  const see = (hidden) => page.evaluate((hidden) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  await see(true);
+  let before;
+  await eventually("it asks less often", async () => {
+    before = asked;
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    return asked === before;
+  });
+  // Without its timer, which no request in flight sets again.
+  await page.evaluate(() => {
+    for (let id = setTimeout(() => {}, 0); id > 0; id -= 1) clearTimeout(id);
+  });
+  before = asked;
+  await see(false);
+  await eventually("it asks at once", () => asked > before);
+
+  // It goes on once, however often it came back while the server did not answer.
+  answer = null;
+  before = asked;
+  await eventually("it waits", () => asked > before);
+  for (let time = 0; time < 8; time += 1) await see(false);
+  await eventually("a server that does not answer is shown again", isState("stale"));
+  answer = { json: FULL };
+  await eventually("it goes on", isState("live"));
+  const [first, start] = [asked, Date.now()];
+  await new Promise((resolve) => setTimeout(resolve, 4000));
+  const most = (Date.now() - start) / 1000 + 3;
+  assert.ok(asked - first <= most, `${asked - first} requests in ${most} seconds`);
+  await page.close();
+}
+
+module.exports = { exact };
