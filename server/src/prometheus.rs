@@ -26,7 +26,6 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// # Panics
 ///
 /// Outside of a runtime of Tokio.
-#[must_use]
 pub fn recorder() -> Result<PrometheusRecorder, BuildError> {
     let times = Matcher::Suffix("_seconds".to_owned());
     let builder = PrometheusBuilder::new().set_buckets_for_metric(times, &SECONDS_BUCKETS)?;
@@ -69,7 +68,8 @@ mod tests {
             let runtime = runtime.enable_time().start_paused(true).build().unwrap();
             runtime.block_on(async {
                 let recorder = recorder().unwrap();
-                let time = metrics::with_local_recorder(&recorder, || metrics::histogram!("time_seconds"));
+                let time =
+                    metrics::with_local_recorder(&recorder, || metrics::histogram!("time_seconds"));
                 for _ in 0..30 {
                     for _ in 0..TIMES {
                         time.record(0.001);

@@ -37,7 +37,7 @@ enum State {
 }
 
 impl Stream {
-    pub(super) fn plain(stream: TcpStream) -> Self {
+    pub(crate) fn plain(stream: TcpStream) -> Self {
         Self { peer: stream.connect_info(), state: State::Plain(stream), _place: None }
     }
 
