@@ -54,26 +54,27 @@ mod tests {
 
     #[test]
     fn an_address_is_a_host_or_none_and_a_port() {
-        let of = |use_prometheus: bool, address: &str| {
+        let of = |use_prometheus: bool, address: &str, path: &str| {
             let prometheus = Prometheus {
                 use_prometheus,
                 prometheus_addr: address.into(),
-                prometheus_path: String::new(),
+                prometheus_path: path.into(),
             };
             prometheus.address().map(|it| it.map(|(host, port)| (host.to_owned(), port)))
         };
         for (address, host, port) in [
             (":9090", "0.0.0.0", 9090),
             ("127.0.0.1:0", "127.0.0.1", 0),
-            ("[::1]:65535", "::1", 65535),
+            ("[::1]:65535", "[::1]", 65535),
             ("localhost:80", "localhost", 80),
         ] {
-            assert_eq!(of(true, address), Ok(Some((host.to_owned(), port))));
-            assert_eq!(of(false, address), Ok(None));
+            assert_eq!(of(true, address, "/m"), Ok(Some((host.to_owned(), port))));
+            assert_eq!(of(false, address, "m"), Ok(None));
         }
         for address in ["", "9090", "a:", ":65536", ":-1", "a:b"] {
-            assert!(of(true, address).unwrap_err().contains(&format!("`{address}`")));
+            assert!(of(true, address, "/m").unwrap_err().contains(&format!("`{address}`")));
         }
-        assert_eq!(of(false, "9090"), Ok(None));
+        assert_eq!(of(false, "9090", "/m"), Ok(None));
+        assert!(of(true, ":9090", "m").unwrap_err().contains("`m`"));
     }
 }
