@@ -31,6 +31,9 @@ const MIN_READ_BYTES: usize = 4 << 10;
 /// In place of a span beyond what a clock can count.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
+/// How long a connection that has ended waits for its client to end it, too.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// Buffers of at most this size are kept.
 const KEPT_BYTES: usize = 64 << 10;
 
@@ -122,8 +125,14 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), output: &[u8]) -> io::Resu
 }
 
 /// Ends a connection. An encrypted one says so to its client, which may not read it.
-async fn end(stream: &mut (impl AsyncWrite + Unpin), within: Duration) -> io::Result<()> {
-    timeout(within, stream.shutdown()).await?
+async fn end(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    within: Duration,
+) -> io::Result<()> {
+    timeout(within, stream.shutdown()).await??;
+    // A socket that is closed while there is something to read drops the replies that are under way.
+    let _ = timeout(LINGER, tokio::io::copy(stream, &mut tokio::io::sink())).await;
+    Ok(())
 }
 
 fn after(start: Instant, span: Duration) -> Instant {

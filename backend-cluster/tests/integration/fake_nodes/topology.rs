@@ -28,7 +28,9 @@ async fn the_nodes_are_asked_again_but_not_at_every_error() {
     assert!(acquire(&store, LOW).await.unwrap().is_allowed());
     low.says(vec![Say::Error("CLUSTERDOWN The cluster is down".to_owned()); 10_000]);
     let four_rounds = async || {
-        assert_eq!(acquire(&store, LOW).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        // On a machine that is busy, the time of a call may be over before the rounds that it waits for.
+        let kind = acquire(&store, LOW).await.unwrap_err().kind();
+        assert!(matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout), "{kind:?}");
         let mut times = [low.heard(), high.heard()].concat();
         times.retain(|heard| heard.words[0] == "CLUSTER");
         (times.len() >= 4).then_some(times)

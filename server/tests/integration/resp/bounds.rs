@@ -55,7 +55,8 @@ async fn bytes_do_not_prolong_the_time_of_a_command() {
         bytes += 1;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    assert!((29..=31).contains(&bytes), "{bytes}");
+    // The server still takes bytes for a second, without a use for them.
+    assert!((29..=32).contains(&bytes), "{bytes}");
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert_eq!(answer, "-ERR a command has not come within 30s\r\n");
@@ -150,6 +151,7 @@ async fn at_the_end_what_has_come_is_answered() {
     busy.read_exact(&mut first).await.unwrap();
     server.stop();
     assert_eq!(rest(&mut idle).await, "");
+    // None of them is cut off, though commands are left in the socket.
     let answer = rest(&mut busy).await;
     let replies = answer.matches("*5\r\n:0\r\n:10000\r\n").count();
     assert!(replies > 0 && answer.ends_with("\r\n"), "{replies}");
@@ -169,6 +171,14 @@ fn commands_and_connections_are_counted() {
                 ask(client, line).await;
             }
             server.answer(b"*x\r\n").await;
+            // It ends a moment after its client has.
+            let open = "tidegate_server_resp_connections 1\n";
+            let ended = async {
+                while !handle.render().contains(open) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
             let text = handle.render();
             for (command, outcome, count) in [
                 ("cl.throttle", "done", 1),
@@ -181,7 +191,6 @@ fn commands_and_connections_are_counted() {
                 );
                 assert!(text.contains(&line), "{line}\n{text}");
             }
-            assert!(text.contains("tidegate_server_resp_connections 1\n"), "{text}");
             assert!(text.contains("tidegate_server_resp_protocol_errors_total 1\n"), "{text}");
         });
     });

@@ -11,21 +11,24 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use super::*;
 use crate::scene::block_on;
 
-/// Nothing is given back within a test, so the few milliseconds between the servers show in times only.
+/// No time gives anything back within a test, so the few milliseconds between the servers show in times only.
 const POLICIES: [&str; 6] = [
     "fixed-window 5/365d anchored",
     "sliding-log 4/365d block 30d",
     "sliding-window 6/365d",
+    "login: fixed-window 3/365d anchored",
     "token-bucket 9/3650d",
     "gcra 2/3650d burst 4",
-    "login: fixed-window 3/365d anchored",
 ];
+
+/// A bucket regains a fraction at once: what can be given back after that is a whole unit less.
+const WITHOUT_BUCKETS: &[&str] = POLICIES.split_at(4).0;
 
 /// From this number on, a number is a time in milliseconds or seconds, and may differ by a minute.
 const TIMES: u64 = 1_000;
 const MAX_DIFFERENCE: u64 = 60_000;
 
-fn charge() -> impl Strategy<Value = Vec<String>> {
+fn charge(policies: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
     let key = select(vec!["a", "b", "{x}", "\r\n"]);
     let words = |words: &str| words.split(' ').map(str::to_owned).collect();
     let more = prop_oneof![
@@ -34,7 +37,7 @@ fn charge() -> impl Strategy<Value = Vec<String>> {
         1 => Just(words("CHECK")),
         4 => (0_u64..8).prop_map(|cost| vec!["COST".to_owned(), cost.to_string()]),
     ];
-    (key, select(&POLICIES[..]), more).prop_map(|(key, policy, mut more)| {
+    (key, select(policies), more).prop_map(|(key, policy, mut more)| {
         more.splice(0..0, [key.to_owned(), policy.to_owned()]);
         more
     })
@@ -58,11 +61,13 @@ fn command() -> impl Strategy<Value = Vec<String>> {
         " ID y",
         " SOFAR ID x",
     ];
-    let verbs =
-        "ACQUIRE ACQUIRE ACQUIRE PEEK CHARGE REFUND BLOCK RESET HOLD HOLD SETTLE CANCEL EXTEND";
-    let verbs: Vec<&'static str> = verbs.split(' ').collect();
-    let own = (select(verbs), vec(charge(), 1..3), select(options)).prop_map(
-        |(verb, charges, options)| {
+    let verbs = |words: &'static str| select(words.split(' ').collect::<Vec<_>>());
+    let taking =
+        (verbs("ACQUIRE ACQUIRE ACQUIRE PEEK CHARGE BLOCK RESET"), vec(charge(&POLICIES), 1..3));
+    let giving =
+        (verbs("REFUND HOLD HOLD SETTLE CANCEL EXTEND"), vec(charge(WITHOUT_BUCKETS), 1..3));
+    let own = (prop_oneof![7 => taking, 6 => giving], select(options)).prop_map(
+        |((verb, charges), options)| {
             let mut words = vec![format!("TG.{verb}")];
             for (index, charge) in charges.into_iter().enumerate() {
                 if index > 0 {
