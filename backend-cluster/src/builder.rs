@@ -10,12 +10,12 @@ use tidegate_core::{Error, ErrorKind};
 use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, parse_url, unusable_url};
 use tidegate_redis::wire::Keys;
 
+use crate::cluster_store::ClusterStore;
 use crate::dispatch::wait_replicas::Replicas;
 use crate::inner::Inner;
 use crate::routing::node::Access;
 use crate::routing::refresh::TopologyRefresh;
 use crate::routing::slot_map::SlotMap;
-use crate::store::ClusterStore;
 
 /// Configures a [`ClusterStore`].
 ///

@@ -168,25 +168,20 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
+mod cluster_store;
 mod dispatch;
 mod inner;
 mod ready;
 mod routing;
-mod store;
 mod store_url;
 
 pub use builder::ClusterStoreBuilder;
-pub use store::ClusterStore;
+pub use cluster_store::ClusterStore;
 pub use store_url::{StoreBuilder, connect_url};
 pub use tidegate_core as core;
+// Everything is re-exported, so that the backends cannot differ in what they re-export.
 #[doc(no_inline)]
-pub use tidegate_core::{
-    Admission, Algorithm, AlreadySettled, Answer, Breaker, Call, CallId, Charge, Charges, Clock,
-    CoarseClock, Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow,
-    Hold, HoldGuard, Limiter, ManualClock, OnDrop, OnFailure, Operation, Outcome, Policy,
-    PolicyError, PolicyVerdict, Receipt, Settlement, Shards, Share, SlidingCounter, SlidingLog,
-    Store, StoreExt, Subject, SystemClock, Ticket, Timestamp, TokenBucket, TokioClock, Verdict,
-};
+pub use tidegate_core::*;
 /// The metrics of this crate, beside those of [`core::telemetry::names`].
 #[cfg(feature = "metrics")]
 pub use tidegate_redis::names;

@@ -9,7 +9,7 @@ use tidegate_redis::connection::{has_password, parse_url, without_password};
 use tidegate_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::builder::ClusterStoreBuilder;
-use crate::store::ClusterStore;
+use crate::cluster_store::ClusterStore;
 
 /// The port of a Sentinel whose URL names none.
 const SENTINEL_PORT: u16 = 26_379;

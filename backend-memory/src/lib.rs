@@ -94,14 +94,6 @@ mod table;
 pub use memory_store::{MemoryStore, MemoryStoreBuilder};
 pub use shared::WhenFull;
 pub use tidegate_core as core;
-#[cfg(feature = "tokio")]
+// Everything is re-exported, so that the backends cannot differ in what they re-export.
 #[doc(no_inline)]
-pub use tidegate_core::{Admission, TokioClock};
-#[doc(no_inline)]
-pub use tidegate_core::{
-    Algorithm, Answer, Breaker, Call, CallId, Charge, Charges, Clock, CoarseClock, Decision,
-    Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow, Limiter, ManualClock,
-    OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict, Receipt, Shards, Share,
-    SlidingCounter, SlidingLog, Store, StoreExt, Subject, SystemClock, Timestamp, TokenBucket,
-    Verdict,
-};
+pub use tidegate_core::*;

@@ -15,6 +15,16 @@ use tidegate_memory::{
     Policy, Store, Timestamp, WhenFull,
 };
 
+/// Compiles if the modules of the core, and types that only some backends once had, have names of
+/// this crate.
+#[test]
+fn the_core_is_available_under_the_name_of_this_crate() {
+    use tidegate_memory::{AlreadySettled, MAX_EXACT, MAX_SPAN, Settlement, Ticket, engine};
+    fn is_debug<T: std::fmt::Debug>() {}
+    is_debug::<(engine::Record, Ticket, Settlement, AlreadySettled)>();
+    assert!(MAX_SPAN > Duration::from_micros(MAX_EXACT / 4));
+}
+
 fn policy(text: &str) -> Policy {
     text.parse().unwrap()
 }

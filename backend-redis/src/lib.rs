@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! The types of `tidegate-core` that an application needs are re-exported, and all of it as [`core`]. The
+//! All items of `tidegate-core` are re-exported, so an application depends on this crate only. The
 //! decisions are those of `tidegate-memory`, to the microsecond.
 //!
 //! | to | look at |
@@ -172,11 +172,6 @@ pub mod wire;
 pub use builder::RedisStoreBuilder;
 pub use redis_store::RedisStore;
 pub use tidegate_core as core;
+// Everything is re-exported, so that the backends cannot differ in what they re-export.
 #[doc(no_inline)]
-pub use tidegate_core::{
-    Admission, Algorithm, AlreadySettled, Answer, Breaker, Call, CallId, Charge, Charges, Clock,
-    CoarseClock, Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind, FixedWindow,
-    Hold, HoldGuard, Limiter, ManualClock, OnDrop, OnFailure, Operation, Outcome, Policy,
-    PolicyError, PolicyVerdict, Receipt, Settlement, Shards, Share, SlidingCounter, SlidingLog,
-    Store, StoreExt, Subject, SystemClock, Ticket, Timestamp, TokenBucket, TokioClock, Verdict,
-};
+pub use tidegate_core::*;

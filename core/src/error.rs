@@ -62,8 +62,8 @@ pub enum ErrorKind {
     UnsupportedServer,
     /// The call is not valid: no charges, too many, a subject that is too long.
     InvalidCall,
-    /// The configuration is not valid: a URL that cannot be parsed, a limiter without policies. Returned when a store
-    /// or a limiter is built, never by a call.
+    /// The configuration is not valid: a URL or a policy that cannot be parsed, a limiter without
+    /// policies. Returned when a store or a limiter is built, never by a call.
     InvalidConfig,
     /// The store's answer cannot be understood.
     Protocol,

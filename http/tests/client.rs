@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, Version};
+use http_body_util::BodyExt;
 use tidegate_core::{
     Answer, Call, Decision, Error, ErrorKind, Limiter, Operation, Store, StoreExt, Subject,
     Timestamp, TokioClock,
@@ -359,13 +360,13 @@ async fn only_what_can_be_copied_is_sent_again_and_only_so_often() {
     assert_eq!(server.times().len(), 1, "nothing is sent again by default");
 
     let server = refusals();
-    let client = layer().retry(3, copy_if_safe::<Body>).layer(server.client());
+    let client = layer().retry(3, copy_if_safe).layer(server.client());
     let post = Request::post(URI).body(Body::new()).unwrap();
     assert_eq!(client.clone().oneshot(post).await.unwrap().status(), 429);
     assert_eq!(server.times().len(), 1);
 
     let server = refusals();
-    let client = layer().retry(2, copy_if_safe::<Body>).layer(server.client());
+    let client = layer().retry(2, copy_if_safe).layer(server.client());
     assert_eq!(status(&client).await, 429);
     let times = server.times();
     assert_eq!(times.len(), 3);
@@ -373,26 +374,45 @@ async fn only_what_can_be_copied_is_sent_again_and_only_so_often() {
     assert!(times[2] >= times[1] + 2_000);
 
     let server = refusals();
-    let client = layer().retry(5, copy_if_safe::<Body>).layer(server.client());
+    let client = layer().retry(5, copy_if_safe).layer(server.client());
     assert_eq!(status(&client).await, 200);
     assert_eq!(server.times().len(), 4);
 
     // A wait that is too long: the refusal is the response.
     let server = refusals();
-    let client = layer().max_wait(Duration::from_secs(3)).retry(5, copy_if_safe::<Body>);
+    let client = layer().max_wait(Duration::from_secs(3)).retry(5, copy_if_safe);
     assert_eq!(status(&client.layer(server.client())).await, 429);
     assert_eq!(server.times().len(), 2);
 
     // Errors that say nothing of a limit are the caller's.
     for (status_code, fields) in [(500, &[][..]), (503, &[]), (403, &[("retry-after", "1")])] {
         let server = Server::new([answer(status_code, fields)]);
-        let client = layer().retry(5, copy_if_safe::<Body>).layer(server.client());
+        let client = layer().retry(5, copy_if_safe).layer(server.client());
         assert_eq!(status(&client).await, status_code);
         assert_eq!(server.times().len(), 1);
     }
     let server = Server::new([answer(503, &[("retry-after", "1")])]);
-    let client = layer().retry(5, copy_if_safe::<Body>).layer(server.client());
+    let client = layer().retry(5, copy_if_safe).layer(server.client());
     assert_eq!(status(&client).await, 200);
+}
+
+#[test]
+fn a_copy_has_the_whole_head_and_needs_no_body_that_is_clone() {
+    type Boxed = http_body_util::combinators::UnsyncBoxBody<&'static [u8], Infallible>;
+    let request = |method: &str, body: Boxed| {
+        let request = Request::builder().method(method).uri(URI).version(Version::HTTP_2);
+        request.header("x", "1").header("x", "2").extension(7_u64).body(body).unwrap()
+    };
+    for method in ["GET", "HEAD", "OPTIONS", "TRACE"] {
+        let copy = copy_if_safe(&request(method, Boxed::default())).unwrap();
+        assert_eq!((copy.method().as_str(), copy.uri()), (method, &URI.parse().unwrap()));
+        assert_eq!(copy.version(), Version::HTTP_2);
+        assert_eq!(copy.headers().get_all("x").iter().collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(copy.extensions().get(), Some(&7_u64));
+    }
+    assert!(copy_if_safe(&request("POST", Boxed::default())).is_none());
+    let full = http_body_util::Full::new(&b"a body"[..]);
+    assert!(copy_if_safe(&request("GET", full.boxed_unsync())).is_none());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,8 @@
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 
+use crate::{Error, ErrorKind};
+
 /// Why a policy could not be built or read: the message names the value and the bound it broke.
 ///
 /// From text, the error also points at the word that is wrong. `{}` prints one line, `{:#}` adds the
@@ -65,8 +67,7 @@ impl PolicyError {
         self
     }
 
-    /// The message with the text that it is about, without a line break.
-    #[cfg(feature = "serde")]
+    /// Returns the message with the text that it is about, without a line break.
     pub(super) fn in_one_line(&self) -> String {
         match &self.0.marked {
             None => self.0.message.clone(),
@@ -154,3 +155,22 @@ fn mark(text: &str, span: &Range<usize>, f: &mut fmt::Formatter<'_>) -> fmt::Res
 }
 
 impl std::error::Error for PolicyError {}
+
+/// An [`InvalidConfig`](ErrorKind::InvalidConfig), so that `?` converts the error of a policy's
+/// text in a function that returns the error of a store or a limiter.
+///
+/// ```
+/// use tidegate_core::{Error, ErrorKind, Policy};
+///
+/// fn policies() -> Result<[Policy; 1], Error> {
+///     Ok(["api: fixed-window 100/0s".parse()?])
+/// }
+/// let error = policies().unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+/// assert!(error.to_string().ends_with("at the marked place of: api: fixed-window 100/>0s<"), "{error}");
+/// ```
+impl From<PolicyError> for Error {
+    fn from(error: PolicyError) -> Self {
+        Self::new(ErrorKind::InvalidConfig, error.in_one_line())
+    }
+}

@@ -1,7 +1,9 @@
 //! What a caller may rely on of the public types.
 
 use std::fmt::{Debug, Display};
+use std::fs;
 use std::hash::Hash;
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_core::layers::{BreakerStore, DenyCacheStats, DenyCacheStore, FallbackStore};
@@ -64,4 +66,18 @@ fn values_have_the_common_traits() {
     let policies: std::collections::HashSet<Policy> =
         texts.iter().chain(&texts).map(|text| Policy::try_from(*text).unwrap()).collect();
     assert_eq!(policies.len(), 3);
+}
+
+/// The compiler warns of a private item that hides a re-exported one (`hidden_glob_reexports`), so
+/// that this line makes all of the core available under the same names in each backend.
+#[test]
+fn each_backend_re_exports_the_whole_core() {
+    for backend in ["backend-memory", "backend-redis", "backend-cluster"] {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(backend).join("src/lib.rs");
+        let source = fs::read_to_string(path).unwrap();
+        for line in ["pub use tidegate_core as core;", "pub use tidegate_core::*;"] {
+            assert!(source.lines().any(|found| found == line), "{backend} lacks `{line}`");
+        }
+    }
 }

@@ -42,6 +42,6 @@ fn client() -> Result<ClientAddress, Box<dyn Error>> {
     let Ok(networks) = env::var("TRUSTED_PROXIES") else {
         return Ok(ClientAddress::peer());
     };
-    let networks: Result<Vec<_>, _> = networks.split(',').map(|it| it.trim().parse()).collect();
-    Ok(ClientAddress::x_forwarded_for(networks?))
+    let client = ClientAddress::x_forwarded_for(networks.split(',').map(str::trim));
+    Ok(client.map_err(|error| error.with_context("TRUSTED_PROXIES"))?)
 }

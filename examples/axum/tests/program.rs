@@ -61,5 +61,8 @@ async fn on_redis_two_processes_share_the_limits() {
 async fn a_network_that_is_not_one_is_an_error_and_no_run() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-example-axum"));
     program.env_remove("REDIS_URL").env("TRUSTED_PROXIES", "10.0.0.0/33").kill_on_drop(true);
-    assert!(!program.output().await.unwrap().status.success());
+    let output = program.output().await.unwrap();
+    assert!(!output.status.success());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("TRUSTED_PROXIES: trusted proxy 1 is `10.0.0.0/33`"), "{error}");
 }

@@ -22,7 +22,7 @@ async fn shop() -> (Client, ManualClock) {
     let metrics = METRICS.clone();
     let clock = ManualClock::default();
     let store = MemoryStore::builder().clock(clock.clone()).build().observed();
-    let address = ClientAddress::x_forwarded_for(["127.0.0.0/8".parse().unwrap()]);
+    let address = ClientAddress::x_forwarded_for(["127.0.0.1"]).unwrap();
     let app = app(store, address, metrics).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error as HyperError};
@@ -35,22 +35,9 @@ pub fn client<S: Store + 'static>(
     Future: Send,
 > + Clone
 + Send {
-    let layer = ThrottleLayer::new(limiter).max_wait(Duration::from_secs(10)).retry(3, copy);
+    let layer =
+        ThrottleLayer::new(limiter).max_wait(Duration::from_secs(10)).retry(3, copy_if_safe);
     layer.layer(reqwest_service())
-}
-
-/// A copy of a request that may be sent again: one that only reads.
-fn copy(request: &Request<Body>) -> Option<Request<Body>> {
-    if request.method() != Method::GET {
-        return None;
-    }
-    // A body that is a stream has no bytes yet, and cannot be sent twice.
-    let body = request.body().as_bytes()?.to_vec();
-    let mut copy = Request::new(Body::from(body));
-    copy.method_mut().clone_from(request.method());
-    copy.uri_mut().clone_from(request.uri());
-    copy.headers_mut().clone_from(request.headers());
-    Some(copy)
 }
 
 /// The same of hyper-util, which is a service as it is.
@@ -64,5 +51,5 @@ pub fn hyper_client<S: Store + 'static>(
 > + Clone
 + Send {
     let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
-    ThrottleLayer::new(limiter).retry(3, copy_if_safe::<Full<Bytes>>).layer(client)
+    ThrottleLayer::new(limiter).retry(3, copy_if_safe).layer(client)
 }

@@ -1,6 +1,7 @@
 //! What may be sent again.
 
 use http::{Method, Request};
+use http_body::Body;
 
 /// Copies requests that may be sent again: any function from `&Request<B>` to `Option<Request<B>>`.
 ///
@@ -30,19 +31,33 @@ impl<B> CopyRequest<B> for NoRetry {
     }
 }
 
-/// A copy of a request with a method that is safe by RFC 9110: GET, HEAD, OPTIONS and TRACE. For
-/// [`ThrottleLayer::retry`](super::ThrottleLayer::retry).
+/// Copies a request without a body whose method is safe by RFC 9110: GET, HEAD, OPTIONS and TRACE.
+/// [`ThrottleLayer::retry`](super::ThrottleLayer::retry) takes this function.
+///
+/// The body of the copy is the default one, so that the type of the body need not be `Clone`:
+/// `reqwest::Body` and boxed bodies are not. A request with a body is not copied.
 ///
 /// ```
 /// use http::Request;
 /// use tidegate_http::client::copy_if_safe;
 ///
-/// assert!(copy_if_safe(&Request::get("https://example.com").body("")?).is_some());
-/// assert!(copy_if_safe(&Request::post("https://example.com").body("")?).is_none());
+/// let url = "https://example.com";
+/// assert!(copy_if_safe(&Request::get(url).body(String::new())?).is_some());
+/// assert!(copy_if_safe(&Request::post(url).body(String::new())?).is_none());
+/// assert!(copy_if_safe(&Request::get(url).body("a body".to_owned())?).is_none());
 /// # Ok::<(), http::Error>(())
 /// ```
 #[must_use]
-pub fn copy_if_safe<B: Clone>(request: &Request<B>) -> Option<Request<B>> {
+pub fn copy_if_safe<B: Body + Default>(request: &Request<B>) -> Option<Request<B>> {
     let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
-    is_safe.contains(request.method()).then(|| request.clone())
+    if !is_safe.contains(request.method()) || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(B::default());
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    *copy.version_mut() = request.version();
+    copy.headers_mut().clone_from(request.headers());
+    copy.extensions_mut().clone_from(request.extensions());
+    Some(copy)
 }

@@ -4,7 +4,6 @@ use std::iter;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use http::StatusCode;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate_core::no_semver::OwnedCharge;
@@ -12,7 +11,7 @@ use tidegate_core::{
     Call, Charge, Decision, Error, Operation, Outcome, Policy, PolicyVerdict, Store,
 };
 
-use super::limit::LimitCharge;
+use super::limit::{LimitCharge, NoSubject};
 use super::shared::Shared;
 use crate::subject::PartitionKey;
 
@@ -27,7 +26,7 @@ pub(super) enum Admission {
     /// The policies admit it or refuse it.
     Decided(Decided),
     /// The limit at this place applies to it, and it has no subject.
-    NoSubject { limit: usize, status: StatusCode },
+    NoSubject { limit: usize, refused: NoSubject },
     /// The store has not decided.
     Failed(Error),
 }
@@ -95,7 +94,7 @@ pub(super) fn limits_of<'r, S: Store, R>(
                 }
                 limits.push(charge);
             }
-            Err(status) => return ControlFlow::Break(Admission::NoSubject { limit, status }),
+            Err(refused) => return ControlFlow::Break(Admission::NoSubject { limit, refused }),
         }
     }
     match limits.is_empty() {

@@ -154,9 +154,9 @@ impl<S, R> Shared<S, R> {
                 self.write_fields(&decided, &mut response);
                 ControlFlow::Break(response)
             }
-            Admission::NoSubject { limit, status } => {
+            Admission::NoSubject { limit, refused } => {
                 let policy = self.settings.limits.get(limit).map_or("", |(it, _)| it.name());
-                let refusal = Refusal::no_subject(request, policy, status);
+                let refusal = Refusal::no_subject(request, policy, refused);
                 ControlFlow::Break(self.respond.respond(&refusal))
             }
             Admission::Failed(error) => {

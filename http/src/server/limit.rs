@@ -68,6 +68,13 @@ pub(super) enum Missing {
     Share(Subject<'static>),
 }
 
+/// A request without a subject, which its limit refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoSubject {
+    pub(super) status: StatusCode,
+    pub(super) remedy: Option<&'static str>,
+}
+
 /// What a limit charges for a request.
 #[derive(Debug)]
 pub(super) struct LimitCharge<'r> {
@@ -222,17 +229,17 @@ impl Limit {
         Self { is_refunded: false, ..self }
     }
 
-    /// What the limit charges; `None` if it does not apply.
+    /// Returns what the limit charges; `None` if it does not apply.
     ///
     /// # Errors
     ///
-    /// The status to refuse with, if the request has no subject.
+    /// Returns how the request is refused, if it has no subject.
     pub(super) fn charge<'r>(
         &'r self,
         limit: usize,
         own_policy: &'r Policy,
         request: &'r Parts,
-    ) -> Result<Option<LimitCharge<'r>>, StatusCode> {
+    ) -> Result<Option<LimitCharge<'r>>, NoSubject> {
         if self.condition.as_ref().is_some_and(|condition| !condition(request)) {
             return Ok(None);
         }
@@ -244,7 +251,13 @@ impl Limit {
         };
         let subject = match (subject, &self.missing) {
             (Some(subject), _) => subject,
-            (None, Missing::Refuse(status)) => return Err(*status),
+            (None, Missing::Refuse(status)) => {
+                let remedy = match (&self.tenant, &tenant) {
+                    (Some(extractor), Some(None)) => extractor.remedy(request),
+                    _ => self.subject.remedy(request),
+                };
+                return Err(NoSubject { status: *status, remedy });
+            }
             (None, Missing::Pass) => return Ok(None),
             (None, Missing::Share(shared)) => Subject::from(shared),
         };

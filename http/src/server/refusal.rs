@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, StatusCode};
 use tidegate_core::{Error, PolicyVerdict};
 
 use super::decide::Decided;
+use super::limit::NoSubject;
 use crate::fields::{Problem, ProblemKind};
 
 /// A request that is refused, and why.
@@ -28,8 +29,11 @@ pub enum Reason<'a> {
     NoSubject {
         /// The name of the policy.
         policy: &'a str,
-        /// What [`Limit::or_refuse`](super::Limit::or_refuse) says.
+        /// The status that [`Limit::or_refuse`](super::Limit::or_refuse) sets.
         status: StatusCode,
+        /// The remedy, if the server's setup is why the request has no subject: see
+        /// [`ExtractSubject::remedy`](crate::subject::ExtractSubject::remedy).
+        remedy: Option<&'static str>,
     },
     /// The store failed, and has no failure policy that covers this error.
     StoreFailed(&'a Error),
@@ -40,8 +44,9 @@ impl<'a> Refusal<'a> {
         Self { request, reason: Reason::Denied(problem), decided: Some(decided) }
     }
 
-    pub(super) fn no_subject(request: &'a Parts, policy: &'a str, status: StatusCode) -> Self {
-        Self { request, reason: Reason::NoSubject { policy, status }, decided: None }
+    pub(super) fn no_subject(request: &'a Parts, policy: &'a str, refused: NoSubject) -> Self {
+        let NoSubject { status, remedy } = refused;
+        Self { request, reason: Reason::NoSubject { policy, status, remedy }, decided: None }
     }
 
     pub(super) fn failed(request: &'a Parts, error: &'a Error) -> Self {
@@ -101,13 +106,50 @@ impl<'a> Refusal<'a> {
         };
         let status = status.as_u16();
         match &self.reason {
-            // The name of a policy is letters, digits and punctuation that JSON needs no escapes for.
-            Reason::NoSubject { policy, .. } => format!(
-                r#"{{"type":"{uri}","title":"{title}","status":{status},"detail":"The request has nothing that the limit '{policy}' can be counted by"}}"#
-            ),
+            Reason::NoSubject { policy, remedy, .. } => {
+                let detail = json_text(&no_subject(policy, *remedy));
+                format!(
+                    r#"{{"type":"{uri}","title":"{title}","status":{status},"detail":"{detail}"}}"#
+                )
+            }
             _ => format!(r#"{{"type":"{uri}","title":"{title}","status":{status}}}"#),
         }
     }
+}
+
+/// Says that a request has no subject, and how to set the server up, if that helps.
+fn no_subject(policy: &str, remedy: Option<&str>) -> String {
+    let mut message = format!("the request has no subject for the limit '{policy}'");
+    if let Some(remedy) = remedy {
+        message += ": ";
+        message += remedy;
+    }
+    message
+}
+
+/// Escapes a text for a string of JSON.
+fn json_text(text: &str) -> String {
+    let mut escaped = String::new();
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => escaped.extend(['\\', char]),
+            '\0'..='\x1f' => escaped += &format!("\\u{:04x}", u32::from(char)),
+            _ => escaped.push(char),
+        }
+    }
+    escaped
+}
+
+/// Encodes a text for `grpc-message`: printable ASCII, and percent signs before all other bytes.
+fn grpc_text(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
 }
 
 /// Makes the response of a refusal, with a body of type `B`.
@@ -182,14 +224,20 @@ impl<B: Default> Respond<B> for GrpcStatus {
             StatusCode::SERVICE_UNAVAILABLE => ("14", "rate limits cannot be decided now"),
             StatusCode::UNAUTHORIZED => ("16", "not authenticated"),
             StatusCode::FORBIDDEN => ("7", "permission denied"),
-            status if status.is_client_error() => ("3", "the request has nothing to be counted by"),
+            status if status.is_client_error() => ("3", "the request has no subject"),
             _ => ("13", "rate limits are misconfigured"),
+        };
+        let detail = match refusal.reason {
+            Reason::NoSubject { policy, remedy, .. } => {
+                HeaderValue::try_from(grpc_text(&no_subject(policy, remedy))).ok()
+            }
+            _ => None,
         };
         let mut response = Response::new(B::default());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
-        headers.insert(GRPC_MESSAGE, HeaderValue::from_static(message));
+        headers.insert(GRPC_MESSAGE, detail.unwrap_or(HeaderValue::from_static(message)));
         if refusal.decided.is_some() {
             let millis = refusal.retry_after().map(|wait| wait.as_micros().div_ceil(1_000));
             let pushback = millis.and_then(|millis| i64::try_from(millis).ok()).unwrap_or(-1);

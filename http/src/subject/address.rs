@@ -6,11 +6,11 @@ use http::header::{FORWARDED, HeaderName};
 use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use tidegate_core::Subject;
+use tidegate_core::{Error, Subject};
 
-use super::ExtractSubject;
 use super::hops::{Syntax, address_of_node};
 use super::peer::default_peer;
+use super::{ExtractSubject, field_name, invalid, shown};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -21,9 +21,9 @@ const MAX_PROXIES: usize = 64;
 /// The address of the client: of the peer, or, if the peer is a trusted proxy, what proxies wrote into one
 /// field.
 ///
-/// Any client can send any field. So by default none is read ([`peer`](Self::peer)), and where the server
-/// stands behind proxies, their networks have to be named. Then one field is read, and no other one in its
-/// place:
+/// Any client can send any field. So by default no field is read ([`peer`](Self::peer)). A server
+/// behind proxies names their addresses or networks, such as `127.0.0.1` and `10.0.0.0/8`, and one
+/// field is read:
 ///
 /// | constructor | field | what is taken |
 /// |---|---|---|
@@ -50,7 +50,7 @@ const MAX_PROXIES: usize = 64;
 /// use tidegate_core::Subject;
 /// use tidegate_http::subject::{ClientAddress, ExtractSubject, PeerAddr};
 ///
-/// let client = ClientAddress::x_forwarded_for(["10.0.0.0/8".parse()?, "fd00::/8".parse()?]);
+/// let client = ClientAddress::x_forwarded_for(["127.0.0.1", "10.0.0.0/8", "fd00::/8"])?;
 /// let mut request = Request::new(());
 /// request.headers_mut().insert("x-forwarded-for", "6.6.6.6, 203.0.113.9, 10.0.0.7".parse()?);
 ///
@@ -79,47 +79,65 @@ impl ClientAddress {
     /// The address of the peer. No field is read.
     #[must_use]
     pub fn peer() -> Self {
-        Self::new(Field::None, [])
+        Self::new(Field::None, Box::default())
     }
 
-    /// Reads `X-Forwarded-For` of peers in these networks.
-    #[must_use]
-    pub fn x_forwarded_for(trusted: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::new(Field::List(X_FORWARDED_FOR, Syntax::Addresses), trusted)
+    /// Reads `X-Forwarded-For` of peers with these addresses, or in these networks.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if a text is
+    /// neither an address nor a network. The error names the text and its position.
+    pub fn x_forwarded_for(
+        trusted: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Self, Error> {
+        let field = Field::List(X_FORWARDED_FOR, Syntax::Addresses);
+        Ok(Self::new(field, networks(trusted)?))
     }
 
-    /// Reads `Forwarded` of peers in these networks.
-    #[must_use]
-    pub fn forwarded(trusted: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::new(Field::List(FORWARDED, Syntax::Parameters), trusted)
+    /// Reads `Forwarded` of peers with these addresses, or in these networks.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error as [`x_forwarded_for`](Self::x_forwarded_for) does.
+    pub fn forwarded(trusted: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Error> {
+        Ok(Self::new(Field::List(FORWARDED, Syntax::Parameters), networks(trusted)?))
     }
 
-    /// Reads `X-Real-IP` of peers in these networks.
-    #[must_use]
-    pub fn x_real_ip(trusted: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::header(X_REAL_IP, trusted)
+    /// Reads `X-Real-IP` of peers with these addresses, or in these networks.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error as [`x_forwarded_for`](Self::x_forwarded_for) does.
+    pub fn x_real_ip(trusted: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Error> {
+        Ok(Self::new(Field::One(X_REAL_IP), networks(trusted)?))
     }
 
-    /// Reads a field that holds one address, such as `CF-Connecting-IP` or `Fly-Client-IP`, of peers
-    /// in these networks. The proxy must overwrite what clients send in it.
+    /// Reads a field that holds one address, such as `CF-Connecting-IP` or `Fly-Client-IP`, of
+    /// peers with these addresses, or in these networks. The proxy must overwrite what clients send
+    /// in the field.
     ///
     /// ```
-    /// use http::HeaderName;
     /// use tidegate_http::subject::ClientAddress;
     ///
-    /// let networks = ["173.245.48.0/20".parse()?, "2400:cb00::/32".parse()?]; // and so on
-    /// let client = ClientAddress::header(HeaderName::from_static("cf-connecting-ip"), networks);
+    /// let cloudflare = ["173.245.48.0/20", "2400:cb00::/32"]; // and so on
+    /// let client = ClientAddress::header("cf-connecting-ip", cloudflare)?;
     /// # drop(client);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), tidegate_core::Error>(())
     /// ```
-    #[must_use]
-    pub fn header(name: HeaderName, trusted: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::new(Field::One(name), trusted)
+    ///
+    /// # Errors
+    ///
+    /// Returns an error as [`x_forwarded_for`](Self::x_forwarded_for) does, and if `name` is not
+    /// the name of a field.
+    pub fn header(
+        name: impl AsRef<str>,
+        trusted: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Self, Error> {
+        Ok(Self::new(Field::One(field_name(name.as_ref())?), networks(trusted)?))
     }
 
-    fn new(field: Field, trusted: impl IntoIterator<Item = IpNet>) -> Self {
-        let trusted: Vec<_> = trusted.into_iter().map(canonical).collect();
-        let trusted = IpNet::aggregate(&trusted).into();
+    fn new(field: Field, trusted: Box<[IpNet]>) -> Self {
         Self { field, trusted, v6_prefix: 64, peer: default_peer }
     }
 
@@ -236,6 +254,36 @@ impl ExtractSubject for ClientAddress {
         };
         Some(network.map_or_else(|| Subject::from(address), |it| Subject::display(&it.trunc())))
     }
+
+    fn remedy(&self, request: &Parts) -> Option<&'static str> {
+        (self.peer)(&request.extensions).is_none().then_some(
+            "the server does not pass the address of the peer on; with axum, enable the feature `axum` and serve \
+             with `into_make_service_with_connect_info::<SocketAddr>()`; with tonic, set `ClientAddress::peer_by`; \
+             with hyper, insert `PeerAddr` into the extensions",
+        )
+    }
+}
+
+/// Reads addresses and networks, and joins the networks that overlap.
+fn networks(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Box<[IpNet]>, Error> {
+    let texts = texts.into_iter().enumerate();
+    let networks: Result<Vec<_>, _> =
+        texts.map(|(index, text)| network(index, text.as_ref())).collect();
+    Ok(IpNet::aggregate(&networks?).into())
+}
+
+/// Reads a network such as `10.0.0.0/8`, or an address as the network that contains it alone.
+fn network(index: usize, text: &str) -> Result<IpNet, Error> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    let network = text.parse().ok().or_else(address).ok_or_else(|| {
+        let number = index + 1;
+        invalid(format!(
+            "trusted proxy {number} is `{}`; it must be an address such as 127.0.0.1, or a network such as \
+             10.0.0.0/8 or fd00::/8",
+            shown(text)
+        ))
+    });
+    network.map(canonical)
 }
 
 /// A network of IPv4-mapped addresses is one of IPv4 addresses.

@@ -6,9 +6,9 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::{AUTHORIZATION, HeaderName};
 use http::request::Parts;
 use sha2::Sha256;
-use tidegate_core::{Error, ErrorKind, Subject};
+use tidegate_core::{Error, Subject};
 
-use super::ExtractSubject;
+use super::{ExtractSubject, field_name, invalid};
 
 /// The maximum length of an API key, in bytes. Bounds the work of hashing.
 const MAX_KEY: usize = 4096;
@@ -25,11 +25,11 @@ const MIN_SECRET: usize = 16;
 /// A request has no subject if the field is absent, empty, there twice, or longer than 4 KiB.
 ///
 /// ```
-/// use http::{HeaderName, Request};
+/// use http::Request;
 /// use tidegate_http::subject::{ApiKey, ExtractSubject, HashKey};
 ///
 /// let secret = b"from the settings, the same for all processes";
-/// let by_key = ApiKey::header(HeaderName::from_static("x-api-key"), HashKey::new(secret)?);
+/// let by_key = ApiKey::header("x-api-key", HashKey::new(secret)?)?;
 ///
 /// let (request, ()) = Request::get("/").header("x-api-key", "sk_live_7").body(())?.into_parts();
 /// let subject = by_key.extract(&request).unwrap();
@@ -44,10 +44,14 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// The whole value of a field, such as `X-API-Key`.
-    #[must_use]
-    pub fn header(field: HeaderName, key: HashKey) -> Self {
-        Self { field, is_bearer: false, key }
+    /// Counts by the whole value of a field, such as `X-API-Key`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if `field` is
+    /// not the name of a field.
+    pub fn header(field: impl AsRef<str>, key: HashKey) -> Result<Self, Error> {
+        Ok(Self { field: field_name(field.as_ref())?, is_bearer: false, key })
     }
 
     /// The token of `Authorization: Bearer`. With another scheme the request has no subject.
@@ -107,10 +111,10 @@ impl HashKey {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] if the secret is shorter.
+    /// Returns [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if the secret
+    /// is shorter.
     pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, Error> {
         let secret = secret.as_ref();
-        let invalid = |reason| Error::new(ErrorKind::InvalidConfig, reason);
         if secret.len() < MIN_SECRET {
             let length = secret.len();
             return Err(invalid(format!(

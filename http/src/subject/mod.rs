@@ -31,8 +31,9 @@ mod peer;
 use std::fmt;
 use std::marker::PhantomData;
 
+use http::HeaderName;
 use http::request::Parts;
-use tidegate_core::Subject;
+use tidegate_core::{Error, ErrorKind, Subject};
 
 pub use address::ClientAddress;
 pub(crate) use api_key::PartitionKey;
@@ -61,8 +62,17 @@ pub use peer::PeerAddr;
 /// # Ok::<(), http::Error>(())
 /// ```
 pub trait ExtractSubject: Send + Sync {
-    /// The subject; `None` if the request has none.
+    /// Returns the subject; `None` if the request has none.
     fn extract<'r>(&'r self, request: &'r Parts) -> Option<Subject<'r>>;
+
+    /// Returns the setting that the server lacks, if that is why a request has no subject. The
+    /// refusal repeats the text.
+    ///
+    /// The default is `None`: the client has not sent the subject.
+    fn remedy(&self, request: &Parts) -> Option<&'static str> {
+        let _ = request;
+        None
+    }
 }
 
 /// One subject for all requests.
@@ -177,4 +187,23 @@ impl<T, F> fmt::Debug for Authenticated<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Authenticated<{}>(..)", std::any::type_name::<T>())
     }
+}
+
+/// Reads the name of a field.
+fn field_name(name: &str) -> Result<HeaderName, Error> {
+    name.parse().map_err(|_| {
+        invalid(format!(
+            "the name of the field is `{}`; it must be 1 to 65535 letters, digits and marks, such as x-api-key",
+            shown(name)
+        ))
+    })
+}
+
+/// Returns the beginning of a text from the settings, as a message shows it.
+fn shown(text: &str) -> String {
+    text.escape_debug().take(64).collect()
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
 }

@@ -178,6 +178,20 @@ fn drafts_00_to_06() {
             "RateLimit-Limit: 10, 10;w=1, 50;w=60\nRateLimit-Remaining: 9",
             "- 9/10 w=1s, - ?/50 w=60s, go",
         ),
+        // Docker Hub.
+        (
+            "ratelimit-limit: 100;w=21600\nratelimit-remaining: 76;w=21600\n\
+             docker-ratelimit-source: 203.0.113.9",
+            "- 76/100 w=21600s, go",
+        ),
+        // The window of the limit says which of two policies is its own.
+        (
+            "RateLimit-Limit: 10;w=60, 10;w=1\nRateLimit-Remaining: 9, 3;w=60\n\
+             RateLimit-Policy: 10;w=60",
+            "- 3/10 w=60s, - ?/10 w=1s, go",
+        ),
+        ("RateLimit-Limit: 10;x=1\nRateLimit-Remaining: 9;x=1", "- 9/10, go"),
+        ("RateLimit-Limit: 10;w=0\nRateLimit-Remaining: 9;w=0, x", "go"),
         // Two policies of the limit's number: either may be its own.
         (
             "RateLimit-Limit: 10, 10;w=1, 10;w=60\nRateLimit-Remaining: 9",
@@ -242,7 +256,7 @@ fn the_five_meanings_of_x_ratelimit_reset() {
             "X-RateLimit-Requests-Limit: 1500\nX-RateLimit-Requests-Remaining: 0\n\
              X-RateLimit-Requests-Reset: 1774540815000\nX-RateLimit-Complexity-Limit: 250000\n\
              X-RateLimit-Complexity-Remaining: 249000",
-            r#""requests" 0/1500 t=15s, "complexity" 249000/250000, wait 15s"#,
+            r#""requests" 0/1500 t=15s, "complexity" 249000/250000 complexity, wait 15s"#,
         ),
     ]);
 }
@@ -262,7 +276,7 @@ fn vendors() {
             "x-ratelimit-limit-requests: 60\nx-ratelimit-limit-tokens: 150000\n\
              x-ratelimit-remaining-requests: 59\nx-ratelimit-remaining-tokens: 0\n\
              x-ratelimit-reset-requests: 1s\nx-ratelimit-reset-tokens: 6m0s",
-            r#""requests" 59/60 t=1s, "tokens" 0/150000 t=360s, wait 360s"#,
+            r#""requests" 59/60 t=1s, "tokens" 0/150000 tokens t=360s, wait 360s"#,
         ),
         (
             "x-ratelimit-remaining-requests: 0\nx-ratelimit-reset-requests: 120ms",
@@ -274,7 +288,7 @@ fn vendors() {
              anthropic-ratelimit-input-tokens-limit: 30000\n\
              anthropic-ratelimit-input-tokens-remaining: 0\n\
              anthropic-ratelimit-input-tokens-reset: 2026-03-26T16:00:45Z",
-            r#""requests" 49/50 t=1s, "input-tokens" 0/30000 t=45s, wait 45s"#,
+            r#""requests" 49/50 t=1s, "input-tokens" 0/30000 tokens t=45s, wait 45s"#,
         ),
         ("X-Shopify-Shop-Api-Call-Limit: 32/40", "- 8/40, go"),
         ("X-Shopify-Shop-Api-Call-Limit: 40/40\nRetry-After: 2.0", "- 0/40, wait 2s"),
@@ -501,7 +515,7 @@ fn a_malformed_field_is_ignored_whole() {
     check(&[
         ("RateLimit-Limit: x\nRateLimit-Remaining: 0\nRateLimit-Reset: 5", "- 0/? t=5s, wait 5s"),
         ("RateLimit-Limit: 5, x\nRateLimit-Remaining: -1\nRateLimit-Reset: 5", "- ?/? t=5s, go"),
-        ("RateLimit-Limit: 5;w=1\nRateLimit-Remaining: 1\nRateLimit-Reset: soon", "- 1/?, go"),
+        ("RateLimit-Limit: 5;w=x\nRateLimit-Remaining: 1\nRateLimit-Reset: soon", "- 1/?, go"),
         ("RateLimit-Limit: 5, 5\nRateLimit-Remaining: 1e3", "go"),
         ("X-RateLimit-Limit: unlimited\nX-RateLimit-Remaining:\nX-RateLimit-Reset: ,", "go"),
         ("X-RateLimit-Remaining: 5\nX-RateLimit-Remaining: x", "go"),

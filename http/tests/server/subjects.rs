@@ -1,16 +1,17 @@
 //! Requests without a subject get what was chosen.
 
 use http::StatusCode;
-use tidegate_http::server::{Limit, RateLimitLayer};
-use tidegate_http::subject::{ClientAddress, Everybody};
+use http::request::Parts;
+use tidegate_http::server::{GrpcStatus, Limit, RateLimitLayer};
+use tidegate_http::subject::{ClientAddress, Everybody, ExtractSubject};
 use tower::Layer;
 
 use super::*;
 
 #[tokio::test]
 async fn by_default_a_request_without_a_subject_is_refused_and_says_why() {
-    let (limiter, _) = limiter(&["ip: fixed-window 1/1m"]);
-    let (mut service, ledger) = limited(&limiter, [Limit::by("ip", ClientAddress::peer())]);
+    let (limiter, _) = limiter(&["user: fixed-window 1/1m"]);
+    let (mut service, ledger) = limited(&limiter, [user("user")]);
     for _ in 0..3 {
         let response = send(&mut service, request("/", &[])).await.unwrap();
         let (status, fields) = head(&response);
@@ -20,10 +21,55 @@ async fn by_default_a_request_without_a_subject_is_refused_and_says_why() {
         );
         assert_eq!(
             response.body(),
-            r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request has nothing that the limit 'ip' can be counted by"}"#
+            r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"the request has no subject for the limit 'user'"}"#
         );
     }
     assert!(paths(&ledger).is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_pass_the_peers_address_on_is_told_what_to_set() {
+    let (limiter, _) = limiter(&["ip: fixed-window 1/1m"]);
+    let layer = RateLimitLayer::new(limiter, [Limit::by("ip", ClientAddress::peer())]).unwrap();
+    let mut service = layer.clone().layer(Inner::default());
+    let problem = send(&mut service, request("/", &[])).await.unwrap();
+    let mut service = layer.respond(GrpcStatus).layer(Inner::default());
+    let grpc = send(&mut service, request("/", &[])).await.unwrap();
+    assert_eq!(grpc.headers()["grpc-status"], "3");
+    for text in [problem.body(), grpc.headers()["grpc-message"].to_str().unwrap()] {
+        assert!(text.contains("no subject for the limit 'ip': the server does not pass"), "{text}");
+        assert!(text.contains("with tonic, set `ClientAddress::peer_by`"), "{text}");
+        assert!(text.contains("`into_make_service_with_connect_info::<SocketAddr>()`"), "{text}");
+    }
+}
+
+/// The setting of an application, whose text any response can hold.
+struct Misplaced;
+
+impl ExtractSubject for Misplaced {
+    fn extract<'r>(&'r self, _: &'r Parts) -> Option<Subject<'r>> {
+        None
+    }
+
+    fn remedy(&self, _: &Parts) -> Option<&'static str> {
+        Some("100 % \"größer\"\n\\")
+    }
+}
+
+#[tokio::test]
+async fn the_remedy_of_an_application_is_escaped() {
+    let (limiter, _) = limiter(&["ip: fixed-window 1/1m"]);
+    for limit in [Limit::by("ip", Misplaced), Limit::by("ip", Everybody).tenant_by(Misplaced)] {
+        let layer = RateLimitLayer::new(limiter.clone(), [limit]).unwrap();
+        let mut service = layer.clone().layer(Inner::default());
+        let problem = send(&mut service, request("/", &[])).await.unwrap();
+        assert!(problem.body().ends_with(r#"'ip': 100 % \"größer\"\u000a\\"}"#), "{problem:?}");
+        let mut service = layer.respond(GrpcStatus).layer(Inner::default());
+        let grpc = send(&mut service, request("/", &[])).await.unwrap();
+        let message = grpc.headers()["grpc-message"].clone();
+        let message = message.to_str().unwrap();
+        assert!(message.ends_with(r#"'ip': 100 %25 "gr%C3%B6%C3%9Fer"%0A\"#), "{message}");
+    }
 }
 
 #[tokio::test]

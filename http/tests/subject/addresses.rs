@@ -1,20 +1,20 @@
 //! Addresses that are read from requests.
 
-use http::HeaderName;
 use http::Request;
+use tidegate_core::ErrorKind;
 use tidegate_http::subject::{ClientAddress, ExtractSubject, PeerAddr};
 
-use super::{request, subject, trusted};
+use super::{TRUSTED, request, subject};
 
 /// The subject of a request of a trusted proxy with these lines of `X-Forwarded-For`.
 fn xff(lines: &[&str]) -> Option<String> {
     let request = request("10.0.0.1:80", "x-forwarded-for", lines);
-    subject(&ClientAddress::x_forwarded_for(trusted()), &request)
+    subject(&ClientAddress::x_forwarded_for(TRUSTED).unwrap(), &request)
 }
 
 fn forwarded(lines: &[&str]) -> Option<String> {
     let request = request("10.0.0.1:80", "forwarded", lines);
-    subject(&ClientAddress::forwarded(trusted()), &request)
+    subject(&ClientAddress::forwarded(TRUSTED).unwrap(), &request)
 }
 
 #[test]
@@ -30,8 +30,9 @@ fn by_default_the_peer_counts_and_no_field_does() {
 fn without_the_peers_address_there_is_no_subject() {
     let (mut request, ()) = Request::new(()).into_parts();
     request.headers.insert("x-forwarded-for", "203.0.113.9".parse().unwrap());
-    for client in [ClientAddress::peer(), ClientAddress::x_forwarded_for(trusted())] {
+    for client in [ClientAddress::peer(), ClientAddress::x_forwarded_for(TRUSTED).unwrap()] {
         assert_eq!(client.extract(&request), None);
+        assert!(client.remedy(&request).unwrap().contains("`ClientAddress::peer_by`"));
     }
 }
 
@@ -39,9 +40,9 @@ fn without_the_peers_address_there_is_no_subject() {
 fn a_peer_that_is_not_trusted_cannot_name_another_address() {
     let values = ["9.9.9.9", "for=9.9.9.9", "9.9.9.9"];
     let clients = [
-        ClientAddress::x_forwarded_for(trusted()),
-        ClientAddress::forwarded(trusted()),
-        ClientAddress::x_real_ip(trusted()),
+        ClientAddress::x_forwarded_for(TRUSTED).unwrap(),
+        ClientAddress::forwarded(TRUSTED).unwrap(),
+        ClientAddress::x_real_ip(TRUSTED).unwrap(),
     ];
     for (client, value) in clients.into_iter().zip(values) {
         for field in ["x-forwarded-for", "forwarded", "x-real-ip"] {
@@ -92,7 +93,7 @@ fn a_trusted_peer_without_the_field_is_itself() {
     assert_eq!(forwarded(&[]).as_deref(), Some("10.0.0.1"));
     // The other field is not read in its place.
     let request = request("10.0.0.1:80", "forwarded", &["for=203.0.113.9"]);
-    let client = ClientAddress::x_forwarded_for(trusted());
+    let client = ClientAddress::x_forwarded_for(TRUSTED).unwrap();
     assert_eq!(subject(&client, &request).as_deref(), Some("10.0.0.1"));
 }
 
@@ -121,7 +122,7 @@ fn junk_in_the_place_that_decides_is_no_subject() {
         assert_eq!(forwarded(&["for=203.0.113.9", junk]), None, "{junk}");
     }
     let request = request("10.0.0.1:80", "x-forwarded-for", &[&b"203.0.113.9, \xff\xfe"[..]]);
-    assert_eq!(subject(&ClientAddress::x_forwarded_for(trusted()), &request), None);
+    assert_eq!(subject(&ClientAddress::x_forwarded_for(TRUSTED).unwrap(), &request), None);
 }
 
 #[test]
@@ -147,10 +148,9 @@ fn what_is_forged_to_the_left_of_the_deciding_address_changes_nothing() {
 
 #[test]
 fn a_field_of_one_address_counts_once_and_from_trusted_peers_only() {
-    let own = HeaderName::from_static("cf-connecting-ip");
     for (client, field) in [
-        (ClientAddress::x_real_ip(trusted()), "x-real-ip"),
-        (ClientAddress::header(own, trusted()), "cf-connecting-ip"),
+        (ClientAddress::x_real_ip(TRUSTED).unwrap(), "x-real-ip"),
+        (ClientAddress::header("CF-Connecting-IP", TRUSTED).unwrap(), "cf-connecting-ip"),
     ] {
         let of = |lines: &[&str]| subject(&client, &request("10.0.0.1:80", field, lines));
         assert_eq!(of(&["203.0.113.9"]).as_deref(), Some("203.0.113.9"));
@@ -159,12 +159,57 @@ fn a_field_of_one_address_counts_once_and_from_trusted_peers_only() {
         assert_eq!(of(&["203.0.113.9, 203.0.113.9"]), None);
         assert_eq!(of(&[""]), None);
         assert_eq!(of(&["unknown"]), None);
+        // The client or the proxy has to send another address, and the server is set up well.
+        assert_eq!(client.remedy(&request("10.0.0.1:80", field, &["unknown"])), None);
+    }
+}
+
+#[test]
+fn a_proxy_is_an_address_or_a_network_and_any_other_text_is_named_with_its_position() {
+    for (text, peer) in [
+        ("127.0.0.1", "127.0.0.1:80"),
+        ("::1", "[::1]:80"),
+        ("::ffff:127.0.0.1", "127.0.0.1:80"),
+        ("127.0.0.9/8", "127.0.0.1:80"),
+    ] {
+        let client = ClientAddress::x_forwarded_for([text]).unwrap();
+        let proxied = request(peer, "x-forwarded-for", &["203.0.113.9"]);
+        assert_eq!(subject(&client, &proxied).as_deref(), Some("203.0.113.9"), "{text}");
+        let neighbour = request("128.0.0.1:80", "x-forwarded-for", &["203.0.113.9"]);
+        assert_eq!(subject(&client, &neighbour).as_deref(), Some("128.0.0.1"), "{text}");
+    }
+    for text in ["", "localhost", "10.0.0.0/33", "10.0.0.1:80", " 10.0.0.1", "10.0.0.0/8,fd00::/8"]
+    {
+        let error = ClientAddress::forwarded(["10.0.0.0/8", text]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "invalid-config: trusted proxy 2 is `{text}`; it must be an address such as 127.0.0.1, or a network \
+                 such as 10.0.0.0/8 or fd00::/8"
+            )
+        );
+    }
+    let long = "\n".repeat(1_000);
+    let error = ClientAddress::x_real_ip([&long]).unwrap_err().to_string();
+    assert!(error.len() < 300 && !error.contains('\n'), "{error}");
+}
+
+#[test]
+fn a_name_that_is_not_of_a_field_is_an_error() {
+    for name in ["", "x api", "größe", "a:b"] {
+        let error = ClientAddress::header(name, TRUSTED).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(
+            error.to_string().contains(&format!("the name of the field is `{name}`")),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn networks_of_mapped_addresses_are_networks_of_ipv4() {
-    let client = ClientAddress::x_forwarded_for(["::ffff:10.0.0.0/104".parse().unwrap()]);
+    let client = ClientAddress::x_forwarded_for(["::ffff:10.0.0.0/104"]).unwrap();
     let request = request("10.0.0.1:80", "x-forwarded-for", &["203.0.113.9, 10.9.9.9"]);
     assert_eq!(subject(&client, &request).as_deref(), Some("203.0.113.9"));
     // A peer of a socket that listens on both versions has a mapped address.
@@ -188,7 +233,9 @@ fn ipv6_addresses_count_by_prefix() {
 fn a_function_finds_the_peer_of_another_server() {
     #[derive(Clone)]
     struct Conn(std::net::IpAddr);
-    let client = ClientAddress::x_forwarded_for(trusted()).peer_by(|it| Some(it.get::<Conn>()?.0));
+    let client = ClientAddress::x_forwarded_for(TRUSTED)
+        .unwrap()
+        .peer_by(|extensions| Some(extensions.get::<Conn>()?.0));
     let mut request = request("203.0.113.9:80", "x-forwarded-for", &["6.6.6.6"]);
     assert_eq!(client.extract(&request), None);
     request.extensions.insert(Conn("10.0.0.1".parse().unwrap()));
@@ -230,7 +277,7 @@ fn a_long_list_costs_bounded_work() {
 #[test]
 fn a_million_forged_fields_are_one_subject() {
     const FORGED: u32 = 1_000_000;
-    let client = ClientAddress::x_forwarded_for(trusted());
+    let client = ClientAddress::x_forwarded_for(TRUSTED).unwrap();
     let mut request = request("10.0.0.1:80", "x-forwarded-for", &[""; 0]);
     for number in 0..FORGED {
         let value = format!(

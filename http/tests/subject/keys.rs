@@ -4,8 +4,6 @@ use http::{HeaderName, HeaderValue, Request};
 use tidegate_core::{ErrorKind, Subject};
 use tidegate_http::subject::{ApiKey, Authenticated, Everybody, ExtractSubject, HashKey, from_fn};
 
-const FIELD: HeaderName = HeaderName::from_static("x-api-key");
-
 fn key() -> HashKey {
     HashKey::new(b"0123456789abcdef").unwrap()
 }
@@ -20,26 +18,30 @@ fn of_lines(source: &impl ExtractSubject, field: &'static str, lines: &[&[u8]]) 
 
 #[test]
 fn an_api_key_is_kept_as_its_keyed_hash_only() {
-    let by_key = ApiKey::header(FIELD, key());
+    let by_key = ApiKey::header("X-API-Key", key()).unwrap();
     let of = |value: &[u8]| of_lines(&by_key, "x-api-key", &[value]).unwrap();
     // HMAC-SHA-256 by another program: `printf %s sk_live_7 | openssl sha256 -hmac 0123456789abcdef`.
     assert_eq!(of(b"sk_live_7"), b"c80d51d569ed3554bf5eed47b25efcfa");
     assert_ne!(of(b"sk_live_7"), of(b"sk_live_8"));
     assert_eq!(of(b" sk_live_7\t"), of(b"sk_live_7"));
     assert_eq!(of(b"\xff\xfe").len(), 32);
-    let other = ApiKey::header(FIELD, HashKey::new(b"0123456789abcdeg").unwrap());
+    let field = HeaderName::from_static("x-api-key");
+    let other = ApiKey::header(field, HashKey::new(b"0123456789abcdeg").unwrap()).unwrap();
     assert_ne!(of_lines(&other, "x-api-key", &[b"sk_live_7"]).unwrap(), of(b"sk_live_7"));
 }
 
 #[test]
 fn an_api_key_that_is_absent_empty_twice_or_too_long_is_no_subject() {
-    let by_key = ApiKey::header(FIELD, key());
+    let by_key = ApiKey::header("X-API-Key", key()).unwrap();
     let long = [b'a'; 4097];
     let none: [&[&[u8]]; 6] = [&[], &[b""], &[b"  "], &[b"a", b"a"], &[b"a", b""], &[&long]];
     for lines in none {
         assert_eq!(of_lines(&by_key, "x-api-key", lines), None);
     }
     assert!(of_lines(&by_key, "x-api-key", &[&long[1..]]).is_some());
+    let error = ApiKey::header("x api key", key()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(error.to_string().contains("the name of the field is `x api key`"), "{error}");
 }
 
 #[test]
@@ -47,7 +49,7 @@ fn a_bearer_token_is_the_same_subject_in_any_case_of_its_scheme() {
     let by_token = ApiKey::bearer(key());
     let of = |value: &[u8]| of_lines(&by_token, "authorization", &[value]);
     assert_eq!(of(b"Bearer sk_live_7"), of(b"bEARER   sk_live_7 "));
-    let by_key = ApiKey::header(FIELD, key());
+    let by_key = ApiKey::header("X-API-Key", key()).unwrap();
     assert_eq!(of(b"Bearer sk_live_7"), of_lines(&by_key, "x-api-key", &[b"sk_live_7"]));
     for value in
         [&b""[..], b"Bearer", b"Bearer ", b"Basic sk_live_7", b"sk_live_7", b"Bearersk_live_7"]

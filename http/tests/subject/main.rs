@@ -11,14 +11,9 @@ use std::net::SocketAddr;
 
 use http::HeaderValue;
 use http::request::Parts;
-use ipnet::IpNet;
 use tidegate_http::subject::{ClientAddress, ExtractSubject, PeerAddr};
 
-const TRUSTED: [&str; 3] = ["10.0.0.0/8", "192.168.1.1/32", "fd00::/8"];
-
-fn trusted() -> impl Iterator<Item = IpNet> {
-    TRUSTED.iter().map(|network| network.parse().unwrap())
-}
+const TRUSTED: [&str; 3] = ["10.0.0.0/8", "192.168.1.1", "fd00::/8"];
 
 /// A request of this peer, with lines of a field.
 fn request(peer: &str, field: &'static str, lines: &[impl AsRef<[u8]>]) -> Parts {

@@ -3,11 +3,13 @@
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName};
-use sfv::{List, ListEntry, Parser};
+use sfv::{List, ListEntry};
 
 use super::ServerLimit;
 use super::moment::{ceil_number, floor_number, moment};
-use super::structured::{each, joined, natural, policy_of_number, with_numbered_policies};
+use super::structured::{
+    each, natural, numbered_limit, parse, policy_of_number, with_numbered_policies,
+};
 
 /// What begins the names of fields whose limits may have names of their own, as in
 /// `x-ratelimit-limit-requests` and `x-ratelimit-requests-limit`.
@@ -21,6 +23,10 @@ const MAX_LIMITS: usize = 64;
 
 /// The longest name of a limit that is kept.
 const MAX_NAME: usize = 128;
+
+/// Words in the names of fields that name a unit. OpenAI and Anthropic limit tokens, and Linear
+/// limits the complexity of queries.
+const UNITS: [&str; 2] = ["tokens", "complexity"];
 
 /// What one field tells of a limit.
 #[derive(Clone, Copy)]
@@ -147,39 +153,60 @@ impl<'h> Fields<'h> {
         *place = Some(field);
     }
 
-    /// The limit, and the policies that stand beside it in its field. `None` if all fields are malformed.
+    /// Returns the limit and the policies that follow it in its field; `None` if all fields are
+    /// malformed.
     fn read(
         &self,
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Option<(ServerLimit, Vec<ServerLimit>)> {
-        let (limit, policies) = self.limit.and_then(|it| quota(headers, it)).unzip();
-        let remaining = self.remaining.and_then(|it| smallest(headers, it, floor_number));
+        let quota = self.limit.and_then(|field| quota(headers, field));
+        let remaining = self.remaining.and_then(|field| remaining(headers, field));
         let latest = |it: &'h HeaderName| latest(headers, it, |text| moment(text, now));
         let resets_at = self.reset_after.and_then(latest).or_else(|| self.reset.and_then(latest));
-        if limit.is_none() && remaining.is_none() && resets_at.is_none() {
+        if quota.is_none() && remaining.is_none() && resets_at.is_none() {
             return None;
         }
         let name = match self.name {
             "" => self.name_field.and_then(|it| name_in(headers, it)),
             name => Some(name),
         };
-        let name = name.map(Into::into);
-        let limit = ServerLimit { name, limit, remaining, resets_at, ..ServerLimit::default() };
-        Some((limit, policies.unwrap_or_default()))
+        let (limit, policies) = quota.unwrap_or_default();
+        let limit = ServerLimit {
+            name: name.map(Into::into).or(limit.name),
+            unit: unit(self.name).map(Into::into),
+            remaining,
+            resets_at,
+            ..limit
+        };
+        Some((limit, policies))
     }
 }
 
-/// A limit, which may be followed by policies: `100`, `100, 100;w=60, 1000;w=3600`.
-fn quota(headers: &HeaderMap, field: &HeaderName) -> Option<(u64, Vec<ServerLimit>)> {
+/// Reads a limit, with or without its window, and the policies that may follow it: `100`,
+/// `100;w=60`, `100, 100;w=60, 1000;w=3600`.
+fn quota(headers: &HeaderMap, field: &HeaderName) -> Option<(ServerLimit, Vec<ServerLimit>)> {
     if let Some(limit) = smallest(headers, field, floor_number) {
-        return Some((limit, Vec::new()));
+        return Some((ServerLimit { limit: Some(limit), ..ServerLimit::default() }, Vec::new()));
     }
-    let mut list: List = Parser::new(&joined(headers, field)?).parse().ok()?;
+    let mut list: List = parse(headers, field)?;
     let ListEntry::Item(first) = list.first()? else { return None };
-    let limit = natural(&first.bare_item).filter(|_| first.params.is_empty())?;
+    let limit = numbered_limit(first)?;
     list.remove(0);
     Some((limit, each(&list, policy_of_number)?))
+}
+
+/// Reads the smallest of one or several numbers, which may have parameters: `76`, `76;w=21600`.
+fn remaining(headers: &HeaderMap, field: &HeaderName) -> Option<u64> {
+    smallest(headers, field, floor_number).or_else(|| {
+        let list: List = parse(headers, field)?;
+        each(&list, |item| natural(&item.bare_item))?.into_iter().min()
+    })
+}
+
+/// Returns what a limit of this name counts, if the name says so: `input-tokens` counts tokens.
+fn unit(name: &str) -> Option<&'static str> {
+    UNITS.into_iter().find(|&unit| name.split('-').any(|word| word == unit))
 }
 
 /// The smallest value of all lines; `None` if one is malformed.

@@ -23,7 +23,7 @@ const MAX_LIMITS: usize = 1024;
 /// |---|---|
 /// | `RateLimit`, `RateLimit-Policy` in the syntax of drafts 08 to 11 | Cloudflare, Atlassian, [`FieldWriter`](super::FieldWriter) |
 /// | `RateLimit` in the syntax of draft 07 | |
-/// | `RateLimit-Limit`, `-Remaining`, `-Reset` of drafts 00 to 06 | Kong, GitLab (with the reset since 1970), many gateways |
+/// | `RateLimit-Limit`, `-Remaining`, `-Reset` of drafts 00 to 06 | Kong, GitLab (with the reset since 1970), Docker Hub (`100;w=21600`), many gateways |
 /// | `X-RateLimit-*`, `X-Rate-Limit-*` | GitHub, Discord (`Reset-After`), Reddit, Atlassian, Envoy (with its policies), older Cloudflare |
 /// | `X-RateLimit-Limit-requests` and the like | OpenAI, Kong |
 /// | `X-RateLimit-Requests-Limit` and the like | Linear |
@@ -138,7 +138,10 @@ impl ServerLimit {
         self.partition_key.as_deref()
     }
 
-    /// What is counted, if the server says that it is something else than requests.
+    /// Returns the unit that is counted, if the server says that it is not requests: the parameter
+    /// `qu` of a policy, or a word in the name of a field. `x-ratelimit-limit-tokens` and
+    /// `anthropic-ratelimit-input-tokens-limit` count `tokens`, and `x-ratelimit-complexity-limit`
+    /// counts `complexity`.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
         self.unit.as_deref()

@@ -31,15 +31,21 @@ pub(super) fn policies(headers: &HeaderMap) -> Vec<ServerLimit> {
     named.or_else(|| each(&list, policy_of_number)).unwrap_or_default()
 }
 
-/// A policy of drafts before 08: `100;w=60`. Envoy adds `;name="burst"` if the policy has a name.
+/// Reads a policy of drafts before 08, which requires a window: `100;w=60`.
 pub(super) fn policy_of_number(item: &Item) -> Option<ServerLimit> {
-    let limit = Some(natural(&item.bare_item)?);
-    // The drafts have no such parameter, so that one of another type is ignored, as others are.
+    numbered_limit(item).filter(|policy| policy.window.is_some())
+}
+
+/// Reads a limit that may have a window: `100`, `100;w=60`. Envoy adds `;name="burst"` if the
+/// policy has a name.
+pub(super) fn numbered_limit(item: &Item) -> Option<ServerLimit> {
+    // The drafts do not define a name. A name that is not a string is ignored, like unknown
+    // parameters.
     let name = item.params.get("name").and_then(string).filter(|name| !name.is_empty());
     Some(ServerLimit {
         name: name.map(Into::into),
-        limit,
-        window: Some(required(item, "w", window)?),
+        limit: Some(natural(&item.bare_item)?),
+        window: optional(item, "w", window)?,
         ..ServerLimit::default()
     })
 }
@@ -137,8 +143,9 @@ impl<'p> PolicyNames<'p> {
     }
 }
 
-/// A limit and the policies `beside` it in its field, and those of `RateLimit-Policy`, with the limit's own policy
-/// merged into it: the one of its number. Of several, it is not known which.
+/// Returns a limit, the policies `beside` it in its field, and the policies of `RateLimit-Policy`.
+/// The limit's own policy, which has its number and its window, is merged into it. If several
+/// policies match, the own policy is not known.
 pub(super) fn with_numbered_policies(
     mut limit: ServerLimit,
     beside: &[ServerLimit],
@@ -146,7 +153,9 @@ pub(super) fn with_numbered_policies(
 ) -> Vec<ServerLimit> {
     // A policy of drafts from 08 on, with a name, is that of a `RateLimit` field.
     let unnamed = policies.iter().filter(|it| it.name.is_none());
-    let mut own = beside.iter().chain(unnamed).filter(|it| it.limit == limit.limit);
+    let mut own = beside.iter().chain(unnamed).filter(|policy| {
+        policy.limit == limit.limit && (limit.window.is_none() || policy.window == limit.window)
+    });
     let own = own.next().filter(|_| own.next().is_none());
     if let Some(own) = own {
         limit.window = own.window;
@@ -158,7 +167,7 @@ pub(super) fn with_numbered_policies(
 }
 
 /// All lines of a field as one value; `None` if there are none or they are too long.
-pub(super) fn joined<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, [u8]>> {
+fn joined<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, [u8]>> {
     let mut lines = headers.get_all(name).iter().map(|line| line.as_bytes());
     let mut value = Cow::Borrowed(lines.next()?);
     for line in lines {
@@ -176,11 +185,9 @@ pub(super) fn parse<T: FieldType>(headers: &HeaderMap, name: &HeaderName) -> Opt
     Parser::new(&joined(headers, name)?).parse().ok()
 }
 
-/// What `read` makes of each item; `None` if it rejects one, or if there is an inner list or too many items.
-pub(super) fn each(
-    list: &List,
-    read: impl Fn(&Item) -> Option<ServerLimit>,
-) -> Option<Vec<ServerLimit>> {
+/// Reads each item; `None` if `read` rejects an item, or if there is an inner list or too many
+/// items.
+pub(super) fn each<T>(list: &List, read: impl Fn(&Item) -> Option<T>) -> Option<Vec<T>> {
     if list.len() > MAX_LIMITS {
         return None;
     }
