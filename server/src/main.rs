@@ -80,6 +80,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder)?;
     let xds = args.xds_settings()?;
+    prometheus::register();
     let mut ended = Box::pin(signals()?);
     // A store that does not answer may take its time.
     let (service, activity) = tokio::select! {

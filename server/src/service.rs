@@ -230,7 +230,7 @@ impl Service {
         let start = Instant::now();
         let decided = self.decider.decide(request).await;
         let took = start.elapsed();
-        self.stats.request(&request.domain, &decided, took);
+        self.stats.request(&decided, took);
         if let Some(activity) = &self.activity {
             activity.request(&decided, self.decider.is_shadow(), took);
         }

@@ -34,7 +34,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::calls::CallRequest;
 use crate::config::Config;
-use crate::decide::{DecideError, Decided};
+use crate::decide::{DecideError, Decided, StatKey, Tally};
 use crate::service::{LoadError, OnStoreError};
 use counts::{Counts, History, Kind, Widths};
 use errors::Errors;
@@ -96,7 +96,7 @@ pub struct Activity {
     /// Those that were not decided.
     errors: Errors,
     /// By their keys in the files.
-    limits: Limits<Arc<str>>,
+    limits: Limits<Arc<StatKey>>,
     /// That calls brought along.
     policies: Limits<Policy>,
     refusals: Refusals,
@@ -118,14 +118,14 @@ struct Samples {
 /// A limit, by the key of the files or as a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LimitName {
-    Key(Arc<str>),
+    Key(Arc<StatKey>),
     Policy(Policy),
 }
 
 impl LimitName {
     fn text(&self) -> String {
         match self {
-            Self::Key(key) => shown(key.as_bytes()),
+            Self::Key(key) => shown(key.name().as_bytes()),
             Self::Policy(policy) => shown(policy.to_string().as_bytes()),
         }
     }

@@ -62,6 +62,7 @@ pub use tally::{NearLimitRatio, Tally};
 
 use crate::config::{Config, Kind};
 
+pub use crate::stat_key::StatKey;
 /// Settings that hold for all limits.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -206,7 +207,8 @@ impl Decider {
 
         let statuses = respond::statuses(&planned, &answers);
         let is_over = respond::is_over_limit(&planned, &statuses, behaviour);
-        let code = if is_over && !behaviour.is_shadow { Code::OverLimit } else { Code::Ok };
+        let is_refused = is_over && !behaviour.is_shadow;
+        let code = if is_refused { Code::OverLimit } else { Code::Ok };
         let headers = behaviour.headers.as_ref();
         let response = RateLimitResponse {
             overall_code: code.into(),
@@ -221,7 +223,7 @@ impl Decider {
         };
         Ok(Decided {
             response,
-            tallies: respond::tallies(planned, &answers, behaviour.near_limit_ratio),
+            tallies: respond::tallies(planned, &answers, is_refused, behaviour.near_limit_ratio),
             is_domain_known: config.domain(&request.domain).is_some(),
             is_shadowed: is_over && behaviour.is_shadow,
         })
