@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tidegate_testkit::servers::{Data, Redis};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
-use tokio::process::{ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
 use crate::http::client::Client;
@@ -236,6 +236,45 @@ async fn the_metrics_are_those_of_the_table_and_the_process_and_the_build_are_am
         assert!(value("process_start_time_seconds") > 1e9);
     }
     drop(child);
+}
+
+#[tokio::test]
+#[cfg(unix)]
+async fn connections_fit_the_limit_of_open_files_and_only_a_setting_that_does_not_is_a_warning() {
+    let directory = directory();
+    let limited = |files: u32| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" --config \"$1\"")]);
+        shell.env_clear().arg(env!("CARGO_BIN_EXE_tidegate-server")).arg(directory.path());
+        shell.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        shell
+    };
+    let said = async |mut child: Child| {
+        child.kill().await.unwrap();
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
+        stderr
+    };
+    // (620 - 400) / 2 connections of gRPC and of HTTP.
+    let (child, address) = serving(limited(620)).await;
+    let mut clients = Vec::new();
+    for _ in 0..110 {
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.call("POST", "/json", "", ASK).await.status, 200);
+        clients.push(client);
+    }
+    let refused = Client::connect(address).await.answer().await;
+    assert_eq!(refused.map(|answer| answer.status), Some(503));
+    let stderr = said(child).await;
+    assert!(!stderr.contains("warning"), "{stderr}");
+
+    let mut program = limited(620);
+    program.env("TIDEGATE_HTTP_MAX_CONNECTIONS", "5000");
+    let (child, _) = serving(program).await;
+    let stderr = said(child).await;
+    let warning = "warning: the limit of open files is 620; it must be at least 5500 for the maximum numbers of \
+        connections: raise it (ulimit -n, LimitNOFILE), or lower TIDEGATE_HTTP_MAX_CONNECTIONS (5000)\n";
+    assert!(stderr.contains(warning), "{stderr}");
 }
 
 #[tokio::test]
