@@ -62,6 +62,9 @@ impl Cli {
             },
             Err(error) => error,
         };
+        // Only the commands of these arguments are built yet, and clap panics on an argument of
+        // another.
+        command.build();
         if let Some(name) = environment::variable(&command, &error) {
             stderr!("{name} in the environment:");
         }

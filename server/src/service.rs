@@ -232,7 +232,8 @@ impl Service {
         let took = start.elapsed();
         self.stats.request(&decided, took);
         if let Some(activity) = &self.activity {
-            activity.request(&decided, self.decider.is_shadow(), took);
+            let limits = || self.decider.limits_of(request);
+            activity.request(&decided, self.decider.is_shadow(), took, limits);
         }
         let code = match (&decided, self.on_store_error) {
             (Err(DecideError::Store(error)), OnStoreError::Allow) if may_hide(error) => Code::Ok,

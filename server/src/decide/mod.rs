@@ -58,11 +58,12 @@ use tidegate_core::{Error, Store};
 
 pub use error::{DecideError, RequestError};
 pub use plan::MAX_DESCRIPTORS;
+use plan::Target;
 pub use tally::{NearLimitRatio, Tally};
 
 use crate::config::{Config, Kind};
-
 pub use crate::stat_key::StatKey;
+
 /// Settings that hold for all limits.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -184,6 +185,21 @@ impl Decider {
         result?;
         self.config.store(Some(Arc::new(config)));
         Ok(())
+    }
+
+    /// Returns the limits that hold for a request, with their subjects; none if the request is not
+    /// valid.
+    pub(crate) fn limits_of(&self, request: &RateLimitRequest) -> Vec<(Arc<StatKey>, Vec<u8>)> {
+        let planned = self
+            .config
+            .load_full()
+            .map(|config| plan::plan(&config, request, &self.behaviour).unwrap_or_default());
+        let limited =
+            planned.unwrap_or_default().into_iter().filter_map(|planned| match planned.target {
+                Target::Limited(limited) => Some(limited),
+                Target::None | Target::Unlimited => None,
+            });
+        limited.map(|limited| (Arc::clone(&limited.limit.stat_key), limited.subject)).collect()
     }
 
     /// Decides on a request.
