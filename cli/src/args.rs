@@ -66,7 +66,8 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "FIELD", conflicts_with = "by")]
     pub(crate) subject: Option<String>,
 
-    /// The cost of a request: `1`, `bytes`, a field's name, or a sum of them (`a+b`).
+    /// The cost of a request: `1`, `bytes`, a field's name, or a sum of them (`a+b`). A line with a
+    /// field that is not a number is malformed and left out; only `-` for a number of bytes is 0.
     #[arg(long, value_name = "FIELDS", default_value = "1")]
     pub(crate) cost: Cost,
 
@@ -345,8 +346,9 @@ with the names of Caddy, Traefik, Envoy, HAProxy, GCP, Cloudflare, Azure, AWS Cl
   haproxy  option httplog, option tcplog
   envoy    the default format, and that of Istio
   logfmt   key=value
-Each may be in lines of syslog (RFC 3164 and 5424), Docker (json-file, compose) or Kubernetes (CRI), \
-and in UTF-16 with a byte-order mark. For other formats use --pattern:
+Each may be in lines of syslog (RFC 3164 and 5424), journalctl -o json, Docker (json-file, compose) or Kubernetes \
+(CRI), and in UTF-16 with a byte-order mark. JSON and logfmt without a time get the time of these lines; a year that \
+syslog leaves out is the last possible one. For other formats use --pattern:
   --pattern '^(?<time>\\S+) \\S+ (?<ip>\\S+) .* cost=(?<cost>\\d+)'
 
 Policies:

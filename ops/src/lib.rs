@@ -31,15 +31,28 @@ pub struct Row {
     pub help: String,
 }
 
-/// The table of all metrics.
+/// Returns the table of the library's metrics.
 #[must_use]
 pub fn table() -> Vec<Row> {
-    METRICS.lines().filter_map(row).collect()
+    rows("All metrics")
+}
+
+/// Returns the table of the metrics that the server has in addition.
+#[must_use]
+pub fn server_table() -> Vec<Row> {
+    rows("Metrics of tidegate-server")
+}
+
+/// Returns the rows of the table in a section.
+fn rows(section: &str) -> Vec<Row> {
+    let sections = METRICS.split("\n## ");
+    let lines = sections.filter(|text| text.starts_with(section)).flat_map(str::lines);
+    lines.filter_map(row).collect()
 }
 
 fn row(line: &str) -> Option<Row> {
-    let mut cells = line.strip_prefix("| `tidegate_")?.strip_suffix(" |")?.split(" | ");
-    let name = format!("tidegate_{}", cells.next()?.trim_end_matches('`'));
+    let mut cells = line.strip_prefix("| `")?.strip_suffix(" |")?.split(" | ");
+    let name = cells.next()?.trim_end_matches('`').to_owned();
     let kind = cells.next()?.to_owned();
     let label = |label: &str| label.trim_matches([' ', '`']).to_owned();
     let labels = cells.next()?.split(',').map(label).filter(|label| !label.is_empty()).collect();
@@ -57,14 +70,17 @@ pub fn series(table: &[Row]) -> BTreeSet<String> {
     table.iter().flat_map(|row| -> Vec<String> { of(row) }).collect()
 }
 
-/// What an expression of PromQL asks for: the names of series, each with the labels that it is
-/// selected by.
+/// The prefixes of the names of metrics.
+const PREFIXES: [&str; 3] = ["tidegate_", "ratelimit_service_", "process_"];
+
+/// Returns the names of the series in an expression of PromQL, each with the labels that select it.
 #[must_use]
 pub fn asked_for(expression: &str) -> Vec<(String, Vec<String>)> {
     let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let starts = expression.match_indices("tidegate_").map(|(start, _)| &expression[start..]);
+    let starts = PREFIXES.iter().flat_map(|prefix| expression.match_indices(prefix));
     starts
-        .map(|text| {
+        .map(|(start, _)| {
+            let text = &expression[start..];
             let end = text.find(|c| !is_of_a_name(c)).unwrap_or(text.len());
             let (name, rest) = text.split_at(end);
             let selector = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));

@@ -33,6 +33,8 @@ use tls::TlsArgs;
 use values::{given, ratio, switch};
 use xds::XdsArgs;
 
+use crate::descriptors::MaxConnections;
+
 pub(crate) use http::read_only_settings;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
@@ -60,6 +62,9 @@ impl Cli {
             },
             Err(error) => error,
         };
+        // Only the commands of these arguments are built yet, and clap panics on an argument of
+        // another.
+        command.build();
         if let Some(name) = environment::variable(&command, &error) {
             stderr!("{name} in the environment:");
         }
@@ -313,13 +318,10 @@ impl Serve {
         }
     }
 
-    /// The maximum number of connections of all protocols.
-    pub(crate) fn max_connections(&self) -> u64 {
-        let numbers = [
-            self.grpc.settings().max_connections,
-            self.http.settings().max_connections,
-            self.resp.max_connections(),
-        ];
-        numbers.into_iter().fold(0, |sum, number| sum.saturating_add(number as u64))
+    /// Returns the maximum numbers of connections of the protocols that are served.
+    pub(crate) fn max_connections(&mut self) -> Vec<MaxConnections<'_>> {
+        let mut maximums = vec![self.grpc.max_connections(), self.http.max_connections()];
+        maximums.extend(self.resp.max_connections());
+        maximums
     }
 }

@@ -19,6 +19,7 @@ pub mod reload;
 pub mod resp;
 pub mod rls;
 pub mod service;
+mod stat_key;
 pub mod stats;
 pub mod store;
 #[cfg(feature = "tls")]

@@ -35,12 +35,12 @@ use limits::Limits;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let cli = Cli::read();
+    let mut cli = Cli::read();
     let result = match &cli.command {
         Some(Command::Check { directory, domains }) => check(directory, domains.same_domain()),
         #[cfg(feature = "top")]
         Some(Command::Top(args)) => args.run().map_err(Into::into),
-        None => serve(&cli.serve),
+        None => serve(&mut cli.serve),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,13 +72,15 @@ fn warn_of_files(directory: &Path) {
 }
 
 #[tokio::main]
-async fn serve(args: &Serve) -> Result<(), Failure> {
+async fn serve(args: &mut Serve) -> Result<(), Failure> {
     args.check()?;
-    descriptors::raise(args.max_connections());
+    descriptors::fit(args.max_connections());
+    let args = &*args;
     // Before anything that counts is made.
     let recorder = prometheus::recorder()?;
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder)?;
+    prometheus::register();
     let xds = args.xds_settings()?;
     let mut ended = Box::pin(signals()?);
     // A store that does not answer may take its time.

@@ -5,9 +5,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse;
+use metrics::gauge;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+#[cfg(target_os = "linux")]
+use metrics_process::Collector;
 use tidegate_core::telemetry::names::SECONDS_BUCKETS;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -34,6 +37,30 @@ pub fn recorder() -> Result<PrometheusRecorder, BuildError> {
     Ok(recorder)
 }
 
+/// Registers the version of the program and the metrics of its process with the recorder that is
+/// installed now.
+pub fn register() {
+    gauge!("tidegate_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
+    #[cfg(target_os = "linux")]
+    Collector::default().describe();
+}
+
+/// Returns all metrics. Before, the metrics of the process are recorded by the global recorder.
+///
+/// # Errors
+///
+/// Returns an error if the runtime shuts down during the call.
+pub(crate) async fn render(metrics: PrometheusHandle) -> Result<String, StatusCode> {
+    let render = move || {
+        #[cfg(target_os = "linux")]
+        Collector::default().collect();
+        metrics.render()
+    };
+    // To count the open files, the system lists each connection. That must not delay decisions.
+    let text = tokio::task::spawn_blocking(render).await;
+    text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
 /// Never returns.
 async fn run_upkeep(metrics: PrometheusHandle) {
     let mut interval = interval(UPKEEP_INTERVAL);
@@ -48,7 +75,7 @@ async fn run_upkeep(metrics: PrometheusHandle) {
 pub fn routes(metrics: PrometheusHandle, path: String) -> Router {
     Router::new().fallback(move |uri: Uri| async move {
         if uri.path() == path {
-            metrics.render().into_response()
+            render(metrics).await.into_response()
         } else {
             StatusCode::NOT_FOUND.into_response()
         }

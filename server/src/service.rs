@@ -230,9 +230,10 @@ impl Service {
         let start = Instant::now();
         let decided = self.decider.decide(request).await;
         let took = start.elapsed();
-        self.stats.request(&request.domain, &decided, took);
+        self.stats.request(&decided, took);
         if let Some(activity) = &self.activity {
-            activity.request(&decided, self.decider.is_shadow(), took);
+            let limits = || self.decider.limits_of(request);
+            activity.request(&decided, self.decider.is_shadow(), took, limits);
         }
         let code = match (&decided, self.on_store_error) {
             (Err(DecideError::Store(error)), OnStoreError::Allow) if may_hide(error) => Code::Ok,

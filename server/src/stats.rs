@@ -4,21 +4,22 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use crate::decide::{DecideError, Decided, Tally};
+use crate::decide::{DecideError, Decided, StatKey, Tally};
 
-/// The maximum number of limits with counters of their own. What comes after counts as `other`: values of requests
-/// are part of the key of some limits, and anyone may choose those.
+/// The maximum number of limits with counters of their own. Later limits count as `other`, because
+/// the keys of some limits contain values of requests, which clients choose.
 pub const MAX_KEYS: usize = 10_000;
 
-/// The maximum length in bytes of the key of a limit with counters of its own. A longer one counts as `other`: its labels
-/// are kept for as long as the server runs.
+/// The maximum length in bytes of the key of a limit with counters of its own. A limit with a
+/// longer key counts as
+/// `other`, because the recorder keeps labels for as long as the server runs.
 pub const MAX_KEY_BYTES: usize = 1_000;
 
 /// The counters of a server.
 pub struct Stats {
-    limits: RwLock<HashMap<Arc<str>, Arc<LimitCounters>>>,
+    limits: RwLock<HashMap<Arc<StatKey>, Arc<LimitCounters>>>,
     other: Arc<LimitCounters>,
     requests: Counter,
     response_time: Histogram,
@@ -28,6 +29,8 @@ pub struct Stats {
     shadowed: Counter,
     loads: Counter,
     load_errors: Counter,
+    /// Whether the last configuration is in force; 0 before the first one.
+    is_last_load_in_force: Gauge,
 }
 
 struct LimitCounters {
@@ -46,7 +49,7 @@ impl Stats {
         let method = ("grpc_method", "ShouldRateLimit");
         Self {
             limits: RwLock::default(),
-            other: Arc::new(LimitCounters::new("other", "other", None)),
+            other: Arc::new(LimitCounters::new(["other"; 2].into_iter())),
             requests: counter!("ratelimit_service_total_requests", &[method]),
             response_time: histogram!("ratelimit_service_response_time_seconds", &[method]),
             store_errors: errors("redis_error"),
@@ -55,21 +58,17 @@ impl Stats {
             shadowed: counter!("ratelimit_service_global_shadow_mode"),
             loads: counter!("ratelimit_service_config_load_success"),
             load_errors: counter!("ratelimit_service_config_load_error"),
+            is_last_load_in_force: gauge!("tidegate_server_config_last_load_success"),
         }
     }
 
     /// Counts a request.
-    pub(crate) fn request(
-        &self,
-        domain: &str,
-        decided: &Result<Decided, DecideError>,
-        took: Duration,
-    ) {
+    pub(crate) fn request(&self, decided: &Result<Decided, DecideError>, took: Duration) {
         self.requests.increment(1);
         self.response_time.record(took);
         match decided {
             Ok(decided) => {
-                decided.tallies.iter().for_each(|tally| self.tally(domain, tally));
+                decided.tallies.iter().for_each(|tally| self.tally(tally));
                 self.unknown_domains.increment(u64::from(!decided.is_domain_known));
                 self.shadowed.increment(u64::from(decided.is_shadowed));
             }
@@ -78,13 +77,18 @@ impl Stats {
         }
     }
 
-    /// Counts a configuration that was put in force, or was not.
+    /// Counts a configuration that was put in force or was rejected.
     pub(crate) fn load(&self, is_in_force: bool) {
-        if is_in_force { self.loads.increment(1) } else { self.load_errors.increment(1) }
+        if is_in_force {
+            self.loads.increment(1)
+        } else {
+            self.load_errors.increment(1)
+        }
+        self.is_last_load_in_force.set(f64::from(u8::from(is_in_force)));
     }
 
-    fn tally(&self, domain: &str, tally: &Tally) {
-        let counters = self.counters(domain, &tally.key);
+    fn tally(&self, tally: &Tally) {
+        let counters = self.counters(&tally.key);
         counters.total.increment(tally.total);
         counters.over.increment(tally.over);
         counters.near.increment(tally.near);
@@ -92,8 +96,8 @@ impl Stats {
         counters.shadow.increment(tally.shadow);
     }
 
-    fn counters(&self, domain: &str, key: &Arc<str>) -> Arc<LimitCounters> {
-        if key.len() > MAX_KEY_BYTES {
+    fn counters(&self, key: &Arc<StatKey>) -> Arc<LimitCounters> {
+        if key.name().len() > MAX_KEY_BYTES {
             return Arc::clone(&self.other);
         }
         let known = self.limits.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
@@ -104,11 +108,7 @@ impl Stats {
         if limits.len() >= MAX_KEYS && !limits.contains_key(key) {
             return Arc::clone(&self.other);
         }
-        let new = || {
-            let path = key.strip_prefix(domain).and_then(|path| path.strip_prefix('.'));
-            let mut keys = path.unwrap_or_default().split('.');
-            Arc::new(LimitCounters::new(domain, keys.next().unwrap_or_default(), keys.next()))
-        };
+        let new = || Arc::new(LimitCounters::new(key.labels()));
         Arc::clone(limits.entry(Arc::clone(key)).or_insert_with(new))
     }
 }
@@ -126,9 +126,9 @@ impl std::fmt::Debug for Stats {
 }
 
 impl LimitCounters {
-    fn new(domain: &str, key1: &str, key2: Option<&str>) -> Self {
-        let mut labels = vec![("domain", domain.to_owned()), ("key1", key1.to_owned())];
-        labels.extend(key2.map(|key| ("key2", key.to_owned())));
+    fn new<'v>(values: impl Iterator<Item = &'v str>) -> Self {
+        let names = ["domain", "key1", "key2"].into_iter();
+        let labels: Vec<_> = names.zip(values.map(str::to_owned)).collect();
         Self {
             total: counter!("ratelimit_service_rate_limit_total_hits", &labels),
             over: counter!("ratelimit_service_rate_limit_over_limit", &labels),

@@ -53,7 +53,10 @@
 //!   skipped.
 //! * Blank lines and comments are passed over. Any other line that cannot be understood is counted, and
 //!   the first few are kept with their reasons.
-//! * Times are cut to whole microseconds, UTC. Costs are whole numbers of at most 2^52.
+//! * JSON and logfmt without a time get the time that syslog, the journal or a container wrote
+//!   before the line. A year that syslog leaves out is the last possible one.
+//! * Times are cut to whole microseconds, UTC. Costs are whole numbers of at most 2^52. A line with
+//!   another cost is malformed, except that `-` for a number of bytes is 0.
 
 mod bounds;
 mod decimal;

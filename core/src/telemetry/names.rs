@@ -101,7 +101,7 @@ pub const NEAR_LIMIT: Metric = Metric::new(
     Kind::Counter,
     "tidegate_near_limit_total",
     &["policy", "shadow"],
-    "Allowed verdicts after which less than a fifth of the limit remains.",
+    "Admitted calls after which less than a fifth of the limit remains, by policy.",
 );
 
 /// What is held.

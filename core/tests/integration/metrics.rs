@@ -63,7 +63,8 @@ fn each_call_and_each_verdict_is_counted_by_what_came_of_it() {
             // Of what repairs it says how the subject stands now: still shut out.
             (r#"tidegate_calls_total{operation="refund",outcome="denied"}"#, 1),
             (r#"tidegate_calls_total{operation="undo",outcome="allowed"}"#, 1),
-            (r#"tidegate_decisions_total{outcome="allowed",policy="day",shadow="false"}"#, 4),
+            (r#"tidegate_decisions_total{outcome="allowed",policy="day",shadow="false"}"#, 2),
+            (r#"tidegate_decisions_total{outcome="other-denied",policy="day",shadow="false"}"#, 2),
             (r#"tidegate_decisions_total{outcome="allowed",policy="login",shadow="false"}"#, 2),
             (r#"tidegate_decisions_total{outcome="denied",policy="login",shadow="false"}"#, 1),
             (r#"tidegate_decisions_total{outcome="blocked",policy="login",shadow="false"}"#, 1),
@@ -111,6 +112,30 @@ fn near_the_limit_is_what_leaves_less_than_a_fifth() {
     });
     let series = r#"tidegate_near_limit_total{policy="p",shadow="false"}"#;
     assert_eq!(recorder.counter(series), Some(1));
+}
+
+#[test]
+fn a_policy_with_room_is_not_counted_as_allowed_or_near_its_limit_if_another_policy_denies() {
+    let (recorder, ()) = recorded(|| async {
+        let all = policies(&["wide: fixed-window 10/1d", "narrow: fixed-window 1/1d"]);
+        let limiter = Limiter::new(memory().observed(), all).unwrap();
+        let _ = limiter.by("wide", "alice").cost(8).acquire().await.unwrap();
+        // The first call is admitted. Then `narrow` denies, while `wide` has room for one more.
+        for _ in 0..3 {
+            let _ = limiter.acquire("alice").await.unwrap();
+        }
+    });
+    let counter = |series: &str| recorder.counter(series);
+    let decisions = |outcome: &str, policy: &str| {
+        let labels = format!(r#"outcome="{outcome}",policy="{policy}",shadow="false""#);
+        counter(&format!("tidegate_decisions_total{{{labels}}}"))
+    };
+    assert_eq!(decisions("allowed", "narrow"), Some(1));
+    assert_eq!(decisions("denied", "narrow"), Some(2));
+    assert_eq!(decisions("allowed", "wide"), Some(2));
+    assert_eq!(decisions("denied", "wide"), Some(0));
+    assert_eq!(decisions("other-denied", "wide"), Some(2));
+    assert_eq!(counter(r#"tidegate_near_limit_total{policy="wide",shadow="false"}"#), Some(1));
 }
 
 #[test]

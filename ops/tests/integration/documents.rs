@@ -19,13 +19,14 @@ fn told() -> BTreeSet<Row> {
 
 /// Whether everything that is asked for is there, by its name and its labels.
 fn assert_known(place: &str, expression: &str) {
-    let table = tidegate_ops::table();
+    let table = [tidegate_ops::table(), tidegate_ops::server_table()].concat();
     let series = tidegate_ops::series(&table);
     let asked_for = tidegate_ops::asked_for(expression);
     assert!(!asked_for.is_empty(), "{place} asks for nothing: {expression}");
     for (name, labels) in asked_for {
         assert!(series.contains(&name), "{place} asks for {name}, which nobody tells");
-        let row = table.iter().find(|row| name.starts_with(&row.name)).unwrap();
+        let is_of = |row: &&Row| tidegate_ops::series(std::slice::from_ref(*row)).contains(&name);
+        let row = table.iter().find(is_of).unwrap();
         for label in labels {
             let from_prometheus = ["job", "instance", "le"].contains(&label.as_str());
             let known = from_prometheus || row.labels.contains(&label);
@@ -55,6 +56,16 @@ fn the_dashboard_asks_only_for_what_is_told() {
     for expression in expressions {
         assert_known("the dashboard", &expression);
     }
+}
+
+#[test]
+fn the_table_of_the_server_is_read_and_has_no_metric_of_the_library() {
+    let names =
+        |table: Vec<Row>| -> BTreeSet<String> { table.into_iter().map(|row| row.name).collect() };
+    let (server, library) = (names(tidegate_ops::server_table()), names(tidegate_ops::table()));
+    assert!(server.contains("ratelimit_service_total_requests"));
+    assert!(server.is_disjoint(&library));
+    assert_eq!(server.len(), tidegate_ops::server_table().len());
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod errors;
 mod limits;
 mod loads;
 mod minutes;
+mod query;
 mod shown;
 mod sketch;
 mod slow;
@@ -29,18 +30,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use tidegate_core::{Decision, Error, Outcome, Policy};
+use tidegate_core::{Decision, Error, Outcome, Policy, Verdict};
 use tokio::time::MissedTickBehavior;
 
 use crate::calls::CallRequest;
 use crate::config::Config;
-use crate::decide::{DecideError, Decided};
+use crate::decide::{DecideError, Decided, StatKey, Tally};
 use crate::service::{LoadError, OnStoreError};
 use counts::{Counts, History, Kind, Widths};
 use errors::Errors;
 use limits::Limits;
 use loads::Loads;
 use minutes::Refusals;
+pub use query::{LimitColumn, LimitsQuery};
 pub(crate) use shown::Subject;
 use shown::{Cut, cut_text, shown};
 pub use sketch::{Estimate, Sketch};
@@ -96,7 +98,7 @@ pub struct Activity {
     /// Those that were not decided.
     errors: Errors,
     /// By their keys in the files.
-    limits: Limits<Arc<str>>,
+    limits: Limits<Arc<StatKey>>,
     /// That calls brought along.
     policies: Limits<Policy>,
     refusals: Refusals,
@@ -118,14 +120,14 @@ struct Samples {
 /// A limit, by the key of the files or as a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LimitName {
-    Key(Arc<str>),
+    Key(Arc<StatKey>),
     Policy(Policy),
 }
 
 impl LimitName {
     fn text(&self) -> String {
         match self {
-            Self::Key(key) => shown(key.as_bytes()),
+            Self::Key(key) => shown(key.name().as_bytes()),
             Self::Policy(policy) => shown(policy.to_string().as_bytes()),
         }
     }
@@ -188,12 +190,14 @@ impl Activity {
         }
     }
 
-    /// Records a request of Envoy's service.
+    /// Records a request of Envoy's service. `limits` returns the limits of a request that was not
+    /// decided, with their subjects.
     pub(crate) fn request(
         &self,
         decided: &Result<Decided, DecideError>,
         is_shadow: bool,
         took: Duration,
+        limits: impl FnOnce() -> Vec<(Arc<StatKey>, Vec<u8>)>,
     ) {
         let outcome = match decided {
             Ok(decided) => {
@@ -225,16 +229,25 @@ impl Activity {
         };
         self.totals.count(outcome);
         self.slow.record(took, || {
-            let tallies = decided.as_ref().map(|it| &*it.tallies).unwrap_or_default();
-            let first = tallies.iter().find(|it| it.over > 0).or(tallies.first());
-            let subject = first.map(|it| Subject { tenant: &[], subject: &it.subject });
+            let limits = match decided {
+                Ok(Decided { tallies, .. }) => {
+                    let mut limits: Vec<_> = tallies.iter().collect();
+                    limits.sort_by_key(|tally| tally.over == 0);
+                    let limit =
+                        |tally: &Tally| (Arc::clone(&tally.limit_key), tally.subject.clone());
+                    limits.into_iter().map(limit).collect()
+                }
+                Err(_) => limits(),
+            };
+            let (limit, subject) = limits.first().cloned().unzip();
+            let subject = subject.as_deref().map(|subject| Subject { tenant: &[], subject });
             SlowCall {
                 took,
                 at: SystemTime::now(),
                 source: Source::Envoy,
                 calls: 1,
-                limit: first.map(|it| LimitName::Key(Arc::clone(&it.limit_key))),
-                other_limits: tallies.len().saturating_sub(1),
+                limit: limit.map(LimitName::Key),
+                other_limits: limits.len().saturating_sub(1),
                 outcome: match decided {
                     Err(DecideError::Store(error)) => error.kind().as_str(),
                     Err(DecideError::Request(_)) => "invalid-call",
@@ -279,17 +292,21 @@ impl Activity {
                 Err(error) => error.kind().as_str(),
                 Ok(_) => outcome.as_str(),
             };
-            first.get_or_insert((request, outcome));
+            first.get_or_insert((request, answer, outcome));
         }
-        let Some((request, outcome)) = first else { return };
+        let Some((request, answer, outcome)) = first else { return };
         self.slow.record(took, || {
-            let subject = request.subjects().next();
+            let verdicts = answer.as_ref().map(Decision::verdicts).unwrap_or_default();
+            let refuses =
+                |verdict: &Verdict| verdict.outcome() != Outcome::Allowed && !verdict.is_shadow();
+            let place = verdicts.iter().position(refuses).unwrap_or(0);
+            let subject = request.subjects().nth(place);
             SlowCall {
                 took,
                 at: SystemTime::now(),
                 source,
                 calls: count,
-                limit: request.policies().next().cloned().map(LimitName::Policy),
+                limit: request.policies().nth(place).cloned().map(LimitName::Policy),
                 other_limits: request.policies().count().saturating_sub(1),
                 outcome,
                 subject: subject.and_then(|it| self.cut(it)),

@@ -17,7 +17,7 @@ pub(super) struct SlowCall {
     pub(super) source: Source,
     /// The number of calls that were decided together. The rest is of the first one.
     pub(super) calls: usize,
-    /// The first limit, or the first that refused.
+    /// The first limit that refused, or else the first limit.
     pub(super) limit: Option<LimitName>,
     pub(super) other_limits: usize,
     pub(super) outcome: &'static str,

@@ -1,5 +1,4 @@
-use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
@@ -9,11 +8,8 @@ use super::loads::{Loads, Names};
 use super::shown::{Cut, shown};
 use super::slow::SlowCall;
 use super::stores::WatchedStore;
-use super::{Activity, LimitName, Samples, lock};
+use super::{Activity, LimitName, LimitsQuery, Samples, lock};
 use crate::service::OnStoreError;
-
-/// How many limits are shown one by one.
-const SHOWN_LIMITS: usize = 50;
 
 /// How many refused subjects are shown.
 const SHOWN_SUBJECTS: usize = 20;
@@ -22,13 +18,14 @@ const SHOWN_SUBJECTS: usize = 20;
 const KINDS: [Kind; 3] = [Kind::Admitted, Kind::Refused, Kind::Shadow];
 
 impl Activity {
-    /// What the server does now, as `GET /activity` answers it: `docs/guide/page.md` in the repository has its fields.
+    /// Returns the present state of the server, as `GET /activity` answers it. `docs/guide/page.md`
+    /// in the repository has its fields.
     #[must_use]
-    pub fn snapshot(&self) -> Value {
+    pub fn snapshot(&self, query: &LimitsQuery) -> Value {
         // Locked in this order only.
         let Samples { widths, totals, .. } = &*lock(&self.samples);
         let loads = &*lock(&self.loads);
-        let (limits, other_limits) = self.limit_rows(widths, loads);
+        let (limits, other_limits) = self.limit_rows(query, widths, loads);
         let (refused, top) = self.refusals.top(SHOWN_SUBJECTS);
         let subjects = top.into_iter().map(|(estimate, (limit, cut))| {
             let mut fields = Map::new();
@@ -51,6 +48,7 @@ impl Activity {
             "version": env!("CARGO_PKG_VERSION"),
             "now_ms": millis(SystemTime::now()),
             "started_ms": millis(self.started),
+            "problems": problems(&self.stores, loads),
             "totals": rates(totals, widths, &[Kind::Admitted, Kind::Refused, Kind::Failed]),
             "limits": limits,
             "other_limits": other_limits,
@@ -71,19 +69,22 @@ impl Activity {
         })
     }
 
-    /// The limits with most refusals, then with most decisions; and all others as one.
-    fn limit_rows(&self, widths: &Widths, loads: &Loads) -> (Vec<Value>, Value) {
+    /// Returns the first limits in the order of the query, and the sums of the other limits with
+    /// its name.
+    fn limit_rows(
+        &self,
+        query: &LimitsQuery,
+        widths: &Widths,
+        loads: &Loads,
+    ) -> (Vec<Value>, Value) {
         let mut order = Vec::new();
         self.for_each_limit(|name, history| {
-            if let Some(name) = name {
-                let key = (history.of(Kind::Refused).sum(), history.sum());
-                order.push((Reverse(key), name.clone()));
-            }
+            let key = name.and_then(|name| query.key(name.text(), history, widths));
+            order.extend(key.zip(name.cloned()));
         });
-        // Those of equal numbers keep their places from one second to the next.
-        order.sort_by_cached_key(|(key, name)| (*key, name.text()));
-        let others = order.len().saturating_sub(SHOWN_LIMITS);
-        order.truncate(SHOWN_LIMITS);
+        order.sort_by(|(a, _), (b, _)| query.compare(a, b));
+        let others = order.split_off(order.len().min(query.rows));
+        let others: HashSet<LimitName> = others.into_iter().map(|(_, name)| name).collect();
         let places: HashMap<LimitName, usize> =
             order.into_iter().enumerate().map(|(place, (_, name))| (name, place)).collect();
 
@@ -91,6 +92,8 @@ impl Activity {
         let mut rows = vec![Value::Null; places.len()];
         let mut other = [0.0; KINDS.len()];
         self.for_each_limit(|name, history| {
+            // The limits beyond the bound have no name.
+            let is_other = name.map_or(query.name.is_empty(), |name| others.contains(name));
             let row = name.and_then(|name| Some((name, rows.get_mut(*places.get(name)?)?)));
             match row {
                 Some((name, row)) => {
@@ -102,15 +105,17 @@ impl Activity {
                     fields.insert("policy".into(), policies.get(name).cloned().into());
                     *row = Value::Object(fields);
                 }
-                None => add(&mut other, history, widths),
+                None if is_other => add(&mut other, history, widths),
+                // Its first decision was made after the order was determined.
+                None => {}
             }
         });
         let mut fields = Map::new();
-        fields.insert("count".into(), others.into());
+        fields.insert("count".into(), others.len().into());
         for (kind, rate) in KINDS.into_iter().zip(other) {
             fields.insert(format!("{}_per_second", kind.as_str()), rate.into());
         }
-        // It may have gone meanwhile.
+        // A limit may have been forgotten after the order was determined.
         rows.retain(|row| !row.is_null());
         (rows, Value::Object(fields))
     }
@@ -192,6 +197,32 @@ fn store(store: &WatchedStore) -> Value {
         "breaker": breaker.map(|(state, _)| state),
         "breaker_opened": breaker.map(|(_, opened)| opened),
     })
+}
+
+/// Returns the problems that an operator has to see first, as sentences.
+fn problems(stores: &[WatchedStore], loads: &Loads) -> Vec<String> {
+    let mut problems = Vec::new();
+    for store in stores {
+        let (role, url) = (store.role(), store.url());
+        match (store.state().map(|state| state.answer), store.breaker()) {
+            (Some(Err(error)), _) => {
+                problems.push(format!("The store {url} ({role}) does not answer: {error}"));
+            }
+            (_, Some((state, _))) if state != "closed" => {
+                problems
+                    .push(format!("The circuit breaker of the store {url} ({role}) is {state}."));
+            }
+            _ => {}
+        }
+    }
+    if loads.in_force.is_none() {
+        problems.push("No limits are in force.".to_owned());
+    }
+    if let Some(refused) = loads.refused.as_ref().filter(|refused| refused.is_last) {
+        let error = &refused.error;
+        problems.push(format!("The last change of the limits is not in force: {error}"));
+    }
+    problems
 }
 
 fn configuration(loads: &Loads) -> Value {

@@ -8,6 +8,7 @@ use tidegate_server::health::HealthSettings;
 use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 
 use super::values::{maximum, switch};
+use crate::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "gRPC")]
@@ -28,15 +29,10 @@ pub(crate) struct Grpc {
     #[arg(long, value_name = "SPAN", env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1h",
           value_parser = parse_duration)]
     grpc_max_connection_age_grace: Duration,
-    /// The maximum number of connections of gRPC.
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        env = "TIDEGATE_GRPC_MAX_CONNECTIONS",
-        default_value = "10000",
-        value_parser = maximum
-    )]
-    grpc_max_connections: usize,
+    /// Maximum number of connections of gRPC. Default: 10000, or fewer if the process may not open
+    /// as many files
+    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_GRPC_MAX_CONNECTIONS", value_parser = maximum)]
+    grpc_max_connections: Option<usize>,
     /// How long a client of gRPC may take to begin with HTTP/2.
     #[arg(long, value_name = "SPAN", env = "TIDEGATE_GRPC_BEGIN_TIMEOUT", default_value = "30s",
           value_parser = parse_duration)]
@@ -73,11 +69,15 @@ impl Grpc {
         (&self.grpc_host, self.grpc_port)
     }
 
+    pub(super) fn max_connections(&mut self) -> MaxConnections<'_> {
+        ("TIDEGATE_GRPC_MAX_CONNECTIONS", &mut self.grpc_max_connections)
+    }
+
     pub(crate) fn settings(&self) -> GrpcSettings {
         let (max, grace) = (self.grpc_max_connection_age, self.grpc_max_connection_age_grace);
         let mut settings = GrpcSettings::default();
         settings.age = ConnectionAge::new(max, grace);
-        settings.max_connections = self.grpc_max_connections;
+        settings.max_connections = self.grpc_max_connections.unwrap_or(settings.max_connections);
         settings.begin_timeout = self.grpc_begin_timeout;
         settings.request_timeout = self.grpc_request_timeout;
         settings.end_timeout = self.grpc_end_timeout;

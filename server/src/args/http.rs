@@ -9,6 +9,7 @@ use tidegate_server::http::HttpSettings;
 use tidegate_server::v1::{Access, Login};
 
 use super::values::{given, maximum, switch};
+use crate::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "JSON, health and metrics")]
@@ -42,15 +43,15 @@ pub(crate) struct Http {
         value_parser = switch
     )]
     without_password: bool,
-    /// The maximum number of connections of HTTP.
+    /// Maximum number of connections of HTTP. Default: 10000, or fewer if the process may not open
+    /// as many files
     #[arg(
         long = "http-max-connections",
         value_name = "NUMBER",
         env = "TIDEGATE_HTTP_MAX_CONNECTIONS",
-        default_value = "10000",
         value_parser = maximum
     )]
-    max_connections: usize,
+    max_connections: Option<usize>,
     /// After which time between two requests a connection of HTTP ends.
     #[arg(
         long = "http-idle-timeout",
@@ -103,9 +104,13 @@ impl Http {
         (&self.host, self.port)
     }
 
+    pub(super) fn max_connections(&mut self) -> MaxConnections<'_> {
+        ("TIDEGATE_HTTP_MAX_CONNECTIONS", &mut self.max_connections)
+    }
+
     pub(crate) fn settings(&self) -> HttpSettings {
         let mut settings = HttpSettings::default();
-        settings.max_connections = self.max_connections;
+        settings.max_connections = self.max_connections.unwrap_or(settings.max_connections);
         settings.idle_timeout = self.idle_timeout;
         settings.request_timeout = self.request_timeout;
         settings.max_head_bytes = self.max_head_bytes;

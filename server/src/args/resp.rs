@@ -8,6 +8,7 @@ use tidegate_core::policy::parse_duration;
 use tidegate_server::resp::{Login, RespSettings};
 
 use super::values::{given, maximum, switch};
+use crate::descriptors::MaxConnections;
 
 #[derive(Args)]
 #[command(next_help_heading = "RESP, the protocol of Redis")]
@@ -27,15 +28,10 @@ pub(crate) struct Resp {
     /// RESP needs no password on addresses of other machines either.
     #[arg(long, env = "TIDEGATE_RESP_WITHOUT_PASSWORD", value_parser = switch)]
     resp_without_password: bool,
-    /// The maximum number of connections of RESP.
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        env = "TIDEGATE_RESP_MAX_CONNECTIONS",
-        default_value = "10000",
-        value_parser = maximum
-    )]
-    resp_max_connections: usize,
+    /// Maximum number of connections of RESP. Default: 10000, or fewer if the process may not open
+    /// as many files
+    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_RESP_MAX_CONNECTIONS", value_parser = maximum)]
+    resp_max_connections: Option<usize>,
     /// After which time without a command a connection of RESP ends.
     #[arg(long, value_name = "SPAN", env = "TIDEGATE_RESP_IDLE_TIMEOUT", default_value = "10m",
           value_parser = parse_duration)]
@@ -55,9 +51,9 @@ impl Resp {
         self.resp_port.map(|port| (&*self.resp_host, port))
     }
 
-    /// The maximum number of connections, if it is served.
-    pub(crate) fn max_connections(&self) -> usize {
-        self.resp_port.map_or(0, |_| self.resp_max_connections)
+    /// Returns the maximum number of connections, if RESP is served.
+    pub(super) fn max_connections(&mut self) -> Option<MaxConnections<'_>> {
+        self.resp_port.map(|_| ("TIDEGATE_RESP_MAX_CONNECTIONS", &mut self.resp_max_connections))
     }
 
     /// The settings of RESP on an address.
@@ -69,7 +65,7 @@ impl Resp {
         let mut settings = RespSettings::default();
         settings.login = given(&self.resp_password)
             .map(|password| Login { user: self.resp_user.clone(), password: password.clone() });
-        settings.max_connections = self.resp_max_connections;
+        settings.max_connections = self.resp_max_connections.unwrap_or(settings.max_connections);
         settings.idle_timeout = self.resp_idle_timeout;
         settings.command_timeout = self.resp_command_timeout;
         settings.write_timeout = self.resp_write_timeout;

@@ -6,6 +6,8 @@ use envoy_types::pb::google::protobuf::Struct;
 use tidegate_core::policy::format_duration;
 use tidegate_core::{FixedWindow, MAX_EXACT, Policy, PolicyError};
 
+use crate::stat_key::StatKey;
+
 /// The name of the policy under which hits of a `rate_limit:` are counted.
 const COUNTER_NAME: &str = "rate_limit";
 
@@ -86,8 +88,8 @@ pub(crate) struct Limit {
     pub(crate) is_quota: bool,
     pub(crate) has_detailed_metric: bool,
     pub(crate) metadata: Option<Struct>,
-    /// The key in statistics: the domain and the path of keys and configured values.
-    pub(crate) stat_key: Arc<str>,
+    /// The key in statistics, with configured values.
+    pub(crate) stat_key: Arc<StatKey>,
     /// File, line and column; or the resource.
     pub(crate) place: Box<str>,
 }

@@ -58,6 +58,7 @@ use read::Reader;
 pub(crate) use rules::{By, Level};
 use yaml::Value;
 
+use crate::stat_key::StatKey;
 use crate::xds::messages::RateLimitConfig;
 
 /// The limits of all domains.
@@ -194,7 +195,7 @@ impl Config {
             return Err(in_file(error::Problem::new(at, message)));
         }
         let level = self.domains.entry(domain.clone().into()).or_default();
-        reader.descriptors(map, &domain, level).map_err(in_file)?;
+        reader.descriptors(map, &StatKey::new(&domain), level).map_err(in_file)?;
         self.warnings.extend(reader.warnings.into_iter().map(in_file));
         Ok(())
     }

@@ -14,6 +14,7 @@ use super::limit::{Counted, Kind, Limit, PolicyLimit, Unit};
 use super::rules::{Level, Rule};
 use super::scalar::{Kind as ScalarKind, integer};
 use super::yaml::{Map, Node, Scalar, Value, loading};
+use crate::stat_key::StatKey;
 
 /// The name of a policy that has none in its text. It is part of the keys of its states, so that what was used stays
 /// used when a number of the policy changes.
@@ -68,11 +69,11 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Adds the descriptors under `map` to `level`. `path` is what their keys in statistics begin with.
+    /// Adds the descriptors under `map` to `level`. Their keys in statistics begin with `path`.
     pub(super) fn descriptors(
         &mut self,
         map: &Map,
-        path: &str,
+        path: &StatKey,
         level: &mut Level,
     ) -> Result<(), Problem> {
         for node in list(map, "descriptors")? {
@@ -86,7 +87,7 @@ impl<'s> Reader<'s> {
         &mut self,
         map: &Map,
         at: Position,
-        path: &str,
+        path: &StatKey,
         level: &mut Level,
     ) -> Result<(), Problem> {
         let has_policy = map.get("policy").is_some_and(|node| !node.is_null());
@@ -102,14 +103,15 @@ impl<'s> Reader<'s> {
             "" => key.to_owned(),
             value => format!("{key}_{value}"),
         };
-        let path = format!("{path}.{composite}");
+        let mut path = path.clone();
+        path.push(key, value);
         if level.contains(key, value) {
-            let message = format!("duplicate descriptor composite key '{}'", shown(&path));
+            let message = format!("duplicate descriptor composite key '{}'", shown(path.name()));
             return Err(Problem::new(at_key(map, "key").unwrap_or(at), message));
         }
 
         // Each path repeats those above it: the tree grows by more than the file has.
-        self.path_bytes = self.path_bytes.saturating_add(path.len());
+        self.path_bytes = self.path_bytes.saturating_add(path.name().len());
         if self.path_bytes > MAX_PATH_BYTES {
             let message = format!(
                 "the paths to all descriptors, each with its domain, keys and values, have more than \
@@ -137,7 +139,7 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    fn limit(&mut self, map: &Map, at: Position, path: &str) -> Result<Option<Limit>, Problem> {
+    fn limit(&mut self, map: &Map, at: Position, path: &StatKey) -> Result<Option<Limit>, Problem> {
         let metadata = metadata(map)?;
         let is_shadow = boolean(map, "shadow_mode")?;
         let is_quota = boolean(map, "quota_mode")?;
@@ -179,7 +181,7 @@ impl<'s> Reader<'s> {
             is_quota,
             has_detailed_metric,
             metadata,
-            stat_key: path.into(),
+            stat_key: path.clone().into(),
             place: self.source.place(at).into(),
         }))
     }

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 };
 use smallvec::SmallVec;
 
-use super::RequestError;
+use super::{RequestError, StatKey};
 use crate::config::{By, Config, Counted, Kind, Level, Limit, Unit};
 
 /// The limit of a descriptor.
@@ -16,7 +16,7 @@ use crate::config::{By, Config, Counted, Kind, Level, Limit, Unit};
 pub(super) struct Match<'c> {
     pub(super) limit: Arc<Limit>,
     /// The key in statistics: that of the limit, or with values of this descriptor.
-    pub(super) stat_key: Arc<str>,
+    pub(super) stat_key: Arc<StatKey>,
     /// Of each entry, the pattern whose values share one count.
     pub(super) shared: SmallVec<[Option<&'c str>; 4]>,
 }
@@ -49,7 +49,7 @@ fn limit_of_request<'c>(
     })?;
     let counted = Counted::new(limit.requests_per_unit, unit.span())
         .map_err(|error| RequestError::new(error.to_string()))?;
-    let stat_key: Arc<str> = detailed_key(domain, entries, &[]).into();
+    let stat_key = detailed_key(domain, entries, &[]);
     let limit = Limit {
         kind: Kind::Counted(counted),
         name: "".into(),
@@ -59,11 +59,12 @@ fn limit_of_request<'c>(
         has_detailed_metric: false,
         metadata: None,
         // Without the values of the request.
-        stat_key: (key_of(domain, entries.iter().map(|it| (&*it.key, None))) + " (of requests)")
+        stat_key: key_of(domain, entries.iter().map(|entry| (&*entry.key, None)))
+            .with_suffix(" (of requests)")
             .into(),
         place: "".into(),
     };
-    Ok(Match { limit: Arc::new(limit), stat_key, shared: SmallVec::new() })
+    Ok(Match { limit: Arc::new(limit), stat_key: stat_key.into(), shared: SmallVec::new() })
 }
 
 fn configured<'c>(root: &'c Level, domain: &str, entries: &[Entry]) -> Option<Match<'c>> {
@@ -103,7 +104,7 @@ fn configured<'c>(root: &'c Level, domain: &str, entries: &[Entry]) -> Option<Ma
 }
 
 /// The key with all values, but with the pattern where its values share a count.
-fn detailed_key(domain: &str, entries: &[Entry], shared: &[Option<&str>]) -> String {
+fn detailed_key(domain: &str, entries: &[Entry], shared: &[Option<&str>]) -> StatKey {
     let entries = entries.iter().enumerate().map(|(index, entry)| {
         let pattern = shared.get(index).copied().flatten();
         (entry.key.as_str(), Some(pattern.unwrap_or(&entry.value)))
@@ -111,15 +112,10 @@ fn detailed_key(domain: &str, entries: &[Entry], shared: &[Option<&str>]) -> Str
     key_of(domain, entries)
 }
 
-fn key_of<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, Option<&'e str>)>) -> String {
-    let mut text = domain.to_owned();
+fn key_of<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, Option<&'e str>)>) -> StatKey {
+    let mut stat_key = StatKey::new(domain);
     for (key, value) in entries {
-        text.push('.');
-        text.push_str(key);
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            text.push('_');
-            text.push_str(value);
-        }
+        stat_key.push(key, value.unwrap_or_default());
     }
-    text
+    stat_key
 }

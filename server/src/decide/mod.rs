@@ -58,9 +58,11 @@ use tidegate_core::{Error, Store};
 
 pub use error::{DecideError, RequestError};
 pub use plan::MAX_DESCRIPTORS;
+use plan::Target;
 pub use tally::{NearLimitRatio, Tally};
 
 use crate::config::{Config, Kind};
+pub use crate::stat_key::StatKey;
 
 /// Settings that hold for all limits.
 #[derive(Debug, Clone, Default)]
@@ -185,6 +187,21 @@ impl Decider {
         Ok(())
     }
 
+    /// Returns the limits that hold for a request, with their subjects; none if the request is not
+    /// valid.
+    pub(crate) fn limits_of(&self, request: &RateLimitRequest) -> Vec<(Arc<StatKey>, Vec<u8>)> {
+        let planned = self
+            .config
+            .load_full()
+            .map(|config| plan::plan(&config, request, &self.behaviour).unwrap_or_default());
+        let limited =
+            planned.unwrap_or_default().into_iter().filter_map(|planned| match planned.target {
+                Target::Limited(limited) => Some(limited),
+                Target::None | Target::Unlimited => None,
+            });
+        limited.map(|limited| (Arc::clone(&limited.limit.stat_key), limited.subject)).collect()
+    }
+
     /// Decides on a request.
     ///
     /// # Errors
@@ -206,7 +223,8 @@ impl Decider {
 
         let statuses = respond::statuses(&planned, &answers);
         let is_over = respond::is_over_limit(&planned, &statuses, behaviour);
-        let code = if is_over && !behaviour.is_shadow { Code::OverLimit } else { Code::Ok };
+        let is_refused = is_over && !behaviour.is_shadow;
+        let code = if is_refused { Code::OverLimit } else { Code::Ok };
         let headers = behaviour.headers.as_ref();
         let response = RateLimitResponse {
             overall_code: code.into(),
@@ -221,7 +239,7 @@ impl Decider {
         };
         Ok(Decided {
             response,
-            tallies: respond::tallies(planned, &answers, behaviour.near_limit_ratio),
+            tallies: respond::tallies(planned, &answers, is_refused, behaviour.near_limit_ratio),
             is_domain_known: config.domain(&request.domain).is_some(),
             is_shadowed: is_over && behaviour.is_shadow,
         })

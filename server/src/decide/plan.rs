@@ -8,7 +8,7 @@ use tidegate_core::Policy;
 use tidegate_core::call::{MAX_CHARGES, MAX_SUBJECT};
 
 use super::matching::{self, Match};
-use super::{Behaviour, RequestError};
+use super::{Behaviour, RequestError, StatKey};
 use crate::config::{Config, Counted, Kind, Limit, PolicyLimit};
 
 /// The maximum number of descriptors in a request.
@@ -35,7 +35,7 @@ pub(super) enum Target {
 pub(super) struct Limited {
     pub(super) limit: Arc<Limit>,
     pub(super) rule: Rule,
-    pub(super) stat_key: Arc<str>,
+    pub(super) stat_key: Arc<StatKey>,
     pub(super) subject: Vec<u8>,
 }
 

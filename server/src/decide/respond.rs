@@ -169,10 +169,12 @@ pub(super) fn headers(
     ]
 }
 
-/// The statistics of all descriptors with a limit.
+/// Returns the statistics of all descriptors with a limit. `is_refused` says whether the request is
+/// refused: then no policy has charged its hits.
 pub(super) fn tallies(
     planned: Vec<Planned>,
     answers: &[Option<Answer>],
+    is_refused: bool,
     ratio: NearLimitRatio,
 ) -> Vec<Tally> {
     let mut tallies = Vec::new();
@@ -191,6 +193,10 @@ pub(super) fn tallies(
             Answer::Counted(Count { before, after, .. }) => (*before, *after),
             Answer::Policy(_) if is_over => {
                 tallies.push(Tally::refused(of, hits, is_shadow));
+                continue;
+            }
+            Answer::Policy(_) if is_refused => {
+                tallies.push(Tally::empty(of, hits));
                 continue;
             }
             Answer::Policy(verdict) | Answer::Used(verdict) => {

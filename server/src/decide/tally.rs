@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::StatKey;
+
 /// The share of a limit from which on hits count as near it, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NearLimitRatio(u32);
@@ -38,27 +40,28 @@ impl Default for NearLimitRatio {
 /// What envoyproxy/ratelimit adds to its statistics for one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
-    /// The key in statistics, `domain.key_value.key`.
-    pub key: Arc<str>,
+    /// The key in statistics.
+    pub key: Arc<StatKey>,
     /// All hits.
     pub total: u64,
     /// Hits beyond the limit.
     pub over: u64,
-    /// Hits that were admitted above the [ratio](NearLimitRatio).
+    /// Admitted hits above the [ratio](NearLimitRatio).
     pub near: u64,
-    /// Hits of requests that were admitted.
+    /// Admitted hits. A `rate_limit:` admits by itself, as in envoyproxy/ratelimit; the hits of a
+    /// `policy:` are admitted if the whole request is.
     pub within: u64,
     /// Hits beyond the limit of a shadow.
     pub shadow: u64,
     /// The configured limit: the path of keys and configured values, without those of the request.
-    pub(crate) limit_key: Arc<str>,
+    pub(crate) limit_key: Arc<StatKey>,
     pub(crate) subject: Vec<u8>,
 }
 
 /// What a tally is of.
 pub(super) struct Of {
-    pub(super) key: Arc<str>,
-    pub(super) limit_key: Arc<str>,
+    pub(super) key: Arc<StatKey>,
+    pub(super) limit_key: Arc<StatKey>,
     pub(super) subject: Vec<u8>,
 }
 
@@ -92,7 +95,9 @@ impl Tally {
         Self { over: hits, shadow, ..Self::empty(of, hits) }
     }
 
-    fn empty(of: Of, hits: u64) -> Self {
+    /// Returns the tally of hits of a policy that has room for them, while another limit refuses
+    /// the request.
+    pub(super) fn empty(of: Of, hits: u64) -> Self {
         let Of { key, limit_key, subject } = of;
         Self { key, total: hits, over: 0, near: 0, within: 0, shadow: 0, limit_key, subject }
     }
@@ -104,9 +109,10 @@ mod tests {
 
     fn tally(limit: u64, after: u64, hits: u64) -> (u64, u64, u64) {
         let counts = after.saturating_sub(hits)..after;
-        let of = Of { key: "k".into(), limit_key: "k".into(), subject: Vec::new() };
-        let it = Tally::new(of, limit, counts, hits, false, NearLimitRatio::default());
-        (it.over, it.near, it.within)
+        let key = Arc::new(StatKey::new("k"));
+        let place = Of { key: Arc::clone(&key), limit_key: key, subject: Vec::new() };
+        let tally = Tally::new(place, limit, counts, hits, false, NearLimitRatio::default());
+        (tally.over, tally.near, tally.within)
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{read_request, show_response};
 use crate::http::{BodyError, Payload};
+use crate::prometheus;
 use crate::service::Service;
 
 /// The routes `POST /json`, `GET /healthcheck`, `GET /config` and, with a recorder, `GET /metrics`.
@@ -28,7 +29,7 @@ pub fn routes(service: Arc<Service>, metrics: Option<PrometheusHandle>) -> Route
         .route("/config", get(config))
         .with_state(service);
     match metrics {
-        Some(metrics) => routes.route("/metrics", get(move || async move { metrics.render() })),
+        Some(metrics) => routes.route("/metrics", get(move || prometheus::render(metrics.clone()))),
         None => routes,
     }
 }

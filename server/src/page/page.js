@@ -98,7 +98,7 @@ function rate(field, kind) {
   };
 }
 
-function history(fields) {
+function historyCell(fields) {
   return (cell, item) => {
     let svg = cell.firstElementChild;
     if (!svg) {
@@ -117,7 +117,7 @@ const limitColumns = [
   { kind: "number", label: "admitted", set: rate("admitted_per_second", "") },
   { kind: "number", label: "refused", set: rate("refused_per_second", "hot") },
   { kind: "number", label: "shadow", set: rate("shadow_per_second", "warm") },
-  { kind: "wide line", set: history([["admitted_history", "admitted"], ["refused_history", "refused"]]) },
+  { kind: "wide line", set: historyCell([["admitted_history", "admitted"], ["refused_history", "refused"]]) },
 ];
 
 const subjectText = (it) => [
@@ -157,12 +157,12 @@ const errorColumns = [
   { kind: "wide", set: (cell, it) => parts(cell, [[it.kind, "name"]]) },
   { kind: "number", label: "per second", set: rate("per_second", "hot") },
   { kind: "number", label: "since the start", set: (cell, it) => setText(cell, count(it.total)) },
-  { kind: "wide line", set: history([["history", "failed"]]) },
+  { kind: "wide line", set: historyCell([["history", "failed"]]) },
 ];
 
 function slowColumns(now) {
   const limit = (it) => [
-    [it.limit === null ? "none" : it.limit, it.limit === null ? "zero" : ""],
+    [it.limit === null ? "no limit" : it.limit, it.limit === null ? "zero" : ""],
     [it.calls > 1 ? `the first of ${count(it.calls)} calls` : "", "more"],
     [it.other_limits ? `and ${plural(it.other_limits, "other limit", "other limits")}` : "", "more"],
     [it.subject, "more subject"],
@@ -176,9 +176,13 @@ function slowColumns(now) {
   ];
 }
 
+// The first names, so that health does not push the limits off the screen.
+const NAMES = 5;
+
 function names(list) {
-  const rest = list.count - list.first.length;
-  return list.first.join(", ") + (rest > 0 ? ` and ${count(rest)} more` : "") || "none";
+  const first = list.first.slice(0, NAMES);
+  const rest = list.count - first.length;
+  return first.join(", ") + (rest > 0 ? ` and ${count(rest)} more` : "") || "none";
 }
 
 function showConfiguration(configuration, now) {
@@ -217,6 +221,7 @@ function show(activity) {
     draw(byId(`${kind}-history`), [[activity.totals[`${kind}_history`], ""]]);
   }
   fill("limits", activity.limits, limitColumns);
+  showLimits(activity);
   const other = activity.other_limits;
   const isOther = other.count > 0 || other.admitted_per_second + other.refused_per_second + other.shadow_per_second > 0;
   setText(byId("limits-other"), isOther
@@ -231,16 +236,68 @@ function show(activity) {
   fill("errors", activity.errors, errorColumns);
   showConfiguration(activity.configuration, now);
   fill("slow", activity.slow_calls, slowColumns(now));
-  const alerts = [];
-  for (const store of activity.stores) {
-    if (store.answers === false) alerts.push(`The store ${store.url} does not answer.`);
-    else if (store.breaker && store.breaker !== "closed") alerts.push(`The circuit breaker of ${store.url} is ${store.breaker}.`);
-  }
-  const refused = activity.configuration.refused;
-  if (refused && refused.is_last) alerts.push("The files of the limits are not valid; the limits stay as they were.");
   const alert = byId("alert");
-  setText(alert, alerts.join(" "));
-  alert.hidden = alerts.length === 0;
+  const { problems } = activity;
+  while (alert.children.length > problems.length) alert.lastChild.remove();
+  while (alert.children.length < problems.length) alert.append(document.createElement("p"));
+  problems.forEach((problem, index) => setText(alert.children[index], problem));
+  alert.hidden = problems.length === 0;
+}
+
+const ROWS = 50;
+const MAX_ROWS = 500;
+
+// The limits to list, and their order. The address of the page has it too, so that it can be reloaded and passed on.
+const query = (() => {
+  const given = new URLSearchParams(location.search);
+  const columns = [...document.querySelectorAll("[data-sort]")].map((button) => button.dataset.sort);
+  return {
+    name: given.get("name") || "",
+    sort: columns.includes(given.get("sort")) ? given.get("sort") : "refused",
+    reversed: given.get("reversed") === "true",
+    rows: given.get("rows") === String(MAX_ROWS) ? MAX_ROWS : ROWS,
+  };
+})();
+
+function showQuery() {
+  byId("sort").value = query.sort;
+  for (const button of document.querySelectorAll("[data-sort]")) {
+    const { sort } = button.dataset;
+    const head = button.closest("th");
+    // Names ascend by default, and numbers descend.
+    const isAscending = (sort === "limit") !== query.reversed;
+    if (sort === query.sort) head.setAttribute("aria-sort", isAscending ? "ascending" : "descending");
+    else head.removeAttribute("aria-sort");
+  }
+}
+
+function change(changed) {
+  Object.assign(query, changed);
+  showQuery();
+  history.replaceState(null, "", `?${new URLSearchParams(query)}`);
+  run();
+}
+
+byId("name").value = query.name;
+byId("name").addEventListener("input", (event) => change({ name: event.target.value, rows: ROWS }));
+byId("sort").addEventListener("change", (event) => change({ sort: event.target.value, reversed: false }));
+byId("more").addEventListener("click", () => change({ rows: MAX_ROWS }));
+for (const button of document.querySelectorAll("[data-sort]")) {
+  button.addEventListener("click", () => {
+    const { sort } = button.dataset;
+    change({ sort, reversed: sort === query.sort && !query.reversed });
+  });
+}
+
+function showLimits(activity) {
+  const listed = activity.limits.length;
+  const all = listed + activity.other_limits.count;
+  const isAll = listed === all;
+  setText(byId("limits-count"), isAll ? plural(all, "limit", "limits") : `${count(listed)} of ${count(all)} limits`);
+  byId("more").hidden = isAll || query.rows === MAX_ROWS;
+  setText(byId("limits-none"), query.name
+    ? `No limit with “${query.name}” in its name has decided in the last minute.`
+    : "No decision in the last minute.");
 }
 
 let receivedAt = null;
@@ -250,11 +307,15 @@ function setState(state, text) {
   setText(byId("state"), text);
 }
 
-async function poll() {
+// `isLast` says whether no other request began after this one: it may have been for other limits.
+async function poll(isLast) {
   try {
-    const response = await fetch("activity", { signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store" });
+    const url = `activity?${new URLSearchParams(query)}`.replaceAll("+", "%20");
+    const response = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store" });
     if (!response.ok) throw new Error(`status ${response.status}`);
-    show(await response.json());
+    const activity = await response.json();
+    if (!isLast()) return;
+    show(activity);
     receivedAt = Date.now();
     setState("live", "Live");
   } catch (error) {
@@ -269,12 +330,14 @@ async function run() {
   clearTimeout(timer);
   timer = null;
   const mine = (run.turn = (run.turn || 0) + 1);
-  await poll();
-  // A run that began meanwhile goes on in place of this one.
-  if (mine === run.turn) timer = setTimeout(run, document.hidden ? HIDDEN_INTERVAL_MS : INTERVAL_MS);
+  const isLast = () => mine === run.turn;
+  await poll(isLast);
+  // A later run continues instead of this one.
+  if (isLast()) timer = setTimeout(run, document.hidden ? HIDDEN_INTERVAL_MS : INTERVAL_MS);
 }
 
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) run();
 });
+showQuery();
 run();

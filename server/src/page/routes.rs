@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::header;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -27,6 +27,12 @@ pub fn routes(activity: Arc<Activity>, access: Access) -> Router {
         .with_state(activity)
 }
 
-async fn snapshot(State(activity): State<Arc<Activity>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], activity.snapshot().to_string())
+async fn snapshot(
+    State(activity): State<Arc<Activity>>,
+    RawQuery(query): RawQuery,
+) -> Result<impl IntoResponse, (StatusCode, String)> {
+    let query = query.unwrap_or_default().parse();
+    let query = query.map_err(|error| (StatusCode::BAD_REQUEST, format!("{error}\n")))?;
+    let snapshot = activity.snapshot(&query).to_string();
+    Ok(([(header::CONTENT_TYPE, "application/json")], snapshot))
 }

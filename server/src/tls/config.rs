@@ -39,7 +39,7 @@ pub(super) fn server_config(
     Ok((config, expires))
 }
 
-fn certified_key(
+pub(super) fn certified_key(
     provider: &CryptoProvider,
     settings: &TlsSettings,
     contents: &Contents,
@@ -87,6 +87,15 @@ fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
     Ok(chain)
 }
 
+/// Returns the root certificates of a file.
+pub(super) fn root_certificates(file: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file, pem)? {
+        roots.add(certificate).map_err(|error| not_a_certificate(file, &error))?;
+    }
+    Ok(roots)
+}
+
 /// What clients have to show, if anything.
 fn verifier(
     provider: &Arc<CryptoProvider>,
@@ -109,12 +118,8 @@ fn verifier(
             None => Ok(None),
         };
     };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(file, pem)? {
-        roots.add(certificate).map_err(|error| not_a_certificate(file, &error))?;
-    }
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+    let roots = Arc::new(root_certificates(file, pem)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
     let verifier = verifier.map_err(|error| TlsError::of_file(file, error))?;
     Ok(Some(match name {
         Some(name) => Arc::new(NamedClients::new(verifier, name)),

@@ -1,6 +1,8 @@
 //! Encrypted connections (feature `tls`): certificates from files, which are loaded again when they change, and clients
 //! that have to show one.
 
+#[cfg(feature = "top")]
+mod client;
 mod config;
 mod contents;
 mod error;
@@ -18,6 +20,8 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 
+#[cfg(feature = "top")]
+pub(crate) use client::client_config;
 use contents::Contents;
 pub(crate) use contents::read as read_file;
 pub use error::TlsError;

@@ -13,7 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+#[cfg(feature = "tls")]
+use super::tls::Connector;
+use super::tls::TopTls;
 use super::view::visible;
+use crate::activity::LimitsQuery;
 use crate::login::Login;
 
 /// How long an answer may take.
@@ -41,27 +45,56 @@ pub struct Client {
     host: String,
     port: u16,
     authorization: Option<String>,
+    path: String,
+    #[cfg(feature = "tls")]
+    tls: Option<Connector>,
 }
 
 impl Client {
-    /// A client of the page at a URL such as `http://127.0.0.1:6060`.
+    /// Creates a client of the page at a URL such as `http://127.0.0.1:6060`. `tls` holds for `https://`.
     ///
     /// # Errors
     ///
-    /// If it is not such a URL.
-    pub fn new(url: &str, login: Option<&Login>) -> Result<Self, TopError> {
+    /// Returns an error if the text is not such a URL, or if a file of `tls` cannot be used.
+    pub fn new(url: &str, login: Option<&Login>, tls: &TopTls) -> Result<Self, TopError> {
         let invalid = |why: &str| TopError(format!("`{url}` is not the URL of a page: {why}"));
         let uri: Uri = url.parse().map_err(|error| invalid(&format!("{error}")))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(invalid("it must begin with http://"));
-        }
+        let default_port = match uri.scheme_str() {
+            Some("http") => 80,
+            Some("https") => 443,
+            _ => return Err(invalid("it must begin with http:// or https://")),
+        };
         let host = uri.host().ok_or_else(|| invalid("it has no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = uri.port_u16().unwrap_or(80);
+        let port = uri.port_u16().unwrap_or(default_port);
+        let is_encrypted = default_port == 443;
+        #[cfg(not(feature = "tls"))]
+        if is_encrypted {
+            return Err(invalid("this program was built without TLS (feature `tls`)"));
+        }
+        #[cfg(feature = "tls")]
+        let connector = is_encrypted.then(|| Connector::new(tls, &host)).transpose();
+        if !is_encrypted && *tls != TopTls::default() {
+            return Err(invalid("the settings of TLS have no effect without https://"));
+        }
         let authorization = login
             .map(|Login { user, password }| STANDARD.encode(format!("{user}:{password}")))
             .map(|login| format!("Basic {login}"));
-        Ok(Self { uri, host, port, authorization })
+        Ok(Self {
+            uri,
+            host,
+            port,
+            authorization,
+            path: "/activity".to_owned(),
+            #[cfg(feature = "tls")]
+            tls: connector.map_err(TopError)?,
+        })
+    }
+
+    /// Lists the limits that a query selects.
+    #[must_use]
+    pub fn limits(self, query: &LimitsQuery) -> Self {
+        Self { path: format!("/activity?{query}"), ..self }
     }
 
     /// The snapshot of now.
@@ -72,7 +105,13 @@ impl Client {
     pub async fn fetch(&self) -> Result<Value, TopError> {
         let fetched = timeout(TIMEOUT, async {
             let stream = TcpStream::connect((&*self.host, self.port)).await;
-            self.fetch_over(stream.map_err(|error| self.failed(&error))?).await
+            let stream = stream.map_err(|error| self.failed(&error))?;
+            #[cfg(feature = "tls")]
+            if let Some(tls) = &self.tls {
+                let stream = tls.connect(stream).await.map_err(|error| self.failed(&error))?;
+                return self.fetch_over(stream).await;
+            }
+            self.fetch_over(stream).await
         });
         fetched.await.unwrap_or_else(|_| Err(self.failed(&format!("no answer within {TIMEOUT:?}"))))
     }
@@ -87,7 +126,7 @@ impl Client {
             http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
         // Ends with the sender.
         tokio::spawn(connection);
-        let mut request = Request::get("/activity").header(header::HOST, self.authority());
+        let mut request = Request::get(&*self.path).header(header::HOST, self.authority());
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
@@ -113,7 +152,8 @@ impl Client {
 
     /// No character of the error has an effect on a terminal: some may be of the server.
     fn failed(&self, why: &dyn fmt::Display) -> TopError {
-        TopError(format!("http://{}: {}", self.authority(), visible(&why.to_string())))
+        let scheme = self.uri.scheme_str().unwrap_or_default();
+        TopError(format!("{scheme}://{}: {}", self.authority(), visible(&why.to_string())))
     }
 }
 
@@ -129,7 +169,7 @@ mod tests {
             ("http://[::1]:6060/", "::1", 6060),
             ("http://user:password@[2001:db8::1]", "2001:db8::1", 80),
         ] {
-            let client = Client::new(url, None).unwrap();
+            let client = Client::new(url, None, &TopTls::default()).unwrap();
             assert_eq!((&*client.host, client.port), (host, port), "{url}");
         }
     }

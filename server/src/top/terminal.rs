@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::client::{Client, TopError};
-use super::view::{State, lines};
+use super::view::{State, lines, problems};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -49,7 +49,7 @@ fn watch_on(terminal: &mut DefaultTerminal, runtime: &Runtime, client: &Client) 
 struct Screen {
     snapshot: Value,
     state: State,
-    /// The first line that is shown below the one with the state.
+    /// The first line that is shown below those with the state and the problems.
     scroll: u16,
 }
 
@@ -73,14 +73,19 @@ impl Screen {
 
     fn draw<B: Backend>(&mut self, terminal: &mut Terminal<B>) -> Result<(), B::Error> {
         let width = terminal.size()?.width.into();
-        let mut lines = lines(&self.snapshot, &self.state, width);
-        // The first one has the state, and stays.
-        let rest = lines.split_off(1.min(lines.len()));
+        let mut lines = lines(&self.snapshot, &self.state, Some(width));
+        // The lines with the state and the problems stay, as far as they leave room for others.
+        let room = usize::from(terminal.size()?.height / 2).max(1);
+        let fixed = (1 + problems(&self.snapshot).count()).min(room);
+        let rest = lines.split_off(fixed.min(lines.len()));
         let last = u16::try_from(rest.len().saturating_sub(1)).unwrap_or(u16::MAX);
         self.scroll = self.scroll.min(last);
         terminal.draw(|frame| {
-            let [top, below] =
-                Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(frame.area());
+            let [top, below] = Layout::vertical([
+                Constraint::Length(u16::try_from(fixed).unwrap_or(u16::MAX)),
+                Constraint::Fill(1),
+            ])
+            .areas(frame.area());
             frame.render_widget(Paragraph::new(lines), top);
             frame.render_widget(Paragraph::new(rest).scroll((self.scroll, 0)), below);
         })?;
@@ -118,6 +123,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::top::TopTls;
 
     #[test]
     fn keys_end_and_scroll_and_others_do_nothing() {
@@ -172,7 +178,15 @@ mod tests {
         assert!(shown[0].contains("live") && shown[1].starts_with("no call"), "{shown:?}");
         assert!(screen.scroll < 40, "{}", screen.scroll);
 
-        let error = Client::new("ftp://a", None).unwrap_err();
+        // Problems stay as well, while they leave room.
+        screen.receive(Ok(json!({"version": "1.2.3", "problems": ["one", "two", "three"]})));
+        screen.scroll = u16::MAX;
+        let shown = rows(&mut screen);
+        assert!(shown[0].contains("live") && shown[1].starts_with("! one"), "{shown:?}");
+        assert!(shown[2].starts_with("no call"), "{shown:?}");
+        screen.receive(Ok(json!({"version": "1.2.3"})));
+
+        let error = Client::new("ftp://a", None, &TopTls::default()).unwrap_err();
         screen.receive(Err(error.clone()));
         let shown = rows(&mut screen);
         let stale = "Tidegate 1.2.3, up for 0 s  stale: ";

@@ -15,7 +15,7 @@ pub enum State {
     Stale(String),
 }
 
-/// The numbers of a table, each this wide.
+/// The minimum width of the columns with numbers.
 const NUMBER: usize = 10;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -23,25 +23,97 @@ const SOFT: Style = Style::new().add_modifier(Modifier::DIM);
 const BAD: Style = Style::new().fg(Color::Red);
 const GOOD: Style = Style::new().fg(Color::Green);
 
-/// The lines of a snapshot, each at most `width` columns wide. No character of it has an effect on the terminal.
+/// Returns the lines of a snapshot, each at most `width` columns wide. Without a width, no text is
+/// cut. No character has an effect on the terminal.
 #[must_use]
-pub fn lines(snapshot: &Value, state: &State, width: usize) -> Vec<Line<'static>> {
-    let width = width.clamp(40, 200);
-    let now = number(snapshot, "now_ms");
-    let mut view = View { lines: Vec::new(), width, now };
+pub fn lines(snapshot: &Value, state: &State, width: Option<usize>) -> Vec<Line<'static>> {
+    let mut view = View { tables: Vec::new(), now: number(snapshot, "now_ms") };
     view.head(snapshot, state);
     view.limits(snapshot);
     view.subjects(&snapshot["refused_subjects"]);
     view.stores(snapshot);
     view.configuration(&snapshot["configuration"]);
     view.slow_calls(snapshot);
-    view.lines
+    let widest = || view.tables.iter().map(Table::width).max().unwrap_or(0);
+    let (width, room) = match width {
+        Some(width) => (width.clamp(40, 200), width.clamp(40, 200)),
+        None => (widest(), usize::MAX),
+    };
+    view.tables.iter().flat_map(|table| table.lines(width, room)).collect()
+}
+
+/// Returns what an operator has to see first.
+pub(super) fn problems(snapshot: &Value) -> impl Iterator<Item = String> {
+    list(&snapshot["problems"]).iter().map(|problem| visible(problem.as_str().unwrap_or_default()))
 }
 
 struct View {
-    lines: Vec<Line<'static>>,
-    width: usize,
+    /// The sections. The first section has the lines above all tables.
+    tables: Vec<Table>,
     now: u64,
+}
+
+/// The lines of a section. The numbers of all its rows are below each other.
+#[derive(Default)]
+struct Table(Vec<Item>);
+
+enum Item {
+    Line(Vec<Span<'static>>),
+    /// A name, and numbers at the right.
+    Row(Span<'static>, Vec<(String, Style)>),
+}
+
+impl Table {
+    /// Returns the widths of the columns with numbers, each with a space before it.
+    fn columns(&self) -> Vec<usize> {
+        let mut widths = Vec::new();
+        for item in &self.0 {
+            let Item::Row(_, cells) = item else { continue };
+            widths.resize(widths.len().max(cells.len()), NUMBER);
+            for (width, (cell, _)) in widths.iter_mut().zip(cells) {
+                *width = (*width).max(1 + Span::raw(&**cell).width());
+            }
+        }
+        widths
+    }
+
+    /// Returns the width at which no name is cut.
+    fn width(&self) -> usize {
+        let names = self.0.iter().map(|item| match item {
+            Item::Line(_) => 0,
+            Item::Row(name, _) => name.width() + 1,
+        });
+        names.max().unwrap_or(0) + self.columns().iter().sum::<usize>()
+    }
+
+    /// Returns the lines. Rows are `width` columns wide, and no line is wider than `room`.
+    fn lines(&self, width: usize, room: usize) -> impl Iterator<Item = Line<'static>> {
+        let columns = self.columns();
+        let names_width = width.saturating_sub(columns.iter().sum());
+        self.0.iter().map(move |item| match item {
+            Item::Line(spans) => cut(spans.iter().cloned(), room),
+            Item::Row(name, cells) if cells.is_empty() => cut([name.clone()], room),
+            Item::Row(name, cells) => {
+                let name = fitted(name, names_width.saturating_sub(1), true);
+                let cells = columns.iter().zip(cells).map(|(width, (cell, style))| {
+                    let missing = width.saturating_sub(Span::raw(&**cell).width());
+                    Span::styled(format!("{}{cell}", " ".repeat(missing)), *style)
+                });
+                cut([name].into_iter().chain(cells), room)
+            }
+        })
+    }
+}
+
+/// Returns a line with at most `room` columns of `spans`.
+fn cut(spans: impl IntoIterator<Item = Span<'static>>, mut room: usize) -> Line<'static> {
+    let mut line = Line::default();
+    for span in spans {
+        let span = fitted(&span, room, false);
+        room = room.saturating_sub(span.width());
+        line.spans.push(span);
+    }
+    line
 }
 
 impl View {
@@ -53,7 +125,11 @@ impl View {
             State::Once => (String::new(), SOFT),
             State::Stale(why) => (format!("  stale: {}", visible(why)), BAD),
         };
+        self.tables.push(Table::default());
         self.line(vec![Span::styled(about, BOLD), Span::styled(state, style)]);
+        for problem in problems(snapshot) {
+            self.line(vec![Span::styled(format!("! {problem}"), BAD)]);
+        }
         let totals = &snapshot["totals"];
         let rate = |name| rate(&totals[format!("{name}_per_second")]);
         self.line(vec![Span::raw(format!(
@@ -168,7 +244,11 @@ impl View {
         let calls = list(&snapshot["slow_calls"]);
         for call in calls {
             let ago = span(self.now.saturating_sub(number(call, "at_ms")));
-            let name = [text(call, "protocol"), text(call, "limit"), text(call, "subject")]
+            let limit = match &call["limit"] {
+                Value::Null => "(no limit)".to_owned(),
+                _ => text(call, "limit"),
+            };
+            let name = [text(call, "protocol"), limit, text(call, "subject")]
                 .map(|part| part + "  ")
                 .concat();
             let name = format!("{ago} ago  {}", name.trim_end());
@@ -181,26 +261,15 @@ impl View {
         self.none_if(calls.is_empty(), "no call");
     }
 
+    /// Begins a section.
     fn title(&mut self, title: &str, columns: &[&str]) {
-        self.lines.push(Line::default());
-        let cells: Vec<_> = columns.iter().map(|it| ((*it).to_owned(), SOFT)).collect();
-        self.cells(Span::styled(title.to_owned(), BOLD), &cells);
+        let cells = columns.iter().map(|name| ((*name).to_owned(), SOFT)).collect();
+        let title = Item::Row(Span::styled(title.to_owned(), BOLD), cells);
+        self.tables.push(Table(vec![Item::Line(Vec::new()), title]));
     }
 
     fn row(&mut self, name: &str, cells: &[(String, Style)]) {
-        self.cells(Span::raw(name.to_owned()), cells);
-    }
-
-    /// A name, cut or filled up, and numbers at the right.
-    fn cells(&mut self, name: Span<'static>, cells: &[(String, Style)]) {
-        let room = self.width.saturating_sub(cells.len() * NUMBER);
-        let name =
-            if cells.is_empty() { name } else { fitted(&name, room.saturating_sub(1), true) };
-        let mut spans = vec![name];
-        for (cell, style) in cells {
-            spans.push(Span::styled(format!("{cell:>NUMBER$}"), *style));
-        }
-        self.line(spans);
+        self.add(Item::Row(Span::raw(name.to_owned()), cells.to_vec()));
     }
 
     fn none_if(&mut self, is_empty: bool, why: &str) {
@@ -209,20 +278,19 @@ impl View {
         }
     }
 
-    /// Adds a line, of which at most the width is kept.
     fn line(&mut self, spans: Vec<Span<'static>>) {
-        let mut room = self.width;
-        let mut line = Line::default();
-        for span in spans {
-            let span = fitted(&span, room, false);
-            room = room.saturating_sub(span.width());
-            line.spans.push(span);
+        self.add(Item::Line(spans));
+    }
+
+    fn add(&mut self, item: Item) {
+        if let Some(table) = self.tables.last_mut() {
+            table.0.push(item);
         }
-        self.lines.push(line);
     }
 }
 
-/// The same, with `…` for what does not fit; filled up with spaces, and one after that, if asked for.
+/// Returns the span with at most `room` columns: `…` replaces the rest of a longer text. If
+/// `is_filled`, spaces follow up to one column more.
 fn fitted(span: &Span<'_>, room: usize, is_filled: bool) -> Span<'static> {
     let mut text = span.content.to_string();
     if span.width() > room {

@@ -192,7 +192,7 @@ fn e16_a_detailed_metric_has_the_value() {
     let entries = &[("unspec", "unspecified_value")][..];
     assert_eq!(passing(&scene, 2, &[entries]), 2);
     let tally = scene.tally("rl", entries);
-    assert_eq!((&*tally.key, tally.over), ("rl.unspec_unspecified_value", 1));
+    assert_eq!((tally.key.name(), tally.over), ("rl.unspec_unspecified_value", 1));
 }
 
 #[test]

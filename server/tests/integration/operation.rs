@@ -1,5 +1,6 @@
 //! What an operator meets: mistakes in the environment, signals, outages.
 
+use std::collections::HashMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
@@ -9,7 +10,7 @@ use tempfile::TempDir;
 use tidegate_testkit::servers::{Data, Redis};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
-use tokio::process::{ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
 use crate::http::client::Client;
@@ -164,6 +165,118 @@ async fn an_address_may_stand_in_brackets_and_times_are_histograms() {
     }
 }
 
+/// Returns the kind and the labels of each metric in `docs/metrics.md`, and whether the server adds
+/// it.
+fn documented_metrics() -> HashMap<&'static str, (&'static str, Vec<&'static str>, bool)> {
+    let mut is_of_server = false;
+    let rows = include_str!("../../../docs/metrics.md").lines().filter_map(|line| {
+        is_of_server |= line == "## Metrics of tidegate-server";
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        let (name, kind, labels) = (cells.next()?, cells.next()?, cells.next()?);
+        let labels = labels.split(", ").map(|label| label.trim_matches(['`', ' ']));
+        let labels = labels.filter(|label| !label.is_empty()).collect();
+        ["counter", "gauge", "histogram"]
+            .contains(&kind)
+            .then_some((name.trim_end_matches('`'), (kind, labels, is_of_server)))
+    });
+    rows.collect()
+}
+
+#[tokio::test]
+async fn the_metrics_are_those_of_the_table_and_the_process_and_the_build_are_among_them() {
+    let directory = directory();
+    let mut program = at(&directory);
+    program.env("TIDEGATE_RESP_PORT", "0").env("TIDEGATE_PAGE_PORT", "0");
+    let (child, address) = serving(program).await;
+    assert_eq!(call(address, "POST", "/json", ASK).await.0, 200);
+    // The port of JSON answers before that of gRPC.
+    let metrics = async {
+        loop {
+            let metrics = call(address, "GET", "/metrics", "").await.1;
+            if metrics.contains("tidegate_server_grpc_") {
+                break metrics;
+            }
+        }
+    };
+    let metrics = timeout(LONG, metrics).await.unwrap();
+
+    let documented = documented_metrics();
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let kinds: HashMap<&str, &str> = types.collect();
+    for (name, kind) in &kinds {
+        let row =
+            documented.get(name).unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
+        assert_eq!(row.0, *kind, "{name}");
+        for line in metrics.lines().filter(|line| line.starts_with(&format!("{name}{{"))) {
+            let labels = line.split_once('{').unwrap().1.split_once('}').unwrap().0;
+            for label in labels.split("\",").map(|label| label.split_once('=').unwrap().0) {
+                assert!(row.1.contains(&label), "{line}: {label} is not in docs/metrics.md");
+            }
+        }
+    }
+    for (name, (.., is_of_server)) in documented {
+        let needs_setting = ["tidegate_server_tls_", "tidegate_server_xds_"];
+        let is_elsewhere = name.starts_with("process_") && !cfg!(target_os = "linux");
+        let is_needed = is_of_server && !is_elsewhere;
+        if is_needed && !needs_setting.iter().any(|prefix| name.starts_with(prefix)) {
+            assert!(kinds.contains_key(name), "the server has no metric {name}");
+        }
+    }
+
+    let value = |series: &str| -> f64 {
+        let parse = |line: &str| line.strip_prefix(series)?.trim().parse().ok();
+        metrics.lines().find_map(parse).unwrap_or_else(|| panic!("{series}{metrics}"))
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(value(&format!("tidegate_build_info{{version=\"{version}\"}}")), 1.0);
+    assert_eq!(value("tidegate_server_config_last_load_success"), 1.0);
+    if cfg!(target_os = "linux") {
+        assert!(value("process_resident_memory_bytes") > 1e6);
+        assert!(value("process_open_fds") < value("process_max_fds"));
+        assert!(value("process_start_time_seconds") > 1e9);
+    }
+    drop(child);
+}
+
+#[tokio::test]
+#[cfg(unix)]
+async fn connections_fit_the_limit_of_open_files_and_only_a_setting_that_does_not_is_a_warning() {
+    let directory = directory();
+    let limited = |files: u32| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" --config \"$1\"")]);
+        shell.env_clear().arg(env!("CARGO_BIN_EXE_tidegate-server")).arg(directory.path());
+        shell.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        shell
+    };
+    let said = async |mut child: Child| {
+        child.kill().await.unwrap();
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
+        stderr
+    };
+    // (620 - 400) / 2 connections of gRPC and of HTTP.
+    let (child, address) = serving(limited(620)).await;
+    let mut clients = Vec::new();
+    for _ in 0..110 {
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.call("POST", "/json", "", ASK).await.status, 200);
+        clients.push(client);
+    }
+    let refused = Client::connect(address).await.answer().await;
+    assert_eq!(refused.map(|answer| answer.status), Some(503));
+    let stderr = said(child).await;
+    assert!(!stderr.contains("warning"), "{stderr}");
+
+    let mut program = limited(620);
+    program.env("TIDEGATE_HTTP_MAX_CONNECTIONS", "5000");
+    let (child, _) = serving(program).await;
+    let stderr = said(child).await;
+    let warning = "warning: the limit of open files is 620; it must be at least 5500 for the maximum numbers of \
+        connections: raise it (ulimit -n, LimitNOFILE), or lower TIDEGATE_HTTP_MAX_CONNECTIONS (5000)\n";
+    assert!(stderr.contains(warning), "{stderr}");
+}
+
 #[tokio::test]
 #[cfg(unix)]
 async fn three_signals_end_it() {
@@ -290,8 +403,10 @@ async fn limits_are_followed_while_nothing_can_be_written_to_the_log() {
     };
     fs::write(&file, "domain: [").unwrap();
     until("/metrics", "\nratelimit_service_config_load_error 1\n").await;
+    until("/metrics", "\ntidegate_server_config_last_load_success 0\n").await;
     fs::write(&file, LIMIT.replace("1000", "2000")).unwrap();
     until("/config", "2000").await;
+    until("/metrics", "\ntidegate_server_config_last_load_success 1\n").await;
     assert_eq!(mute.try_wait().unwrap(), None);
 }
 

@@ -54,6 +54,26 @@ fn b67_a_wait_is_rounded_up_and_waiting_for_it_is_enough() {
 }
 
 #[test]
+fn hits_that_a_policy_allows_in_a_refused_request_are_neither_within_nor_near_its_limit() {
+    let scene = scene(
+        "- {key: wide, policy: fixed-window 10/1d}\n\
+         - {key: narrow, policy: fixed-window 1/1d}\n\
+         - {key: counted, rate_limit: {unit: day, requests_per_unit: 0}}\n",
+    );
+    scene.status_of("d", hits(&[("wide", "")], 8));
+    let tally_of_wide = |other: &str| {
+        let both = vec![descriptor(&[("wide", "")]), descriptor(&[(other, "")])];
+        let decided = scene.decided(&request("d", both)).unwrap();
+        let tally = &decided.tallies[0];
+        (tally.total, tally.over, tally.near, tally.within)
+    };
+    assert_eq!(tally_of_wide("narrow"), (1, 0, 1, 1), "the request is admitted");
+    assert_eq!(tally_of_wide("narrow"), (1, 0, 0, 0), "the other policy denies");
+    assert_eq!(tally_of_wide("counted"), (1, 0, 0, 0), "the other limit is over");
+    assert_eq!(remaining(&scene, &[("wide", "")]), 1);
+}
+
+#[test]
 fn policies_of_a_request_are_charged_all_or_none() {
     let scene = scene(
         "- {key: a, policy: fixed-window 5/1m}\n\

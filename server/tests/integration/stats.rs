@@ -55,6 +55,43 @@ fn limits_are_counted_by_domain_and_keys() {
 }
 
 #[test]
+fn b96_labels_are_whole_values_with_their_dots() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let scene = Scene::new(
+            "domain: shop.example\ndescriptors:\n\
+             - {key: ip, detailed_metric: true, policy: fixed-window 5/1m}\n\
+             - {key: path, value: /v1.0, descriptors: [\n\
+                 {key: plan, value: a.b, rate_limit: {unit: minute, requests_per_unit: 10}}]}\n\
+             - {key: path_/v1.0.plan, policy: fixed-window 5/1m}\n",
+        );
+        let service = Service::new(scene.decider);
+        for (count, entries) in [
+            (1, &[("ip", "10.0.0.1")][..]),
+            (2, &[("ip", "10.0.0.2")]),
+            (3, &[("path", "/v1.0"), ("plan", "a.b")]),
+            // The names of these two limits in statistics are equal.
+            (4, &[("path_/v1.0.plan", "a.b")]),
+        ] {
+            let request = request("shop.example", vec![hits(entries, count)]);
+            block_on(service.should_rate_limit(&request)).unwrap();
+        }
+    });
+    let text = handle.render();
+    for (keys, value) in [
+        (r#"key1="ip_10.0.0.1""#, 1),
+        (r#"key1="ip_10.0.0.2""#, 2),
+        (r#"key1="path_/v1.0",key2="plan_a.b""#, 3),
+        (r#"key1="path_/v1.0.plan""#, 4),
+    ] {
+        let labels = format!(r#"domain="shop.example",{keys}"#);
+        let line = format!("ratelimit_service_rate_limit_total_hits{{{labels}}} {value}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+}
+
+#[test]
 fn b46_keys_of_any_length_are_counted_and_long_ones_not_kept() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();

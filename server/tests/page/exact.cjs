@@ -10,6 +10,7 @@ const LINE = [0, 1, 2];
 // Something in each field, with no two numbers the same.
 const FULL = {
   version: "1.2.3", now_ms: NOW, started_ms: ago(3 * 86_400),
+  problems: ["The store redis://a (store) does not answer: down", "The circuit breaker is half-open."],
   totals: {
     admitted_per_second: 10.4, refused_per_second: 9.9, failed_per_second: 0.3,
     admitted_history: LINE, refused_history: LINE, failed_history: LINE,
@@ -49,7 +50,7 @@ const FULL = {
 };
 
 const EMPTY = {
-  ...FULL, limits: [], slow_calls: [], errors: [], stores: FULL.stores.slice(2), on_store_error: "deny",
+  ...FULL, problems: [], limits: [], slow_calls: [], errors: [], stores: FULL.stores.slice(2), on_store_error: "deny",
   other_limits: { count: 0, admitted_per_second: 0, refused_per_second: 0, shadow_per_second: 0 },
   refused_subjects: { are_shown: true, refusals: 1, top: [] },
   configuration: { loads: 0, in_force: null, refused: null },
@@ -59,8 +60,10 @@ async function exact(browser, origin, eventually) {
   const page = await browser.newPage();
   let answer = { json: FULL };
   let asked = 0;
-  await page.route("**/activity", (route) => {
+  let query = "";
+  await page.route(/\/activity\?/, (route) => {
     asked += 1;
+    query = new URL(route.request().url()).search;
     // Without one, the page waits.
     if (answer !== null) return route.fulfill(answer);
   });
@@ -96,10 +99,12 @@ async function exact(browser, origin, eventually) {
   assert.match(configuration, /Last refused change20 s ago, at [^(]* \(put right since then\): bad$/);
   assert.deepEqual(await rows("slow"), [
     ["2.3 s", "119 s ago", "v1", "d.a; the first of 3 calls; and 2 other limits; s", "refused"],
-    ["5.4 ms", "2 min ago", "resp", "none", "timeout"],
+    ["5.4 ms", "2 min ago", "resp", "no limit", "timeout"],
     ["987 µs", "2 h ago", "envoy", "d.b; and 1 other limit", "admitted"],
   ]);
-  assert.equal(await text("alert"), "The store redis://a does not answer. The circuit breaker of redis://b is half-open.");
+  assert.deepEqual(await page.locator("#alert p").evaluateAll((all) => all.map((it) => it.textContent)), FULL.problems);
+  assert.equal(query, "?name=&sort=refused&reversed=false&rows=50");
+  assert.equal(await text("limits-count"), "2 of 9 limits");
   const shown = async (ids) => {
     const are = await Promise.all(ids.map((id) => page.locator(`#${id}`).isVisible()));
     return ids.filter((_, index) => are[index]);
@@ -113,12 +118,22 @@ async function exact(browser, origin, eventually) {
   assert.deepEqual(await Promise.all(["limits", "subjects", "slow", "errors"].map(rows)), [[], [], [], []]);
   assert.equal((await rows("stores")).length, 1);
   assert.equal(await text("limits-other"), "");
+  assert.equal(await text("limits-count"), "0 limits");
+  assert.equal(await text("limits-none"), "No decision in the last minute.");
   assert.equal(await text("subjects-note"), "Of 1 refusal in this minute and the one before. Two numbers are bounds.");
   assert.equal(await text("on-store-error"), "Requests that a store cannot decide are refused.");
 
   answer = { json: { ...EMPTY, other_limits: { ...EMPTY.other_limits, count: 3 } } };
   await eventually("others are shown", async () => {
     return (await text("limits-other")) === "Others: 0 admitted, 0 refused, 0 in shadow per second.";
+  });
+
+  answer = { json: FULL };
+  await choose(page, eventually, () => query);
+  answer = { json: EMPTY };
+  await page.locator("#name").fill("none");
+  await eventually("it says that there is none", async () => {
+    return (await text("limits-none")) === "No limit with “none” in its name has decided in the last minute.";
   });
 
   answer = { status: 503, body: "" };
@@ -165,6 +180,37 @@ async function exact(browser, origin, eventually) {
   const most = (Date.now() - start) / 1000 + 3;
   assert.ok(asked - first <= most, `${asked - first} requests in ${most} seconds`);
   await page.close();
+}
+
+// What the page asks for when its reader chooses limits.
+async function choose(page, eventually, query) {
+  const asks = (expected) => eventually(`it asks for ${expected}`, () => query() === expected);
+  const order = () => page.locator("#limits th[aria-sort]").evaluateAll((all) => all.map((it) => `${it.textContent} ${it.getAttribute("aria-sort")}`));
+  await page.locator("#more").click();
+  await asks("?name=&sort=refused&reversed=false&rows=500");
+  await eventually("there are no more limits to show", () => page.locator("#more").isHidden());
+  await page.locator("#name").fill("a b&c");
+  await asks("?name=a%20b%26c&sort=refused&reversed=false&rows=50");
+  assert.deepEqual(await order(), ["Refused descending"]);
+  await page.locator("#limits th button", { hasText: "Refused" }).click();
+  assert.deepEqual(await order(), ["Refused ascending"]);
+  await asks("?name=a%20b%26c&sort=refused&reversed=true&rows=50");
+  for (const [name, sort, direction] of [
+    ["Limit", "limit", "ascending"], ["Admitted", "admitted", "descending"], ["Shadow", "shadow", "descending"],
+    ["Last minute", "minute", "descending"],
+  ]) {
+    await page.locator("#limits th button", { hasText: name }).click();
+    assert.deepEqual(await order(), [`${name} ${direction}`]);
+    await asks(`?name=a%20b%26c&sort=${sort}&reversed=false&rows=50`);
+  }
+  // The address has the choice, so that it can be loaded again.
+  await page.reload();
+  await asks("?name=a%20b%26c&sort=minute&reversed=false&rows=50");
+  assert.equal(await page.locator("#name").inputValue(), "a b&c");
+  assert.deepEqual(await order(), ["Last minute descending"]);
+  // An address that is wrong is as one without a choice.
+  await page.goto(`${page.url().split("?")[0]}?sort=x&rows=7&reversed=1`);
+  await asks("?name=&sort=refused&reversed=false&rows=50");
 }
 
 module.exports = { exact };

@@ -38,6 +38,10 @@ const HOSTILE = [
   "東京 🚦",
 ];
 
+const ROUTES = Array.from({ length: 300 }, (_, index) => `r${String(index).padStart(3, "0")}`);
+const MANY = `domain: many\ndescriptors:\n${ROUTES.map((route) =>
+  `  - { key: route, value: ${route}, policy: token-bucket 1/5s burst 1 }\n`).join("")}`;
+
 async function eventually(what, condition) {
   let last;
   for (const end = Date.now() + 60_000; Date.now() < end; ) {
@@ -213,13 +217,14 @@ async function watch(browser, server, work) {
 
   fs.writeFileSync(path.join(server.config, "shop.yaml"), LIMITS.replace("policy:", "polcy:"));
   await eventually("a refused change is shown", async () => (await text("#configuration")).includes("unknown key 'polcy'"));
-  assert.match(await text("#alert"), /not valid/);
+  assert.match(await text("#alert"), /last change[^]*unknown key .polcy./);
   await shot("refused-change");
   fs.writeFileSync(path.join(server.config, "shop.yaml"), LIMITS.replace("requests_per_unit: 5", "requests_per_unit: 6"));
   await eventually("a change is shown", async () => (await text("#limits")).includes("6 per 1m"));
   assert.ok(await page.locator("#alert").isHidden());
   assert.match(await text("#configuration"), /1 change since the start/);
 
+  await many(page, server, shot, text, fits);
   assert.deepEqual(problems, []);
   await work.stop();
   isStopped = true;
@@ -228,6 +233,53 @@ async function watch(browser, server, work) {
   assert.match(await text("#state"), /^Stale for [0-9]+ s: no answer$/);
   await shot("stale");
   assert.deepEqual(problems, []);
+}
+
+// 300 limits: those that refuse most come first, and each is found by its name.
+async function many(page, server, shot, text, fits) {
+  fs.writeFileSync(path.join(server.config, "many.yaml"), MANY);
+  await eventually("the limits are in force", async () => (await text("#configuration")).includes("303 limits"));
+  let isRunning = true;
+  const run = async () => {
+    for (let turn = 0; isRunning; turn += 1) {
+      // The last ones refuse most.
+      const index = Math.floor(300 * Math.sqrt(((turn * 37) % 300) / 300));
+      const entries = [{ key: "route", value: ROUTES[turn % 2 ? index : turn / 2 % 300] }];
+      await post(server.json, "/json", { domain: "many", descriptors: [{ entries }] }).catch(() => {});
+    }
+  };
+  const done = run();
+  await eventually("50 of all limits are listed", async () => /^50 of 30[0-9] limits$/.test(await text("#limits-count")));
+  const figures = (column) => page.locator(`#limits tbody tr td:nth-child(${column})`).allInnerTexts();
+  const falls = (texts) => texts.map((it) => Number(it.replace(/[^0-9.]/g, ""))).every((it, index, all) => index === 0 || it <= all[index - 1]);
+  for (const [name, column] of [["Refused", 3], ["Admitted", 2]]) {
+    if (name !== "Refused") await page.locator("#limits th button", { hasText: name }).click();
+    await eventually(`the order is that of the figures, ${name}`, async () => falls(await figures(column)));
+  }
+  await page.locator("#limits th button", { hasText: "Refused" }).click();
+  const top = (selector) => page.locator(selector).evaluate((it) => it.getBoundingClientRect().top + scrollY);
+  assert.ok((await top("#configuration")) < (await top("#limits")) && (await top("#limits")) < 900, "health comes first");
+  for (const scheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await shot(`many-${scheme}`);
+    assert.deepEqual(await contrasts(page), [], `contrast of many limits, ${scheme}`);
+  }
+  await page.setViewportSize({ width: 360, height: 740 });
+  assert.ok(await fits(), "many limits are wider than a phone");
+  await page.locator("#sort").selectOption("limit");
+  await shot("many-phone");
+  await page.setViewportSize({ width: 1200, height: 900 });
+  await page.emulateMedia({ colorScheme: "light" });
+
+  await page.locator("#name").fill("R217");
+  await eventually("a limit is found", async () => (await text("#limits-count")) === "1 limit");
+  assert.match(await text("#limits tbody"), /many\.route_r217[^]*token-bucket 1\/5s/);
+  await shot("many-found", false);
+  await page.locator("#name").fill("");
+  await page.locator("#more").click();
+  await eventually("all limits are listed", async () => (await page.locator("#limits tbody tr").count()) >= 300);
+  isRunning = false;
+  await done;
 }
 
 // Texts with less contrast to their ground than WCAG AA asks for.

@@ -80,10 +80,7 @@ impl Parse for AccessLog {
         };
         let mut cost = CostSum::new(!self.cost.is_empty());
         for (field, of) in &self.cost {
-            match parts.field(*field) {
-                b"-" => {}
-                text => cost = cost.add(text, of)?,
-            }
+            cost = cost.add(parts.field(*field), of)?;
         }
         Ok(Some(Entry { time: parts.micros, subject, cost }))
     }

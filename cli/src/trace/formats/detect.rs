@@ -2,7 +2,7 @@
 
 use super::access_log::AccessLog;
 use super::delimited::{self, Delimited};
-use super::envelope::{Envelope, Enveloped};
+use super::envelope::{Envelope, Enveloped, Opener};
 use super::json_lines::JsonLines;
 use super::logfmt::Logfmt;
 use super::pattern::Matched;
@@ -30,7 +30,7 @@ pub(in crate::trace) struct Detected {
 /// Format of a line, and the envelope around it.
 #[derive(Clone, Copy)]
 struct LineFormat {
-    envelope: Option<Envelope>,
+    envelope: Option<Opener>,
     format: Format,
 }
 
@@ -46,12 +46,12 @@ pub(in crate::trace) fn detect(head: &[u8], options: &Options) -> Result<Detecte
     };
     let (reader, names) = match envelope {
         None => reader(format, head, options)?,
-        Some(envelope) => {
-            let (inner, names) = reader(format, &envelope.open_all(head), options)?;
-            (Reader::Enveloped(Box::new(Enveloped::new(envelope, inner))), names)
+        Some(opener) => {
+            let (inner, names) = reader(format, &opener.open_all(head), options)?;
+            (Reader::Enveloped(Box::new(Enveloped::new(opener, inner))), names)
         }
     };
-    Ok(Detected { reader, format, envelope, names })
+    Ok(Detected { reader, format, envelope: envelope.map(|opener| opener.envelope), names })
 }
 
 fn reader(format: Format, head: &[u8], options: &Options) -> Result<(Reader, Names), Error> {
@@ -146,8 +146,19 @@ fn of_lines(head: &[u8], options: &Options) -> Option<LineFormat> {
 fn of_line(line: &[u8], options: &Options) -> Option<LineFormat> {
     // Envelopes first: the address of the host that sent a line is not that of a client.
     let within = |envelope: Envelope| {
-        let format = of_bare_line(&envelope.open_all(line), options)?;
-        Some(LineFormat { envelope: Some(envelope), format })
+        let opener = |adds_time| Opener { envelope, adds_time };
+        let (bare, timed) = (opener(false).open_all(line), opener(true).open_all(line));
+        let (format, adds_time) = match of_bare_line(&bare, options) {
+            Some(Format::JsonLines) if !json_has_time(&bare, options) => {
+                (Format::JsonLines, json_has_time(&timed, options))
+            }
+            Some(format) => (format, false),
+            None if Logfmt::recognises(&bare) && has_time(&timed, options) => {
+                (Format::Logfmt, true)
+            }
+            None => return None,
+        };
+        Some(LineFormat { envelope: Some(opener(adds_time)), format })
     };
     Envelope::candidates(line)
         .find_map(within)
@@ -173,8 +184,17 @@ fn of_bare_line(line: &[u8], options: &Options) -> Option<Format> {
 /// Whether the pairs have a time. Pairs without one are part of some other line.
 fn has_time(line: &[u8], options: &Options) -> bool {
     use crate::trace::options::{By, Cost};
-    let options = Options { by: By::All, cost: Cost::One, ..options.clone() };
+    let options =
+        Options { by: By::All, cost: Cost::One, late_cost: Vec::new(), ..options.clone() };
     Logfmt::new(&options, line).is_ok()
+}
+
+/// Returns `true` if an object has a time.
+fn json_has_time(line: &[u8], options: &Options) -> bool {
+    use crate::trace::options::{By, Cost};
+    let options =
+        Options { by: By::All, cost: Cost::One, late_cost: Vec::new(), ..options.clone() };
+    JsonLines::new(&options, line).is_ok()
 }
 
 /// Whether a line has bytes that no text has.

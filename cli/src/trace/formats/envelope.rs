@@ -1,9 +1,10 @@
-//! What collects logs and puts something around each line of a program: containers and syslog.
+//! Envelopes: the text that containers, syslog and the journal write around each line of a program.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::LazyLock;
 
+use jiff::Timestamp;
 use regex::bytes::Regex;
 use smallvec::smallvec;
 
@@ -21,29 +22,35 @@ pub enum Envelope {
     Cri,
     /// `docker compose logs`: `web-1  | …`.
     Compose,
+    /// `journalctl -o json`: `{"MESSAGE":"…","__REALTIME_TIMESTAMP":"1777629600000000",…}`.
+    Journal,
     /// Syslog as in RFC 5424: `<134>1 2026-05-01T10:00:00Z host app 12 - - …`.
     Syslog5424,
     /// Syslog as in RFC 3164, also with a time as in RFC 3339: `May  1 10:00:00 host app[12]: …`.
     Syslog3164,
 }
 
-/// The field of Docker's objects that holds the line.
-const DOCKER_FIELD: &str = "log";
+/// The fields of Docker's objects that hold the line and its time.
+const DOCKER_FIELDS: [&str; 2] = ["log", "time"];
+
+/// The fields of the journal's objects that hold the line and its time, in microseconds since 1970.
+const JOURNAL_FIELDS: [&str; 2] = ["MESSAGE", "__REALTIME_TIMESTAMP"];
 
 /// Docker cuts lines that are longer than this, and gives the pieces no newline.
 const DOCKER_PIECE: usize = 16 << 10;
 
-/// How each begins. The group is `P` where the line goes on in the next one.
+/// The beginning of each line. The group `time` is the time of the line. The group `part` is `P` if
+/// the next envelope continues the line.
 const BEGINNINGS: [(Envelope, &str); 4] = [
-    (Envelope::Cri, r"^\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) ([PF])(?: |$)"),
+    (Envelope::Cri, r"^(?<time>\d{4}-\d\d-\d\dT\S+) (?:stdout|stderr) (?<part>[PF])(?: |$)"),
     (Envelope::Compose, r"^[\w.-]+ +\| ?"),
     (
         Envelope::Syslog5424,
-        r#"^<\d{1,3}>1 \S+ \S+ \S+ \S+ \S+ (?:-|(?:\[(?:[^"\]]|"(?:[^"\\]|\\.)*")*\])+)(?: \x{FEFF}?|$)"#,
+        r#"^<\d{1,3}>1 (?<time>\S+) \S+ \S+ \S+ \S+ (?:-|(?:\[(?:[^"\]]|"(?:[^"\\]|\\.)*")*\])+)(?: \x{FEFF}?|$)"#,
     ),
     (
         Envelope::Syslog3164,
-        r"^(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) [\w.:-]+ [\w./-]+(?:\[\d+\])?: ?",
+        r"^(?:<\d{1,3}>)?(?<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) [\w.:-]+ [\w./-]+(?:\[\d+\])?: ?",
     ),
 ];
 
@@ -59,34 +66,64 @@ impl fmt::Display for Envelope {
             Self::Docker => "docker",
             Self::Cri => "cri",
             Self::Compose => "compose",
+            Self::Journal => "journal",
             Self::Syslog5424 | Self::Syslog3164 => "syslog",
         })
     }
 }
 
-/// What is within an envelope.
+/// The contents of an envelope.
 struct Opened<'a> {
     text: Cow<'a, [u8]>,
-    /// Whether the line goes on in the next envelope.
+    /// Whether the next envelope continues the line.
     is_part: bool,
+    /// The time of the envelope; empty if it has none.
+    time: Cow<'a, [u8]>,
+}
+
+/// Takes lines out of their envelopes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Opener {
+    pub(super) envelope: Envelope,
+    /// Whether each line gets a field with the time of its envelope, because it has no time itself.
+    pub(super) adds_time: bool,
 }
 
 impl Envelope {
     /// The envelopes that a line may be in.
     pub(super) fn candidates(line: &[u8]) -> impl Iterator<Item = Self> {
+        let journal = journal(line).map(|_| Self::Journal);
         let docker = docker(line).map(|_| Self::Docker);
         let prefixed = PREFIXES.iter().filter(|(_, prefix)| prefix.is_match(beginning(line)));
-        docker.into_iter().chain(prefixed.map(|(envelope, _)| *envelope))
+        journal.into_iter().chain(docker).chain(prefixed.map(|(envelope, _)| *envelope))
     }
 
-    /// The lines within these envelopes; those that are in none stay as they are.
+    fn open(self, line: &[u8]) -> Option<Opened<'_>> {
+        match self {
+            Self::Docker => return docker(line),
+            Self::Journal => return journal(line),
+            _ => {}
+        }
+        let (_, prefix) = PREFIXES.iter().find(|(envelope, _)| *envelope == self)?;
+        let found = prefix.captures(line)?;
+        let group = |name: &str| found.name(name).map_or(&b""[..], |group| group.as_bytes());
+        Some(Opened {
+            text: Cow::Borrowed(line.get(found.get(0)?.end()..)?),
+            is_part: group("part") == b"P",
+            time: Cow::Borrowed(group("time")),
+        })
+    }
+}
+
+impl Opener {
+    /// Returns the lines within these envelopes. Lines without an envelope stay as they are.
     pub(super) fn open_all(self, text: &[u8]) -> Vec<u8> {
         let mut opened = Vec::with_capacity(text.len());
         for line in text.split_inclusive(|&byte| byte == b'\n') {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
-            match self.open(line) {
-                Some(Opened { text, is_part }) => {
-                    opened.extend_from_slice(&text);
+            match self.envelope.open(line) {
+                Some(Opened { text, is_part, time }) => {
+                    self.begin(&mut opened, &text, &time);
                     if !is_part {
                         opened.push(b'\n');
                     }
@@ -100,34 +137,63 @@ impl Envelope {
         opened
     }
 
-    fn open(self, line: &[u8]) -> Option<Opened<'_>> {
-        if self == Self::Docker {
-            return docker(line);
+    /// Appends the beginning of a line, with the time of the envelope if it is wanted: as the first
+    /// field of JSON or logfmt.
+    fn begin(self, line: &mut Vec<u8>, text: &[u8], time: &[u8]) {
+        // Quotes and backslashes have no place in a time.
+        let has_time = !time.is_empty() && !time.iter().any(|byte| matches!(byte, b'"' | b'\\'));
+        let fields = text.trim_ascii_start().strip_prefix(b"{");
+        match (self.adds_time && has_time, fields) {
+            (false, _) => line.extend_from_slice(text),
+            (true, Some(fields)) => {
+                for part in [&b"{\"time\":\""[..], time, b"\",", fields] {
+                    line.extend_from_slice(part);
+                }
+            }
+            (true, None) => {
+                for part in [&b"time=\""[..], time, b"\" ", text] {
+                    line.extend_from_slice(part);
+                }
+            }
         }
-        let (_, prefix) = PREFIXES.iter().find(|(envelope, _)| *envelope == self)?;
-        let (is_part, end) = match prefix.captures(line)? {
-            found if found.len() > 1 => (found.get(1)?.as_bytes() == b"P", found.get(0)?.end()),
-            found => (false, found.get(0)?.end()),
-        };
-        Some(Opened { text: Cow::Borrowed(line.get(end..)?), is_part })
     }
 }
 
-fn docker(line: &[u8]) -> Option<Opened<'_>> {
-    let mut found: Values<'_> = smallvec![None];
+/// Returns the values of two fields of a JSON object as they are written, if the first field is
+/// there.
+fn pair<'a>(line: &'a [u8], names: [&str; 2]) -> Option<(&'a str, &'a str)> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return None;
     }
-    values(line, &[DOCKER_FIELD.to_owned()], &mut found).ok()?;
-    let text: String = serde_json::from_str(found.first().copied().flatten()?).ok()?;
+    let mut found: Values<'_> = smallvec![None; 2];
+    values(line, &names.map(str::to_owned), &mut found).ok()?;
+    Some((found.first().copied().flatten()?, found.get(1).copied().flatten().unwrap_or("\"\"")))
+}
+
+fn docker(line: &[u8]) -> Option<Opened<'_>> {
+    let (text, time) = pair(line, DOCKER_FIELDS)?;
+    let text: String = serde_json::from_str(text).ok()?;
+    let time: String = serde_json::from_str(time).unwrap_or_default();
     let is_part = !text.ends_with('\n') && text.len() >= DOCKER_PIECE;
     let text = text.strip_suffix('\n').unwrap_or(&text);
-    Some(Opened { text: Cow::Owned(text.into()), is_part })
+    Some(Opened { text: Cow::Owned(text.into()), is_part, time: Cow::Owned(time.into()) })
+}
+
+/// Opens an object of the journal, which writes a message that is not UTF-8 as an array of bytes.
+fn journal(line: &[u8]) -> Option<Opened<'_>> {
+    let (text, time) = pair(line, JOURNAL_FIELDS)?;
+    let text: Vec<u8> = match serde_json::from_str::<String>(text) {
+        Ok(text) => text.into(),
+        Err(_) => serde_json::from_str(text).ok()?,
+    };
+    let micros: String = serde_json::from_str(time).ok()?;
+    let time = Timestamp::from_microsecond(micros.parse().ok()?).ok()?.to_string();
+    Some(Opened { text: Cow::Owned(text), is_part: false, time: Cow::Owned(time.into()) })
 }
 
 /// Reads lines that are in envelopes.
 pub(crate) struct Enveloped<P> {
-    envelope: Envelope,
+    opener: Opener,
     inner: P,
     /// The line within, where it is not in the line as it is: put together from its parts.
     line: Vec<u8>,
@@ -136,15 +202,15 @@ pub(crate) struct Enveloped<P> {
 }
 
 impl<P> Enveloped<P> {
-    pub(super) fn new(envelope: Envelope, inner: P) -> Self {
-        Self { envelope, inner, line: Vec::new(), waits: false }
+    pub(super) fn new(opener: Opener, inner: P) -> Self {
+        Self { opener, inner, line: Vec::new(), waits: false }
     }
 }
 
 impl<P: Parse> Parse for Enveloped<P> {
     fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Fault> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Some(Opened { text, is_part }) = self.envelope.open(line) else {
+        let Some(Opened { text, is_part, time }) = self.opener.envelope.open(line) else {
             return self.inner.parse(line);
         };
         if !self.waits {
@@ -156,8 +222,11 @@ impl<P: Parse> Parse for Enveloped<P> {
             return Err(Fault::malformed(reason));
         }
         match text {
-            Cow::Borrowed(text) if !self.waits && !is_part => return self.inner.parse(text),
-            text => self.line.extend_from_slice(&text),
+            Cow::Borrowed(text) if !self.waits && !is_part && !self.opener.adds_time => {
+                return self.inner.parse(text);
+            }
+            text if self.waits => self.line.extend_from_slice(&text),
+            text => self.opener.begin(&mut self.line, &text, &time),
         }
         self.waits = is_part;
         if is_part { Ok(None) } else { self.inner.parse(&self.line) }

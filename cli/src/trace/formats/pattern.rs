@@ -139,10 +139,7 @@ impl Parse for Matched {
         let time = clock.read(text(*time))?;
         let mut sum = CostSum::new(!cost.is_empty());
         for (group, of) in cost {
-            match text(*group) {
-                b"-" => {}
-                text => sum = sum.add(text, of)?,
-            }
+            sum = sum.add(text(*group), of)?;
         }
         let subject = match subject {
             None => ALL,

@@ -155,10 +155,7 @@ impl Parse for W3c {
         let text = |column: usize| values.get(column).copied().unwrap_or_default();
         let mut cost = CostSum::new(!self.layout.cost.is_empty());
         for (column, of) in &self.layout.cost {
-            match text(*column) {
-                b"-" => {}
-                text => cost = cost.add(text, of)?,
-            }
+            cost = cost.add(text(*column), of)?;
         }
         let subject = match &self.layout.subject {
             None => crate::trace::formats::fields::ALL,

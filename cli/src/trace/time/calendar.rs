@@ -104,6 +104,27 @@ fn offset(zone: &[u8]) -> Option<Offset> {
     Offset::from_seconds(sign * minutes * 60).ok()
 }
 
+/// Returns the time of `May 17 10:05:03` in the last year in which it is at most a day after `now`:
+/// clocks and time zones differ. Not every year has a February 29.
+pub(in crate::trace) fn yearless(text: &[u8], now: i64) -> Option<i64> {
+    const DAY: i64 = 86_400 * SECOND;
+    const LEAP_YEARS_APART: i16 = 8;
+    let &[m1, m2, m3, b' ', d1, d2, b' ', h1, h2, b':', n1, n2, ref rest @ ..] = text else {
+        return None;
+    };
+    let tens = if d1 == b' ' { b'0' } else { d1 };
+    let (month, day) = (month([m1, m2, m3])?, two_digits([tens, d2])?);
+    let (hour, minute) = (two_digits([h1, h2])?, two_digits([n1, n2])?);
+    let (within, zone) = seconds(rest)?;
+    let latest = now.checked_add(DAY)?;
+    let this_year = Offset::UTC.to_datetime(Timestamp::from_microsecond(latest).ok()?).year();
+    let mut years = (this_year - LEAP_YEARS_APART..=this_year).rev();
+    years.find_map(|year| {
+        let begins = minute_begins(Date::new(year, month, day).ok()?, hour, minute, zone)?;
+        Some(begins + within).filter(|micros| *micros <= latest)
+    })
+}
+
 /// The rarer notations, as `jiff` knows them.
 pub(in crate::trace) fn other_notation(text: &str) -> Option<i64> {
     let instant = || text.parse::<Timestamp>().ok();

@@ -5,6 +5,7 @@
 //! | access log | `17/May/2015:10:05:03 +0000` |
 //! | ISO 8601, RFC 3339 | `2023-11-16T18:17:03.9799600Z`, `2023-11-16 18:17:03+01:00`, `2023-11-16` |
 //! | RFC 2822, HTTP | `Sun, 17 May 2015 10:05:03 GMT` |
+//! | syslog, without a year | `May 17 10:05:03`: the last such time that is not after tomorrow |
 //! | number | `1431857103.123456` |
 //!
 //! Where no zone is given, it is UTC. The second 60 of a leap second is the first of the next
@@ -24,7 +25,9 @@
 
 mod calendar;
 
-use self::calendar::{iso_minute, log_minute, other_notation, seconds};
+use jiff::Timestamp;
+
+use self::calendar::{iso_minute, log_minute, other_notation, seconds, yearless};
 use crate::trace::bounds::TIME_MAX;
 use crate::trace::decimal::{Decimal, Whole};
 use crate::trace::error::{Error, ErrorKind};
@@ -38,6 +41,8 @@ pub(in crate::trace) struct Clock {
     unit: Option<TimeUnit>,
     log_minute: Minute<17>,
     iso_minute: Minute<16>,
+    /// The present time in microseconds since 1970, for times without a year.
+    now: i64,
 }
 
 /// A minute as it is written, and when it begins, in microseconds since 1970.
@@ -71,7 +76,8 @@ impl<const N: usize> Minute<N> {
 
 impl Clock {
     pub(in crate::trace) fn new(unit: Option<TimeUnit>) -> Self {
-        Self { unit, log_minute: Minute::NONE, iso_minute: Minute::NONE }
+        let now = Timestamp::now().as_microsecond();
+        Self { unit, log_minute: Minute::NONE, iso_minute: Minute::NONE, now }
     }
 
     /// The time of an access log's line, which is usually in the log's own notation.
@@ -92,7 +98,8 @@ impl Clock {
         if let Some(number) = Decimal::parse(text) {
             return self.number(number, text);
         }
-        let other = std::str::from_utf8(text).ok().and_then(other_notation);
+        let other = yearless(text, self.now)
+            .or_else(|| std::str::from_utf8(text).ok().and_then(other_notation));
         match other {
             Some(micros) => in_range(micros, text),
             None => Err(Fault::malformed(format!("{} is not a valid time", value(text)))),

@@ -27,6 +27,16 @@ fn around(envelope: Envelope, line: &str, place: usize) -> String {
             let text = serde_json::to_string(&format!("{line}\n")).unwrap();
             format!(r#"{{"log":{text},"stream":"{stream}","time":"2026-05-02T00:00:00.1Z"}}"#)
         }
+        Envelope::Journal => {
+            let text = match place {
+                0 => serde_json::to_string(line).unwrap(),
+                // As the journal writes bytes that are not all UTF-8.
+                _ => serde_json::to_string(line.as_bytes()).unwrap(),
+            };
+            format!(
+                r#"{{"_HOSTNAME":"192.0.2.1","__REALTIME_TIMESTAMP":"1777680000100000","MESSAGE":{text}}}"#
+            )
+        }
         Envelope::Cri => format!("2026-05-02T00:00:00.123456789Z {stream} F {line}"),
         Envelope::Compose => format!("web-{place}      | {line}"),
         Envelope::Syslog5424 => {
@@ -46,6 +56,7 @@ fn what_is_around_a_line_is_not_a_part_of_it() {
         Envelope::Docker,
         Envelope::Cri,
         Envelope::Compose,
+        Envelope::Journal,
         Envelope::Syslog5424,
         Envelope::Syslog3164,
     ] {
@@ -63,6 +74,52 @@ fn what_is_around_a_line_is_not_a_part_of_it() {
             let named = Options { format: Some(format), ..costing("bytes") };
             assert_eq!(records(&text, &named), bare, "{text}");
         }
+    }
+}
+
+#[test]
+fn lines_without_a_time_have_that_of_their_envelope() {
+    let logfmt = r#"level=info ip=203.0.113.5 path="/a b" bytes=12"#;
+    let json = r#" {"level":"info","ip":"203.0.113.5","bytes":12}"#;
+    for (line, format) in [(logfmt, Format::Logfmt), (json, Format::JsonLines)] {
+        for envelope in [
+            Envelope::Docker,
+            Envelope::Cri,
+            Envelope::Journal,
+            Envelope::Syslog5424,
+            Envelope::Syslog3164,
+        ] {
+            // The other line of RFC 3164 has a year.
+            let place = usize::from(envelope == Envelope::Syslog3164);
+            let text = around(envelope, line, place) + "\n" + &around(envelope, line, place);
+            let (kept, summary) = read(&text, &costing("bytes")).unwrap();
+            assert_eq!(summary.first_malformed, [], "{text}");
+            let file = &summary.files[0];
+            assert_eq!((file.format, file.envelope), (Some(format), Some(envelope)), "{text}");
+            let (time, subject, cost) = kept.records[1].clone();
+            let second = time / 1_000_000;
+            assert_eq!((second, &*subject, cost), (1_777_680_000, "203.0.113.5", 12), "{text}");
+            assert_eq!(kept.records.len(), 2, "{text}");
+        }
+    }
+    // A time of its own counts.
+    let own = "time=2026-05-01T10:00:00Z level=info ip=203.0.113.5";
+    let found = records(around(Envelope::Cri, own, 0), &Options::default());
+    assert_eq!(found[0].0, 1_777_629_600_000_000);
+    // Without a time anywhere, none is made up.
+    assert!(read("web-1  | level=info ip=203.0.113.5", &Options::default()).is_err());
+}
+
+#[test]
+fn a_line_of_syslog_without_a_year_is_of_the_last_possible_one() {
+    let now = jiff::Timestamp::now();
+    for age in [0, 1, 40, 200, 360] {
+        let then = now - jiff::SignedDuration::from_hours(24 * age);
+        let written = then.strftime("%b %e %H:%M:%S");
+        let text = format!("{written} web app[12]: level=info ip=203.0.113.5");
+        let found = records(&text, &Options::default());
+        let second = u64::try_from(then.as_second()).unwrap();
+        assert_eq!(found[0].0 / 1_000_000, second, "{text}");
     }
 }
 

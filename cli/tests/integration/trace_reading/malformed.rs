@@ -17,6 +17,38 @@ fn malformed_lines_are_counted_and_the_first_few_kept() {
 }
 
 #[test]
+fn a_cost_that_is_not_a_number_is_malformed_and_only_no_bytes_are_none() {
+    let dash = |user: &str, bytes: &str| {
+        format!("::1 - {user} [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 304 {bytes}\n")
+    };
+    let text = dash("-", "-") + &dash("7", "5");
+    let (kept, summary) = read(&text, &costing("bytes")).unwrap();
+    let costs: Vec<u64> = kept.records.iter().map(|(.., cost)| *cost).collect();
+    assert_eq!((costs, summary.malformed), (vec![0, 5], 0));
+    let (kept, summary) = read(&text, &costing("user+bytes")).unwrap();
+    assert_eq!((kept.records[0].2, summary.records, summary.malformed), (12, 1, 1));
+    let line = &summary.first_malformed[0];
+    assert_eq!((line.line, &*line.reason), (1, "the cost `-` of `user` is not a number"));
+
+    let w3c = |cost: &str| {
+        let fields = "#Fields: date time c-ip sc-bytes time-taken\n";
+        let text = format!("{fields}2026-05-01 10:00:00 203.0.113.5 - -\n");
+        read(text, &costing(cost)).unwrap().1
+    };
+    assert_eq!((w3c("sc-bytes").records, w3c("sc-bytes").malformed), (1, 0));
+    assert_eq!(
+        w3c("time-taken").first_malformed[0].reason,
+        "the cost `-` of `time-taken` is not a number"
+    );
+    let options = Options {
+        pattern: Some(r"^(?<time>\S+) (?<ip>\S+) (?<cost>\S+)$".parse().unwrap()),
+        ..Options::default()
+    };
+    let reason = reason("2026-05-01T10:00:00Z ::1 -\n", &options);
+    assert_eq!(reason, "the cost `-` of `cost` is not a number");
+}
+
+#[test]
 fn a_strict_reading_ends_at_the_first() {
     let options = Options { strict: true, ..Options::default() };
     let failed = read(format!("{GOOD}\n{GOOD}bad\n"), &options).unwrap_err();

@@ -29,6 +29,7 @@ pub(super) struct PolicyCounters {
     allowed: Counter,
     denied: Counter,
     blocked: Counter,
+    other_denied: Counter,
     near_limit: Counter,
     /// Only of a policy that is held.
     holds: OnceLock<HoldCounters>,
@@ -99,6 +100,7 @@ impl PolicyCounters {
             allowed: decisions("allowed"),
             denied: decisions("denied"),
             blocked: decisions("blocked"),
+            other_denied: decisions("other-denied"),
             near_limit: counter!(NEAR_LIMIT.name, "policy" => name.to_owned(), "shadow" => shadow),
             holds: OnceLock::new(),
         }
@@ -122,8 +124,11 @@ impl PolicyCounters {
             && *self.name == *policy.name()
     }
 
-    pub(super) fn count(&self, verdict: &Verdict) {
+    /// Counts a verdict of a call. `is_admitted` says whether the whole call was admitted: if it
+    /// was not, a policy that allows the call has charged nothing.
+    pub(super) fn count(&self, verdict: &Verdict, is_admitted: bool) {
         match verdict.outcome() {
+            Outcome::Allowed if !is_admitted => self.other_denied.increment(1),
             Outcome::Allowed => {
                 self.allowed.increment(1);
                 if verdict.remaining().saturating_mul(5) < verdict.limit() {

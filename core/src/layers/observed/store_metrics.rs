@@ -103,13 +103,14 @@ impl StoreMetrics {
         let calls = &self.static_metrics().calls[row_of(call.operation)];
         match answer {
             Ok(decision) => {
-                calls[if decision.is_allowed() { ALLOWED } else { DENIED }].increment(1);
+                let is_admitted = decision.is_allowed();
+                calls[if is_admitted { ALLOWED } else { DENIED }].increment(1);
                 if let Some(degraded) = decision.degraded() {
                     self.count_degraded(degraded);
                 }
                 if call.operation.is_acquire() {
                     for (charge, verdict) in call.charges.iter().zip(decision.verdicts()) {
-                        self.policies.counters(charge.policy).count(verdict);
+                        self.policies.counters(charge.policy).count(verdict, is_admitted);
                     }
                 }
             }

@@ -85,7 +85,10 @@ async fn the_page_and_its_parts_are_served_and_nothing_else_is() {
         assert_eq!(answer.status, 404, "{path}");
         has_fields(&answer);
     }
-    assert_eq!(get(address, "/activity?since=1").await.status, 200);
+    assert_eq!(get(address, "/activity?name=a&rows=1").await.status, 200);
+    let unknown = get(address, "/activity?since=1").await;
+    let expected = "a parameter is `since`; it must be name, sort, reversed or rows\n";
+    assert_eq!((unknown.status, &*unknown.body), (400, expected));
 }
 
 #[tokio::test]

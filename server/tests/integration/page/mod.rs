@@ -16,7 +16,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tidegate_core::{ManualClock, Operation, Store, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_server::activity::{Activity, ActivitySettings, Source};
+use tidegate_server::activity::{Activity, ActivitySettings, LimitsQuery, Source};
 use tidegate_server::calls::{CallRequest, Calls, ChargeRequest};
 use tidegate_server::config::ConfigFile;
 use tidegate_server::decide::{Behaviour, Decider};
@@ -105,7 +105,15 @@ impl Watched {
     }
 
     fn snapshot(&self) -> Value {
-        self.activity.snapshot()
+        self.activity.snapshot(&LimitsQuery::default())
+    }
+
+    /// Returns the names of the limits that a query lists, and the number of the other limits.
+    fn listed(&self, query: &str) -> (Vec<String>, u64) {
+        let snapshot = self.activity.snapshot(&query.parse().unwrap());
+        let limits = snapshot["limits"].as_array().unwrap();
+        let names = limits.iter().map(|limit| limit["limit"].as_str().unwrap().to_owned());
+        (names.collect(), snapshot["other_limits"]["count"].as_u64().unwrap())
     }
 
     /// A limit of the snapshot.

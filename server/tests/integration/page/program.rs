@@ -104,6 +104,13 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
         };
         assert_eq!(call["protocol"], protocol, "{call}");
     }
+    let (status, body) = get(server.page, "/activity?sort=x").await;
+    let expected = "sort is `x`; it must be limit, admitted, refused, shadow or minute\n";
+    assert_eq!((status, &*body), (400, expected));
+    let one = get(server.page, "/activity?name=D.A&rows=1").await.1;
+    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let limits = one["limits"].as_array().unwrap();
+    assert!(limits.iter().all(|limit| limit["limit"] == "d.a") && limits.len() == 1, "{one}");
     // The port of JSON has no page, and that of the page no limits.
     assert_eq!(get(server.json, "/activity").await.0, 404);
     assert_eq!(get(server.page, "/metrics").await.0, 404);
@@ -124,6 +131,14 @@ async fn the_program_shows_what_it_does_in_the_page_and_in_top() {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains('\u{1b}'), "{text}");
+        let url = format!("http://{}", server.page);
+        let output = top(&[&url, "--name", "P: FIXED", "--sort", "limit", "--rows", "9"], "").await;
+        let text = String::from_utf8(output.stdout).unwrap();
+        let limits = text.split("SUBJECTS").next().unwrap();
+        assert!(limits.contains("p: fixed-window") && !limits.contains("d.a"), "{text}");
+        for wrong in [["--sort", "x"], ["--rows", "501"], ["--rows", "0"]] {
+            assert_eq!(top(&[&*url, wrong[0], wrong[1]], "").await.status.code(), Some(2));
+        }
     }
 }
 
@@ -162,7 +177,6 @@ async fn the_page_of_other_machines_needs_a_password() {
         assert!(!top(&[&url], "s3cret").await.status.success());
         assert!(top(&[&url, "--user", "ops"], "s3cret").await.status.success());
         assert!(!top(&["--once", "http://127.0.0.1:1"], "").await.status.success());
-        assert!(!top(&["https://127.0.0.1"], "").await.status.success());
     }
     open.child.start_kill().unwrap();
     let mut stderr = String::new();
@@ -230,13 +244,52 @@ async fn the_page_has_few_connections_and_ends_with_the_program() {
 async fn the_page_is_encrypted_by_settings_of_its_own() {
     use crate::tls::certificates::{Files, Root};
 
-    let files = Files::of(&Root::new().issue("localhost"), "");
+    let root = Root::new();
+    let issued = root.issue("localhost");
+    let files = Files::of(&issued, &root.pem());
     let server = start(|it| {
         it.env("TIDEGATE_PAGE_TLS_CERT", files.path("tls.crt"));
         it.env("TIDEGATE_PAGE_TLS_KEY", files.path("tls.key"));
+        it.env("TIDEGATE_PAGE_TLS_CLIENT_CACERT", files.path("ca.crt"));
     })
     .await;
     assert_eq!(server.scheme, "https");
+    #[cfg(feature = "top")]
+    {
+        let (ip, name) = (
+            format!("https://{}", server.page),
+            format!("https://localhost:{}", server.page.port()),
+        );
+        let [ca, certificate, key] = ["ca.crt", "tls.crt", "tls.key"]
+            .map(|file| files.path(file).to_str().unwrap().to_owned());
+        let client = ["--tls-cert", &certificate, "--tls-key", &key];
+        let trusted = [&["--tls-ca", &ca][..], &client].concat();
+        let run = async |arguments: &[&str]| {
+            let output = top(arguments, "").await;
+            let text = [output.stdout, output.stderr].concat();
+            (output.status.success(), String::from_utf8(text).unwrap())
+        };
+        let (is_ok, text) = run(&[&[&*name][..], &trusted].concat()).await;
+        assert!(is_ok && text.contains("LIMITS"), "{text}");
+        // The certificate is for the name, and not for the address.
+        let (is_ok, text) = run(&[&[&*ip][..], &trusted].concat()).await;
+        assert!(!is_ok && text.contains("certificate"), "{text}");
+        let san = [&[&*ip, "--tls-san", "localhost"][..], &trusted].concat();
+        assert!(run(&san).await.0);
+        // The roots of the system have not signed it, and the page asks for a certificate.
+        for (arguments, why) in [
+            (&[&[&*name][..], &client].concat()[..], "UnknownIssuer"),
+            (&[&*name, "--tls-ca", &ca], ""),
+            (&[&*name, "--tls-ca", "/nowhere.pem"], "/nowhere.pem"),
+            (&[&*name, "--tls-ca", &key], "there is no certificate in it (PEM)"),
+            (&[&*name, "--tls-cert", &certificate], "TIDEGATE_TOP_TLS_KEY, which is not set"),
+            (&[&*name, "--tls-key", &key], "TIDEGATE_TOP_TLS_CERT, which is not set"),
+            (&["http://127.0.0.1:1", "--tls-ca", &ca], "have no effect without https://"),
+        ] {
+            let (is_ok, text) = run(arguments).await;
+            assert!(!is_ok && text.contains(why), "{arguments:?}: {text}");
+        }
+    }
     let mut plain = Client::connect(server.page).await;
     plain.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
     let mut answer = Vec::new();

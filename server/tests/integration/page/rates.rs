@@ -228,6 +228,56 @@ async fn the_limits_with_most_refusals_come_first_and_keep_their_order() {
 }
 
 #[tokio::test]
+async fn limits_are_in_the_order_of_the_figures_that_are_shown() {
+    let mut watched = Watched::new();
+    // Many refusals, which are a while ago.
+    watched.ask("path", "/", 100).await;
+    for _ in 0..5 {
+        watched.second();
+    }
+    watched.acquire("few: fixed-window 2/1d", b"x", 4).await;
+    watched.acquire("many: fixed-window 9/1d", b"x", 10).await;
+    watched.acquire("shadow: fixed-window 0/1d shadow", b"x", 2).await;
+    watched.second();
+    let [few, many] = ["few: fixed-window 2/1d", "many: fixed-window 9/1d"];
+    let [path, shadow] = ["shop.path", "shadow: fixed-window 0/1d shadow"];
+    for (query, expected) in [
+        ("", [few, many, path, shadow]),
+        ("sort=refused&reversed=true", [shadow, path, many, few]),
+        ("sort=admitted", [many, few, path, shadow]),
+        ("sort=shadow", [shadow, path, few, many]),
+        ("sort=minute", [path, many, few, shadow]),
+        ("sort=limit", [few, many, shadow, path]),
+        ("sort=limit&reversed=true", [path, shadow, many, few]),
+    ] {
+        assert_eq!(watched.listed(query), (expected.map(str::to_owned).to_vec(), 0), "{query}");
+    }
+    let first = &watched.snapshot()["limits"][0];
+    assert_eq!((&first["limit"], &first["refused_per_second"]), (&json!(few), &json!(0.4)));
+}
+
+#[tokio::test]
+async fn each_limit_among_300_is_found_by_a_part_of_its_name() {
+    let mut watched = Watched::new();
+    for index in 0..300 {
+        watched.acquire(&format!("Route{index:03}: fixed-window 1/1d"), b"x", 2).await;
+    }
+    watched.second();
+    let names = |numbers: &[u32]| -> Vec<String> {
+        numbers.iter().map(|index| format!("Route{index:03}: fixed-window 1/1d")).collect()
+    };
+    assert_eq!(watched.listed("name=route217"), (names(&[217]), 0));
+    assert_eq!(watched.listed("name=E29&rows=3"), (names(&[290, 291, 292]), 7));
+    assert_eq!(watched.listed("name=%3A%20fixed").1, 250);
+    assert_eq!(watched.listed("name=none"), (Vec::new(), 0));
+    let (listed, others) = watched.listed("rows=500");
+    assert_eq!((listed.len(), others), (300, 0));
+    // The other limits have the name too.
+    let snapshot = watched.activity.snapshot(&"name=E29&rows=3".parse().unwrap());
+    assert_eq!(snapshot["other_limits"]["refused_per_second"], 7.0);
+}
+
+#[tokio::test]
 async fn limits_of_requests_show_the_keys_and_not_the_values() {
     let mut watched = Watched::new();
     for value in ["alice", "bob"] {

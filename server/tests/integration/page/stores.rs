@@ -48,13 +48,13 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
         let activity = Arc::clone(&activity);
         async move { activity.run().await }
     });
-    assert_eq!(activity.snapshot()["stores"][0]["answers"], Value::Null);
+    assert_eq!(activity.snapshot(&LimitsQuery::default())["stores"][0]["answers"], Value::Null);
     let after = |seconds: u64| {
         let activity = Arc::clone(&activity);
         async move {
             // The clock goes on when all tasks wait.
             tokio::time::sleep(Duration::from_millis(seconds * 1_000 + 10)).await;
-            activity.snapshot()["stores"].clone()
+            activity.snapshot(&LimitsQuery::default())["stores"].clone()
         }
     };
     let stores = after(1).await;
@@ -83,7 +83,10 @@ async fn a_store_that_does_not_answer_is_shown_and_delays_no_other() {
     store.is_down.store(false, Ordering::Relaxed);
     assert_eq!(after(3).await[0]["answers"], true);
     // A second each, since the start; none before the first one is over.
-    let samples = activity.snapshot()["totals"]["admitted_history"].as_array().unwrap().len();
+    let samples = activity.snapshot(&LimitsQuery::default())["totals"]["admitted_history"]
+        .as_array()
+        .unwrap()
+        .len();
     assert_eq!(samples, 10);
     running.abort();
 }
@@ -97,7 +100,7 @@ async fn the_state_of_the_circuit_breaker_is_shown() {
     settings.on_store_error = OnStoreError::Allow;
     let stores = vec![WatchedStore::new("store", "redis://a", Arc::clone(&store), Some(watch))];
     let activity = Activity::new(settings, stores, Instant::now());
-    let shown = || activity.snapshot()["stores"][0].clone();
+    let shown = || activity.snapshot(&LimitsQuery::default())["stores"][0].clone();
     assert_eq!((&shown()["breaker"], &shown()["breaker_opened"]), (&json!("closed"), &json!(0)));
     let calls = Calls::new(store);
     let policy = calls.policies().parse("gcra 1/s").unwrap();
@@ -106,7 +109,7 @@ async fn the_state_of_the_circuit_breaker_is_shown() {
         assert!(calls.decide(&CallRequest::new(Operation::Acquire, [charge])).await.is_err());
     }
     assert_eq!((&shown()["breaker"], &shown()["breaker_opened"]), (&json!("open"), &json!(1)));
-    assert_eq!(activity.snapshot()["on_store_error"], "allow");
+    assert_eq!(activity.snapshot(&LimitsQuery::default())["on_store_error"], "allow");
 
     let store = Switched::default().breaker(Breaker::new().open_for(Duration::from_micros(1)));
     let watch = store.watch();
@@ -119,11 +122,55 @@ async fn the_state_of_the_circuit_breaker_is_shown() {
         assert!(calls.decide(&CallRequest::new(Operation::Acquire, [charge])).await.is_err());
     }
     // Until the microsecond is over.
-    while activity.snapshot()["stores"][0]["breaker"] == "open" {
+    while activity.snapshot(&LimitsQuery::default())["stores"][0]["breaker"] == "open" {
         tokio::task::yield_now().await;
     }
-    let shown = activity.snapshot()["stores"][0].clone();
+    let shown = activity.snapshot(&LimitsQuery::default())["stores"][0].clone();
     assert_eq!((&shown["breaker"], &shown["url"]), (&json!("half-open"), &json!("a\\u{202e}b")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_has_to_see_first_is_a_list_of_problems() {
+    let store = Arc::new(Switched::default());
+    let broken = Switched::default().breaker(Breaker::new().open_for(Duration::from_secs(3_600)));
+    let watch = broken.watch();
+    let broken: Arc<dyn Store> = Arc::new(broken);
+    let stores = vec![
+        WatchedStore::new("store", "redis://:S3CRET@a", store.clone(), None),
+        WatchedStore::new("limits per second", "redis://b", Arc::clone(&broken), Some(watch)),
+    ];
+    let activity = Arc::new(Activity::new(ActivitySettings::default(), stores, Instant::now()));
+    let problems = || activity.snapshot(&LimitsQuery::default())["problems"].clone();
+    assert_eq!(problems(), json!(["No limits are in force."]));
+
+    let decider = Decider::new(Arc::clone(&broken), Behaviour::default());
+    let service = Service::new(decider).activity(Some(Arc::clone(&activity)));
+    service.load(Ok(&files(LIMITS))).unwrap();
+    assert_eq!(problems(), json!([]));
+
+    store.is_silent.store(true, Ordering::Relaxed);
+    let request = request("shop", vec![descriptor(&[("user", "a")])]);
+    for _ in 0..50 {
+        assert!(service.should_rate_limit(&request).await.is_err());
+    }
+    assert!(service.load(Ok(&files("domain: ["))).is_err());
+    let is_probed = tokio::time::sleep(Duration::from_millis(1_500));
+    tokio::select! {
+        () = activity.run() => {}
+        () = is_probed => {}
+    }
+    let shown = problems();
+    let shown: Vec<&str> =
+        shown.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    let [silent, breaker, configuration] = shown[..] else { panic!("{shown:?}") };
+    assert_eq!(silent, "The store redis://a (store) does not answer: no answer within 1s");
+    let expected = "The circuit breaker of the store redis://b (limits per second) is open.";
+    assert_eq!(breaker, expected);
+    let expected = "The last change of the limits is not in force: shop.yaml:";
+    assert!(configuration.starts_with(expected), "{configuration}");
+
+    service.load(Ok(&files(LIMITS))).unwrap();
+    assert_eq!(problems().as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -136,7 +183,7 @@ fn what_is_done_when_a_store_fails_is_shown() {
         let mut settings = ActivitySettings::default();
         settings.on_store_error = on_store_error;
         let activity = Activity::new(settings, Vec::new(), Instant::now());
-        assert_eq!(activity.snapshot()["on_store_error"], text);
+        assert_eq!(activity.snapshot(&LimitsQuery::default())["on_store_error"], text);
     }
 }
 
@@ -184,7 +231,7 @@ async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
     let request = request("shop", vec![descriptor(&[("user", "a")])]);
     service.should_rate_limit(&request).await.unwrap();
     let is_probed = async {
-        while activity.snapshot()["stores"][0]["answers"].is_null() {
+        while activity.snapshot(&LimitsQuery::default())["stores"][0]["answers"].is_null() {
             tokio::task::yield_now().await;
         }
     };
@@ -192,7 +239,7 @@ async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
         () = activity.run() => {}
         () = is_probed => {}
     }
-    let snapshot = activity.snapshot();
+    let snapshot = activity.snapshot(&LimitsQuery::default());
     // The clock may have been set meanwhile.
     let present = start_ms - 60_000..=now_ms() + 60_000;
     let times = [

@@ -1,6 +1,7 @@
 //! The subjects that are refused most, slow calls, and what is shown of them.
 
 use serde_json::json;
+use tidegate_core::{Answer, Call, Decision, Error, ErrorKind};
 use tidegate_server::activity::SECONDS;
 
 use super::*;
@@ -201,15 +202,72 @@ async fn calls_of_a_pipeline_are_one_slow_call() {
     );
 }
 
+/// A store that fails after a while.
+#[derive(Debug)]
+struct Failing;
+
+impl Store for Failing {
+    fn decide<'a>(&'a self, _: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::later(async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Err(Error::new(ErrorKind::Timeout, "no answer"))
+        })
+    }
+
+    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+        Answer::ready(Ok(Timestamp::EPOCH))
+    }
+}
+
+#[tokio::test]
+async fn a_slow_call_that_fails_names_its_limit_too() {
+    let mut settings = ActivitySettings::default();
+    settings.shows_subjects = true;
+    let watched = Watched::on(Arc::new(Failing), settings, Behaviour::default());
+    let both = vec![descriptor(&[("user", "a")]), descriptor(&[("path", "/")])];
+    watched.service.should_rate_limit(&request("shop", both)).await.unwrap_err();
+    watched.acquire("p: fixed-window 1/1d", b"x", 1).await;
+    let snapshot = watched.snapshot();
+    let calls = snapshot["slow_calls"].as_array().unwrap();
+    for (protocol, limit, others, subject) in
+        [("envoy", "shop.user", 1, "shop|user=a"), ("resp", "p: fixed-window 1/1d", 0, "x")]
+    {
+        let call = calls.iter().find(|call| call["protocol"] == protocol).unwrap();
+        assert_eq!(
+            (&call["limit"], &call["other_limits"], &call["subject"], &call["outcome"]),
+            (&json!(limit), &json!(others), &json!(subject), &json!("timeout"))
+        );
+    }
+    // A request that is not valid has no limit.
+    watched.service.should_rate_limit(&request("shop", vec![])).await.unwrap_err();
+}
+
 #[tokio::test]
 async fn the_limit_of_a_slow_call_is_the_one_that_refused() {
     let watched = Watched::with_subjects();
+    let two = |wide: &str| {
+        let charges =
+            [watched.charge(wide, b"x"), watched.charge("narrow: fixed-window 1/1d", b"y")];
+        CallRequest::new(Operation::Acquire, charges)
+    };
+    for _ in 0..2 {
+        let _ = watched.calls.decide(&two("wide: fixed-window 9/1d")).await.unwrap();
+    }
+    let snapshot = watched.snapshot();
+    let calls = snapshot["slow_calls"].as_array().unwrap();
+    let call = calls.iter().find(|call| call["outcome"] == "refused").unwrap();
+    assert_eq!(
+        (&call["limit"], &call["subject"]),
+        (&json!("narrow: fixed-window 1/1d"), &json!("y"))
+    );
+
     watched.ask("user", "a", 3).await;
     let both = vec![descriptor(&[("path", "/")]), descriptor(&[("user", "a")])];
     watched.service.should_rate_limit(&request("shop", both)).await.unwrap();
     let snapshot = watched.snapshot();
     let calls = snapshot["slow_calls"].as_array().unwrap();
-    let call = calls.iter().find(|it| it["other_limits"] == 1).unwrap();
+    let is_meant = |call: &&Value| call["protocol"] == "envoy" && call["other_limits"] == 1;
+    let call = calls.iter().find(is_meant).unwrap();
     assert_eq!(
         (&call["limit"], &call["subject"], &call["outcome"]),
         (&json!("shop.user"), &json!("shop|user=a"), &json!("refused"))

@@ -6,13 +6,13 @@ use ratatui::backend::TestBackend;
 use ratatui::widgets::Paragraph;
 use serde_json::json;
 use tidegate_server::activity::WatchedStore;
-use tidegate_server::top::{Client, State, lines};
+use tidegate_server::top::{Client, State, TopTls, lines};
 use tidegate_server::v1::Login;
 
 use super::*;
 
 fn text(snapshot: &Value, width: usize) -> String {
-    let lines = lines(snapshot, &State::Live, width);
+    let lines = lines(snapshot, &State::Live, Some(width));
     lines.iter().map(|line| line.to_string() + "\n").collect()
 }
 
@@ -59,7 +59,7 @@ fn the_terminal_shows_lines_in_columns() {
         "stores": [{"url": "memory", "role": "store", "answers": true, "since_ms": 100_000, "probe_us": 12}],
     });
     let mut terminal = Terminal::new(TestBackend::new(60, 16)).unwrap();
-    let lines = lines(&snapshot, &State::Stale("no \u{1b}answer".into()), 60);
+    let lines = lines(&snapshot, &State::Stale("no \u{1b}answer".into()), Some(60));
     terminal.draw(|frame| frame.render_widget(Paragraph::new(lines), frame.area())).unwrap();
     let buffer = terminal.backend().buffer();
     let row = |y: u16| (0..60).map(|x| buffer[(x, y)].symbol()).collect::<String>();
@@ -80,7 +80,7 @@ proptest! {
         number in any::<u64>(),
     ) {
         let snapshot = json!({
-            "version": hostile, "now_ms": number, "started_ms": hostile,
+            "version": hostile, "now_ms": number, "started_ms": hostile, "problems": [hostile],
             "limits": [{"limit": hostile, "policy": hostile, "admitted_per_second": number}],
             "refused_subjects": {"are_shown": true, "top": [{"subject": hostile, "tenant": hostile, "limit": hostile, "at_least": number}]},
             "stores": [{"url": hostile, "role": hostile, "answers": false, "error": hostile, "breaker": hostile}],
@@ -88,7 +88,7 @@ proptest! {
             "configuration": {"in_force": {"limits": number, "at_ms": number}, "refused": {"error": hostile, "at_ms": 0, "is_last": true}},
             "slow_calls": [{"protocol": hostile, "limit": hostile, "subject": hostile, "outcome": hostile, "took_us": number}],
         });
-        for line in lines(&snapshot, &State::Stale(hostile), width) {
+        for line in lines(&snapshot, &State::Stale(hostile), Some(width)) {
             prop_assert!(line.width() <= width, "{line:?}");
             for char in line.to_string().chars() {
                 let is_visible = matches!(char, '"' | '\'' | '\\') || char.escape_debug().len() == 1;
@@ -111,19 +111,20 @@ async fn the_client_reads_snapshots_with_a_login_and_says_what_went_wrong() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let routes = routes(activity, Access::Login(login.clone()));
     tokio::spawn(serve(listener, routes, HttpSettings::default(), std::future::pending()));
-    let client = Client::new(&url, Some(&login)).unwrap();
+    let client = Client::new(&url, Some(&login), &TopTls::default()).unwrap();
     assert_eq!(client.fetch().await.unwrap()["stores"][0]["url"], "memory");
-    let error = Client::new(&url, None).unwrap().fetch().await.unwrap_err().to_string();
+    let error =
+        Client::new(&url, None, &TopTls::default()).unwrap().fetch().await.unwrap_err().to_string();
     assert!(error.contains("401") && error.contains("a user and a password are needed"), "{error}");
-    for wrong in ["", "127.0.0.1:6060", "https://a", "http://", "ftp://a", "http://a b"] {
-        assert!(Client::new(wrong, None).is_err(), "{wrong}");
+    for wrong in ["", "127.0.0.1:6060", "https://", "http://", "ftp://a", "http://a b"] {
+        assert!(Client::new(wrong, None, &TopTls::default()).is_err(), "{wrong}");
     }
     // A server that says nothing of what it should.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let other = axum::Router::new().route("/activity", axum::routing::get(|| async { "hello" }));
     tokio::spawn(serve(listener, other, HttpSettings::default(), std::future::pending()));
-    assert!(Client::new(&url, None).unwrap().fetch().await.is_err());
+    assert!(Client::new(&url, None, &TopTls::default()).unwrap().fetch().await.is_err());
 }
 
 /// A snapshot with something in each field.
@@ -131,6 +132,7 @@ fn full() -> Value {
     let at = |seconds: u64| 1_000_000_000 - seconds * 1_000;
     json!({
         "version": "1.2.3", "now_ms": at(0), "started_ms": at(3 * 86_400),
+        "problems": ["The store redis://a (store) does not answer: down"],
         "totals": {"admitted_per_second": 10.4, "refused_per_second": 9.9, "failed_per_second": 0.3},
         "limits": [{
             "limit": "d.a", "policy": null, "admitted_per_second": 1.0, "refused_per_second": 2.0,
@@ -166,6 +168,7 @@ fn full() -> Value {
 fn each_field_of_a_snapshot_has_its_place_and_unit() {
     let expected = [
         "Tidegate 1.2.3, up for 3 days  live",
+        "! The store redis://a (store) does not answer: down",
         "per second: 10 admitted, 9.9 refused, 0.3 not decided",
         "",
         "LIMITS, PER SECOND                                admitted   refused    shadow",
@@ -186,7 +189,7 @@ fn each_field_of_a_snapshot_has_its_place_and_unit() {
         "",
         "SLOWEST CALLS, OF THIS MINUTE AND THE ONE BEFORE             outcome      took",
         "1 s ago  v1  d.a  s                                          refused     2.3 s",
-        "1 s ago  v1                                                  timeout   12.3 ms",
+        "1 s ago  v1  (no limit)                                      timeout   12.3 ms",
         "1 s ago  v1  d.a                                            admitted    999 µs",
     ];
     let shown = text(&full(), 78);
@@ -199,14 +202,16 @@ fn what_is_wrong_is_red_and_what_is_not_is_not() {
     use ratatui::style::Color;
 
     let red = |snapshot: &Value| {
-        let lines = lines(snapshot, &State::Live, 78);
+        let lines = lines(snapshot, &State::Live, Some(78));
         let spans = lines.iter().flat_map(|line| &line.spans);
         let red = spans.filter(|it| it.style.fg == Some(Color::Red));
         red.map(|it| it.content.trim().to_owned()).collect::<Vec<_>>()
     };
     let mut snapshot = full();
-    let all = ["2.0", "open", "no answer for 2 h: down", "refused 2 min ago: bad"];
+    let problem = "! The store redis://a (store) does not answer: down";
+    let all = [problem, "2.0", "open", "no answer for 2 h: down", "refused 2 min ago: bad"];
     assert_eq!(red(&snapshot), all);
+    snapshot["problems"] = json!([]);
     snapshot["limits"][0]["refused_per_second"] = json!(0.0);
     snapshot["stores"][0]["breaker"] = json!("closed");
     snapshot["stores"][0]["answers"] = json!(true);
@@ -219,6 +224,36 @@ fn what_is_wrong_is_red_and_what_is_not_is_not() {
     assert!(text(&other, 78).contains("0.5"));
     assert!(text(&json!({"other_limits": {"count": 3}}), 78).contains("3 others"));
     assert!(!text(&json!({"other_limits": {"count": 0}}), 78).contains("others"));
+}
+
+#[test]
+fn a_long_cell_widens_its_column_and_cuts_no_other() {
+    let mut snapshot = full();
+    snapshot["slow_calls"][1]["outcome"] = json!("unsupported-server");
+    let shown = text(&snapshot, 60);
+    let rows: Vec<&str> = shown.lines().skip_while(|line| !line.starts_with("SLOWEST")).collect();
+    let expected = [
+        "SLOWEST CALLS, OF THIS MINUTE…             outcome      took",
+        "1 s ago  v1  d.a  s                        refused     2.3 s",
+        "1 s ago  v1  (no limit)         unsupported-server   12.3 ms",
+        "1 s ago  v1  d.a                          admitted    999 µs",
+    ];
+    assert_eq!(rows, expected, "{shown}");
+}
+
+#[test]
+fn without_a_width_no_name_is_cut() {
+    let (policy, error) = ("sliding-log ".repeat(20), "bad ".repeat(80));
+    let mut snapshot = full();
+    snapshot["limits"][0]["policy"] = json!(policy.trim());
+    snapshot["configuration"]["refused"]["error"] = json!(error.trim());
+    let lines = lines(&snapshot, &State::Once, None);
+    let shown: String = lines.iter().map(|line| line.to_string() + "\n").collect();
+    assert!(!shown.contains('…'), "{shown}");
+    let row = shown.lines().find(|line| line.starts_with("d.a  sliding-log")).unwrap();
+    let expected = format!("d.a  {}        1.0       2.0       3.0", policy.trim());
+    assert_eq!(row, expected);
+    assert!(shown.contains(error.trim()), "{shown}");
 }
 
 async fn answering(routes: axum::Router) -> std::net::SocketAddr {
@@ -238,10 +273,12 @@ async fn the_client_asks_for_the_address_without_the_login_of_the_url() {
     let host =
         get(|fields: HeaderMap| async move { json!(fields["host"].to_str().unwrap()).to_string() });
     let address = answering(axum::Router::new().route("/activity", host)).await;
-    let client = Client::new(&format!("http://user:S3CRET@{address}"), None).unwrap();
+    let client =
+        Client::new(&format!("http://user:S3CRET@{address}"), None, &TopTls::default()).unwrap();
     assert_eq!(client.fetch().await.unwrap(), json!(address.to_string()));
     let address = answering(axum::Router::new()).await;
-    let client = Client::new(&format!("http://user:S3CRET@{address}"), None).unwrap();
+    let client =
+        Client::new(&format!("http://user:S3CRET@{address}"), None, &TopTls::default()).unwrap();
     let error = client.fetch().await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("http://{address}: 404")), "{error}");
 }
@@ -253,12 +290,12 @@ async fn the_client_takes_no_answer_without_a_bound_and_shows_no_hostile_error()
 
     let large = get(|| async { format!("\"{}\"", "x".repeat(9 << 20)) });
     let address = answering(axum::Router::new().route("/activity", large)).await;
-    let client = Client::new(&format!("http://{address}"), None).unwrap();
+    let client = Client::new(&format!("http://{address}"), None, &TopTls::default()).unwrap();
     let error = client.fetch().await.unwrap_err().to_string();
     assert!(error.contains("limit"), "{error}");
     let hostile = get(|| async { (StatusCode::FORBIDDEN, "\u{1b}]0;title\u{7}\u{202e}") });
     let address = answering(axum::Router::new().route("/activity", hostile)).await;
-    let client = Client::new(&format!("http://{address}"), None).unwrap();
+    let client = Client::new(&format!("http://{address}"), None, &TopTls::default()).unwrap();
     let error = client.fetch().await.unwrap_err().to_string();
     assert!(error.ends_with("403 Forbidden: \u{fffd}]0;title\u{fffd}\u{fffd}"), "{error}");
 }
@@ -268,7 +305,8 @@ async fn the_client_waits_four_seconds_for_an_answer() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let start = tokio::time::Instant::now();
-    let error = Client::new(&url, None).unwrap().fetch().await.unwrap_err().to_string();
+    let error =
+        Client::new(&url, None, &TopTls::default()).unwrap().fetch().await.unwrap_err().to_string();
     assert!(error.ends_with("no answer within 4s"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(5));
 }
