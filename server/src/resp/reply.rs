@@ -35,6 +35,8 @@ pub(super) enum Reply {
     Text(Cow<'static, str>),
     Null,
     List(Vec<Reply>),
+    /// The header of a list of this length, whose elements are separate replies.
+    ListHeader(usize),
     /// In RESP2 a list of keys and values in turn.
     Map(Vec<(&'static str, Reply)>),
     Integers([i64; 5]),
@@ -91,6 +93,7 @@ impl Reply {
                 header(out, b'*', replies.len());
                 replies.iter().for_each(|reply| reply.write(protocol, out));
             }
+            Self::ListHeader(length) => header(out, b'*', *length),
             Self::Map(entries) => {
                 match protocol {
                     Protocol::Resp2 => header(out, b'*', entries.len() * 2),
