@@ -6,6 +6,8 @@ use std::io::Write as _;
 use bytes::Bytes;
 use tidegate_core::{Error, ErrorKind};
 
+use crate::calls::without_kind;
+
 /// The version of the protocol that a client has chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Protocol {
@@ -57,14 +59,17 @@ impl Reply {
     /// The error of a call.
     pub(super) fn of_error(error: &Error) -> Self {
         let code = match error.kind() {
-            ErrorKind::InvalidCall | ErrorKind::Unsupported => "ERR",
             ErrorKind::IdReused => "IDREUSED",
             ErrorKind::UnknownHold => "UNKNOWNHOLD",
             ErrorKind::AlreadySettled => "ALREADYSETTLED",
             ErrorKind::HoldLapsed => "HOLDLAPSED",
-            _ => "STORE",
+            ErrorKind::InvalidCall | ErrorKind::Unsupported => {
+                return Self::Error(format!("ERR {error:#}"));
+            }
+            _ => return Self::Error(format!("STORE {error:#}")),
         };
-        Self::Error(format!("{code} {error:#}"))
+        // The code already names the kind.
+        Self::Error(format!("{code} {}", without_kind(error)))
     }
 
     pub(super) fn is_error(&self) -> bool {

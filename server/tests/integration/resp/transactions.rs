@@ -313,8 +313,8 @@ fn lines() -> impl Strategy<Value = Vec<&'static str>> {
     })
 }
 
-/// Returns the lines of an answer without the texts of errors, the name and the version of the server,
-/// and the ids of clients.
+/// Returns the lines of an answer without the texts of errors, the name and the version of the
+/// server, and the ids of clients.
 fn normalized(answer: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut hidden = 0;
