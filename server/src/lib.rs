@@ -6,6 +6,7 @@
 pub mod activity;
 pub mod calls;
 pub mod config;
+pub mod debug;
 pub mod decide;
 pub mod health;
 pub mod http;

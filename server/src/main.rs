@@ -25,7 +25,7 @@ use tidegate_server::listener::Listener;
 use tidegate_server::service::Service;
 use tidegate_server::store::{MEMORY, open_watched};
 use tidegate_server::v1::{self, Access};
-use tidegate_server::{http, json, page, prometheus, resp, rls};
+use tidegate_server::{debug, http, json, page, prometheus, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -109,6 +109,10 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         }
         None => None,
     };
+    let debug = match args.debug.address() {
+        Some(address) => Some(listen("DEBUG_PORT", address).await?),
+        None => None,
+    };
     let metrics_alone = match args.prometheus.address()? {
         Some(address) => Some(listen("PROMETHEUS_ADDR", address).await?),
         None => None,
@@ -141,6 +145,15 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     });
     let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
     let routes = routes.merge(v1::routes(calls(Source::V1), access));
+    let debug = match debug {
+        Some(listener) => {
+            stdout!("debug port on http://{}", listener.local_addr()?);
+            let routes = debug::routes(Arc::clone(&service), metrics.clone());
+            let until = until_stopped(stopped.clone());
+            Some(tokio::spawn(http::serve(listener, routes, read_only_settings(), until)))
+        }
+        None => None,
+    };
     let metrics_alone = match metrics_alone {
         Some(listener) => {
             stdout!("metrics on http://{}", listener.local_addr()?);
@@ -172,7 +185,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
     stop.send_replace(true);
     limits.abort();
     http.await?;
-    for served in [resp, metrics_alone, page].into_iter().flatten() {
+    for served in [resp, debug, metrics_alone, page].into_iter().flatten() {
         served.await?;
     }
     Ok(())
@@ -208,6 +221,9 @@ async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), 
         begin("the store of limits per second", shown.url(), &store, breaker).await;
         watched.push(shown);
         decider = decider.with_per_second_store(store);
+    }
+    if let Some(cache) = args.deny_cache(watched.len()) {
+        decider = decider.with_deny_cache(&cache);
     }
     let activity = args.page.address().is_some().then(|| {
         let mut settings = ActivitySettings::default();

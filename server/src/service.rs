@@ -1,6 +1,7 @@
 //! What all protocols have in common: decisions, their statistics, and what happens when the store fails.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
@@ -47,6 +48,7 @@ pub struct Service {
     same_domain: SameDomain,
     starts_without_limits: bool,
     activity: Option<Arc<Activity>>,
+    is_draining: AtomicBool,
 }
 
 /// How long [`Service::ready`] waits for a store.
@@ -83,6 +85,8 @@ pub enum NotReady {
     Store(Error),
     /// A store does not answer in time.
     Timeout,
+    /// The server is shutting down: see [`Service::drain`].
+    Draining,
 }
 
 impl std::fmt::Display for NotReady {
@@ -91,6 +95,7 @@ impl std::fmt::Display for NotReady {
             Self::Config => f.write_str("no rate limit configuration loaded"),
             Self::Store(error) => error.fmt(f),
             Self::Timeout => write!(f, "the store has not answered within {READY_TIMEOUT:?}"),
+            Self::Draining => f.write_str("the server is shutting down"),
         }
     }
 }
@@ -108,6 +113,7 @@ impl Service {
             same_domain: SameDomain::default(),
             starts_without_limits: false,
             activity: None,
+            is_draining: AtomicBool::new(false),
         }
     }
 
@@ -199,12 +205,22 @@ impl Service {
         self.starts_without_limits || self.decider.config().is_some()
     }
 
-    /// Checks that limits are in force, and that the stores can decide.
+    /// Makes the service not [ready](Self::ready) from now on, because the server is shutting down.
+    /// It still decides on requests.
+    pub fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Checks that limits are in force, that the stores can decide, and that the server is not
+    /// shutting down.
     ///
     /// # Errors
     ///
-    /// The reason why not.
+    /// Returns the reason why the service is not ready.
     pub async fn ready(&self) -> Result<(), NotReady> {
+        if self.is_draining.load(Ordering::Relaxed) {
+            return Err(NotReady::Draining);
+        }
         if !self.has_limits() {
             return Err(NotReady::Config);
         }

@@ -33,6 +33,7 @@ pub struct Stats {
 struct LimitCounters {
     total: Counter,
     over: Counter,
+    over_in_cache: Counter,
     near: Counter,
     within: Counter,
     shadow: Counter,
@@ -87,6 +88,7 @@ impl Stats {
         let counters = self.counters(domain, &tally.key);
         counters.total.increment(tally.total);
         counters.over.increment(tally.over);
+        counters.over_in_cache.increment(tally.over_in_cache);
         counters.near.increment(tally.near);
         counters.within.increment(tally.within);
         counters.shadow.increment(tally.shadow);
@@ -132,6 +134,10 @@ impl LimitCounters {
         Self {
             total: counter!("ratelimit_service_rate_limit_total_hits", &labels),
             over: counter!("ratelimit_service_rate_limit_over_limit", &labels),
+            over_in_cache: counter!(
+                "ratelimit_service_rate_limit_over_limit_with_local_cache",
+                &labels
+            ),
             near: counter!("ratelimit_service_rate_limit_near_limit", &labels),
             within: counter!("ratelimit_service_rate_limit_within_limit", &labels),
             shadow: counter!("ratelimit_service_rate_limit_shadow_mode", &labels),

@@ -169,14 +169,17 @@ pub(super) fn headers(
     ]
 }
 
-/// The statistics of all descriptors with a limit.
+/// Returns the statistics of all descriptors with a limit. `cached` has the indices of the
+/// descriptors that the cache of denials has refused.
 pub(super) fn tallies(
     planned: Vec<Planned>,
     answers: &[Option<Answer>],
+    cached: &[usize],
     ratio: NearLimitRatio,
 ) -> Vec<Tally> {
     let mut tallies = Vec::new();
-    for (Planned { target, hits, is_refund }, answer) in planned.into_iter().zip(answers) {
+    let answers = answers.iter().enumerate();
+    for (Planned { target, hits, is_refund }, (index, answer)) in planned.into_iter().zip(answers) {
         let (Target::Limited(limited), Some(answer), false) = (target, answer, is_refund) else {
             continue;
         };
@@ -190,7 +193,8 @@ pub(super) fn tallies(
         let (before, after) = match answer {
             Answer::Counted(Count { before, after, .. }) => (*before, *after),
             Answer::Policy(_) if is_over => {
-                tallies.push(Tally::refused(of, hits, is_shadow));
+                let over_in_cache = if cached.contains(&index) { hits } else { 0 };
+                tallies.push(Tally { over_in_cache, ..Tally::refused(of, hits, is_shadow) });
                 continue;
             }
             Answer::Policy(verdict) | Answer::Used(verdict) => {
@@ -198,7 +202,9 @@ pub(super) fn tallies(
                 (after.saturating_sub(hits), after)
             }
         };
-        tallies.push(Tally::new(of, limit, before..after, hits, is_shadow, ratio));
+        let tally = Tally::new(of, limit, before..after, hits, is_shadow, ratio);
+        let over_in_cache = if cached.contains(&index) { tally.over } else { 0 };
+        tallies.push(Tally { over_in_cache, ..tally });
     }
     tallies
 }

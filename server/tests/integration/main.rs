@@ -7,6 +7,8 @@ mod checks;
 mod config;
 mod connections;
 mod counting;
+mod debug;
+mod deny_cache;
 mod deployment;
 mod directory;
 mod envoy_cases;
