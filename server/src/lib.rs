@@ -16,6 +16,7 @@ pub mod page;
 pub mod prometheus;
 mod reflection;
 pub mod reload;
+pub mod request;
 pub mod resp;
 pub mod rls;
 pub mod service;
@@ -28,5 +29,6 @@ pub mod tls;
 #[cfg_attr(docsrs, doc(cfg(feature = "top")))]
 pub mod top;
 mod tree;
+mod unreadable;
 pub mod v1;
 pub mod xds;
