@@ -17,6 +17,7 @@ pub mod page;
 pub mod prometheus;
 mod reflection;
 pub mod reload;
+pub mod request;
 pub mod resp;
 pub mod rls;
 pub mod service;
@@ -29,5 +30,6 @@ pub mod tls;
 #[cfg_attr(docsrs, doc(cfg(feature = "top")))]
 pub mod top;
 mod tree;
+mod unreadable;
 pub mod v1;
 pub mod xds;

@@ -22,7 +22,7 @@ use tidegate_server::calls::Calls;
 use tidegate_server::config::{Config, SameDomain, left_out};
 use tidegate_server::decide::Decider;
 use tidegate_server::listener::Listener;
-use tidegate_server::service::Service;
+use tidegate_server::service::{Service, Unreadable};
 use tidegate_server::store::{MEMORY, open_watched};
 use tidegate_server::v1::{self, Access};
 use tidegate_server::{debug, http, json, page, prometheus, resp, rls};
@@ -135,6 +135,7 @@ async fn serve(args: &Serve) -> Result<(), Failure> {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let limits = limits.follow(Arc::clone(&service));
+    tokio::spawn(report_unreadable(Arc::clone(&service)));
     let store = args.on_store_error().around(Arc::clone(service.decider().store()));
     let calls =
         |source| Arc::new(Calls::new(Arc::clone(&store)).activity(source, activity.clone()));
@@ -256,6 +257,19 @@ async fn begin(what: &str, url: &str, store: &Arc<dyn Store>, breaker: Option<Br
         // Ends with the program.
         tokio::spawn(outages::report(what.to_owned(), Arc::clone(store), breaker));
     }
+}
+
+/// Logs the requests of gRPC that cannot be read. Never returns.
+async fn report_unreadable(service: Arc<Service>) {
+    let report = |unreadable: Unreadable| {
+        let Unreadable { requests, peer, reason, .. } = unreadable;
+        let peer = peer.map_or("an unknown address".to_owned(), |peer| peer.to_string());
+        stderr!(
+            "tidegate-server: {requests} requests of gRPC were not decided because their message cannot be read; \
+             the last one, from {peer}: {reason}"
+        );
+    };
+    service.follow_unreadable(report).await;
 }
 
 fn report(service: &Service) {

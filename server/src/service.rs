@@ -1,17 +1,21 @@
 //! What all protocols have in common: decisions, their statistics, and what happens when the store fails.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate_core::{Error, ErrorKind, Store, StoreExt};
 
 use crate::activity::Activity;
 use crate::config::{Config, ConfigError, ConfigFile, SameDomain};
-use crate::decide::{DecideError, Decider};
+use crate::decide::{DecideError, Decided, Decider, RequestError};
+use crate::request::RateLimitRequest;
 use crate::stats::Stats;
+use crate::unreadable;
+pub use crate::unreadable::Unreadable;
 use crate::xds::messages::RateLimitConfig;
 
 /// The answer to a request that the store cannot decide.
@@ -49,6 +53,7 @@ pub struct Service {
     starts_without_limits: bool,
     activity: Option<Arc<Activity>>,
     is_draining: AtomicBool,
+    unreadable: unreadable::Log,
 }
 
 /// How long [`Service::ready`] waits for a store.
@@ -114,6 +119,7 @@ impl Service {
             starts_without_limits: false,
             activity: None,
             is_draining: AtomicBool::new(false),
+            unreadable: unreadable::Log::default(),
         }
     }
 
@@ -246,10 +252,7 @@ impl Service {
         let start = Instant::now();
         let decided = self.decider.decide(request).await;
         let took = start.elapsed();
-        self.stats.request(&request.domain, &decided, took);
-        if let Some(activity) = &self.activity {
-            activity.request(&decided, self.decider.is_shadow(), took);
-        }
+        self.count(&request.domain, &decided, took);
         let code = match (&decided, self.on_store_error) {
             (Err(DecideError::Store(error)), OnStoreError::Allow) if may_hide(error) => Code::Ok,
             (Err(DecideError::Store(error)), OnStoreError::Deny) if may_hide(error) => {
@@ -258,6 +261,30 @@ impl Service {
             _ => return decided.map(|decided| decided.response),
         };
         Ok(undecided(request, code))
+    }
+
+    fn count(&self, domain: &[u8], decided: &Result<Decided, DecideError>, took: Duration) {
+        // Only limits of configured domains are counted by domain, and those names are UTF-8.
+        self.stats.request(str::from_utf8(domain).unwrap_or_default(), decided, took);
+        if let Some(activity) = &self.activity {
+            activity.request(decided, self.decider.is_shadow(), took);
+        }
+    }
+
+    /// Counts and logs a request whose message cannot be read.
+    pub(crate) fn unreadable(&self, peer: Option<SocketAddr>, reason: &str) {
+        let error = DecideError::Request(RequestError::new(reason));
+        self.count(b"", &Err(error), Duration::ZERO);
+        self.stats.unreadable();
+        self.unreadable.add(peer, reason);
+    }
+
+    /// Calls `report` with the requests of gRPC whose message cannot be read: with the first one
+    /// immediately, and then at most every 10 s.
+    ///
+    /// Never returns: drop the future to end it.
+    pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
+        self.unreadable.follow(report).await;
     }
 }
 

@@ -28,6 +28,7 @@ pub struct Stats {
     shadowed: Counter,
     loads: Counter,
     load_errors: Counter,
+    unreadable: Counter,
 }
 
 struct LimitCounters {
@@ -56,6 +57,7 @@ impl Stats {
             shadowed: counter!("ratelimit_service_global_shadow_mode"),
             loads: counter!("ratelimit_service_config_load_success"),
             load_errors: counter!("ratelimit_service_config_load_error"),
+            unreadable: counter!("tidegate_server_grpc_unreadable_requests_total"),
         }
     }
 
@@ -82,6 +84,11 @@ impl Stats {
     /// Counts a configuration that was put in force, or was not.
     pub(crate) fn load(&self, is_in_force: bool) {
         if is_in_force { self.loads.increment(1) } else { self.load_errors.increment(1) }
+    }
+
+    /// Counts a request whose message cannot be read.
+    pub(crate) fn unreadable(&self) {
+        self.unreadable.increment(1);
     }
 
     fn tally(&self, domain: &str, tally: &Tally) {

@@ -250,7 +250,8 @@ impl Config {
         self.domains.values().for_each(|level| level.for_each_limit(see));
     }
 
-    pub(crate) fn domain(&self, name: &str) -> Option<&Level> {
-        self.domains.get(name)
+    pub(crate) fn domain(&self, name: &[u8]) -> Option<&Level> {
+        // The name of a configured domain is UTF-8.
+        self.domains.get(str::from_utf8(name).ok()?)
     }
 }

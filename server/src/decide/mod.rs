@@ -14,13 +14,11 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! use std::sync::Arc;
-//! use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-//! use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-//! use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 //! use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 //! use tidegate_memory::MemoryStore;
 //! use tidegate_server::config::{Config, ConfigFile, SameDomain};
 //! use tidegate_server::decide::{Behaviour, Decider};
+//! use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 //!
 //! let text = "{domain: shop, descriptors: [{key: user, policy: fixed-window 1/1h}]}";
 //! let file = ConfigFile { name: "shop.yaml".into(), text: text.into() };
@@ -53,8 +51,8 @@ mod tally;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate_core::layers::DenyCache;
 use tidegate_core::{Clock, Error, Store};
 
@@ -64,6 +62,7 @@ pub use plan::MAX_DESCRIPTORS;
 pub use tally::{NearLimitRatio, Tally};
 
 use crate::config::{Config, Kind};
+use crate::request::RateLimitRequest;
 
 /// Settings that hold for all limits.
 #[derive(Debug, Clone, Default)]

@@ -21,7 +21,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::json::call;
-use crate::scene::{Scene, decider, descriptor, is_ok, request};
+use crate::scene::{Scene, decider, descriptor, is_ok, message, request};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 9/365d}]";
 const SERVING: i32 = 1;
@@ -159,7 +159,7 @@ async fn a_server_that_is_drained_takes_requests_on_new_connections() {
         let mut watch = server.watch().await;
         until(&mut watch, SERVING).await;
         let mut limits = RateLimitServiceClient::new(server.channel().await);
-        let asked = || request("d", vec![descriptor(&[("a", "x")])]);
+        let asked = || message(&request("d", vec![descriptor(&[("a", "x")])]));
         let url = server.url.clone();
         server.stop.send(()).unwrap();
         assert_eq!(next(&mut watch).await, NOT_SERVING);
