@@ -8,6 +8,25 @@ const Redis = require("ioredis");
 const PASSWORD = "s3cret";
 const POLICY = "fixed-window 3/365d";
 
+// Checks commands between MULTI and EXEC. `transaction` returns their replies, and fails if the transaction is aborted.
+async function checkTransactions(name, call, transaction) {
+  const acquire = ["TG.ACQUIRE", name, POLICY];
+  const remaining = async () => (await call("TG.PEEK", name, POLICY))[2][2];
+
+  const [acquired, pong, throttled] = await transaction([acquire, ["PING"], ["CL.THROTTLE", name + "t", "15", "30", "60"]]);
+  assert.deepEqual([acquired[2].slice(0, 3), pong, throttled], [["allowed", 3, 2], "PONG", [0, 16, 15, -1, 2]]);
+
+  // A command that cannot be queued aborts the transaction, and nothing is charged.
+  for (const wrong of [["TG.ACQUIRE", name, "gcra"], ["TG.ACQUIRE", name], ["GET", name]]) {
+    await assert.rejects(transaction([acquire, wrong, acquire]), /EXECABORT|there must be a rate|wrong number|unknown command/);
+  }
+  assert.equal(await remaining(), 2);
+
+  const throttle = ["CL.THROTTLE", name + "l", "9999", "1", "3600"];
+  const replies = await transaction(Array(2000).fill(throttle));
+  assert.deepEqual(replies.map((reply) => reply[2]), replies.map((_, place) => 9999 - place));
+}
+
 // `call` sends a command; `pipeline` sends several at once, and has their replies.
 async function check(name, call, pipeline) {
   assert.equal(await call("PING"), "PONG");
@@ -41,6 +60,12 @@ async function nodeRedis(port, password, protocol) {
   // Commands of one turn of the event loop are sent together.
   const pipeline = (commands) => Promise.all(commands.map((command) => client.sendCommand(command)));
   await check(`node${protocol}${password}`, call, pipeline);
+  const transaction = (commands) => {
+    const multi = client.multi();
+    commands.forEach((command) => multi.addCommand(command));
+    return multi.exec();
+  };
+  await checkTransactions(`node${protocol}${password}m`, call, transaction);
   await client.close();
   if (password) {
     const wrong = createClient({ ...settings, password: "wrong" });
@@ -59,7 +84,28 @@ async function ioredis(port, password) {
       return reply;
     });
   };
-  await check(`io${password}`, (...command) => client.call(...command), pipeline);
+  const call = (...command) => client.call(...command);
+  await check(`io${password}`, call, pipeline);
+  const transaction = async (commands) => {
+    const multi = client.multi();
+    commands.forEach((command) => multi.call(...command));
+    return (await multi.exec()).map(([error, reply]) => {
+      assert.equal(error, null);
+      return reply;
+    });
+  };
+  await checkTransactions(`io${password}m`, call, transaction);
+
+  // Without a pipeline, each command waits for its reply.
+  const key = `io${password}s`;
+  await client.multi({ pipeline: false });
+  assert.equal(await client.call("TG.ACQUIRE", key, POLICY), "QUEUED");
+  assert.equal((await client.exec())[0][1][2][2], 2);
+  await client.multi({ pipeline: false });
+  assert.equal(await client.call("TG.ACQUIRE", key, POLICY), "QUEUED");
+  assert.equal(await client.discard(), "OK");
+  assert.equal((await call("TG.PEEK", key, POLICY))[2][2], 2);
+  await assert.rejects(client.watch(key), /WATCH is not supported/);
   await client.quit();
   if (password) {
     const wrong = new Redis({ host: "127.0.0.1", port, password: "wrong", retryStrategy: null, lazyConnect: true });

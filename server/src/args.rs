@@ -1,5 +1,6 @@
 //! The command line and the environment.
 
+mod debug;
 mod environment;
 mod grpc;
 mod http;
@@ -16,6 +17,7 @@ mod xds;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use tidegate_core::layers::DenyCache;
 use tidegate_core::{Error, ErrorKind};
 use tidegate_server::config::SameDomain;
 use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
@@ -23,6 +25,7 @@ use tidegate_server::service::OnStoreError;
 use tidegate_server::store::{MEMORY, RedisVariables};
 use tidegate_server::xds::XdsSettings;
 
+use debug::Debug;
 use grpc::Grpc;
 use http::Http;
 use page::Page;
@@ -181,6 +184,10 @@ pub(crate) struct Serve {
     redis_per_second_auth: String,
     #[command(flatten)]
     pub(crate) connections: StoreArgs,
+    /// Maximum size of the cache of denials in bytes; 0 for none. A denial is answered from the
+    /// cache until it ends, without a call to the store.
+    #[arg(help_heading = STORE, long, value_name = "BYTES", env = "LOCAL_CACHE_SIZE_IN_BYTES", default_value = "0")]
+    local_cache_bytes: usize,
     /// What a request is answered that the store cannot decide: by an error, so that Envoy decides by its
     /// failure_mode_deny, or that it passes, or that it is refused.
     #[arg(help_heading = STORE, long, value_name = "ANSWER", value_enum, env = "TIDEGATE_ON_STORE_ERROR", default_value = "error")]
@@ -192,6 +199,8 @@ pub(crate) struct Serve {
     pub(crate) http: Http,
     #[command(flatten)]
     pub(crate) prometheus: Prometheus,
+    #[command(flatten)]
+    pub(crate) debug: Debug,
     #[command(flatten)]
     pub(crate) page: Page,
 
@@ -292,6 +301,12 @@ impl Serve {
             )),
             (None, _) => Ok(None),
         }
+    }
+
+    /// Returns the cache of denials for each of `stores` stores, if there is one.
+    pub(crate) fn deny_cache(&self, stores: usize) -> Option<DenyCache> {
+        let bytes = self.local_cache_bytes;
+        (bytes > 0).then(|| DenyCache::new().max_bytes(bytes / stores))
     }
 
     pub(crate) fn behaviour(&self) -> Behaviour {

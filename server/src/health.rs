@@ -47,6 +47,8 @@ pub(crate) async fn report(
         () = shutdown => {}
         () = follow(&reporter, &service, settings, is_ready) => {}
     }
+    // `GET /healthcheck` fails from now on, too.
+    service.drain();
     set(&reporter, false).await;
     tokio::time::sleep(settings.drain).await;
     for name in NAMES {

@@ -6,6 +6,7 @@
 pub mod activity;
 pub mod calls;
 pub mod config;
+pub mod debug;
 pub mod decide;
 pub mod health;
 pub mod http;
@@ -16,6 +17,7 @@ pub mod page;
 pub mod prometheus;
 mod reflection;
 pub mod reload;
+pub mod request;
 pub mod resp;
 pub mod rls;
 pub mod service;
@@ -29,5 +31,6 @@ pub mod tls;
 #[cfg_attr(docsrs, doc(cfg(feature = "top")))]
 pub mod top;
 mod tree;
+mod unreadable;
 pub mod v1;
 pub mod xds;

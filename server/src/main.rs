@@ -22,10 +22,10 @@ use tidegate_server::calls::Calls;
 use tidegate_server::config::{Config, SameDomain, left_out};
 use tidegate_server::decide::Decider;
 use tidegate_server::listener::Listener;
-use tidegate_server::service::Service;
+use tidegate_server::service::{Service, Unreadable};
 use tidegate_server::store::{MEMORY, open_watched};
 use tidegate_server::v1::{self, Access};
-use tidegate_server::{http, json, page, prometheus, resp, rls};
+use tidegate_server::{debug, http, json, page, prometheus, resp, rls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -111,6 +111,10 @@ async fn serve(args: &mut Serve) -> Result<(), Failure> {
         }
         None => None,
     };
+    let debug = match args.debug.address() {
+        Some(address) => Some(listen("DEBUG_PORT", address).await?),
+        None => None,
+    };
     let metrics_alone = match args.prometheus.address()? {
         Some(address) => Some(listen("PROMETHEUS_ADDR", address).await?),
         None => None,
@@ -133,6 +137,7 @@ async fn serve(args: &mut Serve) -> Result<(), Failure> {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let limits = limits.follow(Arc::clone(&service));
+    tokio::spawn(report_unreadable(Arc::clone(&service)));
     let store = args.on_store_error().around(Arc::clone(service.decider().store()));
     let calls =
         |source| Arc::new(Calls::new(Arc::clone(&store)).activity(source, activity.clone()));
@@ -143,6 +148,15 @@ async fn serve(args: &mut Serve) -> Result<(), Failure> {
     });
     let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
     let routes = routes.merge(v1::routes(calls(Source::V1), access));
+    let debug = match debug {
+        Some(listener) => {
+            stdout!("debug port on http://{}", listener.local_addr()?);
+            let routes = debug::routes(Arc::clone(&service), metrics.clone());
+            let until = until_stopped(stopped.clone());
+            Some(tokio::spawn(http::serve(listener, routes, read_only_settings(), until)))
+        }
+        None => None,
+    };
     let metrics_alone = match metrics_alone {
         Some(listener) => {
             stdout!("metrics on http://{}", listener.local_addr()?);
@@ -174,7 +188,7 @@ async fn serve(args: &mut Serve) -> Result<(), Failure> {
     stop.send_replace(true);
     limits.abort();
     http.await?;
-    for served in [resp, metrics_alone, page].into_iter().flatten() {
+    for served in [resp, debug, metrics_alone, page].into_iter().flatten() {
         served.await?;
     }
     Ok(())
@@ -211,6 +225,9 @@ async fn service(args: &Serve) -> Result<(Arc<Service>, Option<Arc<Activity>>), 
         watched.push(shown);
         decider = decider.with_per_second_store(store);
     }
+    if let Some(cache) = args.deny_cache(watched.len()) {
+        decider = decider.with_deny_cache(&cache);
+    }
     let activity = args.page.address().is_some().then(|| {
         let mut settings = ActivitySettings::default();
         settings.shows_subjects = args.page.page_subjects;
@@ -242,6 +259,19 @@ async fn begin(what: &str, url: &str, store: &Arc<dyn Store>, breaker: Option<Br
         // Ends with the program.
         tokio::spawn(outages::report(what.to_owned(), Arc::clone(store), breaker));
     }
+}
+
+/// Logs the requests of gRPC that cannot be read. Never returns.
+async fn report_unreadable(service: Arc<Service>) {
+    let report = |unreadable: Unreadable| {
+        let Unreadable { requests, peer, reason, .. } = unreadable;
+        let peer = peer.map_or("an unknown address".to_owned(), |peer| peer.to_string());
+        stderr!(
+            "tidegate-server: {requests} requests of gRPC were not decided because their message cannot be read; \
+             the last one, from {peer}: {reason}"
+        );
+    };
+    service.follow_unreadable(report).await;
 }
 
 fn report(service: &Service) {

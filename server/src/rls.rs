@@ -8,12 +8,13 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use futures_util::stream;
 use metrics::counter;
 use tokio::sync::{Semaphore, watch};
@@ -26,6 +27,7 @@ use tonic::{Request, Response, Status};
 use crate::health::{self, HealthSettings};
 use crate::listener::{Beginning, Bounded, Buffered, Listener};
 use crate::reflection;
+use crate::request::RateLimitRequest;
 use crate::service::Service;
 pub use message::MAX_ENTRIES;
 use message::RequestCodec;
@@ -210,28 +212,42 @@ impl tower_service::Service<http::Request<Body>> for RateLimits {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let decide = Decide(Arc::clone(&self.service));
+        let service = Arc::clone(&self.service);
         Box::pin(async move {
             if request.uri().path() != SHOULD_RATE_LIMIT {
                 return Ok(Status::unimplemented("").into_http());
             }
             let receiving = request.extensions().get::<Receiving>().cloned().unwrap_or_default();
+            let peer = receiving.peer();
             let request = request.map(|body| Received::new(body, receiving));
+            let is_read = AtomicBool::new(false);
+            let decide = Decide { service: &service, is_read: &is_read };
             let grpc = Grpc::new(RequestCodec);
             let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE_BYTES);
-            Ok(grpc.unary(decide, request).await)
+            let response = grpc.unary(decide, request).await;
+            if !is_read.into_inner() {
+                let status = Status::from_header_map(response.headers());
+                service.unreadable(peer, status.as_ref().map_or("no reason", Status::message));
+            }
+            Ok(response)
         })
     }
 }
 
-struct Decide(Arc<Service>);
+/// The method, which is called if the message of a request can be read.
+struct Decide<'s> {
+    service: &'s Service,
+    is_read: &'s AtomicBool,
+}
 
-impl UnaryService<RateLimitRequest> for Decide {
+impl<'s> UnaryService<RateLimitRequest> for Decide<'s> {
     type Response = RateLimitResponse;
-    type Future = BoxFuture<Response<RateLimitResponse>, Status>;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 's>>;
 
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
-        let service = Arc::clone(&self.0);
+        self.is_read.store(true, Ordering::Relaxed);
+        let service = self.service;
         Box::pin(async move {
             let response = service.should_rate_limit(request.get_ref()).await;
             // The code of all errors of envoyproxy/ratelimit.

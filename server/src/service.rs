@@ -1,16 +1,21 @@
 //! What all protocols have in common: decisions, their statistics, and what happens when the store fails.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate_core::{Error, ErrorKind, Store, StoreExt};
 
 use crate::activity::Activity;
 use crate::config::{Config, ConfigError, ConfigFile, SameDomain};
-use crate::decide::{DecideError, Decider};
+use crate::decide::{DecideError, Decided, Decider, RequestError, StatKey};
+use crate::request::RateLimitRequest;
 use crate::stats::Stats;
+use crate::unreadable;
+pub use crate::unreadable::Unreadable;
 use crate::xds::messages::RateLimitConfig;
 
 /// The answer to a request that the store cannot decide.
@@ -47,6 +52,8 @@ pub struct Service {
     same_domain: SameDomain,
     starts_without_limits: bool,
     activity: Option<Arc<Activity>>,
+    is_draining: AtomicBool,
+    unreadable: unreadable::Log,
 }
 
 /// How long [`Service::ready`] waits for a store.
@@ -83,6 +90,8 @@ pub enum NotReady {
     Store(Error),
     /// A store does not answer in time.
     Timeout,
+    /// The server is shutting down: see [`Service::drain`].
+    Draining,
 }
 
 impl std::fmt::Display for NotReady {
@@ -91,6 +100,7 @@ impl std::fmt::Display for NotReady {
             Self::Config => f.write_str("no rate limit configuration loaded"),
             Self::Store(error) => error.fmt(f),
             Self::Timeout => write!(f, "the store has not answered within {READY_TIMEOUT:?}"),
+            Self::Draining => f.write_str("the server is shutting down"),
         }
     }
 }
@@ -108,6 +118,8 @@ impl Service {
             same_domain: SameDomain::default(),
             starts_without_limits: false,
             activity: None,
+            is_draining: AtomicBool::new(false),
+            unreadable: unreadable::Log::default(),
         }
     }
 
@@ -199,12 +211,22 @@ impl Service {
         self.starts_without_limits || self.decider.config().is_some()
     }
 
-    /// Checks that limits are in force, and that the stores can decide.
+    /// Makes the service not [ready](Self::ready) from now on, because the server is shutting down.
+    /// It still decides on requests.
+    pub fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Checks that limits are in force, that the stores can decide, and that the server is not
+    /// shutting down.
     ///
     /// # Errors
     ///
-    /// The reason why not.
+    /// Returns the reason why the service is not ready.
     pub async fn ready(&self) -> Result<(), NotReady> {
+        if self.is_draining.load(Ordering::Relaxed) {
+            return Err(NotReady::Draining);
+        }
         if !self.has_limits() {
             return Err(NotReady::Config);
         }
@@ -230,11 +252,7 @@ impl Service {
         let start = Instant::now();
         let decided = self.decider.decide(request).await;
         let took = start.elapsed();
-        self.stats.request(&decided, took);
-        if let Some(activity) = &self.activity {
-            let limits = || self.decider.limits_of(request);
-            activity.request(&decided, self.decider.is_shadow(), took, limits);
-        }
+        self.count(&decided, took, || self.decider.limits_of(request));
         let code = match (&decided, self.on_store_error) {
             (Err(DecideError::Store(error)), OnStoreError::Allow) if may_hide(error) => Code::Ok,
             (Err(DecideError::Store(error)), OnStoreError::Deny) if may_hide(error) => {
@@ -243,6 +261,34 @@ impl Service {
             _ => return decided.map(|decided| decided.response),
         };
         Ok(undecided(request, code))
+    }
+
+    fn count(
+        &self,
+        decided: &Result<Decided, DecideError>,
+        took: Duration,
+        limits: impl FnOnce() -> Vec<(Arc<StatKey>, Vec<u8>)>,
+    ) {
+        self.stats.request(decided, took);
+        if let Some(activity) = &self.activity {
+            activity.request(decided, self.decider.is_shadow(), took, limits);
+        }
+    }
+
+    /// Counts and logs a request whose message cannot be read.
+    pub(crate) fn unreadable(&self, peer: Option<SocketAddr>, reason: &str) {
+        let error = DecideError::Request(RequestError::new(reason));
+        self.count(&Err(error), Duration::ZERO, Vec::new);
+        self.stats.unreadable();
+        self.unreadable.add(peer, reason);
+    }
+
+    /// Calls `report` with the requests of gRPC whose message cannot be read: with the first one
+    /// immediately, and then at most every 10 s.
+    ///
+    /// Never returns: drop the future to end it.
+    pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
+        self.unreadable.follow(report).await;
     }
 }
 

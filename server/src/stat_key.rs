@@ -2,6 +2,8 @@ use std::fmt;
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::request::push_text;
+
 /// The number of parts of a key that are labels: the domain and two entries.
 const LABELS: usize = 3;
 
@@ -9,7 +11,7 @@ const LABELS: usize = 3;
 /// key or `key_value`.
 ///
 /// It keeps the boundaries of the first parts, because a domain, a key and a value may contain
-/// dots.
+/// dots. Bytes that are not UTF-8 are escaped as `\\xff`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StatKey {
     name: String,
@@ -19,17 +21,19 @@ pub struct StatKey {
 
 impl StatKey {
     /// Creates the key of a domain, without entries.
-    pub(crate) fn new(domain: &str) -> Self {
-        Self { name: domain.to_owned(), ends: smallvec![domain.len()] }
+    pub(crate) fn new(domain: impl AsRef<[u8]>) -> Self {
+        let mut name = String::new();
+        push_text(&mut name, domain.as_ref());
+        Self { ends: smallvec![name.len()], name }
     }
 
     /// Appends an entry; an empty value is the same as no value.
-    pub(crate) fn push(&mut self, key: &str, value: &str) {
+    pub(crate) fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.name.push('.');
-        self.name.push_str(key);
-        if !value.is_empty() {
+        push_text(&mut self.name, key.as_ref());
+        if !value.as_ref().is_empty() {
             self.name.push('_');
-            self.name.push_str(value);
+            push_text(&mut self.name, value.as_ref());
         }
         if self.ends.len() < LABELS {
             self.ends.push(self.name.len());

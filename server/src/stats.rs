@@ -31,11 +31,13 @@ pub struct Stats {
     load_errors: Counter,
     /// Whether the last configuration is in force; 0 before the first one.
     is_last_load_in_force: Gauge,
+    unreadable: Counter,
 }
 
 struct LimitCounters {
     total: Counter,
     over: Counter,
+    over_in_cache: Counter,
     near: Counter,
     within: Counter,
     shadow: Counter,
@@ -59,6 +61,7 @@ impl Stats {
             loads: counter!("ratelimit_service_config_load_success"),
             load_errors: counter!("ratelimit_service_config_load_error"),
             is_last_load_in_force: gauge!("tidegate_server_config_last_load_success"),
+            unreadable: counter!("tidegate_server_grpc_unreadable_requests_total"),
         }
     }
 
@@ -87,10 +90,16 @@ impl Stats {
         self.is_last_load_in_force.set(f64::from(u8::from(is_in_force)));
     }
 
+    /// Counts a request whose message cannot be read.
+    pub(crate) fn unreadable(&self) {
+        self.unreadable.increment(1);
+    }
+
     fn tally(&self, tally: &Tally) {
         let counters = self.counters(&tally.key);
         counters.total.increment(tally.total);
         counters.over.increment(tally.over);
+        counters.over_in_cache.increment(tally.over_in_cache);
         counters.near.increment(tally.near);
         counters.within.increment(tally.within);
         counters.shadow.increment(tally.shadow);
@@ -132,6 +141,10 @@ impl LimitCounters {
         Self {
             total: counter!("ratelimit_service_rate_limit_total_hits", &labels),
             over: counter!("ratelimit_service_rate_limit_over_limit", &labels),
+            over_in_cache: counter!(
+                "ratelimit_service_rate_limit_over_limit_with_local_cache",
+                &labels
+            ),
             near: counter!("ratelimit_service_rate_limit_near_limit", &labels),
             within: counter!("ratelimit_service_rate_limit_within_limit", &labels),
             shadow: counter!("ratelimit_service_rate_limit_shadow_mode", &labels),

@@ -51,10 +51,10 @@ impl AlreadySettled {
         &self.decision
     }
 
-    /// The error about the hold of this id.
+    /// Returns the error about the hold of this id. Its message leaves the costs to this source.
     #[must_use]
     pub fn into_error(self, id: &[u8]) -> Error {
-        let message = format!("the hold \"{}\" {self}", id.escape_ascii());
+        let message = format!("the hold \"{}\" has ended", id.escape_ascii());
         Error::new(ErrorKind::AlreadySettled, message).with_source(self)
     }
 }
@@ -62,8 +62,8 @@ impl AlreadySettled {
 impl fmt::Display for AlreadySettled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.costs.iter().all(|&cost| cost == 0) {
-            true => f.write_str("was cancelled"),
-            false => write!(f, "was settled at {:?}", self.costs),
+            true => f.write_str("it was cancelled"),
+            false => write!(f, "it was settled at {:?}", self.costs),
         }
     }
 }

@@ -143,7 +143,7 @@ fn a_hold_is_cancelled_and_extended_by_its_ticket() {
         assert_eq!(remaining(&limiter, "a").await, [9]);
         let error = limiter.settle(&ticket, [("p", 2)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadySettled);
-        assert!(error.to_string().contains("was cancelled"), "{error}");
+        assert!(format!("{error:#}").contains("has ended: it was cancelled"), "{error:#}");
         clock.advance(10 * MINUTE);
         let error = limiter.settle(&ticket, [("p", 2)]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownHold);

@@ -35,6 +35,15 @@ pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};
 pub use verb::{CallOptions, MissingOption, Verb};
 
+/// Returns the message of an error and its causes without the kind, for protocols that show the
+/// kind separately.
+pub(crate) fn without_kind(error: &Error) -> String {
+    let shown = format!("{error:#}");
+    let message =
+        shown.strip_prefix(error.kind().as_str()).and_then(|rest| rest.strip_prefix(": "));
+    message.map(str::to_owned).unwrap_or(shown)
+}
+
 /// Decides on calls by the policies that they bring.
 #[derive(Debug)]
 pub struct Calls {

@@ -86,9 +86,15 @@ impl CallRequest {
 
     /// Checks what the store would, of a hold that is not sent to it.
     pub(super) fn check(&self) -> Result<(), Error> {
-        if !self.is_too_large {
-            return Ok(());
-        }
+        if self.is_too_large { self.validate() } else { Ok(()) }
+    }
+
+    /// Checks the call as a store does before it decides.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the call is not valid, regardless of the states.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
         let charges = self.charges();
         self.with_operation(self.operation, &charges).check()
     }

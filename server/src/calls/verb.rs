@@ -53,7 +53,7 @@ pub struct CallOptions {
 pub enum MissingOption {
     /// The time of a block.
     BlockSpan,
-    /// The cost at which a hold is settled.
+    /// The cost at which a charge of a hold is settled.
     Cost,
     /// The id of a hold.
     Id,
@@ -95,11 +95,16 @@ impl Verb {
         }
     }
 
-    /// The call for charges, of which the cost may be missing: it is 1 then, and 0 to cancel a hold.
+    /// Returns the call for charges, each with its cost if the client has given it. The default is
+    /// 1.
+    ///
+    /// A cancellation and an extension ignore the costs, so that clients can send the charges of
+    /// the hold again. A settlement needs the cost of each charge that is not check-only, because a
+    /// default would refund the rest of the hold.
     ///
     /// # Errors
     ///
-    /// If an option is missing.
+    /// Returns an error if an option is missing.
     pub fn call(
         self,
         charges: impl IntoIterator<Item = (ChargeRequest, Option<u64>)>,
@@ -124,12 +129,14 @@ impl Verb {
             Self::Settle | Self::Cancel => Operation::Settle,
             Self::Extend => Operation::Extend,
         };
-        let default_cost = if self == Self::Cancel { 0 } else { 1 };
         let charges = charges.into_iter().map(|(mut charge, cost)| {
-            if self == Self::Settle && cost.is_none() {
-                return Err(MissingOption::Cost);
-            }
-            charge.cost = cost.unwrap_or(default_cost);
+            charge.cost = match (self, cost) {
+                (Self::Cancel, _) => 0,
+                (Self::Extend, _) => 1,
+                (Self::Settle, None) if charge.is_check_only => 0,
+                (Self::Settle, None) => return Err(MissingOption::Cost),
+                (_, cost) => cost.unwrap_or(1),
+            };
             Ok(charge)
         });
         let request = CallRequest::new(operation, charges.collect::<Result<Vec<_>, _>>()?);

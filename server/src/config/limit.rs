@@ -123,6 +123,27 @@ pub(crate) struct PolicyLimit {
     pub(crate) refused: Option<Policy>,
 }
 
+impl Limit {
+    /// Returns the line of `GET /rlconfig`.
+    pub(super) fn dump(&self) -> String {
+        // A value may have any characters, and each limit has one line.
+        let key = self.stat_key.to_string().replace(char::is_control, " ");
+        let rule = match &self.kind {
+            Kind::Unlimited => "unlimited".to_owned(),
+            Kind::Counted(counted) => {
+                let window = counted.counter.window();
+                let unit = Unit::from_span(window).map_or_else(
+                    || format!("period={}", format_duration(window)),
+                    |unit| format!("unit={}", unit.name().to_ascii_uppercase()),
+                );
+                format!("{unit} requests_per_unit={}", counted.requests_per_unit)
+            }
+            Kind::Policy(limit) => format!("policy={}", limit.policy),
+        };
+        format!("{key}: {rule}, shadow_mode: {}\n", self.is_shadow)
+    }
+}
+
 /// `100 per 1m`, or the policy; and what is special about it.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -237,11 +237,22 @@ impl Config {
         list
     }
 
+    /// Returns a line per limit, in the order of their keys. A `rate_limit:` has the line that
+    /// envoyproxy/ratelimit prints; another limit has its text instead of the unit and the number.
+    #[must_use]
+    pub fn dump(&self) -> String {
+        let mut lines = Vec::new();
+        self.for_each_limit(&mut |limit| lines.push(limit.dump()));
+        lines.sort_unstable();
+        lines.concat()
+    }
+
     pub(crate) fn for_each_limit(&self, see: &mut impl FnMut(&Arc<Limit>)) {
         self.domains.values().for_each(|level| level.for_each_limit(see));
     }
 
-    pub(crate) fn domain(&self, name: &str) -> Option<&Level> {
-        self.domains.get(name)
+    pub(crate) fn domain(&self, name: &[u8]) -> Option<&Level> {
+        // The name of a configured domain is UTF-8.
+        self.domains.get(str::from_utf8(name).ok()?)
     }
 }

@@ -1,4 +1,6 @@
-/// A text in which each `*` stands for any number of characters, none included.
+use memchr::memmem;
+
+/// A text in which each `*` matches any number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: Box<str>,
@@ -14,14 +16,17 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether `value` fits. The work is linear in `value` for each part between two `*`.
-    pub(crate) fn matches(&self, value: &str) -> bool {
-        let Some((head, rest)) = self.text.split_once('*') else { return *self.text == *value };
-        let Some(value) = value.strip_prefix(head) else { return false };
+    /// Returns `true` if `value` matches. The work is linear in `value` for each part between two
+    /// `*`.
+    pub(crate) fn matches(&self, value: &[u8]) -> bool {
+        let Some((head, rest)) = self.text.split_once('*') else {
+            return self.text.as_bytes() == value;
+        };
+        let Some(value) = value.strip_prefix(head.as_bytes()) else { return false };
         let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
-        let Some(mut value) = value.strip_suffix(tail) else { return false };
+        let Some(mut value) = value.strip_suffix(tail.as_bytes()) else { return false };
         for part in middle.split('*') {
-            match value.find(part) {
+            match memmem::find(value, part.as_bytes()) {
                 Some(at) => value = &value[at + part.len()..],
                 None => return false,
             }
@@ -51,8 +56,21 @@ mod tests {
             ("plain", &["plain"], &["plain1", ""]),
         ] {
             let pattern = Pattern::new(pattern);
-            fits.iter().for_each(|value| assert!(pattern.matches(value), "{pattern:?} {value}"));
-            others.iter().for_each(|value| assert!(!pattern.matches(value), "{pattern:?} {value}"));
+            let matches = |value: &&&str| pattern.matches(value.as_bytes());
+            assert_eq!(fits.iter().find(|value| !matches(value)), None, "{pattern:?}");
+            assert_eq!(others.iter().find(matches), None, "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn b95_a_star_matches_bytes_that_are_not_utf8() {
+        for (pattern, fits, others) in [
+            ("dave*", &[&b"dave\xff"[..], b"dave\xc3"][..], &[&b"dav\xff"[..], b"\xffdave"][..]),
+            ("a*b*c", &[b"a\xffbc", b"ab\xff\xffc"], &[b"a\xffc", b"abc\xff"]),
+        ] {
+            let pattern = Pattern::new(pattern);
+            assert!(fits.iter().all(|value| pattern.matches(value)), "{pattern:?}");
+            assert!(!others.iter().any(|value| pattern.matches(value)), "{pattern:?}");
         }
     }
 }

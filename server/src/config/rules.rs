@@ -9,13 +9,13 @@ use super::pattern::Pattern;
 /// The rules for an entry of a descriptor, by the entry's key.
 #[derive(Debug, Default)]
 pub(crate) struct Level {
-    keys: HashMap<Box<str>, Values>,
+    keys: HashMap<Box<[u8]>, Values>,
 }
 
 /// The rules for an entry of one key, by its value.
 #[derive(Debug, Default)]
 struct Values {
-    exact: HashMap<Box<str>, Rule>,
+    exact: HashMap<Box<[u8]>, Rule>,
     /// In the order of the file: the first one that fits counts.
     patterns: Vec<(Pattern, Rule)>,
     /// The texts of the patterns.
@@ -43,7 +43,7 @@ pub(crate) enum By<'c> {
 
 impl Level {
     /// The rule for an entry: that of its value, else of the first pattern that fits, else of its key alone.
-    pub(crate) fn find(&self, key: &str, value: &str) -> Option<(&Rule, By<'_>)> {
+    pub(crate) fn find(&self, key: &[u8], value: &[u8]) -> Option<(&Rule, By<'_>)> {
         let values = self.keys.get(key)?;
         if let Some(rule) = values.exact.get(value) {
             return Some((rule, By::Value));
@@ -55,22 +55,22 @@ impl Level {
     }
 
     pub(super) fn contains(&self, key: &str, value: &str) -> bool {
-        self.keys.get(key).is_some_and(|values| match value {
+        self.keys.get(key.as_bytes()).is_some_and(|values| match value {
             "" => values.any.is_some(),
             _ if value.contains('*') => values.pattern_texts.contains(value),
-            _ => values.exact.contains_key(value),
+            _ => values.exact.contains_key(value.as_bytes()),
         })
     }
 
     pub(super) fn insert(&mut self, key: &str, value: &str, rule: Rule) {
-        let values = self.keys.entry(key.into()).or_default();
+        let values = self.keys.entry(key.as_bytes().into()).or_default();
         if value.is_empty() {
             values.any = Some(Box::new(rule));
         } else if value.contains('*') {
             values.pattern_texts.insert(value.into());
             values.patterns.push((Pattern::new(value), rule));
         } else {
-            values.exact.insert(value.into(), rule);
+            values.exact.insert(value.as_bytes().into(), rule);
         }
     }
 

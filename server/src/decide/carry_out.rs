@@ -15,6 +15,7 @@ use tidegate_core::{
 };
 
 use super::Behaviour;
+use super::deny_cache::LimitStore;
 use super::plan::{Limited, Planned, Rule, Target};
 use crate::config::PolicyLimit;
 
@@ -42,24 +43,25 @@ pub(super) struct Count {
 /// The stores of limits: one for those per second, if they have one of their own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stores<'s> {
-    pub(super) all: &'s dyn Store,
-    pub(super) per_second: Option<&'s dyn Store>,
+    pub(super) all: &'s LimitStore,
+    pub(super) per_second: Option<&'s LimitStore>,
 }
 
-/// The answers for all descriptors, `None` for those without a limit. `is_over` says whether the answers so far
-/// refuse the request.
+/// Returns the answers for all descriptors, `None` for descriptors without a limit, and the indices
+/// of the descriptors that a cache of denials has refused. `is_over` says whether the answers so
+/// far refuse the request.
 pub(super) async fn carry_out(
     planned: &[Planned],
     stores: Stores<'_>,
     behaviour: &Behaviour,
     is_over: impl Fn(&[Option<Answer>]) -> bool,
-) -> Result<Vec<Option<Answer>>, Error> {
+) -> Result<(Vec<Option<Answer>>, Vec<usize>), Error> {
     let mut answers = vec![None; planned.len()];
-    count(planned, stores, behaviour, &mut answers).await?;
+    let mut cached = count(planned, stores, behaviour, &mut answers).await?;
     let is_refused = is_over(&answers);
-    decide(planned, stores.all, is_refused, &mut answers).await?;
-    give_back(planned, stores.all, &mut answers).await?;
-    Ok(answers)
+    cached.extend(decide(planned, stores.all, is_refused, &mut answers).await?);
+    give_back(planned, &*stores.all.store, &mut answers).await?;
+    Ok((answers, cached))
 }
 
 /// The descriptors with a limit for which `select` returns something.
@@ -80,41 +82,72 @@ async fn count(
     stores: Stores<'_>,
     behaviour: &Behaviour,
     answers: &mut [Option<Answer>],
-) -> Result<(), Error> {
+) -> Result<Vec<usize>, Error> {
+    let mut cached = Vec::new();
     let second = Duration::from_secs(1);
     for (store, is_per_second) in [(Some(stores.all), false), (stores.per_second, true)] {
         let Some(store) = store else { continue };
         let has_own = stores.per_second.is_some();
-        let counters: Vec<Counter<'_>> = select(planned, |_, limited| match &limited.rule {
-            Rule::Counted(counted) => Some(u64::from(counted.requests_per_unit)),
+        let mut counters: Vec<Counter<'_>> = select(planned, |_, limited| match &limited.rule {
+            Rule::Counted(counted) => Some(counted),
             Rule::Policy(_) => None,
         })
         .filter(|(_, _, limited, _)| {
             (has_own && limited.policy().window() == second) == is_per_second
         })
-        .map(|(index, it, limited, limit)| Counter {
+        .map(|(index, it, limited, counted)| Counter {
             index,
-            limit,
+            limit: counted.requests_per_unit.into(),
             hits: it.hits,
             is_refund: it.is_refund,
             charge: Charge::new(limited.policy(), &limited.subject),
+            admission: Charge::new(&counted.policy, &limited.subject).cost(it.hits),
         })
         .collect();
+        let known = cached.len();
+        counters.retain(|counter| match counter.cached(store) {
+            Some(count) => {
+                set(answers, counter.index, Answer::Counted(count));
+                cached.push(counter.index);
+                false
+            }
+            None => true,
+        });
         if counters.is_empty() {
             continue;
         }
-        // With a store for those per second, these two are two groups, which spare each other nothing.
+        // With a separate store for limits per second, the counters form two groups. A counter over
+        // its limit does not affect the other group.
         let counted = if behaviour.spares_others_when_over {
-            count_where_over(&counters, store).await?
+            count_where_over(&counters, cached.len() > known, &*store.store).await?
         } else {
             let all = counters.iter().map(|it| it.operation()).collect();
-            counts(&counters, all, store).await?
+            counts(&counters, all, &*store.store).await?
         };
-        for (counter, count) in counters.iter().zip(counted) {
-            set(answers, counter.index, Answer::Counted(count));
+        for (counter, count) in counters.iter().zip(&counted) {
+            set(answers, counter.index, Answer::Counted(*count));
         }
+        cache_denials(&counters, &counted, store).await;
     }
-    Ok(())
+    Ok(cached)
+}
+
+/// Lets the cache learn which limits are over: it sees the denial of a peek at the same state.
+async fn cache_denials(counters: &[Counter<'_>], counted: &[Count], store: &LimitStore) {
+    if !store.has_cache() {
+        return;
+    }
+    let is_over = |(counter, count): &(&Counter<'_>, &Count)| {
+        counter.can_be_cached() && count.after > counter.limit
+    };
+    let over = counters.iter().zip(counted).filter(is_over);
+    let charges: Vec<[Charge<'_>; 1]> = over.map(|(counter, _)| [counter.admission]).collect();
+    let calls: Vec<Call<'_>> =
+        charges.iter().map(|charge| Call::new(Operation::Peek, charge)).collect();
+    if !calls.is_empty() {
+        // Without the denial, the next request calls the store.
+        drop(store.store.decide_many(&calls).await);
+    }
 }
 
 struct Counter<'p> {
@@ -123,17 +156,37 @@ struct Counter<'p> {
     hits: u64,
     is_refund: bool,
     charge: Charge<'p>,
+    /// The hits under the limit itself, which a store denies while the count is over the limit.
+    admission: Charge<'p>,
 }
 
 impl Counter<'_> {
+    /// Returns `true` if a denial of the hits ends with the window. Hits above the limit are denied
+    /// forever.
+    fn can_be_cached(&self) -> bool {
+        !self.is_refund && (1..=self.limit).contains(&self.hits)
+    }
+
+    /// Returns the count if the cache of the store knows that the limit is over.
+    fn cached(&self, store: &LimitStore) -> Option<Count> {
+        if !self.can_be_cached() {
+            return None;
+        }
+        let decision = store.cached_denial(Call::new(Operation::Peek, &[self.admission]))?;
+        let reset = decision.verdicts().first()?.reset_after();
+        Some(Count { before: self.limit, after: self.limit.saturating_add(self.hits), reset })
+    }
+
     fn operation(&self) -> (Operation, u64) {
         (if self.is_refund { Operation::Refund } else { Operation::Charge }, self.hits)
     }
 }
 
-/// Once a limit is over, counts its hits only.
+/// Once a limit is over, counts its hits only. `is_any_over` says whether another limit of the
+/// request is over.
 async fn count_where_over(
     counters: &[Counter<'_>],
+    is_any_over: bool,
     store: &dyn Store,
 ) -> Result<Vec<Count>, Error> {
     let look = counters.iter().map(|_| (Operation::Peek, 0)).collect();
@@ -141,7 +194,7 @@ async fn count_where_over(
     let is_over = |(counter, count): (&Counter<'_>, &Count)| {
         !counter.is_refund && count.after.saturating_add(counter.hits) > counter.limit
     };
-    let any_is_over = counters.iter().zip(&before).any(is_over);
+    let any_is_over = is_any_over || counters.iter().zip(&before).any(is_over);
     let some = counters.iter().zip(&before);
     let some = some.map(|(counter, count)| {
         let is_spared = any_is_over && !counter.is_refund && !is_over((counter, count));
@@ -251,12 +304,13 @@ fn asked(planned: &[Planned]) -> Vec<Asked<'_>> {
     asked
 }
 
+/// Returns the indices of the descriptors that the cache of denials has refused.
 async fn decide(
     planned: &[Planned],
-    store: &dyn Store,
+    store: &LimitStore,
     is_refused: bool,
     answers: &mut [Option<Answer>],
-) -> Result<(), Error> {
+) -> Result<Vec<usize>, Error> {
     let asked = asked(planned);
     let charges: Vec<Charge<'_>> = asked.iter().map(|it| it.charge).collect();
     let used: Vec<(usize, [Charge<'_>; 1])> = policies(planned, Role::Use)
@@ -267,23 +321,35 @@ async fn decide(
 
     let mut calls: Vec<Call<'_>> = Vec::with_capacity(used.len() + 1);
     calls.extend(used.iter().map(|(_, charge)| Call::new(Operation::Charge, charge)));
+    let mut denial = None;
     if !charges.is_empty() {
         let operation = if is_refused { Operation::Peek } else { Operation::Acquire };
-        calls.push(Call::new(operation, &charges));
+        let call = Call::new(operation, &charges);
+        denial = store.cached_denial(call);
+        if denial.is_none() {
+            calls.push(call);
+        }
     }
-    if calls.is_empty() {
-        return Ok(());
-    }
-    let mut decisions = store.decide_many(&calls).await.into_iter();
+    let is_cached = denial.is_some();
+    let mut decisions = match calls.is_empty() {
+        true => Vec::new().into_iter(),
+        false => store.store.decide_many(&calls).await.into_iter(),
+    };
     for ((index, _), decision) in used.iter().zip(&mut decisions) {
         set(answers, *index, Answer::Used(only(&decision?)?));
     }
-    let Some(decision) = decisions.next().transpose()? else { return Ok(()) };
+    let decision = denial.map(Ok).or_else(|| decisions.next()).transpose()?;
+    let Some(decision) = decision else { return Ok(Vec::new()) };
+    let mut cached = Vec::new();
     for (it, verdict) in asked.iter().zip(decision.verdicts()) {
         it.indices.iter().for_each(|index| set(answers, *index, Answer::Policy(*verdict)));
+        if is_cached && verdict.outcome() != Outcome::Allowed {
+            cached.extend(&it.indices);
+        }
     }
     let is_taken = decision.is_allowed() && !is_refused;
-    remember_refused(planned, store, is_taken, answers).await
+    remember_refused(planned, &*store.store, is_taken, answers).await?;
+    Ok(cached)
 }
 
 /// Remembers the hits that were not taken, so that a refund of them gives back nothing.

@@ -6,7 +6,7 @@ use std::fmt;
 pub struct RequestError(String);
 
 impl RequestError {
-    pub(super) fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use smallvec::SmallVec;
 
 use super::{RequestError, StatKey};
 use crate::config::{By, Config, Counted, Kind, Level, Limit, Unit};
+use crate::request::{Entry, RateLimitDescriptor};
 
 /// The limit of a descriptor.
 #[derive(Debug)]
@@ -25,7 +23,7 @@ pub(super) struct Match<'c> {
 /// entries.
 pub(super) fn find<'c>(
     config: &'c Config,
-    domain: &str,
+    domain: &[u8],
     descriptor: &RateLimitDescriptor,
 ) -> Result<Option<Match<'c>>, RequestError> {
     let Some(level) = config.domain(domain) else { return Ok(None) };
@@ -37,7 +35,7 @@ pub(super) fn find<'c>(
 
 /// The limit that a request brings with it: it has no name, and is neither a shadow nor a quota.
 fn limit_of_request<'c>(
-    domain: &str,
+    domain: &[u8],
     entries: &[Entry],
     limit: RateLimitOverride,
 ) -> Result<Match<'c>, RequestError> {
@@ -67,16 +65,16 @@ fn limit_of_request<'c>(
     Ok(Match { limit: Arc::new(limit), stat_key: stat_key.into(), shared: SmallVec::new() })
 }
 
-fn configured<'c>(root: &'c Level, domain: &str, entries: &[Entry]) -> Option<Match<'c>> {
+fn configured<'c>(root: &'c Level, domain: &[u8], entries: &[Entry]) -> Option<Match<'c>> {
     let mut level = root;
     let mut shared = SmallVec::new();
-    let mut values = SmallVec::<[Option<&str>; 4]>::new();
+    let mut values = SmallVec::<[Option<&[u8]>; 4]>::new();
     let mut has_value_metric = false;
     for (index, entry) in entries.iter().enumerate() {
         let (rule, by) = level.find(&entry.key, &entry.value)?;
         let (pattern, configured) = match by {
-            By::Value => (None, Some(entry.value.as_str())),
-            By::Pattern(pattern) => (Some(pattern.as_str()), Some(pattern.as_str())),
+            By::Value => (None, Some(&*entry.value)),
+            By::Pattern(pattern) => (Some(pattern.as_str()), Some(pattern.as_str().as_bytes())),
             By::Key => (None, None),
         };
         let pattern = pattern.filter(|_| rule.shares_threshold);
@@ -84,7 +82,7 @@ fn configured<'c>(root: &'c Level, domain: &str, entries: &[Entry]) -> Option<Ma
         // The values of a pattern that share a count share the statistics too.
         let is_by_value = rule.has_value_metric && pattern.is_none();
         has_value_metric |= is_by_value;
-        values.push(if is_by_value { Some(entry.value.as_str()) } else { configured });
+        values.push(if is_by_value { Some(&*entry.value) } else { configured });
         if index + 1 < entries.len() {
             level = &rule.next;
             continue;
@@ -93,7 +91,7 @@ fn configured<'c>(root: &'c Level, domain: &str, entries: &[Entry]) -> Option<Ma
         let stat_key = if limit.has_detailed_metric {
             detailed_key(domain, entries, &shared).into()
         } else if has_value_metric {
-            let keys = entries.iter().map(|entry| entry.key.as_str());
+            let keys = entries.iter().map(|entry| &*entry.key);
             key_of(domain, keys.zip(values)).into()
         } else {
             Arc::clone(&limit.stat_key)
@@ -104,15 +102,18 @@ fn configured<'c>(root: &'c Level, domain: &str, entries: &[Entry]) -> Option<Ma
 }
 
 /// The key with all values, but with the pattern where its values share a count.
-fn detailed_key(domain: &str, entries: &[Entry], shared: &[Option<&str>]) -> StatKey {
+fn detailed_key(domain: &[u8], entries: &[Entry], shared: &[Option<&str>]) -> StatKey {
     let entries = entries.iter().enumerate().map(|(index, entry)| {
         let pattern = shared.get(index).copied().flatten();
-        (entry.key.as_str(), Some(pattern.unwrap_or(&entry.value)))
+        (&*entry.key, Some(pattern.map_or(&*entry.value, str::as_bytes)))
     });
     key_of(domain, entries)
 }
 
-fn key_of<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, Option<&'e str>)>) -> StatKey {
+fn key_of<'e>(
+    domain: &[u8],
+    entries: impl Iterator<Item = (&'e [u8], Option<&'e [u8]>)>,
+) -> StatKey {
     let mut stat_key = StatKey::new(domain);
     for (key, value) in entries {
         stat_key.push(key, value.unwrap_or_default());

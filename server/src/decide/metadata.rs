@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
 
 use super::plan::{Planned, Target};
 use crate::config::Unit;
+use crate::request::{RateLimitDescriptor, RateLimitRequest, push_text};
 
 /// The request, and the metadata of the limits that have passed.
 pub(super) fn metadata(
@@ -18,7 +17,7 @@ pub(super) fn metadata(
     statuses: &[DescriptorStatus],
 ) -> Struct {
     let mut fields = HashMap::new();
-    fields.insert("domain".to_owned(), text(&request.domain));
+    fields.insert("domain".to_owned(), text([&*request.domain]));
     let descriptors = request.descriptors.iter().map(descriptor).collect();
     fields.insert("descriptors".to_owned(), list(descriptors));
     if request.hits_addend > 0 {
@@ -42,13 +41,13 @@ pub(super) fn metadata(
 fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
     let mut fields = HashMap::new();
     let entries = descriptor.entries.iter();
-    let entries = entries.map(|entry| text(&format!("{}={}", entry.key, entry.value))).collect();
+    let entries = entries.map(|entry| text([&*entry.key, b"=", &*entry.value])).collect();
     fields.insert("entries".to_owned(), list(entries));
     if let Some(limit) = &descriptor.limit {
         let unit = Unit::from_number(limit.unit)
             .map_or("UNKNOWN".to_owned(), |unit| format!("{unit:?}").to_uppercase());
         let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
-        fields.insert("limit".to_owned(), text(&limit));
+        fields.insert("limit".to_owned(), text([limit.as_bytes()]));
     }
     if let Some(hits) = &descriptor.hits_addend {
         fields.insert("hitsAddend".to_owned(), number(hits.value));
@@ -77,8 +76,12 @@ fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
 }
 
-fn text(text: &str) -> Value {
-    value(Kind::StringValue(text.to_owned()))
+/// Returns the parts as one text. A struct of the protocol holds UTF-8 only, so other bytes are
+/// escaped.
+fn text<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> Value {
+    let mut text = String::new();
+    parts.into_iter().for_each(|part| push_text(&mut text, part));
+    value(Kind::StringValue(text))
 }
 
 fn list(values: Vec<Value>) -> Value {

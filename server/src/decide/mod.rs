@@ -14,13 +14,11 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! use std::sync::Arc;
-//! use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-//! use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-//! use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 //! use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 //! use tidegate_memory::MemoryStore;
 //! use tidegate_server::config::{Config, ConfigFile, SameDomain};
 //! use tidegate_server::decide::{Behaviour, Decider};
+//! use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 //!
 //! let text = "{domain: shop, descriptors: [{key: user, policy: fixed-window 1/1h}]}";
 //! let file = ConfigFile { name: "shop.yaml".into(), text: text.into() };
@@ -41,6 +39,7 @@
 //! ```
 
 mod carry_out;
+mod deny_cache;
 mod error;
 mod matching;
 mod metadata;
@@ -52,16 +51,19 @@ mod tally;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tidegate_core::{Error, Store};
+use tidegate_core::layers::DenyCache;
+use tidegate_core::{Clock, Error, Store};
 
+use deny_cache::LimitStore;
 pub use error::{DecideError, RequestError};
 pub use plan::MAX_DESCRIPTORS;
 use plan::Target;
 pub use tally::{NearLimitRatio, Tally};
 
 use crate::config::{Config, Kind};
+use crate::request::RateLimitRequest;
 pub use crate::stat_key::StatKey;
 
 /// Settings that hold for all limits.
@@ -123,8 +125,8 @@ pub struct Decided {
 /// Decides on requests by the limits in force.
 #[derive(Debug)]
 pub struct Decider {
-    store: Arc<dyn Store>,
-    per_second: Option<Arc<dyn Store>>,
+    store: LimitStore,
+    per_second: Option<LimitStore>,
     config: ArcSwapOption<Config>,
     behaviour: Behaviour,
 }
@@ -133,24 +135,36 @@ impl Decider {
     /// Limits on a store. None is in force yet: see [`set_config`](Self::set_config).
     #[must_use]
     pub fn new(store: Arc<dyn Store>, behaviour: Behaviour) -> Self {
+        let store = LimitStore::new(store);
         Self { store, per_second: None, config: ArcSwapOption::empty(), behaviour }
     }
 
     /// The same, with a store of their own for limits per second that are written as `rate_limit:`.
     #[must_use]
     pub fn with_per_second_store(self, store: Arc<dyn Store>) -> Self {
-        Self { per_second: Some(store), ..self }
+        Self { per_second: Some(LimitStore::new(store)), ..self }
     }
 
-    /// The store.
+    /// Puts a cache of denials around each store, so that a flood of refused requests costs the
+    /// stores nothing (`LOCAL_CACHE_SIZE_IN_BYTES`).
+    ///
+    /// The maximum memory of the cache holds for each store. Hits that the cache refuses are not
+    /// counted, also those of a `rate_limit:`, which stays over its limit until its window ends.
+    #[must_use]
+    pub fn with_deny_cache<C: Clock + Clone + 'static>(self, cache: &DenyCache<C>) -> Self {
+        let per_second = self.per_second.map(|store| store.cached(cache.clone()));
+        Self { store: self.store.cached(cache.clone()), per_second, ..self }
+    }
+
+    /// Returns the store, with the cache of denials if there is one.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+        &self.store.store
     }
 
     /// All stores.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Arc<dyn Store>> {
-        std::iter::once(&self.store).chain(&self.per_second)
+        std::iter::once(&self.store).chain(&self.per_second).map(|store| &store.store)
     }
 
     /// Whether no request is refused.
@@ -175,8 +189,8 @@ impl Decider {
         config.for_each_limit(&mut |limit| {
             let supported = match &limit.kind {
                 Kind::Unlimited => Ok(()),
-                Kind::Counted(counted) => self.store.supports(&counted.policy),
-                Kind::Policy(policy) => self.store.supports(&policy.policy),
+                Kind::Counted(counted) => self.store().supports(&counted.policy),
+                Kind::Policy(policy) => self.store().supports(&policy.policy),
             };
             if let (Err(error), Ok(())) = (supported, &result) {
                 result = Err(error.with_context(&limit.place));
@@ -213,13 +227,12 @@ impl Decider {
             config.ok_or_else(|| RequestError::new("no rate limit configuration loaded"))?;
         let behaviour = &self.behaviour;
         let planned = plan::plan(&config, request, behaviour)?;
-        let stores =
-            carry_out::Stores { all: &*self.store, per_second: self.per_second.as_deref() };
+        let stores = carry_out::Stores { all: &self.store, per_second: self.per_second.as_ref() };
         let is_over = |answers: &[_]| {
             let statuses = respond::statuses(&planned, answers);
             !behaviour.is_shadow && respond::is_over_limit(&planned, &statuses, behaviour)
         };
-        let answers = carry_out::carry_out(&planned, stores, behaviour, is_over).await?;
+        let (answers, cached) = carry_out::carry_out(&planned, stores, behaviour, is_over).await?;
 
         let statuses = respond::statuses(&planned, &answers);
         let is_over = respond::is_over_limit(&planned, &statuses, behaviour);
@@ -239,7 +252,13 @@ impl Decider {
         };
         Ok(Decided {
             response,
-            tallies: respond::tallies(planned, &answers, is_refused, behaviour.near_limit_ratio),
+            tallies: respond::tallies(
+                planned,
+                &answers,
+                is_refused,
+                &cached,
+                behaviour.near_limit_ratio,
+            ),
             is_domain_known: config.domain(&request.domain).is_some(),
             is_shadowed: is_over && behaviour.is_shadow,
         })

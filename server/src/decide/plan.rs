@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use tidegate_core::Policy;
 use tidegate_core::call::{MAX_CHARGES, MAX_SUBJECT};
 
 use super::matching::{self, Match};
 use super::{Behaviour, RequestError, StatKey};
 use crate::config::{Config, Counted, Kind, Limit, PolicyLimit};
+use crate::request::RateLimitRequest;
 
 /// The maximum number of descriptors in a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;

@@ -170,15 +170,18 @@ pub(super) fn headers(
 }
 
 /// Returns the statistics of all descriptors with a limit. `is_refused` says whether the request is
-/// refused: then no policy has charged its hits.
+/// refused: then no policy has charged its hits. `cached` has the indices of the descriptors that
+/// the cache of denials has refused.
 pub(super) fn tallies(
     planned: Vec<Planned>,
     answers: &[Option<Answer>],
     is_refused: bool,
+    cached: &[usize],
     ratio: NearLimitRatio,
 ) -> Vec<Tally> {
     let mut tallies = Vec::new();
-    for (Planned { target, hits, is_refund }, answer) in planned.into_iter().zip(answers) {
+    let answers = answers.iter().enumerate();
+    for (Planned { target, hits, is_refund }, (index, answer)) in planned.into_iter().zip(answers) {
         let (Target::Limited(limited), Some(answer), false) = (target, answer, is_refund) else {
             continue;
         };
@@ -192,7 +195,8 @@ pub(super) fn tallies(
         let (before, after) = match answer {
             Answer::Counted(Count { before, after, .. }) => (*before, *after),
             Answer::Policy(_) if is_over => {
-                tallies.push(Tally::refused(of, hits, is_shadow));
+                let over_in_cache = if cached.contains(&index) { hits } else { 0 };
+                tallies.push(Tally { over_in_cache, ..Tally::refused(of, hits, is_shadow) });
                 continue;
             }
             Answer::Policy(_) if is_refused => {
@@ -204,7 +208,9 @@ pub(super) fn tallies(
                 (after.saturating_sub(hits), after)
             }
         };
-        tallies.push(Tally::new(of, limit, before..after, hits, is_shadow, ratio));
+        let tally = Tally::new(of, limit, before..after, hits, is_shadow, ratio);
+        let over_in_cache = if cached.contains(&index) { tally.over } else { 0 };
+        tallies.push(Tally { over_in_cache, ..tally });
     }
     tallies
 }

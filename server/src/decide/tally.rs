@@ -46,6 +46,9 @@ pub struct Tally {
     pub total: u64,
     /// Hits beyond the limit.
     pub over: u64,
+    /// Hits beyond the limit that the [cache](super::Decider::with_deny_cache) has refused without
+    /// the store.
+    pub over_in_cache: u64,
     /// Admitted hits above the [ratio](NearLimitRatio).
     pub near: u64,
     /// Admitted hits. A `rate_limit:` admits by itself, as in envoyproxy/ratelimit; the hits of a
@@ -99,7 +102,17 @@ impl Tally {
     /// the request.
     pub(super) fn empty(of: Of, hits: u64) -> Self {
         let Of { key, limit_key, subject } = of;
-        Self { key, total: hits, over: 0, near: 0, within: 0, shadow: 0, limit_key, subject }
+        Self {
+            key,
+            total: hits,
+            over: 0,
+            over_in_cache: 0,
+            near: 0,
+            within: 0,
+            shadow: 0,
+            limit_key,
+            subject,
+        }
     }
 }
 

@@ -2,15 +2,13 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use bytes::Bytes;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
 
 use crate::config::shown;
+use crate::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 use crate::tree::Tree;
 
 /// Why a text is not a request in proto3 JSON.
@@ -31,7 +29,7 @@ impl Error for JsonError {}
 /// use tidegate_server::json::read_request;
 ///
 /// let request = read_request(br#"{"domain": "d", "descriptors": [{"entries": [{"key": "k"}]}]}"#)?;
-/// assert_eq!((&*request.domain, &*request.descriptors[0].entries[0].key), ("d", "k"));
+/// assert_eq!((&*request.domain, &*request.descriptors[0].entries[0].key), (&b"d"[..], &b"k"[..]));
 /// assert!(read_request(br#"{"domian": "d"}"#).is_err());
 /// # Ok::<(), tidegate_server::json::JsonError>(())
 /// ```
@@ -131,9 +129,9 @@ fn list<T>(
     values.iter().map(read).collect()
 }
 
-fn text(name: &str, value: &Tree) -> Result<String, JsonError> {
+fn text(name: &str, value: &Tree) -> Result<Bytes, JsonError> {
     let Tree::Text(text) = value else { return Err(wrong(name, value, "a text")) };
-    Ok(text.clone())
+    Ok(text.clone().into())
 }
 
 fn boolean(name: &str, value: &Tree) -> Result<bool, JsonError> {

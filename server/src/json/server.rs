@@ -19,7 +19,7 @@ use crate::service::Service;
 /// | route | answer |
 /// |---|---|
 /// | `POST /json` | the response in proto3 JSON: 200 if the request passes, 429 if not; 400 with a reason if there is no decision |
-/// | `GET /healthcheck` | 200 `OK` if limits are in force and the store answers, else 500 with the reason |
+/// | `GET /healthcheck` | 200 `OK` if limits are in force and the store answers; 500 with the reason if not, and while the server is shutting down |
 /// | `GET /config` | the limits in force, each with its file, line and column |
 /// | `GET /metrics` | the metrics in the text format of Prometheus |
 pub fn routes(service: Arc<Service>, metrics: Option<PrometheusHandle>) -> Router {
@@ -68,7 +68,7 @@ fn with_json(status: StatusCode, value: &Value) -> Response {
 
 async fn health(State(service): State<Arc<Service>>) -> Response {
     match service.ready().await {
-        Ok(()) => "OK\n".into_response(),
+        Ok(()) => "OK".into_response(),
         Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")).into_response(),
     }
 }

@@ -19,7 +19,8 @@ pub(crate) struct Bounded<F> {
 
 impl<F: Future<Output = ()>> Bounded<F> {
     pub(crate) fn new(stream: Stream, end: F) -> Self {
-        Self { stream, end: Some(Box::pin(end)), receiving: Receiving::default() }
+        let receiving = Receiving::new(stream.peer_addr());
+        Self { stream, end: Some(Box::pin(end)), receiving }
     }
 
     /// The stream, unless it has ended. Registers the task for the end too: a connection that only waits to be written

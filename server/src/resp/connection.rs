@@ -158,7 +158,11 @@ fn read_batch(
 ) -> Batch {
     let mut batch = Batch { commands: Vec::new(), is_end: false, bytes: 0, is_large: false };
     while batch.commands.len() < MAX_BATCH && !batch.is_end && !batch.is_large {
-        match frames.next(input, session.bounds()) {
+        let next = match session.next_queued() {
+            Some(arguments) => Ok(Some(arguments)),
+            None => frames.next(input, session.bounds()),
+        };
+        match next {
             Ok(None) => break,
             Ok(Some(arguments)) => {
                 batch.bytes += arguments.iter().map(|it| it.len()).sum::<usize>();
@@ -186,7 +190,7 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
         .iter()
         .filter_map(|it| match &it.step {
             Step::Call(request, _) => Some(request),
-            Step::Reply(_) | Step::End(_) => None,
+            Step::Reply(_) | Step::Queued | Step::End(_) => None,
         })
         .collect();
     let decisions = match requests.is_empty() {
@@ -196,6 +200,11 @@ async fn answer(commands: Vec<Planned>, shared: &Shared, output: &mut Vec<u8>) {
     let mut decisions = decisions.into_iter();
     for Planned { command, protocol, step } in commands {
         let (reply, is_refused) = match step {
+            // `EXEC` executes the command, which is counted then.
+            Step::Queued => {
+                Reply::Status("QUEUED").write(protocol, output);
+                continue;
+            }
             Step::Reply(reply) | Step::End(reply) => (reply, false),
             Step::Call(request, form) => match decisions.next() {
                 Some(Ok(decision)) => {

@@ -1,5 +1,6 @@
 //! Tidegate's own commands.
 
+use std::iter::repeat;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,8 +29,8 @@ fn options_of(verb: Verb) -> &'static [&'static str] {
         Verb::Charge | Verb::Refund => &["AND", "TENANT", "COST", "ID", "EX", "PX"],
         Verb::Block => &["AND", "TENANT", "EX", "PX", "ATLEAST"],
         Verb::Settle => &["AND", "TENANT", "COST", "CHECK", "ID", "SOFAR"],
-        Verb::Cancel => &["AND", "TENANT", "CHECK", "ID"],
-        Verb::Extend => &["AND", "TENANT", "CHECK", "ID", "EX", "PX"],
+        Verb::Cancel => &["AND", "TENANT", "COST", "CHECK", "ID"],
+        Verb::Extend => &["AND", "TENANT", "COST", "CHECK", "ID", "EX", "PX"],
         Verb::Reset => &["AND", "TENANT"],
     }
 }
@@ -115,7 +116,7 @@ fn read_options<'a>(
 fn missing(option: MissingOption) -> ArgumentError {
     let what = match option {
         MissingOption::BlockSpan => "EX or PX, the time of the block,",
-        MissingOption::Cost => "COST, what was used,",
+        MissingOption::Cost => "COST, the actual usage of each charge without CHECK,",
         MissingOption::Id => "ID",
         MissingOption::IdOfTimeToLive => "ID, which EX or PX is the time to live of,",
         MissingOption::TimeToLive => "EX or PX, the time to live of ID,",
@@ -129,19 +130,23 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     let retry = if is_admitted { 0 } else { wait(decision.retry_after()) };
     let mut replies = vec![Reply::Integer(i64::from(is_admitted)), Reply::Integer(retry)];
     let charges = decision.verdicts().iter().zip(request.amounts(decision));
-    replies.extend(charges.map(|(verdict, amount)| charge(verdict, amount)));
+    let unspent = decision.unspent().iter().copied().chain(repeat(None));
+    let charges = charges.zip(unspent);
+    replies.extend(charges.map(|((verdict, amount), unspent)| charge(verdict, amount, unspent)));
     Reply::List(replies)
 }
 
-fn charge(verdict: &Verdict, amount: u64) -> Reply {
-    Reply::List(vec![
+fn charge(verdict: &Verdict, amount: u64, unspent: Option<u64>) -> Reply {
+    let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),
         Reply::Integer(integer(verdict.limit())),
         Reply::Integer(integer(verdict.remaining())),
         Reply::Integer(wait(verdict.retry_after())),
         Reply::Integer(whole_milliseconds(verdict.reset_after())),
         Reply::Integer(integer(amount)),
-    ])
+    ];
+    elements.extend(unspent.map(|unspent| Reply::Integer(integer(unspent))));
+    Reply::List(elements)
 }
 
 /// -1 for never.

@@ -6,6 +6,8 @@ use std::io::Write as _;
 use bytes::Bytes;
 use tidegate_core::{Error, ErrorKind};
 
+use crate::calls::without_kind;
+
 /// The version of the protocol that a client has chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Protocol {
@@ -35,6 +37,8 @@ pub(super) enum Reply {
     Text(Cow<'static, str>),
     Null,
     List(Vec<Reply>),
+    /// The header of a list of this length, whose elements are separate replies.
+    ListHeader(usize),
     /// In RESP2 a list of keys and values in turn.
     Map(Vec<(&'static str, Reply)>),
     Integers([i64; 5]),
@@ -55,14 +59,17 @@ impl Reply {
     /// The error of a call.
     pub(super) fn of_error(error: &Error) -> Self {
         let code = match error.kind() {
-            ErrorKind::InvalidCall | ErrorKind::Unsupported => "ERR",
             ErrorKind::IdReused => "IDREUSED",
             ErrorKind::UnknownHold => "UNKNOWNHOLD",
             ErrorKind::AlreadySettled => "ALREADYSETTLED",
             ErrorKind::HoldLapsed => "HOLDLAPSED",
-            _ => "STORE",
+            ErrorKind::InvalidCall | ErrorKind::Unsupported => {
+                return Self::Error(format!("ERR {error:#}"));
+            }
+            _ => return Self::Error(format!("STORE {error:#}")),
         };
-        Self::Error(format!("{code} {error:#}"))
+        // The code already names the kind.
+        Self::Error(format!("{code} {}", without_kind(error)))
     }
 
     pub(super) fn is_error(&self) -> bool {
@@ -91,6 +98,7 @@ impl Reply {
                 header(out, b'*', replies.len());
                 replies.iter().for_each(|reply| reply.write(protocol, out));
             }
+            Self::ListHeader(length) => header(out, b'*', *length),
             Self::Map(entries) => {
                 match protocol {
                     Protocol::Resp2 => header(out, b'*', entries.len() * 2),

@@ -1,5 +1,6 @@
 //! What a connection has chosen, and what its commands mean then.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -12,7 +13,8 @@ use super::frame::{Arguments, Bounds};
 use super::info::Info;
 use super::reply::{Protocol, Reply};
 use super::stats::RespStats;
-use super::table::{Kind, describe, find};
+use super::table::{Kind, Spec, describe, find};
+use super::transaction::Transaction;
 use super::{RespSettings, own, throttle};
 use crate::calls::{CallRequest, Calls};
 use crate::login::DEFAULT_USER;
@@ -59,6 +61,8 @@ pub(super) struct Planned {
 #[derive(Debug)]
 pub(super) enum Step {
     Reply(Reply),
+    /// The command was queued in a transaction. `EXEC` plans it again.
+    Queued,
     /// To reply, and to end the connection.
     End(Reply),
     Call(CallRequest, Form),
@@ -89,6 +93,10 @@ pub(super) struct Session {
     failed_logins: usize,
     name: Bytes,
     id: u64,
+    /// The transaction that `MULTI` has opened.
+    transaction: Option<Transaction>,
+    /// The commands of a transaction that `EXEC` runs, in order.
+    running: VecDeque<Arguments>,
 }
 
 impl Drop for Session {
@@ -102,8 +110,16 @@ impl Session {
         let is_logged_in = shared.settings.login.is_none();
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         shared.clients.fetch_add(1, Ordering::Relaxed);
-        let protocol = Protocol::default();
-        Self { shared, protocol, is_logged_in, failed_logins: 0, name: Bytes::new(), id }
+        Self {
+            shared,
+            protocol: Protocol::default(),
+            is_logged_in,
+            failed_logins: 0,
+            name: Bytes::new(),
+            id,
+            transaction: None,
+            running: VecDeque::new(),
+        }
     }
 
     pub(super) fn protocol(&self) -> Protocol {
@@ -114,42 +130,115 @@ impl Session {
         if self.is_logged_in { Bounds::FULL } else { Bounds::BEFORE_LOGIN }
     }
 
-    /// What to do for a command. What it chooses holds for the next one.
+    /// Takes the next command of the transaction that runs. The caller must plan it before it reads
+    /// the next command of the client.
+    pub(super) fn next_queued(&mut self) -> Option<Arguments> {
+        let next = self.running.pop_front();
+        if self.running.is_empty() {
+            // The memory of a long transaction is not kept.
+            self.running = VecDeque::new();
+        }
+        next
+    }
+
+    /// Returns what to do for a command. The choices that it makes hold for the next command.
     pub(super) fn plan(&mut self, arguments: &Arguments) -> Planned {
-        let name: &[u8] = arguments.first().map(|it| &**it).unwrap_or_default();
-        let (command, step) = match find(name) {
-            Some((index, spec)) => {
-                let step = if spec.has_arity(arguments.len()) {
-                    match self.step(spec.kind, arguments) {
-                        Step::Reply(reply) if self.failed_logins >= MAX_FAILED_LOGINS => {
-                            Step::End(reply)
-                        }
-                        step => step,
-                    }
-                } else {
-                    Step::Reply(wrong_number(spec.name))
-                };
-                (Some(index), step)
+        let found = find(name_of(arguments));
+        let step = match self.acceptable(found.map(|(_, spec)| spec), arguments) {
+            Err(step) => self.rejected(found.map(|(_, spec)| spec.kind), step),
+            Ok(spec) if self.transaction.is_some() && !spec.kind.runs_in_transactions() => {
+                self.queue(spec.kind, arguments)
             }
+            Ok(spec) => match self.step(spec.kind, arguments) {
+                Step::Reply(reply) if self.failed_logins >= MAX_FAILED_LOGINS => Step::End(reply),
+                step => step,
+            },
+        };
+        Planned { command: found.map(|(index, _)| index), protocol: self.protocol, step }
+    }
+
+    /// Checks that a command exists, has a possible number of arguments, and does not need a login
+    /// that the client lacks. Otherwise returns the reply to it.
+    fn acceptable(
+        &self,
+        spec: Option<&'static Spec>,
+        arguments: &Arguments,
+    ) -> Result<&'static Spec, Step> {
+        let name = name_of(arguments);
+        match spec {
+            Some(spec) if !spec.has_arity(arguments.len()) => {
+                Err(Step::Reply(wrong_number(spec.name)))
+            }
+            Some(spec) if !self.is_logged_in && !spec.kind.is_open() => {
+                Err(Step::Reply(no_login()))
+            }
+            Some(spec) => Ok(spec),
             // The lines of an HTTP request that a page in a browser has sent here.
             None if [&b"post"[..], b"host:"].iter().any(|it| it.eq_ignore_ascii_case(name)) => {
-                (None, Step::End(Reply::error("this is not an HTTP server")))
+                Err(Step::End(Reply::error("this is not an HTTP server")))
             }
-            None if !self.is_logged_in => (None, Step::Reply(no_login())),
+            None if !self.is_logged_in => Err(Step::Reply(no_login())),
             None => {
                 let name = shown(name);
-                (None, Step::Reply(Reply::error(format!("unknown command '{name}'"))))
+                Err(Step::Reply(Reply::error(format!("unknown command '{name}'"))))
             }
+        }
+    }
+
+    /// Aborts the open transaction because of a command that was rejected. As in Redis, a rejected
+    /// `EXEC` ends the transaction.
+    fn rejected(&mut self, kind: Option<Kind>, step: Step) -> Step {
+        match step {
+            Step::Reply(Reply::Error(why)) if kind == Some(Kind::Exec) => {
+                self.transaction = None;
+                let why = why.strip_prefix("ERR ").unwrap_or(&why);
+                let message = format!("EXECABORT Transaction discarded because of: {why}");
+                Step::Reply(Reply::Error(message))
+            }
+            step => {
+                if let Some(transaction) = &mut self.transaction {
+                    transaction.abort();
+                }
+                step
+            }
+        }
+    }
+
+    /// Queues a command. A command that cannot succeed aborts the transaction, so that none of the
+    /// others is charged.
+    fn queue(&mut self, kind: Kind, arguments: &Arguments) -> Step {
+        let checked = self.check_queued(kind, arguments);
+        let Some(transaction) = &mut self.transaction else { return Step::Queued };
+        match checked.and_then(|()| transaction.push(arguments)) {
+            Ok(()) => Step::Queued,
+            Err(reply) => {
+                transaction.abort();
+                Step::Reply(reply)
+            }
+        }
+    }
+
+    /// Checks a command as far as that is possible before it runs.
+    fn check_queued(&self, kind: Kind, arguments: &Arguments) -> Result<(), Reply> {
+        let rest = arguments.get(1..).unwrap_or_default();
+        let calls = &self.shared.calls;
+        let request = match kind {
+            Kind::Throttle(style) => throttle::request(style, arguments, calls),
+            Kind::Own(verb) => own::request(verb, arguments, calls),
+            Kind::Client if ClientCommand::read(rest).is_none() => {
+                return Err(unknown_subcommand("CLIENT", rest));
+            }
+            Kind::Command if describe(rest).is_none() => {
+                return Err(unknown_subcommand("COMMAND", rest));
+            }
+            Kind::Config if !is_config_get(rest) => return Err(unknown_subcommand("CONFIG", rest)),
+            _ => return Ok(()),
         };
-        Planned { command, protocol: self.protocol, step }
+        request.and_then(|request| request.validate()).map_err(|error| Reply::of_error(&error))
     }
 
     fn step(&mut self, kind: Kind, arguments: &Arguments) -> Step {
         let rest = arguments.get(1..).unwrap_or_default();
-        let is_open = matches!(kind, Kind::Hello | Kind::Auth | Kind::Quit | Kind::Reset);
-        if !self.is_logged_in && !is_open {
-            return Step::Reply(no_login());
-        }
         let call = |request: Result<CallRequest, Error>, form| match request {
             Ok(request) => Step::Call(request, form),
             Err(error) => Step::Reply(Reply::of_error(&error)),
@@ -183,8 +272,40 @@ impl Session {
             Kind::Reset => {
                 (self.protocol, self.name) = (Protocol::default(), Bytes::new());
                 self.is_logged_in = self.shared.settings.login.is_none();
+                self.transaction = None;
                 Reply::Status("RESET")
             }
+            Kind::Multi if self.transaction.is_some() => {
+                Reply::error("MULTI calls can not be nested")
+            }
+            Kind::Multi => {
+                self.transaction = Some(Transaction::default());
+                Reply::OK
+            }
+            Kind::Exec => match self.transaction.take().map(Transaction::into_commands) {
+                None => Reply::error("EXEC without MULTI"),
+                Some(None) => {
+                    let message = "EXECABORT Transaction discarded because of previous errors.";
+                    Reply::Error(message.to_owned())
+                }
+                Some(Some(commands)) => {
+                    self.running = commands;
+                    Reply::ListHeader(self.running.len())
+                }
+            },
+            Kind::Discard => match self.transaction.take() {
+                Some(_) => Reply::OK,
+                None => Reply::error("DISCARD without MULTI"),
+            },
+            Kind::Watch if self.transaction.is_some() => {
+                Reply::error("WATCH inside MULTI is not allowed")
+            }
+            // With `OK`, clients would rely on `EXEC` to notice a change of the key.
+            Kind::Watch => Reply::error(
+                "WATCH is not supported, because this server has no keys to read; to charge several policies together or \
+                 not at all, send one TG.ACQUIRE with AND",
+            ),
+            Kind::Unwatch => Reply::OK,
             Kind::Info => {
                 let info = Info {
                     uptime: self.shared.started.elapsed(),
@@ -194,10 +315,8 @@ impl Session {
                 Reply::text(info.text(rest))
             }
             Kind::Command => describe(rest).unwrap_or_else(|| unknown_subcommand("COMMAND", rest)),
-            Kind::Config => match rest {
-                [get, _, ..] if get.eq_ignore_ascii_case(b"get") => Reply::Map(Vec::new()),
-                _ => unknown_subcommand("CONFIG", rest),
-            },
+            Kind::Config if is_config_get(rest) => Reply::Map(Vec::new()),
+            Kind::Config => unknown_subcommand("CONFIG", rest),
         })
     }
 
@@ -274,14 +393,13 @@ impl Session {
     }
 
     fn client(&mut self, arguments: &[Bytes]) -> Reply {
-        let subcommand = arguments.first().map(|it| it.to_ascii_lowercase()).unwrap_or_default();
-        match (&*subcommand, arguments.get(1..).unwrap_or_default()) {
-            (b"setinfo", [_, _]) | (b"no-evict" | b"no-touch", [_]) => Reply::OK,
-            (b"setname", [name]) => self.set_name(name),
-            (b"getname", []) if self.name.is_empty() => Reply::Null,
-            (b"getname", []) => Reply::Bytes(self.name.clone()),
-            (b"id", []) => self.client_id(),
-            _ => unknown_subcommand("CLIENT", arguments),
+        match ClientCommand::read(arguments) {
+            Some(ClientCommand::Ignored) => Reply::OK,
+            Some(ClientCommand::SetName(name)) => self.set_name(name),
+            Some(ClientCommand::GetName) if self.name.is_empty() => Reply::Null,
+            Some(ClientCommand::GetName) => Reply::Bytes(self.name.clone()),
+            Some(ClientCommand::Id) => self.client_id(),
+            None => unknown_subcommand("CLIENT", arguments),
         }
     }
 
@@ -306,6 +424,38 @@ impl Session {
         self.name = Bytes::copy_from_slice(name);
         Reply::OK
     }
+}
+
+/// A subcommand of `CLIENT`.
+enum ClientCommand<'a> {
+    /// A subcommand that needs no action.
+    Ignored,
+    SetName(&'a Bytes),
+    GetName,
+    Id,
+}
+
+impl<'a> ClientCommand<'a> {
+    /// Reads the arguments of `CLIENT`; `None` if there is no such subcommand.
+    fn read(arguments: &'a [Bytes]) -> Option<Self> {
+        let (subcommand, rest) = arguments.split_first()?;
+        match (&*subcommand.to_ascii_lowercase(), rest) {
+            (b"setinfo", [_, _]) | (b"no-evict" | b"no-touch", [_]) => Some(Self::Ignored),
+            (b"setname", [name]) => Some(Self::SetName(name)),
+            (b"getname", []) => Some(Self::GetName),
+            (b"id", []) => Some(Self::Id),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the name of a command.
+fn name_of(arguments: &Arguments) -> &[u8] {
+    arguments.first().map(|name| &**name).unwrap_or_default()
+}
+
+fn is_config_get(arguments: &[Bytes]) -> bool {
+    matches!(arguments, [get, _, ..] if get.eq_ignore_ascii_case(b"get"))
 }
 
 fn no_login() -> Reply {

@@ -30,6 +30,24 @@ pub(super) enum Kind {
     Info,
     Command,
     Config,
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+}
+
+impl Kind {
+    /// Returns `true` if a client may send the command before it logs in.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::Hello | Self::Auth | Self::Quit | Self::Reset)
+    }
+
+    /// Returns `true` if the command is executed immediately after `MULTI`, as in Redis.
+    pub(super) fn runs_in_transactions(self) -> bool {
+        use Kind::{Discard, Exec, Multi, Quit, Reset, Watch};
+        matches!(self, Multi | Exec | Discard | Watch | Quit | Reset)
+    }
 }
 
 const fn spec(name: &'static str, kind: Kind, arity: i64, summary: &'static str) -> Spec {
@@ -37,7 +55,7 @@ const fn spec(name: &'static str, kind: Kind, arity: i64, summary: &'static str)
 }
 
 /// A linear search finds the frequent ones first.
-pub(super) static COMMANDS: [Spec; 23] = [
+pub(super) static COMMANDS: [Spec; 28] = [
     spec("cl.throttle", Kind::Throttle(Style::RedisCell), -5, "Limits a key, as redis-cell"),
     spec("throttle", Kind::Throttle(Style::Throttlecrab), -5, "Limits a key, as throttlecrab"),
     spec("tg.acquire", Kind::Own(Verb::Acquire), -3, "Charges policies, all or none"),
@@ -61,6 +79,11 @@ pub(super) static COMMANDS: [Spec; 23] = [
     spec("info", Kind::Info, -1, "Says what the server is and does"),
     spec("command", Kind::Command, -1, "Lists the commands"),
     spec("config", Kind::Config, -2, "Has no settings to show"),
+    spec("multi", Kind::Multi, 1, "Begins a transaction: the next commands are queued"),
+    spec("exec", Kind::Exec, 1, "Executes the queued commands in order"),
+    spec("discard", Kind::Discard, 1, "Discards the queued commands"),
+    spec("watch", Kind::Watch, -2, "Is refused, because there are no keys to watch"),
+    spec("unwatch", Kind::Unwatch, 1, "Answers OK, because no keys are watched"),
 ];
 
 pub(super) fn find(name: &[u8]) -> Option<(usize, &'static Spec)> {
@@ -98,7 +121,13 @@ impl Spec {
     }
 
     fn docs(&self) -> (&'static str, Reply) {
-        let group = if self.is_call() { "module" } else { "connection" };
+        let group = match self.kind {
+            Kind::Throttle(_) | Kind::Own(_) => "module",
+            Kind::Multi | Kind::Exec | Kind::Discard | Kind::Watch | Kind::Unwatch => {
+                "transactions"
+            }
+            _ => "connection",
+        };
         let docs = vec![
             ("summary", Reply::text(self.summary)),
             ("since", Reply::text("0.1.0")),

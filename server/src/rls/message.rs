@@ -4,12 +4,13 @@
 //! memory. 4 MiB of them took 120 MB until they were refused.
 
 use bytes::{Buf, Bytes};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::decide::MAX_DESCRIPTORS;
+use crate::request::RateLimitRequest;
 
 /// The maximum number of entries of all descriptors of a request.
 pub const MAX_ENTRIES: usize = 10_000;
@@ -134,19 +135,18 @@ impl<'m> Fields<'m> {
 #[cfg(test)]
 mod tests {
     use allocation_counter::measure;
-    use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-    use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::request::{Entry, RateLimitDescriptor};
     use crate::rls::MAX_MESSAGE_BYTES;
 
     fn request(descriptors: usize, entries: usize) -> RateLimitRequest {
         let entry = Entry { key: "key".into(), value: "value".into() };
         let descriptor =
             RateLimitDescriptor { entries: vec![entry; entries], ..Default::default() };
-        let domain = "d".to_owned();
+        let domain = "d".into();
         RateLimitRequest { domain, descriptors: vec![descriptor; descriptors], hits_addend: 5 }
     }
 
@@ -174,6 +174,36 @@ mod tests {
         let message = [&unknown[..], &request.encode_to_vec(), unknown].concat();
         assert_eq!(count(&message), Some((2, 6)));
         assert_eq!(decoded(message).unwrap(), request);
+    }
+
+    #[test]
+    fn the_wire_format_is_that_of_the_protocol() {
+        use envoy_types::pb::envoy::extensions::common::ratelimit::v3 as common;
+        use envoy_types::pb::envoy::service::ratelimit::v3 as service;
+        use envoy_types::pb::google::protobuf::UInt64Value;
+
+        let limit =
+            common::rate_limit_descriptor::RateLimitOverride { requests_per_unit: 3, unit: 2 };
+        let (key, value) = ("key".to_owned(), "value".to_owned());
+        let descriptor = common::RateLimitDescriptor {
+            entries: vec![common::rate_limit_descriptor::Entry { key, value }],
+            limit: Some(limit),
+            hits_addend: Some(UInt64Value { value: 4 }),
+            is_negative_hits: true,
+        };
+        let (domain, descriptors) = ("d".to_owned(), vec![descriptor]);
+        let message = service::RateLimitRequest { domain, descriptors, hits_addend: 5 };
+        let entry = Entry { key: "key".into(), value: "value".into() };
+        let descriptor = RateLimitDescriptor {
+            entries: vec![entry],
+            limit: Some(limit),
+            hits_addend: Some(UInt64Value { value: 4 }),
+            is_negative_hits: true,
+        };
+        let (domain, descriptors) = ("d".into(), vec![descriptor]);
+        let request = RateLimitRequest { domain, descriptors, hits_addend: 5 };
+        assert_eq!(decoded(message.encode_to_vec()).unwrap(), request);
+        assert_eq!(request.encode_to_vec(), message.encode_to_vec());
     }
 
     #[test]

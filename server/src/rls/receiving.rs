@@ -2,6 +2,7 @@
 //!
 //! The windows of HTTP/2 do not bound it: they are about bytes that were not read, and tonic reads a message as it comes.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,21 @@ pub const MAX_RECEIVED_BYTES: usize = 8 << 20;
 
 /// The length of all messages of a connection that are being received.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Receiving(Arc<AtomicUsize>);
+pub(crate) struct Receiving {
+    peer: Option<SocketAddr>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Receiving {
+    pub(crate) fn new(peer: Option<SocketAddr>) -> Self {
+        Self { peer, bytes: Arc::default() }
+    }
+
+    /// Returns the address of the client.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+}
 
 /// The body of a request, whose bytes count until it is dropped.
 pub(super) struct Received {
@@ -46,7 +61,7 @@ impl HttpBody for Received {
         if let Some(data) = frame.as_ref().and_then(|it| it.as_ref().ok()).and_then(Frame::data_ref)
         {
             this.bytes += data.len();
-            let before = this.all.0.fetch_add(data.len(), Ordering::Relaxed);
+            let before = this.all.bytes.fetch_add(data.len(), Ordering::Relaxed);
             if before + data.len() > MAX_RECEIVED_BYTES {
                 let message = format!(
                     "the requests of the connection that are not complete have more than {MAX_RECEIVED_BYTES} bytes"
@@ -68,6 +83,6 @@ impl HttpBody for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

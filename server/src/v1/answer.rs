@@ -1,3 +1,4 @@
+use std::iter::repeat;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tidegate_core::{Decision, Error, ErrorKind, Verdict};
 use tidegate_http::fields::FieldWriter;
 
 use super::read::Request;
+use crate::calls::without_kind;
 
 /// Writes the fields of policies that come with the requests.
 static FIELDS: LazyLock<Option<FieldWriter>> = LazyLock::new(|| FieldWriter::new([]).ok());
@@ -20,19 +22,27 @@ struct Answer<'a> {
     decision: &'a Decision,
 }
 
-/// What it says of a charge.
+/// The part of an answer about one charge.
 struct Charge<'a> {
     policy: &'a str,
     verdict: &'a Verdict,
     amount: u64,
+    /// The amount that open holds on the state have not spent, if the store knows it.
+    unspent: Option<u64>,
 }
 
 impl Answer<'_> {
     fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         let call = &self.request.call;
         let verdicts = self.decision.verdicts().iter().zip(call.amounts(self.decision));
-        let charges = call.policies().zip(verdicts);
-        charges.map(|(policy, (verdict, amount))| Charge { policy: policy.name(), verdict, amount })
+        let unspent = self.decision.unspent().iter().copied().chain(repeat(None));
+        let charges = call.policies().zip(verdicts).zip(unspent);
+        charges.map(|((policy, (verdict, amount)), unspent)| Charge {
+            policy: policy.name(),
+            verdict,
+            amount,
+            unspent,
+        })
     }
 }
 
@@ -57,14 +67,18 @@ impl Serialize for Answer<'_> {
 
 impl Charge<'_> {
     fn write<M: SerializeMap>(&self, fields: &mut M) -> Result<(), M::Error> {
-        let Self { policy, verdict, amount } = self;
+        let Self { policy, verdict, amount, unspent } = self;
         fields.serialize_entry("policy", policy)?;
         fields.serialize_entry("outcome", verdict.outcome().as_str())?;
         fields.serialize_entry("limit", &verdict.limit())?;
         fields.serialize_entry("remaining", &verdict.remaining())?;
         fields.serialize_entry("retry_after_ms", &milliseconds(verdict.retry_after()))?;
         fields.serialize_entry("reset_after_ms", &milliseconds(Some(verdict.reset_after())))?;
-        fields.serialize_entry("amount", amount)
+        fields.serialize_entry("amount", amount)?;
+        match unspent {
+            Some(unspent) => fields.serialize_entry("unspent", unspent),
+            None => Ok(()),
+        }
     }
 }
 
@@ -105,10 +119,7 @@ pub(super) fn failed(error: &Error) -> Response {
         ErrorKind::HoldLapsed => StatusCode::GONE,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let shown = format!("{error:#}");
-    // The kind stands in a field of its own.
-    let message = shown.strip_prefix(error.kind().as_str()).and_then(|it| it.strip_prefix(": "));
-    not_done(status, error.kind().as_str(), message.unwrap_or(&shown))
+    not_done(status, error.kind().as_str(), &without_kind(error))
 }
 
 /// The response to a request that is not a call.

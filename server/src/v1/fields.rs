@@ -47,9 +47,10 @@ impl Field {
 /// The fields of each charge of a verb's calls.
 pub(super) fn of_charge(verb: Verb) -> impl Iterator<Item = Field> {
     let more: &[Field] = match verb {
-        Verb::Acquire | Verb::Peek | Verb::Hold | Verb::Settle => &[Field::Cost, Field::Check],
+        Verb::Acquire | Verb::Peek | Verb::Hold | Verb::Settle | Verb::Cancel | Verb::Extend => {
+            &[Field::Cost, Field::Check]
+        }
         Verb::Charge | Verb::Refund => &[Field::Cost],
-        Verb::Cancel | Verb::Extend => &[Field::Check],
         Verb::Block | Verb::Reset => &[],
     };
     CHARGE.iter().chain(more).copied()

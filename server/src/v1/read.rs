@@ -188,7 +188,7 @@ fn number(name: &str, value: Tree, min: u64) -> Result<u64, Error> {
 fn name_of(option: MissingOption) -> String {
     match option {
         MissingOption::BlockSpan => "block_ms",
-        MissingOption::Cost => "cost, what was used,",
+        MissingOption::Cost => "cost, the actual usage of each charge without `check`,",
         MissingOption::Id => "id",
         MissingOption::IdOfTimeToLive => "id, which ttl_ms is the time to live of,",
         MissingOption::TimeToLive => "ttl_ms, the time to live of id,",

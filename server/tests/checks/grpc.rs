@@ -100,7 +100,7 @@ pub(crate) struct Frame<'b> {
 }
 
 impl Frame<'_> {
-    fn ends_stream(&self) -> bool {
+    pub(crate) fn ends_stream(&self) -> bool {
         matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
 }

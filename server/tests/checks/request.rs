@@ -1,12 +1,10 @@
 //! Any message as a request of Envoy.
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use prost::Message;
 use serde_json::{Map, Value, json};
 use tidegate_server::json::{read_request, show_response};
+use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 
 use super::{in_virtual_time, service};
 
@@ -31,20 +29,29 @@ pub(crate) fn check(bytes: &[u8]) {
             }
         }
     }
-    let json = show(&request).to_string();
-    assert_eq!(read_request(json.as_bytes()).as_ref(), Ok(&request), "{json}");
+    // JSON has no texts that are not UTF-8.
+    let texts = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
+    let mut texts = texts.flat_map(|entry| [&entry.key, &entry.value]).chain([&request.domain]);
+    if texts.all(|text| str::from_utf8(text).is_ok()) {
+        let json = show(&request).to_string();
+        assert_eq!(read_request(json.as_bytes()).as_ref(), Ok(&request), "{json}");
+    }
 }
 
 fn show(request: &RateLimitRequest) -> Value {
     json!({
-        "domain": request.domain,
+        "domain": text(&request.domain),
         "descriptors": request.descriptors.iter().map(descriptor).collect::<Vec<_>>(),
         "hitsAddend": request.hits_addend,
     })
 }
 
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
 fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
-    let entry = |it: &Entry| json!({"key": it.key, "value": it.value});
+    let entry = |entry: &Entry| json!({"key": text(&entry.key), "value": text(&entry.value)});
     let mut fields = Map::new();
     fields.insert("entries".into(), descriptor.entries.iter().map(entry).collect());
     if let Some(limit) = &descriptor.limit {

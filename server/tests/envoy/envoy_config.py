@@ -354,6 +354,7 @@ def ours(version):
         policy("/counted", "counted"),
         policy("/week", "week"),
         route("/both", asks(generic("policy", "two")), asks(headers("user")), domain="ours"),
+        route("/account", asks(headers("account")), domain="ours"),
         route("/address", asks([{"remote_address": {}}]), domain="ours"),
         route(
             "/tokens",

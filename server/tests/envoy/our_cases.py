@@ -54,6 +54,18 @@ class Ours(Cases):
         wait_for("the time to retry", lambda: time.monotonic() >= until)
         self.assertEqual(self.get("/gcra").status, OK)
 
+    def test_b95_a_header_of_any_bytes_is_limited_like_any_other(self):
+        """The listener admits a request that the service does not decide."""
+        self.scene.fresh_server()
+        server = self.scene.server
+        before = server.calls()
+        values = [b"dave\xff", b"dave\xfe", b"\xc3(", b"dave"]
+        for value in values:
+            found = self.statuses(5, "/account", {"account": value})
+            self.assertEqual(found, [OK, OK, OK, OVER, OVER], value)
+        self.assertEqual(server.calls() - before, 5 * len(values))
+        self.assertEqual(server.metric("tidegate_server_grpc_unreadable_requests_total"), 0)
+
     def test_limits_are_charged_all_or_none(self):
         self.scene.fresh_server()
         # `two` is charged by neither of the requests that the user's limit refuses.

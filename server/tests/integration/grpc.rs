@@ -22,7 +22,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::checks::grpc as frames;
-use crate::scene::{Scene, block_on, descriptor, is_ok, request, reset};
+use crate::scene::{Scene, block_on, descriptor, is_ok, message, request, reset};
 
 const CONFIG: &str = "domain: d\ndescriptors:\n- {key: a, policy: gcra 1/7s burst 2}\n";
 
@@ -58,7 +58,7 @@ impl Server {
 }
 
 fn asked() -> RateLimitRequest {
-    request("d", vec![descriptor(&[("a", "x")])])
+    message(&request("d", vec![descriptor(&[("a", "x")])]))
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_request_is_decided() {
 async fn g12_errors_have_the_code_and_the_text_of_envoyproxy_ratelimit() {
     let server = server().await;
     let mut client = server.limits();
-    let status = client.should_rate_limit(request("", vec![])).await.unwrap_err();
+    let status = client.should_rate_limit(message(&request("", vec![]))).await.unwrap_err();
     let expected = (Code::Unknown, "rate limit domain must not be empty");
     assert_eq!((status.code(), status.message()), expected);
 }
@@ -88,10 +88,10 @@ async fn a_message_that_is_too_large_is_an_error_and_the_connection_stays() {
     let server = server().await;
     let mut client = server.limits();
     let huge = "x".repeat(5 << 20);
-    let status = client.should_rate_limit(request(&huge, vec![])).await.unwrap_err();
+    let status = client.should_rate_limit(message(&request(&huge, vec![]))).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
     let large = "x".repeat(2 << 20);
-    let asked_large = request("d", vec![descriptor(&[("a", &large)])]);
+    let asked_large = message(&request("d", vec![descriptor(&[("a", &large)])]));
     let status = client.should_rate_limit(asked_large).await.unwrap_err();
     assert!(status.message().contains("at most 1048576 are possible"), "{status}");
     assert!(client.should_rate_limit(asked()).await.is_ok());

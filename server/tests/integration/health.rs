@@ -20,7 +20,8 @@ use tonic::transport::Channel;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::scene::{Scene, decider, descriptor, is_ok, request};
+use crate::json::call;
+use crate::scene::{Scene, decider, descriptor, is_ok, message, request};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: fixed-window 9/365d}]";
 const SERVING: i32 = 1;
@@ -158,7 +159,7 @@ async fn a_server_that_is_drained_takes_requests_on_new_connections() {
         let mut watch = server.watch().await;
         until(&mut watch, SERVING).await;
         let mut limits = RateLimitServiceClient::new(server.channel().await);
-        let asked = || request("d", vec![descriptor(&[("a", "x")])]);
+        let asked = || message(&request("d", vec![descriptor(&[("a", "x")])]));
         let url = server.url.clone();
         server.stop.send(()).unwrap();
         assert_eq!(next(&mut watch).await, NOT_SERVING);
@@ -167,6 +168,29 @@ async fn a_server_that_is_drained_takes_requests_on_new_connections() {
         assert!(is_ok(&limits.should_rate_limit(asked()).await.unwrap().into_inner()));
         assert!(!server.task.is_finished());
     }
+}
+
+#[tokio::test]
+async fn b97_all_health_checks_fail_from_the_start_of_a_drain() {
+    let service = Arc::new(Service::new(Scene::new(CONFIG).decider));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let routes = tidegate_server::json::routes(Arc::clone(&service), None);
+    let bounds = tidegate_server::http::HttpSettings::default();
+    tokio::spawn(tidegate_server::http::serve(listener, routes, bounds, std::future::pending()));
+    let mut settings = HealthSettings::default();
+    settings.drain = Duration::from_secs(3_600);
+    let server = Server::start(service, settings).await;
+    let mut watch = server.watch().await;
+    until(&mut watch, SERVING).await;
+    assert_eq!(call(address, "GET", "/healthcheck", "").await, (200, "OK".to_owned()));
+    server.stop.send(()).unwrap();
+    assert_eq!(next(&mut watch).await, NOT_SERVING);
+    let draining = (500, "the server is shutting down\n".to_owned());
+    assert_eq!(call(address, "GET", "/healthcheck", "").await, draining);
+    // Requests are still decided.
+    let ask = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;
+    assert_eq!(call(address, "POST", "/json", ask).await.0, 200);
 }
 
 #[tokio::test]

@@ -98,7 +98,7 @@ async fn what_is_no_request_is_a_400() {
 #[tokio::test]
 async fn health_needs_limits_and_a_store() {
     let address = start(Service::new(Scene::new(CONFIG).decider)).await;
-    assert_eq!(call(address, "GET", "/healthcheck", "").await, (200, "OK\n".to_owned()));
+    assert_eq!(call(address, "GET", "/healthcheck", "").await, (200, "OK".to_owned()));
     let store = Arc::new(tidegate_memory::MemoryStore::new());
     let without = tidegate_server::decide::Decider::new(store, Default::default());
     let address = start(Service::new(without)).await;

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod any_bytes;
 #[path = "../checks/mod.rs"]
 mod checks;
 mod config;
 mod connections;
 mod counting;
+mod debug;
+mod deny_cache;
 mod deployment;
 mod directory;
 mod envoy_cases;

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::envoy::service::ratelimit::v3::{
+    RateLimitRequest as Message, RateLimitResponse,
+};
 use envoy_types::pb::google::protobuf::UInt64Value;
+use prost::Message as _;
 use tidegate_core::{ManualClock, Store, Timestamp};
 use tidegate_memory::MemoryStore;
 use tidegate_server::config::{Config, ConfigError, ConfigFile, SameDomain};
 use tidegate_server::decide::{Behaviour, DecideError, Decided, Decider, Tally};
+use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 
 /// 2024-01-01T00:00:48Z, a Monday: 12 s before the end of a minute.
 pub(crate) const START: u64 = 1_704_067_248;
@@ -87,11 +88,19 @@ pub(crate) fn read(text: &str) -> Result<Config, ConfigError> {
 }
 
 pub(crate) fn request(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
-    RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 }
+    RateLimitRequest { domain: domain.to_owned().into(), descriptors, hits_addend: 0 }
+}
+
+/// Returns a request as the message of a generated client.
+pub(crate) fn message(request: &RateLimitRequest) -> Message {
+    Message::decode(&*request.encode_to_vec()).unwrap()
 }
 
 pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    let entry = |(key, value): &(&str, &str)| Entry {
+        key: (*key).to_owned().into(),
+        value: (*value).to_owned().into(),
+    };
     RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..Default::default() }
 }
 

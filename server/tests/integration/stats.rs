@@ -1,6 +1,7 @@
 //! Statistics under the names of envoyproxy/ratelimit.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
+use tidegate_core::layers::DenyCache;
 use tidegate_server::decide::Behaviour;
 use tidegate_server::service::Service;
 use tidegate_server::stats::{MAX_KEY_BYTES, MAX_KEYS};
@@ -88,6 +89,35 @@ fn b96_labels_are_whole_values_with_their_dots() {
         let labels = format!(r#"domain="shop.example",{keys}"#);
         let line = format!("ratelimit_service_rate_limit_total_hits{{{labels}}} {value}\n");
         assert!(text.contains(&line), "{line}{text}");
+    }
+}
+
+#[test]
+fn hits_that_the_cache_refuses_are_counted_separately() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let Scene { decider, clock } = Scene::new(
+            "domain: d\ndescriptors:\n\
+             - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}\n\
+             - {key: b, policy: fixed-window 1/1m}\n",
+        );
+        let service = Service::new(decider.with_deny_cache(&DenyCache::new().clock(clock)));
+        for _ in 0..5 {
+            for key in ["a", "b"] {
+                let request = request("d", vec![descriptor(&[(key, "")])]);
+                block_on(service.should_rate_limit(&request)).unwrap();
+            }
+        }
+    });
+    let text = handle.render();
+    for (name, value) in [("total_hits", 5), ("over_limit", 4), ("over_limit_with_local_cache", 3)]
+    {
+        for key in ["a", "b"] {
+            let labels = format!("{{domain=\"d\",key1=\"{key}\"}}");
+            let line = format!("ratelimit_service_rate_limit_{name}{labels} {value}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
     }
 }
 

@@ -24,10 +24,20 @@ pub(super) struct Cache {
 
 impl Cache {
     pub(super) fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
-        let known = self.table.find(key, at, &self.generations);
+        let known = self.table.find(key, at, &self.generations, true);
         match known {
             Some(_) => self.meter.hit(),
             None => self.meter.miss(),
+        }
+        known
+    }
+
+    /// Finds a denial for a caller that calls the store itself, so that a miss is not counted
+    /// twice.
+    pub(super) fn find_hit(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
+        let known = self.table.find(key, at, &self.generations, false);
+        if known.is_some() {
+            self.meter.hit();
         }
         known
     }

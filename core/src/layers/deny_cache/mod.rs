@@ -38,6 +38,41 @@ impl<S, C> DenyCacheStore<S, C> {
         self.inner
     }
 
+    /// Returns the cached denial of a call without calling the inner store; `None` if there is
+    /// none, or if the cache does not answer such calls.
+    ///
+    /// Use it to distinguish denials of the cache from denials of the store. Only a hit changes the
+    /// statistics.
+    ///
+    /// ```
+    /// use tidegate_core::layers::DenyCache;
+    /// use tidegate_core::{Call, Charge, Operation, Policy, Store, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let store = MemoryStore::new().deny_cache(DenyCache::new());
+    /// let policy: Policy = "fixed-window 1/1d".parse()?;
+    /// let charges = [Charge::new(&policy, "alice")];
+    /// assert!(store.decide(Call::acquire(&charges)).await?.is_allowed());
+    /// assert_eq!(store.cached_denial(Call::acquire(&charges)), None);
+    /// assert!(store.decide(Call::acquire(&charges)).await?.is_denied());
+    /// assert!(store.cached_denial(Call::new(Operation::Peek, &charges)).is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn cached_denial(&self, call: Call<'_>) -> Option<Decision>
+    where
+        C: Clock,
+    {
+        if !is_cacheable(&call) {
+            return None;
+        }
+        let key = CallKey::new(call, &self.cache.hasher);
+        self.cache.find_hit(&key, self.cache.clock_guard.now(&self.clock))
+    }
+
     /// Statistics of the cache: a handle that stays valid when the store is moved into a limiter.
     #[must_use]
     pub fn stats(&self) -> DenyCacheStats {

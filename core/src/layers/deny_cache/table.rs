@@ -91,13 +91,14 @@ impl Table {
         key: &CallKey<'_>,
         at: ClockReading,
         generations: &Generations,
+        counts_misses: bool,
     ) -> Option<Decision> {
         let hash = key.hash?;
         let mut shard = self.shard(hash);
         let decision = shard.find(hash, key, at, generations);
         match decision {
             Some(_) => shard.hits += 1,
-            None => shard.misses += 1,
+            None => shard.misses += u64::from(counts_misses),
         }
         decision
     }

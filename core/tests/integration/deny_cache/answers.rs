@@ -320,3 +320,30 @@ fn checks_amounts_and_ids_are_the_business_of_the_store() {
     let _ = bench.ask(Operation::Charge, &charge);
     assert!(bench.acquire_by(Who::Store, &charge).is_denied());
 }
+
+#[test]
+fn a_caller_can_ask_the_cache_alone() {
+    let bench = Bench::new();
+    let window = policy("fixed-window 1/10us anchored");
+    let charge = [Charge::new(&window, "s")];
+    let ask = |operation| bench.store.cached_denial(Call::new(operation, &charge));
+    bench.acquire_by(Who::Store, &charge);
+    assert_eq!(ask(Operation::Acquire), None);
+    let denial = bench.acquire_by(Who::Store, &charge);
+    bench.advance(3);
+    for operation in [Operation::Acquire, Operation::Peek] {
+        let cached = ask(operation).unwrap();
+        assert_eq!(cached.retry_after(), Some(Duration::from_micros(7)));
+        assert!(denial.is_denied() && cached.is_denied());
+    }
+    // Operations that the cache never answers.
+    for operation in [Operation::Charge, Operation::Refund, Operation::Reset] {
+        assert_eq!(ask(operation), None);
+    }
+    assert_eq!(bench.asked(), 2);
+    let stats = bench.store.stats();
+    assert_eq!((stats.hits(), stats.misses()), (2, 2));
+    bench.advance(7);
+    assert_eq!(ask(Operation::Acquire), None);
+    assert_eq!((stats.hits(), stats.misses()), (2, 2));
+}

@@ -208,6 +208,8 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
         Just(b"TG.ACQUIRE a 'fixed-window 5/1m' AND b 'gcra 1/s' CHECK\r\n".to_vec()),
         Just(b"TG.BLOCK a 'gcra 1/s' PX 9223372036854775807\r\n".to_vec()),
         Just(b"HELLO 3 AUTH\r\n".to_vec()),
+        Just(b"MULTI\r\n".to_vec()),
+        Just(b"EXEC\r\n".to_vec()),
         Just(b"COMMAND DOCS\r\n".to_vec()),
         Just(b"\"\\x\r\n".to_vec()),
         vec(any::<u8>(), 0..12),

@@ -6,6 +6,7 @@ mod login;
 mod own;
 mod stores;
 mod throttle;
+mod transactions;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -100,6 +100,62 @@ async fn a_hold_is_settled_at_what_was_used() {
 }
 
 #[tokio::test]
+async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let (tokens, requests) = ("tokens: fixed-window 100/1h anchored", "requests: gcra 9/s burst 9");
+    let charges = ["a", tokens, "COST", "60", "AND", "a", requests, "CHECK"];
+    let hold = [&["TG.HOLD"], &charges[..], &["ID", "x", "EX", "60"]].concat();
+    assert!(call(client, &hold).await.starts_with("[1 0 [allowed 100 40 0 3600000 60] "));
+    let extend = [&["TG.EXTEND"], &charges[..], &["ID", "x", "EX", "60"]].concat();
+    assert!(call(client, &extend).await.starts_with("[1 0 [allowed 100 40 0 3600000 0] "));
+    let cancel = [&["TG.CANCEL"], &charges[..], &["ID", "x"]].concat();
+    for _ in 0..2 {
+        let answer = call(client, &cancel).await;
+        assert!(answer.starts_with("[1 0 [allowed 100 100 0 0 60] "), "{answer}");
+    }
+    // A check-only charge needs no cost, and another one does.
+    let settle = ["TG.SETTLE", "a", tokens, "COST", "0", "AND", "a", requests, "CHECK", "ID", "x"];
+    let answer = call(client, &settle).await;
+    assert!(answer.starts_with("[1 0 [allowed 100 100 0 0 60] "), "{answer}");
+    let without = ["TG.SETTLE", "a", tokens, "AND", "a", requests, "CHECK", "ID", "x"];
+    assert_eq!(
+        call(client, &without).await,
+        "-ERR invalid-call: COST, the actual usage of each charge without CHECK, is missing"
+    );
+}
+
+#[tokio::test]
+async fn a_peek_shows_what_open_holds_have_not_spent() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = "fixed-window 1000/1h anchored refund-lapsed";
+    let hold = ["TG.HOLD", "a", policy, "COST", "600", "ID", "x", "EX", "60"];
+    assert_eq!(call(client, &hold).await, "[1 0 [allowed 1000 400 0 3600000 600]]");
+    let peek = ["TG.PEEK", "a", policy];
+    assert_eq!(call(client, &peek).await, "[1 0 [allowed 1000 400 0 60000 0 600]]");
+    let so_far = ["TG.SETTLE", "a", policy, "COST", "250", "ID", "x", "SOFAR"];
+    assert_eq!(call(client, &so_far).await, "[1 0 [allowed 1000 400 0 3600000 0]]");
+    let both = ["TG.PEEK", "a", "other: gcra 9/s", "AND", "a", policy];
+    let answer = call(client, &both).await;
+    assert!(answer.ends_with(" [allowed 1000 400 0 3600000 0 350]]"), "{answer}");
+    assert!(answer.starts_with("[1 0 [allowed 9 9 0 0 0] "), "{answer}");
+}
+
+#[tokio::test]
+async fn an_error_says_once_why_a_hold_has_ended() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = "fixed-window 1000/1h anchored";
+    call(client, &["TG.HOLD", "a", policy, "COST", "6", "ID", "x", "EX", "60"]).await;
+    call(client, &["TG.SETTLE", "a", policy, "COST", "7", "ID", "x"]).await;
+    let answer = call(client, &["TG.SETTLE", "a", policy, "COST", "8", "ID", "x"]).await;
+    assert_eq!(answer, "-ALREADYSETTLED the hold \"x\" has ended: it was settled at [7]");
+    let answer = call(client, &["TG.HOLD", "a", policy, "ID", "x", "EX", "60"]).await;
+    assert_eq!(answer, "-IDREUSED the id \"x\" was used for another call");
+}
+
+#[tokio::test]
 async fn in_a_pipeline_calls_that_are_not_valid_leave_the_others_their_answers() {
     let server = Server::start().await;
     let (policy, hold) = ("'p: fixed-window 9/1h anchored'", "'h: fixed-window 9/1h max-hold 1/9'");
@@ -172,8 +228,8 @@ async fn what_is_wrong_with_a_command_is_said() {
             "EX or PX, the time of the block, is missing",
         ),
         (
-            &["TG.SETTLE", "k", "gcra 1/s", "ID", "x", "SOFAR", "CHECK"],
-            "COST, what was used, is missing",
+            &["TG.SETTLE", "k", "gcra 1/s", "ID", "x", "SOFAR", "TENANT", "t"],
+            "COST, the actual usage of each charge without CHECK, is missing",
         ),
         (&["TG.HOLD", "k", "gcra 1/s", "COST", "1", "MIN", "1"], "ID is missing"),
         (&["TG.ACQUIRE", "k", "leaky 1/s"], "leaky"),

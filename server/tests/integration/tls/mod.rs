@@ -36,7 +36,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::scene::{Scene, descriptor, is_ok, request};
+use crate::scene::{Scene, descriptor, is_ok, message, request};
 use certificates::{Files, Root};
 
 const CONFIG: &str = "domain: d\ndescriptors: [{key: a, policy: gcra 1_000_000/s}]\n";
@@ -94,7 +94,7 @@ impl Server {
 }
 
 async fn call(client: &mut RateLimitServiceClient<Channel>) -> Result<(), Status> {
-    let asked = request("d", vec![descriptor(&[("a", "x")])]);
+    let asked = message(&request("d", vec![descriptor(&[("a", "x")])]));
     let response = timeout(PATIENCE, client.should_rate_limit(asked)).await.unwrap()?;
     assert!(is_ok(response.get_ref()));
     Ok(())

@@ -151,6 +151,36 @@ async fn each_verb_does_what_its_name_says() {
 }
 
 #[tokio::test]
+async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
+    let server = Server::start().await;
+    let charges = json!([
+        {"policy": "tokens: fixed-window 100/1d refund-lapsed", "subject": "a", "cost": 60},
+        {"policy": "requests: gcra 9/s burst 9", "subject": "a", "check": true},
+    ]);
+    let hold = json!({"charges": charges, "id": "x", "ttl_ms": 60_000});
+    assert_eq!(server.ask("hold", hold.clone()).await.1["charges"][0]["amount"], 60);
+    let (status, answer) = server.ask("extend", hold).await;
+    assert_eq!((status, &answer["charges"][0]["amount"]), (200, &json!(0)));
+    let peek = server.ask("peek", json!({"charges": charges})).await.1;
+    let unspent = |index: usize| peek["charges"][index].get("unspent").cloned();
+    assert_eq!((unspent(0), unspent(1)), (Some(json!(60)), None));
+    let by_id = json!({"charges": charges, "id": "x"});
+    let (status, answer) = server.ask("cancel", by_id.clone()).await;
+    assert_eq!((status, &answer["charges"][0]["amount"]), (200, &json!(60)));
+    // A check-only charge needs no cost, and another one does.
+    let (status, answer) = server.ask("settle", by_id.clone()).await;
+    let message = "the hold \"x\" has ended: it was cancelled";
+    assert_eq!((status, &answer["message"]), (409, &json!(message)));
+    let mut without = by_id;
+    without["charges"][0].as_object_mut().unwrap().remove("cost");
+    let (status, answer) = server.ask("settle", without).await;
+    assert_eq!(
+        (status, &answer["message"]),
+        (400, &json!("cost, the actual usage of each charge without `check`, is missing"))
+    );
+}
+
+#[tokio::test]
 async fn a_block_of_at_least_a_time_is_not_shortened() {
     let server = Server::start().await;
     let of = |span: u64, at_least: bool| json!({"policy": "gcra 1/s", "subject": "a", "block_ms": span, "at_least": at_least});
@@ -201,6 +231,7 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         ("acquire", "{}", "policy is missing"),
         ("acquire", r#"{"policy": "gcra 1/s"}"#, "subject is missing"),
         ("acquire", &of(r#", "cots": 1"#), "there is no field cots, but charges, policy, subject"),
+        ("acquire", &of(r#", "co\u007fts": 1"#), "there is no field co\\u{7f}ts, but"),
         ("acquire", &of(r#", "block_ms": 1"#), "there is no field block_ms, but"),
         (
             "acquire",
@@ -262,7 +293,11 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         ("block", &of(""), "block_ms is missing"),
         ("hold", &of(""), "id is missing"),
         ("hold", &of(r#", "id": "x""#), "ttl_ms, the time to live of id, is missing"),
-        ("settle", &of(r#", "id": "x""#), "cost, what was used, is missing"),
+        (
+            "settle",
+            &of(r#", "id": "x""#),
+            "cost, the actual usage of each charge without `check`, is missing",
+        ),
         ("cancel", &of(""), "id is missing"),
         ("extend", &of(r#", "id": "x", "ttl_ms": 0"#), "a time to live of 0"),
         ("reset", &of(r#", "cost": 1"#), "there is no field cost, but"),

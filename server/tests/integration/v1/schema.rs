@@ -63,6 +63,9 @@ pub(crate) fn validate(
     if all("oneOf").count() > 0 && all("oneOf").filter(|it| is_valid(it)).count() != 1 {
         return fail("not one of the alternatives");
     }
+    if all("anyOf").count() > 0 && !all("anyOf").any(is_valid) {
+        return fail("none of the alternatives");
+    }
     if schema["not"].is_object() && is_valid(&schema["not"]) {
         return fail("excluded");
     }

@@ -1,0 +1,165 @@
+//! The cache of denials, `LOCAL_CACHE_SIZE_IN_BYTES`.
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use tidegate_core::layers::DenyCache;
+use tidegate_core::{Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
+use tidegate_memory::MemoryStore;
+use tidegate_server::decide::{Behaviour, Decider};
+use tidegate_testkit::faults::FaultyStore;
+
+use crate::scene::{START, Scene, block_on, descriptor, hits, is_ok, read, refund, request};
+
+const CONFIG: &str = "domain: d\ndescriptors:\n\
+    - {key: minute, rate_limit: {unit: minute, requests_per_unit: 2}}\n\
+    - {key: second, rate_limit: {unit: second, requests_per_unit: 1}}\n\
+    - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
+    - {key: login, policy: sliding-log 2/1m}\n\
+    - {key: bucket, policy: gcra 1/s burst 3}\n\
+    - {key: tokens, policy: fixed-window 5/1m, charge_afterwards: true}\n\
+    - {key: report, refunds: true, policy: fixed-window 3/1m}\n";
+
+type Counting = Arc<FaultyStore<MemoryStore<ManualClock>>>;
+
+/// Returns a scene whose decider has a cache, and its store, which counts its calls.
+fn cached(behaviour: Behaviour) -> (Scene, Counting) {
+    let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let store = Arc::new(FaultyStore::new(store, vec![]));
+    let decider = Decider::new(Arc::clone(&store) as Arc<dyn Store>, behaviour);
+    let decider = decider.with_deny_cache(&DenyCache::new().clock(clock.clone()));
+    decider.set_config(read(CONFIG).unwrap()).unwrap();
+    (Scene { decider, clock }, store)
+}
+
+/// Sends a hit, and returns the number of over-limit hits in total and of those from the cache.
+fn over(scene: &Scene, key: &str) -> (u64, u64) {
+    let tally = scene.tally("d", &[(key, "")]);
+    (tally.over, tally.over_in_cache)
+}
+
+#[test]
+fn a_limit_that_is_over_is_refused_without_the_store_until_its_window_ends() {
+    let (scene, store) = cached(Behaviour::default());
+    assert_eq!([over(&scene, "minute"), over(&scene, "minute")], [(0, 0), (0, 0)]);
+    // The store counts the first hit over the limit, and the cache learns of it.
+    assert_eq!(over(&scene, "minute"), (1, 0));
+    let calls = store.calls();
+    for _ in 0..100 {
+        assert_eq!(over(&scene, "minute"), (1, 1));
+    }
+    let status = scene.status("d", &[("minute", "")]);
+    assert_eq!((status.limit_remaining, status.duration_until_reset.unwrap().seconds), (0, 12));
+    assert_eq!(store.calls(), calls);
+    scene.advance(11);
+    assert_eq!(over(&scene, "minute"), (1, 1));
+    scene.advance(1);
+    assert_eq!(over(&scene, "minute"), (0, 0));
+}
+
+#[test]
+fn a_policy_that_denies_is_refused_without_the_store_until_it_admits() {
+    let (scene, store) = cached(Behaviour::default());
+    let asked = [over(&scene, "login"), over(&scene, "login"), over(&scene, "login")];
+    assert_eq!(asked, [(0, 0), (0, 0), (1, 0)]);
+    let calls = store.calls();
+    assert_eq!([over(&scene, "login"), over(&scene, "login")], [(1, 1), (1, 1)]);
+    assert_eq!(store.calls(), calls);
+    scene.advance(60);
+    assert_eq!(over(&scene, "login"), (0, 0));
+}
+
+#[test]
+fn a_refund_and_a_reset_by_this_server_end_a_cached_denial() {
+    let (scene, _) = cached(Behaviour::default());
+    for _ in 0..4 {
+        scene.passes("d", &[&[("minute", "")]]);
+        scene.passes("d", &[&[("login", "")]]);
+    }
+    assert!(!scene.passes("d", &[&[("minute", "")]]));
+    scene.ask(&request("d", vec![refund(&[("minute", "")], 3)]));
+    assert!(scene.passes("d", &[&[("minute", "")]]));
+    // As `/v1/reset` does.
+    assert!(!scene.passes("d", &[&[("login", "")]]));
+    let policy: Policy = "policy: sliding-log 2/1m".parse().unwrap();
+    let charges = [Charge::new(&policy, "d|login=")];
+    block_on(scene.decider.store().decide(Call::new(Operation::Reset, &charges))).unwrap();
+    assert!(scene.passes("d", &[&[("login", "")]]));
+}
+
+#[test]
+fn a_cached_denial_spares_the_other_limits_of_a_request() {
+    let mut behaviour = Behaviour::default();
+    behaviour.spares_others_when_over = true;
+    let (scene, _) = cached(behaviour);
+    for _ in 0..4 {
+        scene.passes("d", &[&[("minute", "")]]);
+    }
+    for _ in 0..3 {
+        assert!(!scene.passes("d", &[&[("minute", "")], &[("shadow", "")]]));
+    }
+    assert_eq!(over(&scene, "shadow"), (0, 0));
+}
+
+#[test]
+fn limits_per_second_have_a_cache_of_their_store() {
+    let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
+    let store = || {
+        let store = MemoryStore::builder().clock(clock.clone()).build();
+        Arc::new(FaultyStore::new(store, vec![]))
+    };
+    let (all, own): (Counting, Counting) = (store(), store());
+    let decider = Decider::new(all.clone(), Behaviour::default());
+    let decider = decider.with_per_second_store(own.clone());
+    let decider = decider.with_deny_cache(&DenyCache::new().clock(clock.clone()));
+    decider.set_config(read(CONFIG).unwrap()).unwrap();
+    let scene = Scene { decider, clock };
+    assert_eq!([over(&scene, "second"), over(&scene, "second")], [(0, 0), (1, 0)]);
+    let calls = own.calls();
+    assert_eq!(over(&scene, "second"), (1, 1));
+    assert_eq!((own.calls(), all.calls()), (calls, 0));
+}
+
+proptest! {
+    #[test]
+    fn with_the_cache_each_request_has_the_same_response(
+        requests in vec(
+            (
+                vec((select(vec!["minute", "second", "shadow", "login", "bucket", "tokens", "report"]), 0_u64..4), 1..4),
+                0_u64..3,
+                any::<bool>(),
+            ),
+            1..60,
+        ),
+        all_or_none in any::<bool>(),
+        spares_others_when_over in any::<bool>(),
+    ) {
+        let mut behaviour = Behaviour::default();
+        behaviour.all_or_none = all_or_none;
+        behaviour.spares_others_when_over = spares_others_when_over;
+        let (with, _) = cached(behaviour.clone());
+        let without = Scene::with(CONFIG, behaviour);
+        for (descriptors, seconds, is_refund) in requests {
+            let descriptor = |(key, cost): &(&str, u64)| match is_refund && *key == "report" {
+                true => refund(&[(key, "")], *cost),
+                false if *cost == 0 => descriptor(&[(key, "")]),
+                false => hits(&[(key, "")], *cost),
+            };
+            let request = request("d", descriptors.iter().map(descriptor).collect());
+            let (expected, found) = (without.decided(&request), with.decided(&request));
+            let (expected, found) = (expected.unwrap(), found.unwrap());
+            prop_assert_eq!(is_ok(&expected.response), is_ok(&found.response));
+            prop_assert_eq!(&expected.response, &found.response, "{:?}", request);
+            let over = |tallies: &[tidegate_server::decide::Tally]| -> Vec<(u64, u64)> {
+                tallies.iter().map(|tally| (tally.total, tally.over)).collect()
+            };
+            prop_assert_eq!(over(&expected.tallies), over(&found.tallies));
+            prop_assert!(found.tallies.iter().all(|tally| tally.over_in_cache <= tally.over));
+            with.advance(seconds);
+            without.advance(seconds);
+        }
+    }
+}
