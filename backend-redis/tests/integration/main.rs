@@ -13,6 +13,7 @@ mod differential;
 mod errors;
 mod expiry;
 mod failures;
+mod foreign;
 mod holds;
 mod ids;
 mod large_batches;
