@@ -8,6 +8,7 @@ mod coalesced;
 mod common;
 mod concurrent;
 mod conformance;
+mod credentials;
 mod degraded;
 mod differential;
 mod errors;
