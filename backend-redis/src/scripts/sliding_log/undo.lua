@@ -1,5 +1,6 @@
 -- take_back: takes the cost out of the record that a take at `taken_at` is in, if the record still counts
--- and is one of the newest MAX_UNDO. The totals of all later records go down, so these are written anew.
+-- and is one of the newest MAX_UNDO. The totals of all later records go down, so these are written
+-- again. Out: last_to_go (the time of the record if it is out of reach).
 local stamp, undone = taken_at, 0
 if grain > 0 then stamp = stamp - stamp % grain + grain end
 local place, element, is_left = oldest_place, nil, false
@@ -13,6 +14,8 @@ if is_there and stamp >= oldest_stamp and stamp <= newest_stamp then
     if own < 0 then own = own + MODULUS end
     if found == stamp then undone = math.min(own, cost) end
     is_left = undone < own
+  elseif number then -- is_out_of_reach
+    last_to_go = stamp
   end
 end
 if undone > 0 and undone == sum then
