@@ -7,7 +7,10 @@ use redis::cluster::NodeAddress;
 #[cfg(feature = "virtual-time")]
 use tidegate_core::Clock;
 use tidegate_core::{Error, ErrorKind};
-use tidegate_redis::connection::{ScriptTimes, Settings, is_encrypted, parse_url, unusable_url};
+use tidegate_redis::ProvidedCredentials;
+use tidegate_redis::connection::{
+    CredentialsProvider, ScriptTimes, Settings, is_encrypted, parse_url, unusable_url,
+};
 use tidegate_redis::wire::Keys;
 
 use crate::cluster_store::ClusterStore;
@@ -68,6 +71,16 @@ impl ClusterStoreBuilder {
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
+    }
+
+    /// Calls `provider` for the user and the password of each login at any node, instead of those in
+    /// the URLs: see [`RedisStoreBuilder::credentials`](tidegate_redis::RedisStoreBuilder::credentials).
+    pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ProvidedCredentials> + Send + 'static,
+    {
+        let credentials = Some(CredentialsProvider::new(provider));
+        Self { settings: Settings { credentials, ..self.settings }, ..self }
     }
 
     /// What all keys begin with. Default: `tidegate`. Two stores of one prefix share their states.

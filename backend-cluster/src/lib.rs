@@ -185,3 +185,5 @@ pub use tidegate_core::*;
 /// The metrics of this crate, beside those of [`core::telemetry::names`].
 #[cfg(feature = "metrics")]
 pub use tidegate_redis::names;
+#[doc(no_inline)]
+pub use tidegate_redis::{Credentials, ProvidedCredentials};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::Clock;
 use tidegate_core::{Error, Store};
 use tidegate_redis::connection::{has_password, parse_url, without_password};
-use tidegate_redis::{RedisStore, RedisStoreBuilder};
+use tidegate_redis::{ProvidedCredentials, RedisStore, RedisStoreBuilder};
 
 use crate::builder::ClusterStoreBuilder;
 use crate::cluster_store::ClusterStore;
@@ -115,6 +115,15 @@ impl StoreBuilder {
         }
         let password = password.into();
         each!(self, builder => builder.password(password))
+    }
+
+    /// Calls `provider` for the user and the password of each login at a server: see
+    /// [`RedisStoreBuilder::credentials`].
+    pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ProvidedCredentials> + Send + 'static,
+    {
+        each!(self, builder => builder.credentials(provider))
     }
 
     /// The ACL user and its password for the Sentinels, if the URL names some: see

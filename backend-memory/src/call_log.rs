@@ -32,6 +32,7 @@ pub(crate) struct CallLog {
     shards: Box<[Mutex<Shard>]>,
     prefix: [u8; 16],
     max_per_shard: usize,
+    max_ids: usize,
 }
 
 #[derive(Default)]
@@ -49,6 +50,7 @@ impl CallLog {
             shards: (0..count).map(|_| Mutex::default()).collect(),
             prefix: prefix.to_le_bytes(),
             max_per_shard: max_ids / count,
+            max_ids,
         }
     }
 
@@ -63,7 +65,7 @@ impl CallLog {
         let key = digest.digest().bytes();
         let index = usize::from(u16::from_le_bytes([key[0], key[1]])) % self.shards.len();
         let shard = lock(self.shards.get(index)?);
-        Some(LockedId { shard, key, max: self.max_per_shard })
+        Some(LockedId { shard, key, max: self.max_per_shard, max_ids: self.max_ids })
     }
 
     /// Number of calls that are remembered, with those that have expired and are not removed yet.
@@ -121,6 +123,7 @@ pub(crate) struct LockedId<'a> {
     shard: MutexGuard<'a, Shard>,
     key: Key,
     max: usize,
+    max_ids: usize,
 }
 
 impl LockedId<'_> {
@@ -138,9 +141,9 @@ impl LockedId<'_> {
             return Ok(());
         }
         let message = format!(
-            "the shard of the call's id remembers {len} calls of at most {}, and none has expired; raise max_ids, or \
-             give the ids a shorter time to live",
-            self.max
+            "the number of remembered ids is at max_ids, which is {} ({len} in the shard of this id), and none has \
+             expired; it must be at least the number of new ids per second times their time to live in seconds",
+            self.max_ids
         );
         Err(Error::new(ErrorKind::OutOfMemory, message))
     }

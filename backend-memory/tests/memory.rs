@@ -436,6 +436,21 @@ fn with_id(
     store.decide_now(&Call::acquire(&charge).with_id(CallId::new(&id, ttl)))
 }
 
+/// The rate and the time to live are those of the guide.
+#[test]
+fn the_default_number_of_ids_fits_the_guide() {
+    const RATE: u64 = 400;
+    const TIME_TO_LIVE: Duration = Duration::from_secs(600);
+    let (store, clock) = store_and_clock(|builder| builder);
+    let policy = policy("fixed-window 1000000/1d");
+    for second in 0..620 {
+        for id in second * RATE..(second + 1) * RATE {
+            assert!(with_id(&store, &policy, id, TIME_TO_LIVE).unwrap().is_allowed());
+        }
+        clock.advance(Duration::from_secs(1));
+    }
+}
+
 #[test]
 fn a_full_store_refuses_a_new_id_before_anything_is_taken() {
     let (store, clock) = store_and_clock(|b| b.max_ids(100));
@@ -446,7 +461,10 @@ fn a_full_store_refuses_a_new_id_before_anything_is_taken() {
     }
     let error = with_id(&store, &log, 100, hour).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    assert!(error.to_string().contains("max_ids"), "{error}");
+    let why = "the number of remembered ids is at max_ids, which is 100 (100 in the shard of this id), and \
+               none has expired; it must be at least the number of new ids per second times their time to \
+               live in seconds";
+    assert!(error.to_string().ends_with(why), "{error}");
     assert!(error.is_definitely_not_charged());
     let known = with_id(&store, &log, 99, hour).unwrap();
     assert_eq!(known.verdicts()[0].remaining(), 900);

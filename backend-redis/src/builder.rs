@@ -9,7 +9,8 @@ use tidegate_core::{Error, ErrorKind};
 #[cfg(feature = "tls")]
 use crate::connection::unusable_url;
 use crate::connection::{
-    ConnectionPool, ScriptTimes, Settings, Target, Tls, parse_url, with_login,
+    ConnectionPool, CredentialsProvider, GivenConnection, ProvidedCredentials, ScriptTimes,
+    Settings, Target, Tls, parse_url, with_login,
 };
 use crate::inner::Inner;
 use crate::redis_store::RedisStore;
@@ -33,7 +34,9 @@ use crate::wire::Keys;
 #[derive(Clone)]
 #[must_use]
 pub struct RedisStoreBuilder {
-    url: String,
+    url: Option<String>,
+    /// A connection that the application has made, instead of those to the URL.
+    given: Option<GivenConnection>,
     sentinel: Option<(Vec<String>, String)>,
     /// The user and the password of the Sentinels, in place of those in their URLs.
     sentinel_login: (Option<String>, Option<String>),
@@ -45,7 +48,8 @@ pub struct RedisStoreBuilder {
 impl RedisStoreBuilder {
     pub(crate) fn new() -> Self {
         Self {
-            url: "redis://127.0.0.1".to_owned(),
+            url: None,
+            given: None,
             sentinel: None,
             sentinel_login: (None, None),
             database: None,
@@ -59,7 +63,7 @@ impl RedisStoreBuilder {
     /// Together with [`sentinel`](Self::sentinel), its scheme, user, password and database are those
     /// to use with the primary; its host and port are not used.
     pub fn url(self, url: impl Into<String>) -> Self {
-        Self { url: url.into(), ..self }
+        Self { url: Some(url.into()), ..self }
     }
 
     /// Asks these Sentinels, by their URLs, which server is the primary of the group of that name;
@@ -110,6 +114,88 @@ impl RedisStoreBuilder {
     pub fn password(self, password: impl Into<String>) -> Self {
         let password = Some(password.into());
         Self { settings: Settings { password, ..self.settings }, ..self }
+    }
+
+    /// Calls `provider` for the user and the password of each login, instead of those in the URL and
+    /// those of [`user`](Self::user): for tokens that expire, and passwords that change.
+    ///
+    /// Services of the clouds (such as ElastiCache and MemoryDB, Memorystore and Azure Managed Redis)
+    /// accept a short-lived token of the service account as a password:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_redis::{Credentials, RedisStore};
+    ///
+    /// # struct Account;
+    /// # impl Account {
+    /// #     async fn token(&self) -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # }
+    /// # let account = std::sync::Arc::new(Account);
+    /// let store = RedisStore::builder()
+    ///     .url("redis://limits.example.com:6379") // `rediss://` with the feature `tls`
+    ///     .credentials(move || {
+    ///         let account = account.clone();
+    ///         async move {
+    ///             let token = account.token().await?; // from the SDK of the cloud
+    ///             // ElastiCache closes a connection 12 hours after its login.
+    ///             Ok(Credentials::new("limits", token).renew_after(Duration::from_secs(11 * 3_600)))
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), tidegate_redis::Error>(())
+    /// ```
+    ///
+    /// The store calls the provider once for each connection that it makes, and before each second
+    /// login that [`renew_after`](crate::Credentials::renew_after) asks for. The time that the provider takes
+    /// is a part of [`connect_timeout`](Self::connect_timeout). If it fails, the waiting calls fail
+    /// with [`ErrorKind::Unavailable`], and its error is their source. While the server is down, the
+    /// store connects up to twice a second, so a provider that asks a remote service should cache.
+    ///
+    /// With [`sentinel`](Self::sentinel), the credentials are for the servers. The Sentinels have
+    /// [their own](Self::sentinel_user).
+    ///
+    pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ProvidedCredentials> + Send + 'static,
+    {
+        let credentials = Some(CredentialsProvider::new(provider));
+        Self { settings: Settings { credentials, ..self.settings }, ..self }
+    }
+
+    /// Uses a connection that the application has made, instead of connections of the store: a
+    /// [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or a `ConnectionManager`, which
+    /// reconnects.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tidegate_redis::{RedisStore, redis};
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1")?;
+    /// let connection = client.get_multiplexed_async_connection().await?;
+    /// let store = RedisStore::builder().connection(connection).prefix("shop").build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The decisions are the same. The store sends each call once, and fails it after
+    /// [`response_timeout`](Self::response_timeout) or the timeout of the connection, whichever is
+    /// shorter. The rest is up to the connection:
+    ///
+    /// | | connections of the store | an existing connection |
+    /// |---|---|---|
+    /// | the connection is lost | the store connects again | the application, or the `ConnectionManager`, does |
+    /// | a call finds the connection closed | it is sent on a new connection | it fails with `Unavailable`, and whether it was charged is not known |
+    /// | the server is silent | the connection is replaced | each call fails with `Timeout` |
+    /// | the server becomes a replica | the store connects again, and asks the Sentinels | each call fails with `ReadOnly` |
+    /// | errors | name the server | do not |
+    ///
+    /// **The connection must not send a command again** after an error, because such a call may be
+    /// charged twice. It must be to one server: for a cluster there is `tidegate-cluster`.
+    pub fn connection(
+        self,
+        connection: impl redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
+    ) -> Self {
+        Self { given: Some(GivenConnection::new(connection)), ..self }
     }
 
     /// The database, instead of the one in the URL.
@@ -194,8 +280,9 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if a URL is none, or asks for
-    /// certificates not to be verified (`#insecure`); if there are no Sentinels among no URLs; or if root
-    /// certificates cannot be read, or were given for a server that is not encrypted.
+    /// certificates not to be verified (`#insecure`); if there are no Sentinels among no URLs; if root
+    /// certificates cannot be read, or were given for a server that is not encrypted; or if an existing
+    /// [`connection`](Self::connection) is combined with a setting that it would ignore.
     pub fn build(self) -> Result<RedisStore, Error> {
         Ok(RedisStore(Arc::new(Inner {
             connections: self.connection_pool()?,
@@ -207,6 +294,11 @@ impl RedisStoreBuilder {
     }
 
     fn connection_pool(&self) -> Result<ConnectionPool, Error> {
+        if let Some(connection) = &self.given {
+            self.check_given()?;
+            let timeout = self.settings.response_timeout;
+            return Ok(ConnectionPool::of_given(connection.clone(), timeout));
+        }
         let server = self.server()?;
         let Some((urls, name)) = &self.sentinel else {
             let tls = self.tls_of_server(&server)?;
@@ -218,12 +310,38 @@ impl RedisStoreBuilder {
         Ok(self.settings.pool(Target::Sentinel { sentinels, name: name.clone(), server }, tls))
     }
 
+    /// Checks that nothing is set that an existing connection would ignore.
+    fn check_given(&self) -> Result<(), Error> {
+        let settings = &self.settings;
+        let has_login = settings.user.is_some()
+            || settings.password.is_some()
+            || settings.credentials.is_some();
+        #[cfg(feature = "tls")]
+        let has_certificates = settings.has_certificates();
+        #[cfg(not(feature = "tls"))]
+        let has_certificates = false;
+        let ignored = [
+            (self.url.is_some(), "a URL"),
+            (self.sentinel.is_some(), "Sentinels"),
+            (has_login, "a login"),
+            (self.database.is_some(), "a database"),
+            (has_certificates, "certificates"),
+        ];
+        match ignored.iter().find(|(is_set, _)| *is_set) {
+            None => Ok(()),
+            Some((_, setting)) => Err(Error::new(
+                ErrorKind::InvalidConfig,
+                format!("an existing connection cannot be combined with {setting}"),
+            )),
+        }
+    }
+
     fn tls_of_server(&self, server: &ConnectionInfo) -> Result<Option<Tls>, Error> {
         let tls = self.settings.tls([server])?;
         #[cfg(feature = "tls")]
         if tls.is_none() && self.settings.has_certificates() {
             let why = "there are certificates, but it does not begin with `rediss://`";
-            return Err(unusable_url(&self.url, why));
+            return Err(unusable_url(self.server_url(), why));
         }
         Ok(tls)
     }
@@ -242,8 +360,12 @@ impl RedisStoreBuilder {
         urls.iter().map(sentinel).collect()
     }
 
+    fn server_url(&self) -> &str {
+        self.url.as_deref().unwrap_or("redis://127.0.0.1")
+    }
+
     fn server(&self) -> Result<ConnectionInfo, Error> {
-        let info = self.settings.with_user(parse_url(&self.url)?);
+        let info = self.settings.with_user(parse_url(self.server_url())?);
         let Some(database) = self.database else { return Ok(info) };
         let settings = info.redis_settings().clone().set_db(i64::from(database));
         Ok(info.set_redis_settings(settings))

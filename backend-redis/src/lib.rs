@@ -24,6 +24,8 @@
 //! | to | look at |
 //! |---|---|
 //! | choose a server, a Sentinel group, a user, timeouts | [`RedisStoreBuilder`] |
+//! | use tokens that expire, or passwords that change | [`RedisStoreBuilder::credentials`] |
+//! | use a connection that the application has made | [`RedisStoreBuilder::connection`] |
 //! | check the server when a program starts | [`RedisStore::ready`] |
 //! | decide on many calls in one round trip | [`Store::decide_many`] |
 //! | know what an error means | [below](#errors) |
@@ -170,6 +172,9 @@ mod script_free;
 pub mod wire;
 
 pub use builder::RedisStoreBuilder;
+pub use connection::{Credentials, ProvidedCredentials};
+/// The client, because [`RedisStoreBuilder::connection`] accepts its connections.
+pub use redis;
 pub use redis_store::RedisStore;
 pub use tidegate_core as core;
 // Everything is re-exported, so that the backends cannot differ in what they re-export.

@@ -41,14 +41,15 @@ struct More {
 /// What the decisions on one operation alone have. A store that remembers calls keeps decisions, so that they must be small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OfOperation {
-    /// Of a settlement, a bit for each amount that was charged. Of all others but a peek, 0.
-    Charged(u64),
+    /// A settlement's bits, one for each amount. A bit at an amount above 0 marks a charge, and a bit
+    /// at an amount of 0 a hold that is out of reach. All other operations but a peek have no bits.
+    Marked(u64),
     /// Of a peek, for each charge what is held and not spent.
     Unspent(Box<[Option<u64>]>),
 }
 
 impl OfOperation {
-    const NONE: Self = Self::Charged(0);
+    const NONE: Self = Self::Marked(0);
 }
 
 impl Default for OfOperation {
@@ -102,15 +103,28 @@ impl Decision {
         Self(Repr::More(more))
     }
 
-    /// The same decision on a settlement, with those of its amounts that were charged: see
+    /// Returns the same decision on a settlement that has charged these amounts: see
     /// [`is_charged`](Self::is_charged).
     pub fn with_charged(self, indices: impl IntoIterator<Item = usize>) -> Self {
-        let charged = indices.into_iter().fold(0, |charged, index| charged | bit_of(index));
-        if charged == 0 {
+        self.with_marked(indices)
+    }
+
+    /// Returns the same decision on a settlement that did not reach the holds of these charges: see
+    /// [`is_out_of_reach`](Self::is_out_of_reach).
+    pub fn with_out_of_reach(self, indices: impl IntoIterator<Item = usize>) -> Self {
+        self.with_marked(indices)
+    }
+
+    fn with_marked(self, indices: impl IntoIterator<Item = usize>) -> Self {
+        let marked = indices.into_iter().fold(0, |marked, index| marked | bit_of(index));
+        if marked == 0 {
             return self;
         }
         let mut more = self.into_more();
-        more.of_operation = OfOperation::Charged(charged);
+        more.of_operation = match more.of_operation {
+            OfOperation::Marked(before) => OfOperation::Marked(before | marked),
+            OfOperation::Unspent(_) => OfOperation::Marked(marked),
+        };
         Self(Repr::More(more))
     }
 
@@ -271,7 +285,20 @@ impl Decision {
     /// [time was over](Policy::refund_lapsed).
     #[must_use]
     pub fn is_charged(&self, index: usize) -> bool {
-        matches!(self.of_operation(), OfOperation::Charged(charged) if charged & bit_of(index) != 0)
+        self.is_marked(index) && self.amounts().get(index).is_some_and(|&amount| amount > 0)
+    }
+
+    /// Returns `true` if a settlement refunded nothing of the charge at `index`, because it could not
+    /// find the hold in a log: the log has 128 or more newer records. The hold stays charged in full
+    /// until its window ends. A log with a [grain](crate::SlidingLog::grain) of at least 1/126 of its
+    /// window has no more than 128 records, so that each hold is found.
+    #[must_use]
+    pub fn is_out_of_reach(&self, index: usize) -> bool {
+        self.is_marked(index) && self.amounts().get(index) == Some(&0)
+    }
+
+    fn is_marked(&self, index: usize) -> bool {
+        matches!(self.of_operation(), OfOperation::Marked(marked) if marked & bit_of(index) != 0)
     }
 
     /// How much of each charge's subject is held and not yet spent, in order: the sum of what its open
@@ -305,7 +332,7 @@ impl Decision {
     pub fn unspent(&self) -> &[Option<u64>] {
         match self.of_operation() {
             OfOperation::Unspent(unspent) => unspent,
-            OfOperation::Charged(_) => &[],
+            OfOperation::Marked(_) => &[],
         }
     }
 

@@ -5,9 +5,15 @@
     reason = "a helper of a test that fails panics, as the test does"
 )]
 
-use tidegate_cluster::{Call, Charge, ClusterStore, Error, ErrorKind, Limiter, Store, names};
+use std::future::ready;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate_cluster::{
+    Call, Charge, ClusterStore, Credentials, Error, ErrorKind, Limiter, Store, names,
+};
 use tidegate_testkit::Recorder;
-use tidegate_testkit::servers::{Cluster, Redis};
+use tidegate_testkit::servers::{Cluster, Redis, eventually};
 
 use crate::certificates::Certificates;
 use crate::common::{patient, policy};
@@ -45,6 +51,27 @@ async fn a_user_needs_no_more_than_the_commands_that_are_named() {
     acquire_on_all(&with("secret")).await.unwrap();
     let error = acquire_on_all(&with("guess")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+}
+
+#[tokio::test]
+async fn a_provider_is_called_at_each_login_on_each_node() {
+    let node = Redis::builder().user("limiter", "one", "~* +@all");
+    let cluster = Cluster::builder().node(node).start().await.unwrap();
+    let password = Arc::new(Mutex::new("one"));
+    let provider = {
+        let password = Arc::clone(&password);
+        move || ready(Ok(Credentials::new("limiter", *password.lock().unwrap())))
+    };
+    let store = patient(&cluster).credentials(provider).build().unwrap();
+    acquire_on_all(&store).await.unwrap();
+    for node in cluster.nodes() {
+        node.command(&["ACL", "SETUSER", "limiter", "resetpass", ">two"]).await.unwrap();
+        node.command(&["CLIENT", "KILL", "USER", "limiter"]).await.unwrap();
+    }
+    acquire_on_all(&store).await.unwrap_err();
+    *password.lock().unwrap() = "two";
+    let decided = async || acquire_on_all(&store).await.ok();
+    eventually(Duration::from_secs(20), "a login on all nodes", decided).await.unwrap();
 }
 
 #[test]

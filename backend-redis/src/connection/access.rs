@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
+use super::credentials::CredentialsProvider;
 use super::error::{self, ConnectError, Peer};
 use super::live::{Driver, LiveConnection};
 use super::race::first_success;
@@ -22,6 +23,8 @@ use super::tls::{self, Tls};
 #[derive(Debug)]
 pub(super) struct Access {
     pub(super) tls: Option<Tls>,
+    /// The provider of the credentials for servers. Sentinels have a login of their own.
+    pub(super) credentials: Option<CredentialsProvider>,
     /// How long to wait for an answer.
     pub(super) response_timeout: Duration,
 }
@@ -33,6 +36,7 @@ pub(super) struct Progress(AtomicU8);
 impl Progress {
     const HAS_CONNECTED: u8 = 1;
     const IS_ENCRYPTED: u8 = 2;
+    const NEEDS_CREDENTIALS: u8 = 3;
 
     fn reach(&self, stage: u8) {
         self.0.store(stage, Ordering::Relaxed);
@@ -48,21 +52,55 @@ impl Progress {
             Self::HAS_CONNECTED | Self::IS_ENCRYPTED => {
                 ": it accepts connections, but gave no answer to the login"
             }
+            Self::NEEDS_CREDENTIALS => ": the credentials provider gave no answer",
             _ => "",
         }
     }
 }
 
 impl Access {
-    /// Connects to a server, named `peer` in errors, and logs in.
+    /// Connects to a server, named `peer` in errors, and logs in with the credentials of the
+    /// provider, or else with those of the URL.
+    pub(super) async fn connect_to_server(
+        &self,
+        peer: &Peer,
+        server: &ConnectionInfo,
+        progress: &Progress,
+    ) -> Result<(LiveConnection, Driver), ConnectError> {
+        let Some(provider) = &self.credentials else {
+            return self.connect(peer, server, progress).await;
+        };
+        let socket = self.open(peer, server.addr(), progress).await?;
+        progress.reach(Progress::NEEDS_CREDENTIALS);
+        let credentials = provider.credentials().await.map_err(|error| {
+            let message = format!("cannot connect to {peer}: the credentials provider failed");
+            ConnectError::new(ErrorKind::Unavailable, message).because(error)
+        })?;
+        progress.reach(Progress::IS_ENCRYPTED);
+        let server = credentials.apply_to(server.clone());
+        self.log_in(peer, &server, socket, credentials.renewal()).await
+    }
+
+    /// Connects to a server or a Sentinel, named `peer` in errors, and logs in as the URL says.
     pub(super) async fn connect(
         &self,
         peer: &Peer,
         server: &ConnectionInfo,
         progress: &Progress,
     ) -> Result<(LiveConnection, Driver), ConnectError> {
-        let stream = Stream::new(self.open(peer, server.addr(), progress).await?);
+        let socket = self.open(peer, server.addr(), progress).await?;
         progress.reach(Progress::IS_ENCRYPTED);
+        self.log_in(peer, server, socket, None).await
+    }
+
+    async fn log_in(
+        &self,
+        peer: &Peer,
+        server: &ConnectionInfo,
+        socket: Socket,
+        renew_after: Option<Duration>,
+    ) -> Result<(LiveConnection, Driver), ConnectError> {
+        let stream = Stream::new(socket);
         let activity = stream.activity();
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.response_timeout));
         let login = server.redis_settings();
@@ -75,7 +113,7 @@ impl Access {
             return Err(refused);
         }
         let address = Arc::from(&*peer.address);
-        Ok((LiveConnection::new(connection, activity, address), Box::pin(driver)))
+        Ok((LiveConnection::new(connection, activity, address, renew_after), Box::pin(driver)))
     }
 
     async fn open(

@@ -4,12 +4,14 @@ use std::fmt;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, RedisResult};
 use tokio::time::Instant;
 
+use super::given::{Channel, GivenConnection};
 use super::stream::Activity;
 
 /// What carries the bytes of a connection. It ends when the connection does.
@@ -18,9 +20,11 @@ pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A connection that was good when it was last used.
 #[derive(Clone)]
 pub struct LiveConnection {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Channel,
     pub(super) activity: Arc<Activity>,
     pub(super) since: Instant,
+    /// The time after which to log in again.
+    pub(super) renew_after: Option<Duration>,
     /// Where the server is, for errors.
     pub(super) server: Arc<str>,
 }
@@ -30,8 +34,17 @@ impl LiveConnection {
         connection: MultiplexedConnection,
         activity: Arc<Activity>,
         server: Arc<str>,
+        renew_after: Option<Duration>,
     ) -> Self {
-        Self { connection, activity, since: Instant::now(), server }
+        let (connection, since) = (Channel::Own(connection), Instant::now());
+        Self { connection, activity, since, renew_after, server }
+    }
+
+    /// Returns a connection that the application has made. Nothing is known of its bytes.
+    pub(super) fn of_given(given: &GivenConnection) -> Self {
+        let (activity, since) = (Arc::new(Activity::new()), Instant::now());
+        let server = Arc::from("an unknown address (existing connection)");
+        Self { connection: given.channel(), activity, since, renew_after: None, server }
     }
 
     /// Where the server is, for errors.

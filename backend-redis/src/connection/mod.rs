@@ -6,6 +6,8 @@
 //! | `pool` | the connections to one server, used in turn |
 //! | `multiplexed` | one of them: made, watched and replaced by tasks of its own |
 //! | `live` | one that has been made |
+//! | `given` | one that the application has made |
+//! | `credentials` | the user and the password of a login, from a provider |
 //! | `source` | where connections are made to |
 //! | `access` | how one server is connected to |
 //! | `sentinel` | which server of a Sentinel group that is |
@@ -16,7 +18,9 @@
 
 mod access;
 mod answers;
+mod credentials;
 pub mod error;
+mod given;
 mod live;
 mod multiplexed;
 mod pool;
@@ -30,6 +34,8 @@ mod stream;
 mod tls;
 mod url;
 
+pub use credentials::{Credentials, CredentialsProvider, ProvidedCredentials};
+pub use given::GivenConnection;
 pub use live::LiveConnection;
 pub use multiplexed::Connection;
 pub use pool::ConnectionPool;

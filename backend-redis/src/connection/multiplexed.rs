@@ -2,18 +2,20 @@
 //! replaced when it was lost, by tasks of its own. No caller's future makes or ends anything, so callers
 //! may give up at any time.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use tidegate_core::{Error, ErrorKind, Timestamp};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::error::{self, ConnectError};
+use super::given::{Channel, GivenConnection};
 use super::live::{Driver, LiveConnection};
 use super::source::Source;
 use super::stream::{Activity, Counts};
@@ -29,9 +31,20 @@ const LEAST_LIFE: Duration = Duration::from_millis(200);
 /// How much longer than `connect_timeout` an attempt is waited for.
 const GRACE: Duration = Duration::from_millis(50);
 
+/// The pause after a second login on a connection has failed.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
+
 /// One multiplexed connection to one server.
 #[derive(Debug)]
-pub struct Connection(Arc<Shared>);
+pub struct Connection(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    /// The store makes the connection, watches and replaces it.
+    Own(Arc<Shared>),
+    /// The application has made the connection.
+    Given { connection: GivenConnection, response_timeout: Duration },
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -76,7 +89,12 @@ impl Connection {
     /// A connection to be made when it is needed.
     pub(super) fn new(source: Arc<Source>) -> Self {
         let state = Mutex::new(State { phase: Phase::Idle, pause: FIRST_PAUSE });
-        Self(Arc::new(Shared { source, state }))
+        Self(Kind::Own(Arc::new(Shared { source, state })))
+    }
+
+    /// Returns a connection that the application has made.
+    pub(super) fn given(connection: GivenConnection, response_timeout: Duration) -> Self {
+        Self(Kind::Given { connection, response_timeout })
     }
 
     /// The connection, which is made if there is none: that takes at most the source's
@@ -86,30 +104,10 @@ impl Connection {
     ///
     /// If there is none and none could be made just now, or a moment ago. Nothing was sent then.
     pub async fn live(&self) -> Result<LiveConnection, Error> {
-        // If the runtime that makes the connection ends, it is made anew on this one.
-        for _ in 0..2 {
-            let mut outcome = match self.0.look() {
-                Ok(live) => return Ok(live),
-                Err(Wait::For(outcome)) => outcome,
-                Err(Wait::NotYet(error)) => return Err(error.of_call()),
-            };
-            // An attempt ends in time by itself, unless its runtime stands still.
-            let limit = self.0.source.connect_timeout.saturating_add(GRACE);
-            let waited = timeout(limit, outcome.wait_for(Option::is_some)).await;
-            match waited.map(|ended| ended.ok().and_then(|outcome| outcome.clone())) {
-                Ok(Some(outcome)) => {
-                    return outcome.map_err(|error| error.of_call());
-                }
-                Ok(None) => {}
-                Err(_) => {
-                    self.0.give_up(&outcome);
-                    return Err(self.0.source.no_connection_in_time().of_call());
-                }
-            }
+        match &self.0 {
+            Kind::Own(shared) => shared.live().await,
+            Kind::Given { connection, .. } => Ok(LiveConnection::of_given(connection)),
         }
-        let target = &self.0.source.target;
-        let message = format!("no connection to {target}: the runtime that made it has ended");
-        Err(ConnectError::new(ErrorKind::Unavailable, message).of_call())
     }
 
     /// Sends one command on a connection, once. If it was surely not sent, because the connection had
@@ -156,26 +154,23 @@ impl Connection {
         live: &mut LiveConnection,
         message: Message<'_>,
     ) -> Result<T, Error> {
-        let before = live.activity.counts();
-        match message.query(&mut live.connection).await {
-            Ok(answer) => return Ok(answer),
-            Err(error) if self.0.was_not_sent(live, before, &error) => {}
-            Err(error) => return Err(self.error_of_call(live, error)),
+        match &self.0 {
+            Kind::Own(shared) => shared.carry(live, message).await,
+            Kind::Given { response_timeout, .. } => {
+                let answer = timeout(*response_timeout, message.query(&mut live.connection)).await;
+                let answer =
+                    answer.map_err(|_| error::no_answer(&live.server, *response_timeout))?;
+                answer.map_err(|error| error_of_call(live, error, *response_timeout))
+            }
         }
-        *live = self.live().await?;
-        let before = live.activity.counts();
-        message.query(&mut live.connection).await.map_err(|error| {
-            self.0.was_not_sent(live, before, &error);
-            self.error_of_call(live, error)
-        })
     }
+}
 
-    fn error_of_call(&self, live: &LiveConnection, error: RedisError) -> Error {
-        if error.is_timeout() {
-            return error::no_answer(&live.server, self.0.source.access.response_timeout);
-        }
-        error::of_call(&live.server, error)
+fn error_of_call(live: &LiveConnection, error: RedisError, response_timeout: Duration) -> Error {
+    if error.is_timeout() {
+        return error::no_answer(&live.server, response_timeout);
     }
+    error::of_call(&live.server, error)
 }
 
 /// Why there is no connection.
@@ -187,6 +182,33 @@ enum Wait {
 }
 
 impl Shared {
+    async fn live(self: &Arc<Self>) -> Result<LiveConnection, Error> {
+        // If the runtime that makes the connection ends, it is made anew on this one.
+        for _ in 0..2 {
+            let mut outcome = match self.look() {
+                Ok(live) => return Ok(live),
+                Err(Wait::For(outcome)) => outcome,
+                Err(Wait::NotYet(error)) => return Err(error.of_call()),
+            };
+            // An attempt ends in time by itself, unless its runtime stands still.
+            let limit = self.source.connect_timeout.saturating_add(GRACE);
+            let waited = timeout(limit, outcome.wait_for(Option::is_some)).await;
+            match waited.map(|ended| ended.ok().and_then(|outcome| outcome.clone())) {
+                Ok(Some(outcome)) => {
+                    return outcome.map_err(|error| error.of_call());
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    self.give_up(&outcome);
+                    return Err(self.source.no_connection_in_time().of_call());
+                }
+            }
+        }
+        let target = &self.source.target;
+        let message = format!("no connection to {target}: the runtime that made it has ended");
+        Err(ConnectError::new(ErrorKind::Unavailable, message).of_call())
+    }
+
     /// The connection, if there is one; begins to make it otherwise.
     fn look(self: &Arc<Self>) -> Result<LiveConnection, Wait> {
         let mut state = self.state();
@@ -202,6 +224,26 @@ impl Shared {
             _ => {}
         }
         Err(Wait::For(self.start(&mut state)))
+    }
+
+    async fn carry<T: FromRedisValue>(
+        self: &Arc<Self>,
+        live: &mut LiveConnection,
+        message: Message<'_>,
+    ) -> Result<T, Error> {
+        let limit = self.source.access.response_timeout;
+        let before = live.activity.counts();
+        match message.query(&mut live.connection).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if self.was_not_sent(live, before, &error) => {}
+            Err(error) => return Err(error_of_call(live, error, limit)),
+        }
+        *live = self.live().await?;
+        let before = live.activity.counts();
+        message.query(&mut live.connection).await.map_err(|error| {
+            self.was_not_sent(live, before, &error);
+            error_of_call(live, error, limit)
+        })
     }
 
     /// Begins to make a connection, in a task of its own.
@@ -263,6 +305,15 @@ impl Shared {
         false
     }
 
+    /// Returns the connection with this activity, if it is still in use.
+    fn in_use(&self, activity: &Activity) -> Option<LiveConnection> {
+        let state = self.state();
+        match &state.phase {
+            Phase::Live(live) if state.is_in_use(activity) => Some(live.clone()),
+            _ => None,
+        }
+    }
+
     /// Lets go of a connection, unless there is a newer one already.
     fn drop_connection(&self, lost: &LiveConnection) {
         let mut state = self.state();
@@ -309,22 +360,31 @@ async fn keep(
         Ok((live, driver)) => (Ok(live), Some(driver)),
         Err(error) => (Err(error), None),
     };
-    let activity = connected.as_ref().ok().map(|live| Arc::clone(&live.activity));
+    let made = connected.as_ref().ok().map(|live| (Arc::clone(&live.activity), live.renew_after));
     if let Some(shared) = shared.upgrade() {
         shared.settle(&outcome.subscribe(), connected.clone());
     }
     let _ = outcome.send(Some(connected));
     drop(outcome);
-    if let (Some(driver), Some(activity)) = (driver, activity) {
-        watch(&shared, &activity, driver, source.access.response_timeout).await;
+    if let (Some(driver), Some((activity, renew_after))) = (driver, made) {
+        watch(&shared, &source, &activity, driver, renew_after).await;
     }
 }
 
 /// Drives a connection until it ends. If the server falls silent, another connection is made in its
 /// place; calls that wait for answers on this one still get them, if they come in time.
-async fn watch(shared: &Weak<Shared>, activity: &Activity, driver: Driver, limit: Duration) {
+async fn watch(
+    shared: &Weak<Shared>,
+    source: &Source,
+    activity: &Activity,
+    driver: Driver,
+    renew_after: Option<Duration>,
+) {
+    let limit = source.access.response_timeout;
     let mut driver = tokio::spawn(driver);
-    if let Either::Left(_) = select(&mut driver, pin!(activity.wait_for_silence(limit))).await {
+    let silence = pin!(activity.wait_for_silence(limit));
+    let renewals = pin!(renew_logins(shared, source, activity, renew_after));
+    if let Either::Left(_) = select(&mut driver, select(silence, renewals)).await {
         return;
     }
     if let Some(shared) = shared.upgrade() {
@@ -335,11 +395,37 @@ async fn watch(shared: &Weak<Shared>, activity: &Activity, driver: Driver, limit
     }
 }
 
+/// Logs in again on a connection, each time after the span that its credentials ask for.
+///
+/// The task holds the connection only while it logs in, so that the connection ends with the store.
+async fn renew_logins(
+    shared: &Weak<Shared>,
+    source: &Source,
+    activity: &Activity,
+    mut renew_after: Option<Duration>,
+) -> Infallible {
+    loop {
+        match renew_after {
+            Some(span) => sleep(span).await,
+            None => pending().await,
+        }
+        let credentials = source.credentials().await;
+        let live = shared.upgrade().and_then(|shared| shared.in_use(activity));
+        renew_after = match (credentials, live) {
+            (Some(credentials), Some(mut live)) => {
+                let login = credentials.login(source.server());
+                let logged_in = login.query_async::<()>(&mut live.connection).await;
+                logged_in.map_or(Some(RENEWAL_PAUSE), |()| credentials.renewal())
+            }
+            (None, Some(_)) => Some(RENEWAL_PAUSE),
+            // The connection is lost or replaced.
+            (_, None) => None,
+        };
+    }
+}
+
 impl Message<'_> {
-    async fn query<T: FromRedisValue>(
-        self,
-        connection: &mut MultiplexedConnection,
-    ) -> RedisResult<T> {
+    async fn query<T: FromRedisValue>(self, connection: &mut Channel) -> RedisResult<T> {
         match self {
             Self::One(command) => command.query_async(connection).await,
             Self::All(commands) => commands.query_async(connection).await,

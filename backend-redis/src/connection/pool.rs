@@ -1,7 +1,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use super::given::GivenConnection;
 use super::multiplexed::Connection;
 use super::source::Source;
 
@@ -19,6 +21,13 @@ impl ConnectionPool {
         let source = Arc::new(source);
         let connections =
             (0..connections.max(1)).map(|_| Connection::new(Arc::clone(&source))).collect();
+        Self { connections, next: AtomicUsize::new(0) }
+    }
+
+    /// Returns a pool of one connection that the application has made.
+    #[must_use]
+    pub fn of_given(connection: GivenConnection, response_timeout: Duration) -> Self {
+        let connections = Box::new([Connection::given(connection, response_timeout)]);
         Self { connections, next: AtomicUsize::new(0) }
     }
 

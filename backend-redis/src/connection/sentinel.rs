@@ -128,7 +128,7 @@ impl SentinelGroup<'_> {
         };
         let peer = Peer::new("Redis", &address);
         let server = self.server.clone().set_addr(address);
-        let connected = self.access.connect(&peer, &server, &Progress::default()).await;
+        let connected = self.access.connect_to_server(&peer, &server, &Progress::default()).await;
         let (mut connection, mut driver) = connected?;
         let mut question = Cmd::new();
         question.arg("ROLE");

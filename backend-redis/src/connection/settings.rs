@@ -6,6 +6,7 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use tidegate_core::{Clock, Error, ErrorKind};
 
 use super::access::Access;
+use super::credentials::CredentialsProvider;
 #[cfg(feature = "tls")]
 use super::error::printable;
 use super::error::server_name;
@@ -20,6 +21,8 @@ pub struct Settings {
     pub user: Option<String>,
     /// The password, instead of that in the URL.
     pub password: Option<String>,
+    /// The provider of the user and the password of each login, instead of the two above.
+    pub credentials: Option<CredentialsProvider>,
     /// What all keys begin with.
     pub prefix: String,
     /// How many connections to use in turn, per server.
@@ -43,6 +46,7 @@ impl Default for Settings {
         Self {
             user: None,
             password: None,
+            credentials: None,
             prefix: "tidegate".to_owned(),
             connections: 1,
             connect_timeout: Duration::from_secs(1),
@@ -115,7 +119,8 @@ impl Settings {
     /// The connections to a server; none is made yet.
     #[must_use]
     pub fn pool(&self, target: Target, tls: Option<Tls>) -> ConnectionPool {
-        let access = Access { tls, response_timeout: self.response_timeout };
+        let credentials = self.credentials.clone();
+        let access = Access { tls, credentials, response_timeout: self.response_timeout };
         let source = Source { target, access, connect_timeout: self.connect_timeout };
         ConnectionPool::new(source, self.connections)
     }

@@ -8,6 +8,7 @@ use tidegate_core::ErrorKind;
 use tokio::time::timeout;
 
 use super::access::{Access, Progress};
+use super::credentials::Credentials;
 use super::error::{self, ConnectError, Peer};
 use super::live::{Driver, LiveConnection};
 use super::sentinel::SentinelGroup;
@@ -47,7 +48,8 @@ impl Source {
         let connect = async {
             match &self.target {
                 Target::Server(server) => {
-                    self.access.connect(&Peer::new("Redis", server.addr()), server, &progress).await
+                    let peer = Peer::new("Redis", server.addr());
+                    self.access.connect_to_server(&peer, server, &progress).await
                 }
                 Target::Sentinel { sentinels, name, server } => {
                     SentinelGroup { access: &self.access, sentinels, name, server }.connect().await
@@ -56,6 +58,19 @@ impl Source {
         };
         let connected = timeout(self.connect_timeout, connect).await;
         connected.unwrap_or_else(|_| Err(self.not_in_time(&progress)))
+    }
+
+    /// Returns new credentials, or `None` if the provider does not return any in time.
+    pub(super) async fn credentials(&self) -> Option<Credentials> {
+        let provider = self.access.credentials.as_ref()?;
+        timeout(self.connect_timeout, provider.credentials()).await.ok()?.ok()
+    }
+
+    /// Returns the server's URL. A server of a Sentinel group is at another address.
+    pub(super) fn server(&self) -> &ConnectionInfo {
+        match &self.target {
+            Target::Server(server) | Target::Sentinel { server, .. } => server,
+        }
     }
 
     /// The error of an attempt that took too long, whatever it was at.

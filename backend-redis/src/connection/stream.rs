@@ -68,7 +68,7 @@ pub(super) struct Counts {
 const CLOSED: u64 = 1 << 63;
 
 impl Activity {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             epoch: Instant::now(),
             writes: AtomicU64::new(0),

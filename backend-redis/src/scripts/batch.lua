@@ -239,13 +239,13 @@ while at <= #request do
   if op == ACQUIRE and count == 1 and argument == 0 and cost > 0 and flags < CHECK_ONLY
     and rule ~= SLIDING_LOG and not kinds[k]
     and (value and #value == SIZES[rule] and value:byte() == kind or others_absent and not value) then
-    local _, a, b, c, d, after, expires_at, _, keeps_ttl =
+    local admits, a, b, c, d, after, expires_at, _, keeps_ttl =
       RULES[rule](value, kind, cost, ACQUIRE, 0, nil, p1, p2, p3, p4)
     if after then
       local key, blocked_until = KEYS[k], 0
       --> write_string.lua
       found[k], answer[#answer + 1] = after, after
-    elseif penalty == 0 then
+    elseif admits ~= nil and penalty == 0 then
       answer[#answer + 1] = pack('<BBI7I7I7I7I7', 0, DENIED, 0, a, b, c, d)
     else
       decide(op, count, argument, charges)

@@ -22,6 +22,9 @@ while k < last do
       if after then
         answer[n], value, kind = after, after, own_kind
         written, written_until, keeps_all = after, expires_at, keeps_all and keeps_ttl
+      elseif admits == nil then
+        answer[n] = unusual
+        break
       elseif a > 0 or b > 0 then
         answer[n], answer[n + 1] = denied, value
         n = n + 1

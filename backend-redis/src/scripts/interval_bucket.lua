@@ -6,8 +6,12 @@
 local capacity, refill, period = p1, p2, p3
 local anchor, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_anchor, written_debt = 0, 0
+local is_valid = true
 if kind == INTERVAL then
   anchor, debt, recovers_at, expires_at_before = parse('<I7I7I7I7', value, 2)
+  -- check
+  is_valid = anchor < MAX_EXACT and debt > 0 and debt <= MAX_EXACT
+    and anchor < recovers_at and recovers_at <= expires_at_before and expires_at_before <= MODULUS
   written_anchor, written_debt = anchor, debt
   if now > anchor then -- at: a clock behind the anchor stands at it.
     local since = now - anchor
@@ -58,3 +62,4 @@ if writes then
   after = pack('<BI7I7I7I7', INTERVAL, anchor, debt, recovers_at, expires_at)
 end
 a, b, c = anchor, debt, admits and wait or 0
+if not is_valid then admits, after = nil, nil end

@@ -19,7 +19,7 @@ local function decode(value, is_list)
       or size == INTERVAL_SIZE and kind == INTERVAL
       or size == 1 and kind == NONE
   end
-  if is_ours then return value, kind, blocked_until end
+  if is_ours and blocked_until < MAX_EXACT + MAX_SPAN then return value, kind, blocked_until end
   return nil, FOREIGN, 0
 end
 

@@ -7,7 +7,7 @@
 -- Out: whether the cost is admitted (`nil` if the value is not valid); three numbers of the state as it is
 -- then, and the time at which that state ends (0: as the numbers say); the value to write (`nil`: none,
 -- `false`: the state is gone); the time until which it must live; how to write a list; whether the key
--- lives long enough already.
+-- lives long enough already. If an undo in a log does not reach its take, the third number is above 0.
 local function write_list(key, value, is_list, after, expires_at, plan)
   local from, to, chunk, chunks = plan.from, plan.to, plan.chunk, plan.chunks
   local keeps_ttl, blocked_until = false, 0

@@ -3,8 +3,8 @@
 -- KEYS: the key of each charge, in order; the key of the id. ARGV[1]: as of batch.lua, one call; a cost is the total
 -- that was used. ARGV[2]: as of hold.lua, with a minimum of 0; an extension is by its life. The time of a test is the
 -- argument after it.
--- Reply: as of batch.lua to one call, with what was given back or charged of each charge and whether (a byte) it was
--- charged, unless it is an extension;
+-- Reply: as of batch.lua to one call. Unless it is an extension, with the amount that was refunded or charged of each
+-- charge, and a byte: 1 if the amount was charged, or if it is 0 because the hold is out of reach in a log;
 -- or ID_REUSED, ID_FOREIGN, HOLD_UNKNOWN; HOLD_SETTLED, the costs at which the hold is settled, and the reply to that;
 -- HOLD_LAPSED and since when.
 local id_key, id = KEYS[#KEYS], ARGV[2]
@@ -45,17 +45,18 @@ for place = 1, count do
   --> settle_change.lua
   totals[place] = pack('<I7', math.max(its_spent, total))
 
-  local after, expires_at, plan, keeps_ttl
+  local after, expires_at, plan, keeps_ttl, out_of_reach
   if cost > 0 then
     local is_valid
-    is_valid, _, _, _, _, after, expires_at, plan, keeps_ttl =
+    is_valid, _, _, out_of_reach, _, after, expires_at, plan, keeps_ttl =
       RULES[rule](value, kind, cost, change, taken, taken_at, limit, p2, p3, p4, key, is_list, max)
     if is_valid == nil then return pack('<BI7B', VERDICTS, now, place) end
     --> settle_ttl.lua
   end
+  local is_out_of_reach = change == UNDO and rule == SLIDING_LOG and after == nil and out_of_reach > 0
   states[place] = {
     value = value, blocked_until = blocked_until, is_list = is_list, admits = admits, a = a, b = b, c = c, d = d,
-    change = change, after = after, expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
+    change = change, is_out_of_reach = is_out_of_reach, after = after, expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
   }
 end
 
@@ -90,8 +91,8 @@ for place = 1, count do
   local outcome = now < blocked_until and BLOCKED or admits and ALLOWED or DENIED
   answer[#answer + 1] = pack('<BI7I7I7I7I7', outcome, blocked_until, a, b, c, d)
   if op ~= EXTEND then
-    local is_charged = changed_by > 0 and it.change == ACQUIRE
-    answer[#answer + 1] = pack('<I7B', changed_by, is_charged and 1 or 0)
+    local is_marked = changed_by > 0 and it.change == ACQUIRE or it.is_out_of_reach
+    answer[#answer + 1] = pack('<I7B', changed_by, is_marked and 1 or 0)
   end
 end
 --> ITS_REPLY

@@ -35,6 +35,7 @@ end
 
 local rule, its_held, its_spent = ITS_NUMBER, parse('<I7I7', record, held_at)
 local admits, a, b, c, d = by_rule(value, kind, 0, PEEK, 0, p1)
+if admits == nil then return pack('<BI7B', VERDICTS, now, 1) end
 --> settle_change.lua
 local changed_by = 0
 if cost > 0 then

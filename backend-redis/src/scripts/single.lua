@@ -32,13 +32,15 @@ end
 local admits, a, b, c, after, expires_at, keeps_ttl
 local d = 0
 --> ITS_RULE
---> ITS_OUTCOME
-
 if after then
   --> ITS_WRITE
-  if ITS_TIME == now and c == 0 then return after end
-elseif admits == nil then
+end
+--> ITS_OUTCOME
+
+if admits == nil then
   return pack('<BI7B', VERDICTS, now, 1)
+elseif after then
+  if ITS_TIME == now and c == 0 then return after end
 elseif outcome == ALLOWED and not admits then
   outcome = DENIED
   -- A cost above the limit is not penalised.

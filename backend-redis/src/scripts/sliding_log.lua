@@ -41,8 +41,16 @@ end
 
 -- first_counted: moves oldest_… to the oldest record that counts, which is in the element `number` (from
 -- 0); `nil` if the log is not valid.
-local at, sum, number = now, 0, 0
+local at, sum, number, oldest_cost = now, 0, 0, 0
 if is_there then
+  -- check: the foot agrees with the size of the value, if all of the value was read.
+  local size = LOG_HEAD + count * RECORD + LOG_FOOT
+  if is_list and count > CHUNK or not is_list and sealed > 0 or #value ~= size and #value ~= LOG_END
+    or oldest_place >= count and (sealed == 0 or oldest_place >= CHUNK) then
+    number = nil
+  end
+end
+if is_there and number then
   -- not_before_the_last: a clock behind the newest record (or the start of its grain) stands there.
   if newest_stamp - grain > at then at = newest_stamp - grain end
   local horizon = at - window
@@ -71,10 +79,20 @@ if is_there then
   end
   sum = total - total_before
   if sum < 0 then sum = sum + MODULUS end
-  -- Not a log of ours: with such numbers a sum could stay below every limit.
-  if math.max(total, total_before, newest_stamp) > MODULUS then number = nil end
+  -- check: the newest record is the last one that counts, and each record has a cost.
+  oldest_cost = oldest_total - total_before
+  if oldest_cost < 0 then oldest_cost = oldest_cost + MODULUS end
+  if oldest_cost == 0 or oldest_cost > sum or sum > MAX_EXACT or oldest_stamp > newest_stamp
+    or (oldest_cost == sum) ~= (oldest_stamp == newest_stamp)
+    or total > MODULUS or total_before > MODULUS or oldest_total > MODULUS
+    or newest_stamp < grain or newest_stamp >= MAX_EXACT + grain or grain > 0 and newest_stamp % grain > 0
+    or expires_at_before < newest_stamp + window or expires_at_before > MODULUS then
+    number = nil
+  end
 end
-if not is_there then newest_stamp, total, total_before, sum, number = 0, 0, 0, 0, sealed end
+if number and not is_there then
+  newest_stamp, total, total_before, sum, number = 0, 0, 0, 0, sealed
+end
 -- Another program may have written to the list.
 if is_list and call('LLEN', key) ~= sealed + 1 then number = nil end
 
@@ -146,8 +164,6 @@ elseif op == UNDO then -- take_back
 elseif not admits and cost <= limit then
   -- The record that must expire before there is room: usually the oldest.
   local too_much = sum + cost - limit
-  local oldest_cost = oldest_total - total_before
-  if oldest_cost < 0 then oldest_cost = oldest_cost + MODULUS end
   last_to_go = oldest_stamp
   if oldest_cost < too_much then
     local field, origin, bound, place, element = 8, total_before, too_much - 1, oldest_place, nil

@@ -6,15 +6,19 @@
 local capacity, unit, refill, tick = p1, p2, p3, p4
 local time, debt, recovers_at, expires_at_before = 0, 0, 0, 0
 local written_time, written_debt = 0, 0
+local is_valid = true
 local floor = now - now % tick
 if kind == BUCKET then
-  local its_unit
-  time, debt, its_unit, recovers_at, expires_at_before = parse('<I7I7I7I7I7', value, 2)
-  if its_unit ~= unit and its_unit > 0 then -- adopt
-    local fraction = debt % its_unit
-    local tokens = (debt - fraction) / its_unit
+  local older
+  time, debt, older, recovers_at, expires_at_before = parse('<I7I7I7I7I7', value, 2)
+  -- check
+  is_valid = time < MAX_EXACT and debt > 0 and debt <= MAX_EXACT and older > 0 and older <= MAX_EXACT
+    and time < recovers_at and recovers_at <= expires_at_before and expires_at_before <= MODULUS
+  if older ~= unit and older > 0 then -- adopt
+    local fraction = debt % older
+    local tokens = (debt - fraction) / older
     local product = fraction * unit
-    fraction = product > MAX_EXACT and unit or (product + -product % its_unit) / its_unit
+    fraction = product > MAX_EXACT and unit or (product + -product % older) / older
     debt = math.min(tokens * unit + fraction, MAX_EXACT)
   end
   written_time, written_debt = time, debt
@@ -67,3 +71,4 @@ if writes then
   after = pack('<BI7I7I7I7I7', BUCKET, time, debt, unit, recovers_at, expires_at)
 end
 a, b, c = time, debt, admits and wait or 0
+if not is_valid then admits, after = nil, nil end

@@ -98,14 +98,17 @@ fn read_call(
     }
     let mut amounts: SmallVec<[u64; 4]> = SmallVec::new();
     let mut charged: SmallVec<[usize; 4]> = SmallVec::new();
+    let mut out_of_reach: SmallVec<[usize; 4]> = SmallVec::new();
     let mut replies: SmallVec<[ChargeReply; 1]> = SmallVec::new();
     for _ in &normalized.charges {
         replies.push(ChargeReply::read(reader)?);
         if normalized.has_amounts() {
-            amounts.push(reader.number()?);
+            let amount = reader.number()?;
             if normalized.is_on_a_hold() && reader.byte()? != 0 {
-                charged.push(amounts.len() - 1);
+                let marked = if amount > 0 { &mut charged } else { &mut out_of_reach };
+                marked.push(amounts.len());
             }
+            amounts.push(amount);
         }
     }
     if has_holds {
@@ -114,7 +117,11 @@ fn read_call(
     let mut reply = decide(normalized, &replies, now)?;
     if normalized.has_amounts() {
         let amounts = normalized.split(&amounts);
-        reply.decision = reply.decision.with_amounts(amounts).with_charged(charged);
+        reply.decision = reply
+            .decision
+            .with_amounts(amounts)
+            .with_charged(charged)
+            .with_out_of_reach(out_of_reach);
     }
     Some(Ok(reply))
 }

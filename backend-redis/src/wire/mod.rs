@@ -26,6 +26,22 @@
 //! records, and those before it have exactly 14 each, after the total before them. So a decision reads and
 //! writes a few hundred bytes, however long the log. In a string, expired records stay until they are half of
 //! it, so that a write at its end is enough in between.
+//!
+//! # Foreign values
+//!
+//! A value is foreign if no call could have written it. `read.lua` checks the kind, the size and
+//! the end of the block. Each rule checks the numbers that it has read (`check`), with the bounds
+//! of [`Record::restore`](tidegate_core::engine::Record::restore):
+//!
+//! * A count, a debt and a sum are 1 to 2^52, and a time is before 2^52.
+//! * A window ends where the policy's windows end.
+//! * A bucket is full again after the time of its debt.
+//!
+//! A time in the future is valid, because the clock of a server may step back by any span.
+//!
+//! A script checks the foot of a log and the records that it reads. The script for a single charge
+//! reads only the end of a string, so it learns the size of the string from its write at the end.
+//! If the string is longer than its foot says, the call fails, and the written bytes stay.
 
 mod answer;
 mod bytes;

@@ -160,34 +160,11 @@ async fn b18_a_foreign_value_is_an_error_and_is_left_alone() {
     }
 }
 
-/// Bytes that only look like ours, or a list of ours that somebody else wrote to, are no crash.
+/// A log to which another program has added an element is a foreign value.
 #[tokio::test]
-async fn broken_values_crash_nothing() {
+async fn a_list_with_an_element_of_another_program_is_foreign() {
     let redis = Redis::start().await.unwrap();
     let store = RedisStore::new(&redis.socket_url()).unwrap();
-    for (kind, size) in [(0x91, 15), (0x95, 22), (0x96, 36), (0x97, 29), (0xb0, 8)] {
-        for fill in [0, 1, 0x7f, 0xff] {
-            let mut value = vec![fill; size];
-            value[0] = kind;
-            for text in [
-                "p: fixed-window 5/1h",
-                "p: sliding-log 5/1h",
-                "p: sliding-counter 5/1h",
-                "p: gcra 5/1h",
-                "p: token-bucket 5/1h by-interval",
-            ] {
-                let policy = policy(text);
-                redis.command(&[b"SET", &key_of(&policy)[..], &value]).await.unwrap();
-                let charges = [Charge::new(&policy, "s")];
-                let undo = Operation::Undo { at: store.now().await.unwrap() };
-                for operation in [Operation::Peek, Operation::Acquire, undo, Operation::Refund] {
-                    let _ = store.decide(Call::new(operation, &charges)).await.unwrap();
-                }
-                let _ = store.decide(Call::new(Operation::Reset, &charges)).await.unwrap();
-                assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
-            }
-        }
-    }
     let log = policy("l: sliding-log 1000/1h");
     let charge = [Charge::new(&log, "s")];
     for _ in 0..600 {
@@ -198,27 +175,6 @@ async fn broken_values_crash_nothing() {
     for operation in [Operation::Acquire, undo, Operation::Refund] {
         let error = store.decide(Call::new(operation, &charge)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ForeignValue);
-    }
-}
-
-/// No bucket of ours has a unit of 0 parts in a token: its debt is taken as it stands, and mints nothing.
-#[tokio::test]
-async fn a_bucket_with_a_forged_unit_stays_empty() {
-    let redis = Redis::start().await.unwrap();
-    let store = RedisStore::new(&redis.socket_url()).unwrap();
-    let policy = policy("p: token-bucket 5/1d");
-    let (full, key) = ([Charge::new(&policy, "s").cost(5)], key_of(&policy));
-    assert!(store.decide(Call::acquire(&full)).await.unwrap().is_allowed());
-    let Reply::Bytes(mut value) = redis.command(&[&b"GET"[..], &key]).await.unwrap() else {
-        panic!("a string");
-    };
-    // Behind the kind, the time and the debt.
-    value[15..22].fill(0);
-    redis.command(&[&b"SET"[..], &key, &value]).await.unwrap();
-    let calls = [Call::acquire(&full[..1]), Call::new(Operation::Peek, &full)];
-    assert!(store.decide(calls[0]).await.unwrap().is_denied());
-    for answer in store.decide_many(&calls).await {
-        assert!(answer.unwrap().is_denied());
     }
 }
 

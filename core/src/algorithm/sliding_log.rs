@@ -286,6 +286,14 @@ impl Algorithm for SlidingLogRule {
         Some(amount)
     }
 
+    fn is_out_of_reach(&self, state: Option<&Self::State>, at: u64, now: u64) -> bool {
+        let Some(state) = state else { return false };
+        let stamp = self.stamp(at);
+        let index = state.records.partition_point(|record| record.stamp < stamp);
+        let oldest = state.records.get(self.first_counted(state, now));
+        state.len() - index > MAX_UNDO && oldest.is_some_and(|oldest| oldest.stamp <= stamp)
+    }
+
     fn level(&self, state: Option<&Self::State>, now: u64) -> Level {
         self.level_of(state.map(|state| &**state), now)
     }

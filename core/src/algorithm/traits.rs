@@ -78,6 +78,12 @@ pub trait Algorithm {
         now: u64,
     ) -> Option<u64>;
 
+    /// Returns `true` if [`take_back`](Self::take_back) does not search for a take at `at`, although
+    /// the take may still count.
+    fn is_out_of_reach(&self, _state: Option<&Self::State>, _at: u64, _now: u64) -> bool {
+        false
+    }
+
     /// How much is left, and when all is.
     fn level(&self, state: Option<&Self::State>, now: u64) -> Level;
 

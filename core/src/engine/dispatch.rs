@@ -165,6 +165,10 @@ impl Rule {
         })
     }
 
+    pub(super) fn is_out_of_reach(&self, state: Option<&State>, at: u64, now: u64) -> bool {
+        dispatch!(self, |rule| rule.is_out_of_reach(own(rule, state), at, now))
+    }
+
     /// Checks a state that comes from elsewhere.
     pub(super) fn check(&self, state: &State) -> Result<(), String> {
         dispatch!(self, |rule| match own(rule, Some(state)) {

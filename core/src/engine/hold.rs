@@ -191,9 +191,22 @@ fn settle(
         let spent = spent.get(index).copied().unwrap_or(0);
         move |hold| (!is_final).then_some(StateHold { spent, ..hold })
     });
+    let out_of_reach = |(index, change): (usize, &Change)| match *change {
+        Change::GiveBack { of, .. } if amounts.get(index) == Some(&0) => {
+            let charge = call.charges.get(index)?;
+            let state =
+                records.get(index).and_then(|record| record.state_under(charge.policy, now));
+            let rule = charge.policy.rule();
+            rule.is_out_of_reach(state.as_deref(), of.at, now).then_some(index)
+        }
+        _ => None,
+    };
+    let out_of_reach: PerCharge<usize> =
+        changes.iter().enumerate().filter_map(out_of_reach).collect();
     let charged = changes.iter().enumerate().filter(|(_, change)| is_charge(change));
     let charged = charged.map(|(index, _)| index);
-    let decision = report_after(call, now, records).with_amounts(amounts).with_charged(charged);
+    let decision = report_after(call, now, records).with_amounts(amounts);
+    let decision = decision.with_charged(charged).with_out_of_reach(out_of_reach);
     if is_final {
         hold.settlement = Some(decision.clone());
     }

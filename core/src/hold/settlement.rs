@@ -14,6 +14,7 @@ struct SettledCharge {
     policy: Box<str>,
     given_back: u64,
     charged: u64,
+    is_out_of_reach: bool,
 }
 
 fn settled_charges(
@@ -24,7 +25,8 @@ fn settled_charges(
     let amounts = decision.amounts().iter().copied().chain(std::iter::repeat(0));
     let settled = charges.iter().zip(amounts).enumerate().map(|(index, (charge, amount))| {
         let (given_back, charged) = if is_charged(index) { (0, amount) } else { (amount, 0) };
-        SettledCharge { policy: charge.policy.name().into(), given_back, charged }
+        let is_out_of_reach = decision.is_out_of_reach(index);
+        SettledCharge { policy: charge.policy.name().into(), given_back, charged, is_out_of_reach }
     });
     settled.collect()
 }
@@ -48,6 +50,15 @@ impl Settlement {
     #[must_use]
     pub fn given_back(&self, policy: &str) -> u64 {
         self.of_policy(policy).map(|it| it.given_back).fold(0, u64::saturating_add)
+    }
+
+    /// Returns `true` if [`given_back`](Self::given_back) is less than the difference because the
+    /// hold was out of reach in the policy's log: the log has 128 or more newer records. Then the
+    /// estimate stays charged until its window ends. Give such a policy a
+    /// [grain](crate::SlidingLog::grain) of at least 1/126 of its window.
+    #[must_use]
+    pub fn is_out_of_reach(&self, policy: &str) -> bool {
+        self.of_policy(policy).any(|charge| charge.is_out_of_reach)
     }
 
     /// How much was charged to this policy beyond what was held (and, if that was charged already, beyond what was

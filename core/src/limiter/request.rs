@@ -36,10 +36,10 @@ impl<'a, S: Store> Request<'a, S> {
     /// use tidegate_core::{ErrorKind, Limiter};
     /// use tidegate_memory::MemoryStore;
     ///
-    /// const DAY: Duration = Duration::from_secs(86_400);
+    /// const TEN_MINUTES: Duration = Duration::from_secs(600);
     ///
     /// let limiter = Limiter::new(MemoryStore::new(), ["fixed-window 5/1h".parse()?])?;
-    /// let job = || limiter.subject("alice").cost(2).id("job 17", DAY).acquire();
+    /// let job = || limiter.subject("alice").cost(2).id("job 17", TEN_MINUTES).acquire();
     /// let decision = match job().await {
     ///     // Charged or not? Ask again, and know.
     ///     Err(error) if error.kind() == ErrorKind::Timeout => job().await?,

@@ -185,6 +185,54 @@ pub(super) fn a_late_settlement_charges_the_difference_once<F: Fixture>(fixture:
     });
 }
 
+/// A settlement refunds an estimate in a log only if it is in one of the newest 128 records. Else it
+/// refunds nothing, and says so. A log with a grain has fewer records.
+pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture: &F) {
+    for (text, newer, is_out_of_reach) in [
+        ("p: sliding-log 500/1h", 127, false),
+        ("p: sliding-log 500/1h", 128, true),
+        ("p: sliding-log 500/1h", 150, true),
+        ("p: sliding-log 500/1h grain 1m", 150, false),
+        ("p: token-bucket 500/1h", 150, false),
+    ] {
+        case(fixture, async |harness| {
+            let policy = super::harness::policy(text);
+            let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
+            let request = limiter.subject("s").cost(4);
+            let hold = must(request.hold("estimate", Duration::from_secs(60)).await);
+            let Ok(ticket) = hold.into_ticket() else { fail("the hold must be admitted") };
+            for _ in 0..newer {
+                harness.advance(Duration::from_micros(1));
+                harness.take(&policy, 1).await;
+            }
+            let settlement = settle(&limiter, &ticket, 1).await;
+            let refunded = if is_out_of_reach { 0 } else { 3 };
+            check_eq!(settlement.given_back("p"), refunded, "{text}, {newer}");
+            check_eq!(settlement.is_out_of_reach("p"), is_out_of_reach, "{text}, {newer}");
+            let remaining = 496 - newer + refunded;
+            check_eq!(harness.remaining(&policy).await, remaining, "{text}, {newer}");
+            // The recorded settlement says the same.
+            check_eq!(settle(&limiter, &ticket, 1).await, settlement, "{text}, {newer}");
+        });
+    }
+    case(fixture, async |harness| {
+        // An estimate whose window has ended is not out of reach: it is not charged any more.
+        let policy = super::harness::policy("p: sliding-log 500/1ms");
+        let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
+        let request = limiter.subject("s").cost(4);
+        let hold = must(request.hold("estimate", Duration::from_secs(60)).await);
+        let Ok(ticket) = hold.into_ticket() else { fail("the hold must be admitted") };
+        harness.advance(Duration::from_millis(1));
+        for _ in 0..150 {
+            harness.advance(Duration::from_micros(1));
+            harness.take(&policy, 1).await;
+        }
+        let settlement = settle(&limiter, &ticket, 1).await;
+        check_eq!(settlement.given_back("p"), 0);
+        check!(!settlement.is_out_of_reach("p"));
+    });
+}
+
 /// A settlement that is repeated charges once, also if the answer was lost; one at other costs is an error.
 pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
     for policy in each() {

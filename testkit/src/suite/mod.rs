@@ -263,6 +263,7 @@ macro_rules! __each_property {
             hold_scenarios::holds_are_settled_through_any_limiter,
             hold_scenarios::a_lost_settlement_stays_charged_and_ends_by_itself,
             hold_scenarios::a_late_settlement_charges_the_difference_once,
+            hold_scenarios::a_settlement_says_if_its_hold_is_out_of_reach,
             hold_scenarios::a_repeated_settlement_charges_once,
             hold_scenarios::an_outage_admits_no_hold_and_settles_none,
             undo::an_undo_at_once_leaves_what_was_there_before,

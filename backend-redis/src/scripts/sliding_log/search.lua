@@ -22,7 +22,7 @@ if number then
   if low ~= number then place = 0 end
   number = low
 
-  local len = number == sealed and count or CHUNK
+  local len = number == sealed and count or number and CHUNK or 0
   low, high, step = place, len, 1
   while low < high do
     local half = (high - low + (high - low) % 2) / 2

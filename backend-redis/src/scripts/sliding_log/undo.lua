@@ -1,5 +1,6 @@
 -- take_back: takes the cost out of the record that a take at `taken_at` is in, if the record still counts
--- and is one of the newest MAX_UNDO. The totals of all later records go down, so these are written anew.
+-- and is one of the newest MAX_UNDO. The totals of all later records go down, so these are written
+-- again. Out: last_to_go (the time of the record if it is out of reach).
 local stamp, undone = taken_at, 0
 if grain > 0 then stamp = stamp - stamp % grain + grain end
 local place, element, is_left = oldest_place, nil, false
@@ -13,6 +14,8 @@ if is_there and stamp >= oldest_stamp and stamp <= newest_stamp then
     if own < 0 then own = own + MODULUS end
     if found == stamp then undone = math.min(own, cost) end
     is_left = undone < own
+  elseif number then -- is_out_of_reach
+    last_to_go = stamp
   end
 end
 if undone > 0 and undone == sum then
@@ -28,6 +31,10 @@ elseif undone > 0 then
     elseif its_number > number then
       its = call('LINDEX', key, string.format('%d', its_number))
     end
+    if not its or #its < LOG_HEAD + its_count * RECORD then
+      number = nil
+      break
+    end
     for start = LOG_HEAD + from_place * RECORD + 1, LOG_HEAD + its_count * RECORD, RECORD do
       local its_stamp, its_total = parse('<I7I7', its, start)
       its_total = its_total - undone
@@ -36,24 +43,27 @@ elseif undone > 0 then
     end
     from_place = 0
   end
-  if stamp == oldest_stamp then oldest_stamp, oldest_total = parse('<I7I7', later[1]) end
   -- The last element has at least one record: without one, the element before is the last.
-  if place == 0 and not later[1] then
+  if number and place == 0 and not later[1] then
     number, place = number - 1, CHUNK
-    element = call('LINDEX', key, string.format('%d', number))
+    element = is_list and call('LINDEX', key, string.format('%d', number))
+    if not element or #element ~= CHUNK_SIZE then number = nil end
   end
-  local fits = as_list and CHUNK - place or #later
-  to, sealed, count = number, number - from, place + #later
-  records = element:sub(1, LOG_HEAD + place * RECORD)
-    .. table.concat(later, '', 1, math.min(fits, #later))
-  while fits < #later do
-    chunks = chunks or {}
-    chunks[#chunks + 1], sealed, count = records, sealed + 1, count - CHUNK
-    records = pack('<BI7', LOG, (parse('<I7', records, CHUNK_SIZE - 6)))
-      .. table.concat(later, '', fits + 1, math.min(fits + CHUNK, #later))
-    fits = fits + CHUNK
+  if number then
+    if later[1] and stamp == oldest_stamp then oldest_stamp, oldest_total = parse('<I7I7', later[1]) end
+    local fits = as_list and CHUNK - place or #later
+    to, sealed, count = number, number - from, place + #later
+    records = element:sub(1, LOG_HEAD + place * RECORD)
+      .. table.concat(later, '', 1, math.min(fits, #later))
+    while fits < #later do
+      chunks = chunks or {}
+      chunks[#chunks + 1], sealed, count = records, sealed + 1, count - CHUNK
+      records = pack('<BI7', LOG, (parse('<I7', records, CHUNK_SIZE - 6)))
+        .. table.concat(later, '', fits + 1, math.min(fits + CHUNK, #later))
+      fits = fits + CHUNK
+    end
+    -- The newest record is written with the foot.
+    newest_stamp, total = parse('<I7I7', records, #records - RECORD + 1)
+    sum, records = sum - undone, records:sub(1, -RECORD - 1)
   end
-  -- The newest record is written with the foot.
-  newest_stamp, total = parse('<I7I7', records, #records - RECORD + 1)
-  sum, records = sum - undone, records:sub(1, -RECORD - 1)
 end

@@ -1,0 +1,554 @@
+//! Values under Tidegate's keys that Tidegate did not write. A value that no call could have
+//! written is a foreign value. Any other value decides as the same state in the core does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config, TestRunner};
+use tidegate_redis::core::algorithm::{
+    fixed_window, interval_bucket, sliding_counter, token_bucket,
+};
+use tidegate_redis::core::engine::{self, Record, Records, State};
+use tidegate_redis::core::policy::Rule;
+use tidegate_redis::{
+    Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
+    RedisStore, Store, Timestamp,
+};
+use tidegate_testkit::servers::{Client, Reply};
+
+use crate::common::{builder_with, client, fresh_prefix, key_with, policy};
+
+const NOW: u64 = 1_790_000_000_000_000;
+const HOUR: u64 = 3_600_000_000;
+const LIMIT: usize = 10;
+
+/// The maximum of a count, a debt and a sum, and the first time that no clock shows.
+const MAX_EXACT: u64 = 1 << 52;
+/// The maximum of all numbers.
+const MODULUS: u64 = 1 << 53;
+
+/// The policies, each with the kind of its values.
+const POLICIES: [(&str, u8); 9] = [
+    ("p: fixed-window 10/1h", 0x91),
+    ("p: fixed-window 10/1h phased", 0x92),
+    ("p: fixed-window 10/1h anchored", 0x93),
+    ("p: sliding-log 10/1h", 0x94),
+    ("p: sliding-log 10/1h grain 1m", 0x94),
+    ("p: sliding-log 200/1h", 0x94),
+    ("p: sliding-counter 10/1h", 0x95),
+    ("p: token-bucket 10/1h", 0x96),
+    ("p: token-bucket 10/1h by-interval", 0x97),
+];
+const LOG: u8 = 0x94;
+const BLOCK_FLAG: u8 = 0x20;
+
+fn value(kind: u8, numbers: &[u64]) -> Vec<u8> {
+    let mut value = vec![kind];
+    numbers.iter().for_each(|number| value.extend_from_slice(&number.to_le_bytes()[..7]));
+    value
+}
+
+fn numbers(value: &[u8]) -> Vec<u64> {
+    let number = |bytes: &[u8]| {
+        let mut number = [0; 8];
+        number[..7].copy_from_slice(bytes);
+        u64::from_le_bytes(number)
+    };
+    value[1..].chunks_exact(7).map(number).collect()
+}
+
+/// Returns the core's record with the numbers of a value, and whether these are all numbers of the
+/// value. Returns `None` if no call could have written the value.
+fn record_of(policy: &Policy, value: &[u8]) -> Option<(Record, bool)> {
+    // To a script, which computes with doubles, 2^53 + 1 is 2^53.
+    let as_double = |number| if number == MODULUS + 1 { MODULUS } else { number };
+    let state: Vec<u64> = numbers(value).into_iter().map(as_double).collect();
+    let mut blocked_until = None;
+    let has_block = value[0] & BLOCK_FLAG > 0;
+    let size = state.len() - usize::from(has_block);
+    if has_block {
+        blocked_until = Some(state[size]);
+    }
+    let (state, is_complete, is_whole) = match (policy.rule(), &state[..size]) {
+        (Rule::FixedWindow(_), &[ends, count]) => {
+            (State::FixedWindow(fixed_window::State::new(ends, count)), true, None)
+        }
+        (Rule::SlidingCounter(_), &[ends, previous, current]) => {
+            let state = sliding_counter::State::new(ends, previous, current);
+            (State::SlidingCounter(state), true, None)
+        }
+        (Rule::TokenBucket(rule), &[time, debt, unit, recovers_at, expires_at]) => {
+            let is_complete = (1..=MAX_EXACT).contains(&unit)
+                && (time < recovers_at && recovers_at <= expires_at && expires_at <= MODULUS);
+            let is_whole = (unit == rule.unit()).then_some(recovers_at);
+            (State::TokenBucket(token_bucket::State::new(time, debt)), is_complete, is_whole)
+        }
+        (Rule::IntervalBucket(_), &[anchor, debt, recovers_at, expires_at]) => {
+            let is_complete =
+                anchor < recovers_at && recovers_at <= expires_at && expires_at <= MODULUS;
+            let state = interval_bucket::State::new(anchor, debt);
+            (State::IntervalBucket(state), is_complete, Some(recovers_at))
+        }
+        other => panic!("{other:?}"),
+    };
+    let is_bucket = matches!(state, State::TokenBucket(_) | State::IntervalBucket(_));
+    let record = Record::restore(policy, Some(state), blocked_until).ok()?;
+    let own_end = Record::restore(policy, record.state().cloned(), None).ok()?.recovers_at_micros();
+    let says_no_more = !is_bucket || is_whole == Some(own_end.min(MODULUS));
+    is_complete.then_some((record, says_no_more))
+}
+
+/// The core's store of one record.
+struct OneRecord<'p>(&'p Policy, Option<Record>);
+
+impl Records for OneRecord<'_> {
+    fn get(&mut self, _: usize) -> Option<&Record> {
+        self.1.as_ref()
+    }
+
+    fn make_room(&mut self, _: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn update(&mut self, _: usize, change: impl FnOnce(&mut Record)) {
+        change(self.1.get_or_insert_with(|| Record::new(self.0)));
+    }
+
+    fn remove(&mut self, _: usize) {
+        self.1 = None;
+    }
+}
+
+/// The scripts that read a state.
+#[derive(Debug, Clone, Copy)]
+enum Path {
+    /// One call at a time.
+    Single,
+    /// The usual batch.
+    Usual,
+    /// Any other batch.
+    General,
+}
+
+struct Scene {
+    store: RedisStore,
+    clock: ManualClock,
+    client: Client,
+    prefix: String,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(NOW)), fresh_prefix());
+        let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
+        Self { store, clock, client: client().await, prefix }
+    }
+
+    async fn set(&mut self, policy: &Policy, value: &[u8]) {
+        let key = key_with(&self.prefix, policy);
+        self.client.call(&["DEL", &key]).await.unwrap();
+        let command = if is_list(policy) { "RPUSH" } else { "SET" };
+        self.client.call(&[command.as_bytes(), key.as_bytes(), value]).await.unwrap();
+    }
+
+    async fn get(&mut self, policy: &Policy) -> Option<Vec<u8>> {
+        let key = key_with(&self.prefix, policy);
+        let reply = match is_list(policy) {
+            true => self.client.call(&["LINDEX", &key, "-1"]).await.unwrap(),
+            false => self.client.call(&["GET", &key]).await.unwrap(),
+        };
+        match reply {
+            Reply::Bytes(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Acquires one more than the limit.
+    async fn acquire(&self, policy: &Policy, path: Path) -> Vec<Result<Decision, Error>> {
+        let charges = [Charge::new(policy, "s")];
+        let mut calls = vec![Call::acquire(&charges); LIMIT + 1];
+        match path {
+            Path::Single => {
+                let mut answers = vec![];
+                for call in calls {
+                    answers.push(self.store.decide(call).await);
+                }
+                answers
+            }
+            Path::Usual => self.store.decide_many(&calls).await,
+            Path::General => {
+                calls.push(Call::new(Operation::Peek, &charges));
+                let mut answers = self.store.decide_many(&calls).await;
+                answers.pop();
+                answers
+            }
+        }
+    }
+}
+
+fn is_list(policy: &Policy) -> bool {
+    policy.rule().max_records() > 128
+}
+
+fn is_foreign(answer: &Result<Decision, Error>) -> bool {
+    answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::ForeignValue)
+}
+
+/// Each number of a value, at its bounds and just beyond them.
+#[tokio::test]
+async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
+    let window_end = NOW - NOW % HOUR + HOUR;
+    let last_end = MAX_EXACT + HOUR - 1;
+    let last_aligned_end = last_end - last_end % HOUR;
+    let last_block = MAX_EXACT + (1 << 51) - 1;
+    let aligned = policy("p: fixed-window 10/1h");
+    let anchored = policy("p: fixed-window 10/1h anchored");
+    let counter = policy("p: sliding-counter 10/1h");
+    let bucket = policy("p: token-bucket 10/1h");
+    let interval = policy("p: token-bucket 10/1h by-interval");
+    let Rule::TokenBucket(rule) = bucket.rule() else { panic!() };
+    let unit = rule.unit();
+    let cases: &[(&Policy, u8, &[u64], bool)] = &[
+        (&aligned, 0x91, &[window_end, 1], true),
+        (&aligned, 0x91, &[window_end, 0], false),
+        (&aligned, 0x91, &[window_end, MAX_EXACT], true),
+        (&aligned, 0x91, &[window_end, MAX_EXACT + 1], false),
+        (&aligned, 0x91, &[window_end + 1, 1], false),
+        (&aligned, 0x91, &[HOUR, 1], true),
+        (&aligned, 0x91, &[0, 1], false),
+        (&aligned, 0x91, &[last_aligned_end, 1], true),
+        (&aligned, 0x91, &[last_aligned_end + HOUR, 1], false),
+        (&aligned, 0xb1, &[window_end, 1, last_block], true),
+        (&aligned, 0xb1, &[window_end, 1, last_block + 1], false),
+        (&anchored, 0x93, &[0, 1], true),
+        (&anchored, 0x93, &[last_end, 1], true),
+        (&anchored, 0x93, &[last_end + 1, 1], false),
+        (&counter, 0x95, &[window_end, 1, 0], true),
+        (&counter, 0x95, &[window_end, 0, 1], true),
+        (&counter, 0x95, &[window_end, 0, 0], false),
+        (&counter, 0x95, &[window_end, MAX_EXACT, MAX_EXACT], true),
+        (&counter, 0x95, &[window_end, MAX_EXACT + 1, 0], false),
+        (&counter, 0x95, &[window_end, 0, MAX_EXACT + 1], false),
+        (&counter, 0x95, &[window_end + 1, 0, 1], false),
+        (&counter, 0x95, &[HOUR, 0, 1], true),
+        (&counter, 0x95, &[0, 0, 1], false),
+        (&counter, 0x95, &[last_aligned_end, 0, 1], true),
+        (&counter, 0x95, &[last_aligned_end + HOUR, 0, 1], false),
+        (&bucket, 0x96, &[NOW, 1, unit, NOW + 1, NOW + 1], true),
+        (&bucket, 0x96, &[NOW, 0, unit, NOW + 1, NOW + 1], false),
+        (&bucket, 0x96, &[NOW, MAX_EXACT, unit, MODULUS, MODULUS], true),
+        (&bucket, 0x96, &[NOW, MAX_EXACT + 1, unit, MODULUS, MODULUS], false),
+        (&bucket, 0x96, &[NOW, 1, 1, NOW + 1, NOW + 1], true),
+        (&bucket, 0x96, &[NOW, 1, 0, NOW + 1, NOW + 1], false),
+        (&bucket, 0x96, &[NOW, 1, MAX_EXACT, NOW + 1, NOW + 1], true),
+        (&bucket, 0x96, &[NOW, 1, MAX_EXACT + 1, NOW + 1, NOW + 1], false),
+        (&bucket, 0x96, &[NOW, 1, unit, NOW, NOW + 1], false),
+        (&bucket, 0x96, &[NOW, 1, unit, NOW + 2, NOW + 1], false),
+        (&bucket, 0x96, &[NOW, 1, unit, NOW + 1, MODULUS], true),
+        (&bucket, 0x96, &[NOW, 1, unit, NOW + 1, MODULUS + 2], false),
+        (&bucket, 0x96, &[MAX_EXACT - 1, 1, unit, MODULUS, MODULUS], true),
+        (&bucket, 0x96, &[MAX_EXACT, 1, unit, MODULUS, MODULUS], false),
+        (&interval, 0x97, &[NOW, 1, NOW + 1, NOW + 1], true),
+        (&interval, 0x97, &[NOW, 0, NOW + 1, NOW + 1], false),
+        (&interval, 0x97, &[NOW, MAX_EXACT, MODULUS, MODULUS], true),
+        (&interval, 0x97, &[NOW, MAX_EXACT + 1, MODULUS, MODULUS], false),
+        (&interval, 0x97, &[NOW, 1, NOW, NOW + 1], false),
+        (&interval, 0x97, &[NOW, 1, NOW + 2, NOW + 1], false),
+        (&interval, 0x97, &[NOW, 1, NOW + 1, MODULUS], true),
+        (&interval, 0x97, &[NOW, 1, NOW + 1, MODULUS + 2], false),
+        (&interval, 0x97, &[MAX_EXACT - 1, 1, MODULUS, MODULUS], true),
+        (&interval, 0x97, &[MAX_EXACT, 1, MODULUS, MODULUS], false),
+    ];
+    let mut scene = Scene::new().await;
+    for (policy, kind, numbers, is_ours) in cases {
+        let value = value(*kind, numbers);
+        let what = format!("{policy}: {numbers:?}");
+        assert_eq!(record_of(policy, &value).is_some(), *is_ours, "{what} in the core");
+        for path in [Path::Single, Path::Usual, Path::General] {
+            scene.set(policy, &value).await;
+            let answers = scene.acquire(policy, path).await;
+            if *is_ours {
+                assert!(answers.iter().all(Result::is_ok), "{what} {path:?}: {answers:?}");
+            } else {
+                assert!(answers.iter().all(is_foreign), "{what} {path:?}: {answers:?}");
+                assert_eq!(scene.get(policy).await, Some(value.clone()), "{what} {path:?}");
+            }
+        }
+    }
+}
+
+/// A settlement that meets such a value changes neither the value nor the hold.
+#[tokio::test]
+async fn b18_a_settlement_leaves_a_value_that_no_call_could_have_written() {
+    let mut scene = Scene::new().await;
+    for (text, kind) in POLICIES {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s").cost(4)];
+        let id = |operation| {
+            Call::new(operation, &charges).with_id(CallId::new(text, Duration::from_secs(60)))
+        };
+        assert!(scene.store.decide(id(Operation::Hold)).await.unwrap().is_allowed());
+        let ours = scene.get(&policy).await.unwrap();
+        let mut forged = ours.clone();
+        // The count, the debt, or (of a log) the total.
+        let at = if kind == LOG { ours.len() - 44 } else { 8 };
+        forged[at..at + 7].fill(0xff);
+        scene.set(&policy, &forged).await;
+        let used = [charges[0].cost(1)];
+        let settle =
+            Call::new(Operation::Settle, &used).with_id(CallId::new(text, Duration::from_secs(60)));
+        let answer = scene.store.decide(settle).await;
+        assert!(is_foreign(&answer), "{text}: {answer:?}");
+        assert_eq!(scene.get(&policy).await, Some(forged), "{text}");
+        scene.set(&policy, &ours).await;
+        assert_eq!(scene.store.decide(settle).await.unwrap().amounts(), [3], "{text}");
+    }
+}
+
+/// The foot of a log says how many records there are. If the value was longer, the script wrote the
+/// next record before the foot, read the same foot again, and admitted without a limit.
+#[tokio::test]
+async fn b18_a_log_with_more_records_than_its_end_says_admits_nothing() {
+    let mut scene = Scene::new().await;
+    let policy = policy("p: sliding-log 10/1h");
+    let charges = [Charge::new(&policy, "s")];
+    for _ in 0..4 {
+        scene.clock.advance(Duration::from_secs(1));
+        assert!(scene.store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+    }
+    let mut forged = scene.get(&policy).await.unwrap();
+    let count = forged.len() - 10;
+    forged[count] = 2;
+    for path in [Path::Single, Path::Usual, Path::General] {
+        scene.set(&policy, &forged).await;
+        for _ in 0..3 {
+            scene.clock.advance(Duration::from_secs(1));
+            let answers = scene.acquire(&policy, path).await;
+            assert!(answers.iter().all(is_foreign), "{path:?}: {answers:?}");
+        }
+        // A script for a single charge learns the size from its write.
+        if !matches!(path, Path::Single) {
+            assert_eq!(scene.get(&policy).await.as_ref(), Some(&forged), "{path:?}");
+        }
+    }
+    // The id of a call that was not carried out is not remembered.
+    scene.set(&policy, &forged).await;
+    for operation in [Operation::Acquire, Operation::Hold] {
+        let id = CallId::new("once", Duration::from_secs(60));
+        for _ in 0..2 {
+            let answer = scene.store.decide(Call::new(operation, &charges).with_id(id)).await;
+            assert!(is_foreign(&answer), "{operation:?}: {answer:?}");
+        }
+    }
+}
+
+/// The value under a key before the first call.
+#[derive(Debug, Clone)]
+enum Forgery {
+    /// The numbers of a value of the right kind and size, perhaps with a block.
+    Numbers { numbers: Vec<u64>, block: Option<u64> },
+    /// A value that `calls` calls have written, and bytes that replace some of it.
+    Changed { calls: usize, changes: Vec<(Index, Vec<u8>)> },
+    /// Any bytes after the right first byte. The value of a log also has the right last byte.
+    Bytes(Vec<u8>),
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    const EDGES: &[u64] =
+        &[0, NOW, NOW - NOW % HOUR + HOUR, MAX_EXACT, MODULUS, 1 << 55, (1 << 56) - 1];
+    let near = (prop::sample::select(EDGES), -2..=2_i64)
+        .prop_map(|(edge, beside)| edge.saturating_add_signed(beside) & ((1 << 56) - 1));
+    let later = (0..4 * HOUR).prop_map(|span| NOW - HOUR + span);
+    prop_oneof![4 => near, 2 => later, 3 => 0..12_u64, 1 => 0..1_u64 << 56]
+}
+
+fn forgery() -> impl Strategy<Value = Forgery> {
+    let bytes = |max| {
+        let byte = prop_oneof![Just(0), Just(1), Just(0x7f), Just(0xff), any::<u8>()];
+        prop::collection::vec(byte, 1..max)
+    };
+    let block = prop::option::weighted(0.2, number());
+    prop_oneof![
+        3 => (prop::collection::vec(number(), 5), block)
+            .prop_map(|(numbers, block)| Forgery::Numbers { numbers, block }),
+        4 => (1..12_usize, prop::collection::vec((any::<Index>(), bytes(9)), 1..4))
+            .prop_map(|(calls, changes)| Forgery::Changed { calls, changes }),
+        1 => bytes(300).prop_map(Forgery::Bytes),
+    ]
+}
+
+impl Scene {
+    /// Writes a forgery, and returns it.
+    async fn forge(&mut self, policy: &Policy, kind: u8, forgery: &Forgery) -> Vec<u8> {
+        let forged = match forgery {
+            Forgery::Numbers { numbers, block } => {
+                let count = match kind {
+                    0x91..=0x93 => 2,
+                    0x95 => 3,
+                    0x97 => 4,
+                    _ => 5,
+                };
+                let mut all = numbers[..count].to_vec();
+                all.extend(block);
+                value(kind | if block.is_some() { BLOCK_FLAG } else { 0 }, &all)
+            }
+            Forgery::Changed { calls, changes } => {
+                let key = key_with(&self.prefix, policy);
+                self.client.call(&["DEL", &key]).await.unwrap();
+                let charges = [Charge::new(policy, "s")];
+                for _ in 0..*calls {
+                    self.clock.advance(Duration::from_micros(9));
+                    let _ = self.store.decide(Call::acquire(&charges)).await.unwrap();
+                }
+                let mut value = self.get(policy).await.unwrap();
+                for (place, bytes) in changes {
+                    let place = place.index(value.len());
+                    let end = value.len().min(place + bytes.len());
+                    value.splice(place..end, bytes.iter().copied().take(end - place));
+                }
+                value
+            }
+            Forgery::Bytes(bytes) => {
+                let mut value = vec![kind];
+                value.extend_from_slice(bytes);
+                if kind == LOG {
+                    value.push(LOG);
+                }
+                value
+            }
+        };
+        self.set(policy, &forged).await;
+        forged
+    }
+
+    async fn try_forgery(
+        &mut self,
+        text: &str,
+        kind: u8,
+        forgery: &Forgery,
+        later: u64,
+    ) -> Result<(), String> {
+        let policy = policy(text);
+        let charges = [Charge::new(&policy, "s")];
+        for path in [Path::Single, Path::Usual, Path::General] {
+            self.clock.set(Timestamp::from_micros(NOW));
+            let forged = self.forge(&policy, kind, forgery).await;
+            let now = self.clock.now();
+            for now in [now, now.saturating_add(Duration::from_micros(later))] {
+                self.clock.set(now);
+                let answers = self.acquire(&policy, path).await;
+                let what = || format!("{text}, {path:?}, {forged:?} at {now}: {answers:#?}");
+                // Also on a list of 200: an instant has no more calls than these.
+                let allowed = |answer: &&Result<Decision, Error>| {
+                    answer.as_ref().is_ok_and(Decision::is_allowed)
+                };
+                let max = usize::try_from(policy.limit()).unwrap();
+                if answers.iter().filter(allowed).count() > max {
+                    return Err(what());
+                }
+                if !answers.iter().all(|answer| answer.is_ok() || is_foreign(answer)) {
+                    return Err(what());
+                }
+                // The scripts read no more of a log than they need.
+                if kind != LOG && answers.iter().any(is_foreign) {
+                    let is_left = self.get(&policy).await.as_ref() == Some(&forged);
+                    if !is_left || !answers.iter().all(is_foreign) {
+                        return Err(what());
+                    }
+                }
+            }
+            if kind != LOG && !matches!(forgery, Forgery::Bytes(_)) {
+                self.compare(&policy, kind, &forged, path).await?;
+            }
+        }
+        // No operation fails in another way.
+        for operation in [
+            Operation::Peek,
+            Operation::Refund,
+            Operation::Undo { at: Timestamp::from_micros(NOW) },
+            Operation::Reserve { max_wait: Duration::from_secs(9_000) },
+            Operation::Charge,
+            Operation::AcquireUpTo { min: 1 },
+            Operation::Block { span: Duration::from_secs(1) },
+            Operation::Reset,
+        ] {
+            let can_reserve = policy.rule().can_reserve();
+            if matches!(operation, Operation::Reserve { .. }) && !can_reserve {
+                continue;
+            }
+            self.clock.set(Timestamp::from_micros(NOW));
+            let forged = self.forge(&policy, kind, forgery).await;
+            let answer = self.store.decide(Call::new(operation, &charges)).await;
+            if answer.is_err() && !is_foreign(&answer) {
+                return Err(format!("{text}, {operation:?}, {forged:?}: {answer:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the decisions on a value with those of the core on the same record.
+    async fn compare(
+        &mut self,
+        policy: &Policy,
+        kind: u8,
+        forged: &[u8],
+        path: Path,
+    ) -> Result<(), String> {
+        // A changed first byte makes another kind of it, or a block of a part.
+        let is_own_kind = forged[0] == kind || forged[0] == kind | BLOCK_FLAG;
+        let size = match kind {
+            0x91..=0x93 => 15,
+            0x95 => 22,
+            0x96 => 36,
+            _ => 29,
+        };
+        if !is_own_kind || forged.len() != size + if forged[0] == kind { 0 } else { 7 } {
+            return Ok(());
+        }
+        self.set(policy, forged).await;
+        let now = self.clock.now();
+        let answers = self.acquire(policy, path).await;
+        let Some((record, says_no_more)) = record_of(policy, forged) else {
+            return match answers.iter().all(is_foreign) {
+                true => Ok(()),
+                false => Err(format!("{policy}, {path:?}, {forged:?} is foreign: {answers:#?}")),
+            };
+        };
+        let mut core = OneRecord(policy, Some(record));
+        let charges = [Charge::new(policy, "s")];
+        for answer in &answers {
+            let expected = engine::decide(&Call::acquire(&charges), now, &mut core).unwrap();
+            match answer {
+                Ok(answer) if !says_no_more || *answer == expected => {}
+                _ => {
+                    return Err(format!(
+                        "{policy}, {path:?}, {forged:?}: {answers:#?} {expected:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn b18_a_value_that_tidegate_did_not_write_never_admits_more_than_the_limit() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut scene = runtime.block_on(Scene::new());
+    let config = Config { source_file: Some(file!()), ..Config::with_cases(400) };
+    let inputs = (prop::sample::select(&POLICIES), forgery(), 0..3 * HOUR);
+    let scene = std::cell::RefCell::new(&mut scene);
+    let result = TestRunner::new(config).run(&inputs, |((text, kind), forgery, later)| {
+        let played = runtime.block_on(scene.borrow_mut().try_forgery(text, kind, &forgery, later));
+        played.map_err(TestCaseError::fail)
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
