@@ -286,10 +286,10 @@ async fn estimates_are_learned_from_answers() {
     let mut left = vec![];
     for _ in 0..40 {
         let seen = scene.ask("sk-bob", &request("stub", 20), u64::MAX).await;
-        let field = seen.fields["ratelimit"].split(r#""key-day";r="#).nth(1).unwrap();
+        let field = seen.fields["ratelimit"].split(r#""key-tokens";r="#).nth(1).unwrap();
         let remaining: u64 = field.split(';').next().unwrap().parse().unwrap();
         scene.settled().await;
-        left.push(remaining + scene.taken("key-day", "bob/1").await - 26);
+        left.push(remaining + scene.taken("key-tokens", "bob/1").await - 26);
     }
     // What was held: 1,003 at first, and little more than 23 in the end.
     let held: Vec<_> = left.iter().map(|left| 500_000_000 - left).collect();

@@ -2,7 +2,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | tell clients of a decision | [`FieldWriter`], in one of the [`FieldFormat`]s |
+//! | tell clients of a decision | [`FieldWriter`], in one of the [`FieldFormat`]s, on the policies of a [`FieldScope`] |
 //! | say why a request was refused | [`Problem`], as a body of `application/problem+json` |
 //! | know what a server announced, in any of these forms and many others | [`ServerLimits`] |
 //!
@@ -18,7 +18,7 @@ mod text;
 mod writer;
 
 pub use error::FieldError;
-pub use format::FieldFormat;
+pub use format::{FieldFormat, FieldScope};
 pub use problem::{Problem, ProblemKind};
 pub use read::{ServerLimit, ServerLimits};
 pub use writer::{FieldWriter, FieldWriterBuilder};

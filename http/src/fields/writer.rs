@@ -1,5 +1,6 @@
 //! Fields written from a decision.
 
+use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
@@ -9,13 +10,13 @@ use tidegate_core::decision::PolicyVerdict;
 use tidegate_core::{Decision, DegradedAnswer, Policy};
 
 use super::text::{Text, check, fits, secs_ceil};
-use super::{FieldError, FieldFormat, names};
+use super::{FieldError, FieldFormat, FieldScope, names};
 
 /// Writes decisions into the fields of responses.
 ///
-/// Built once, for the policies of a limiter. A decision then costs one allocation, in the older formats one for
-/// each of their three numbers; one more if it is not on all of these policies in their order; and a refusal
-/// one more for `Retry-After`.
+/// Built once, for the policies of a limiter. A decision then costs one allocation, in the older
+/// formats one for each of their three numbers. It costs one more if the fields do not name all of
+/// these policies in their order, and a refusal costs one more for `Retry-After`.
 ///
 /// # What is written
 ///
@@ -29,8 +30,10 @@ use super::{FieldError, FieldFormat, names};
 /// So `t` is never later than `Retry-After`, and a client that waits for either is never too early, unless
 /// another request of the same subject comes first.
 ///
-/// Shadow policies are not written. A decision that [failed open](DegradedAnswer::FailedOpen) leaves no fields,
-/// because nothing is known. One that [failed closed](DegradedAnswer::FailedClosed) leaves `Retry-After` alone.
+/// Shadow policies are not written. If a decision is on more than four policies, only the tightest
+/// policy of each unit is written, unless the [`FieldScope`] is another one. A decision that
+/// [failed open](DegradedAnswer::FailedOpen) leaves no fields, because nothing is known. A decision that
+/// [failed closed](DegradedAnswer::FailedClosed) leaves `Retry-After` alone.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -64,6 +67,7 @@ use super::{FieldError, FieldFormat, names};
 #[derive(Debug, Clone)]
 pub struct FieldWriter {
     format: FieldFormat,
+    scope: FieldScope,
     units: Box<[PolicyUnit]>,
     /// The policies in force that were known beforehand, in their order.
     policies: Box<[Policy]>,
@@ -73,8 +77,13 @@ pub struct FieldWriter {
     policy_value: Option<HeaderValue>,
 }
 
-/// The verdicts that are written.
-type Verdicts<'v> = SmallVec<[PolicyVerdict<'v>; 4]>;
+/// A verdict that is written.
+struct Written<'v> {
+    /// The index among the verdicts that could be written.
+    place: usize,
+    verdict: PolicyVerdict<'v>,
+    partition_key: Option<&'v [u8]>,
+}
 
 #[derive(Debug, Clone)]
 struct PolicyUnit {
@@ -87,6 +96,7 @@ struct PolicyUnit {
 #[must_use = "settings write nothing until a writer is built"]
 pub struct FieldWriterBuilder {
     format: FieldFormat,
+    scope: FieldScope,
     units: Vec<PolicyUnit>,
 }
 
@@ -94,6 +104,12 @@ impl FieldWriterBuilder {
     /// Sets the form of the fields. Default: [`FieldFormat::Ietf11`].
     pub fn format(mut self, format: FieldFormat) -> Self {
         self.format = format;
+        self
+    }
+
+    /// Sets the policies that the fields name. Default: [`FieldScope::Auto`].
+    pub fn scope(mut self, scope: FieldScope) -> Self {
+        self.scope = scope;
         self
     }
 
@@ -132,6 +148,7 @@ impl FieldWriterBuilder {
         let policies = policies.into_iter().filter(|policy| !policy.is_shadow());
         let mut writer = FieldWriter {
             format: self.format,
+            scope: self.scope,
             units: self.units.into(),
             policies: policies.cloned().collect(),
             members: Box::default(),
@@ -172,14 +189,28 @@ impl FieldWriter {
         self
     }
 
+    /// Returns the same writer with another scope.
+    #[must_use]
+    pub fn with_scope(mut self, scope: FieldScope) -> Self {
+        self.scope = scope;
+        self
+    }
+
     /// The form of the fields.
     #[must_use]
     pub fn format(&self) -> FieldFormat {
         self.format
     }
 
-    /// The field `RateLimit-Policy` of the policies that the writer was built for. `None` if the format has no
-    /// such field, or if all policies are shadows.
+    /// Returns the scope: which policies the fields name.
+    #[must_use]
+    pub fn scope(&self) -> FieldScope {
+        self.scope
+    }
+
+    /// Returns the field `RateLimit-Policy` of all policies that the writer was built for,
+    /// regardless of the scope. `None` if the format has no such field, or if all policies are
+    /// shadows.
     #[must_use]
     pub fn policy_value(&self) -> Option<&HeaderValue> {
         self.policy_value.as_ref()
@@ -265,33 +296,54 @@ impl FieldWriter {
             // Nothing is known.
             Some(_) => return,
         }
-        let (verdicts, keys): (Verdicts<'v>, SmallVec<[Option<&[u8]>; 4]>) =
-            verdicts.into_iter().filter(|(it, _)| !it.is_shadow() && fits(it.name())).unzip();
+        let can_be_written =
+            |(verdict, _): &(PolicyVerdict<'v>, _)| !verdict.is_shadow() && fits(verdict.name());
+        let verdicts = verdicts.into_iter().filter(can_be_written).enumerate();
+        let mut verdicts: SmallVec<[Written<'v>; 4]> = verdicts
+            .map(|(place, (verdict, partition_key))| Written { place, verdict, partition_key })
+            .collect();
         if verdicts.is_empty() {
             return;
         }
+        if self.scope.is_narrower_than(verdicts.len()) {
+            let places = self.tightest_of_units(&verdicts);
+            verdicts.retain(|written| places.contains(&written.place));
+        }
         match self.format {
-            FieldFormat::Ietf11 => self.write_all(&verdicts, &keys, is_denied, headers),
+            FieldFormat::Ietf11 => self.write_all(&verdicts, is_denied, headers),
             _ => self.write_tightest(&verdicts, is_denied, headers, now),
         }
     }
 
-    fn write_all(
-        &self,
-        verdicts: &[PolicyVerdict<'_>],
-        partition_keys: &[Option<&[u8]>],
-        is_denied: bool,
-        headers: &mut HeaderMap,
-    ) {
-        let mut text = Text::default();
-        for (place, (it, partition_key)) in verdicts.iter().zip(partition_keys).enumerate() {
-            text.next_member();
-            match self.policies.iter().zip(&self.members).nth(place) {
-                Some((known, member)) if it.policy().is_same_object(known) => text.push(member),
-                _ => text.push(&member(it.name())),
+    /// Returns the place of the tightest verdict of each unit. The first of equally tight verdicts
+    /// counts.
+    fn tightest_of_units(&self, verdicts: &[Written<'_>]) -> SmallVec<[usize; 4]> {
+        let mut tightest: SmallVec<[(Option<&str>, &Written<'_>); 4]> = SmallVec::new();
+        for written in verdicts {
+            let unit = self.unit(written.verdict.policy());
+            match tightest.iter_mut().find(|(known, _)| *known == unit) {
+                None => tightest.push((unit, written)),
+                Some((_, known)) if tightness(&written.verdict) > tightness(&known.verdict) => {
+                    *known = written;
+                }
+                Some(_) => {}
             }
-            text.push_integer(it.remaining());
-            if let Some(reset) = reset(it, is_denied) {
+        }
+        tightest.iter().map(|(_, written)| written.place).collect()
+    }
+
+    fn write_all(&self, verdicts: &[Written<'_>], is_denied: bool, headers: &mut HeaderMap) {
+        let mut text = Text::default();
+        for Written { place, verdict, partition_key } in verdicts {
+            text.next_member();
+            match self.policies.iter().zip(&self.members).nth(*place) {
+                Some((known, member)) if verdict.policy().is_same_object(known) => {
+                    text.push(member);
+                }
+                _ => text.push(&member(verdict.name())),
+            }
+            text.push_integer(verdict.remaining());
+            if let Some(reset) = reset(verdict, is_denied) {
                 text.push_str(";t=");
                 text.push_integer(reset);
             }
@@ -310,12 +362,18 @@ impl FieldWriter {
 
     fn write_tightest(
         &self,
-        verdicts: &[PolicyVerdict<'_>],
+        verdicts: &[Written<'_>],
         is_denied: bool,
         headers: &mut HeaderMap,
         now: impl FnOnce() -> SystemTime,
     ) {
-        let Some(it) = self.tightest(verdicts, is_denied) else { return };
+        // The older fields cannot name a unit. The first of equally tight verdicts counts.
+        let tightest =
+            verdicts.iter().map(|written| &written.verdict).rev().max_by_key(|verdict| {
+                let (wait, ..) = tightness(verdict);
+                (wait, self.unit(verdict.policy()).is_none(), tightness(verdict))
+            });
+        let Some(it) = tightest else { return };
         let reset = reset(it, is_denied);
         let fields = match self.format {
             FieldFormat::Ietf07 => {
@@ -351,34 +409,18 @@ impl FieldWriter {
     }
 
     /// The limit; for Envoy's clients with the policies after it: `100, 100;w=60;name="burst"`.
-    fn limit_value(&self, it: &PolicyVerdict<'_>, verdicts: &[PolicyVerdict<'_>]) -> Text {
+    fn limit_value(&self, tightest: &PolicyVerdict<'_>, verdicts: &[Written<'_>]) -> Text {
         let mut text = Text::default();
-        text.push_integer(it.limit());
+        text.push_integer(tightest.limit());
         if self.format == FieldFormat::EnvoyDraft03 {
-            for it in verdicts {
+            for Written { verdict, .. } in verdicts {
                 text.next_member();
-                push_numbered(&mut text, it.policy());
+                push_numbered(&mut text, verdict.policy());
                 text.push_str(";name=");
-                text.push_string(it.name());
+                text.push_string(verdict.name());
             }
         }
         text
-    }
-
-    /// The verdict that the older fields tell of.
-    fn tightest<'a, 'v>(
-        &self,
-        verdicts: &'a [PolicyVerdict<'v>],
-        is_denied: bool,
-    ) -> Option<&'a PolicyVerdict<'v>> {
-        if is_denied {
-            // No wait that is long enough is the longest.
-            let key = |it: &&PolicyVerdict<'_>| it.retry_after().unwrap_or(Duration::MAX);
-            return verdicts.iter().filter(|it| it.refuses()).max_by_key(key);
-        }
-        verdicts.iter().min_by_key(|it| {
-            (self.unit(it.policy()).is_some(), it.remaining(), Duration::MAX - it.reset_after())
-        })
     }
 
     fn unit(&self, policy: &Policy) -> Option<&str> {
@@ -387,14 +429,15 @@ impl FieldWriter {
     }
 
     /// `RateLimit-Policy`: prepared for the policies that the writer was built for.
-    fn policy_value_of(&self, verdicts: &[PolicyVerdict<'_>]) -> Option<HeaderValue> {
-        let mut pairs = verdicts.iter().zip(&self.policies);
+    fn policy_value_of(&self, verdicts: &[Written<'_>]) -> Option<HeaderValue> {
+        let policies = verdicts.iter().map(|written| written.verdict.policy());
+        let mut pairs = policies.clone().zip(&self.policies);
         let is_prepared = verdicts.len() == self.policies.len()
-            && pairs.all(|(it, known)| it.policy().is_same_object(known) || it.policy() == known);
+            && pairs.all(|(policy, known)| policy.is_same_object(known) || policy == known);
         if is_prepared {
             return self.policy_value.clone();
         }
-        self.policy_text(verdicts.iter().map(PolicyVerdict::policy))
+        self.policy_text(policies)
     }
 
     fn policy_text<'p>(&self, policies: impl Iterator<Item = &'p Policy>) -> Option<HeaderValue> {
@@ -433,6 +476,14 @@ impl FieldWriter {
             text.push_integer(secs_ceil(policy.window()));
         }
     }
+}
+
+/// Returns how tight a verdict is. A verdict that refuses is tighter the longer its wait is, and no
+/// wait that helps is the longest. Any other verdict is tighter the less remains, and the later
+/// that changes.
+fn tightness(verdict: &PolicyVerdict<'_>) -> (Option<Duration>, Reverse<u64>, Duration) {
+    let wait = verdict.refuses().then(|| verdict.retry_after().unwrap_or(Duration::MAX));
+    (wait, Reverse(verdict.remaining()), verdict.reset_after())
 }
 
 /// A policy of the older drafts, which require a window of at least a second.

@@ -15,7 +15,7 @@ use super::limit::{Limit, Missing};
 use super::refusal::ProblemJson;
 use super::service::RateLimit;
 use super::shared::{Exemption, Settings, Shared};
-use crate::fields::{FieldFormat, FieldWriter};
+use crate::fields::{FieldFormat, FieldScope, FieldWriter};
 
 /// Puts limits before a service. See [the module](super) for an example, for what a request gets and for
 /// where the layer stands among others.
@@ -119,6 +119,14 @@ impl<S, R> RateLimitLayer<S, R> {
     pub fn fields(self, format: FieldFormat) -> Self {
         self.with(|settings| {
             settings.fields = settings.fields.take().map(|writer| writer.with_format(format));
+        })
+    }
+
+    /// Sets the policies that the fields name. By default, a response to a request with more than
+    /// four limits names only the tightest of each [unit](Limit::unit): see [`FieldScope`].
+    pub fn field_scope(self, scope: FieldScope) -> Self {
+        self.with(|settings| {
+            settings.fields = settings.fields.take().map(|writer| writer.with_scope(scope));
         })
     }
 

@@ -27,7 +27,7 @@
 //!
 //! | | response | reaches the service | fields |
 //! |---|---|---|---|
-//! | all policies admit it | that of the service | yes | `RateLimit`, `RateLimit-Policy` |
+//! | all policies admit it | the response of the service | yes | `RateLimit`, `RateLimit-Policy`, on [all limits or the tightest](crate::fields::FieldScope) |
 //! | a policy refuses it | 429 | no | these and `Retry-After` |
 //! | a [failure policy](tidegate_core::layers) refuses it, closed or by a share of the limit | 503 | no | `Retry-After`; by a share, all |
 //! | a failure policy admits it, open | that of the service | yes | none: nothing is known |

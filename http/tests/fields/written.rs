@@ -7,7 +7,7 @@ use tidegate_core::{
     Decision, Degraded, DegradedAnswer, ErrorKind, Limiter, ManualClock, Outcome, Policy, Verdict,
 };
 use tidegate_http::fields::{
-    FieldFormat, FieldWriter, Problem, ProblemKind, ServerLimit, ServerLimits,
+    FieldFormat, FieldScope, FieldWriter, Problem, ProblemKind, ServerLimit, ServerLimits,
 };
 use tidegate_memory::MemoryStore;
 
@@ -225,13 +225,18 @@ fn a_window_below_a_second_is_left_out_or_is_one_where_it_is_required() {
         "e: token-bucket 10/s burst 50",
     ]);
     let decision = Decision::new(policies.iter().map(|it| admission(it.limit(), 1, ms(1))));
-    let fields = written(FieldFormat::Ietf11, &policies, &decision);
+    let all = |format| {
+        let writer = FieldWriter::builder().format(format).scope(FieldScope::All);
+        written_by(&writer.build(&policies).unwrap(), &policies, &decision)
+    };
     assert_eq!(
-        fields[0],
+        all(FieldFormat::Ietf11)[0],
         r#"ratelimit-policy: "a";q=10, "b";q=20;w=1, "c";q=30;w=2, "d";q=40, "e";q=50;w=5"#
     );
-    let fields = written(FieldFormat::Ietf07, &policies, &decision);
-    assert_eq!(fields[0], "ratelimit-policy: 10;w=1, 20;w=1, 30;w=2, 40;w=1, 50;w=5");
+    assert_eq!(
+        all(FieldFormat::Ietf07)[0],
+        "ratelimit-policy: 10;w=1, 20;w=1, 30;w=2, 40;w=1, 50;w=5"
+    );
     let fields = written(FieldFormat::EnvoyDraft03, &policies[..2], &decision);
     assert_eq!(fields[0], r#"x-ratelimit-limit: 10, 10;w=1;name="a", 20;w=1;name="b""#);
 }
@@ -342,6 +347,125 @@ fn a_unit_is_sent_as_it_is_named_and_does_not_count_as_requests() {
 
     let error = FieldWriter::builder().unit("api", "größe").build(&policies).unwrap_err();
     assert!(error.to_string().contains("unit `größe`"), "{error}");
+}
+
+/// Five policies of two units, and a shadow.
+const SIX: [&str; 6] = [
+    "minute: fixed-window 60/1m",
+    "trial: fixed-window 1/1m shadow",
+    "hour: fixed-window 100/1h",
+    "tokens: fixed-window 20000/1m",
+    "day: fixed-window 1000/1d",
+    "day-tokens: fixed-window 500000/1d",
+];
+
+fn six_by(scope: FieldScope, policies: &[Policy]) -> FieldWriter {
+    let writer = FieldWriter::builder().unit("tokens", "tokens").unit("day-tokens", "tokens");
+    writer.scope(scope).build(policies).unwrap()
+}
+
+#[test]
+fn a_decision_on_more_than_four_policies_writes_the_tightest_of_each_unit() {
+    let policies = policies(&SIX);
+    let verdicts = [
+        admission(60, 50, secs(60)),
+        refusal(1, 0, secs(1), secs(1)).in_shadow(),
+        admission(100, 3, secs(1800)),
+        admission(20_000, 19_000, secs(60)),
+        admission(1000, 3, secs(9)),
+        admission(500_000, 100, secs(70_000)),
+    ];
+    let fields = |scope, count: usize| {
+        let decision = Decision::new(verdicts[..count].iter().copied());
+        written_by(&six_by(scope, &policies[..count]), &policies[..count], &decision)
+    };
+    // The later reset counts if equally much remains.
+    assert_eq!(
+        fields(FieldScope::Auto, 6),
+        [
+            r#"ratelimit-policy: "hour";q=100;w=3600, "day-tokens";q=500000;qu="tokens";w=86400"#,
+            r#"ratelimit: "hour";r=3;t=1800, "day-tokens";r=100;t=70000"#,
+        ]
+    );
+    // A shadow does not count.
+    assert_eq!(fields(FieldScope::Auto, 5), fields(FieldScope::All, 5));
+    assert_eq!(
+        fields(FieldScope::Tightest, 5)[1],
+        r#"ratelimit: "hour";r=3;t=1800, "tokens";r=19000;t=60"#
+    );
+    assert_eq!(fields(FieldScope::Tightest, 1), fields(FieldScope::All, 1));
+    assert_eq!(fields(FieldScope::All, 6)[1].matches(";r=").count(), 5);
+    assert_eq!(six_by(FieldScope::Auto, &policies).scope(), FieldScope::Auto);
+}
+
+#[test]
+fn a_refusal_writes_the_longest_wait_of_each_unit() {
+    let policies = policies(&SIX);
+    let decision = Decision::new([
+        refusal(60, 1, secs(7), secs(60)),
+        refusal(1, 0, secs(9999), secs(9999)).in_shadow(),
+        refusal(100, 2, secs(1800), secs(1800)),
+        admission(20_000, 19_000, secs(60)),
+        admission(1000, 0, secs(9)),
+        admission(500_000, 100, secs(70_000)),
+    ]);
+    let writer = six_by(FieldScope::Auto, &policies);
+    assert_eq!(
+        written_by(&writer, &policies, &decision),
+        [
+            r#"ratelimit-policy: "hour";q=100;w=3600, "day-tokens";q=500000;qu="tokens";w=86400"#,
+            r#"ratelimit: "hour";r=2;t=1800, "day-tokens";r=100"#,
+            "retry-after: 1800",
+        ]
+    );
+    // A wait that no time ends is the longest.
+    let never = Verdict::new(Outcome::Denied, 60).with_remaining(60).with_retry_after(None);
+    let verdicts = decision.verdicts().iter().skip(1).copied();
+    let decision = Decision::new(std::iter::once(never).chain(verdicts));
+    let fields = written_by(&writer, &policies, &decision);
+    assert_eq!(fields[1], r#"ratelimit: "minute";r=60, "day-tokens";r=100"#);
+
+    let lines = |format| written_by(&writer.clone().with_format(format), &policies, &decision);
+    let envoy = r#"x-ratelimit-limit: 60, 60;w=60;name="minute", 500000;w=86400;name="day-tokens""#;
+    assert_eq!(lines(FieldFormat::EnvoyDraft03)[0], envoy);
+    assert_eq!(lines(FieldFormat::Ietf06)[1], "ratelimit-policy: 60;w=60, 500000;w=86400");
+    let all = writer.with_scope(FieldScope::All).with_format(FieldFormat::Ietf06);
+    assert_eq!(written_by(&all, &policies, &decision)[1].matches(";w=").count(), 5);
+}
+
+/// The limits of `examples/llm-gateway`.
+#[test]
+fn the_tightest_of_twelve_policies_take_a_third_of_the_bytes_of_all() {
+    let rates = [
+        ("requests", "token-bucket 60/1m", 59),
+        ("tokens", "token-bucket 20000/1m", 18_997),
+        ("day", "fixed-window 500000/1d", 498_997),
+        ("spend", "fixed-window 5000000/1d", 4_995_998),
+    ];
+    let mut texts = vec![];
+    let mut verdicts = vec![];
+    let mut builder = FieldWriter::builder();
+    for whose in ["key", "user", "team"] {
+        for (what, rate, remaining) in rates {
+            let name = format!("{whose}-{what}");
+            texts.push(format!("{name}: {rate}"));
+            verdicts.push(admission(remaining + 1_003, remaining, secs(86_400)));
+            builder = match what {
+                "requests" => builder,
+                "spend" => builder.unit(name, "microdollars"),
+                _ => builder.unit(name, "tokens"),
+            };
+        }
+    }
+    let policies = policies(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+    let decision = Decision::new(verdicts);
+    let bytes = |scope| {
+        let writer = builder.clone().scope(scope).build(&policies).unwrap();
+        let lines = written_by(&writer, &policies, &decision);
+        // Each line of HTTP/1.1 ends with two bytes.
+        lines.iter().map(|line| line.len() + 2).sum::<usize>()
+    };
+    assert_eq!((bytes(FieldScope::All), bytes(FieldScope::Auto)), (861, 233));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Responses: fields, problems, and those of the application.
 
 use http::header::CONTENT_TYPE;
-use tidegate_http::fields::{FieldFormat, ServerLimits};
+use tidegate_http::fields::{FieldFormat, FieldScope, ServerLimits};
 use tidegate_http::server::{GrpcStatus, Limit, RateLimitLayer, Refusal, Respond};
 use tidegate_http::subject::{Everybody, HashKey};
 use tidegate_testkit::faults::{Fault, FaultyStore};
@@ -142,6 +142,29 @@ async fn other_forms_of_fields_or_none_are_written() {
     let mut service = layer.fields(FieldFormat::Ietf11).layer(Inner::default());
     let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
     assert_eq!(response.headers()["ratelimit-policy"], r#""user";q=9;qu="pages";w=60"#);
+}
+
+#[tokio::test]
+async fn a_layer_with_more_than_four_limits_names_the_tightest_of_each_unit() {
+    let names = ["a", "b", "c", "d", "pages"];
+    let policies = names.map(|name| format!("{name}: fixed-window {}/1m", 10 + name.len()));
+    let (limiter, _) = limiter(&policies.each_ref().map(String::as_str));
+    let limits = names.map(|name| match name {
+        "pages" => user(name).unit("pages").cost(7),
+        "c" => user(name).cost(2),
+        _ => user(name),
+    });
+    let layer = RateLimitLayer::new(limiter, limits).unwrap();
+    let mut service = layer.clone().layer(Inner::default());
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    assert_eq!(response.headers()["ratelimit"], r#""c";r=9;t=60, "pages";r=8;t=60"#);
+    let policies = r#""c";q=11;w=60, "pages";q=15;qu="pages";w=60"#;
+    assert_eq!(response.headers()["ratelimit-policy"], policies);
+
+    let mut service = layer.field_scope(FieldScope::All).layer(Inner::default());
+    let response = send(&mut service, request("/", &[("user", "a")])).await.unwrap();
+    let field = response.headers()["ratelimit"].to_str().unwrap();
+    assert_eq!(field.matches(";r=").count(), 5, "{field}");
 }
 
 #[tokio::test]
