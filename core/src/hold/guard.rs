@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::guard_count::CountedGuard;
 use super::{Settlement, Ticket};
 use crate::{Error, ErrorKind, Limiter, Store};
 
@@ -30,8 +31,9 @@ pub enum OnDrop {
 
 /// A hold that settles itself when it is dropped, as when a stream is cut or a handler is cancelled.
 ///
-/// A dropped guard settles in place if the store answers immediately, else in a task of the runtime in which it was
-/// made, which gives up after 10 s: then what is held stays charged.
+/// A dropped guard settles in place if the store answers immediately, else in a task of the runtime
+/// in which it was made. The task gives up after 10 s: then the hold stays charged. A program that
+/// ends waits for the tasks with [`Limiter::guards_settled`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -67,6 +69,8 @@ struct Open<S> {
     ticket: Ticket,
     /// By the indices of the charges.
     spent: Vec<Option<u64>>,
+    /// Dropped with the rest once the hold is settled.
+    _counted: CountedGuard,
 }
 
 impl<S: Store + 'static> HoldGuard<S> {
@@ -81,7 +85,8 @@ impl<S: Store + 'static> HoldGuard<S> {
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
         let spent = vec![None; ticket.charges().len()];
-        let open = Open { limiter: limiter.clone(), ticket, spent };
+        let _counted = limiter.counted_guard();
+        let open = Open { limiter: limiter.clone(), ticket, spent, _counted };
         Ok(Self { open: Some(open), on_drop, runtime })
     }
 

@@ -33,6 +33,8 @@ mod already_settled;
 mod estimator;
 #[cfg(feature = "tokio")]
 mod guard;
+#[cfg(feature = "tokio")]
+pub(crate) mod guard_count;
 mod histogram;
 mod limiter;
 mod settlement;

@@ -11,6 +11,8 @@ pub use multi::{MultiRequest, PolicyRef};
 pub use request::Request;
 
 use crate::decision::PolicyVerdict;
+#[cfg(feature = "tokio")]
+use crate::hold::guard_count::GuardCount;
 use crate::{Answer, Decision, Error, ErrorKind, Policy, Store, Subject, policy};
 #[cfg(feature = "tokio")]
 use waiting::{WaitLimits, Waiters};
@@ -54,6 +56,8 @@ struct Shared<S> {
     others: Box<[Policy]>,
     #[cfg(feature = "tokio")]
     waiters: Waiters,
+    #[cfg(feature = "tokio")]
+    guard_count: GuardCount,
 }
 
 // Not derived, as that would ask for a store that can be cloned.
@@ -64,6 +68,13 @@ impl<S> Clone for Limiter<S> {
             #[cfg(feature = "tokio")]
             wait_limits: self.wait_limits,
         }
+    }
+}
+
+impl<S> Limiter<S> {
+    #[cfg(feature = "tokio")]
+    pub(crate) fn guard_count(&self) -> &GuardCount {
+        &self.shared.guard_count
     }
 }
 
@@ -104,6 +115,8 @@ impl<S: Store> Limiter<S> {
             others,
             #[cfg(feature = "tokio")]
             waiters: Waiters::default(),
+            #[cfg(feature = "tokio")]
+            guard_count: GuardCount::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),

@@ -167,7 +167,7 @@ impl std::error::Error for PolicyError {}
 /// }
 /// let error = policies().unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-/// assert!(error.to_string().ends_with("at the marked place of: api: fixed-window >100/0s<"), "{error}");
+/// assert!(error.to_string().ends_with("at the marked place of: api: fixed-window 100/>0s<"), "{error}");
 /// ```
 impl From<PolicyError> for Error {
     fn from(error: PolicyError) -> Self {

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use crate::run;
@@ -319,6 +322,49 @@ fn a_guard_settles_once() {
         let settle = guard("three").await.settle([("p", 10)]);
         drop(settle);
         assert_eq!(remaining(&limiter, "three").await, [90]);
+    });
+}
+
+#[test]
+fn a_program_that_ends_waits_for_the_settlements_of_its_guards() {
+    run(async {
+        let clock = ManualClock::default();
+        let stub = Stub::new(&clock);
+        let limiter = limiter(stub.clone(), &["p: fixed-window 90/1h"]);
+        // No task runs in between.
+        let is_settled = |limiter: &Limiter<Stub>| {
+            let mut context = Context::from_waker(Waker::noop());
+            pin!(limiter.guards_settled()).poll(&mut context).is_ready()
+        };
+        assert!(is_settled(&limiter));
+        for id in ["dropped", "settled", "handed over"] {
+            let hold = limiter.subject(id).cost(50).hold(id, MINUTE).await.unwrap();
+            let ticket = hold.into_ticket().unwrap();
+            let guard = HoldGuard::new(&limiter, ticket, OnDrop::Cancel).unwrap();
+            assert!(!is_settled(&limiter.clone()), "{id}");
+            stub.set(Mood::Slow);
+            match id {
+                "dropped" => {
+                    drop(guard);
+                    assert!(!is_settled(&limiter), "a task settles it");
+                    limiter.guards_settled().await;
+                    stub.set(Mood::Up);
+                    assert_eq!(remaining(&limiter, id).await, [90]);
+                }
+                "settled" => drop(guard.settle([("p", 10)]).await.unwrap()),
+                _ => drop(guard.into_ticket()),
+            }
+            assert!(is_settled(&limiter), "{id}");
+            stub.set(Mood::Up);
+        }
+        // A guard gives up after 10 s.
+        let hold = limiter.subject("down").cost(50).hold("down", MINUTE).await.unwrap();
+        let ticket = hold.into_ticket().unwrap();
+        let guard = HoldGuard::new(&limiter, ticket, OnDrop::Settle).unwrap();
+        stub.set(Mood::Silent);
+        drop(guard);
+        let waited = tokio::time::timeout(Duration::from_secs(11), limiter.guards_settled());
+        assert!(waited.await.is_ok());
     });
 }
 

@@ -6,6 +6,7 @@ pub mod meter;
 pub mod model;
 pub mod prompt;
 pub mod proxy;
+pub mod serve;
 
 use std::error::Error;
 use std::sync::Arc;

@@ -10,10 +10,12 @@ use tidegate_redis::{Limiter, Policy, PolicyError, Store, Subject};
 use crate::accounts::Account;
 use crate::prompt::Estimate;
 
-/// How long an answer takes at most before it has to report again.
-const ANSWER: Duration = Duration::from_secs(300);
+/// The time for which a request holds its estimate. The layer extends it while an answer streams.
+pub const ANSWER: Duration = Duration::from_secs(300);
 
-/// What is counted by a key, by a user and by a team. `max-hold`: one request can hold a share of its limit only.
+/// Returns the limits of a key, of a user and of a team. `max-hold` refuses a request whose
+/// estimate is more than a share of the limit. `refund-lapsed` refunds the estimates of a gateway
+/// that was killed, once [`ANSWER`] is over.
 ///
 /// # Errors
 ///
@@ -21,17 +23,17 @@ const ANSWER: Duration = Duration::from_secs(300);
 pub fn policies() -> Result<Vec<Policy>, PolicyError> {
     let texts = [
         "key-requests: token-bucket 60/1m",
-        "key-tokens: token-bucket 20000/1m max-hold 1/2",
-        "key-day: fixed-window 500000/1d",
-        "key-spend: fixed-window 5000000/1d", // 5 dollars
+        "key-tokens: token-bucket 20000/1m max-hold 1/2 refund-lapsed",
+        "key-day: fixed-window 500000/1d refund-lapsed",
+        "key-spend: fixed-window 5000000/1d refund-lapsed", // 5 dollars
         "user-requests: token-bucket 120/1m",
-        "user-tokens: token-bucket 40000/1m max-hold 1/2",
-        "user-day: fixed-window 1000000/1d",
-        "user-spend: fixed-window 10000000/1d",
+        "user-tokens: token-bucket 40000/1m max-hold 1/2 refund-lapsed",
+        "user-day: fixed-window 1000000/1d refund-lapsed",
+        "user-spend: fixed-window 10000000/1d refund-lapsed",
         "team-requests: token-bucket 600/1m",
-        "team-tokens: token-bucket 200000/1m max-hold 1/4",
-        "team-day: fixed-window 5000000/1d",
-        "team-spend: fixed-window 50000000/1d",
+        "team-tokens: token-bucket 200000/1m max-hold 1/4 refund-lapsed",
+        "team-day: fixed-window 5000000/1d refund-lapsed",
+        "team-spend: fixed-window 50000000/1d refund-lapsed",
     ];
     texts.iter().map(|text| text.parse()).collect()
 }

@@ -1,17 +1,26 @@
-//! Serves the gateway. `MODEL_URL`, `REDIS_URL` and `LISTEN` are its settings: see README.md.
+//! Serves the gateway. `MODEL_URL`, `REDIS_URL`, `LISTEN` and `GRACE_SECONDS` are its settings: see
+//! README.md.
 
 use std::env;
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tidegate_example_llm_gateway::serve::{serve, stop_signal};
 use tidegate_example_llm_gateway::{app, limits, model};
 use tidegate_memory::MemoryStore;
 use tidegate_redis::core::hold::Estimator;
 use tidegate_redis::{Breaker, Limiter, RedisStore, Share, Store, StoreExt};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+/// The maximum time for settling the answers that are cut when the program ends.
+const SETTLE: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    let stop = stop_signal()?;
+    let grace = grace()?;
     let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let model = match env::var("MODEL_URL") {
         Ok(url) => url,
@@ -21,12 +30,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     store.ready().await?; // a wrong URL or password is an error here, and no outage later
     let limiter = Limiter::new(store, limits::policies()?)?;
     // 9 of 10 answers of a model are within its estimate. Of a model that is not known yet: 1,000 tokens.
-    let app = app(limiter, model, Estimator::new(Share::new(9, 10)?, 1_000))?;
+    let app = app(limiter.clone(), model, Estimator::new(Share::new(9, 10)?, 1_000))?;
 
     let listener = TcpListener::bind(listen).await?;
     println!("http://{}", listener.local_addr()?);
-    axum::serve(listener, app).await?;
+    serve(listener, app, stop, grace).await;
+    // Tasks settle the answers that were cut. They would end with the program.
+    if timeout(SETTLE, limiter.guards_settled()).await.is_err() {
+        return Err(
+            "some estimates stay charged until they lapse; the store did not settle them".into()
+        );
+    }
     Ok(())
+}
+
+/// Returns the time that open answers have to end after SIGTERM.
+fn grace() -> Result<Duration, String> {
+    let Ok(seconds) = env::var("GRACE_SECONDS") else { return Ok(Duration::from_secs(15)) };
+    let parsed = seconds.parse().map(Duration::from_secs);
+    parsed.map_err(|_| format!("GRACE_SECONDS is `{seconds}`; it must be a whole number"))
 }
 
 /// In memory, or on a Redis. While that is down, requests are refused: a budget that each process keeps by itself is

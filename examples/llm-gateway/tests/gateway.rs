@@ -42,6 +42,10 @@ impl Store for Watched {
     fn answers_immediately(&self) -> bool {
         true
     }
+
+    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+        self.inner.supports(policy)
+    }
 }
 
 /// A gateway before a stub model.
@@ -278,6 +282,57 @@ async fn one_request_cannot_hold_the_whole_limit_and_max_tokens_bounds_it() {
     }
     scene.settled().await;
     assert_eq!(scene.taken("key-requests", "carol/1").await, 1);
+}
+
+#[tokio::test]
+async fn an_answer_beyond_the_estimate_is_charged_and_later_requests_pay_for_it() {
+    // The estimate of an unknown model, although the request allows far more.
+    let scene = Scene::new(|policy| policy, fixed(1_000)).await;
+    let mut long = request("stub", 15_000);
+    long["stream"] = false.into();
+    long["max_tokens"] = 15_000.into();
+    let seen = scene.ask("sk-bob", &long, u64::MAX).await;
+    assert_eq!((seen.status, seen.usage), (200, Some((6, 15_000))));
+    scene.settled().await;
+    assert_eq!(scene.taken("key-tokens", "bob/1").await, 15_006);
+    assert_eq!(scene.ask("sk-bob", &long, u64::MAX).await.status, 200);
+    scene.settled().await;
+    // The bucket of 20,000 tokens is in debt, which it pays back at 20,000 a minute.
+    let refused = scene.ask("sk-bob", &request("stub", 1), u64::MAX).await;
+    assert_eq!((refused.status, &*refused.fields["retry-after"]), (429, "34"));
+    assert!(refused.text.contains(r#""violated-policies":["key-tokens"]"#), "{}", refused.text);
+}
+
+#[tokio::test]
+async fn a_prompt_of_more_than_half_of_the_keys_tokens_is_never_admitted() {
+    let scene = Scene::new(|policy| policy, fixed(1_000)).await;
+    for (words, status) in [(9_000, 200), (9_001, 429)] {
+        let content = "word ".repeat(words);
+        let request = json!({ "model": "stub", "messages": [{ "content": content }] });
+        let seen = scene.ask("sk-carol", &request, u64::MAX).await;
+        assert_eq!(seen.status, status, "{}", seen.text);
+        assert_eq!(seen.fields.get("retry-after"), None);
+    }
+}
+
+#[tokio::test]
+async fn the_estimates_of_a_gateway_that_was_killed_are_refunded_when_they_lapse() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let limiter = Limiter::new(store, limits::policies().unwrap()).unwrap();
+    // The gateway holds the estimate of each limit, and nothing settles it.
+    let request = limiter.subject("x").tenant("acme").cost(1);
+    assert!(request.hold("4711", limits::ANSWER).await.unwrap().into_ticket().is_ok());
+    let taken = async || {
+        let peek = limiter.subject("x").tenant("acme").cost(0).peek().await.unwrap();
+        let verdicts = limiter.verdicts(&peek);
+        let by_day = verdicts
+            .filter(|verdict| verdict.name().ends_with("day") || verdict.name().ends_with("spend"));
+        by_day.map(|verdict| verdict.limit() - verdict.remaining()).collect::<Vec<_>>()
+    };
+    assert_eq!(taken().await, [1; 6]);
+    clock.advance(limits::ANSWER);
+    assert_eq!(taken().await, [0; 6]);
 }
 
 #[tokio::test]

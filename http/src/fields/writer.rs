@@ -32,8 +32,8 @@ use super::{FieldError, FieldFormat, FieldScope, names};
 ///
 /// Shadow policies are not written. If a decision is on more than four policies, only the tightest
 /// policy of each unit is written, unless the [`FieldScope`] is another one. A decision that
-/// [failed open](DegradedAnswer::FailedOpen) leaves no fields, because nothing is known. A decision that
-/// [failed closed](DegradedAnswer::FailedClosed) leaves `Retry-After` alone.
+/// [failed open](DegradedAnswer::FailedOpen) leaves no fields, because nothing is known. A decision
+/// that [failed closed](DegradedAnswer::FailedClosed) leaves `Retry-After` alone.
 ///
 /// ```
 /// use http::HeaderMap;

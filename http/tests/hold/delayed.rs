@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::Waker;
 use tidegate_memory::{ErrorKind, StoreExt};
 use tidegate_testkit::faults::{Fault, FaultyStore};
+use tokio::time::timeout;
 
 const DELAY: Duration = Duration::from_millis(10);
 
@@ -34,12 +35,35 @@ async fn dropped_while_it_is_settled_a_request_is_settled_once() {
         let response = send(&layer(&limiter), plan(&[Tokens(40)], 200, &[Sends(3), Wait(0)]));
         let mut body = response.await.unwrap().into_body();
         body.frame().await.unwrap().unwrap();
-        assert!(tokio::time::timeout(Duration::from_millis(millis), body.frame()).await.is_err());
+        assert!(timeout(Duration::from_millis(millis), body.frame()).await.is_err());
         drop(body);
         sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(taken(&limiter).await, [3, 120, 9]);
     assert_eq!(limiter.store().open(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_waits_until_each_request_is_settled() {
+    let limiter = limiter(Watched::new(DELAY), 10_000);
+    // The client disconnects while the hold is in flight. Its guard does not exist yet.
+    let deciding = send(&layer(&limiter), plan(&[], 200, &[]));
+    assert!(timeout(DELAY / 2, deciding).await.is_err());
+    limiter.guards_settled().await;
+    assert_eq!((limiter.store().count(Operation::Hold), limiter.store().open()), (1, 0));
+
+    let streaming = send(&layer(&limiter), plan(&[Tokens(40)], 200, &[Sends(3), Step::Hang]));
+    let mut streaming = streaming.await.unwrap().into_body();
+    streaming.frame().await.unwrap().unwrap();
+    let ended = send(&layer(&limiter), plan(&[Tokens(2)], 200, &[Sends(4), Wait(0)]));
+    let mut ended = ended.await.unwrap().into_body();
+    ended.frame().await.unwrap().unwrap();
+    assert!(timeout(DELAY / 2, ended.frame()).await.is_err());
+    assert_eq!(limiter.store().open(), 2);
+    drop((streaming, ended));
+    limiter.guards_settled().await;
+    assert_eq!(limiter.store().open(), 0);
+    assert_eq!(taken(&limiter).await, [2, 42, 7]);
 }
 
 #[tokio::test]

@@ -66,6 +66,16 @@
 //! the time of [`hold_for`](super::RateLimitLayer::hold_for), which a body that streams extends. A request that was
 //! admitted by a failure policy is charged to the store when it ends, if that answers again.
 //!
+//! # When the server ends
+//!
+//! A server that ends drops the responses that it does not finish, and these are settled as
+//! requests that were cut. Unless the store answers immediately, tasks settle them. The program
+//! waits for the tasks before it ends the runtime:
+//! [`Limiter::guards_settled`](tidegate_core::Limiter::guards_settled) of a clone of the layer's
+//! limiter.
+//! [`examples/llm-gateway`](https://github.com/tidegate/tidegate/blob/main/examples/llm-gateway/src/serve.rs)
+//! does both.
+//!
 //! # Cost
 //!
 //! Bodies are wrapped in a type that names the inner one, and are not boxed. A task is spawned only where the store does

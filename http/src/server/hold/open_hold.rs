@@ -105,6 +105,8 @@ async fn hold_for<S: Store + 'static>(
         let message = "a layer that holds needs a Tokio runtime, to settle when a request is cut";
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
+    // A caller that is cancelled leaves the call to a task, which settles the hold later.
+    let _counted = limiter.counted_guard();
     let id = settings.id(request)?;
     let mut call: Option<MultiRequest<'_, S>> = None;
     for limit in limits {

@@ -1,0 +1,65 @@
+//! The number of guards whose holds are not settled yet.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::Limiter;
+
+/// The number of open guards of a limiter and of its clones.
+#[derive(Debug, Default)]
+pub(crate) struct GuardCount(Arc<watch::Sender<usize>>);
+
+impl GuardCount {
+    fn count(&self) -> CountedGuard {
+        self.0.send_modify(|count| *count += 1);
+        CountedGuard(Arc::clone(&self.0))
+    }
+}
+
+/// A guard that is counted until this value is dropped.
+#[derive(Debug)]
+pub struct CountedGuard(Arc<watch::Sender<usize>>);
+
+impl Drop for CountedGuard {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+impl<S> Limiter<S> {
+    /// Waits until each [`HoldGuard`](super::HoldGuard) of this limiter and of its clones has
+    /// settled its hold, or has given up 10 s after it was dropped.
+    ///
+    /// A program that ends calls this after its guards were dropped. A dropped guard may settle in
+    /// a task, and the task ends with the runtime.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::Limiter;
+    /// use tidegate_core::hold::{HoldGuard, OnDrop};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new(), ["tokens: fixed-window 1000/1h".parse()?])?;
+    /// let hold = limiter.subject("alice").cost(600).hold("job 7", Duration::from_secs(60)).await?;
+    /// let guard = HoldGuard::new(&limiter, hold.into_ticket().unwrap(), OnDrop::Cancel)?;
+    /// drop(guard); // the program received SIGTERM
+    /// tokio::time::timeout(Duration::from_secs(10), limiter.guards_settled()).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn guards_settled(&self) {
+        let mut count = self.guard_count().0.subscribe();
+        // The count is not closed, because the limiter owns its sender.
+        let _ = count.wait_for(|&count| count == 0).await;
+    }
+
+    /// Counts a guard that is about to be made, such as the guard of a hold that is in flight.
+    #[doc(hidden)]
+    #[must_use = "the guard is counted until this value is dropped"]
+    pub fn counted_guard(&self) -> CountedGuard {
+        self.guard_count().count()
+    }
+}

@@ -1,0 +1,87 @@
+//! Serving until SIGTERM. Answers that do not end in time are cut, and cost the words so far.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// The pause after a connection could not be accepted, because the process has no free file
+/// descriptor, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Returns a future that ends at SIGTERM, which a container gets, or at Ctrl-C. The handlers are
+/// installed immediately.
+///
+/// # Errors
+///
+/// Returns an error if the system installs no handler.
+pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Serves `app` until `stop` ends. Then no connection is accepted, and the open requests have
+/// `grace` to end. After that time, their connections are dropped.
+///
+/// `axum::serve` has no such bound: it waits for the last answer, and a client that reads nothing
+/// has no last answer.
+pub async fn serve(
+    listener: TcpListener,
+    app: Router,
+    stop: impl Future<Output = ()>,
+    grace: Duration,
+) {
+    let mut stop = pin!(stop);
+    let stopping = watch::Sender::new(false);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, app.clone(), stopping.subscribe()));
+                }
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+            },
+        }
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(grace, ended).await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+/// Serves a connection until its client closes it; once the program is stopping, until the open
+/// request has ended.
+async fn connection(stream: TcpStream, app: Router, mut stopping: watch::Receiver<bool>) {
+    let service = TowerToHyperService::new(app);
+    let mut server = http1::Builder::new();
+    // With a timer, hyper gives a client 30 s to send the head of a request.
+    server.timer(TokioTimer::new());
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stopping.wait_for(|stopping| *stopping) => connection.as_mut().graceful_shutdown(),
+    }
+    // A failed connection ends its request, and the layer of the limits settles it.
+    let _ = connection.await;
+}
