@@ -53,8 +53,8 @@ async fn waits_are_rounded_up_to_milliseconds() {
 #[tokio::test]
 async fn the_fields_of_more_than_four_charges_name_the_tightest_and_the_body_all() {
     let server = Server::start().await;
-    let charges = |count: u64| -> Value {
-        let charge = |number: u64| {
+    let charges = |count: usize| -> Value {
+        let charge = |number: usize| {
             let limit = 20 - 3 * (number % 3);
             json!({"policy": format!("p{number}: fixed-window {limit}/1d"), "subject": "x"})
         };
@@ -62,7 +62,7 @@ async fn the_fields_of_more_than_four_charges_name_the_tightest_and_the_body_all
     };
     for (count, named) in [(4, "\"p0\", \"p1\", \"p2\", \"p3\""), (5, "\"p2\"")] {
         let answer = server.post("acquire", &json!({"charges": charges(count)}).to_string()).await;
-        assert_eq!(answer.json()["charges"].as_array().map(Vec::len), Some(count as usize));
+        assert_eq!(answer.json()["charges"].as_array().map(Vec::len), Some(count));
         for field in ["ratelimit", "ratelimit-policy"] {
             let members = answer.field(field).unwrap_or_default().split(", ");
             let names = members.filter_map(|member| member.split(';').next());
