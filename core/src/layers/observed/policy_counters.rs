@@ -124,8 +124,8 @@ impl PolicyCounters {
             && *self.name == *policy.name()
     }
 
-    /// Counts a verdict of a call. `is_admitted` says whether the whole call was admitted: if it was not, a policy that
-    /// allows the call has charged nothing.
+    /// Counts a verdict of a call. `is_admitted` says whether the whole call was admitted: if it
+    /// was not, a policy that allows the call has charged nothing.
     pub(super) fn count(&self, verdict: &Verdict, is_admitted: bool) {
         match verdict.outcome() {
             Outcome::Allowed if !is_admitted => self.other_denied.increment(1),
