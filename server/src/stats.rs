@@ -83,9 +83,9 @@ impl Stats {
     /// Counts a configuration that was put in force or was rejected.
     pub(crate) fn load(&self, is_in_force: bool) {
         if is_in_force {
-            self.loads.increment(1)
+            self.loads.increment(1);
         } else {
-            self.load_errors.increment(1)
+            self.load_errors.increment(1);
         }
         self.is_last_load_in_force.set(f64::from(u8::from(is_in_force)));
     }

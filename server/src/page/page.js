@@ -274,8 +274,9 @@ function showQuery() {
 function change(changed) {
   Object.assign(query, changed);
   showQuery();
-  history.replaceState(null, "", `?${new URLSearchParams(query)}`);
   run();
+  // Browsers refuse a change of the address after many within a few seconds.
+  history.replaceState(null, "", `?${new URLSearchParams(query)}`);
 }
 
 byId("name").value = query.name;
