@@ -29,6 +29,7 @@ pub struct Stats {
     loads: Counter,
     load_errors: Counter,
     unreadable: Counter,
+    unreadable_json: Counter,
 }
 
 struct LimitCounters {
@@ -58,6 +59,7 @@ impl Stats {
             loads: counter!("ratelimit_service_config_load_success"),
             load_errors: counter!("ratelimit_service_config_load_error"),
             unreadable: counter!("tidegate_server_grpc_unreadable_requests_total"),
+            unreadable_json: unreadable_over_http(),
         }
     }
 
@@ -86,9 +88,14 @@ impl Stats {
         if is_in_force { self.loads.increment(1) } else { self.load_errors.increment(1) }
     }
 
-    /// Counts a request whose message cannot be read.
+    /// Counts a request of gRPC whose message cannot be read.
     pub(crate) fn unreadable(&self) {
         self.unreadable.increment(1);
+    }
+
+    /// Counts a request of `/json` whose body cannot be read.
+    pub(crate) fn unreadable_json(&self) {
+        self.unreadable_json.increment(1);
     }
 
     fn tally(&self, domain: &str, tally: &Tally) {
@@ -120,6 +127,11 @@ impl Stats {
         };
         Arc::clone(limits.entry(Arc::clone(key)).or_insert_with(new))
     }
+}
+
+/// Returns the counter of requests of `/json` and `/v1` whose body cannot be read.
+pub(crate) fn unreadable_over_http() -> Counter {
+    counter!("tidegate_server_http_unreadable_requests_total")
 }
 
 impl Default for Stats {
