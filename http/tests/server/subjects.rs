@@ -44,7 +44,7 @@ async fn b95_a_header_field_of_any_bytes_is_limited_or_refused() {
     let limits = [Limit::by("key", by_key), Limit::by("ip", client)];
     let layer = RateLimitLayer::new(limiter, limits).unwrap();
     let mut service = layer.layer(Inner::default());
-    let of = |key: &[u8], client: &[u8]| {
+    let request = |key: &[u8], client: &[u8]| {
         let mut request = request("/", &[]);
         let headers = request.headers_mut();
         headers.insert("x-api-key", HeaderValue::from_bytes(key).unwrap());
@@ -57,11 +57,11 @@ async fn b95_a_header_field_of_any_bytes_is_limited_or_refused() {
         (&b"dave\xff"[..], &b"203.0.113.9"[..], 200),
         (b"dave\xff", b"203.0.113.9", 429),
         (b"dave\xfe", b"203.0.113.9", 200),
-        // An address of other bytes is no address, and the request is not admitted.
+        // The field has no address, so the request is refused.
         (b"dave", b"203.0.113.9\xff", 400),
         (b"dave", b"\xff", 400),
     ] {
-        let response = send(&mut service, of(key, client)).await.unwrap();
+        let response = send(&mut service, request(key, client)).await.unwrap();
         let shown = (key.escape_ascii().to_string(), client.escape_ascii().to_string());
         assert_eq!(response.status(), status, "{shown:?}");
     }
