@@ -137,17 +137,24 @@ async fn serve(args: &mut Serve) -> Result<(), Failure> {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let limits = limits.follow(Arc::clone(&service));
-    tokio::spawn(report_unreadable(Arc::clone(&service)));
+    let followed = Arc::clone(&service);
+    // Ends with the program.
+    tokio::spawn(async move {
+        tokio::join!(
+            followed.follow_unreadable(log_unreadable("gRPC")),
+            followed.follow_unreadable_json(log_unreadable("/json")),
+        )
+    });
     let store = args.on_store_error().around(Arc::clone(service.decider().store()));
-    let calls =
-        |source| Arc::new(Calls::new(Arc::clone(&store)).activity(source, activity.clone()));
     let resp = resp.map(|(listener, address, settings)| {
         stdout!("RESP on {address}");
         let stopped = until_stopped(stopped.clone());
-        tokio::spawn(resp::serve(listener, calls(Source::Resp), settings, stopped))
+        let calls = calls(&store, Source::Resp, "RESP", activity.clone());
+        tokio::spawn(resp::serve(listener, calls, settings, stopped))
     });
     let routes = json::routes(Arc::clone(&service), Some(metrics.clone()));
-    let routes = routes.merge(v1::routes(calls(Source::V1), access));
+    let routes =
+        routes.merge(v1::routes(calls(&store, Source::V1, "/v1", activity.clone()), access));
     let debug = match debug {
         Some(listener) => {
             stdout!("debug port on http://{}", listener.local_addr()?);
@@ -261,17 +268,30 @@ async fn begin(what: &str, url: &str, store: &Arc<dyn Store>, breaker: Option<Br
     }
 }
 
-/// Logs the requests of gRPC that cannot be read. Never returns.
-async fn report_unreadable(service: Arc<Service>) {
-    let report = |unreadable: Unreadable| {
+/// Returns a function that logs requests of a protocol that cannot be read.
+fn log_unreadable(protocol: &'static str) -> impl Fn(Unreadable) {
+    move |unreadable| {
         let Unreadable { requests, peer, reason, .. } = unreadable;
-        let peer = peer.map_or("an unknown address".to_owned(), |peer| peer.to_string());
+        let peer = peer.map(|peer| format!(", from {peer}")).unwrap_or_default();
         stderr!(
-            "tidegate-server: {requests} requests of gRPC were not decided because their message cannot be read; \
-             the last one, from {peer}: {reason}"
+            "tidegate-server: {requests} requests of {protocol} were not decided because they cannot be read; the \
+             last one{peer}: {reason}"
         );
-    };
-    service.follow_unreadable(report).await;
+    }
+}
+
+/// Returns the calls of a protocol, and logs those that cannot be read.
+fn calls(
+    store: &Arc<dyn Store>,
+    source: Source,
+    protocol: &'static str,
+    activity: Option<Arc<Activity>>,
+) -> Arc<Calls> {
+    let calls = Arc::new(Calls::new(Arc::clone(store)).activity(source, activity));
+    let followed = Arc::clone(&calls);
+    // Ends with the program.
+    tokio::spawn(async move { followed.follow_unreadable(log_unreadable(protocol)).await });
+    calls
 }
 
 fn report(service: &Service) {

@@ -54,6 +54,7 @@ pub struct Service {
     activity: Option<Arc<Activity>>,
     is_draining: AtomicBool,
     unreadable: unreadable::Log,
+    unreadable_json: unreadable::Log,
 }
 
 /// How long [`Service::ready`] waits for a store.
@@ -120,6 +121,7 @@ impl Service {
             activity: None,
             is_draining: AtomicBool::new(false),
             unreadable: unreadable::Log::default(),
+            unreadable_json: unreadable::Log::default(),
         }
     }
 
@@ -275,12 +277,23 @@ impl Service {
         }
     }
 
-    /// Counts and logs a request whose message cannot be read.
+    /// Counts and logs a request of gRPC whose message cannot be read.
     pub(crate) fn unreadable(&self, peer: Option<SocketAddr>, reason: &str) {
-        let error = DecideError::Request(RequestError::new(reason));
-        self.count(&Err(error), Duration::ZERO, Vec::new);
+        self.count_unreadable(reason);
         self.stats.unreadable();
         self.unreadable.add(peer, reason);
+    }
+
+    /// Counts and logs a request of `/json` whose body cannot be read.
+    pub(crate) fn unreadable_json(&self, reason: &str) {
+        self.count_unreadable(reason);
+        self.stats.unreadable_json();
+        self.unreadable_json.add(None, reason);
+    }
+
+    fn count_unreadable(&self, reason: &str) {
+        let error = DecideError::Request(RequestError::new(reason));
+        self.count(&Err(error), Duration::ZERO, Vec::new);
     }
 
     /// Calls `report` with the requests of gRPC whose message cannot be read: with the first one
@@ -289,6 +302,12 @@ impl Service {
     /// Never returns: drop the future to end it.
     pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
         self.unreadable.follow(report).await;
+    }
+
+    /// Calls `report` with the requests of `/json` whose body cannot be read, as
+    /// [`follow_unreadable`](Self::follow_unreadable) does for gRPC.
+    pub async fn follow_unreadable_json(&self, report: impl Fn(Unreadable)) {
+        self.unreadable_json.follow(report).await;
     }
 }
 

@@ -32,6 +32,7 @@ pub struct Stats {
     /// Whether the last configuration is in force; 0 before the first one.
     is_last_load_in_force: Gauge,
     unreadable: Counter,
+    unreadable_json: Counter,
 }
 
 struct LimitCounters {
@@ -62,6 +63,7 @@ impl Stats {
             load_errors: counter!("ratelimit_service_config_load_error"),
             is_last_load_in_force: gauge!("tidegate_server_config_last_load_success"),
             unreadable: counter!("tidegate_server_grpc_unreadable_requests_total"),
+            unreadable_json: unreadable_over_http(),
         }
     }
 
@@ -90,9 +92,14 @@ impl Stats {
         self.is_last_load_in_force.set(f64::from(u8::from(is_in_force)));
     }
 
-    /// Counts a request whose message cannot be read.
+    /// Counts a request of gRPC whose message cannot be read.
     pub(crate) fn unreadable(&self) {
         self.unreadable.increment(1);
+    }
+
+    /// Counts a request of `/json` whose body cannot be read.
+    pub(crate) fn unreadable_json(&self) {
+        self.unreadable_json.increment(1);
     }
 
     fn tally(&self, tally: &Tally) {
@@ -120,6 +127,11 @@ impl Stats {
         let new = || Arc::new(LimitCounters::new(key.labels()));
         Arc::clone(limits.entry(Arc::clone(key)).or_insert_with(new))
     }
+}
+
+/// Returns the counter of requests of `/json` and `/v1` whose body cannot be read.
+pub(crate) fn unreadable_over_http() -> Counter {
+    counter!("tidegate_server_http_unreadable_requests_total")
 }
 
 impl Default for Stats {

@@ -20,7 +20,21 @@ pub(crate) enum Tree {
 impl Tree {
     /// Reads a text, of which lists and objects are nested at most 128 levels deep.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+        serde_json::from_slice(bytes).map_err(|error| why_not_json(bytes, &error))
+    }
+}
+
+/// Returns the reason for which bytes are not JSON. It shows none of them, because the reason is
+/// also logged.
+fn why_not_json(bytes: &[u8], error: &serde_json::Error) -> String {
+    if let Err(invalid) = std::str::from_utf8(bytes) {
+        return format!("the byte at {} is not UTF-8, which JSON requires", invalid.valid_up_to());
+    }
+    let reason = error.to_string();
+    // A lone surrogate, such as `"\ud800"`, is not a character.
+    match ["surrogate", "end of hex escape"].iter().any(|part| reason.contains(part)) {
+        true => format!("{reason}; a surrogate, \\ud800 to \\udfff, must be one of a pair"),
+        false => reason,
     }
 }
 

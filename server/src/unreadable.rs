@@ -1,4 +1,4 @@
-//! Requests of gRPC that cannot be decided because their message cannot be read.
+//! Requests that cannot be decided because they cannot be read.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 pub struct Unreadable {
     /// The number of requests.
     pub requests: u64,
-    /// The address of the client of the last one.
+    /// The address of the client of the last one, if the protocol knows it.
     pub peer: Option<SocketAddr>,
     /// The reason for which the last one cannot be read.
     pub reason: String,

@@ -1,9 +1,9 @@
 //! Requests without a subject get what was chosen.
 
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 use tidegate_http::server::{GrpcStatus, Limit, RateLimitLayer};
-use tidegate_http::subject::{ClientAddress, Everybody, ExtractSubject};
+use tidegate_http::subject::{ApiKey, ClientAddress, Everybody, ExtractSubject, HashKey};
 use tower::Layer;
 
 use super::*;
@@ -79,6 +79,38 @@ async fn a_refusal_for_want_of_a_subject_charges_nothing() {
     let (mut service, _) = limited(&limiter, limits);
     assert_eq!(send(&mut service, request("/", &[])).await.unwrap().status(), 401);
     assert_eq!(status(&mut service, "/", "a").await, 200);
+}
+
+#[tokio::test]
+async fn b95_a_header_field_of_any_bytes_is_limited_or_refused() {
+    let (limiter, _) = limiter(&["key: fixed-window 1/1m", "ip: fixed-window 9/1m"]);
+    let key = HashKey::new(b"0123456789abcdef").unwrap();
+    let by_key = ApiKey::header("x-api-key", key).unwrap();
+    let client = ClientAddress::x_forwarded_for(["10.0.0.0/8"]).unwrap();
+    let limits = [Limit::by("key", by_key), Limit::by("ip", client)];
+    let layer = RateLimitLayer::new(limiter, limits).unwrap();
+    let mut service = layer.layer(Inner::default());
+    let request = |key: &[u8], client: &[u8]| {
+        let mut request = request("/", &[]);
+        let headers = request.headers_mut();
+        headers.insert("x-api-key", HeaderValue::from_bytes(key).unwrap());
+        headers.insert("x-forwarded-for", HeaderValue::from_bytes(client).unwrap());
+        let peer = tidegate_http::subject::PeerAddr("10.0.0.1:1".parse().unwrap());
+        request.extensions_mut().insert(peer);
+        request
+    };
+    for (key, client, status) in [
+        (&b"dave\xff"[..], &b"203.0.113.9"[..], 200),
+        (b"dave\xff", b"203.0.113.9", 429),
+        (b"dave\xfe", b"203.0.113.9", 200),
+        // The field has no address, so the request is refused.
+        (b"dave", b"203.0.113.9\xff", 400),
+        (b"dave", b"\xff", 400),
+    ] {
+        let response = send(&mut service, request(key, client)).await.unwrap();
+        let shown = (key.escape_ascii().to_string(), client.escape_ascii().to_string());
+        assert_eq!(response.status(), status, "{shown:?}");
+    }
 }
 
 #[tokio::test]

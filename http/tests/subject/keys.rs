@@ -31,6 +31,23 @@ fn an_api_key_is_kept_as_its_keyed_hash_only() {
 }
 
 #[test]
+fn b95_header_fields_that_are_not_utf8_are_subjects_by_their_bytes() {
+    let (by_key, by_token) = (ApiKey::header("x-api-key", key()).unwrap(), ApiKey::bearer(key()));
+    let by_field =
+        from_fn(|request| Some(Subject::from(request.headers.get("x-account")?.as_bytes())));
+    // The last two are the replacement character of lossy readers, and a lone surrogate.
+    let values = [&b"dave"[..], b"dave\xff", b"dave\xfe", b"dave\xef\xbf\xbd", b"dave\xed\xa0\x80"];
+    let mut seen = std::collections::HashSet::new();
+    for value in values {
+        let hashed = of_lines(&by_key, "x-api-key", &[value]).unwrap();
+        let token = [b"Bearer ", value].concat();
+        assert_eq!(of_lines(&by_token, "authorization", &[&token]), Some(hashed.clone()));
+        assert_eq!(of_lines(&by_field, "x-account", &[value]).as_deref(), Some(value));
+        assert!(seen.insert(hashed), "{}", value.escape_ascii());
+    }
+}
+
+#[test]
 fn an_api_key_that_is_absent_empty_twice_or_too_long_is_no_subject() {
     let by_key = ApiKey::header("X-API-Key", key()).unwrap();
     let long = [b'a'; 4097];

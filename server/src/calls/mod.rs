@@ -30,6 +30,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Call, Charge, Decision, Error, Store};
 
 use crate::activity::{Activity, Source};
+use crate::unreadable::{self, Unreadable};
 pub use policies::{MAX_POLICIES, MAX_POLICY_BYTES, Policies};
 pub use request::{CallRequest, ChargeRequest};
 pub use stats::{CallStats, Outcome};
@@ -50,6 +51,7 @@ pub struct Calls {
     store: Arc<dyn Store>,
     policies: Policies,
     activity: Option<(Source, Arc<Activity>)>,
+    unreadable: unreadable::Log,
 }
 
 impl Calls {
@@ -57,7 +59,7 @@ impl Calls {
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         let policies = Policies::new(Arc::clone(&store));
-        Self { store, policies, activity: None }
+        Self { store, policies, activity: None, unreadable: unreadable::Log::default() }
     }
 
     /// The same, which records what it does, as calls of a protocol.
@@ -70,6 +72,19 @@ impl Calls {
     #[must_use]
     pub fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    /// Logs a request that cannot be read. The protocol counts it.
+    pub(crate) fn unreadable(&self, reason: &str) {
+        self.unreadable.add(None, reason);
+    }
+
+    /// Calls `report` with the requests that cannot be read: with the first one immediately, and
+    /// then at most every 10 s.
+    ///
+    /// Never returns: drop the future to end it.
+    pub async fn follow_unreadable(&self, report: impl Fn(Unreadable)) {
+        self.unreadable.follow(report).await;
     }
 
     /// Carries out a call.

@@ -11,9 +11,14 @@ use crate::config::shown;
 use crate::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 use crate::tree::Tree;
 
-/// Why a text is not a request in proto3 JSON.
+/// The reason for which a text is not a request in proto3 JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError(String);
+
+impl JsonError {
+    /// The reason for the log, which shows no values of requests.
+    pub(super) const NOT_A_REQUEST: &str = "the body is JSON, but not a request of the protocol";
+}
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

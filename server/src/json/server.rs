@@ -9,10 +9,11 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
-use super::{read_request, show_response};
+use super::{JsonError, read_request, show_response};
 use crate::http::{BodyError, Payload};
 use crate::prometheus;
 use crate::service::Service;
+use crate::tree::Tree;
 
 /// The routes `POST /json`, `GET /healthcheck`, `GET /config` and, with a recorder, `GET /metrics`.
 ///
@@ -37,11 +38,18 @@ pub fn routes(service: Arc<Service>, metrics: Option<PrometheusHandle>) -> Route
 async fn decide(State(service): State<Arc<Service>>, body: Result<Payload, BodyError>) -> Response {
     let body = match body {
         Ok(Payload(body)) => body,
-        Err(error) => return error.into_response(),
+        Err(error) => {
+            service.unreadable_json(&error.message);
+            return error.into_response();
+        }
     };
     let request = match read_request(&body) {
         Ok(request) => request,
-        Err(error) => return refused(&error.to_string()),
+        Err(error) => {
+            let syntax = Tree::read(&body).err();
+            service.unreadable_json(syntax.as_deref().unwrap_or(JsonError::NOT_A_REQUEST));
+            return refused(&error.to_string());
+        }
     };
     match service.should_rate_limit(&request).await {
         Ok(response) => {

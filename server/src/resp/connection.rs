@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::frame::Frames;
+use super::frame::{FrameError, Frames};
 use super::reply::Reply;
 use super::session::{Planned, Session, Shared, Step};
 use crate::calls::{CallRequest, Outcome};
@@ -173,6 +173,7 @@ fn read_batch(
             }
             Err(error) => {
                 shared.stats.protocol_errors.increment(1);
+                shared.calls.unreadable(FrameError::LOGGED);
                 let step = Step::End(Reply::error(error.to_string()));
                 let protocol = session.protocol();
                 batch.commands.push(Planned { command: None, protocol, step });

@@ -46,6 +46,9 @@ impl Bounds {
 pub struct FrameError(String);
 
 impl FrameError {
+    /// The reason for the log, which shows no bytes of clients.
+    pub(super) const LOGGED: &str = "the bytes are not a command, or they exceed a bound";
+
     fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }

@@ -49,7 +49,11 @@ pub(super) fn request(
         let [key, policy, after @ ..] = rest else {
             return Err(invalid("each charge has a key and a policy".to_owned()));
         };
-        let policy = calls.policies().parse(text("the policy", policy).map_err(invalid)?)?;
+        let policy = text("the policy", policy).map_err(|message| {
+            calls.unreadable("a policy is not UTF-8");
+            invalid(message)
+        })?;
+        let policy = calls.policies().parse(policy)?;
         let charge = ChargeRequest::new(policy, key.clone());
         let mut part = Part { charge, cost: None, has_tenant: false };
         rest = read_options(verb, after, &mut part, &mut options).map_err(invalid)?;

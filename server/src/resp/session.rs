@@ -133,19 +133,19 @@ impl Session {
     /// Takes the next command of the transaction that runs. The caller must plan it before it reads
     /// the next command of the client.
     pub(super) fn next_queued(&mut self) -> Option<Arguments> {
-        let next = self.running.pop_front();
+        let next = self.running.pop_front()?;
         if self.running.is_empty() {
             // The memory of a long transaction is not kept.
             self.running = VecDeque::new();
         }
-        next
+        Some(next)
     }
 
     /// Returns what to do for a command. The choices that it makes hold for the next command.
     pub(super) fn plan(&mut self, arguments: &Arguments) -> Planned {
         let found = find(name_of(arguments));
         let step = match self.acceptable(found.map(|(_, spec)| spec), arguments) {
-            Err(step) => self.rejected(found.map(|(_, spec)| spec.kind), step),
+            Err(rejection) => self.rejected(found.map(|(_, spec)| spec.kind), rejection),
             Ok(spec) if self.transaction.is_some() && !spec.kind.runs_in_transactions() => {
                 self.queue(spec.kind, arguments)
             }
@@ -158,57 +158,57 @@ impl Session {
     }
 
     /// Checks that a command exists, has a possible number of arguments, and does not need a login
-    /// that the client lacks. Otherwise returns the reply to it.
+    /// that the client lacks.
     fn acceptable(
         &self,
         spec: Option<&'static Spec>,
         arguments: &Arguments,
-    ) -> Result<&'static Spec, Step> {
+    ) -> Result<&'static Spec, Rejection> {
+        let rejection = |reply| Rejection { reply, is_end: false };
         let name = name_of(arguments);
         match spec {
             Some(spec) if !spec.has_arity(arguments.len()) => {
-                Err(Step::Reply(wrong_number(spec.name)))
+                Err(rejection(wrong_number(spec.name)))
             }
-            Some(spec) if !self.is_logged_in && !spec.kind.is_open() => {
-                Err(Step::Reply(no_login()))
-            }
+            Some(spec) if !self.is_logged_in && !spec.kind.is_open() => Err(rejection(no_login())),
             Some(spec) => Ok(spec),
             // The lines of an HTTP request that a page in a browser has sent here.
             None if [&b"post"[..], b"host:"].iter().any(|it| it.eq_ignore_ascii_case(name)) => {
-                Err(Step::End(Reply::error("this is not an HTTP server")))
+                let reply = Reply::error("this is not an HTTP server");
+                Err(Rejection { reply, is_end: true })
             }
-            None if !self.is_logged_in => Err(Step::Reply(no_login())),
+            None if !self.is_logged_in => Err(rejection(no_login())),
             None => {
-                let name = shown(name);
-                Err(Step::Reply(Reply::error(format!("unknown command '{name}'"))))
+                let message = format!("unknown command '{}'", shown(name));
+                Err(rejection(Reply::error(message)))
             }
         }
     }
 
     /// Aborts the open transaction because of a command that was rejected. As in Redis, a rejected
     /// `EXEC` ends the transaction.
-    fn rejected(&mut self, kind: Option<Kind>, step: Step) -> Step {
-        match step {
-            Step::Reply(Reply::Error(why)) if kind == Some(Kind::Exec) => {
+    fn rejected(&mut self, kind: Option<Kind>, Rejection { reply, is_end }: Rejection) -> Step {
+        let reply = match (kind, reply) {
+            (Some(Kind::Exec), Reply::Error(why)) => {
                 self.transaction = None;
                 let why = why.strip_prefix("ERR ").unwrap_or(&why);
-                let message = format!("EXECABORT Transaction discarded because of: {why}");
-                Step::Reply(Reply::Error(message))
+                Reply::Error(format!("EXECABORT Transaction discarded because of: {why}"))
             }
-            step => {
+            (_, reply) => {
                 if let Some(transaction) = &mut self.transaction {
                     transaction.abort();
                 }
-                step
+                reply
             }
-        }
+        };
+        if is_end { Step::End(reply) } else { Step::Reply(reply) }
     }
 
     /// Queues a command. A command that cannot succeed aborts the transaction, so that none of the
     /// others is charged.
     fn queue(&mut self, kind: Kind, arguments: &Arguments) -> Step {
         let checked = self.check_queued(kind, arguments);
-        let Some(transaction) = &mut self.transaction else { return Step::Queued };
+        let transaction = self.transaction.get_or_insert_default();
         match checked.and_then(|()| transaction.push(arguments)) {
             Ok(()) => Step::Queued,
             Err(reply) => {
@@ -424,6 +424,13 @@ impl Session {
         self.name = Bytes::copy_from_slice(name);
         Reply::OK
     }
+}
+
+/// The reply to a command that is rejected before it is executed or queued.
+struct Rejection {
+    reply: Reply,
+    /// Whether the connection ends.
+    is_end: bool,
 }
 
 /// A subcommand of `CLIENT`.

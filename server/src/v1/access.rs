@@ -4,6 +4,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use metrics::{Counter, counter};
 use subtle::ConstantTimeEq;
 
 use super::answer::not_done;
@@ -28,6 +29,7 @@ pub(crate) struct Guard {
     basic: String,
     /// A token has no user, and is of the default one.
     bearer: Option<String>,
+    refused: Counter,
 }
 
 impl Guard {
@@ -37,14 +39,23 @@ impl Guard {
             basic = STANDARD.encode(format!("{user}:{password}"));
             bearer = (user == DEFAULT_USER).then(|| password.clone());
         }
-        Self { access, basic, bearer }
+        let refused = counter!("tidegate_server_http_refused_logins_total");
+        Self { access, basic, bearer, refused }
     }
 
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
 
+    /// Returns `true` if the fields have the login, which is compared byte by byte. A wrong login
+    /// is counted.
     pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
+        let is_admitted = self.has_login(headers);
+        self.refused.increment(u64::from(!is_admitted));
+        is_admitted
+    }
+
+    fn has_login(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let given = given.unwrap_or_default();
         let Some(end) = given.iter().position(|byte| *byte == b' ') else { return false };

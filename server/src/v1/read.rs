@@ -32,11 +32,36 @@ struct Part {
     is_check_only: bool,
 }
 
+/// The reason for which a body is not a call.
+#[derive(Debug)]
+pub(super) enum NotRead {
+    /// It is not JSON.
+    Json(String),
+    /// It is JSON, but not a valid call.
+    Call(Error),
+}
+
+impl From<Error> for NotRead {
+    fn from(error: Error) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl NotRead {
+    /// Returns the error that the client receives.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Json(why) => invalid(format!("the body is not JSON: {why}")),
+            Self::Call(error) => error,
+        }
+    }
+}
+
 /// Reads the body of a request.
-pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, Error> {
-    let tree = Tree::read(body).map_err(|why| invalid(format!("the body is not JSON: {why}")))?;
+pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, NotRead> {
+    let tree = Tree::read(body).map_err(NotRead::Json)?;
     let Tree::Object(given) = tree else {
-        return Err(invalid(format!("the body is {tree}; it must be an object")));
+        return Err(invalid(format!("the body is {tree}; it must be an object")).into());
     };
     let (mut options, mut single) = (CallOptions::default(), Part::default());
     let (mut list, mut first_of_charge) = (None, None);
@@ -63,7 +88,10 @@ pub(super) fn read(verb: Verb, body: &[u8], calls: &Calls) -> Result<Request, Er
     let charges = match (list, first_of_charge) {
         (Some(list), None) => read_list(verb, list, calls)?,
         (Some(_), Some(name)) => {
-            return Err(invalid(format!("{name} stands beside charges; it must be one of them")));
+            let message = format!(
+                "{name} cannot be combined with `charges`; move it into an entry of `charges`"
+            );
+            return Err(invalid(message).into());
         }
         (None, _) => vec![single.charge("", calls)?],
     };

@@ -6,12 +6,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
+use metrics::Counter;
 
 use super::access::{Access, Guard, guard};
 use super::answer::{decided, failed, not_done};
-use super::read::read;
+use super::read::{NotRead, read};
 use crate::calls::{CallStats, Calls, Outcome, Verb};
 use crate::http::Payload;
+use crate::stats::unreadable_over_http;
 
 /// The description of all routes of the server, in OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -21,6 +23,15 @@ pub const OPENAPI: &str = include_str!("openapi.json");
 struct Shared {
     calls: Arc<Calls>,
     stats: CallStats,
+    unreadable: Counter,
+}
+
+impl Shared {
+    /// Counts and logs a request that cannot be read.
+    fn unreadable(&self, reason: &str) {
+        self.unreadable.increment(1);
+        self.calls.unreadable(reason);
+    }
 }
 
 /// The routes `POST /v1/acquire` and its siblings, one for each [`Verb`], and `GET /openapi.json`.
@@ -36,11 +47,11 @@ struct Shared {
 /// | 503 | the store did not decide |
 pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
     let stats = CallStats::new("json", Verb::ALL.into_iter().map(Verb::as_str));
-    let shared = Arc::new(Shared { calls, stats });
+    let shared = Arc::new(Shared { calls, stats, unreadable: unreadable_over_http() });
     let mut routes = Router::new();
     for (index, verb) in Verb::ALL.into_iter().enumerate() {
         let call = move |State(shared): State<Arc<Shared>>, request: Request| async move {
-            let (outcome, response) = answer(verb, &shared.calls, request).await;
+            let (outcome, response) = answer(verb, &shared, request).await;
             shared.stats.count(Some(index), outcome);
             response
         };
@@ -53,16 +64,24 @@ pub fn routes(calls: Arc<Calls>, access: Access) -> Router {
         .route("/openapi.json", get(description))
 }
 
-async fn answer(verb: Verb, calls: &Calls, request: Request) -> (Outcome, Response) {
+async fn answer(verb: Verb, shared: &Shared, request: Request) -> (Outcome, Response) {
     let body = match body(request).await {
         Ok(body) => body,
-        Err(response) => return (Outcome::Failed, response),
+        Err((message, response)) => {
+            shared.unreadable(&message);
+            return (Outcome::Failed, response);
+        }
     };
-    let request = match read(verb, &body.0, calls) {
+    let request = match read(verb, &body.0, &shared.calls) {
         Ok(request) => request,
-        Err(error) => return (Outcome::Failed, failed(&error)),
+        Err(error) => {
+            if let NotRead::Json(why) = &error {
+                shared.unreadable(why);
+            }
+            return (Outcome::Failed, failed(&error.into_error()));
+        }
     };
-    match calls.decide(&request.call).await {
+    match shared.calls.decide(&request.call).await {
         Ok(decision) => {
             let is_admitted = request.call.is_admitted(&decision);
             let outcome = if is_admitted { Outcome::Done } else { Outcome::Refused };
@@ -72,11 +91,13 @@ async fn answer(verb: Verb, calls: &Calls, request: Request) -> (Outcome, Respon
     }
 }
 
-async fn body(request: Request) -> Result<Payload, Response> {
+/// Reads the body, or returns the reason for which it cannot be read, and the response.
+async fn body(request: Request) -> Result<Payload, (String, Response)> {
     if !is_json(request.headers()) {
         // A page in a browser cannot send this type to another site without being permitted to.
         let message = "the field Content-Type must be application/json";
-        return Err(not_done(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message));
+        let response = not_done(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
+        return Err((message.to_owned(), response));
     }
     Payload::read(request).await.map_err(|error| {
         let kind = match error.status {
@@ -84,7 +105,8 @@ async fn body(request: Request) -> Result<Payload, Response> {
             StatusCode::REQUEST_TIMEOUT => "too-slow",
             _ => "broken-body",
         };
-        not_done(error.status, kind, &error.message)
+        let response = not_done(error.status, kind, &error.message);
+        (error.message, response)
     })
 }
 

@@ -31,5 +31,6 @@ mod scene;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;
+mod unreadable;
 mod v1;
 mod xds;

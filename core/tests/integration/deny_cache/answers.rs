@@ -327,7 +327,7 @@ fn a_caller_can_ask_the_cache_alone() {
     let window = policy("fixed-window 1/10us anchored");
     let charge = [Charge::new(&window, "s")];
     let ask = |operation| bench.store.cached_denial(Call::new(operation, &charge));
-    bench.acquire_by(Who::Store, &charge);
+    assert!(bench.acquire_by(Who::Store, &charge).is_allowed());
     assert_eq!(ask(Operation::Acquire), None);
     let denial = bench.acquire_by(Who::Store, &charge);
     bench.advance(3);

@@ -106,6 +106,31 @@ async fn without_a_login_nothing_is_decided() {
 }
 
 #[tokio::test]
+async fn b95_logins_are_compared_byte_by_byte() {
+    let mut settings = RespSettings::default();
+    settings.login = Some(Login { user: "dav\u{e9}".into(), password: "s3cr\u{e9}t".into() });
+    let server = Server::with(settings).await;
+    for (user, password, is_right) in [
+        (&b"dav\xc3\xa9"[..], &b"s3cr\xc3\xa9t"[..], true),
+        // The same texts in Latin-1, and other bytes that are not UTF-8.
+        (b"dav\xe9", b"s3cr\xc3\xa9t", false),
+        (b"dav\xc3\xa9", b"s3cr\xe9t", false),
+        (b"dav\xc3\xa9", b"s3cr\xc3\xa9t\xff", false),
+        (b"\xff", b"\xff", false),
+    ] {
+        for command in
+            [vec![&b"AUTH"[..], user, password], vec![b"HELLO", b"2", b"AUTH", user, password]]
+        {
+            let client = &mut server.client().await;
+            let answer = show(&client.call(&command).await.unwrap());
+            assert_eq!(answer.starts_with("-WRONGPASS "), !is_right, "{command:?}: {answer}");
+            let expected = if is_right { "PONG" } else { "-NOAUTH Authentication required." };
+            assert_eq!(ask(client, "PING").await, expected);
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_tenth_failed_login_in_a_row_ends_the_connection() {
     let server = Server::with(with_login()).await;
     let wrong = "AUTH wrong\r\n".repeat(9);

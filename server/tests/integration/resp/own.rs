@@ -189,6 +189,57 @@ async fn a_call_with_an_id_happens_once() {
 }
 
 #[tokio::test]
+async fn b95_keys_tenants_and_ids_may_be_any_bytes_and_other_arguments_are_refused() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    let policy = &b"fixed-window 1/1h anchored"[..];
+    for (key, tenant) in [
+        (&b"dave\xff"[..], &b"t"[..]),
+        (b"dave\xfe", b"t"),
+        // The replacement character of lossy readers, and a lone surrogate.
+        (b"dave\xef\xbf\xbd", b"t"),
+        (b"dave\xed\xa0\x80", b"t"),
+        (b"dave\xff", b"t\xff"),
+    ] {
+        for is_admitted in ["[1 0 ", "[0 3600000 "] {
+            let acquire = [&b"TG.ACQUIRE"[..], key, policy, b"TENANT", tenant];
+            let answer = show(&client.call(&acquire).await.unwrap());
+            assert!(answer.starts_with(is_admitted), "{key:?} {tenant:?}: {answer}");
+        }
+    }
+    let hold = |id: &'static [u8]| [&b"TG.HOLD"[..], b"k", b"gcra 9/s", b"ID", id, b"EX", b"9"];
+    for id in [&b"\xff"[..], b"\xfe", b"\xff"] {
+        assert!(show(&client.call(&hold(id)).await.unwrap()).starts_with("[1 0 "));
+    }
+    let settle = [&b"TG.SETTLE"[..], b"k", b"gcra 9/s", b"COST", b"1", b"ID", b"\xfd"];
+    let answer = show(&client.call(&settle).await.unwrap());
+    assert!(answer.starts_with("-UNKNOWNHOLD no hold is known under the id \"\\xfd\""), "{answer}");
+    for (command, why) in [
+        (
+            vec![&b"TG.ACQUIRE"[..], b"k", b"gcra\xff 1/s"],
+            "-ERR invalid-call: the policy is 'gcra\\xff 1/s'; it must be UTF-8",
+        ),
+        (
+            vec![b"TG.ACQUIRE", b"k", b"gcra 1/s", b"COST", b"1\xff"],
+            "-ERR invalid-call: COST is '1\\xff'; it must be a whole number from 0",
+        ),
+        (
+            vec![b"TG.ACQUIRE", b"k", b"gcra 1/s", b"CO\xffST", b"1"],
+            "-ERR invalid-call: there is no option 'CO\\xffST', but",
+        ),
+        (
+            vec![b"CL.THROTTLE", b"k", b"\xff", b"1", b"1"],
+            "-ERR invalid-call: max_burst is '\\xff';",
+        ),
+        (vec![b"TG.ACQUIRE\xff", b"k", b"gcra 1/s"], "-ERR unknown command 'TG.ACQUIRE\\xff'"),
+        (vec![b"CLIENT", b"SETNAME", b"\xff"], "-ERR Client names cannot contain"),
+    ] {
+        let answer = show(&client.call(&command).await.unwrap());
+        assert!(answer.starts_with(why), "{command:?}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_command_is_said() {
     let server = Server::start().await;
     let client = &mut server.client().await;

@@ -57,6 +57,39 @@ async fn a_login_is_a_user_and_a_password_or_the_default_users_password_alone() 
     assert_eq!((answer.status, &*answer.body), (200, OPENAPI));
 }
 
+#[test]
+fn b95_a_login_is_compared_byte_by_byte_and_a_wrong_one_is_counted() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        crate::scene::block_on(async {
+            let server = guarded(login("default", "s3cr\u{e9}t")).await;
+            for (authorization, status) in [
+                (&b"Bearer s3cr\xc3\xa9t"[..], 200),
+                (b"Basic ZGVmYXVsdDpzM2Nyw6l0", 200),
+                // The same password in Latin-1, and other bytes that are not UTF-8.
+                (b"Bearer s3cr\xe9t", 401),
+                (b"Basic ZGVmYXVsdDpzM2Ny6XQ=", 401),
+                (b"Bearer s3cr\xc3\xa9t\xff", 401),
+                (b"Basic \xff", 401),
+                (b"\xff", 401),
+            ] {
+                let mut bytes = format!(
+                    "POST /v1/peek HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: {}\r\nAuthorization: ",
+                    BODY.len()
+                )
+                .into_bytes();
+                bytes.extend([authorization, b"\r\n\r\n", BODY.as_bytes()].concat());
+                let mut client = server.client().await;
+                client.send(&bytes).await;
+                let answer = client.answer().await.unwrap();
+                assert_eq!(answer.status, status, "{}", authorization.escape_ascii());
+            }
+        });
+    });
+    assert!(handle.render().contains("tidegate_server_http_refused_logins_total 5\n"));
+}
+
 #[tokio::test]
 async fn without_a_login_no_body_is_read() {
     let server = guarded(login("default", "s3cret")).await;

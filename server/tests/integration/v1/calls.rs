@@ -271,7 +271,7 @@ async fn what_is_not_valid_is_named_with_its_value_and_bound() {
         (
             "acquire",
             &of(r#", "charges": []"#),
-            "policy stands beside charges; it must be one of them",
+            "policy cannot be combined with `charges`; move it into an entry of `charges`",
         ),
         ("acquire", r#"{"charges": {}}"#, "charges is an object; it must be a list"),
         ("acquire", r#"{"charges": []}"#, "charges has 0 elements; it must have 1 to 64"),
