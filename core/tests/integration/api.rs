@@ -2,7 +2,9 @@
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use tidegate_core::layers::{BreakerStore, DenyCacheStats, DenyCacheStore, FallbackStore};
 use tidegate_core::limiter::{MultiRequest, Request};
@@ -64,4 +66,13 @@ fn values_have_the_common_traits() {
     let policies: std::collections::HashSet<Policy> =
         texts.iter().chain(&texts).map(|text| Policy::try_from(*text).unwrap()).collect();
     assert_eq!(policies.len(), 3);
+}
+
+#[test]
+#[should_panic = "`Answer` polled after completion"]
+fn an_answer_that_is_polled_after_completion_panics() {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut answer = Answer::ready(7);
+    assert_eq!(Pin::new(&mut answer).poll(&mut context), Poll::Ready(7));
+    let _ = Pin::new(&mut answer).poll(&mut context);
 }
