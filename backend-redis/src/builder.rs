@@ -280,13 +280,14 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// Returns an error of kind [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig)
-    /// in these cases:
+    /// Returns an error of kind
+    /// [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) in these cases:
     ///
     /// * A URL is not valid, or asks not to verify certificates (`#insecure`).
     /// * The list of Sentinels is empty.
     /// * Certificates cannot be read, or are set for a server that is not encrypted.
-    /// * An existing [`connection`](Self::connection) is combined with a setting that it would ignore.
+    /// * An existing [`connection`](Self::connection) is combined with a setting that it would
+    ///   ignore.
     pub fn build(self) -> Result<RedisStore, Error> {
         Ok(RedisStore(Arc::new(Inner {
             connections: self.connection_pool()?,

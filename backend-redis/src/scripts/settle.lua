@@ -5,9 +5,9 @@
 -- ARGV[2]: as of hold.lua, with a minimum of 0; an extension is by its life.
 -- ARGV[3]: the time of a test, if there is one.
 --
--- Reply: as of batch.lua to one call. A settlement adds to each charge the amount that was refunded
--- or charged, and a byte. The byte is 1 if the amount was charged, or if it is 0 because the hold is
--- out of reach in a log. Other replies are:
+-- Reply: as of batch.lua to one call. A settlement adds to each charge the amount that was
+-- refunded or charged, and a byte. The byte is 1 if the amount was charged, or if it is 0 because
+-- the hold is out of reach in a log. Other replies are:
 --   ID_REUSED, ID_FOREIGN, HOLD_UNKNOWN
 --   HOLD_SETTLED, the costs at which the hold is settled, and the reply to that settlement
 --   HOLD_LAPSED, and since when

@@ -297,7 +297,7 @@ struct Log {
 }
 
 impl Log {
-    /// Returns a log with these records, all of which count.
+    /// Returns a log in which all of these records count.
     fn new(records: &[(u64, u64)]) -> Self {
         Self {
             records: records.to_vec(),
@@ -343,7 +343,7 @@ async fn b18_a_foot_that_no_call_could_have_written_makes_a_log_foreign() {
     let at = |stamp| Log::new(&[(stamp, 1)]);
     let grain_end = NOW - NOW % GRAIN + GRAIN;
     let last_grain_end = MAX_EXACT - MAX_EXACT % GRAIN + GRAIN;
-    let of_total = |total| Log::new(&[(NOW, total)]);
+    let with_total = |total| Log::new(&[(NOW, total)]);
     let records = |count: u64| {
         let records: Vec<_> = (1..=count).map(|number| (NOW + number - count, number)).collect();
         Log::new(&records)
@@ -363,12 +363,12 @@ async fn b18_a_foot_that_no_call_could_have_written_makes_a_log_foreign() {
         (&string, two.with(|log| log.oldest.1 = 3), false),
         (&string, two.with(|log| log.oldest.0 += 1), false),
         (&string, two.with(|log| log.oldest_place = 2), false),
-        (&string, of_total(MAX_EXACT), true),
-        (&string, of_total(MAX_EXACT + 1), false),
+        (&string, with_total(MAX_EXACT), true),
+        (&string, with_total(MAX_EXACT + 1), false),
         (&string, one.with(|log| log.total_before = MODULUS), true),
         (&string, one.with(|log| log.total_before = MODULUS + 2), false),
         (&string, two.with(|log| log.total_before = MODULUS - 1), true),
-        (&string, of_total(MODULUS + 2), false),
+        (&string, with_total(MODULUS + 2), false),
         (&string, at(MAX_EXACT - 1), true),
         (&string, at(MAX_EXACT), false),
         (&string, at(0), true),
