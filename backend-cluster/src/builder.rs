@@ -73,8 +73,9 @@ impl ClusterStoreBuilder {
         Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
-    /// Calls `provider` for the user and the password of each login at any node, instead of those in
-    /// the URLs: see [`RedisStoreBuilder::credentials`](tidegate_redis::RedisStoreBuilder::credentials).
+    /// Calls `provider` for the user and the password of each login at any node, instead of those
+    /// in the URLs: see
+    /// [`RedisStoreBuilder::credentials`](tidegate_redis::RedisStoreBuilder::credentials).
     pub fn credentials<F>(self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ProvidedCredentials> + Send + 'static,

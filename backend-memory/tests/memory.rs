@@ -436,7 +436,7 @@ fn with_id(
     store.decide_now(&Call::acquire(&charge).with_id(CallId::new(&id, ttl)))
 }
 
-/// The rate and the time to live are those of the guide.
+/// Uses the rate and the time to live that the guide recommends.
 #[test]
 fn the_default_number_of_ids_fits_the_guide() {
     const RATE: u64 = 400;

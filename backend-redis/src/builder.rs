@@ -116,11 +116,11 @@ impl RedisStoreBuilder {
         Self { settings: Settings { password, ..self.settings }, ..self }
     }
 
-    /// Calls `provider` for the user and the password of each login, instead of those in the URL and
-    /// those of [`user`](Self::user): for tokens that expire, and passwords that change.
+    /// Calls `provider` for the user and the password of each login, instead of those in the URL
+    /// and those of [`user`](Self::user): for tokens that expire, and passwords that change.
     ///
-    /// Services of the clouds (such as ElastiCache and MemoryDB, Memorystore and Azure Managed Redis)
-    /// accept a short-lived token of the service account as a password:
+    /// Services of the clouds (such as ElastiCache and MemoryDB, Memorystore and Azure Managed
+    /// Redis) accept a short-lived token of the service account as a password:
     ///
     /// ```
     /// use std::time::Duration;
@@ -146,10 +146,11 @@ impl RedisStoreBuilder {
     /// ```
     ///
     /// The store calls the provider once for each connection that it makes, and before each second
-    /// login that [`renew_after`](crate::Credentials::renew_after) asks for. The time that the provider takes
-    /// is a part of [`connect_timeout`](Self::connect_timeout). If it fails, the waiting calls fail
-    /// with [`ErrorKind::Unavailable`], and its error is their source. While the server is down, the
-    /// store connects up to twice a second, so a provider that asks a remote service should cache.
+    /// login that [`renew_after`](crate::Credentials::renew_after) asks for. The time that the
+    /// provider takes is a part of [`connect_timeout`](Self::connect_timeout). If it fails, the
+    /// waiting calls fail with [`ErrorKind::Unavailable`], and its error is their source. While
+    /// the server is down, the store connects up to twice a second, so a provider that asks a
+    /// remote service should cache.
     ///
     /// With [`sentinel`](Self::sentinel), the credentials are for the servers. The Sentinels have
     /// [their own](Self::sentinel_user).
@@ -163,8 +164,8 @@ impl RedisStoreBuilder {
     }
 
     /// Uses a connection that the application has made, instead of connections of the store: a
-    /// [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or a `ConnectionManager`, which
-    /// reconnects.
+    /// [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or a `ConnectionManager`,
+    /// which reconnects.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -275,14 +276,18 @@ impl RedisStoreBuilder {
         Self { settings: Settings { clock, ..self.settings }, ..self }
     }
 
-    /// The store. It does not connect yet.
+    /// Builds the store. It does not connect yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) if a URL is none, or asks for
-    /// certificates not to be verified (`#insecure`); if there are no Sentinels among no URLs; if root
-    /// certificates cannot be read, or were given for a server that is not encrypted; or if an existing
-    /// [`connection`](Self::connection) is combined with a setting that it would ignore.
+    /// Returns an error of kind
+    /// [`ErrorKind::InvalidConfig`](tidegate_core::ErrorKind::InvalidConfig) in these cases:
+    ///
+    /// * A URL is not valid, or asks not to verify certificates (`#insecure`).
+    /// * The list of Sentinels is empty.
+    /// * Certificates cannot be read, or are set for a server that is not encrypted.
+    /// * An existing [`connection`](Self::connection) is combined with a setting that it would
+    ///   ignore.
     pub fn build(self) -> Result<RedisStore, Error> {
         Ok(RedisStore(Arc::new(Inner {
             connections: self.connection_pool()?,
@@ -297,7 +302,7 @@ impl RedisStoreBuilder {
         if let Some(connection) = &self.given {
             self.check_given()?;
             let timeout = self.settings.response_timeout;
-            return Ok(ConnectionPool::of_given(connection.clone(), timeout));
+            return Ok(ConnectionPool::existing(connection.clone(), timeout));
         }
         let server = self.server()?;
         let Some((urls, name)) = &self.sentinel else {

@@ -92,7 +92,7 @@
 //! | `ReadOnly` | READONLY, MISCONF, NOREPLICAS: a replica, or a server that cannot save | no |
 //! | `Busy` | BUSY, LOADING, TRYAGAIN | no |
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
-//! | `ForeignValue` | the value under the key, or under that of the call's id, is not ours; it was not changed | no |
+//! | `ForeignValue` | no call can have written the value under the key, or under the key of the call's id; it was not changed | no |
 //! | `IdReused` | the id of the call was used for another one | no |
 //! | `UnknownHold`, `HoldLapsed`, `AlreadySettled` | the hold cannot be settled or extended any more: see [`Operation::Settle`] | no |
 //! | `UnsupportedServer` | no scripts, a cluster | no |

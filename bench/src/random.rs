@@ -1,12 +1,6 @@
 //! Numbers that look random, and are the same in each run.
 
-/// SplitMix64.
-pub(crate) fn random(n: u64) -> u64 {
-    let n = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ (n >> 31)
-}
+pub(crate) use tidegate_memory::core::no_semver::nth_split_mix as random;
 
 /// A rank that is drawn with a probability of about one over itself: each octave of ranks is as
 /// likely as any other. Ranks are spread over all there are.

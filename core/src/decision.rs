@@ -41,8 +41,9 @@ struct More {
 /// What the decisions on one operation alone have. A store that remembers calls keeps decisions, so that they must be small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OfOperation {
-    /// A settlement's bits, one for each amount. A bit at an amount above 0 marks a charge, and a bit
-    /// at an amount of 0 a hold that is out of reach. All other operations but a peek have no bits.
+    /// A settlement's bits, one for each amount. A bit at an amount above 0 marks a charge, and a
+    /// bit at an amount of 0 a hold that is out of reach. All other operations but a peek have no
+    /// bits.
     Marked(u64),
     /// Of a peek, for each charge what is held and not spent.
     Unspent(Box<[Option<u64>]>),
@@ -288,10 +289,10 @@ impl Decision {
         self.is_marked(index) && self.amounts().get(index).is_some_and(|&amount| amount > 0)
     }
 
-    /// Returns `true` if a settlement refunded nothing of the charge at `index`, because it could not
-    /// find the hold in a log: the log has 128 or more newer records. The hold stays charged in full
-    /// until its window ends. A log with a [grain](crate::SlidingLog::grain) of at least 1/126 of its
-    /// window has no more than 128 records, so that each hold is found.
+    /// Returns `true` if a settlement refunded nothing of the charge at `index`, because it could
+    /// not find the hold in a log: the log has 128 or more newer records. The hold stays charged
+    /// in full until its window ends. A log with a [grain](crate::SlidingLog::grain) of at least
+    /// 1/126 of its window has no more than 128 records, so that each hold is found.
     #[must_use]
     pub fn is_out_of_reach(&self, index: usize) -> bool {
         self.is_marked(index) && self.amounts().get(index) == Some(&0)

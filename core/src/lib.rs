@@ -58,6 +58,7 @@ mod owned_call;
 mod owned_charge;
 pub mod policy;
 pub mod shards;
+mod split_mix;
 pub mod store;
 mod subject;
 mod sync;
@@ -80,6 +81,7 @@ pub mod no_semver {
     pub use crate::owned_call::OwnedCall;
     pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
+    pub use crate::split_mix::{nth_split_mix, split_mix};
     #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
     pub use crate::sync::seeded::seed_hashes;
     pub use crate::time::Wait;

@@ -234,11 +234,17 @@ impl<T> Future for Answer<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
-            // Polled after completion, it stays pending.
-            Inner::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
+            Inner::Ready(answer) => Poll::Ready(answer.take().unwrap_or_else(|| polled_again())),
             Inner::Later(future) => future.as_mut().poll(context),
         }
     }
+}
+
+/// Panics, as the future of an `async` block does.
+#[cold]
+#[expect(clippy::panic, reason = "a caller that polls a future after its end is wrong")]
+fn polled_again() -> ! {
+    panic!("`Answer` polled after completion")
 }
 
 impl<T: fmt::Debug> fmt::Debug for Answer<'_, T> {

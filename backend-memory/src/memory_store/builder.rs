@@ -64,10 +64,11 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         Self { max_heap: bytes, ..self }
     }
 
-    /// Maximum number of [ids](tidegate_core::CallId) that are remembered, at least 1. Default: 262,144.
+    /// Maximum number of [ids](tidegate_core::CallId) that are remembered, at least 1. Default:
+    /// 262,144.
     ///
-    /// The store needs as many as there are new ids per second, times their time to live in seconds,
-    /// and a tenth more, because the ids are spread over shards:
+    /// The store needs as many as there are new ids per second, times their time to live in
+    /// seconds, and a tenth more, because the ids are spread over shards:
     ///
     /// | time to live | new ids per second with the default |
     /// |---|---|
@@ -76,8 +77,8 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     /// | an hour | 66 |
     /// | a day | 2 |
     ///
-    /// An id of a [hold](tidegate_core::Operation::Hold) is remembered for twice its time to live. A
-    /// refused call leaves no id.
+    /// An id of a [hold](tidegate_core::Operation::Hold) is remembered for twice its time to live.
+    /// A refused call leaves no id.
     ///
     /// An id of a call with one or two charges takes at most 700 bytes of [`max_spill_bytes`](Self::max_spill_bytes), and
     /// each further charge 48 more; less if the call needs no amounts. Expired ids are removed first. If none has expired, a

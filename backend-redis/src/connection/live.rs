@@ -41,7 +41,7 @@ impl LiveConnection {
     }
 
     /// Returns a connection that the application has made. Nothing is known of its bytes.
-    pub(super) fn of_given(given: &GivenConnection) -> Self {
+    pub(super) fn existing(given: &GivenConnection) -> Self {
         let (activity, since) = (Arc::new(Activity::new()), Instant::now());
         let server = Arc::from("an unknown address (existing connection)");
         Self { connection: given.channel(), activity, since, renew_after: None, server }

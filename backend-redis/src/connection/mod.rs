@@ -6,7 +6,7 @@
 //! | `pool` | the connections to one server, used in turn |
 //! | `multiplexed` | one of them: made, watched and replaced by tasks of its own |
 //! | `live` | one that has been made |
-//! | `given` | one that the application has made |
+//! | `given` | a connection that the application has made |
 //! | `credentials` | the user and the password of a login, from a provider |
 //! | `source` | where connections are made to |
 //! | `access` | how one server is connected to |

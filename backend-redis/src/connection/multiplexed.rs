@@ -106,7 +106,7 @@ impl Connection {
     pub async fn live(&self) -> Result<LiveConnection, Error> {
         match &self.0 {
             Kind::Own(shared) => shared.live().await,
-            Kind::Given { connection, .. } => Ok(LiveConnection::of_given(connection)),
+            Kind::Given { connection, .. } => Ok(LiveConnection::existing(connection)),
         }
     }
 
@@ -183,7 +183,7 @@ enum Wait {
 
 impl Shared {
     async fn live(self: &Arc<Self>) -> Result<LiveConnection, Error> {
-        // If the runtime that makes the connection ends, it is made anew on this one.
+        // If the runtime of the attempt ends, this runtime makes another attempt.
         for _ in 0..2 {
             let mut outcome = match self.look() {
                 Ok(live) => return Ok(live),

@@ -26,7 +26,7 @@ impl ConnectionPool {
 
     /// Returns a pool of one connection that the application has made.
     #[must_use]
-    pub fn of_given(connection: GivenConnection, response_timeout: Duration) -> Self {
+    pub fn existing(connection: GivenConnection, response_timeout: Duration) -> Self {
         let connections = Box::new([Connection::given(connection, response_timeout)]);
         Self { connections, next: AtomicUsize::new(0) }
     }

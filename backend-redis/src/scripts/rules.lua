@@ -1,13 +1,23 @@
 -- The rules, one function per algorithm.
 --
--- In: value and kind (of the key: see read.lua), cost, op (ACQUIRE, PEEK, REFUND or UNDO), max_wait (of an
--- acquire; of an undo, the cost of the take of which `cost` is to be given back), taken_at (of an undo: the time
--- of the take), the four numbers of the policy; for a log also key, is_list and max_records (of a charge beyond
--- the limit).
--- Out: whether the cost is admitted (`nil` if the value is not valid); three numbers of the state as it is
--- then, and the time at which that state ends (0: as the numbers say); the value to write (`nil`: none,
--- `false`: the state is gone); the time until which it must live; how to write a list; whether the key
--- lives long enough already. If an undo in a log does not reach its take, the third number is above 0.
+-- In:
+--   value, kind     of the key: see read.lua
+--   cost
+--   op              ACQUIRE, PEEK, REFUND or UNDO
+--   max_wait        of an acquire; of an undo, the whole cost of the take
+--   taken_at        of an undo: the time of the take
+--   p1 to p4        the numbers of the policy
+--   key, is_list    of a log
+--   max_records     of a charge beyond the limit to a log
+--
+-- Out:
+--   whether the cost is admitted; `nil` if the value is not valid
+--   three numbers of the state; after an undo in a log, the third is above 0 if it is out of reach
+--   the time at which the state ends; 0 if the numbers tell
+--   the value to write; `nil` for none, `false` if the state is gone
+--   the time until which the value must live
+--   how to write a list
+--   whether the key lives long enough already
 local function write_list(key, value, is_list, after, expires_at, plan)
   local from, to, chunk, chunks = plan.from, plan.to, plan.chunk, plan.chunks
   local keeps_ttl, blocked_until = false, 0

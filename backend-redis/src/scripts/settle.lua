@@ -1,12 +1,16 @@
 -- Settles a hold, in the end or so far, or extends it.
 --
--- KEYS: the key of each charge, in order; the key of the id. ARGV[1]: as of batch.lua, one call; a cost is the total
--- that was used. ARGV[2]: as of hold.lua, with a minimum of 0; an extension is by its life. The time of a test is the
--- argument after it.
--- Reply: as of batch.lua to one call. Unless it is an extension, with the amount that was refunded or charged of each
--- charge, and a byte: 1 if the amount was charged, or if it is 0 because the hold is out of reach in a log;
--- or ID_REUSED, ID_FOREIGN, HOLD_UNKNOWN; HOLD_SETTLED, the costs at which the hold is settled, and the reply to that;
--- HOLD_LAPSED and since when.
+-- KEYS: the key of each charge, in order; the key of the id.
+-- ARGV[1]: as of batch.lua, one call; a cost is the total that was used.
+-- ARGV[2]: as of hold.lua, with a minimum of 0; an extension is by its life.
+-- ARGV[3]: the time of a test, if there is one.
+--
+-- Reply: as of batch.lua to one call. A settlement adds to each charge the amount that was
+-- refunded or charged, and a byte. The byte is 1 if the amount was charged, or if it is 0 because
+-- the hold is out of reach in a log. Other replies are:
+--   ID_REUSED, ID_FOREIGN, HOLD_UNKNOWN
+--   HOLD_SETTLED, the costs at which the hold is settled, and the reply to that settlement
+--   HOLD_LAPSED, and since when
 local id_key, id = KEYS[#KEYS], ARGV[2]
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
 --> head.lua

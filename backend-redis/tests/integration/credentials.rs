@@ -62,7 +62,7 @@ fn at(url: &str) -> RedisStoreBuilder {
     RedisStore::builder().url(url)
 }
 
-/// Acquires 1 of 1,000, and returns what was used before.
+/// Acquires 1 of 1,000, and returns the number of earlier acquires.
 async fn acquire(store: &RedisStore) -> Result<u64, Error> {
     let policy = policy("p: fixed-window 1000/10d");
     let charges = [Charge::new(&policy, "s")];

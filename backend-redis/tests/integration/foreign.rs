@@ -283,6 +283,124 @@ async fn b18_a_number_that_no_call_could_have_written_makes_a_value_foreign() {
     }
 }
 
+/// The numbers of a log: its records, and its foot.
+#[derive(Clone)]
+struct Log {
+    /// The time and the running total of each record.
+    records: Vec<(u64, u64)>,
+    total_before: u64,
+    oldest_place: u16,
+    oldest: (u64, u64),
+    sealed: u32,
+    count: u16,
+    expires_at: u64,
+}
+
+impl Log {
+    /// Returns a log in which all of these records count.
+    fn new(records: &[(u64, u64)]) -> Self {
+        Self {
+            records: records.to_vec(),
+            total_before: 0,
+            oldest_place: 0,
+            oldest: records[0],
+            sealed: 0,
+            count: u16::try_from(records.len()).unwrap(),
+            expires_at: records.last().unwrap().0 + HOUR,
+        }
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let mut log = self.clone();
+        change(&mut log);
+        log
+    }
+
+    fn value(&self) -> Vec<u8> {
+        let mut numbers = vec![0];
+        self.records.iter().for_each(|(stamp, total)| numbers.extend([*stamp, *total]));
+        numbers.push(self.total_before);
+        let mut value = value(LOG, &numbers);
+        value.extend_from_slice(&self.oldest_place.to_le_bytes());
+        value.extend_from_slice(&self::value(0, &[self.oldest.0, self.oldest.1])[1..]);
+        value.extend_from_slice(&self.sealed.to_le_bytes());
+        value.extend_from_slice(&self.count.to_le_bytes());
+        value.extend_from_slice(&self::value(0, &[self.expires_at])[1..]);
+        value.push(LOG);
+        value
+    }
+}
+
+/// Each number of a log's foot, at its bounds and just beyond them.
+#[tokio::test]
+async fn b18_a_foot_that_no_call_could_have_written_makes_a_log_foreign() {
+    const GRAIN: u64 = 60_000_000;
+    let string = policy("p: sliding-log 10/1h");
+    let grained = policy("p: sliding-log 10/1h grain 1m");
+    let list = policy("p: sliding-log 200/1h");
+    let one = Log::new(&[(NOW, 1)]);
+    let two = Log::new(&[(NOW - 1, 1), (NOW, 2)]);
+    let at = |stamp| Log::new(&[(stamp, 1)]);
+    let grain_end = NOW - NOW % GRAIN + GRAIN;
+    let last_grain_end = MAX_EXACT - MAX_EXACT % GRAIN + GRAIN;
+    let with_total = |total| Log::new(&[(NOW, total)]);
+    let records = |count: u64| {
+        let records: Vec<_> = (1..=count).map(|number| (NOW + number - count, number)).collect();
+        Log::new(&records)
+    };
+    let cases = [
+        (&string, one.clone(), true),
+        (&string, one.with(|log| log.expires_at -= 1), false),
+        (&string, one.with(|log| log.expires_at = MODULUS), true),
+        (&string, one.with(|log| log.expires_at = MODULUS + 2), false),
+        (&string, one.with(|log| log.oldest_place = 1), false),
+        (&string, one.with(|log| log.sealed = 1), false),
+        (&string, one.with(|log| log.oldest.0 += 1), false),
+        (&string, one.with(|log| log.oldest.0 -= 1), false),
+        (&string, two.clone(), true),
+        (&string, two.with(|log| log.oldest.1 = 2), false),
+        (&string, two.with(|log| log.oldest.1 = 0), false),
+        (&string, two.with(|log| log.oldest.1 = 3), false),
+        (&string, two.with(|log| log.oldest.0 += 1), false),
+        (&string, two.with(|log| log.oldest_place = 2), false),
+        (&string, with_total(MAX_EXACT), true),
+        (&string, with_total(MAX_EXACT + 1), false),
+        (&string, one.with(|log| log.total_before = MODULUS), true),
+        (&string, one.with(|log| log.total_before = MODULUS + 2), false),
+        (&string, two.with(|log| log.total_before = MODULUS - 1), true),
+        (&string, with_total(MODULUS + 2), false),
+        (&string, at(MAX_EXACT - 1), true),
+        (&string, at(MAX_EXACT), false),
+        (&string, at(0), true),
+        (&grained, at(grain_end), true),
+        (&grained, at(grain_end + 1), false),
+        (&grained, at(GRAIN), true),
+        (&grained, at(0), false),
+        (&grained, at(last_grain_end), true),
+        (&grained, at(last_grain_end + GRAIN), false),
+        (&list, records(14), true),
+        (&list, records(15), false),
+        (&list, records(14).with(|log| log.count = 13), false),
+        (&list, records(14).with(|log| log.oldest_place = 14), false),
+        (&list, one.with(|log| log.sealed = 1), false),
+    ];
+    let mut scene = Scene::new().await;
+    for (number, (policy, log, is_ours)) in cases.iter().enumerate() {
+        let value = log.value();
+        for path in [Path::Single, Path::Usual, Path::General] {
+            scene.set(policy, &value).await;
+            let answers = scene.acquire(policy, path).await;
+            let what = format!("case {number} of {policy}, {path:?}: {answers:?}");
+            if *is_ours {
+                assert!(answers.iter().all(Result::is_ok), "{what}");
+            } else {
+                assert!(answers.iter().all(is_foreign), "{what}");
+                assert_eq!(scene.get(policy).await.as_ref(), Some(&value), "{what}");
+            }
+        }
+    }
+}
+
 /// A settlement that meets such a value changes neither the value nor the hold.
 #[tokio::test]
 async fn b18_a_settlement_leaves_a_value_that_no_call_could_have_written() {

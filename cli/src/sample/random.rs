@@ -1,8 +1,9 @@
 //! Random numbers that are the same everywhere and for ever.
 
-/// SplitMix64 (Steele, Lea, Flood 2014). A generator of our own, because a sample must stay the same
-/// for its seed whatever version of whatever crate is built in, and whole numbers only, because it
-/// must be the same on every machine.
+use tidegate_core::no_semver::split_mix;
+
+/// The random numbers of a sample. A sample must stay the same for its seed in all versions, and on
+/// every machine. So these are whole numbers, and the generator is this workspace's own.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -12,10 +13,7 @@ impl Random {
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        split_mix(&mut self.0)
     }
 
     /// A number below `bound`, or 0 if that is 0.

@@ -78,8 +78,8 @@ pub trait Algorithm {
         now: u64,
     ) -> Option<u64>;
 
-    /// Returns `true` if [`take_back`](Self::take_back) does not search for a take at `at`, although
-    /// the take may still count.
+    /// Returns `true` if [`take_back`](Self::take_back) does not search for a take at `at`,
+    /// although the take may still count.
     fn is_out_of_reach(&self, _state: Option<&Self::State>, _at: u64, _now: u64) -> bool {
         false
     }

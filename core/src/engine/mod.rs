@@ -35,6 +35,9 @@ use crate::{
 /// The record of a charge is the one of its policy's [`state_name`](crate::Policy::state_name), its tenant and its
 /// [`state_subject`](Charge::state_subject). An implementation locks out all other callers from `get` to the last
 /// `update`.
+///
+/// Stores outside of this crate implement it. So a method that is added later has a default
+/// implementation, as [`remembered`](Self::remembered) has.
 pub trait Records {
     /// The record of the charge at `index`.
     fn get(&mut self, index: usize) -> Option<&Record>;

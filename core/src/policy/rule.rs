@@ -12,6 +12,7 @@ use crate::algorithm::token_bucket::TokenBucketRule;
 use crate::algorithm::unit::Unit;
 use crate::time::{MAX_EXACT, MAX_SPAN_MICROS};
 use std::num::NonZeroU64;
+use std::ops::Rem;
 
 /// The ticks a policy may have, in microseconds, finest first.
 const TICKS: [u64; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
@@ -152,10 +153,7 @@ fn coarsest_tick(micros: u64) -> u64 {
     TICKS.into_iter().rfind(|tick| micros.is_multiple_of(*tick)).unwrap_or(1)
 }
 
-/// Euclid's algorithm; both numbers are above 0.
-fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
+/// Returns the greatest common divisor by Euclid's algorithm. `a` is above 0.
+pub(super) fn gcd<T: Copy + Default + PartialEq + Rem<Output = T>>(a: T, b: T) -> T {
+    if b == T::default() { a } else { gcd(b, a % b) }
 }

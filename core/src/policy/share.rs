@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::error::shown;
+use super::rule::gcd;
 use super::{Algorithm, Policy, PolicyError, spec};
 use crate::time::micros_of;
 
@@ -205,11 +206,6 @@ impl Rate {
         let common = gcd(self.refill, self.period);
         Self { refill: self.refill / common, period: self.period / common }
     }
-}
-
-/// Euclid's algorithm; `a` is above 0.
-fn gcd(a: u128, b: u128) -> u128 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

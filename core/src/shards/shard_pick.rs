@@ -1,5 +1,7 @@
 //! Picks the shards for a request.
 
+use crate::split_mix::nth_split_mix;
+
 /// The shards to choose from: of several limits that are charged together, the minimum of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardWeights {
@@ -51,18 +53,10 @@ impl ShardPick {
         let (shares, limit) = (shares.max(1), limit.max(1));
         let first = u64::from(turn) % limit % shares;
         let second = (shares > 1).then(|| {
-            let steps = 1 + scramble(turn) % (shares - 1);
+            let steps = 1 + nth_split_mix(u64::from(turn)) % (shares - 1);
             (first + steps) % shares
         });
         let index = |shard| usize::try_from(shard).unwrap_or_default();
         Self { first: index(first), second: second.map(index) }
     }
-}
-
-/// A pseudo-random number: the first output of SplitMix64.
-fn scramble(turn: u32) -> u64 {
-    let mixed = u64::from(turn).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }

@@ -4,7 +4,9 @@ use std::fmt::{Debug, Display};
 use std::fs;
 use std::hash::Hash;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use tidegate_core::layers::{BreakerStore, DenyCacheStats, DenyCacheStore, FallbackStore};
 use tidegate_core::limiter::{MultiRequest, Request};
@@ -80,4 +82,13 @@ fn each_backend_re_exports_the_whole_core() {
             assert!(source.lines().any(|found| found == line), "{backend} lacks `{line}`");
         }
     }
+}
+
+#[test]
+#[should_panic = "`Answer` polled after completion"]
+fn an_answer_that_is_polled_after_completion_panics() {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut answer = Answer::ready(7);
+    assert_eq!(Pin::new(&mut answer).poll(&mut context), Poll::Ready(7));
+    let _ = Pin::new(&mut answer).poll(&mut context);
 }

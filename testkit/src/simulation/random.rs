@@ -1,5 +1,7 @@
 //! Random numbers that follow from a seed, the same on every machine.
 
+use tidegate_core::no_semver::split_mix;
+
 /// Random numbers that follow from a seed: SplitMix64.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
@@ -19,10 +21,7 @@ impl Random {
 
     /// The next number.
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        split_mix(&mut self.0)
     }
 
     /// A number below `bound`; 0 if that is 0.

@@ -185,8 +185,8 @@ pub(super) fn a_late_settlement_charges_the_difference_once<F: Fixture>(fixture:
     });
 }
 
-/// A settlement refunds an estimate in a log only if it is in one of the newest 128 records. Else it
-/// refunds nothing, and says so. A log with a grain has fewer records.
+/// Checks that a settlement refunds an estimate in a log only if it is in one of the newest 128
+/// records. Else it refunds nothing, and says so. A log with a grain has fewer records.
 pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture: &F) {
     for (text, newer, is_out_of_reach) in [
         ("p: sliding-log 500/1h", 127, false),

@@ -84,6 +84,9 @@ impl<S> CoalescedStore<S> {
     }
 
     /// The inner store.
+    ///
+    /// There is no `into_inner`, because clones of this store and its tasks share the inner store.
+    /// To keep a store of your own, pass a clone or an `Arc` of it.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.shared.inner

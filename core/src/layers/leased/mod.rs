@@ -69,6 +69,9 @@ impl<S, C: Clock> Shared<S, C> {
 
 impl<S, C> LeasedStore<S, C> {
     /// The inner store. It counts what is in chunks as taken.
+    ///
+    /// There is no `into_inner`, because clones of this store and its tasks share the inner store.
+    /// To keep a store of your own, pass a clone or an `Arc` of it.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.owner.shared.inner

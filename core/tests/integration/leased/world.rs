@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_core::layers::{Lease, LeasedStore};
+use tidegate_core::no_semver::split_mix;
 use tidegate_core::{
     Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Store, StoreExt, Timestamp,
 };
@@ -224,11 +225,7 @@ pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        split_mix(&mut self.0)
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
