@@ -117,6 +117,11 @@ impl Entry {
         Some((decision, rest))
     }
 
+    /// Returns `true` if [`admit`](Self::admit) would admit the call.
+    pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
+        [&self.chunk, &self.next].into_iter().flatten().any(|chunk| chunk.has(charges, now))
+    }
+
     /// Forgets the demand, as no call was made for a while.
     pub(super) fn forget_demand(&mut self) {
         self.demand.clear();

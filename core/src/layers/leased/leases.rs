@@ -124,6 +124,13 @@ impl Leases {
         admission
     }
 
+    /// Returns `true` if the call is leased, and would be admitted from its chunks now.
+    pub(super) fn would_admit(&self, hash: u64, charges: Charges<'_>, now: u64) -> bool {
+        let shard = self.shard(hash);
+        let entry = shard.entries.get(&hash).filter(|entry| entry.matches(charges));
+        entry.is_some_and(|entry| entry.would_admit(charges, now))
+    }
+
     /// The same for a call that the store has refused.
     pub(super) fn admit_refused(&self, hash: u64, charges: Charges<'_>, now: u64) -> Admission {
         let mut shard = self.shard(hash);

@@ -35,7 +35,7 @@ fn chunks_under(operation: Operation) -> Chunks {
 }
 
 /// Returns `true` if chunks of the call's states may have to be returned before the call.
-fn concerns_chunks(call: &Call<'_>) -> bool {
+pub(super) fn concerns_chunks(call: &Call<'_>) -> bool {
     chunks_under(call.operation) != Chunks::Stay || call.operation.is_acquire() && may_block(call)
 }
 
