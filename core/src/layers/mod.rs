@@ -129,6 +129,22 @@ pub trait StoreExt: Store + Sized {
     /// Admits the calls that are made often from chunks of the budget, which the store grants: see [`Lease`].
     ///
     /// Put it around the store and [`coalesced`](Self::coalesced), with the other layers around it.
+    /// In the other order, leases work as well, but each call looks at them twice.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use tidegate_core::layers::Lease;
+    /// use tidegate_core::{Limiter, StoreExt};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new(); // of use for a store on a server
+    /// let store = store.coalesced().leased(Lease::new());
+    /// let limiter = Limiter::new(store.clone(), ["fixed-window 1000000/1h".parse()?])?;
+    /// assert!(limiter.acquire("ingest").await?.is_allowed());
+    /// store.close().await;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[cfg(feature = "tokio")]
     fn leased<C: Clock + 'static>(self, lease: Lease<C>) -> LeasedStore<Self, C>
     where

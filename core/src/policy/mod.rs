@@ -95,6 +95,7 @@ struct Inner {
     algorithm: Algorithm,
     rule: Rule,
     state_hash: u64,
+    settings_hash: u64,
     /// Microseconds; 0 for none.
     block_for: u64,
     shadow: bool,
@@ -146,6 +147,7 @@ impl Policy {
             algorithm,
             rule,
             state_hash: 0,
+            settings_hash: 0,
             block_for: 0,
             shadow: false,
             max_hold: None,
@@ -220,13 +222,14 @@ impl Policy {
         self.refresh_identity();
     }
 
-    /// Computes the name of a policy without one, and the hash.
+    /// Computes the name of a policy without one, and the hashes.
     fn refresh_identity(&mut self) {
-        let text = (!self.is_named()).then(|| print::Unnamed(self).to_string());
+        let text = print::Unnamed(self).to_string();
         let inner = Arc::make_mut(&mut self.0);
-        inner.set_identity(text.as_deref());
+        inner.set_identity(&text, &text);
         for share in inner.shares_mut() {
-            Arc::make_mut(&mut share.0).set_identity(text.as_deref());
+            let settings = print::Unnamed(share).to_string();
+            Arc::make_mut(&mut share.0).set_identity(&text, &settings);
         }
     }
 
@@ -272,6 +275,14 @@ impl Policy {
     #[inline]
     pub fn state_hash(&self) -> u64 {
         self.0.state_hash
+    }
+
+    /// Returns a hash of the name and all settings, computed once per policy. Unlike the
+    /// [`state_hash`](Self::state_hash), it changes with each number.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn settings_hash(&self) -> u64 {
+        self.0.settings_hash
     }
 
     /// Whether both policies have the same states: equal [`state_name`](Self::state_name)s, compared without building
@@ -413,15 +424,16 @@ impl Inner {
         self.split.as_deref_mut().into_iter().flat_map(|split| &mut split.shares)
     }
 
-    /// `text` is the name if none was given.
-    fn set_identity(&mut self, text: Option<&str>) {
-        if let Some(text) = text {
-            self.name = text.into();
+    /// Sets the name, if none was given, and the hashes. `settings` is the text of this policy.
+    fn set_identity(&mut self, name: &str, settings: &str) {
+        if !self.is_named {
+            self.name = name.into();
         }
         let shard =
             self.shard.map_or(0, |shard| u64::from(shard.count) << 32 | u64::from(shard.index));
         let hash = mix(stable_hash([self.name.as_bytes()]), shard);
         self.state_hash = self.rule.shape().numbers().into_iter().fold(hash, mix);
+        self.settings_hash = mix(self.state_hash, stable_hash([settings.as_bytes()]));
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Load {
     policies: Vec<Policy>,
     operation: Operation,
     rate: u64,
+    /// The other rate, and the duration of each rate in microseconds.
+    alternate: Option<(u64, u64)>,
     lasting: u64,
     requests: u64,
     subjects: u64,
@@ -41,6 +43,7 @@ impl Load {
             policies: policies.into_iter().collect(),
             operation: Operation::Acquire,
             rate: 1_000,
+            alternate: None,
             lasting: 1_000_000,
             requests: u64::MAX,
             subjects: 1,
@@ -53,6 +56,33 @@ impl Load {
     pub fn per_second(mut self, rate: u64) -> Self {
         self.rate = rate.max(1);
         self
+    }
+
+    /// Lets this rate alternate with that of [`per_second`](Self::per_second), which is the
+    /// first. Each lasts for `period`.
+    ///
+    /// With a low rate first, a layer holds budget that it has not used when a window ends. The
+    /// high rate then shows whether it uses this budget on top of the next window's limit.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate_testkit::simulation::Load;
+    /// # let policy = "p: fixed-window 300/500ms".parse().unwrap();
+    /// // 200 requests in each even window, and 1,500 in each odd one. let load =
+    /// Load::new(&policy).per_second(400).alternating_with(3_000, Duration::from_millis(500));
+    /// ```
+    pub fn alternating_with(mut self, rate: u64, period: Duration) -> Self {
+        self.alternate = Some((rate.max(1), micros(period).max(1)));
+        self
+    }
+
+    /// Returns the rate at a time since the start, and the end of this rate, in nanoseconds.
+    fn rate_at(&self, time: u64) -> (u64, u64) {
+        let Some((other, period)) = self.alternate else { return (self.rate, u64::MAX) };
+        let period = period.saturating_mul(1_000);
+        let index = time / period;
+        let rate = if index.is_multiple_of(2) { self.rate } else { other };
+        (rate, (index + 1).saturating_mul(period))
     }
 
     /// For how long requests are made.
@@ -154,6 +184,21 @@ impl<S: Store + 'static, D: Store + 'static> World<S, D> {
     }
 }
 
+/// Returns the time of the next request after `at` at one of `nodes` nodes. Times are
+/// nanoseconds since the start, so that many requests may arrive within a microsecond.
+fn next_arrival(load: &Load, nodes: u64, mut at: u64, random: &mut Random) -> u64 {
+    loop {
+        let (rate, ends_at) = load.rate_at(at);
+        let mean = nodes.saturating_mul(1_000_000_000) / rate;
+        let next = at.saturating_add(random.exponential(mean));
+        // A Poisson process has no memory, so that it can begin again when the rate changes.
+        if next < ends_at || ends_at == u64::MAX || ends_at / 1_000 >= load.lasting {
+            return next;
+        }
+        at = ends_at;
+    }
+}
+
 /// The requests at one node of so many.
 async fn arrivals<S: Store + 'static, D: Store + 'static>(
     world: World<S, D>,
@@ -162,12 +207,10 @@ async fn arrivals<S: Store + 'static, D: Store + 'static>(
     nodes: u64,
     mut random: Random,
 ) {
-    // In nanoseconds, so that many requests may arrive within a microsecond.
-    let mean = nodes.saturating_mul(1_000_000_000) / load.rate;
     let start = micros(world.elapsed());
     let (mut waiting, mut at) = (JoinSet::new(), 0_u64);
     for _ in 0..load.requests {
-        at = at.saturating_add(random.exponential(mean));
+        at = next_arrival(&load, nodes, at, &mut random);
         if at / 1_000 >= load.lasting {
             break;
         }

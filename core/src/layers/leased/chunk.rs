@@ -85,6 +85,12 @@ impl Chunk {
         now < self.sent || now >= self.deadline
     }
 
+    /// Returns `true` if all costs of a call are left, so that [`take`](Self::take) succeeds.
+    pub(super) fn has(&self, charges: Charges<'_>, now: u64) -> bool {
+        let mut pairs = self.parts.iter().zip(charges.iter());
+        !self.is_over(now) && pairs.all(|(part, charge)| part.left >= charge.cost)
+    }
+
     /// Takes the costs of a call, if all are left.
     pub(super) fn take(&mut self, charges: Charges<'_>, now: u64) -> Option<Decision> {
         if self.is_over(now) {
@@ -96,7 +102,7 @@ impl Chunk {
             (self.calls, self.last_used) = (self.calls + 1, now);
             return Some(decision);
         }
-        if !self.parts.iter().zip(charges.iter()).all(|(part, it)| part.left >= it.cost) {
+        if !self.has(charges, now) {
             return None;
         }
         (self.calls, self.last_used) = (self.calls + 1, now);
@@ -105,6 +111,11 @@ impl Chunk {
             part.verdict(charge.policy, now)
         });
         Some(Decision::new(verdicts))
+    }
+
+    /// Returns the granted cost of each charge.
+    pub(super) fn granted(&self) -> impl Iterator<Item = u64> + '_ {
+        self.parts.iter().map(|part| part.granted)
     }
 
     /// What is left of each charge.

@@ -87,13 +87,22 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 /// |---|---|---|
 /// | acquire that does not fit in the chunk, or is not leased | they stay; if it is refused, see above | counted as taken |
 /// | peek | they stay; what is left of them is added to `remaining`, which may be off by a chunk that is on its way | counted as taken |
-/// | acquire up to, hold up to, reserve | go back before | counted as taken |
+/// | acquire up to, hold up to, reserve | they stay if a peek shows that the store has enough without them; otherwise they are returned before | counted as taken |
 /// | charge, hold, settle, settle so far, extend | they stay: what they admit counts as admitted before; the verdicts count it as taken | counted as taken |
 /// | refund, undo | go back before | counted as taken: a refund of more than was used gives back what they hold, and they still use it |
 /// | block, block at least | go back before | they are used for up to a span: a block is in force everywhere a span later |
-/// | reset | are dropped before | they are used for up to a span, and what is left goes back: up to as much more may be admitted |
+/// | reset | are returned before | they are used for up to a span, and the unspent cost is returned: up to as much more may be admitted |
 ///
-/// An acquire of a policy that blocks makes chunks of the same state go back before, so that none of them causes a block.
+/// A call before which chunks are returned waits for their settlements, and for chunks in flight.
+/// The node fetches no chunk of its states until it is answered. The next chunk follows the same
+/// demand, so that a small share of such calls does not switch leases off. If chunks admit fewer
+/// than 4 calls between two of them, again and again, the store decides on each call for a quarter
+/// of a span at a time, because chunks would cost more than they save.
+///
+/// If other callers take the budget between the peek and the call, an acquire up to or a hold up to
+/// may get less than without leases: by at most the cost in the chunks of this node. Before an
+/// acquire of a policy that blocks, chunks of the same state are returned, so that none of them
+/// causes a block.
 /// Calls to the store for other operations are in the order in which callers make them, as without leases. An undo of a
 /// request that was admitted from a chunk may give back less, as its time is not that of the take.
 ///
@@ -112,8 +121,12 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 ///
 /// # Memory and tasks
 ///
-/// At most [`max_leases`](Self::max_leases) leases, whatever subjects callers choose, of at most 3 KiB each, and 112 bytes
-/// for each that there may be. Each chunk has a task until it is over. They need the timers of the Tokio runtime.
+/// The memory is bounded regardless of the subjects that callers choose. There are at most
+/// [`max_leases`](Self::max_leases) leases of at most 3 KiB each, with another 88 bytes for each
+/// possible lease. A lease that was not used for a span is removed. After the numbers of a policy
+/// have changed, so are the leases of its earlier numbers. Each chunk has a task until it is over,
+/// and each lease without a chunk has a task until it is removed. Tasks need the timers of the
+/// Tokio runtime.
 /// Without a runtime nothing is leased.
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]
@@ -195,8 +208,7 @@ impl<C: Clock> Lease<C> {
 
     /// The maximum number of leases, at least 1. Default: 4,096.
     ///
-    /// At the maximum, a lease that was not used within a span is replaced; if there is none, further calls are not
-    /// leased.
+    /// At the maximum, further calls are not leased until a lease was not used for a span.
     pub fn max_leases(mut self, leases: usize) -> Self {
         self.settings.max_leases = leases;
         self

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use super::chunk::{Chunk, PerCharge};
 use super::config::Settings;
 use super::in_flight::{InFlight, Settlement};
-use crate::layers::generations::{KeyGenerations, Keys};
+use crate::layers::generations::Keys;
 use crate::owned_charge::OwnedCharge;
 use crate::{Charge, Charges, Decision};
 
 /// A chunk of fewer calls costs more than it saves: it takes a hold and a settlement.
 const MIN_CALLS: u64 = 4;
+
+/// The maximum [balance](Entry::balance). It allows 16 returns of unused chunks, one after another.
+const MAX_BALANCE: u64 = 16 * MIN_CALLS;
 
 /// A leased call.
 #[derive(Debug)]
@@ -24,7 +27,12 @@ pub(super) struct Entry {
     next: Option<Chunk>,
     /// What would be used of each charge in half a span, of a chunk that was given back; empty if that is not known.
     demand: PerCharge<u64>,
+    /// The number of calls that chunks have admitted, less [`MIN_CALLS`] for each return of the
+    /// chunks before another operation. At 0, chunks cost more than they save.
+    balance: u64,
     is_fetching: bool,
+    /// The time until which a task waits to remove the lease, if it is not used.
+    watched_until: u64,
     /// No chunk is fetched before this time.
     rests_until: u64,
     /// When a call was last made.
@@ -41,8 +49,6 @@ pub(super) struct Fetch {
     /// With the costs to hold.
     pub(super) charges: PerCharge<OwnedCharge>,
     pub(super) states: Keys,
-    /// From before the call is sent.
-    pub(super) generations: KeyGenerations,
 }
 
 /// A chunk that is not used any more, to be settled.
@@ -72,7 +78,9 @@ impl Entry {
             chunk: None,
             next: None,
             demand: PerCharge::new(),
+            balance: 0,
             is_fetching: false,
+            watched_until: 0,
             rests_until: 0,
             used_at: now,
             in_flight,
@@ -99,12 +107,19 @@ impl Entry {
     ) -> Option<(Decision, Option<Rest>)> {
         self.used_at = now;
         if let Some(decision) = self.chunk.as_mut().and_then(|it| it.take(charges, now)) {
+            self.balance = (self.balance + 1).min(MAX_BALANCE);
             return Some((decision, None));
         }
         let decision = self.next.as_mut()?.take(charges, now)?;
+        self.balance = (self.balance + 1).min(MAX_BALANCE);
         let next = self.next.take();
         let rest = std::mem::replace(&mut self.chunk, next).and_then(|it| self.rest(&it));
         Some((decision, rest))
+    }
+
+    /// Returns `true` if [`admit`](Self::admit) would admit the call.
+    pub(super) fn would_admit(&self, charges: Charges<'_>, now: u64) -> bool {
+        [&self.chunk, &self.next].into_iter().flatten().any(|chunk| chunk.has(charges, now))
     }
 
     /// Forgets the demand, as no call was made for a while.
@@ -115,6 +130,21 @@ impl Entry {
     /// Whether a chunk is on its way.
     pub(super) fn is_fetching(&self) -> bool {
         self.is_fetching
+    }
+
+    /// Returns `true` if there is a chunk, or one is in flight.
+    pub(super) fn has_chunks(&self) -> bool {
+        self.is_fetching || self.chunk.is_some() || self.next.is_some()
+    }
+
+    /// Returns the time at which the lease is removed unless it is used before. Returns `None` if
+    /// another task waits for that, or if the lease has chunks, whose tasks will wait.
+    pub(super) fn watch(&mut self, now: u64, span_micros: u64) -> Option<u64> {
+        if self.has_chunks() || now < self.watched_until {
+            return None;
+        }
+        self.watched_until = self.used_at.saturating_add(span_micros);
+        Some(self.watched_until)
     }
 
     /// Whether the next chunk should be fetched now.
@@ -167,20 +197,14 @@ impl Entry {
     }
 
     /// The hold of these costs, which is on its way from now on.
-    pub(super) fn start_fetch(
-        &mut self,
-        hash: u64,
-        number: u64,
-        costs: &[u64],
-        generations: KeyGenerations,
-    ) -> Arc<Fetch> {
+    pub(super) fn start_fetch(&mut self, hash: u64, number: u64, costs: &[u64]) -> Arc<Fetch> {
         self.is_fetching = true;
         let with_cost = |(charge, cost): (&OwnedCharge, &u64)| {
             OwnedCharge::new(&charge.as_charge().cost(*cost))
         };
         let charges = self.charges.iter().zip(costs).map(with_cost).collect();
         let states = self.states.clone();
-        Arc::new(Fetch { hash, serial: self.serial, number, charges, states, generations })
+        Arc::new(Fetch { hash, serial: self.serial, number, charges, states })
     }
 
     /// What remained in the store when the last chunk was granted.
@@ -218,6 +242,22 @@ impl Entry {
         let chunk = self.chunk.take_if(is_it).or_else(|| self.next.take_if(is_it))?;
         self.demand = chunk.demand(now, settings.span_micros());
         Some((self.rest(&chunk), chunk.calls < MIN_CALLS))
+    }
+
+    /// Prepares for the return of the chunks before an operation. The next chunk follows the same
+    /// demand, unless such operations are so frequent that chunks cost more than they save.
+    pub(super) fn interrupt(&mut self, now: u64, settings: &Settings) {
+        let span_micros = settings.span_micros();
+        let Some(chunk) = &self.chunk else { return };
+        self.demand = if chunk.calls < MIN_CALLS {
+            chunk.granted().collect()
+        } else {
+            chunk.demand(now, span_micros)
+        };
+        match self.balance.checked_sub(MIN_CALLS) {
+            Some(balance) => self.balance = balance,
+            None => self.rest_until(now.saturating_add(span_micros / 4)),
+        }
     }
 
     /// Takes all chunks out.

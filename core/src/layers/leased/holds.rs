@@ -73,7 +73,8 @@ impl Drop for Fetching {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
-    /// Fetches a chunk, by a task that gives back what is left of it when it is over.
+    /// Spawns a task that fetches a chunk, returns its unspent cost when it is over, and removes
+    /// the lease when it is not used any more.
     pub(super) fn spawn_fetch(self: &Arc<Self>, fetch: Arc<Fetch>) {
         let (leases, _in_flight) = (Arc::clone(&self.leases), self.leases.in_flight.begin());
         let fetching = Fetching { leases, fetch, is_ended: false, _in_flight };
@@ -104,13 +105,22 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         let fetch = Arc::clone(&fetching.fetch);
         let deadline = self.fetch(&mut fetching).await;
         drop(fetching);
-        let Some(deadline) = deadline else { return };
-        let left = deadline.saturating_sub(self.now());
+        if let Some(deadline) = deadline {
+            self.sleep_past(deadline).await;
+            let in_flight = self.leases.in_flight.begin();
+            let rests = self.leases.reap(&fetch, self.now());
+            self.settle(rests).await;
+            drop(in_flight);
+        }
+        while let Some(idle_at) = self.leases.retire(&fetch, self.now()) {
+            self.sleep_past(idle_at).await;
+        }
+    }
+
+    /// Sleeps until this time by the clock of the layer has passed.
+    async fn sleep_past(&self, time: u64) {
+        let left = time.saturating_sub(self.now());
         sleep(Duration::from_micros(left.saturating_add(1))).await;
-        let in_flight = self.leases.in_flight.begin();
-        let rests = self.leases.reap(&fetch, self.now());
-        self.settle(rests).await;
-        drop(in_flight);
     }
 
     /// Returns when the chunk is over, if there is one.
@@ -141,10 +151,6 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         let (is_installed, rest) = match self.leases.install(&fetch, chunk, received) {
             Installed::Yes(replaced) => (true, replaced),
             Installed::Unwanted => (false, Some(self.leases.unused(&fetch, left))),
-            Installed::Outdated => {
-                self.stranded(left);
-                (false, None)
-            }
         };
         // By now its settlement is in flight, if there is one: a refused caller waits for either.
         fetching.end(received, 0);

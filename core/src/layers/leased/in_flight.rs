@@ -16,15 +16,17 @@ pub(super) struct InFlight {
     settlements: AtomicUsize,
     /// Settlements that have ended.
     settled: AtomicU64,
-    /// Of groups of states, by their hashes: two states of a group cost a refused caller a call that was not needed.
+    /// The groups of states, indexed by hash. A collision costs a refused caller one unnecessary
+    /// retry, or delays a chunk until a call on the other state has ended.
     groups: Box<[Group]>,
     ended: Notify,
 }
 
-/// The settlements of a group of states.
+/// The settlements of a group of states, and the calls during which no chunk of them is fetched.
 #[derive(Debug, Default)]
 struct Group {
     in_flight: AtomicUsize,
+    pauses: AtomicUsize,
     /// The number of the last one that has ended.
     last: AtomicU64,
 }
@@ -65,6 +67,19 @@ impl InFlight {
             self.group(*state).in_flight.fetch_add(1, Ordering::AcqRel);
         }
         Settlement { in_flight: Arc::clone(self), states: states.clone() }
+    }
+
+    /// Prevents fetches of chunks of these states until the guard is dropped.
+    pub(super) fn pause(self: &Arc<Self>, states: &Keys) -> Pause {
+        for state in states {
+            self.group(*state).pauses.fetch_add(1, Ordering::SeqCst);
+        }
+        Pause { in_flight: Arc::clone(self), states: states.clone() }
+    }
+
+    /// Returns `true` if no chunk of one of these states may be fetched now.
+    pub(super) fn is_paused(&self, states: &Keys) -> bool {
+        states.iter().any(|state| self.group(*state).pauses.load(Ordering::SeqCst) > 0)
     }
 
     /// The number of settlements that have ended until now.
@@ -139,6 +154,22 @@ impl Drop for Settlement {
         }
         self.in_flight.settlements.fetch_sub(1, Ordering::AcqRel);
         self.in_flight.ended.notify_waiters();
+    }
+}
+
+/// A call that needs all of the budget of some states. No chunk of them is fetched until the guard
+/// is dropped.
+#[derive(Debug)]
+pub(super) struct Pause {
+    in_flight: Arc<InFlight>,
+    states: Keys,
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        for state in &self.states {
+            self.in_flight.group(*state).pauses.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 

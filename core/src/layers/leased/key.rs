@@ -18,11 +18,12 @@ pub(super) fn is_plain_acquire(call: &Call<'_>) -> bool {
     call.operation == Operation::Acquire && call.id.is_none()
 }
 
-/// A hash of the policies, tenants and subjects of a call, without the costs.
+/// Returns a hash of the policies, tenants and subjects of a call, without the costs. It covers all
+/// settings of a policy, because no call uses a lease after a number has changed.
 pub(super) fn call_hash(charges: Charges<'_>, hasher: &RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     for charge in charges.iter() {
-        state.write_u64(charge.policy.state_hash());
+        state.write_u64(charge.policy.settings_hash());
         state.write_usize(charge.tenant.len());
         state.write(charge.tenant);
         state.write_usize(charge.subject.len());

@@ -9,11 +9,10 @@ use super::chunk::Chunk;
 use super::config::Settings;
 use super::entry::{Entry, Fetch, Rest};
 use super::heat::Heat;
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, Settled};
 use super::key;
 use super::meter::LeaseMeter;
 use crate::hash::spread;
-use crate::layers::generations::Generations;
 use crate::owned_charge::OwnedCharge;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::hash::{FastRandomState, RandomState};
@@ -25,9 +24,6 @@ const MAX_SHARDS: usize = 64;
 /// Leases in a shard, if there is more than one.
 const LEASES_PER_SHARD: usize = 16;
 
-/// The more there are, the less often an operation on one subject makes a chunk of another be dropped.
-const GENERATIONS_PER_LEASE: usize = 4;
-
 const HEAT_SLOTS_PER_LEASE: usize = 8;
 
 /// The leases of a store, and what they are found by.
@@ -36,8 +32,6 @@ pub(super) struct Leases {
     pub(super) settings: Settings,
     pub(super) hasher: RandomState,
     pub(super) meter: LeaseMeter,
-    /// Of states. A chunk is installed only if no call that it does not survive was in flight together with its hold.
-    pub(super) generations: Generations,
     pub(super) in_flight: Arc<InFlight>,
     heat: Heat,
     shards: Box<[Mutex<Shard>]>,
@@ -76,8 +70,6 @@ pub(super) enum Installed {
     Yes(Option<Rest>),
     /// The lease is gone, as after closing, or the chunk is over: to be given back.
     Unwanted,
-    /// It may be charged no more, so it must not be given back either.
-    Outdated,
 }
 
 impl Leases {
@@ -89,7 +81,6 @@ impl Leases {
             settings,
             hasher: RandomState::default(),
             meter: LeaseMeter::default(),
-            generations: Generations::new(max.saturating_mul(GENERATIONS_PER_LEASE)),
             in_flight: Arc::new(InFlight::new(max)),
             heat: Heat::new(heat_slots, settings.hot_after, settings.span_micros()),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
@@ -102,7 +93,13 @@ impl Leases {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len.load(Ordering::Acquire)
+        // Sequentially consistent, as are the pauses: a call that pauses a state finds its lease,
+        // or the fetch of this lease finds the pause.
+        self.len.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Whether there is no chunk here, nor one on its way back to the store.
@@ -125,6 +122,13 @@ impl Leases {
             None => shard.passed += 1,
         }
         admission
+    }
+
+    /// Returns `true` if the call is leased, and would be admitted from its chunks now.
+    pub(super) fn would_admit(&self, hash: u64, charges: Charges<'_>, now: u64) -> bool {
+        let shard = self.shard(hash);
+        let entry = shard.entries.get(&hash).filter(|entry| entry.matches(charges));
+        entry.is_some_and(|entry| entry.would_admit(charges, now))
     }
 
     /// The same for a call that the store has refused.
@@ -179,7 +183,7 @@ impl Leases {
         }
         let is_hot = self.heat.record(hash, now);
         if !is_hot && !is_leased
-            || self.is_closed.load(Ordering::Acquire)
+            || self.is_closed()
             || !key::can_be_leased(charges, self.settings.leases_sliding)
         {
             return none;
@@ -202,10 +206,13 @@ impl Leases {
         is_hot: bool,
         now: u64,
     ) -> Option<Arc<Fetch>> {
+        // Under the lock of the shard: a call that pauses the states looks at it afterwards.
+        if self.in_flight.is_paused(&entry.states) {
+            return None;
+        }
         let costs = entry.next_costs(charges, remaining, is_hot, &self.settings, now)?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let generations = self.generations.of(&entry.states);
-        Some(entry.start_fetch(hash, number, &costs, generations))
+        Some(entry.start_fetch(hash, number, &costs))
     }
 
     /// Makes sure that there is a lease, and returns what is left of one that it replaces; `None` if there is no room.
@@ -232,7 +239,7 @@ impl Leases {
         let idle = if has_room { None } else { shard.idle(now, span_micros) };
         let is_there = shard.entries.contains_key(&hash);
         // Under the lock: closing takes out what is in the shards after it has said so.
-        let is_closed = self.is_closed.load(Ordering::Acquire);
+        let is_closed = self.is_closed();
         if is_there || is_closed || !has_room && idle.is_none() {
             drop(shard);
             self.forget(hash, &entry);
@@ -250,7 +257,7 @@ impl Leases {
 
     /// Adds a lease to the index.
     fn index(&self, hash: u64, entry: &Entry) {
-        self.len.fetch_add(1, Ordering::AcqRel);
+        self.len.fetch_add(1, Ordering::SeqCst);
         let mut by_state = lock(&self.by_state);
         for state in &entry.states {
             by_state.entry(*state).or_default().push((hash, entry.serial));
@@ -281,11 +288,6 @@ impl Leases {
     /// Installs the chunk of a hold.
     pub(super) fn install(&self, fetch: &Fetch, chunk: Chunk, now: u64) -> Installed {
         let mut shard = self.shard(fetch.hash);
-        // Checked under the lock: what comes later finds the chunk in its place.
-        let mut keys = fetch.states.iter().zip(&fetch.generations);
-        if !keys.all(|(key, count)| self.generations.is_current(*key, *count)) {
-            return Installed::Outdated;
-        }
         let entry = shard.entries.get_mut(&fetch.hash).filter(|it| it.serial == fetch.serial);
         match entry {
             Some(entry) if !chunk.is_over(now) => Installed::Yes(entry.install(chunk, now)),
@@ -305,6 +307,22 @@ impl Leases {
         }
     }
 
+    /// Removes a lease that has no chunk and was not used for a span. Returns the time of the next
+    /// try, if the lease was used and no other task tries.
+    pub(super) fn retire(&self, fetch: &Fetch, now: u64) -> Option<u64> {
+        let mut shard = self.shard(fetch.hash);
+        let entry = shard.entries.get_mut(&fetch.hash);
+        let entry = entry.filter(|entry| entry.serial == fetch.serial)?;
+        let at = entry.watch(now, self.settings.span_micros())?;
+        if now < at {
+            return Some(at);
+        }
+        let entry = shard.entries.remove(&fetch.hash)?;
+        drop(shard);
+        self.forget(fetch.hash, &entry);
+        None
+    }
+
     /// Takes out a chunk that is over, and forgets a lease that was hardly used, with its next chunk.
     pub(super) fn reap(&self, fetch: &Fetch, now: u64) -> Vec<Rest> {
         let mut shard = self.shard(fetch.hash);
@@ -312,7 +330,11 @@ impl Leases {
         let taken = entry.and_then(|it| it.take_chunk(fetch.number, now, &self.settings));
         let Some((rest, is_cold)) = taken else { return vec![] };
         let mut rests: Vec<_> = rest.into_iter().collect();
-        if is_cold && let Some(mut entry) = shard.entries.remove(&fetch.hash) {
+        let is_fetching = shard.entries.get(&fetch.hash).is_some_and(Entry::is_fetching);
+        if is_cold
+            && !is_fetching
+            && let Some(mut entry) = shard.entries.remove(&fetch.hash)
+        {
             rests.extend(entry.take_all());
             drop(shard);
             self.forget(fetch.hash, &entry);
@@ -320,22 +342,40 @@ impl Leases {
         rests
     }
 
-    /// Takes out all chunks of these states; the flag is whether one is on its way. Both under the same lock, so that none
-    /// is missed that comes in between. No other ones are fetched for a while.
-    pub(super) fn take_chunks(&self, states: &[u64], now: u64) -> (Vec<Rest>, bool) {
+    /// Removes all chunks of these states, after `prepare`. The flag is `true` if a chunk is in
+    /// flight. Both happen under one lock, so that a chunk that arrives in between is not missed.
+    pub(super) fn take_chunks(
+        &self,
+        states: &[u64],
+        prepare: impl Fn(&mut Entry),
+    ) -> (Vec<Rest>, bool) {
         let (mut rests, mut is_fetching) = (vec![], false);
         for state in states {
             for (hash, serial) in self.of_state(*state) {
                 let mut shard = self.shard(hash);
                 let entry = shard.entries.get_mut(&hash);
                 if let Some(entry) = entry.filter(|it| it.serial == serial) {
+                    prepare(entry);
                     rests.extend(entry.take_all());
                     is_fetching |= entry.is_fetching();
-                    entry.rest_until(now.saturating_add(self.settings.span_micros() / 4));
                 }
             }
         }
         (rests, is_fetching)
+    }
+
+    /// Returns `true` if a chunk of one of these states is here, or in flight in either direction.
+    pub(super) fn hold_any_of(&self, states: &[u64]) -> bool {
+        let has_chunks = |(hash, serial)| {
+            let shard = self.shard(hash);
+            let entry = shard.entries.get(&hash).filter(|entry| entry.serial == serial);
+            entry.is_some_and(Entry::has_chunks)
+        };
+        states.iter().any(|state| {
+            // In the order of a chunk's life, so that a chunk that moves in between is not missed.
+            self.of_state(*state).into_iter().any(has_chunks)
+                || self.in_flight.of_state(*state, u64::MAX) == Settled::Soon
+        })
     }
 
     /// What is left of the chunks of a state.
@@ -384,12 +424,14 @@ impl Leases {
 }
 
 impl Shard {
-    /// The lease that was not used for the longest time, if that is a span.
+    /// Returns the lease that was not used for the longest time, if that is a span. A lease with a
+    /// chunk in flight stays, so that other operations find this chunk.
     fn idle(&self, now: u64, span_micros: u64) -> Option<u64> {
         let (hash, used_at) = self
             .entries
             .iter()
-            .map(|(hash, it)| (*hash, it.used_at))
+            .filter(|(_, entry)| !entry.is_fetching())
+            .map(|(hash, entry)| (*hash, entry.used_at))
             .min_by_key(|it| (it.1, it.0))?;
         (now.saturating_sub(used_at) >= span_micros).then_some(hash)
     }

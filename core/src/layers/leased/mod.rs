@@ -119,6 +119,16 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         self.admitted(admission)
     }
 
+    /// Returns `true` if a chunk answers the call now, or if the call may need the return of
+    /// chunks.
+    fn is_answered_alone(&self, call: &Call<'_>) -> bool {
+        if is_plain_acquire(call) {
+            let hash = call_hash(call.charges, &self.leases.hasher);
+            return self.leases.would_admit(hash, call.charges, self.now());
+        }
+        other_calls::concerns_chunks(call) && !self.leases.have_no_chunks()
+    }
+
     /// The same for a call that the store has refused.
     fn admit_refused(self: &Arc<Self>, hash: u64, call: &Call<'_>) -> Result<Decision, bool> {
         self.admitted(self.leases.admit_refused(hash, call.charges, self.now()))
@@ -155,8 +165,11 @@ impl<S: Store + 'static, C: Clock + 'static> Store for LeasedStore<S, C> {
         self.owner.shared.inner.ready()
     }
 
+    /// Returns `None` for a call that a chunk answers, and for a call that may wait for the return
+    /// of chunks, because the other calls of a batch would wait as well.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        self.owner.shared.inner.batch_group(call)
+        let shared = &self.owner.shared;
+        (!shared.is_answered_alone(call)).then(|| shared.inner.batch_group(call))?
     }
 
     fn supports(&self, policy: &Policy) -> Result<(), Error> {

@@ -4,10 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Shared;
-use super::in_flight::Settled;
+use super::entry::Entry;
+use super::in_flight::{Pause, Settled};
 use super::key::{call_hash, is_plain_acquire, state_key, state_keys};
-use super::leases::Leases;
-use super::meter::CostFate;
 use crate::layers::generations::Keys;
 use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome, Store};
 
@@ -16,12 +15,11 @@ use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Outcome,
 enum Chunks {
     /// They stay.
     Stay,
-    /// They are given back before the call.
+    /// They stay if a peek shows that the store has enough without them. Otherwise, they are
+    /// returned before the call.
+    StayIfEnough,
+    /// They are returned before the call, and no chunk is fetched until it is answered.
     GoBack,
-    /// The same; and one that is on its way is not used, as the call may undo its charge.
-    GoBackForGood,
-    /// They are charged no more after the call, so they are neither used nor given back.
-    Drop,
 }
 
 fn chunks_under(operation: Operation) -> Chunks {
@@ -29,12 +27,16 @@ fn chunks_under(operation: Operation) -> Chunks {
         Operation::Acquire | Operation::Hold => Chunks::Stay,
         Operation::Peek | Operation::Charge => Chunks::Stay,
         Operation::Settle | Operation::SettleSoFar | Operation::Extend => Chunks::Stay,
-        Operation::AcquireUpTo { .. } | Operation::HoldUpTo { .. } => Chunks::GoBack,
-        Operation::Reserve { .. } => Chunks::GoBack,
-        Operation::Refund | Operation::Undo { .. } => Chunks::GoBackForGood,
-        Operation::Block { .. } | Operation::BlockAtLeast { .. } => Chunks::GoBackForGood,
-        Operation::Reset => Chunks::Drop,
+        Operation::AcquireUpTo { .. } | Operation::HoldUpTo { .. } => Chunks::StayIfEnough,
+        Operation::Reserve { .. } => Chunks::StayIfEnough,
+        Operation::Refund | Operation::Undo { .. } | Operation::Reset => Chunks::GoBack,
+        Operation::Block { .. } | Operation::BlockAtLeast { .. } => Chunks::GoBack,
     }
+}
+
+/// Returns `true` if chunks of the call's states may have to be returned before the call.
+pub(super) fn concerns_chunks(call: &Call<'_>) -> bool {
+    chunks_under(call.operation) != Chunks::Stay || call.operation.is_acquire() && may_block(call)
 }
 
 /// The hash of a call that can be leased, and whether it is.
@@ -55,32 +57,6 @@ enum Cause {
     GivenBack,
 }
 
-/// A call in flight that invalidates chunks of its states: none is installed whose hold was in flight at the same time.
-struct Barrier<'a> {
-    leases: &'a Leases,
-    states: Keys,
-}
-
-impl<'a> Barrier<'a> {
-    fn new(leases: &'a Leases, states: Keys) -> Self {
-        leases.generations.advance(&states);
-        Self { leases, states }
-    }
-}
-
-/// Answered or not, the call may have been carried out until now.
-impl Drop for Barrier<'_> {
-    fn drop(&mut self) {
-        self.leases.generations.advance(&self.states);
-        // Of a hold that was sent and answered meanwhile: it may have come before the call.
-        let (rests, _) = self.leases.take_chunks(&self.states, 0);
-        let left: u64 = rests.iter().map(|it| it.left).sum();
-        if left > 0 {
-            self.leases.meter.cost(CostFate::Stranded, left);
-        }
-    }
-}
-
 impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
     /// Passes on a call that is not admitted from a chunk.
     pub(super) fn pass<'a>(
@@ -93,12 +69,39 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
             }
             Chunks::Stay if call.operation.is_acquire() => self.pass_acquire(call, None),
             Chunks::Stay => self.inner.decide(call),
-            Chunks::GoBack if self.leases.have_no_chunks() => self.inner.decide(call),
-            chunks => Answer::later(async move {
-                let _barrier = self.prepare(&call, chunks).await;
-                self.inner.decide(call).await
-            }),
+            Chunks::StayIfEnough if self.leases.have_no_chunks() => self.inner.decide(call),
+            Chunks::StayIfEnough if !may_block(&call) => Answer::later(self.pass_if_enough(call)),
+            Chunks::StayIfEnough | Chunks::GoBack => Answer::later(self.pass_prepared(call)),
         }
+    }
+
+    async fn pass_prepared(self: &Arc<Self>, call: Call<'_>) -> Result<Decision, Error> {
+        let _pause = self.prepare(&call).await;
+        self.inner.decide(call).await
+    }
+
+    /// Passes on a call whose answer depends on all of the remaining budget, unless the store has
+    /// enough for its whole cost. In that case the chunks stay, so that a small share of such calls
+    /// does not switch leases off.
+    async fn pass_if_enough(self: &Arc<Self>, call: Call<'_>) -> Result<Decision, Error> {
+        let states = state_keys(call.charges, &self.leases.hasher);
+        if !self.leases.hold_any_of(&states) {
+            return self.inner.decide(call).await;
+        }
+        let peek = Call { operation: Operation::Peek, id: None, ..call };
+        let peek = self.inner.decide(peek).await;
+        let has_enough = peek.is_ok_and(|decision| {
+            let mut verdicts = decision.verdicts().iter();
+            decision.degraded().is_none()
+                && verdicts.all(|verdict| verdict.outcome() == Outcome::Allowed)
+        });
+        if !has_enough {
+            return self.pass_prepared(call).await;
+        }
+        // Other callers may have taken the budget since the peek.
+        let settled = self.leases.in_flight.settled();
+        let answer = self.inner.decide(call).await;
+        self.asked_again(call, None, answer, settled).await
     }
 
     /// Passes on an acquire.
@@ -107,11 +110,8 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         call: Call<'a>,
         lease: Lease,
     ) -> Answer<'a, Result<Decision, Error>> {
-        if !self.leases.have_no_chunks() && call.charges.any_policy(|it| it.block_micros() > 0) {
-            return Answer::later(async move {
-                let _barrier = self.prepare(&call, Chunks::GoBack).await;
-                self.inner.decide(call).await
-            });
+        if !self.leases.have_no_chunks() && may_block(&call) {
+            return Answer::later(self.pass_prepared(call));
         }
         let settled = self.leases.in_flight.settled();
         match self.inner.decide(call).into_ready() {
@@ -141,29 +141,33 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         }
     }
 
-    /// Does to the chunks of a call's states what has to be done before it is sent.
-    async fn prepare(self: &Arc<Self>, call: &Call<'_>, chunks: Chunks) -> Option<Barrier<'_>> {
+    /// Returns the chunks of a call's states to the store. Until the guard is dropped, no chunk of
+    /// them is here or in flight, so that the call neither misses a chunk nor removes its charge.
+    async fn prepare(self: &Arc<Self>, call: &Call<'_>) -> Pause {
         let states = state_keys(call.charges, &self.leases.hasher);
-        // First, so that no chunk is installed between the two.
-        let barrier = matches!(chunks, Chunks::GoBackForGood | Chunks::Drop)
-            .then(|| Barrier::new(&self.leases, states.clone()));
-        match chunks {
-            Chunks::Drop => {
-                let (rests, _) = self.leases.take_chunks(&states, self.now());
-                self.stranded(rests.iter().map(|it| it.left).sum());
-            }
-            _ => self.give_back(&states).await,
-        }
-        barrier
+        let pause = self.leases.in_flight.pause(&states);
+        self.give_back(&states).await;
+        pause
     }
 
-    /// Gives back the chunks of these states, those that are on their way too, and waits until the store has them.
+    fn interrupt(&self) -> impl Fn(&mut Entry) {
+        let (now, settings) = (self.now(), &self.leases.settings);
+        move |entry| entry.interrupt(now, settings)
+    }
+
+    /// Gives back the chunks of these states, those in flight too, and waits until the store has
+    /// answered.
     async fn give_back(self: &Arc<Self>, states: &[u64]) {
         let in_flight = &self.leases.in_flight;
+        if self.leases.is_closed() {
+            // Closing has removed the leases, but not the chunks that are in flight.
+            in_flight.all_calls_ended().await;
+        }
         loop {
             let next_end = in_flight.next_end();
-            let (rests, is_fetching) = self.leases.take_chunks(states, self.now());
-            // By a task: it goes on if this caller gives up.
+            let (rests, is_fetching) = self.leases.take_chunks(states, self.interrupt());
+            // A task settles the chunks, so that the settlement continues if the caller is
+            // cancelled.
             self.spawn_settle(rests);
             let is_settling = |state: &u64| in_flight.of_state(*state, u64::MAX) == Settled::Soon;
             if !is_fetching && !states.iter().any(is_settling) {
@@ -195,8 +199,13 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
                     {
                         return Ok(decision);
                     }
-                    // By a task: it goes on if this caller gives up.
-                    self.spawn_settle(self.leases.take_chunks(&states, self.now()).0);
+                    // No chunk is fetched for a while, because its charge would refuse calls again.
+                    let rests_until =
+                        self.now().saturating_add(self.leases.settings.span_micros() / 4);
+                    let rest = |entry: &mut Entry| entry.rest_until(rests_until);
+                    // A task settles the chunks, so that the settlement continues if the caller is
+                    // cancelled.
+                    self.spawn_settle(self.leases.take_chunks(&states, rest).0);
                 }
                 Cause::GivenBack if retries < MAX_RETRIES => {
                     retries += 1;
@@ -222,7 +231,7 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
         for index in decision.refused_by() {
             let of_call = call.charges.get(index).zip(decision.verdicts().get(index));
             let Some((charge, verdict)) = of_call else { return Cause::Other };
-            let cost = call.charges.total_cost_for(&charge);
+            let cost = min_cost(call.operation, call.charges.total_cost_for(&charge));
             if verdict.outcome() != Outcome::Denied || cost > verdict.limit() {
                 return Cause::Other;
             }
@@ -291,21 +300,18 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
             return Answer::ready(batch.merge(vec![]));
         }
         Answer::later(async move {
-            let mut barriers = Vec::new();
+            let mut pauses = Vec::new();
             for (call, _) in &batch.sent {
-                let may_block = || call.charges.any_policy(|it| it.block_micros() > 0);
-                let chunks = match chunks_under(call.operation) {
-                    Chunks::Stay if call.operation.is_acquire() && may_block() => Chunks::GoBack,
-                    chunks => chunks,
-                };
-                if chunks != Chunks::Stay {
-                    barriers.push(self.prepare(call, chunks).await);
+                // Also where a single call would peek: a peek does not see the charges of earlier
+                // calls of the batch.
+                if concerns_chunks(call) {
+                    pauses.push(self.prepare(call).await);
                 }
             }
             let settled = self.leases.in_flight.settled();
             let sent: Vec<_> = batch.sent.iter().map(|(call, _)| *call).collect();
             let mut answers = self.inner.decide_many(&sent).await;
-            drop(barriers);
+            drop(pauses);
             for ((call, lease), answer) in batch.sent.iter().zip(&mut answers) {
                 if call.operation.is_acquire() {
                     let first = std::mem::replace(answer, Err(missing()));
@@ -319,6 +325,19 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
             }
             batch.merge(answers)
         })
+    }
+}
+
+/// Returns `true` if a refusal of the call may block a subject.
+fn may_block(call: &Call<'_>) -> bool {
+    call.charges.any_policy(|policy| policy.block_micros() > 0)
+}
+
+/// Returns the minimum cost at which a charge of up to `cost` can be admitted.
+fn min_cost(operation: Operation, cost: u64) -> u64 {
+    match operation {
+        Operation::AcquireUpTo { min } | Operation::HoldUpTo { min } => min.min(cost),
+        _ => cost,
     }
 }
 
@@ -350,6 +369,7 @@ mod tests {
 
     use super::super::Lease;
     use super::super::LeasedStore;
+    use super::super::leases::Leases;
     use super::*;
     use crate::time::Wait;
     use crate::{Charge, Policy, StoreExt, Timestamp, Verdict};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Call, Charge, Policy, Store};
+use tidegate_core::{Call, Charge, Operation, Policy, Store};
 use tokio::time::sleep;
 
 use super::chunks::{acquire, eager, load, policy, remaining};
@@ -85,6 +85,43 @@ fn b17_no_two_subjects_share_a_lease() {
             assert!(server.store.decide_now(&Call::acquire(&charges)).unwrap().is_allowed());
             assert!(server.store.decide_now(&Call::acquire(&charges)).unwrap().is_denied());
         }
+    });
+}
+
+/// B100: after the numbers of a policy change, each subject is leased again. The leases of the
+/// earlier numbers are removed, and so is each lease that is not used any more.
+#[test]
+fn b100_each_subject_is_leased_again_after_the_numbers_change() {
+    const SUBJECTS: usize = 12;
+    crate::run(async {
+        let server = Server::new();
+        let (store, _) = node(&server, eager(), Quality { max_delay: 0, lost: 0 });
+        let policies = ["p: fixed-window 1000000/1h", "p: fixed-window 2000000/1h"].map(policy);
+        for (policy, rounds) in policies.iter().zip([300_usize, 2_500]) {
+            let mut local = [0; SUBJECTS];
+            for round in 0..rounds {
+                // The subjects end one after another, so that some of them have no unused chunk
+                // then.
+                let active = local.iter_mut().take((rounds - round).div_ceil(10));
+                for (subject, local) in active.enumerate() {
+                    let subject = subject.to_string();
+                    let charges = [Charge::new(policy, &subject)];
+                    match store.decide(Call::acquire(&charges)).into_ready() {
+                        Ok(_) => *local += u64::from((100..300).contains(&round)),
+                        Err(later) => assert!(later.await.unwrap().is_allowed()),
+                    }
+                }
+                sleep(Duration::from_millis(1)).await;
+            }
+            let few = local.iter().position(|local| *local < 50);
+            assert_eq!(few, None, "{policy}: {local:?} are admitted from chunks");
+            assert_eq!(store.stats().len(), SUBJECTS, "{policy}");
+        }
+        sleep(Duration::from_secs(3)).await;
+        assert!(store.stats().is_empty(), "{:?}", store.stats());
+        let charges = [Charge::new(&policies[1], "0").cost(0)];
+        let peek = server.store.decide_now(&Call::new(Operation::Peek, &charges)).unwrap();
+        assert_eq!(peek.verdicts()[0].remaining(), 2_000_000 - 2_800);
     });
 }
 

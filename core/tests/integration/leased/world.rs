@@ -100,10 +100,6 @@ impl Server {
         self.count(|it| it == Operation::Hold)
     }
 
-    pub(crate) fn settlements(&self) -> usize {
-        self.count(|it| it == Operation::Settle)
-    }
-
     fn carry_out(&self, call: &Call<'_>) -> Result<Decision, Error> {
         let (at, server_time) = (micros_since(self.started), self.clock.now().as_micros());
         let answer = self.store.decide_now(call);

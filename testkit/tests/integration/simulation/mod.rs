@@ -4,6 +4,7 @@
 mod bounds;
 mod broken;
 mod faults;
+mod leases;
 mod ledger;
 mod network;
 mod processes;
