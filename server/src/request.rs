@@ -1,9 +1,9 @@
 //! The request of Envoy's rate-limit service, whose texts may have any bytes.
 //!
 //! The messages have the fields and the wire format of `envoy.service.ratelimit.v3`. The protocol
-//! declares the domain, keys and values as `string`, but Envoy copies the bytes of HTTP header fields
-//! into them, and those may be invalid UTF-8. If the server rejected such a request, Envoy would admit
-//! it without counting it.
+//! declares the domain, keys and values as `string`, but Envoy copies the bytes of HTTP header
+//! fields into them, and those may be invalid UTF-8. If the server rejected such a request, Envoy
+//! would admit it without counting it.
 //!
 //! ```
 //! use prost::Message;
