@@ -95,7 +95,7 @@ async fn serve_all(args: &Serve) -> Result<(), Failure> {
         () = &mut ended => return Ok(()),
     };
     let limits = match xds {
-        Some(settings) => Limits::Xds(settings),
+        Some(settings) => Limits::Xds(Box::new(settings)),
         None => Limits::from_directory(args.directory(), &service)?,
     };
 
