@@ -12,6 +12,7 @@
 //! cargo run --release -p tidegate-bench -- observed
 //! cargo run --release -p tidegate-bench -- cluster-clients
 //! cargo run --release -p tidegate-bench -- server
+//! cargo run --release -p tidegate-bench -- flood
 //! cargo run --release -p tidegate-bench -- shards
 //! cargo run --release -p tidegate-bench -- simulate
 //! ```
@@ -86,6 +87,10 @@ enum What {
     /// which `.ci/install-throttlecrab` builds, or the one that TIDEGATE_THROTTLECRAB names. Starts a Redis of its own, as
     /// `redis` does.
     Server(server::Options),
+    /// `tidegate-server` while clients flood it, and its memory while clients do not read.
+    ///
+    /// Needs Linux, and `tidegate-server` as `server` does.
+    Flood(server::FloodOptions),
     /// What `.observed()` adds to a check in memory.
     Observed(observed::Options),
     /// Two clients of Redis Cluster while a node is down or a slot moves.
@@ -125,6 +130,7 @@ fn everything() -> Outcome<bool> {
         "cluster-clients",
         "http",
         "server",
+        "flood",
     ] {
         let args = Args::try_parse_from(["tidegate-bench", what])?;
         if let Some(Err(error)) = args.what.map(measure) {
@@ -147,6 +153,7 @@ fn measure(what: What) -> Outcome<bool> {
         What::Http(options) => http::run(&options).map(|()| true),
         What::HttpServer(options) => http::serve(&options).map(|()| true),
         What::Server(options) => server::run(&options).map(|all_met| all_met || !options.check),
+        What::Flood(options) => server::flood(&options).map(|()| true),
         What::Observed(options) => observed::run(&options).map(|()| true),
         What::ClusterClients(options) => cluster_clients::run(&options).map(|()| true),
         What::Shards(options) => shards::run(&options),

@@ -15,7 +15,7 @@ pub(crate) enum Limits {
     /// A directory, and its files as they are in force.
     Files(PathBuf, Vec<ConfigFile>),
     /// A management server, which has sent nothing yet.
-    Xds(XdsSettings),
+    Xds(Box<XdsSettings>),
 }
 
 impl Limits {
@@ -44,7 +44,7 @@ impl Limits {
             Self::Xds(settings) => {
                 let server = settings.server.clone();
                 stderr!("limits come from the management server at {server}");
-                tokio::spawn(xds::follow(settings, service, move |event| match event {
+                tokio::spawn(xds::follow(*settings, service, move |event| match event {
                     Event::Connected => stderr!("the management server at {server} is connected"),
                     Event::Loaded => report(&loaded),
                     Event::Refused(error) => refused(&error),

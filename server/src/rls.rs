@@ -1,11 +1,11 @@
 //! The protocol of Envoy: `envoy.service.ratelimit.v3.RateLimitService` over gRPC, the health of the service, and
 //! reflection.
 
+mod connection;
+mod memory;
 mod message;
-mod receiving;
 
 use std::convert::Infallible;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,27 +13,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http;
+use bytes::Bytes;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
-use futures_util::stream;
-use metrics::counter;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::sleep;
+use metrics::{counter, gauge};
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::health::{self, HealthSettings};
-use crate::listener::{Beginning, Bounded, Buffered, Listener};
+use crate::listener::{Connections, Listener, Stream};
 use crate::reflection;
 use crate::request::RateLimitRequest;
 use crate::service::Service;
+use memory::{Client, Memory, Received, Sent, Usage};
 pub use message::MAX_ENTRIES;
 use message::RequestCodec;
-pub use receiving::MAX_RECEIVED_BYTES;
-use receiving::Received;
-pub(crate) use receiving::Receiving;
 
 /// The maximum size of a request in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
@@ -41,14 +37,8 @@ pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// The maximum size of a message of the other services in bytes: the name of a service, or of a message.
 const MAX_OTHER_MESSAGE_BYTES: usize = 64 << 10;
 
-/// The maximum number of requests in flight on one connection. Envoy waits with others.
-pub const MAX_STREAMS: u32 = 1_000;
-
 /// The method of the service.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// The preface of HTTP/2, and the head of the frame that follows it.
-const BEGINNING_BYTES: usize = 24 + 9;
 
 /// How a connection ends that lasts for long, so that clients find servers that are new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +72,21 @@ pub struct GrpcSettings {
     pub age: ConnectionAge,
     /// The maximum number of connections at the same time, those in a handshake included. Others are closed.
     pub max_connections: usize,
-    /// How long a client may take to begin with HTTP/2.
+    /// The maximum number of requests in flight on one connection. Envoy opens another connection
+    /// for further requests.
+    pub max_streams: u32,
+    /// The maximum memory of the requests in flight on all connections, in bytes: header fields,
+    /// messages, decisions and responses that are not sent. One connection may use a sixth. One
+    /// half is reserved for connections that use at most 64 KiB. A request beyond that gets the
+    /// status `RESOURCE_EXHAUSTED`.
+    ///
+    /// A message of 4 MiB takes 8 MiB until it is answered, so it needs a maximum of at least 49
+    /// MiB.
+    pub max_bytes: usize,
+    /// The time within which a client must begin with HTTP/2.
     pub begin_timeout: Duration,
-    /// How long a request may take, its message included. Others get the status `CANCELLED`.
+    /// The time within which a request must be received and answered. Other requests get the status
+    /// `CANCELLED`. A client that reads nothing for this time is disconnected.
     pub request_timeout: Duration,
     /// When the health is `NOT_SERVING`.
     pub health: HealthSettings,
@@ -98,6 +100,8 @@ impl Default for GrpcSettings {
         Self {
             age: ConnectionAge::default(),
             max_connections: 10_000,
+            max_streams: 100,
+            max_bytes: 64 << 20,
             begin_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(30),
             health: HealthSettings::default(),
@@ -106,88 +110,41 @@ impl Default for GrpcSettings {
     }
 }
 
-/// Serves the limits, health and reflection until `shutdown` is ready; then the health is `NOT_SERVING`, and after
-/// [`HealthSettings::drain`] connections end once their requests are answered, at the latest after
-/// [`GrpcSettings::end_timeout`].
-///
-/// # Errors
-///
-/// If the listener fails.
+/// Serves the limits, health and reflection until `shutdown` is ready. Then the health is
+/// `NOT_SERVING`. After [`HealthSettings::drain`], each connection ends when its requests are
+/// answered, at the latest after [`GrpcSettings::end_timeout`].
 pub async fn serve(
     listener: impl Into<Listener>,
     service: Arc<Service>,
     settings: GrpcSettings,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), tonic::transport::Error> {
+) {
     let (reporter, health) = tonic_health::server::health_reporter();
     let is_ready = health::is_ready_at_start(&service, settings.health);
     health::set(&reporter, is_ready).await;
-    let report =
+    let until_drained =
         health::report(reporter, Arc::clone(&service), settings.health, is_ready, shutdown);
-    let (drain, drained) = watch::channel(false);
-    let until_drained = async move {
-        report.await;
-        drain.send_replace(true);
-    };
     let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
-    Server::builder()
-        .max_concurrent_streams(MAX_STREAMS)
-        // With a grace of its own, tonic would not tell the client, and cut its requests off when that is over.
-        .max_connection_age(settings.age.max)
-        .timeout(settings.request_timeout)
-        // A connection whose peer is gone without a word ends.
-        .http2_keepalive_interval(Some(Duration::from_secs(60)))
-        .add_service(health)
-        .add_service(RateLimits { service })
-        .add_optional_service(
-            reflection::service().map(|it| it.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES)),
-        )
-        .add_optional_service(
-            reflection::old_service()
-                .map(|it| it.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES)),
-        )
-        .serve_with_incoming_shutdown(accepted(listener.into(), settings, drained), until_drained)
-        .await
-}
-
-type GrpcStream<F> = Buffered<Beginning<Bounded<F>>>;
-
-/// The connections, as long as there are places for them.
-fn accepted(
-    listener: Listener,
-    settings: GrpcSettings,
-    drained: watch::Receiver<bool>,
-) -> impl futures_util::Stream<Item = io::Result<GrpcStream<impl Future<Output = ()>>>> {
-    let places = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
-    let refused = counter!("tidegate_server_grpc_refused_connections_total");
-    stream::unfold((listener, places, refused), move |(listener, places, refused)| {
-        let end = end(settings, drained.clone());
-        async move {
-            let (stream, place) = loop {
-                let (stream, _) = listener.next().await;
-                match Arc::clone(&places).try_acquire_owned() {
-                    Ok(place) => break (stream, place),
-                    Err(_) => refused.increment(1),
-                }
-            };
-            let stream = Bounded::new(stream.with_place(place), end);
-            let stream = Beginning::new(stream, BEGINNING_BYTES, settings.begin_timeout);
-            Some((Ok(Buffered::new(stream)), (listener, places, refused)))
-        }
-    })
-}
-
-/// Waits until a connection must have ended. Its time begins when this is first polled.
-async fn end(settings: GrpcSettings, mut drained: watch::Receiver<bool>) {
-    let at_end = async {
-        // If there is no sender, nothing is served any more.
-        let _ = drained.wait_for(|drained| *drained).await;
-        sleep(settings.end_timeout).await;
-    };
-    tokio::select! {
-        () = sleep(settings.age.max.saturating_add(settings.age.grace)) => {}
-        () = at_end => {}
+    let mut routes = Routes::new(RateLimits { service }).add_service(health);
+    if let Some(reflection) = reflection::service() {
+        routes = routes.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
     }
+    if let Some(reflection) = reflection::old_service() {
+        routes = routes.add_service(reflection.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
+    }
+    let routes = routes.prepare();
+    let connections = Connections {
+        max: settings.max_connections,
+        open: gauge!("tidegate_server_grpc_connections"),
+        refused: counter!("tidegate_server_grpc_refused_connections_total"),
+        refusal: Bytes::new(),
+    };
+    let memory = Arc::new(Memory::new(settings.max_bytes));
+    let serve = |stream: Stream, stopped| {
+        let client = Client::new(stream.peer_addr(), &memory);
+        connection::serve(stream, routes.clone(), settings, client, stopped)
+    };
+    connections.serve(listener.into(), serve, until_drained).await;
 }
 
 type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
@@ -211,25 +168,35 @@ impl tower_service::Service<http::Request<Body>> for RateLimits {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let service = Arc::clone(&self.service);
         Box::pin(async move {
             if request.uri().path() != SHOULD_RATE_LIMIT {
                 return Ok(Status::unimplemented("").into_http());
             }
-            let receiving = request.extensions().get::<Receiving>().cloned().unwrap_or_default();
-            let peer = receiving.peer();
-            let request = request.map(|body| Received::new(body, receiving));
+            // Each connection adds it to its requests.
+            let Some(client) = request.extensions_mut().remove::<Client>() else {
+                return Ok(Status::internal("the request has no connection").into_http());
+            };
+            let peer = client.peer();
+            let usage = match Usage::new(client, request.headers()) {
+                Ok(usage) => usage,
+                Err(status) => {
+                    service.unreadable(peer, status.message());
+                    return Ok(status.into_http());
+                }
+            };
+            let request = request.map(|body| Received::new(body, Arc::clone(&usage)));
             let is_read = AtomicBool::new(false);
             let decide = Decide { service: &service, is_read: &is_read };
-            let grpc = Grpc::new(RequestCodec);
+            let grpc = Grpc::new(RequestCodec(Arc::clone(&usage)));
             let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE_BYTES);
             let response = grpc.unary(decide, request).await;
             if !is_read.into_inner() {
                 let status = Status::from_header_map(response.headers());
                 service.unreadable(peer, status.as_ref().map_or("no reason", Status::message));
             }
-            Ok(response)
+            Ok(response.map(|body| Body::new(Sent::new(body, usage))))
         })
     }
 }

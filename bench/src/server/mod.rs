@@ -3,6 +3,7 @@
 mod call;
 mod client;
 mod exchange;
+mod flood;
 mod grpc;
 mod http;
 mod load;
@@ -24,6 +25,7 @@ use crate::{Outcome, at_least_one, block_on};
 use call::{Contender, Peer, Protocol};
 use client::{Client, Until};
 use exchange::exchange;
+pub(crate) use flood::{FloodOptions, run as flood};
 use load::{Load, SCENARIOS, Scenario};
 use process::{Cores, Process, cpu_time, throttlecrab_server};
 

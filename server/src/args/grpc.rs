@@ -33,11 +33,23 @@ pub(crate) struct Grpc {
     /// as many files
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_GRPC_MAX_CONNECTIONS", value_parser = maximum)]
     grpc_max_connections: Option<usize>,
+    /// Maximum number of requests in flight on one connection of gRPC.
+    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_GRPC_MAX_STREAMS", default_value = "100",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    grpc_max_streams: u32,
+    /// Maximum memory of the requests in flight on all connections of gRPC, in bytes. One
+    /// connection may use a sixth, and one half is reserved for connections that use at most 64
+    /// KiB. A message of 4 MiB needs 49 MiB. Buffers of HTTP/2 take up to 1 MiB more for a
+    /// connection whose client does not read.
+    #[arg(long, value_name = "BYTES", env = "TIDEGATE_GRPC_MAX_BYTES", default_value = "67108864",
+          value_parser = maximum)]
+    grpc_max_bytes: usize,
     /// How long a client of gRPC may take to begin with HTTP/2.
     #[arg(long, value_name = "SPAN", env = "TIDEGATE_GRPC_BEGIN_TIMEOUT", default_value = "30s",
           value_parser = parse_duration)]
     grpc_begin_timeout: Duration,
-    /// How long a request of gRPC may take, its message included. Others get the status CANCELLED.
+    /// Maximum time of a request of gRPC, with its message. Other requests get the status
+    /// CANCELLED. A client that reads nothing for this time is disconnected.
     #[arg(long, value_name = "SPAN", env = "TIDEGATE_GRPC_REQUEST_TIMEOUT", default_value = "30s",
           value_parser = parse_duration)]
     grpc_request_timeout: Duration,
@@ -78,6 +90,8 @@ impl Grpc {
         let mut settings = GrpcSettings::default();
         settings.age = ConnectionAge::new(max, grace);
         settings.max_connections = self.grpc_max_connections.unwrap_or(settings.max_connections);
+        settings.max_streams = self.grpc_max_streams;
+        settings.max_bytes = self.grpc_max_bytes;
         settings.begin_timeout = self.grpc_begin_timeout;
         settings.request_timeout = self.grpc_request_timeout;
         settings.end_timeout = self.grpc_end_timeout;

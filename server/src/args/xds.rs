@@ -53,6 +53,10 @@ pub(crate) struct XdsArgs {
         default_value = "0"
     )]
     xds_max_message_bytes: usize,
+    /// Maximum time until the first response of the management server; 0s to wait forever.
+    #[arg(long, value_name = "SPAN", env = "TIDEGATE_XDS_RESPONSE_TIMEOUT", default_value = "60s",
+          value_parser = parse_duration)]
+    xds_response_timeout: Duration,
     /// How long to wait before the management server is connected again.
     #[arg(long, value_name = "SPAN", env = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
           default_value = "10s", value_parser = parse_duration)]
@@ -116,6 +120,7 @@ impl XdsArgs {
         if self.xds_max_message_bytes != 0 {
             settings.max_message_bytes = self.xds_max_message_bytes;
         }
+        settings.response_timeout = self.xds_response_timeout;
         settings.backoff.initial = self.xds_backoff_initial;
         settings.backoff.max = self.xds_backoff_max;
         settings.backoff.factor = self.xds_backoff_factor;

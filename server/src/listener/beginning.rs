@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
-use tonic::transport::server::Connected;
 
 /// A stream that fails if its first bytes do not come in time. Bytes do not prolong the time.
 pub(crate) struct Beginning<S> {
@@ -52,20 +51,24 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Beginning<S> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
 
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
-
-impl<S: Connected> Connected for Beginning<S> {
-    type ConnectInfo = S::ConnectInfo;
-
-    fn connect_info(&self) -> S::ConnectInfo {
-        self.stream.connect_info()
     }
 }
 

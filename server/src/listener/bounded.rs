@@ -1,26 +1,66 @@
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tonic::transport::server::Connected;
+use tokio::time::{Sleep, sleep};
 
 use super::Stream;
-use crate::rls::Receiving;
 
-/// A connection that fails from the moment on that a future is ready, whatever is under way on it.
+/// A connection that fails when a future is ready, or when the peer does not read for some time. It
+/// fails regardless of the requests in flight.
 pub(crate) struct Bounded<F> {
     stream: Stream,
     /// `None` once it was ready.
     end: Option<Pin<Box<F>>>,
-    /// What all requests of the connection have in common.
-    receiving: Receiving,
+    write_timeout: Duration,
+    /// The time at which a write that waits fails. `None` if no write waits.
+    write_deadline: Option<Pin<Box<Sleep>>>,
+    may_read: MayRead,
+}
+
+/// Whether the task of a connection may read. Reading ends with the first read that waits, until
+/// the task runs again. HTTP/2 polls the connection once more for each request that it has
+/// received, and would otherwise use many turns at a time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MayRead(Arc<AtomicBool>);
+
+impl MayRead {
+    pub(crate) fn set(&self, may_read: bool) {
+        self.0.store(may_read, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl<F: Future<Output = ()>> Bounded<F> {
-    pub(crate) fn new(stream: Stream, end: F) -> Self {
-        let receiving = Receiving::new(stream.peer_addr());
-        Self { stream, end: Some(Box::pin(end)), receiving }
+    pub(crate) fn new(stream: Stream, end: F, write_timeout: Duration, may_read: MayRead) -> Self {
+        let end = Some(Box::pin(end));
+        Self { stream, end, write_timeout, write_deadline: None, may_read }
+    }
+
+    /// Fails a write that has waited for too long.
+    fn timed<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let written = write(self.stream(cx)?, cx);
+        if written.is_ready() {
+            self.write_deadline = None;
+            return written;
+        }
+        let timeout = self.write_timeout;
+        let deadline = self.write_deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        match deadline.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     /// The stream, unless it has ended. Registers the task for the end too: a connection that only waits to be written
@@ -44,7 +84,16 @@ impl<F: Future<Output = ()>> AsyncRead for Bounded<F> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.get_mut().stream(cx)?.poll_read(cx, buffer)
+        let this = self.get_mut();
+        let may_read = this.may_read.get();
+        let stream = this.stream(cx)?;
+        // The read that waited wakes the task.
+        if !may_read {
+            return Poll::Pending;
+        }
+        let read = stream.poll_read(cx, buffer);
+        this.may_read.set(read.is_ready());
+        read
     }
 }
 
@@ -54,11 +103,23 @@ impl<F: Future<Output = ()>> AsyncWrite for Bounded<F> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().stream(cx)?.poll_write(cx, bytes)
+        self.get_mut().timed(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().timed(cx, |stream, cx| stream.poll_write_vectored(cx, parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().stream(cx)?.poll_flush(cx)
+        self.get_mut().timed(cx, |stream, cx| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -66,24 +127,16 @@ impl<F: Future<Output = ()>> AsyncWrite for Bounded<F> {
     }
 }
 
-impl<F> Connected for Bounded<F> {
-    type ConnectInfo = Receiving;
-
-    fn connect_info(&self) -> Receiving {
-        self.receiving.clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::oneshot;
-    use tokio::time::timeout;
+    use tokio::time::{Instant, timeout};
 
     use super::*;
+
+    const WRITE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
     /// A connection that ends on demand, and its client.
     async fn connect() -> (Bounded<impl Future<Output = ()>>, oneshot::Sender<()>, TcpStream) {
@@ -94,7 +147,17 @@ mod tests {
             let _ = ended.await;
         };
         let (stream, _) = listener.accept().await.unwrap();
-        (Bounded::new(Stream::plain(stream), ended), end, client)
+        let may_read = MayRead::default();
+        may_read.set(true);
+        (Bounded::new(Stream::plain(stream), ended, WRITE_TIMEOUT, may_read), end, client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_client_does_not_read_ends() {
+        let (mut stream, _end, _client) = connect().await;
+        let start = Instant::now();
+        let error = stream.write_all(&vec![0; 64 << 20]).await.unwrap_err();
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
     }
 
     #[tokio::test]

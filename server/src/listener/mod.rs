@@ -2,9 +2,9 @@
 
 mod beginning;
 mod bounded;
-mod buffered;
 mod connections;
 mod stream;
+mod turns;
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) use beginning::Beginning;
-pub(crate) use bounded::Bounded;
-pub(crate) use buffered::Buffered;
+pub(crate) use bounded::{Bounded, MayRead};
 pub(crate) use connections::Connections;
 pub use stream::Stream;
+use turns::Round;
 
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
@@ -28,6 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
+    round: Round,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -37,6 +38,7 @@ impl From<TcpListener> for Listener {
     fn from(tcp: TcpListener) -> Self {
         Self {
             tcp,
+            round: Round::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -48,7 +50,7 @@ impl Listener {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted(tcp: TcpListener, tls: Tls) -> Self {
-        Self { tcp, tls: Some(tls) }
+        Self { tcp, round: Round::default(), tls: Some(tls) }
     }
 
     /// Whether its connections are encrypted.
@@ -78,7 +80,7 @@ impl Listener {
         let (stream, peer) = self.tcp.accept().await?;
         // Answers are small, and are not held back. A connection that is gone already fails when it is read.
         let _ = stream.set_nodelay(true);
-        Ok((self.wrap(stream), peer))
+        Ok((self.wrap(stream).in_turns(self.round.clone()), peer))
     }
 
     /// Waits for a connection, over errors too.

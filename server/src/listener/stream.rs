@@ -11,6 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
+use super::turns::{Round, Turns};
 #[cfg(feature = "tls")]
 use crate::tls::Handshake;
 
@@ -21,6 +22,8 @@ use crate::tls::Handshake;
 pub struct Stream {
     state: State,
     peer: TcpConnectInfo,
+    /// The turns in which this reads, if it is a connection of a listener.
+    turns: Option<Turns>,
     /// Given back when the connection ends.
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -38,13 +41,19 @@ enum State {
 
 impl Stream {
     pub(crate) fn plain(stream: TcpStream) -> Self {
-        Self { peer: stream.connect_info(), state: State::Plain(stream), _place: None }
+        let (peer, state) = (stream.connect_info(), State::Plain(stream));
+        Self { peer, state, turns: None, _place: None }
     }
 
     #[cfg(feature = "tls")]
     pub(super) fn encrypted(handshake: Handshake) -> Self {
         let peer = handshake.peer().clone();
-        Self { peer, state: State::Handshake(Box::new(handshake)), _place: None }
+        Self { peer, state: State::Handshake(Box::new(handshake)), turns: None, _place: None }
+    }
+
+    /// Lets this read in turns with the other connections of its listener.
+    pub(super) fn in_turns(self, round: Round) -> Self {
+        Self { turns: Some(Turns::new(round)), ..self }
     }
 
     /// The same, which keeps a place taken for as long as it lives.
@@ -105,13 +114,43 @@ macro_rules! within {
     }};
 }
 
-impl AsyncRead for Stream {
-    fn poll_read(
+impl Stream {
+    fn poll_read_now(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         within!(self, cx, stream => stream.poll_read(cx, buffer))
+    }
+}
+
+impl Stream {
+    fn poll_write_with<T>(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut Self>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let written = write(self.as_mut(), cx);
+        if written.is_pending()
+            && let Some(turns) = &mut self.turns
+        {
+            turns.give_up();
+        }
+        written
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(mut turns) = self.turns.take() else { return self.poll_read_now(cx, buffer) };
+        let read =
+            turns.poll_read(cx, buffer, |cx, buffer| self.as_mut().poll_read_now(cx, buffer));
+        self.turns = Some(turns);
+        read
     }
 }
 
@@ -121,7 +160,10 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        within!(self, cx, stream => stream.poll_write(cx, bytes))
+        self.poll_write_with(
+            cx,
+            |stream, cx| within!(stream, cx, stream => stream.poll_write(cx, bytes)),
+        )
     }
 
     fn poll_write_vectored(
@@ -129,7 +171,10 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        within!(self, cx, stream => stream.poll_write_vectored(cx, parts))
+        self.poll_write_with(
+            cx,
+            |stream, cx| within!(stream, cx, stream => stream.poll_write_vectored(cx, parts)),
+        )
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -137,7 +182,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        within!(self, cx, stream => stream.poll_flush(cx))
+        self.poll_write_with(cx, |stream, cx| within!(stream, cx, stream => stream.poll_flush(cx)))
     }
 
     /// Does not wait for a handshake: nothing was sent that could be lost.

@@ -3,12 +3,15 @@
 //! Not by tonic's codec for prost: an empty descriptor, or an empty entry, has two bytes in a message and many times that in
 //! memory. 4 MiB of them took 120 MB until they were refused.
 
+use std::sync::Arc;
+
 use bytes::{Buf, Bytes};
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use prost::Message;
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
+use super::memory::Usage;
 use crate::decide::MAX_DESCRIPTORS;
 use crate::request::RateLimitRequest;
 
@@ -19,8 +22,18 @@ pub const MAX_ENTRIES: usize = 10_000;
 const DESCRIPTORS: u64 = 2;
 const ENTRIES: u64 = 1;
 
-#[derive(Debug, Default)]
-pub(super) struct RequestCodec;
+/// The memory that deciding on a descriptor and on an entry takes: the decoded request, the plan
+/// and the response.
+const DESCRIPTOR_BYTES: usize = 512;
+const ENTRY_BYTES: usize = 96;
+
+/// The buffer for a message. Most messages fit; others make it grow. Each response that a client
+/// does not read keeps its buffer.
+const BUFFER_BYTES: usize = 256;
+
+/// The messages of one request, which count as its memory.
+#[derive(Debug, Clone)]
+pub(super) struct RequestCodec(pub(super) Arc<Usage>);
 
 impl Codec for RequestCodec {
     type Encode = RateLimitResponse;
@@ -29,11 +42,11 @@ impl Codec for RequestCodec {
     type Decoder = Self;
 
     fn encoder(&mut self) -> Self {
-        Self
+        self.clone()
     }
 
     fn decoder(&mut self) -> Self {
-        Self
+        self.clone()
     }
 }
 
@@ -44,6 +57,10 @@ impl Encoder for RequestCodec {
     fn encode(&mut self, item: RateLimitResponse, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
         item.encode(out).map_err(|error| Status::internal(error.to_string()))
     }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER_BYTES, BUFFER_BYTES)
+    }
 }
 
 impl Decoder for RequestCodec {
@@ -52,11 +69,20 @@ impl Decoder for RequestCodec {
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<RateLimitRequest>, Status> {
         // Shared, and not copied.
-        decode(bytes.copy_to_bytes(bytes.remaining())).map(Some)
+        let message = bytes.copy_to_bytes(bytes.remaining());
+        decode(message, |bytes| self.0.add(bytes)).map(Some)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER_BYTES, BUFFER_BYTES)
     }
 }
 
-fn decode(message: Bytes) -> Result<RateLimitRequest, Status> {
+/// Decodes a message, after `add` has counted the memory that the decision takes.
+fn decode(
+    message: Bytes,
+    add: impl FnOnce(usize) -> Result<(), Status>,
+) -> Result<RateLimitRequest, Status> {
     let Some((descriptors, entries)) = count(&message) else {
         return Err(Status::internal("the message is cut off, or has a field of an unknown kind"));
     };
@@ -72,6 +98,8 @@ fn decode(message: Bytes) -> Result<RateLimitRequest, Status> {
             format!("the request has {entries} entries; at most {MAX_ENTRIES} are possible");
         return Err(Status::unknown(message));
     }
+    // Subjects and dynamic metadata repeat the texts of the message.
+    add(message.len() + descriptors * DESCRIPTOR_BYTES + entries * ENTRY_BYTES)?;
     RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
@@ -151,7 +179,7 @@ mod tests {
     }
 
     fn decoded(message: impl Into<Bytes>) -> Result<RateLimitRequest, String> {
-        decode(message.into()).map_err(|status| status.message().to_owned())
+        decode(message.into(), |_| Ok(())).map_err(|status| status.message().to_owned())
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use axum::http::uri::PathAndQuery;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::google::rpc;
 use futures_util::stream;
@@ -13,6 +13,7 @@ use metrics::gauge;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
+use tonic::client::Grpc;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
@@ -20,6 +21,7 @@ use super::XdsSettings;
 use super::backoff::Backoff;
 use super::connect::Once;
 use super::messages::{RateLimitConfig, TYPE_URL};
+use super::response::{Head, MAX_READ_BYTES, Response, ResponseCodec};
 use super::settings::CONNECT_TIMEOUT;
 use crate::config::{ConfigError, shown};
 use crate::service::{LoadError, Service};
@@ -53,6 +55,10 @@ pub enum Event {
 /// go-control-plane responds to a new stream unless it is told the version that it has. It has the version "" if there are
 /// no limits at all: told "" too, it would not respond, and limits that ended while it was away would stay.
 const EARLIER_VERSION: &str = "of-an-earlier-stream";
+
+/// The method of an aggregated stream.
+const STREAM: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
 /// How long a stream may go on when its connection has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -88,7 +94,7 @@ pub async fn follow(settings: XdsSettings, service: Arc<Service>, report: impl F
     }
 }
 
-/// The gauge of whether the management server is connected.
+/// The gauge of whether the management server is connected and has responded.
 struct Connected(metrics::Gauge);
 
 impl Connected {
@@ -122,7 +128,6 @@ impl<R: Fn(Event)> Stream<'_, R> {
         let channel = connect
             .map_err(|_| format!("no connection was made within {CONNECT_TIMEOUT:?}"))?
             .map_err(|error| with_causes(&error))?;
-        self.connected.set(true);
         (self.report)(Event::Connected);
         until_end(self.follow_on(channel), end.wait()).await
     }
@@ -137,16 +142,30 @@ impl<R: Fn(Event)> Stream<'_, R> {
         for header in &self.settings.headers {
             outgoing.metadata_mut().insert(header.name.clone(), header.value.clone());
         }
-        let mut client = AggregatedDiscoveryServiceClient::new(channel)
-            .max_decoding_message_size(self.settings.max_message_bytes);
-        let responses = client.stream_aggregated_resources(outgoing).await;
-        let mut responses = responses.map_err(|status| shown_status(&status))?.into_inner();
+        let max_bytes = self.settings.max_message_bytes;
+        let mut client =
+            Grpc::new(channel).max_decoding_message_size(max_bytes.max(MAX_READ_BYTES));
+        let path = PathAndQuery::from_static(STREAM);
+        let begin = async {
+            client.ready().await.map_err(|error| with_causes(&error))?;
+            let responses = client.streaming(outgoing, path, ResponseCodec { max_bytes }).await;
+            let mut responses = responses.map_err(|status| shown_status(&status))?.into_inner();
+            let first = responses.message().await.map_err(|status| shown_status(&status))?;
+            Ok::<_, String>((responses, first))
+        };
+        let (mut responses, mut next) = match self.settings.response_timeout {
+            Duration::ZERO => begin.await?,
+            time => timeout(time, begin)
+                .await
+                .map_err(|_| format!("there was no response within {time:?}"))??,
+        };
+        self.connected.set(true);
 
         // Some management servers send a snapshot again as soon as it is refused.
         let (min_pause, max_pause) = self.settings.backoff.pauses();
         let mut pause = min_pause;
-        while let Some(response) = responses.message().await.map_err(|it| shown_status(&it))? {
-            let DiscoveryResponse { version_info, resources, type_url, nonce, .. } = response;
+        while let Some(Response { head, resources }) = next {
+            let Head { version_info, type_url, nonce } = head;
             if type_url == TYPE_URL {
                 let loaded = self.load(resources).await;
                 if loaded.is_ok() {
@@ -159,6 +178,7 @@ impl<R: Fn(Event)> Stream<'_, R> {
                     Ok(()) => {
                         (self.has_loaded, pause) = (true, min_pause);
                         (self.report)(Event::Loaded);
+                        next = responses.message().await.map_err(|status| shown_status(&status))?;
                         continue;
                     }
                     Err(error) => (self.report)(Event::Refused(error)),
@@ -168,15 +188,16 @@ impl<R: Fn(Event)> Stream<'_, R> {
             }
             sleep(pause).await;
             pause = (pause * 2).min(max_pause);
+            next = responses.message().await.map_err(|status| shown_status(&status))?;
         }
         Err(ended(()))
     }
 
-    async fn load(&self, resources: Vec<Any>) -> Result<(), LoadError> {
+    async fn load(&self, resources: Result<Vec<Any>, ConfigError>) -> Result<(), LoadError> {
         let service = Arc::clone(self.service);
         // It may take long, and requests are decided meanwhile.
         let loading = tokio::task::spawn_blocking(move || {
-            let resources = decode(&resources);
+            let resources = resources.and_then(|resources| decode(&resources));
             service.load_resources(resources.as_deref())
         });
         match loading.await {

@@ -6,7 +6,8 @@
 //!
 //! | bound | value |
 //! |---|---|
-//! | a response | [`XdsSettings::max_message_bytes`] |
+//! | a response | [`XdsSettings::max_message_bytes`]: a larger one is refused, and one above 64 MiB ends the stream |
+//! | time until the first response | [`XdsSettings::response_timeout`] |
 //! | a resource | what a [file](crate::config) may have: 64 levels, 500,000 values |
 //! | connections | one; the next one after a [wait](BackoffSettings) |
 //! | responses that are being read | one; after one that was refused, the next one waits from a hundredth to a half of [the first wait](BackoffSettings::initial) |
@@ -15,6 +16,7 @@ mod backoff;
 mod client;
 mod connect;
 pub mod messages;
+mod response;
 mod settings;
 #[cfg(feature = "tls")]
 mod tls;

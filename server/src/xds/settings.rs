@@ -28,6 +28,9 @@ pub struct XdsSettings {
     pub node_metadata: Vec<(String, String)>,
     /// Fields that are sent along (`CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS`).
     pub headers: Vec<Header>,
+    /// The time within which the first response of a stream must arrive. After that, the client
+    /// connects again. With zero, it waits forever.
+    pub response_timeout: Duration,
     /// The maximum size of a response (`XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES`).
     pub max_message_bytes: usize,
     /// The waits between two connections.
@@ -71,6 +74,7 @@ impl XdsSettings {
             node_id: "default".to_owned(),
             node_metadata: Vec::new(),
             headers: Vec::new(),
+            response_timeout: Duration::from_secs(60),
             max_message_bytes: 4 << 20,
             backoff: BackoffSettings::default(),
             #[cfg(feature = "tls")]

@@ -15,7 +15,7 @@ use super::service;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
+pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const END_STREAM: u8 = 1;
 /// The flag of the answer to a `PING`.
@@ -166,7 +166,7 @@ fn server() -> SocketAddr {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 send.send(listener.local_addr().unwrap()).unwrap();
                 let settings = GrpcSettings::default();
-                serve(listener, service(), settings, std::future::pending()).await.unwrap();
+                serve(listener, service(), settings, std::future::pending()).await;
             });
         });
         receive.recv().unwrap()

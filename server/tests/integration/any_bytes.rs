@@ -133,8 +133,8 @@ fn b95_bytes_are_escaped_in_metrics_and_metadata() {
     let text = handle.render();
     for key in ["detailed", "metric"] {
         let label = format!(r#"key1="{key}_a\\b\\xff\n""#);
-        let is_count = |line: &str| line.contains("total_hits") && line.contains(&label);
-        assert!(text.lines().any(is_count), "{label}: {text}");
+        let is_counted = |line: &str| line.contains("total_hits") && line.contains(&label);
+        assert!(text.lines().any(is_counted), "{label}: {text}");
     }
 }
 

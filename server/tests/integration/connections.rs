@@ -8,15 +8,20 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Error, Reason, RecvStream, SendStream};
-use tidegate_server::rls::{ConnectionAge, GrpcSettings, MAX_RECEIVED_BYTES, MAX_STREAMS, serve};
+use prost::Message;
+use tidegate_memory::MemoryStore;
+use tidegate_server::decide::{Behaviour, Decider};
+use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
+use tidegate_server::rls::{ConnectionAge, GrpcSettings, serve};
 use tidegate_server::service::Service;
+use tidegate_testkit::faults::{Fault, FaultyStore};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, decider};
 
 /// For what takes no time but on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -33,12 +38,16 @@ const NOT_SERVING: &[u8] = &[0, 0, 0, 0, 2, 8, 2];
 struct Server {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<Result<(), tonic::transport::Error>>,
+    task: JoinHandle<()>,
 }
 
 impl Server {
     async fn start(age: ConnectionAge, end_timeout: Duration) -> Self {
-        let service = Service::new(Scene::new("domain: d\ndescriptors: []").decider);
+        Self::with(Scene::new("domain: d\ndescriptors: []").decider, age, end_timeout).await
+    }
+
+    async fn with(decider: Decider, age: ConnectionAge, end_timeout: Duration) -> Self {
+        let service = Service::new(decider);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -58,7 +67,7 @@ impl Server {
 
     /// Waits until it has ended.
     async fn end(self) {
-        timeout(SOON, self.task).await.unwrap().unwrap().unwrap();
+        timeout(SOON, self.task).await.unwrap().unwrap();
     }
 }
 
@@ -266,7 +275,8 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
     let server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
     let (begin, end) = large();
-    let possible = MAX_RECEIVED_BYTES / begin.len();
+    // A connection that is alone may use a sixth of the memory.
+    let possible = GrpcSettings::default().max_bytes / 6 / begin.len();
     let (mut responses, mut messages) = (JoinSet::new(), vec![]);
     for index in 0..possible + 3 {
         let Begun { response, mut message } = client.begin_at(SHOULD_RATE_LIMIT).await;
@@ -302,6 +312,41 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
 }
 
 #[tokio::test]
+async fn requests_that_the_store_does_not_answer_take_no_more_than_a_connection_may() {
+    let store = FaultyStore::new(MemoryStore::new(), vec![Fault::Delayed; 100]);
+    let limits = "domain: d\ndescriptors: [{key: a, policy: gcra 1/s}]";
+    let decider = decider(Arc::new(store), limits, Behaviour::default());
+    let server = Server::with(decider, ConnectionAge::default(), NEVER).await;
+    let mut client = Client::connect(server.address).await;
+    let value = Bytes::from(vec![b'x'; 900_000]);
+    let descriptor = RateLimitDescriptor {
+        entries: vec![Entry { key: "a".into(), value }],
+        ..Default::default()
+    };
+    let (domain, descriptors) = ("d".into(), vec![descriptor; 3]);
+    let message = RateLimitRequest { domain, descriptors, hits_addend: 0 }.encode_to_vec();
+    let head = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes()].concat();
+    let message = Bytes::from([head, message].concat());
+    // A message and its decision take twice its length.
+    let possible = GrpcSettings::default().max_bytes / 6 / (2 * message.len());
+    let mut responses = JoinSet::new();
+    for _ in 0..possible + 3 {
+        let Begun { response, message: mut sent } = client.begin_at(SHOULD_RATE_LIMIT).await;
+        sent.send_data(message.clone(), true).unwrap();
+        responses.spawn(status(response));
+    }
+    for _ in 0..3 {
+        const RESOURCE_EXHAUSTED: &str = "8";
+        let status = timeout(SOON, responses.join_next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(status, RESOURCE_EXHAUSTED);
+    }
+    // Other connections have their share.
+    let mut client = Client::connect(server.address).await;
+    assert_eq!(client.begin("Check").await.answer().await, SERVING);
+    assert_eq!(responses.len(), possible);
+}
+
+#[tokio::test]
 async fn a_method_that_is_not_known_is_said_to_be_so() {
     let server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
@@ -315,5 +360,5 @@ async fn a_client_is_told_how_many_requests_are_possible_at_the_same_time() {
     let server = Server::start(ConnectionAge::default(), NEVER).await;
     let mut client = Client::connect(server.address).await;
     assert_eq!(client.begin("Check").await.answer().await, SERVING);
-    assert_eq!(client.requests.current_max_send_streams(), MAX_STREAMS as usize);
+    assert_eq!(client.requests.current_max_send_streams(), 100);
 }

@@ -30,7 +30,7 @@ pub(crate) struct Server {
     pub(crate) channel: Channel,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<Result<(), tonic::transport::Error>>,
+    task: JoinHandle<()>,
 }
 
 pub(crate) async fn server() -> Server {
@@ -208,5 +208,5 @@ async fn health_says_serving_until_the_server_shuts_down() {
     // The stream is the last request in flight.
     drop((watch, health));
     drop(server.channel);
-    tokio::time::timeout(Duration::from_secs(10), server.task).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(10), server.task).await.unwrap().unwrap();
 }

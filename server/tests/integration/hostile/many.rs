@@ -323,6 +323,50 @@ async fn ten_thousand_clients_are_served_and_the_next_one_is_refused() {
     }
 }
 
+/// Leaves as many responses in the server as it allows: the client announces a window of 0 bytes,
+/// and ignores the maximum number of requests.
+async fn leave_unread(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.addresses[Grpc as usize]).await.unwrap();
+    const INITIAL_WINDOW_SIZE: [u8; 6] = [0, 4, 0, 0, 0, 0];
+    let mut bytes = grpc::call(grpc::REQUEST);
+    bytes.extend(grpc::frame(grpc::SETTINGS, 0, 0, &INITIAL_WINDOW_SIZE));
+    for stream in (3..2_001).step_by(2) {
+        bytes.extend(grpc::call_on(stream, grpc::REQUEST));
+    }
+    let (mut reader, mut writer) = stream.split();
+    let read = async {
+        let mut answers = Vec::new();
+        while grpc::frames(&answers).iter().filter(|frame| frame.kind == grpc::HEADERS).count()
+            < 100
+        {
+            assert!(reader.read_buf(&mut answers).await.unwrap() > 0);
+        }
+    };
+    let (written, ()) =
+        timeout(PATIENCE, async { tokio::join!(writer.write_all(&bytes), read) }).await.unwrap();
+    written.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn clients_that_do_not_read_keep_little_memory_of_the_server() {
+    const CLIENTS: usize = 40;
+    let _turn = TURN.lock().await;
+    let server = Server::start(program()).await;
+    let mut running = server.connect(Grpc).await.unwrap();
+    running.call().await.unwrap();
+    let before = server.memory();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(leave_unread(&server).await);
+    }
+    let each = server.memory().saturating_sub(before) / CLIENTS;
+    println!("{each} bytes each");
+    assert!(each < 1 << 20, "{each} bytes each");
+    // A client that reads is served.
+    timeout(PATIENCE, running.call()).await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn when_no_file_can_be_opened_clients_wait_and_are_served_later() {
     let of = program();

@@ -116,7 +116,7 @@ async fn the_end_of_the_server_waits_for_no_handshake_beyond_its_timeout() {
     let slow = silent(server.address).await;
     server.call(root.client(None)).await.unwrap();
     let _ = server.stop.take().unwrap().send(());
-    timeout(PATIENCE, &mut server.task).await.unwrap().unwrap().unwrap();
+    timeout(PATIENCE, &mut server.task).await.unwrap().unwrap();
     assert!(ends(slow).await);
 }
 

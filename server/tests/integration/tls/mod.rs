@@ -68,7 +68,7 @@ struct Server {
     address: SocketAddr,
     tls: Tls,
     stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<Result<(), tonic::transport::Error>>,
+    task: JoinHandle<()>,
 }
 
 impl Server {

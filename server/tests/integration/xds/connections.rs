@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::io::AsyncWriteExt;
 
 use super::*;
+use crate::scene::block_on;
 
 #[tokio::test]
 async fn limits_stay_in_force_while_the_management_server_is_away() {
@@ -110,22 +112,73 @@ async fn a_server_that_sends_what_it_was_refused_again_and_again_is_read_slowly(
 }
 
 #[tokio::test]
-async fn a_response_that_is_too_large_ends_the_stream_and_changes_nothing() {
+async fn a_response_that_is_too_large_is_refused_and_changes_nothing() {
     let mut server = Management::start().await;
     let mut settings = server.settings();
     settings.max_message_bytes = 10_000;
-    let mut client = Client::start(settings);
+    let client = Client::start(settings);
     let (mut peer, _) = server.stream().await;
     peer.send("1", "n1", &[per_day(1)]);
     peer.accepted("1", "n1").await;
     peer.send("2", "n2", &[RateLimitConfig { name: "x".repeat(10_000), ..per_day(2) }]);
-    let (reason, _) = client.disconnected().await;
-    assert!(reason.contains("the limit is: 10000 bytes"), "{reason}");
+    let reason = peer.refused("1", "n2").await;
+    let expected = "xDS: the response is 10164 bytes; it must be at most 10000";
+    assert_eq!(reason, expected);
     assert_eq!(client.limit().await, "1/DAY");
-    let (mut peer, _) = server.stream().await;
     peer.send("3", "n3", &[per_day(3)]);
     peer.accepted("3", "n3").await;
     assert_eq!(client.limit().await, "3/DAY");
+}
+
+#[tokio::test]
+async fn a_response_of_several_mebibytes_is_refused_by_default() {
+    let mut server = Management::start().await;
+    let client = Client::start(server.settings());
+    let (mut peer, _) = server.stream().await;
+    let large = RateLimitConfig { name: "x".repeat(20 << 20), ..per_day(2) };
+    peer.send("1", "n1", &[large]);
+    let reason = peer.refused("", "n1").await;
+    assert!(reason.ends_with("; it must be at most 4194304"), "{reason}");
+    assert!(!client.service.has_limits());
+}
+
+#[test]
+fn a_server_that_accepts_and_never_responds_is_asked_again() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let is_connected = || handle.render().contains("tidegate_server_xds_connected 1\n");
+    metrics::with_local_recorder(&recorder, || {
+        block_on(async {
+            // It speaks no HTTP/2.
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut settings = settings(listener.local_addr().unwrap());
+            settings.response_timeout = Duration::from_millis(50);
+            let mut client = Client::start(settings);
+            for _ in 0..2 {
+                let (reason, _) = client.disconnected().await;
+                assert_eq!(reason, "there was no response within 50ms");
+                assert!(!is_connected());
+            }
+            drop((client, listener));
+
+            // It speaks HTTP/2, and its method does not respond.
+            let mut server = Management::start().await;
+            let mut settings = server.settings();
+            settings.response_timeout = Duration::from_millis(200);
+            let mut client = Client::start(settings);
+            let _silent = server.stream().await;
+            let (reason, _) = client.disconnected().await;
+            assert_eq!(reason, "there was no response within 200ms");
+            assert!(!is_connected());
+            let (mut peer, _) = server.stream().await;
+            peer.send("1", "n1", &[per_day(1)]);
+            peer.accepted("1", "n1").await;
+            assert!(is_connected());
+            // After the first response, it may be silent.
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            assert!(is_connected() && server.streams.try_recv().is_err());
+        });
+    });
 }
 
 #[tokio::test]

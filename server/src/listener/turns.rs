@@ -1,0 +1,183 @@
+//! Turns in which the connections of a listener read.
+//!
+//! The runtime has one queue of tasks. If each connection with many requests were in it, a
+//! connection with one request would wait for all of them. So a connection reads a few requests
+//! whenever they arrive. To read more, it waits for a turn, and few connections have one at a
+//! time.
+//!
+//! Each listener has its own turns, so that a flood on one protocol delays the others little.
+
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::thread::available_parallelism;
+
+use tokio::io::ReadBuf;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+/// The bytes that a connection reads without a turn, after it has read all that has arrived.
+const FREE_BYTES: usize = 256;
+
+/// The bytes that a connection reads in a turn.
+const TURN_BYTES: usize = 1 << 10;
+
+/// The turns of a listener: one for each thread of the runtime.
+#[derive(Debug, Clone)]
+pub(super) struct Round(Arc<Semaphore>);
+
+impl Default for Round {
+    fn default() -> Self {
+        Self::new(available_parallelism().map_or(1, usize::from))
+    }
+}
+
+impl Round {
+    fn new(turns: usize) -> Self {
+        Self(Arc::new(Semaphore::new(turns)))
+    }
+}
+
+type Acquired = Result<OwnedSemaphorePermit, AcquireError>;
+
+/// The turns of one connection.
+pub(super) struct Turns {
+    round: Round,
+    /// The bytes that it may still read.
+    bytes: usize,
+    next: Next,
+}
+
+/// The next turn of a connection.
+enum Next {
+    /// It needs none yet.
+    None,
+    Waiting(Pin<Box<dyn Future<Output = Acquired> + Send + Sync>>),
+    /// It has its turn when the tasks that are ready have run.
+    Ready(OwnedSemaphorePermit),
+}
+
+impl Turns {
+    pub(super) fn new(round: Round) -> Self {
+        Self { round, bytes: FREE_BYTES, next: Next::None }
+    }
+
+    /// Calls `read` with the part of the buffer that the connection may read now, or waits for its
+    /// turn.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        read: impl FnOnce(&mut Context<'_>, &mut ReadBuf<'_>) -> Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
+        // The turn ends with this read, so that the decisions do not delay connections that wait.
+        let _turn = match self.bytes {
+            0 => Some(ready!(self.poll_turn(cx))),
+            _ => None,
+        };
+        let (polled, bytes) = if buffer.remaining() <= self.bytes {
+            let before = buffer.filled().len();
+            let polled = read(cx, buffer);
+            (polled, buffer.filled().len() - before)
+        } else {
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(self.bytes));
+            let polled = read(cx, &mut part);
+            let bytes = part.filled().len();
+            buffer.advance(bytes);
+            (polled, bytes)
+        };
+        self.bytes = match polled {
+            Poll::Ready(_) => self.bytes - bytes,
+            Poll::Pending => FREE_BYTES,
+        };
+        polled
+    }
+
+    /// Leaves the turn to another connection, because this one waits for its peer to read.
+    pub(super) fn give_up(&mut self) {
+        self.next = Next::None;
+    }
+
+    /// Waits for a turn, and at least until the tasks that are ready have run.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<OwnedSemaphorePermit> {
+        if matches!(self.next, Next::None) {
+            let mut turn = Box::pin(Arc::clone(&self.round.0).acquire_owned());
+            self.next = match turn.as_mut().poll(cx) {
+                Poll::Ready(Ok(turn)) => {
+                    cx.waker().wake_by_ref();
+                    Next::Ready(turn)
+                }
+                // The semaphore is never closed.
+                Poll::Ready(Err(_)) | Poll::Pending => Next::Waiting(turn),
+            };
+            return Poll::Pending;
+        }
+        if let Next::Waiting(turn) = &mut self.next
+            && let Ok(turn) = ready!(turn.as_mut().poll(cx))
+        {
+            self.next = Next::Ready(turn);
+        }
+        match mem::replace(&mut self.next, Next::None) {
+            Next::Ready(turn) => {
+                self.bytes = TURN_BYTES;
+                Poll::Ready(turn)
+            }
+            Next::None | Next::Waiting(_) => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// Polls a connection that always has more to read. Returns the bytes that it reads.
+    fn read(turns: &mut Turns) -> usize {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let mut read = 0;
+        loop {
+            let mut bytes = [0; 300];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let polled = turns.poll_read(cx, &mut buffer, |_, buffer| {
+                buffer.initialize_unfilled();
+                buffer.advance(buffer.remaining());
+                Poll::Ready(Ok(()))
+            });
+            match polled {
+                Poll::Ready(_) => read += buffer.filled().len(),
+                Poll::Pending => return read,
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_alone_reads_after_all_others_have_run() {
+        let mut turns = Turns::new(Round::new(2));
+        assert_eq!([0; 3].map(|_| read(&mut turns)), [FREE_BYTES, TURN_BYTES, TURN_BYTES]);
+    }
+
+    #[test]
+    fn few_connections_have_a_turn_and_the_others_follow_in_order() {
+        let round = Round::new(2);
+        let mut all: Vec<_> = (0..100).map(|_| Turns::new(round.clone())).collect();
+        assert!(all.iter_mut().all(|turns| read(turns) == FREE_BYTES));
+        for index in 0..98 {
+            assert_eq!(read(&mut all[index + 2]), 0, "it waits for {index}");
+            assert_eq!(read(&mut all[index]), TURN_BYTES);
+        }
+        // A connection that was silent needs no turn for its first requests.
+        assert_eq!(read(&mut Turns::new(round)), FREE_BYTES);
+    }
+
+    #[test]
+    fn a_connection_that_ends_gives_its_turn_to_the_next_one() {
+        let round = Round::new(2);
+        let mut all: Vec<_> = (0..10).map(|_| Turns::new(round.clone())).collect();
+        assert!(all.iter_mut().all(|turns| read(turns) == FREE_BYTES));
+        all.drain(..8);
+        assert_eq!([read(&mut all[0]), read(&mut all[1])], [TURN_BYTES; 2]);
+    }
+}
