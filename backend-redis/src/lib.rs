@@ -92,6 +92,7 @@
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
 //! | `ForeignValue` | the value under the key, or under that of the call's id, is not ours; it was not changed | no |
 //! | `IdReused` | the id of the call was used for another one | no |
+//! | `TooManyHolds` | the subject has the [maximum of open holds](Policy::max_open_holds_of) | no |
 //! | `UnknownHold`, `HoldLapsed`, `AlreadySettled` | the hold cannot be settled or extended any more: see [`Operation::Settle`] | no |
 //! | `UnsupportedServer` | no scripts, a cluster | no |
 //! | `Protocol` | a reply that is not valid | not known |
@@ -123,9 +124,9 @@
 //! live of its id: until then it can be settled, by any process. A settlement changes the states and the record in one
 //! step.
 //!
-//! A policy that gives back what has lapsed ([`Policy::refund_lapsed`]) keeps the open holds on a state in its value: 62
-//! bytes for each, which each decision on the state reads, and sends to the caller. A log with such a policy may have at
-//! most 128 records; [`supports`](Store::supports) refuses others.
+//! The key of a policy that refunds lapsed holds ([`Policy::refund_lapsed`]) is a sorted set while there are holds: the state,
+//! and about 150 bytes per hold. A log with such a policy may have at most 128 records; [`supports`](Store::supports) refuses
+//! others.
 //!
 //! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both

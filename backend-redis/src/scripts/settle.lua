@@ -31,7 +31,6 @@ for place = 1, count do
   local _, rule, _, total, _, p1, p2, p3, p4 = charge(place)
   local key = KEYS[place]
   local value, kind, blocked_until, is_list = read(key)
-  --> ITS_LAPSES
   local admits, a, b, c, d
   if kind ~= FOREIGN then
     admits, a, b, c, d = RULES[rule](value, kind, 0, PEEK, 0, nil, p1, p2, p3, p4, key, is_list)
@@ -71,7 +70,8 @@ for place = 1, count do
     local state = after or string.char(NONE)
     expires_at = math.max(after and expires_at or 0, blocked_until)
     after = blocking(state, blocked_until)
-    if plan then
+    if STATE_HAS_HOLDS then -- Written with its holds below.
+    elseif plan then
       write_list(key, value, it.is_list, after, expires_at, plan)
     elseif it.after or blocked_until > 0 then
       --> write_string.lua

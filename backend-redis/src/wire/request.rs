@@ -475,8 +475,11 @@ impl<'a> IdArguments<'a> {
             normalized.charges.iter().for_each(|(_, cost)| put(&mut request, *cost));
         }
         if is_of_hold && !normalized.is_on_a_hold() && states == StateKind::WithHolds {
-            let charges = normalized.charges.iter();
-            request.extend(charges.map(|(charge, _)| u8::from(charge.policy.refunds_lapsed())));
+            for (charge, _) in &normalized.charges {
+                let policy = charge.policy;
+                let max = if policy.refunds_lapsed() { policy.max_open_holds() } else { 0 };
+                request.extend_from_slice(&max.to_le_bytes());
+            }
         }
         // The server counts from the millisecond in which the script began.
         let millis = (!normalized.is_on_a_hold()).then(|| life.div_ceil(1_000) + 1);

@@ -188,10 +188,10 @@ fn part(name: &str) -> Option<&'static str> {
         "batch_holds.lua"
         | "batch_holds_write.lua"
         | "hold_refunds.lua"
+        | "hold_maxima.lua"
         | "hold_on_states.lua"
         | "settle_holds.lua"
         | "ITS_LOADS"
-        | "ITS_LAPSES"
         | "ITS_HELD"
         | "ITS_HOLD"
         | "ITS_REPLY" => "",
@@ -359,6 +359,7 @@ fn batch_with_holds(record: RecordKind) -> &'static Script {
             ("ITS_OUTCOME", outcome),
             ("batch_holds.lua", lua!("batch_holds.lua")),
             ("batch_holds_write.lua", lua!("batch_holds_write.lua")),
+            ("read_all.lua", "local found, others_absent = {}, false"),
         ]
     }
     static SCRIPT: LazyLock<Script> =
@@ -369,8 +370,10 @@ fn batch_with_holds(record: RecordKind) -> &'static Script {
     });
     static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
         let hold_refunds = ("hold_refunds.lua", lua!("hold_refunds.lua"));
+        let hold_maxima = ("hold_maxima.lua", lua!("hold_maxima.lua"));
         let hold_on_states = ("hold_on_states.lua", lua!("hold_on_states.lua"));
-        let own = [own("--> hold_batch.lua"), vec![LOADS, hold_refunds, hold_on_states]].concat();
+        let parts = vec![LOADS, hold_refunds, hold_maxima, hold_on_states];
+        let own = [own("--> hold_batch.lua"), parts].concat();
         Script::within(lua!("hold.lua"), "batch", "lapse_hold", lua!("batch.lua"), &own)
     });
     match record {
@@ -444,18 +447,17 @@ pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
 /// Script that settles or extends any other hold.
 #[must_use]
 pub fn settle(states: StateKind) -> &'static Script {
-    static PLAIN: LazyLock<Script> =
-        LazyLock::new(|| Script::assemble("batch", "settle", lua!("settle.lua"), &[]));
+    static PLAIN: LazyLock<Script> = LazyLock::new(|| {
+        let own = [("STATE_HAS_HOLDS", "false")];
+        Script::assemble("batch", "settle", lua!("settle.lua"), &own)
+    });
     static WITH_HOLDS: LazyLock<Script> = LazyLock::new(|| {
         let own = [
             ("settle_holds.lua", lua!("settle_holds.lua")),
-            (
-                "ITS_LAPSES",
-                "value, kind, is_list = after_lapses(place, value, kind, blocked_until, is_list)",
-            ),
+            ("STATE_HAS_HOLDS", "holds_of[key]"),
             ("ITS_HELD", "its_held = left_of(place, its_held)"),
             ("ITS_HOLD", "change_hold(place, it, totals[place])"),
-            ("ITS_REPLY", "add_open_holds(answer, states)"),
+            ("ITS_REPLY", "add_open_holds(answer)"),
         ];
         Script::assemble("batch", "lapse_settle", lua!("settle.lua"), &own)
     });
@@ -597,7 +599,7 @@ mod tests {
     fn only_scripts_that_lapse_know_holds_on_states() {
         for script in all() {
             let knows_holds = script.variant().starts_with("lapse");
-            assert_eq!(script.code().contains("holds_in_value"), knows_holds, "{script:?}");
+            assert_eq!(script.code().contains("read_holds"), knows_holds, "{script:?}");
         }
     }
 

@@ -147,9 +147,9 @@ impl Record {
             _ => 0,
         };
         match record.and_then(Self::holds) {
-            Some(holds) => state + holds.growth(),
+            Some(_) => state + StateHolds::growth(),
             None if policy.refunds_lapsed() => {
-                state + size_of::<StateHolds>() + StateHolds::default().growth()
+                state + size_of::<StateHolds>() + StateHolds::growth()
             }
             None => state,
         }
@@ -179,9 +179,14 @@ impl Record {
         result
     }
 
-    /// Gives back what has lapsed, and forgets what has expired.
-    fn settle_lapsed(&mut self, now: u64) {
-        if self.holds.as_ref().is_some_and(|holds| holds.is_any_over(now)) {
+    /// Returns `true` if a hold on the state has to be refunded or forgotten.
+    pub(super) fn is_any_hold_over(&self, now: u64) -> bool {
+        self.holds.as_ref().is_some_and(|holds| holds.is_any_over(now))
+    }
+
+    /// Refunds lapsed holds, and forgets expired ones.
+    pub(super) fn settle_lapsed(&mut self, now: u64) {
+        if self.is_any_hold_over(now) {
             self.change_holds(now, |_| ());
         }
     }

@@ -62,4 +62,6 @@ pub struct HeldCharge {
     pub held: Option<u64>,
     /// What was spent so far; the actual cost, once it is settled.
     pub spent: u64,
+    /// The number of the hold on its state, if the state records its holds.
+    pub number: u64,
 }

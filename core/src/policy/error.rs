@@ -42,6 +42,7 @@ pub(super) enum Part {
     Grain,
     Shards,
     MaxHold,
+    MaxOpenHolds,
 }
 
 impl PolicyError {

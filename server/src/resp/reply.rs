@@ -60,6 +60,7 @@ impl Reply {
             ErrorKind::UnknownHold => "UNKNOWNHOLD",
             ErrorKind::AlreadySettled => "ALREADYSETTLED",
             ErrorKind::HoldLapsed => "HOLDLAPSED",
+            ErrorKind::TooManyHolds => "TOOMANYHOLDS",
             _ => "STORE",
         };
         Self::Error(format!("{code} {error:#}"))

@@ -22,8 +22,8 @@ pub(super) struct Hold {
     taken_at: u64,
     lapses_at: u64,
     expires_at: u64,
-    /// When it was last changed, counted in changes: of holds that lapse together, the one changed first lapses first.
-    /// `None` if it was changed just now.
+    /// The number of changes to holds before this hold was made. Of two holds that lapse together, the older one lapses
+    /// first. `None` if the hold was made just now.
     turn: Option<u64>,
     /// What is held of each charge; `None` of a shadow that refused.
     held: Vec<Option<u64>>,
@@ -119,12 +119,10 @@ pub(super) fn carry_out(
                 let (mut hold, ttl) = (hold.clone(), micros(id.ttl));
                 hold.lapses_at = hold.lapses_at.max(now + ttl);
                 hold.expires_at = hold.expires_at.max(hold.lapses_at + ttl);
-                hold.turn = None;
                 (ledger::look(ledger, &charges, now), Some(hold))
             }
             None => {
                 let mut hold = hold.clone();
-                hold.turn = None;
                 let is_final = operation == Operation::Settle;
                 let (mut amounts, mut charged) = (vec![], vec![]);
                 for (place, charge) in charges.iter().enumerate() {
@@ -166,7 +164,7 @@ impl Hold {
         unspent
     }
 
-    /// Takes note of the turn in which the hold was changed.
+    /// Records the turn in which the hold was made.
     pub(super) fn set_turn(&mut self, turn: u64) {
         self.turn = self.turn.or(Some(turn));
     }
