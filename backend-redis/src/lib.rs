@@ -116,17 +116,20 @@
 //! charged again lives longer (a bucket by up to half, a log by up to an eighth of its remaining life), so
 //! that most writes need not set the expiry again, which is the most expensive part of a write.
 //!
-//! The record of a call with an [id](CallId) lies under `prefix:%id:{subject}:id`, or `prefix:%id:{tenant}:id`, with
-//! the subject or the tenant of the first charge. It is written in the same step as the states, holds the answer, and
-//! expires with the id. Of a call that was denied or failed there is none. A server that evicts keys
-//! (`maxmemory-policy`) may forget ids early, as it may forget states.
-//! A [hold](Operation::Hold) has such a record too, of what it took of each charge, which expires after twice the time to
-//! live of its id: until then it can be settled, by any process. A settlement changes the states and the record in one
-//! step.
+//! The record of a call with an [id](CallId) lies under `prefix:%id:{subject}:id`, or
+//! `prefix:%id:{tenant}:id`, with the subject or the tenant of the first charge. It is written in
+//! the same step as the states, holds the answer, and expires with the id. Of a call that was
+//! denied or failed there is none. A server that evicts keys (`maxmemory-policy`) may forget ids
+//! early, as it may forget states. A [hold](Operation::Hold) has such a record too, of what it took
+//! of each charge, which expires after twice the time to live of its id: until then it can be
+//! settled, by any process. A settlement changes the states and the record in one step. The key of
+//! a state with `%h` at its end has the epoch of the holds on the state, by which a settlement
+//! recognizes a reset. It expires after the last hold. If it is evicted before, settlements give
+//! nothing back.
 //!
-//! The key of a policy that refunds lapsed holds ([`Policy::refund_lapsed`]) is a sorted set while there are holds: the state,
-//! and about 150 bytes per hold. A log with such a policy may have at most 128 records; [`supports`](Store::supports) refuses
-//! others.
+//! The key of a policy that refunds lapsed holds ([`Policy::refund_lapsed`]) is a sorted set while
+//! there are holds: the state, and about 150 bytes per hold. A log with such a policy may have at
+//! most 128 records; [`supports`](Store::supports) refuses others.
 //!
 //! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both

@@ -87,8 +87,8 @@ pub enum ErrorKind {
     AlreadySettled,
     /// The hold cannot be extended, as its time is over. It can still be settled.
     HoldLapsed,
-    /// The subject has the maximum of open holds on a policy, so that it cannot make another one. Nothing was charged. See
-    /// [`Policy::max_open_holds_of`](crate::Policy::max_open_holds_of).
+    /// The subject has the maximum of open holds on a policy, so that it cannot make another one.
+    /// Nothing was charged. See [`Policy::max_open_holds_of`](crate::Policy::max_open_holds_of).
     TooManyHolds,
 }
 

@@ -1,7 +1,7 @@
 -- What batch.lua does where states have holds: the functions above, for states with holds.
 --
--- Reply to a call: as of batch.lua; but WITH_HOLDS instead of 0, unless it took the fast path, and after the charges for
--- each charge the part that state_holds.lua describes.
+-- Reply to a call: as of batch.lua; but WITH_HOLDS instead of 0, unless it took the fast path, and
+-- after the charges for each charge the part that state_holds.lua describes.
 --> state_holds.lua
 
 -- By the number of the key: the holds on the state, if there are any.
@@ -13,13 +13,13 @@ local is_string = {}
 local load_state = load
 load = function(k)
   if kinds[k] then return end
-  local value, kind, blocked_until, its = read_holds(KEYS[k])
+  local value, kind, blocked_until, entry = read_holds(KEYS[k])
   if value == nil then
     load_state(k)
     is_string[k] = not lists[k]
     return
   end
-  values[k], kinds[k], blocks[k], lists[k], holds[k] = value or nil, kind, blocked_until, false, its
+  values[k], kinds[k], blocks[k], lists[k], holds[k] = value or nil, kind, blocked_until, false, entry
 end
 
 local ends_at_of_state = ends_at
@@ -30,10 +30,10 @@ end
 -- A state with holds is written at the very end, as strings are.
 local put_state = put
 put = function(k, value, kind, blocked_until, expires_at, plan)
-  local its = holds[k]
-  if not its then return put_state(k, value, kind, blocked_until, expires_at, plan) end
+  local entry = holds[k]
+  if not entry then return put_state(k, value, kind, blocked_until, expires_at, plan) end
   values[k], kinds[k], blocks[k] = value, kind, blocked_until
-  its.is_changed, its.matters = true, math.max(its.matters or 0, expires_at)
+  entry.is_changed, entry.matters = true, math.max(entry.matters or 0, expires_at)
 end
 
 -- A state in which nothing is taken stays while there are holds on it.
@@ -44,8 +44,8 @@ end
 
 -- Lapsed holds are refunded by the rule that wrote the state last.
 local function written_by(k, rule, p2, p3, p4)
-  local its = holds[k]
-  if its then its.rule, its.p2, its.p3, its.p4 = rule, p2, p3, p4 end
+  local entry = holds[k]
+  if entry then entry.rule, entry.p2, entry.p3, entry.p4 = rule, p2, p3, p4 end
 end
 
 local change_state = change
@@ -71,6 +71,13 @@ maintain = function(op, count, argument, charges)
     if holds[k] then holds[k], holds_of[KEYS[k]] = nil, nil end
   end
   maintain_states(op, count, argument, charges)
+  for place = 1, op == REFUND and count or 0 do
+    local entry = holds[keys[place]]
+    if entry and entry.open > 0 and amounts[place] > 0 then
+      entry.refunded, entry.refunded_at = math.min(entry.refunded + amounts[place], MODULUS), now
+      entry.is_changed = true
+    end
+  end
 end
 
 local decide_call = decide

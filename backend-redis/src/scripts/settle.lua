@@ -1,11 +1,11 @@
 -- Settles a hold, in the end or so far, or extends it.
 --
--- KEYS: the key of each charge, in order; the key of the id. ARGV[1]: as of batch.lua, one call; a cost is the total
--- that was used. ARGV[2]: as of hold.lua, with a minimum of 0; an extension is by its life. The time of a test is the
--- argument after it.
--- Reply: as of batch.lua to one call, with what was given back or charged of each charge and whether (a byte) it was
--- charged, unless it is an extension;
--- or ID_REUSED, ID_FOREIGN, HOLD_UNKNOWN; HOLD_SETTLED, the costs at which the hold is settled, and the reply to that;
+-- KEYS: the keys of the charges, in order, then the keys of their epochs, then the key of the id.
+-- ARGV[1]: as of batch.lua, one call; a cost is the total that was used. ARGV[2]: as of hold.lua,
+-- with a minimum of 0; an extension is by its life. The time of a test is the argument after it.
+-- Reply: as of batch.lua to one call, with what was given back or charged of each charge and
+-- whether (a byte) it was charged, unless it is an extension; or ID_REUSED, ID_FOREIGN,
+-- HOLD_UNKNOWN; HOLD_SETTLED, the costs at which the hold is settled, and the reply to that;
 -- HOLD_LAPSED and since when.
 local id_key, id = KEYS[#KEYS], ARGV[2]
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
@@ -26,10 +26,10 @@ end
 
 --> settle_holds.lua
 -- Evaluates all charges before the first write. By place: the state, the numbers of its rule, and what it becomes.
-local states, totals = {}, {}
+local states, totals, epoch_values = {}, {}, {}
 for place = 1, count do
   local _, rule, _, total, _, p1, p2, p3, p4 = charge(place)
-  local key = KEYS[place]
+  local key, epoch_key = KEYS[place], KEYS[count + place]
   local value, kind, blocked_until, is_list = read(key)
   local admits, a, b, c, d
   if kind ~= FOREIGN then
@@ -40,21 +40,26 @@ for place = 1, count do
   -- What is to be changed, and by how much.
   local its_held = parse('<I7', record, held_at + (place - 1) * 7)
   local its_spent = parse('<I7', record, spent_at + (place - 1) * 7)
+  --> settle_epoch.lua
   --> ITS_HELD
   --> settle_change.lua
+  local function by_rule(state, state_kind, rule_cost, rule_op, max_wait, rule_limit)
+    return RULES[rule](state, state_kind, rule_cost, rule_op, max_wait, taken_at, rule_limit, p2, p3, p4, key,
+      is_list, max)
+  end
+  --> settle_refunds.lua
   totals[place] = pack('<I7', math.max(its_spent, total))
 
   local after, expires_at, plan, keeps_ttl
   if cost > 0 then
     local is_valid
-    is_valid, _, _, _, _, after, expires_at, plan, keeps_ttl =
-      RULES[rule](value, kind, cost, change, taken, taken_at, limit, p2, p3, p4, key, is_list, max)
+    is_valid, _, _, _, _, after, expires_at, plan, keeps_ttl = by_rule(value, kind, cost, change, taken, limit)
     if is_valid == nil then return pack('<BI7B', VERDICTS, now, place) end
     --> settle_ttl.lua
   end
   states[place] = {
     value = value, blocked_until = blocked_until, is_list = is_list, admits = admits, a = a, b = b, c = c, d = d,
-    change = change, after = after, expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
+    change = change, refunds = refunds_after, after = after, expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
   }
 end
 
@@ -63,6 +68,7 @@ for place = 1, count do
   local it, key = states[place], KEYS[place]
   local admits, a, b, c, d, changed_by = it.admits, it.a, it.b, it.c, it.d, 0
   local after, blocked_until = it.after, it.blocked_until
+  if it.refunds then call('SET', KEYS[count + place], it.refunds, 'KEEPTTL') end
   if after ~= nil then
     -- Writes the state. A block stays.
     if blocked_until <= now then blocked_until = 0 end

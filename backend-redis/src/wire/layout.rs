@@ -58,6 +58,8 @@ shared! {
     HOLD = 0x99;
     #[expect(dead_code, reason = "the last byte of a state with holds, which no reply has")]
     HOLDS = 0x9a;
+    #[expect(dead_code, reason = "the first byte of an epoch, which no reply has")]
+    EPOCH = 0x9b;
 
     // First byte of a reply that is not just a value.
     VERDICTS = 0;
@@ -80,7 +82,8 @@ shared! {
     RECORD = 14;
     LOG_FOOT = 37;
 
-    // The maximum number of holds in a reply to a charge: `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.
+    // The maximum number of holds in a reply to a charge:
+    // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.
     MAX_COUNTED_LAPSES = 32;
 }
 

@@ -20,7 +20,8 @@ const _: () = assert!(
 pub(super) struct HoldsReply {
     /// How much is held and not spent.
     pub(super) unspent: u64,
-    /// The lapses that a wait counts on. `None` if the charge is admitted, or the operation does not count on lapses.
+    /// The lapses that a wait counts on. `None` if the charge is admitted, or the operation does
+    /// not count on lapses.
     pub(super) open: Option<Box<OpenHolds>>,
 }
 
@@ -30,9 +31,10 @@ pub(super) fn read(reader: &mut Reader<'_>, rule: &Rule, now: u64) -> Option<Hol
     if count == 0 {
         return Some(HoldsReply { unspent, open: None });
     }
+    let (refunded, refunded_at) = (reader.number()?, reader.number()?);
     let state_size = size(reader)?;
     let state = bytes(reader, state_size)?;
-    let mut open = OpenHolds::new(state_of(state, rule, now)?);
+    let mut open = OpenHolds::new(state_of(state, rule, now)?).refunded(refunded, refunded_at);
     for _ in 0..count {
         let lapses_at = reader.number()?;
         let (taken_at, cost, spent) = (reader.number()?, reader.number()?, reader.number()?);

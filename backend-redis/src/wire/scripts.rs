@@ -168,6 +168,7 @@ fn part(name: &str) -> Option<&'static str> {
         "head.lua" => lua!("head.lua"),
         "blocking.lua" => lua!("blocking.lua"),
         "hold_batch.lua" => lua!("hold_batch.lua"),
+        "hold_epochs.lua" => lua!("hold_epochs.lua"),
         "hold_record.lua" => lua!("hold_record.lua"),
         "hold_single.lua" => lua!("hold_single.lua"),
         "id_record.lua" => lua!("id_record.lua"),
@@ -179,6 +180,8 @@ fn part(name: &str) -> Option<&'static str> {
         "read.lua" => lua!("read.lua"),
         "read_all.lua" => lua!("read_all.lua"),
         "settle_change.lua" => lua!("settle_change.lua"),
+        "settle_epoch.lua" => lua!("settle_epoch.lua"),
+        "settle_refunds.lua" => lua!("settle_refunds.lua"),
         "settle_record.lua" => lua!("settle_record.lua"),
         "settle_ttl.lua" => lua!("settle_ttl.lua"),
         "settle_write.lua" => lua!("settle_write.lua"),
@@ -273,6 +276,7 @@ pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'
             });
             static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
                 let (own, variant) = (own("--> hold_single.lua"), variant!($variant, "hold"));
+                let own = [own, vec![("REFUNDS_LAPSED", "false")]].concat();
                 Script::within(lua!("hold.lua"), name_of(NAME), variant, lua!("single.lua"), &own)
             });
             match record {
@@ -341,7 +345,7 @@ fn batch_plain(record: RecordKind) -> &'static Script {
         Script::within(lua!("id.lua"), "batch", "id", lua!("batch.lua"), &own)
     });
     static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
-        let own = [("ITS_OUTCOME", "--> hold_batch.lua")];
+        let own = [("ITS_OUTCOME", "--> hold_batch.lua"), ("REFUNDS_LAPSED", "false")];
         Script::within(lua!("hold.lua"), "batch", "hold", lua!("batch.lua"), &own)
     });
     match record {
@@ -372,7 +376,8 @@ fn batch_with_holds(record: RecordKind) -> &'static Script {
         let hold_refunds = ("hold_refunds.lua", lua!("hold_refunds.lua"));
         let hold_maxima = ("hold_maxima.lua", lua!("hold_maxima.lua"));
         let hold_on_states = ("hold_on_states.lua", lua!("hold_on_states.lua"));
-        let parts = vec![LOADS, hold_refunds, hold_maxima, hold_on_states];
+        let lapses = ("REFUNDS_LAPSED", "max_open_of(place) > 0");
+        let parts = vec![LOADS, hold_refunds, hold_maxima, hold_on_states, lapses];
         let own = [own("--> hold_batch.lua"), parts].concat();
         Script::within(lua!("hold.lua"), "batch", "lapse_hold", lua!("batch.lua"), &own)
     });
@@ -413,6 +418,7 @@ pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
                 let own = [
                     ("ITS_RULE", concat!("--> ", $rule)),
                     ("ITS_NUMBER", $number),
+                    ("REFUNDS_OF_STATE", "nil"),
                     ("ITS_KIND", $kind),
                     ("ITS_FORM", concat!("#value == ", $size, " and value:byte() == ", $kind)),
                 ];
@@ -448,14 +454,15 @@ pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
 #[must_use]
 pub fn settle(states: StateKind) -> &'static Script {
     static PLAIN: LazyLock<Script> = LazyLock::new(|| {
-        let own = [("STATE_HAS_HOLDS", "false")];
+        let own = [("STATE_HAS_HOLDS", "false"), ("REFUNDS_OF_STATE", "nil")];
         Script::assemble("batch", "settle", lua!("settle.lua"), &own)
     });
     static WITH_HOLDS: LazyLock<Script> = LazyLock::new(|| {
         let own = [
             ("settle_holds.lua", lua!("settle_holds.lua")),
             ("STATE_HAS_HOLDS", "holds_of[key]"),
-            ("ITS_HELD", "its_held = left_of(place, its_held)"),
+            ("REFUNDS_OF_STATE", "holds_of[key]"),
+            ("ITS_HELD", "its_held = left_of(place, its_held, epoch)"),
             ("ITS_HOLD", "change_hold(place, it, totals[place])"),
             ("ITS_REPLY", "add_open_holds(answer)"),
         ];

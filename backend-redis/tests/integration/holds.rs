@@ -426,8 +426,8 @@ async fn what_lapses_is_given_back_by_the_rule_that_wrote_the_state_last() {
     }
 }
 
-/// A server that has evicted the record of a hold lets its id be used again. The state knows both holds: the older one can
-/// no longer be settled, and lapses.
+/// A server that has evicted the record of a hold lets its id be used again. The state knows both
+/// holds: the older one can no longer be settled, and lapses.
 #[tokio::test]
 async fn a_hold_whose_record_is_evicted_is_replaced_by_another_of_its_id() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -902,8 +902,8 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
     }
 }
 
-/// A state with holds that is cut off or changed anywhere is an error by every operation and every setting, or decides as the
-/// values that it has.
+/// A state with holds that is cut off or changed anywhere is an error by every operation and every
+/// setting, or decides as the values that it has.
 #[tokio::test]
 async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
     let prefix = fresh_prefix();
@@ -954,13 +954,13 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
         let last = state.len() - 1;
         let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
         // Another marker, no rule, and numbers that would divide by 0.
-        for (place, byte) in [(last, 0x9b), (last - 62, 0), (last - 62, 6), (0, 0x8f), (0, 0xd4)] {
+        for (place, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 6), (0, 0x8f), (0, 0xd4)] {
             let mut changed = state.clone();
             changed[place] = byte;
             states.push(changed);
         }
         let mut changed = state.clone();
-        changed[last - 61..last - 54].fill(0);
+        changed[last - 75..last - 68].fill(0);
         states.push(changed);
         for state in states {
             put(&state, hold).await;
@@ -975,7 +975,8 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
             }
             assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{text} {state:?}");
         }
-        // Any numbers of the state or of a hold, and a hold that is cut off: an answer, whichever it is.
+        // Any numbers of the state or of a hold, and a hold that is cut off: an answer, whichever
+        // it is.
         let mut changed: Vec<(Vec<u8>, Vec<u8>)> = vec![];
         for byte in [0, 1, 0x7f, 0xff] {
             for place in 0..state.len() {
@@ -1006,8 +1007,8 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
     }
 }
 
-/// Regression: the record of a hold contained all open holds of its state. Memory grew with the square of their number, and
-/// with more than 1,057 of them no settlement could be read.
+/// Regression: the record of a hold contained all open holds of its state. Memory grew with the
+/// square of their number, and with more than 1,057 of them no settlement could be read.
 #[tokio::test]
 async fn b99_the_record_of_a_hold_does_not_grow_with_other_holds() {
     let prefix = fresh_prefix();

@@ -70,14 +70,17 @@ fn make(
     };
     let expires_at = expiry(lapses_at, id);
     for (index, (charge, held)) in call.charges.iter().zip(&mut hold.charges).enumerate() {
-        let taken = held.held.filter(|&taken| taken > 0 && charge.policy.refunds_lapsed());
-        let Some(cost) = taken else { continue };
-        let (key, take) = (key_of(call, id), Take::new(now.as_micros(), cost));
-        let on_state = StateHold { key, take, spent: 0, lapses_at, expires_at };
+        let Some(cost) = held.held.filter(|&taken| taken > 0) else { continue };
+        let (key, now) = (key_of(call, id), now.as_micros());
+        let add = |holds: &mut StateHolds| {
+            if !charge.policy.refunds_lapsed() {
+                return holds.join(epoch_of(&key, now), expires_at, now);
+            }
+            let take = Take::new(now, cost);
+            holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at })
+        };
         // The acquire has written the record, and made room for this.
-        records.update(index, |record| {
-            held.number = record.change_holds(now.as_micros(), |holds| holds.add(on_state));
-        });
+        records.update(index, |record| held.number = record.change_holds(now, add));
     }
     records.remember(RememberedCall {
         fingerprint,
@@ -141,6 +144,7 @@ fn extend(
         let prolong = |hold: StateHold| Some(StateHold { lapses_at, expires_at, ..hold });
         let finder = Finder::new(call, id, hold, known.expires_at_micros);
         change_state_holds(call, &finder, now.as_micros(), records, |_| prolong);
+        prolong_epochs(call, &finder, expires_at, now.as_micros(), records);
         hold.lapses_at_micros = lapses_at;
         known.expires_at_micros = expires_at;
         records.remember(known);
@@ -174,11 +178,11 @@ fn settle(
     }
     let now = now.as_micros();
     let finder = Finder::new(call, id, hold, known.expires_at_micros);
-    let given_back = give_back_lapsed(call, &finder, now, records);
+    let refunded = refund_lapsed(call, &finder, now, records);
     let mut changes: PerCharge<Change> = PerCharge::new();
-    let charges = call.charges.iter().zip(&hold.charges).zip(given_back);
-    for (index, ((charge, held), given_back)) in charges.enumerate() {
-        let change = held.change_to(charge.cost, is_final, given_back, hold.taken_at_micros);
+    let charges = call.charges.iter().zip(&hold.charges).zip(refunded);
+    for (index, ((charge, held), refunded)) in charges.enumerate() {
+        let change = held.change_to(charge.cost, is_final, refunded, hold.taken_at_micros);
         changes.push(match change {
             Change::Charge(cost) => {
                 let state = records.get(index).and_then(|it| it.state_under(charge.policy, now));
@@ -208,7 +212,7 @@ fn settle(
                 cost
             }
             Change::GiveBack { cost, of } => {
-                change(index, records, |record| record.take_back(&charge, cost, of, now))
+                change(index, records, |record| record.refund_hold(&charge, cost, of, now))
             }
         });
     }
@@ -231,10 +235,12 @@ fn settle(
 }
 
 impl HeldCharge {
-    /// What to do if `total` was used, in the end or so far, and so much was given back when the hold lapsed.
-    fn change_to(self, total: u64, is_final: bool, given_back: u64, taken_at: u64) -> Change {
+    /// Returns the change if `total` was used, in the end or so far. `refunded` is the amount that
+    /// was refunded when the hold lapsed, or `None` if the state no longer has what the hold took,
+    /// as after a reset.
+    fn change_to(self, total: u64, is_final: bool, refunded: Option<u64>, taken_at: u64) -> Change {
         let Some(held) = self.held else { return Change::Nothing };
-        let held = held.saturating_sub(given_back);
+        let held = refunded.map_or(0, |refunded| held.saturating_sub(refunded));
         let charged = held.max(self.spent);
         if total > charged {
             Change::Charge(total - charged)
@@ -274,23 +280,23 @@ impl Finder {
     }
 }
 
-/// Refunds the lapsed holds on the states of a call, and returns for each charge what was refunded of this hold.
-fn give_back_lapsed(
+/// Refunds the lapsed holds on the states of a call. Returns for each charge the amount that was
+/// refunded of this hold, or `None` if the hold was reset: see [`HeldCharge::change_to`].
+fn refund_lapsed(
     call: &Call<'_>,
     finder: &Finder,
     now: u64,
     records: &mut impl Records,
-) -> PerCharge<u64> {
-    let given_back = |(index, charge): (usize, Charge<'_>)| {
-        let has_holds = |record: &Record| record.holds().is_some();
-        if !charge.policy.refunds_lapsed() || !records.get(index).is_some_and(has_holds) {
-            return 0;
-        }
+) -> PerCharge<Option<u64>> {
+    let refunded = |(index, charge): (usize, Charge<'_>)| {
         let known = finder.at(index);
+        let holds = records.get(index).and_then(Record::holds)?;
+        if !charge.policy.refunds_lapsed() {
+            return holds.is_in_epoch(known.number).then_some(0);
+        }
         change(index, records, |record| record.change_holds(now, |holds| holds.refunded(&known)))
-            .unwrap_or(0)
     };
-    call.charges.iter().enumerate().map(given_back).collect()
+    call.charges.iter().enumerate().map(refunded).collect()
 }
 
 /// Changes the hold on each state of the call that knows it, or removes it.
@@ -311,6 +317,32 @@ fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
             });
         }
     }
+}
+
+/// Lets the epochs of a hold last for as long as it is known.
+fn prolong_epochs(
+    call: &Call<'_>,
+    finder: &Finder,
+    expires_at: u64,
+    now: u64,
+    records: &mut impl Records,
+) {
+    for (index, charge) in call.charges.iter().enumerate() {
+        let number = finder.at(index).number;
+        let is_in_epoch =
+            |record: &Record| record.holds().is_some_and(|holds| holds.is_in_epoch(number));
+        if !charge.policy.refunds_lapsed() && records.get(index).is_some_and(is_in_epoch) {
+            records.update(index, |record| {
+                record.change_holds(now, |holds| holds.join(number, expires_at, now));
+            });
+        }
+    }
+}
+
+/// Returns the number of an epoch that a hold begins. It depends on the time, because an id can be
+/// used again.
+fn epoch_of(key: &HoldKey, now: u64) -> u64 {
+    key.first_chunk().map_or(now, |bytes| u64::from_le_bytes(*bytes) ^ now)
 }
 
 /// A digest of the slot key and the id, under which the states of a hold know it.

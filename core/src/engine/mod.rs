@@ -210,7 +210,7 @@ fn acquire_one(
     max_wait: Wait,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    let it = evaluate(charge, 0, charge.cost, records.get(0), now, Waits::of(max_wait));
+    let it = evaluate(charge, 0, charge.cost, records.get(0), now, Waits::up_to(max_wait));
     let is_shadow = charge.policy.is_shadow();
     if it.writes(charge, it.admits() || is_shadow) {
         records.make_room(&[0])?;
@@ -396,12 +396,12 @@ fn evaluate_all(
             first = charges.iter().position(is_same).unwrap_or(index);
             cost = charges.total_cost_for(&charge);
         }
-        evaluate(&charge, first, cost, records.get(index), now, Waits::of(max_wait))
+        evaluate(&charge, first, cost, records.get(index), now, Waits::up_to(max_wait))
     };
     charges.iter().enumerate().map(evaluate).collect()
 }
 
-/// How an evaluation treats waits.
+/// The treatment of waits by an evaluation.
 #[derive(Clone, Copy)]
 struct Waits {
     /// The maximum wait of a charge that is admitted.
@@ -415,7 +415,7 @@ impl Waits {
     const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
 
     /// Returns the waits of an acquire. The place of a reservation must not depend on lapses.
-    fn of(max: Wait) -> Self {
+    fn up_to(max: Wait) -> Self {
         Self { max, counts_on_lapses: max.is_zero() }
     }
 }
@@ -476,8 +476,8 @@ fn with_unspent(
     }))
 }
 
-/// Returns the verdict on a charge that was evaluated. Then refunds the holds on its state that have lapsed, so that no
-/// later call has to compute these refunds again.
+/// Returns the verdict on a charge that was evaluated. Then refunds the holds on its state that
+/// have lapsed, so that no later call has to compute these refunds again.
 fn verdict(
     charge: &Charge<'_>,
     evaluated: &Evaluated,
@@ -502,8 +502,8 @@ fn verdict(
     input.verdict(policy)
 }
 
-/// Returns the verdicts of a peek of cost 0 after an operation. Their waits do not count on lapses, so that the record of a
-/// settlement does not depend on other holds.
+/// Returns the verdicts of a peek of cost 0 after an operation. Their waits do not count on lapses,
+/// so that the record of a settlement does not depend on other holds.
 fn report_after(call: &Call<'_>, now: u64, records: &mut impl Records) -> Decision {
     Decision::new(call.charges.iter().enumerate().map(|(index, charge)| {
         let evaluated = evaluate(&charge, index, 0, records.get(index), now, Waits::PLAIN);

@@ -36,14 +36,15 @@ pub use state_name::StateName;
 use crate::hash::{mix, stable_hash};
 use crate::time::{micros_of, micros_of_ceil};
 
-/// The default maximum of open [holds](crate::hold) on one state of a policy with [`Policy::refund_lapsed`].
+/// The default maximum of open [holds](crate::hold) on one state of a policy with
+/// [`Policy::refund_lapsed`].
 ///
-/// A state with so many holds takes about 150 kB in Redis. If all lapse together, the next call refunds them within a few
-/// milliseconds.
+/// A state with 1,000 open holds takes about 150 kB in Redis. If all lapse together, the next call
+/// refunds them within a few milliseconds.
 pub const DEFAULT_MAX_OPEN_HOLDS: u32 = 1_000;
 
-/// The maximum that a policy can allow with [`Policy::max_open_holds_of`]. It bounds how long one script call blocks
-/// Redis when all holds lapse together.
+/// The maximum that a policy can allow with [`Policy::max_open_holds_of`]. It bounds how long one
+/// script call blocks Redis when all holds lapse together.
 pub const MAX_OPEN_HOLDS: u32 = 100_000;
 
 /// The longest name of a policy, in bytes.
@@ -212,8 +213,9 @@ impl Policy {
         Ok(self)
     }
 
-    /// The same policy, which refunds the unspent part of a [hold](crate::hold) immediately when the hold lapses. No job
-    /// sweeps. Without this option, a hold stays charged until it is settled. The text is `refund-lapsed`.
+    /// Returns the same policy, which refunds the unspent part of a [hold](crate::hold) immediately
+    /// when the hold lapses. No job sweeps. Without this option, a hold stays charged until it is
+    /// settled. The text is `refund-lapsed`.
     ///
     /// A settlement after that charges the actual cost, less the part that was not refunded.
     ///
@@ -225,16 +227,19 @@ impl Policy {
         self
     }
 
-    /// The same policy with another maximum of open [holds](crate::hold) on one state, so on one subject. A hold is open
-    /// until it is settled or lapses. The text is `max-open-holds 200`.
+    /// Returns the same policy with another maximum of open [holds](crate::hold) on one state, so
+    /// on one subject. A hold is open until it is settled or lapses. The text is
+    /// `max-open-holds 200`.
     ///
-    /// One more hold fails with [`ErrorKind::TooManyHolds`](crate::ErrorKind::TooManyHolds), and nothing is charged. The
-    /// bound applies to policies with [`refund_lapsed`](Self::refund_lapsed) only, because other states do not record
-    /// their holds. The default is [`DEFAULT_MAX_OPEN_HOLDS`].
+    /// One more hold fails with [`ErrorKind::TooManyHolds`](crate::ErrorKind::TooManyHolds), and
+    /// nothing is charged. The bound applies to policies with
+    /// [`refund_lapsed`](Self::refund_lapsed) only, because other states do not record their holds.
+    /// The default is [`DEFAULT_MAX_OPEN_HOLDS`].
     ///
     /// # Errors
     ///
-    /// Returns an error if `count` is 0 or above [`MAX_OPEN_HOLDS`], or if the policy does not refund lapsed holds.
+    /// Returns an error if `count` is 0 or above [`MAX_OPEN_HOLDS`], or if the policy does not
+    /// refund lapsed holds.
     pub fn max_open_holds_of(mut self, count: u32) -> Result<Self, PolicyError> {
         let problem = if !self.refunds_lapsed() {
             "`max-open-holds` needs `refund-lapsed`: other policies do not count their holds"
@@ -379,7 +384,7 @@ impl Policy {
         self.0.refunds_lapsed
     }
 
-    /// The [maximum of open holds](Self::max_open_holds_of) on one state of a policy that
+    /// Returns the [maximum of open holds](Self::max_open_holds_of) on one state of a policy that
     /// [refunds lapsed holds](Self::refund_lapsed).
     #[must_use]
     pub fn max_open_holds(&self) -> u32 {
