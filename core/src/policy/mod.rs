@@ -39,8 +39,8 @@ use crate::time::{micros_of, micros_of_ceil};
 /// The default maximum of open [holds](crate::hold) on one state of a policy with
 /// [`Policy::refund_lapsed`].
 ///
-/// 1,000 open holds take about 600 kB in Redis, with their records. If all lapse together, the next call
-/// refunds them within a few milliseconds.
+/// 1,000 open holds take about 600 kB in Redis, with their records. If all of them lapse together,
+/// the next call refunds all of them.
 pub const DEFAULT_MAX_OPEN_HOLDS: u32 = 1_000;
 
 /// The maximum that a policy can allow with [`Policy::max_open_holds_of`]. It bounds how long one
