@@ -94,6 +94,7 @@
 //! | `OutOfMemory` | OOM: `maxmemory` is reached and nothing may be evicted | no |
 //! | `ForeignValue` | no call can have written the value under the key, or under the key of the call's id; it was not changed | no |
 //! | `IdReused` | the id of the call was used for another one | no |
+//! | `TooManyHolds` | the subject has the [maximum of open holds](Policy::max_open_holds_of) | no |
 //! | `UnknownHold`, `HoldLapsed`, `AlreadySettled` | the hold cannot be settled or extended any more: see [`Operation::Settle`] | no |
 //! | `UnsupportedServer` | no scripts, a cluster | no |
 //! | `Protocol` | a reply that is not valid | not known |
@@ -117,16 +118,19 @@
 //! charged again lives longer (a bucket by up to half, a log by up to an eighth of its remaining life), so
 //! that most writes need not set the expiry again, which is the most expensive part of a write.
 //!
-//! The record of a call with an [id](CallId) lies under `prefix:%id:{subject}:id`, or `prefix:%id:{tenant}:id`, with
-//! the subject or the tenant of the first charge. It is written in the same step as the states, holds the answer, and
-//! expires with the id. Of a call that was denied or failed there is none. A server that evicts keys
-//! (`maxmemory-policy`) may forget ids early, as it may forget states.
-//! A [hold](Operation::Hold) has such a record too, of what it took of each charge, which expires after twice the time to
-//! live of its id: until then it can be settled, by any process. A settlement changes the states and the record in one
-//! step.
+//! The record of a call with an [id](CallId) lies under `prefix:%id:{subject}:id`, or
+//! `prefix:%id:{tenant}:id`, with the subject or the tenant of the first charge. It is written in
+//! the same step as the states, holds the answer, and expires with the id. Of a call that was
+//! denied or failed there is none. A server that evicts keys (`maxmemory-policy`) may forget ids
+//! early, as it may forget states. A [hold](Operation::Hold) has such a record too, of what it took
+//! of each charge, which expires after twice the time to live of its id: until then it can be
+//! settled, by any process. A settlement changes the states and the record in one step. The key of
+//! a state with `%h` at its end has the epoch of the holds on the state, by which a settlement
+//! recognizes a reset. It expires after the last hold. If it is evicted before, settlements give
+//! nothing back.
 //!
-//! A policy that gives back what has lapsed ([`Policy::refund_lapsed`]) keeps the open holds on a state in its value: 62
-//! bytes for each, which each decision on the state reads, and sends to the caller. A log with such a policy may have at
+//! The key of a policy that refunds lapsed holds ([`Policy::refund_lapsed`]) is a sorted set while
+//! there are holds: the state, and about 150 bytes per hold. A log with such a policy may have at
 //! most 128 records; [`supports`](Store::supports) refuses others.
 //!
 //! This is layout 2. Keys of layout 1 had no shape in them and are not read: when processes change from one

@@ -222,7 +222,11 @@ pub enum Operation {
     /// | sliding log | the difference, if the record of the hold is among the newest [`MAX_UNDO`](crate::algorithm::sliding_log::MAX_UNDO); else nothing |
     /// | buckets | the difference, at most the hold less the refill between it and the last take of this state, and at most the debt |
     ///
-    /// That is never too much. The verdicts are those of a peek of cost 0 afterwards. No policy refuses this.
+    /// That is never too much. A [reset](Self::Reset) ends the hold on a state: a settlement then
+    /// charges the costs since the last report, and gives nothing back. A [refund](Self::Refund)
+    /// since the hold was made may have refunded the hold, so less is given back by its amount.
+    ///
+    /// The verdicts are those of a peek of cost 0 afterwards. No policy refuses this.
     ///
     /// Settled again at the same costs, it is answered as the first time and changes nothing; at other costs it fails with
     /// [`ErrorKind::AlreadySettled`]. Costs of 0 cancel the hold.
@@ -241,7 +245,7 @@ pub enum Operation {
         /// The maximum wait.
         max_wait: Duration,
     },
-    /// Forget the subject's state, with its block.
+    /// Forget the subject's state, with its block. Ends the [holds](Self::Hold) on it.
     Reset,
     /// Block the subject from now on for `span`, in place of an earlier block; zero lifts a block.
     Block {

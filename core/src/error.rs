@@ -87,12 +87,15 @@ pub enum ErrorKind {
     AlreadySettled,
     /// The hold cannot be extended, as its time is over. It can still be settled.
     HoldLapsed,
+    /// The subject has the maximum of open holds on a policy, so that it cannot make another one.
+    /// Nothing was charged. See [`Policy::max_open_holds_of`](crate::Policy::max_open_holds_of).
+    TooManyHolds,
 }
 
 impl ErrorKind {
     /// All kinds, in the order of declaration.
     #[cfg(feature = "metrics")]
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Timeout,
         Self::Unavailable,
         Self::ReadOnly,
@@ -112,16 +115,17 @@ impl ErrorKind {
         Self::UnknownHold,
         Self::AlreadySettled,
         Self::HoldLapsed,
+        Self::TooManyHolds,
     ];
 
     /// Whether the request or the configuration has to be changed: a retry, or failing open, would only hide the
     /// mistake.
     #[must_use]
     pub fn is_invalid_request(self) -> bool {
-        use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, UnknownHold};
+        use ErrorKind::{AlreadySettled, HoldLapsed, IdReused, TooManyHolds, UnknownHold};
         use ErrorKind::{InvalidCall, InvalidConfig, Unsupported};
         matches!(self, Unsupported | InvalidCall | InvalidConfig)
-            || matches!(self, IdReused | UnknownHold | AlreadySettled | HoldLapsed)
+            || matches!(self, IdReused | UnknownHold | AlreadySettled | HoldLapsed | TooManyHolds)
     }
 
     /// Whether nothing was charged for certain with any error of this kind, so that the call may be retried.
@@ -147,7 +151,8 @@ impl ErrorKind {
             | Self::IdReused
             | Self::UnknownHold
             | Self::AlreadySettled
-            | Self::HoldLapsed => true,
+            | Self::HoldLapsed
+            | Self::TooManyHolds => true,
         }
     }
 
@@ -175,6 +180,7 @@ impl ErrorKind {
             Self::UnknownHold => "unknown-hold",
             Self::AlreadySettled => "already-settled",
             Self::HoldLapsed => "hold-lapsed",
+            Self::TooManyHolds => "too-many-holds",
         }
     }
 }

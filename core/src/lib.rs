@@ -74,8 +74,8 @@ pub mod no_semver {
     pub use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm, Take};
     pub use crate::algorithm::unit::Unit;
     pub use crate::engine::fast::{Evaluation, FastOutcome, PackedState};
-    pub use crate::engine::hold::{lapsed_hold, unknown_hold};
-    pub use crate::engine::state_holds::OpenHolds;
+    pub use crate::engine::hold::{lapsed_hold, too_many_holds, unknown_hold};
+    pub use crate::engine::state_holds::{MAX_COUNTED_LAPSES, OpenHolds};
     pub use crate::engine::verdict::VerdictInput;
     pub use crate::hold::support::keeps_lapsed;
     pub use crate::owned_call::OwnedCall;

@@ -68,7 +68,7 @@ impl Records for LockedCall<'_> {
     }
 
     fn make_room(&mut self, writes: &[usize]) -> Result<(), Error> {
-        let (slots, may_box) = (&self.slots, self.may_box);
+        let (slots, may_box, is_of_hold) = (&self.slots, self.may_box, self.is_of_hold);
         for (at, (_, shard)) in self.shards.iter_mut().enumerate() {
             let here: SmallVec<[&ChargeSlot<'_>; 4]> = (writes.iter())
                 .filter_map(|&index| slots.get(index))
@@ -76,7 +76,7 @@ impl Records for LockedCall<'_> {
                 .collect();
             let bytes = here.iter().map(|charge| {
                 let slot = charge.find(shard).and_then(|index| shard.slot(index));
-                max_heap_growth(slot, charge, may_box)
+                max_heap_growth(slot, charge, may_box, is_of_hold)
             });
             let bytes = bytes.sum();
             let result = shard.make_room(
@@ -154,14 +154,20 @@ impl Drop for LockedCall<'_> {
 }
 
 /// Maximum number of heap bytes that the next write to a slot may add.
-fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, may_box: bool) -> usize {
+fn max_heap_growth(
+    slot: Option<&Slot>,
+    own: &ChargeSlot<'_>,
+    may_box: bool,
+    is_of_hold: bool,
+) -> usize {
     let Charge { policy, tenant, .. } = own.charge;
     let subject = own.charge.state_subject();
     let may_be_boxed = may_box
+        || is_of_hold
         || policy.refunds_lapsed()
         || policy.block_duration().is_some()
         || !PackedState::always_fits(policy);
-    match slot {
+    let charge_growth = match slot {
         Some(Slot::Uncommon(Uncommon::Boxed(Some(entry)))) => {
             Record::growth(Some(&entry.record), policy)
         }
@@ -170,5 +176,6 @@ fn max_heap_growth(slot: Option<&Slot>, own: &ChargeSlot<'_>, may_box: bool) -> 
         }
         Some(_) => 0,
         None => own.key.heap_bytes(),
-    }
+    };
+    charge_growth + if is_of_hold { Record::hold_growth() } else { 0 }
 }

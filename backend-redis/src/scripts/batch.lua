@@ -1,14 +1,16 @@
 -- Decides any number of calls, one after the other, each with any number of charges by any rules.
 --
--- KEYS: each key once. ARGV[1], for each call: operation, number of charges, argument (the maximum wait of
--- an acquire, the minimum of an acquire of up to the costs, the length of a block, the time of the take that
--- is undone); then for each charge: number of the key, rule, flags, cost, penalty, four numbers of the
--- policy. No two charges of a call have one key.
--- Reply: VERDICTS, now; for each call the written value, if that says all; else 0 (or the place of the
--- first charge under whose key is a value that is not ours), of an acquire of up to the costs the amount that
--- it takes of each (0 if it is denied), and for each charge: outcome, time until which the key is blocked,
--- three numbers of the rule, time at which the state ends, and of a refund, an undo and a charge beyond the
--- limit the whole part of the cost that was given back or recorded.
+-- KEYS: each key once. ARGV[1], for each call: operation, number of charges, argument (the maximum
+-- wait of an acquire, the minimum of an acquire of up to the costs, the length of a block, the time
+-- of the take that is undone); then for each charge: number of the key, rule, flags, cost, penalty
+-- (of a reset and a refund: number of the key of the epoch, see hold_epochs.lua), four numbers of
+-- the policy. No two charges of a call have one key.
+-- Reply: VERDICTS, now; for each call the
+-- written value, if that says all; else 0 (or the place of the first charge under whose key is a
+-- value that is not ours), of an acquire of up to the costs the amount that it takes of each (0 if
+-- it is denied), and for each charge: outcome, time until which the key is blocked, three numbers
+-- of the rule, time at which the state ends, and of a refund, an undo and a charge beyond the limit
+-- the whole part of the cost that was given back or recorded.
 --> rules.lua
 --> read.lua
 --> levels.lua
@@ -172,17 +174,26 @@ local function record(place, k, rule, cost, p1, p2, p3, p4)
   if cost > 0 then change(ACQUIRE, k, rule, cost, nil, math.huge, p2, p3, p4, max) end
 end
 
+-- Records a refund in the epoch of the holds on a state, as it may have refunded one of them.
+local function note_refund(epoch_key, amount)
+  local value = redis.pcall('GET', epoch_key)
+  if type(value) ~= 'string' or #value ~= EPOCH_SIZE then return end
+  amount = math.min(parse('<I7', value, EPOCH_NUMBER + 9) + amount, MODULUS)
+  call('SET', epoch_key, value:sub(1, EPOCH_NUMBER + 8) .. pack('<I7I7', amount, now), 'KEEPTTL')
+end
+
 -- Refunds, undoes, records charges beyond the limit, resets or blocks. The reply is that of a peek of no cost.
 local function maintain(op, count, argument, charges)
   for place = 1, count do
-    local k, rule, _, cost, _, p1, p2, p3, p4 = charge(charges, place)
+    local k, rule, _, cost, epoch, p1, p2, p3, p4 = charge(charges, place)
     local before, unit = held(rule, firsts[place], seconds[place], thirds[place], p2)
     if op == BLOCK then
       if argument > 0 or values[k] then block(k, argument > 0 and now + argument or 0) end
     elseif op == BLOCK_AT_LEAST then
       if argument > 0 and blocks[k] < now + argument then block(k, now + argument) end
-    elseif values[k] and op == RESET then
-      remove(k)
+    elseif op == RESET then
+      if values[k] then remove(k) end
+      call('UNLINK', KEYS[epoch])
     elseif op == CHARGE then
       record(place, k, rule, cost, p1, p2, p3, p4)
     elseif values[k] and cost > 0 and (op == REFUND or cost <= p1) then
@@ -195,6 +206,7 @@ local function maintain(op, count, argument, charges)
     outcomes[place] = now < blocks[k] and BLOCKED or admits and ALLOWED or DENIED
     local changed_by = math.abs(held(rule, firsts[place], seconds[place], thirds[place], p2) - before)
     amounts[place] = (changed_by - changed_by % unit) / unit
+    if op == REFUND and amounts[place] > 0 then note_refund(KEYS[epoch], amounts[place]) end
   end
 end
 

@@ -1,7 +1,11 @@
--- Strings with holds; those without are written below.
-for k, its in pairs(holds) do
-  if changed[k] and values[k] then
-    call('PSETEX', KEYS[k], ttl_until(changed[k]), holding(blocking(values[k], blocks[k]), its))
-    changed[k] = nil
+-- States with holds; strings are written below.
+for k, entry in pairs(holds) do
+  if entry.is_changed then
+    if entry.replaces then
+      -- To write nothing fails if the server lacks memory, before anything is written.
+      if entry.replaces == 'string' then call('SETRANGE', KEYS[k], '0', '') end
+      call('UNLINK', KEYS[k])
+    end
+    write_holds(KEYS[k], entry, values[k], blocks[k], entry.matters or 0)
   end
 end

@@ -21,12 +21,20 @@ CHUNK = 14
 CHUNK_SIZE = 204
 LOG_END = 51
 
--- Added to the kind of a value that has holds behind the state. Bytes of a hold up to the time of its lapse and to what
--- was given back; and of the foot. See the diagram in state_holds.lua.
-HOLDS_FLAG = 0x40
-HOLD_LAPSES_AT = 41
-HOLD_GIVEN_BACK = 55
-HOLDS_FOOT = 34
+-- Bytes of an open hold on a state, up to the end of its number and of its key; and of the foot of
+-- a state with holds. See the diagram in state_holds.lua.
+STATE_HOLD = 48
+HOLD_NUMBER = 4
+HOLD_KEY = 20
+HOLDS_FOOT = 77
+
+-- Bytes of an epoch, and of its number; in place of the number, of a hold without an epoch.
+EPOCH_SIZE = 38
+EPOCH_NUMBER = 16
+NO_EPOCH = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+
+-- The maximum number of records of a log with holds.
+MAX_RECORDS_WITH_HOLDS = 1024
 
 -- Bytes of the value of an id: up to the end of the fingerprint, of what comes from the call, and of the time at
 -- which it was written. Of a hold, up to the minimum.

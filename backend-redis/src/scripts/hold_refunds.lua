@@ -1,4 +1,7 @@
--- Where states have holds, ARGV[2] has behind the costs for each charge whether its policy gives back what has lapsed (a
--- byte).
-local refunds = (#id - ID_REQUEST - 7) / 8
-refunds, id = id:sub(-refunds), id:sub(1, -refunds - 1)
+-- Where states have holds, ARGV[2] has after the costs for each charge the maximum of open holds (4
+-- bytes), or 0 if its policy does not refund lapsed holds.
+local maxima = (#id - ID_REQUEST - 7) / 11 * 4
+maxima, id = id:sub(-maxima), id:sub(1, -maxima - 1)
+local function max_open_of(place)
+  return (struct.unpack('<I4', maxima, place * 4 - 3))
+end

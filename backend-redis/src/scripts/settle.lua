@@ -1,6 +1,6 @@
 -- Settles a hold, in the end or so far, or extends it.
 --
--- KEYS: the key of each charge, in order; the key of the id.
+-- KEYS: the keys of the charges, in order, then the keys of their epochs, then the key of the id.
 -- ARGV[1]: as of batch.lua, one call; a cost is the total that was used.
 -- ARGV[2]: as of hold.lua, with a minimum of 0; an extension is by its life.
 -- ARGV[3]: the time of a test, if there is one.
@@ -30,12 +30,11 @@ end
 
 --> settle_holds.lua
 -- Evaluates all charges before the first write. By place: the state, the numbers of its rule, and what it becomes.
-local states, totals = {}, {}
+local states, totals, epoch_values = {}, {}, {}
 for place = 1, count do
   local _, rule, _, total, _, p1, p2, p3, p4 = charge(place)
-  local key = KEYS[place]
+  local key, epoch_key = KEYS[place], KEYS[count + place]
   local value, kind, blocked_until, is_list = read(key)
-  --> ITS_LAPSES
   local admits, a, b, c, d
   if kind ~= FOREIGN then
     admits, a, b, c, d = RULES[rule](value, kind, 0, PEEK, 0, nil, p1, p2, p3, p4, key, is_list)
@@ -45,22 +44,29 @@ for place = 1, count do
   -- What is to be changed, and by how much.
   local its_held = parse('<I7', record, held_at + (place - 1) * 7)
   local its_spent = parse('<I7', record, spent_at + (place - 1) * 7)
+  --> settle_epoch.lua
   --> ITS_HELD
   --> settle_change.lua
+  local function by_rule(state, state_kind, rule_cost, rule_op, max_wait, rule_limit)
+    return RULES[rule](state, state_kind, rule_cost, rule_op, max_wait, taken_at, rule_limit, p2, p3, p4, key,
+      is_list, max)
+  end
+  --> settle_refunds.lua
   totals[place] = pack('<I7', math.max(its_spent, total))
 
-  local after, expires_at, plan, keeps_ttl, out_of_reach
+  local after, expires_at, plan, keeps_ttl
   if cost > 0 then
     local is_valid
     is_valid, _, _, out_of_reach, _, after, expires_at, plan, keeps_ttl =
-      RULES[rule](value, kind, cost, change, taken, taken_at, limit, p2, p3, p4, key, is_list, max)
+      by_rule(value, kind, cost, change, taken, limit)
     if is_valid == nil then return pack('<BI7B', VERDICTS, now, place) end
     --> settle_ttl.lua
   end
   local is_out_of_reach = change == UNDO and rule == SLIDING_LOG and after == nil and out_of_reach > 0
   states[place] = {
     value = value, blocked_until = blocked_until, is_list = is_list, admits = admits, a = a, b = b, c = c, d = d,
-    change = change, is_out_of_reach = is_out_of_reach, after = after, expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
+    change = change, is_out_of_reach = is_out_of_reach, refunds = refunds_after, after = after,
+    expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
   }
 end
 
@@ -69,6 +75,7 @@ for place = 1, count do
   local it, key = states[place], KEYS[place]
   local admits, a, b, c, d, changed_by = it.admits, it.a, it.b, it.c, it.d, 0
   local after, blocked_until = it.after, it.blocked_until
+  if it.refunds then call('SET', KEYS[count + place], it.refunds, 'KEEPTTL') end
   if after ~= nil then
     -- Writes the state. A block stays.
     if blocked_until <= now then blocked_until = 0 end
@@ -76,7 +83,8 @@ for place = 1, count do
     local state = after or string.char(NONE)
     expires_at = math.max(after and expires_at or 0, blocked_until)
     after = blocking(state, blocked_until)
-    if plan then
+    if STATE_HAS_HOLDS then -- Written with its holds below.
+    elseif plan then
       write_list(key, value, it.is_list, after, expires_at, plan)
     elseif it.after or blocked_until > 0 then
       --> write_string.lua

@@ -1,84 +1,78 @@
 -- What settle.lua does where states have holds.
 --
--- Reply: WITH_HOLDS instead of 0, and behind the charges for each what state_holds.lua says.
+-- Reply: WITH_HOLDS instead of 0, and after the charges for each charge the part that
+-- state_holds.lua describes.
 --> state_holds.lua
 
--- By place.
-local holds = {}
 local own_key = hold_key_of(id_key)
+local read_state = read
+read = function(key)
+  local value, kind, blocked_until = read_holds(key)
+  if value == nil then return read_state(key) end
+  return value or nil, kind, blocked_until, false
+end
 
--- Writes a state and its holds. `value` is the state's, without its holds and its block.
-local function write_back(key, value, blocked_until, its, is_list)
-  if its.list == '' and blocked_until == 0 and value:byte() == NONE then return call('UNLINK', key) end
-  local ends, ttl = math.max(its.ends, blocked_until), nil
-  local keeps_ttl = now - now % 1000 + call('PTTL', key) * 1000 >= ends
-  --> ttl.lua
-  value = holding(blocking(value, blocked_until), its)
-  if is_list then
-    call('LSET', key, '-1', value)
-    if not keeps_ttl then call('PEXPIRE', key, ttl) end
-  elseif keeps_ttl then
-    call('SET', key, value, 'KEEPTTL')
-  else
-    call('PSETEX', key, ttl, value)
+-- Finds this hold among the holds with a score.
+local function find(key, at_score)
+  for _, member in ipairs(call('ZRANGEBYSCORE', key, score(at_score), score(at_score))) do
+    if member:sub(HOLD_NUMBER + 1, HOLD_KEY) == own_key then return member end
   end
 end
 
--- The state of a charge that was read now, after what has lapsed was given back.
-local function after_lapses(place, value, kind, blocked_until, is_list)
-  local its = holds_in_value
-  if kind == FOREIGN or not its then return value, kind, is_list end
-  holds[place], holds_in_value = its, nil
-  value, kind, is_list = lapse(its, value, kind, KEYS[place], is_list)
-  if its.is_written then write_back(KEYS[place], value, blocked_until, its, is_list) end
-  return value, kind, is_list
-end
-
--- What is left of what the hold holds of a charge.
-local function left_of(place, its_held)
-  local at = holds[place] and find(holds[place], own_key)
-  if not at or its_held == NOT_COUNTED then return its_held end
-  local given_back = parse('<I7', holds[place].list, at + HOLD_GIVEN_BACK)
-  return given_back == NOT_COUNTED and its_held or math.max(its_held - given_back, 0)
+-- Returns the cost that the hold still holds of a charge. Keeps the place of the hold with the
+-- entry of the state.
+local function left_of(place, held_cost, epoch)
+  local key = KEYS[place]
+  local entry = holds_of[key]
+  if epoch ~= NO_EPOCH or held_cost == NOT_COUNTED then return held_cost end
+  if not entry then return 0 end
+  entry.own, entry.is_open = find(key, lapses_at), true
+  if entry.own then return held_cost end
+  entry.own, entry.is_open = find(key, -(taken_at + life)), false
+  if not entry.own or #entry.own ~= STATE_HOLD + 7 then return 0 end
+  return math.max(held_cost - parse('<I7', entry.own, STATE_HOLD + 1), 0)
 end
 
 -- Changes the hold on the state of a charge, or removes it, and writes the state.
 local function change_hold(place, state, total)
-  local its, value, is_list = holds[place], state.value, state.is_list
-  if not its then return end
+  local key = KEYS[place]
+  local entry, value = holds_of[key], state.value or string.char(NONE)
+  if not entry then return end
+  local blocked_until = state.blocked_until
   if state.after ~= nil then
-    value, is_list = state.after or string.char(NONE), state.plan and true
+    value = state.after or string.char(NONE)
+    if blocked_until <= now then blocked_until = 0 end
     local _, rule, _, _, _, _, p2, p3, p4 = charge(place)
-    its.rule, its.p2, its.p3, its.p4 = rule, p2, p3, p4
+    entry.rule, entry.p2, entry.p3, entry.p4 = rule, p2, p3, p4
   end
-  local at = find(its, own_key)
-  if op == EXTEND and not at then return end
-  if at then
-    local its_taken_at, cost, spent, its_lapses_at, expires_at, given_back =
-      parse('<I7I7I7I7I7I7', its.list, at + HOLD_KEY)
+  if entry.own then
+    local hold_taken_at, cost, spent, expires_at = parse('<I7I7I7I7', entry.own, HOLD_KEY + 1)
+    local is_open, hold_lapses_at = entry.is_open, lapses_at
+    if is_open then add_unspent(entry, -math.max(cost - spent, 0)) end
     if op == EXTEND then
       local span = parse('<I7', id, FINGERPRINT + 1) / 2
-      its_lapses_at = math.max(lapses_at, now + span)
-      expires_at = math.max(taken_at + life, its_lapses_at + span)
+      hold_lapses_at = math.max(lapses_at, now + span)
+      expires_at = math.max(taken_at + life, hold_lapses_at + span)
     else
       spent = parse('<I7', total)
     end
+    local member = entry.own:sub(1, HOLD_KEY) .. pack('<I7I7I7I7', hold_taken_at, cost, spent, expires_at)
+      .. entry.own:sub(STATE_HOLD + 1)
     if op == SETTLE then
-      forget(its, at)
+      member = nil
+      if is_open then entry.open = math.max(entry.open - 1, 0) else entry.lapsed = math.max(entry.lapsed - 1, 0) end
     else
-      keep(its, own_key, its_taken_at, cost, spent, its_lapses_at, expires_at, given_back)
+      entry.made, entry.made_score = member, score(is_open and hold_lapses_at or -expires_at)
+      if is_open then add_unspent(entry, math.max(cost - spent, 0)) end
+      entry.ends = math.max(entry.ends, expires_at)
     end
+    if member ~= entry.own then entry.removed = entry.own end
   end
-  local blocked_until = state.blocked_until
-  if state.after ~= nil and blocked_until <= now then blocked_until = 0 end
-  write_back(KEYS[place], value, blocked_until, its, is_list)
-  state.value, state.is_list = value, is_list
+  write_holds(key, entry, value, blocked_until, state.after and state.expires_at or 0)
 end
 
 -- Completes the reply to a call.
-local function add_open_holds(answer, states)
+local function add_open_holds(answer)
   answer[1] = pack('<BI7B', VERDICTS, now, WITH_HOLDS)
-  for place, state in ipairs(states) do
-    answer[#answer + 1] = open_holds(holds[place], state.value, state.is_list)
-  end
+  for place = 1, count do answer[#answer + 1] = open_holds(KEYS[place], holds_of[KEYS[place]], nil, false) end
 end

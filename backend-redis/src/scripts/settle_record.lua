@@ -1,12 +1,13 @@
--- Reads the record of the hold that is settled or extended. In: id_key, id, op. Out: record; held_at, spent_at, replies_at,
--- lapses_at, reply_size (see hold_record.lua); life, taken_at; spent (what is spent so far of each charge), costs (what
--- the call says that is). Returns at once if there is no hold, or if it is settled already.
+-- Reads the record of the hold that is settled or extended. In: id_key, id, op. Out: record;
+-- held_at, spent_at, epochs_at, replies_at, lapses_at, reply_size (see hold_record.lua); life,
+-- taken_at; spent (what is spent so far of each charge), costs (what the call says that is).
+-- Returns at once if there is no hold, or if it is settled already.
 local asked = id:sub(ID_REQUEST + 1)
 --> id_record.lua
 if not record then return string.char(HOLD_UNKNOWN) end
 --> hold_record.lua
 local life, _, taken_at = parse('<I7BI7', record, FINGERPRINT + 1)
-local spent, costs = record:sub(spent_at, replies_at - 1), asked:sub(8)
+local spent, costs = record:sub(spent_at, epochs_at - 1), asked:sub(8)
 if #record >= replies_at + reply_size then
   local settlement = record:sub(replies_at + reply_size)
   if op == SETTLE and spent == costs then return settlement end

@@ -1,9 +1,10 @@
 -- Settles or extends a hold of one charge as settle.lua does, by the rule below. Words that begin with ITS are of the rule:
 -- see `wire/scripts.rs`.
 --
--- KEYS: the key of the charge, the key of the id. ARGV[1]: as of single.lua; the cost is the total that was used. ARGV[2]
--- and the reply: as of settle.lua. The time of a test is the argument after it.
-local key, id_key, id = KEYS[1], KEYS[2], ARGV[2]
+-- KEYS: the key of the charge, the key of its epoch, the key of the id. ARGV[1]: as of single.lua;
+-- the cost is the total that was used. ARGV[2] and the reply: as of settle.lua. The time of a test
+-- is the argument after it.
+local key, epoch_key, id_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
 ARGV[2] = ARGV[3]
 --> head.lua
 
@@ -34,9 +35,13 @@ else
 end
 
 local rule, its_held, its_spent = ITS_NUMBER, parse('<I7I7', record, held_at)
+local place, epoch_values = 1, {}
+--> settle_epoch.lua
 local admits, a, b, c, d = by_rule(value, kind, 0, PEEK, 0, p1)
 if admits == nil then return pack('<BI7B', VERDICTS, now, 1) end
 --> settle_change.lua
+--> settle_refunds.lua
+if refunds_after then call('SET', epoch_key, refunds_after, 'KEEPTTL') end
 local changed_by = 0
 if cost > 0 then
   local before, unit = held(rule, a, b, c, p2)

@@ -8,9 +8,21 @@ if op == EXTEND then
     .. pack('<I7', lapses_at) .. record:sub(ID_HEAD + 8)
   --> ttl.lua
   call('PSETEX', id_key, ttl, record)
+  -- The epochs must last for as long as the hold is known.
+  local expires_at = taken_at + parse('<I7', record, FINGERPRINT + 1)
+  for epoch_key, value in pairs(epoch_values) do
+    if parse('<I7', value, EPOCH_NUMBER + 2) < expires_at then
+      local until_then = expires_at - now
+      local epoch_ends = math.min(expires_at + (until_then - until_then % 2) / 2, MODULUS)
+      ends = epoch_ends
+      --> ttl.lua
+      call('PSETEX', epoch_key, ttl,
+        value:sub(1, EPOCH_NUMBER + 1) .. pack('<I7', epoch_ends) .. value:sub(EPOCH_NUMBER + 9))
+    end
+  end
 else
   local settlement = ''
   if op == SETTLE then settlement, totals = reply, costs end
-  record = record:sub(1, spent_at - 1) .. totals .. record:sub(replies_at) .. settlement
+  record = record:sub(1, spent_at - 1) .. totals .. record:sub(epochs_at) .. settlement
   call('SET', id_key, record, 'KEEPTTL')
 end

@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
-use tidegate_core::no_semver::{Algorithm, Level, VerdictInput, Wait, lapsed_hold, unknown_hold};
+use tidegate_core::no_semver::{
+    Algorithm, Level, VerdictInput, Wait, lapsed_hold, too_many_holds, unknown_hold,
+};
 use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
     AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
@@ -41,6 +43,11 @@ pub(super) fn id_error(id: &[u8], calls: &[NormalizedCall<'_>], answer: &[u8]) -
         [layout::HOLD_UNKNOWN] => return Some(unknown_hold(id)),
         [layout::HOLD_LAPSED, rest @ ..] => return Some(lapsed_hold(id, Reader(rest).number()?)),
         [layout::HOLD_SETTLED, rest @ ..] => return already_settled(id, calls, rest),
+        [layout::TOO_MANY_HOLDS, place, open @ ..] => {
+            let (charge, _) = calls.first()?.charges.get(usize::from(*place).checked_sub(1)?)?;
+            let open = usize::try_from(u32::from_le_bytes(open.try_into().ok()?)).ok()?;
+            return Some(too_many_holds(charge.policy, open));
+        }
         _ => return None,
     };
     Some(Error::new(kind, message))
@@ -187,7 +194,7 @@ pub(super) fn decide(
         }
         // The verdict is that of a peek of no cost.
         let cost = if normalized.answers_as_a_peek() { 0 } else { *cost };
-        verdicts.push(reply.verdict(charge, cost, now, normalized.counts_on_lapses())?);
+        verdicts.push(reply.verdict(charge, cost, now)?);
         taken_at.push(Timestamp::from_micros(reply.clock_of_the_state(charge, now)));
     }
     let decision = Decision::new(normalized.each(&verdicts));
@@ -320,19 +327,12 @@ impl ChargeReply {
         Some(Some(Self { outcome: Outcome::Denied, ends_at, ..reply }))
     }
 
-    fn verdict(
-        &self,
-        charge: &Charge<'_>,
-        cost: u64,
-        now: u64,
-        counts_on_lapses: bool,
-    ) -> Option<Verdict> {
-        let (mut wait, mut level) = self.weigh(charge, cost, now)?;
-        if let Some(holds) = &self.holds.open {
-            if counts_on_lapses && !wait.is_zero() {
-                wait = holds.wait(charge.policy, cost, now, wait);
-            }
-            level.recovers_at = holds.recovers_at(charge.policy, now, level.recovers_at);
+    fn verdict(&self, charge: &Charge<'_>, cost: u64, now: u64) -> Option<Verdict> {
+        let (mut wait, level) = self.weigh(charge, cost, now)?;
+        if let Some(holds) = &self.holds.open
+            && !wait.is_zero()
+        {
+            wait = holds.wait(charge.policy, cost, now, wait);
         }
         let input = VerdictInput {
             outcome: self.outcome,

@@ -86,6 +86,15 @@ impl Keys {
         key
     }
 
+    /// Returns the key of the epoch of the holds on a state, which is in the slot of the state: its
+    /// key, and `%h` at the end. No other key ends so, because `%` is escaped.
+    #[must_use]
+    pub fn of_epoch(&self, charge: &Charge<'_>) -> Vec<u8> {
+        let mut key = self.of(charge);
+        key.extend_from_slice(b"%h");
+        key
+    }
+
     /// The key of a call's id, which is in the slot of the call's first charge: `prefix:%id:{tag}:id`, with the tag of
     /// that charge. No policy has such a key, as a name is escaped.
     #[must_use]

@@ -56,8 +56,10 @@ shared! {
 
     ID = 0x98;
     HOLD = 0x99;
-    #[expect(dead_code, reason = "the last byte of a value with holds, which no reply has")]
+    #[expect(dead_code, reason = "the last byte of a state with holds, which no reply has")]
     HOLDS = 0x9a;
+    #[expect(dead_code, reason = "the first byte of an epoch, which no reply has")]
+    EPOCH = 0x9b;
 
     // First byte of a reply that is not just a value.
     VERDICTS = 0;
@@ -66,6 +68,7 @@ shared! {
     HOLD_UNKNOWN = 3;
     HOLD_SETTLED = 4;
     HOLD_LAPSED = 5;
+    TOO_MANY_HOLDS = 6;
 
     // First byte of the reply to a call, if holds on the states are behind it: no place of a charge, and no kind.
     WITH_HOLDS = 0x8f;
@@ -79,9 +82,9 @@ shared! {
     RECORD = 14;
     LOG_FOOT = 37;
 
-    // Bytes of a hold on a state, and of its key: see the diagram in `scripts/state_holds.lua`.
-    STATE_HOLD = 62;
-    HOLD_KEY = 20;
+    // The maximum number of holds in a reply to a charge:
+    // `tidegate_core::no_semver::MAX_COUNTED_LAPSES`.
+    MAX_COUNTED_LAPSES = 32;
 }
 
 /// Literal of a shared number, by its name.

@@ -49,11 +49,6 @@ impl<'a> NormalizedCall<'a> {
         self.charges.iter().any(|(charge, _)| charge.policy.refunds_lapsed())
     }
 
-    /// Whether a wait counts on what will lapse: not that of a reservation, whose place must not depend on it.
-    pub(super) fn counts_on_lapses(&self) -> bool {
-        !matches!(self.operation, Operation::Reserve { max_wait } if max_wait.as_micros() > 0)
-    }
-
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
         use Operation::{Block, BlockAtLeast, Charge, Refund, Reset, Undo};

@@ -4,54 +4,43 @@ use tidegate_core::algorithm::{
     fixed_window, interval_bucket, sliding_counter, sliding_log, token_bucket,
 };
 use tidegate_core::engine::State;
-use tidegate_core::no_semver::{OpenHolds, Take};
+use tidegate_core::no_semver::{MAX_COUNTED_LAPSES, OpenHolds, Take};
 use tidegate_core::policy::Rule;
 
 use super::bytes::{MAX_NUMBER, NUMBER, Reader};
 use super::layout;
 
-/// In place of what was given back, before that.
-const NOT_GIVEN_BACK: u64 = MAX_NUMBER;
+const _: () = assert!(
+    layout::MAX_COUNTED_LAPSES as usize == MAX_COUNTED_LAPSES,
+    "a reply has the holds that the core counts on"
+);
 
-/// What a reply says of the holds on a state that are still to lapse.
+/// The part of a reply to a charge about the holds on its state.
 #[derive(Debug, Default)]
 pub(super) struct HoldsReply {
     /// How much is held and not spent.
     pub(super) unspent: u64,
-    /// What waits count on. `None` without holds; and of a log that is a list, which an earlier policy with more records
-    /// has left.
+    /// The lapses that a wait counts on. `None` if the charge is admitted, or the operation does
+    /// not count on lapses.
     pub(super) open: Option<Box<OpenHolds>>,
 }
 
-/// Reads the holds that are still to lapse. `None` is a reply that is not valid.
+/// Reads the holds. Returns `None` if the reply is not valid.
 pub(super) fn read(reader: &mut Reader<'_>, rule: &Rule, now: u64) -> Option<HoldsReply> {
-    let mut reply = HoldsReply::default();
-    let count = size(reader)?;
+    let (unspent, count) = (reader.number()?, reader.byte()?);
     if count == 0 {
-        return Some(reply);
+        return Some(HoldsReply { unspent, open: None });
     }
+    let (refunded, refunded_at) = (reader.number()?, reader.number()?);
     let state_size = size(reader)?;
     let state = bytes(reader, state_size)?;
-    let hold_size = usize::from(layout::STATE_HOLD);
-    let list = bytes(reader, count.checked_mul(hold_size)?)?;
-    let mut open = match state {
-        [] => None,
-        state => Some(OpenHolds::new(state_of(state, rule, now)?)),
-    };
-    for hold in list.chunks_exact(hold_size) {
-        let mut hold = Reader(hold.get(usize::from(layout::HOLD_KEY)..)?);
-        let (taken_at, cost, spent) = (hold.number()?, hold.number()?, hold.number()?);
-        let (lapses_at, _expires_at, given_back) = (hold.number()?, hold.number()?, hold.number()?);
-        // One that was given back lapses in the future only if the clock has stepped back.
-        if given_back == NOT_GIVEN_BACK {
-            reply.unspent = reply.unspent.saturating_add(cost.saturating_sub(spent));
-            if let Some(open) = &mut open {
-                open.push(Take::new(taken_at, cost), spent, lapses_at);
-            }
-        }
+    let mut open = OpenHolds::new(state_of(state, rule, now)?).refunded(refunded, refunded_at);
+    for _ in 0..count {
+        let lapses_at = reader.number()?;
+        let (taken_at, cost, spent) = (reader.number()?, reader.number()?, reader.number()?);
+        open.push(Take::new(taken_at, cost), spent, lapses_at);
     }
-    reply.open = open.map(Box::new);
-    Some(reply)
+    Some(HoldsReply { unspent, open: Some(Box::new(open)) })
 }
 
 fn size(reader: &mut Reader<'_>) -> Option<usize> {

@@ -112,7 +112,10 @@ impl<'a> Request<'a> {
             }
         };
         Ok(match id {
-            Some((key, arguments)) => request.with_id(key, arguments),
+            Some((key, arguments)) => {
+                let epochs = request.epochs(keys);
+                request.with_id(epochs, key, arguments)
+            }
             None => request,
         })
     }
@@ -127,7 +130,16 @@ impl<'a> Request<'a> {
         Some(Self { script, keys, arguments, id, time, calls, single_charges, states })
     }
 
-    fn with_id(mut self, key: Vec<u8>, arguments: IdArguments<'a>) -> Self {
+    /// Returns the keys of the epochs of a call of a hold.
+    fn epochs(&self, keys: &Keys) -> Vec<Vec<u8>> {
+        let calls = self.calls.iter().filter(|call| call.operation.is_of_hold());
+        calls
+            .flat_map(|call| call.charges.iter().map(|(charge, _)| keys.of_epoch(charge)))
+            .collect()
+    }
+
+    fn with_id(mut self, epochs: Vec<Vec<u8>>, key: Vec<u8>, arguments: IdArguments<'a>) -> Self {
+        self.keys.extend(epochs);
         self.keys.push(key);
         Self { id: Some(arguments), ..self }
     }
@@ -400,10 +412,15 @@ impl<'a, 'k> Batch<'a, 'k> {
         self.charges += normalized.charges.len();
         for ((charge, cost), (rule, numbers)) in normalized.charges.iter().zip(known) {
             let number = self.number_of(self.names.of(charge));
+            let penalty = match op {
+                // These end or change the epoch of the holds on a state, whose key has this number.
+                RESET | REFUND => self.number_of(self.names.of_epoch(charge)).into(),
+                _ => penalty(charge),
+            };
             self.arguments.extend_from_slice(&number.to_le_bytes());
             self.arguments.extend_from_slice(&[rule as u8, flags(charge)]);
             put(&mut self.arguments, *cost);
-            put(&mut self.arguments, penalty(charge));
+            put(&mut self.arguments, penalty);
             numbers.iter().for_each(|&number| put(&mut self.arguments, number));
         }
         if normalized.refunds_lapsed() {
@@ -475,8 +492,11 @@ impl<'a> IdArguments<'a> {
             normalized.charges.iter().for_each(|(_, cost)| put(&mut request, *cost));
         }
         if is_of_hold && !normalized.is_on_a_hold() && states == StateKind::WithHolds {
-            let charges = normalized.charges.iter();
-            request.extend(charges.map(|(charge, _)| u8::from(charge.policy.refunds_lapsed())));
+            for (charge, _) in &normalized.charges {
+                let policy = charge.policy;
+                let max = if policy.refunds_lapsed() { policy.max_open_holds() } else { 0 };
+                request.extend_from_slice(&max.to_le_bytes());
+            }
         }
         // The server counts from the millisecond in which the script began.
         let millis = (!normalized.is_on_a_hold()).then(|| life.div_ceil(1_000) + 1);

@@ -168,6 +168,7 @@ fn part(name: &str) -> Option<&'static str> {
         "head.lua" => lua!("head.lua"),
         "blocking.lua" => lua!("blocking.lua"),
         "hold_batch.lua" => lua!("hold_batch.lua"),
+        "hold_epochs.lua" => lua!("hold_epochs.lua"),
         "hold_record.lua" => lua!("hold_record.lua"),
         "hold_single.lua" => lua!("hold_single.lua"),
         "id_record.lua" => lua!("id_record.lua"),
@@ -179,6 +180,8 @@ fn part(name: &str) -> Option<&'static str> {
         "read.lua" => lua!("read.lua"),
         "read_all.lua" => lua!("read_all.lua"),
         "settle_change.lua" => lua!("settle_change.lua"),
+        "settle_epoch.lua" => lua!("settle_epoch.lua"),
+        "settle_refunds.lua" => lua!("settle_refunds.lua"),
         "settle_record.lua" => lua!("settle_record.lua"),
         "settle_ttl.lua" => lua!("settle_ttl.lua"),
         "settle_write.lua" => lua!("settle_write.lua"),
@@ -188,10 +191,10 @@ fn part(name: &str) -> Option<&'static str> {
         "batch_holds.lua"
         | "batch_holds_write.lua"
         | "hold_refunds.lua"
+        | "hold_maxima.lua"
         | "hold_on_states.lua"
         | "settle_holds.lua"
         | "ITS_LOADS"
-        | "ITS_LAPSES"
         | "ITS_HELD"
         | "ITS_HOLD"
         | "ITS_REPLY" => "",
@@ -273,6 +276,7 @@ pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'
             });
             static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
                 let (own, variant) = (own("--> hold_single.lua"), variant!($variant, "hold"));
+                let own = [own, vec![("REFUNDS_LAPSED", "false")]].concat();
                 Script::within(lua!("hold.lua"), name_of(NAME), variant, lua!("single.lua"), &own)
             });
             match record {
@@ -341,7 +345,7 @@ fn batch_plain(record: RecordKind) -> &'static Script {
         Script::within(lua!("id.lua"), "batch", "id", lua!("batch.lua"), &own)
     });
     static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
-        let own = [("ITS_OUTCOME", "--> hold_batch.lua")];
+        let own = [("ITS_OUTCOME", "--> hold_batch.lua"), ("REFUNDS_LAPSED", "false")];
         Script::within(lua!("hold.lua"), "batch", "hold", lua!("batch.lua"), &own)
     });
     match record {
@@ -359,6 +363,7 @@ fn batch_with_holds(record: RecordKind) -> &'static Script {
             ("ITS_OUTCOME", outcome),
             ("batch_holds.lua", lua!("batch_holds.lua")),
             ("batch_holds_write.lua", lua!("batch_holds_write.lua")),
+            ("read_all.lua", "local found, others_absent = {}, false"),
         ]
     }
     static SCRIPT: LazyLock<Script> =
@@ -369,8 +374,11 @@ fn batch_with_holds(record: RecordKind) -> &'static Script {
     });
     static OF_HOLD: LazyLock<Script> = LazyLock::new(|| {
         let hold_refunds = ("hold_refunds.lua", lua!("hold_refunds.lua"));
+        let hold_maxima = ("hold_maxima.lua", lua!("hold_maxima.lua"));
         let hold_on_states = ("hold_on_states.lua", lua!("hold_on_states.lua"));
-        let own = [own("--> hold_batch.lua"), vec![LOADS, hold_refunds, hold_on_states]].concat();
+        let lapses = ("REFUNDS_LAPSED", "max_open_of(place) > 0");
+        let parts = vec![LOADS, hold_refunds, hold_maxima, hold_on_states, lapses];
+        let own = [own("--> hold_batch.lua"), parts].concat();
         Script::within(lua!("hold.lua"), "batch", "lapse_hold", lua!("batch.lua"), &own)
     });
     match record {
@@ -410,6 +418,7 @@ pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
                 let own = [
                     ("ITS_RULE", concat!("--> ", $rule)),
                     ("ITS_NUMBER", $number),
+                    ("REFUNDS_OF_STATE", "nil"),
                     ("ITS_KIND", $kind),
                     ("ITS_FORM", concat!("#value == ", $size, " and value:byte() == ", $kind)),
                 ];
@@ -444,18 +453,18 @@ pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
 /// Script that settles or extends any other hold.
 #[must_use]
 pub fn settle(states: StateKind) -> &'static Script {
-    static PLAIN: LazyLock<Script> =
-        LazyLock::new(|| Script::assemble("batch", "settle", lua!("settle.lua"), &[]));
+    static PLAIN: LazyLock<Script> = LazyLock::new(|| {
+        let own = [("STATE_HAS_HOLDS", "false"), ("REFUNDS_OF_STATE", "nil")];
+        Script::assemble("batch", "settle", lua!("settle.lua"), &own)
+    });
     static WITH_HOLDS: LazyLock<Script> = LazyLock::new(|| {
         let own = [
             ("settle_holds.lua", lua!("settle_holds.lua")),
-            (
-                "ITS_LAPSES",
-                "value, kind, is_list = after_lapses(place, value, kind, blocked_until, is_list)",
-            ),
-            ("ITS_HELD", "its_held = left_of(place, its_held)"),
+            ("STATE_HAS_HOLDS", "holds_of[key]"),
+            ("REFUNDS_OF_STATE", "holds_of[key]"),
+            ("ITS_HELD", "its_held = left_of(place, its_held, epoch)"),
             ("ITS_HOLD", "change_hold(place, it, totals[place])"),
-            ("ITS_REPLY", "add_open_holds(answer, states)"),
+            ("ITS_REPLY", "add_open_holds(answer)"),
         ];
         Script::assemble("batch", "lapse_settle", lua!("settle.lua"), &own)
     });
@@ -597,7 +606,7 @@ mod tests {
     fn only_scripts_that_lapse_know_holds_on_states() {
         for script in all() {
             let knows_holds = script.variant().starts_with("lapse");
-            assert_eq!(script.code().contains("holds_in_value"), knows_holds, "{script:?}");
+            assert_eq!(script.code().contains("read_holds"), knows_holds, "{script:?}");
         }
     }
 

@@ -426,7 +426,8 @@ async fn what_lapses_is_given_back_by_the_rule_that_wrote_the_state_last() {
     }
 }
 
-/// A server that has evicted the record of a hold lets its id be used again: the state then knows the later hold alone.
+/// A server that has evicted the record of a hold lets its id be used again. The state knows both
+/// holds: the older one can no longer be settled, and lapses.
 #[tokio::test]
 async fn a_hold_whose_record_is_evicted_is_replaced_by_another_of_its_id() {
     let (clock, prefix) = (ManualClock::new(Timestamp::from_micros(START)), fresh_prefix());
@@ -440,11 +441,13 @@ async fn a_hold_whose_record_is_evicted_is_replaced_by_another_of_its_id() {
     let _ = decide(&store, Operation::Hold, "id", &[charge[0].cost(3)]).await.unwrap();
     assert_eq!(taken(&store, &lapses).await, 8);
     let _ = decide(&store, Operation::SettleSoFar, "id", &[charge[0].cost(1)]).await.unwrap();
-    clock.advance(HOUR);
-    assert_eq!(taken(&store, &lapses).await, 6);
+    clock.advance(HOUR - Duration::from_secs(60));
+    assert_eq!(taken(&store, &lapses).await, 3);
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(taken(&store, &lapses).await, 1);
     let settled = decide(&store, Operation::Settle, "id", &[charge[0].cost(2)]).await.unwrap();
     assert_eq!(settled.amounts(), [1]);
-    assert_eq!(taken(&store, &lapses).await, 7);
+    assert_eq!(taken(&store, &lapses).await, 2);
 }
 
 /// A log that is a list, with records after that of the hold: up to 128 are looked through.
@@ -821,7 +824,8 @@ async fn a_state_lives_as_long_as_the_holds_on_it() {
         let mut lives = async |seconds: u64, after: &str| {
             let life = client.call(&[&b"PTTL"[..], &key]).await.unwrap().text();
             let life: u64 = life.parse().unwrap();
-            let range = (seconds * 1_000).saturating_sub(20_000)..=seconds * 1_000 + 1;
+            // A life is up to a quarter longer than it needs to be.
+            let range = (seconds * 1_000).saturating_sub(20_000)..=seconds * 1_250 + 1;
             assert!(range.contains(&life), "{text} after {after}: {life}");
         };
         let with = async |operation, id: &str, seconds, cost| {
@@ -898,8 +902,8 @@ async fn a_settled_state_lives_for_as_long_as_it_matters() {
     }
 }
 
-/// The value of a state with holds, cut off or changed anywhere, is an error by every operation and every setting, or decides
-/// as what it is; nothing is given back that was not taken.
+/// A state with holds that is cut off or changed anywhere is an error by every operation and every
+/// setting, or decides as the values that it has.
 #[tokio::test]
 async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
     let prefix = fresh_prefix();
@@ -915,15 +919,29 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
         let (charge, of_plain) = ([Charge::new(&lapses, "s").cost(2)], [Charge::new(&plain, "s")]);
         let key = Keys::new(&prefix).of(&charge[0]);
         for id in ["a", "b"] {
-            let _ = decide(&store, Operation::Settle, id, &charge).await;
-            assert!(
-                decide(&store, Operation::Hold, &format!("{text} {id}"), &charge)
-                    .await
-                    .unwrap()
-                    .is_allowed()
-            );
+            let id = format!("{text} {id}");
+            assert!(decide(&store, Operation::Hold, &id, &charge).await.unwrap().is_allowed());
         }
-        let Reply::Bytes(ours) = client.call(&[&b"GET"[..], &key]).await.unwrap() else { panic!() };
+        let members =
+            client.call(&[&b"ZRANGE"[..], &key, b"0", b"-1", b"WITHSCORES"]).await.unwrap();
+        let Reply::List(members) = members else { panic!("{members:?}") };
+        let members: Vec<Vec<u8>> = members
+            .into_iter()
+            .map(|member| match member {
+                Reply::Bytes(bytes) => bytes,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let [hold, lapse, other_hold, other_lapse, state, infinite] = &members[..] else {
+            panic!("{members:?}")
+        };
+        assert_eq!(infinite, b"inf");
+        // Changes one member, and keeps the others.
+        let mut put = async |state: &[u8], hold: &[u8]| {
+            client.call(&[&b"DEL"[..], &key]).await.unwrap();
+            let add = [&b"ZADD"[..], &key, lapse, hold, other_lapse, other_hold, b"+inf", state];
+            client.call(&add).await.unwrap();
+        };
         let id = format!("{text} a");
         let calls = [
             Call::acquire(&charge),
@@ -933,61 +951,127 @@ async fn a_foreign_value_with_holds_is_an_error_and_is_left_as_it_is() {
             Call::new(Operation::Settle, &charge).with_id(CallId::new(&id, HOUR)),
             Call::new(Operation::Extend, &charge).with_id(CallId::new(&id, HOUR)),
         ];
-        let last = ours.len() - 1;
-        let mut values: Vec<Vec<u8>> = (1..ours.len()).map(|end| ours[..end].to_vec()).collect();
-        // Another marker, no hold and too many holds in the foot, no rule, and numbers that would divide by 0.
-        for (place, byte) in [
-            (last, 0x9b),
-            (last - 4, 0),
-            (last - 4, 9),
-            (last - 1, 9),
-            (last - 33, 0),
-            (last - 33, 6),
-        ] {
-            let mut value = ours.clone();
-            value[place] = byte;
-            values.push(value);
+        let last = state.len() - 1;
+        let mut states: Vec<Vec<u8>> = (0..state.len()).map(|end| state[..end].to_vec()).collect();
+        // Another marker, no rule, and numbers that would divide by 0.
+        for (place, byte) in [(last, 0x9b), (last - 76, 0), (last - 76, 6), (0, 0x8f), (0, 0xd4)] {
+            let mut changed = state.clone();
+            changed[place] = byte;
+            states.push(changed);
         }
-        let mut value = ours.clone();
-        value[last - 32..last - 25].fill(0);
-        values.push(value);
-        // What ends as a log does is one to the plain script, which reads no more than the end.
-        values.retain(|value| !value.ends_with(&[0x94]));
-        for value in values {
-            client.call(&[&b"SET"[..], &key, &value]).await.unwrap();
+        let mut changed = state.clone();
+        changed[last - 75..last - 68].fill(0);
+        states.push(changed);
+        for state in states {
+            put(&state, hold).await;
             let before = server().await.dump(&prefix).await.unwrap();
             for call in calls {
                 let error = store.decide(call).await.unwrap_err();
-                assert_eq!(
-                    error.kind(),
-                    ErrorKind::ForeignValue,
-                    "{text} {call:?} {value:?}: {error}"
-                );
+                let kind = error.kind();
+                assert_eq!(kind, ErrorKind::ForeignValue, "{text} {call:?} {state:?}: {error}");
             }
             for answer in store.decide_many(&calls[..4]).await {
-                assert_eq!(answer.unwrap_err().kind(), ErrorKind::ForeignValue, "{text} {value:?}");
+                assert_eq!(answer.unwrap_err().kind(), ErrorKind::ForeignValue, "{text} {state:?}");
             }
-            assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{text} {value:?}");
+            assert_eq!(server().await.dump(&prefix).await.unwrap(), before, "{text} {state:?}");
         }
-        // Any numbers of any hold: an answer, whatever it is.
-        for place in 0..ours.len() {
-            for byte in [0, 1, 0x7f, 0xff] {
-                let mut value = ours.clone();
-                value[place] = byte;
-                for call in calls {
-                    client.call(&[&b"SET"[..], &key, &value]).await.unwrap();
-                    match store.decide(call).await {
-                        Ok(_) => {}
-                        Err(error) => assert!(
-                            !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout),
-                            "{text} {place} {call:?}: {error}"
-                        ),
-                    }
+        // Any numbers of the state or of a hold, and a hold that is cut off: an answer, whichever
+        // it is.
+        let mut changed: Vec<(Vec<u8>, Vec<u8>)> = vec![];
+        for byte in [0, 1, 0x7f, 0xff] {
+            for place in 0..state.len() {
+                let mut state = state.clone();
+                state[place] = byte;
+                changed.push((state, hold.clone()));
+            }
+            for place in 0..hold.len() {
+                let mut hold = hold.clone();
+                hold[place] = byte;
+                changed.push((state.clone(), hold));
+            }
+        }
+        changed.extend((0..hold.len()).map(|end| (state.clone(), hold[..end].to_vec())));
+        for (state, hold) in changed {
+            for call in calls {
+                put(&state, &hold).await;
+                match store.decide(call).await {
+                    Ok(_) => {}
+                    Err(error) => assert!(
+                        !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout),
+                        "{text} {state:?} {hold:?} {call:?}: {error}"
+                    ),
                 }
             }
         }
         client.call(&[&b"DEL"[..], &key]).await.unwrap();
     }
+}
+
+/// Regression: the record of a hold contained all open holds of its state. Memory grew with the
+/// square of their number, and with more than 1,057 of them no settlement could be read.
+#[tokio::test]
+async fn b99_the_record_of_a_hold_does_not_grow_with_other_holds() {
+    let prefix = fresh_prefix();
+    let store = builder_with(&prefix).await.build().unwrap();
+    let mut client = client().await;
+    for text in ["p: fixed-window 9000/1d refund-lapsed", "p: token-bucket 9000/1d refund-lapsed"] {
+        let policy = policy(&format!("{text} max-open-holds 1500"));
+        let charge = [Charge::new(&policy, "s").cost(2)];
+        let mut sizes = vec![];
+        for number in 0..1_200 {
+            let id = format!("{text} {number:04}");
+            assert!(decide(&store, Operation::Hold, &id, &charge).await.unwrap().is_allowed());
+            if number % 400 == 399 {
+                let key = Keys::new(&prefix).of_id(&charge[0], id.as_bytes());
+                let settled = decide(&store, Operation::Settle, &id, &[charge[0].cost(1)]).await;
+                assert_eq!(settled.unwrap().amounts(), [1]);
+                sizes.push(client.call(&[&b"STRLEN"[..], &key]).await.unwrap());
+            }
+        }
+        assert!(sizes.iter().all(|size| *size == sizes[0]), "{sizes:?}");
+        assert!(matches!(sizes[0], Reply::Integer(..250)), "{sizes:?}");
+        let id = format!("{text} 0000");
+        assert!(decide(&store, Operation::Settle, &id, &charge).await.is_ok());
+        assert_eq!(taken(&store, &policy).await, 2 * 1_197 + 3);
+    }
+}
+
+#[tokio::test]
+async fn a_subject_has_as_many_open_holds_as_in_the_core() {
+    let clock = ManualClock::new(Timestamp::from_micros(START));
+    let store = store_at(&clock).await;
+    let model = ModelStore::keeping_all(clock.clone());
+    let policies = [
+        policy("p: fixed-window 99/1d refund-lapsed max-open-holds 3"),
+        policy("q: sliding-log 99/1d refund-lapsed max-open-holds 2"),
+        policy("r: token-bucket 99/1d"),
+    ];
+    let charges = policies.each_ref().map(|policy| Charge::new(policy, "s").cost(2));
+    let both = async |operation, id: u8, charges: &[Charge<'_>]| {
+        let id = [id];
+        let call = Call::new(operation, charges).with_id(CallId::new(&id, HOUR));
+        let expected = model.decide(call).await;
+        assert_eq!(told(&store.decide(call).await), told(&expected), "{call:?}");
+        expected.map(|decision| decision.is_allowed()).map_err(|error| error.kind())
+    };
+    let too_many = Err(ErrorKind::TooManyHolds);
+    for id in 0..2 {
+        assert_eq!(both(Operation::Hold, id, &charges).await, Ok(true));
+    }
+    assert_eq!(both(Operation::Hold, 2, &charges).await, too_many, "of q");
+    assert_eq!(both(Operation::HoldUpTo { min: 1 }, 2, &charges[1..2]).await, too_many);
+    assert_eq!(both(Operation::Hold, 2, &charges[..1]).await, Ok(true));
+    assert_eq!(both(Operation::Hold, 3, &charges[..1]).await, too_many, "of p");
+    // Check-only charges, costs of 0 and other policies hold nothing on a full state.
+    let more = [charges[0].cost(0), charges[1].check_only(), charges[2]];
+    assert_eq!(both(Operation::Hold, 4, &more).await, Ok(true));
+    // A repeated call is answered, a settled hold is not open, and a lapsed one neither.
+    assert_eq!(both(Operation::Hold, 0, &charges).await, Ok(true));
+    assert_eq!(both(Operation::Settle, 0, &charges).await, Ok(true));
+    assert_eq!(both(Operation::Hold, 5, &charges).await, Ok(true));
+    assert_eq!(both(Operation::Hold, 6, &charges).await, too_many);
+    clock.advance(HOUR);
+    assert_eq!(both(Operation::Hold, 6, &charges).await, Ok(true));
 }
 
 /// In a batch with others, whatever the policies say.

@@ -5,8 +5,10 @@ use smallvec::SmallVec;
 
 use super::once::{later, remembered, reused};
 use super::remembered::HeldCharge;
-use super::state_holds::{HoldKey, StateHold, StateHolds};
-use super::{PerCharge, Records, RememberedCall, RememberedHold, Take, change, report_after};
+use super::state_holds::{HoldKey, KnownHold, StateHold, StateHolds};
+use super::{
+    PerCharge, Record, Records, RememberedCall, RememberedHold, Take, change, report_after,
+};
 use crate::hold::AlreadySettled;
 use crate::hold::support::held_of;
 use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Policy, Timestamp};
@@ -47,6 +49,7 @@ fn make(
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
     records.make_room_to_remember()?;
+    check_open_holds(call, now, records)?;
     let min_amount = call.operation.min_amount();
     let operation = min_amount.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
     let decision = super::carry_out(&Call { operation, ..*call }, now, records)?;
@@ -55,10 +58,10 @@ fn make(
     }
     let held = |(index, charge): (usize, Charge<'_>)| {
         let held = held_of(&decision, index, &charge);
-        HeldCharge { cost: charge.cost, held, spent: 0 }
+        HeldCharge { cost: charge.cost, held, spent: 0, number: 0 }
     };
     let lapses_at = later(now, id.ttl);
-    let hold = RememberedHold {
+    let mut hold = RememberedHold {
         min_amount,
         taken_at_micros: now.as_micros(),
         lapses_at_micros: lapses_at,
@@ -66,13 +69,18 @@ fn make(
         settlement: None,
     };
     let expires_at = expiry(lapses_at, id);
-    for (index, (charge, held)) in call.charges.iter().zip(&hold.charges).enumerate() {
-        let taken = held.held.filter(|&taken| taken > 0 && charge.policy.refunds_lapsed());
-        let Some(cost) = taken else { continue };
-        let (key, take) = (key_of(call, id), Take::new(now.as_micros(), cost));
-        let hold = StateHold { key, take, spent: 0, lapses_at, expires_at, given_back: None };
+    for (index, (charge, held)) in call.charges.iter().zip(&mut hold.charges).enumerate() {
+        let Some(cost) = held.held.filter(|&taken| taken > 0) else { continue };
+        let (key, now) = (key_of(call, id), now.as_micros());
+        let add = |holds: &mut StateHolds| {
+            if !charge.policy.refunds_lapsed() {
+                return holds.join(epoch_of(&key, now), expires_at, now);
+            }
+            let take = Take::new(now, cost);
+            holds.add(StateHold { key, take, spent: 0, lapses_at, expires_at })
+        };
         // The acquire has written the record, and made room for this.
-        records.update(index, |record| record.change_holds(now.as_micros(), |it| it.put(hold)));
+        records.update(index, |record| held.number = record.change_holds(now, add));
     }
     records.remember(RememberedCall {
         fingerprint,
@@ -81,6 +89,28 @@ fn make(
         hold: Some(Box::new(hold)),
     });
     Ok(decision)
+}
+
+/// Checks that each state has room for one more hold.
+fn check_open_holds(
+    call: &Call<'_>,
+    now: Timestamp,
+    records: &mut impl Records,
+) -> Result<(), Error> {
+    let now = now.as_micros();
+    for (index, charge) in call.charges.iter().enumerate() {
+        if !charge.policy.refunds_lapsed() || charge.is_check_only || charge.cost == 0 {
+            continue;
+        }
+        if records.get(index).is_some_and(|record| record.is_any_hold_over(now)) {
+            change(index, records, |record| record.settle_lapsed(now));
+        }
+        let open = records.get(index).and_then(Record::holds).map_or(0, StateHolds::open_count);
+        if open >= charge.policy.max_open_holds() as usize {
+            return Err(too_many_holds(charge.policy, open));
+        }
+    }
+    Ok(())
 }
 
 /// Until when a hold can be settled: for as long again as its time to live.
@@ -111,11 +141,13 @@ fn extend(
         }
         let lapses_at = hold.lapses_at_micros.max(later(now, id.ttl));
         let expires_at = known.expires_at_micros.max(expiry(lapses_at, id));
+        let prolong = |hold: StateHold| Some(StateHold { lapses_at, expires_at, ..hold });
+        let finder = Finder::new(call, id, hold, known.expires_at_micros);
+        change_state_holds(call, &finder, now.as_micros(), records, |_| prolong);
+        prolong_epochs(call, &finder, expires_at, now.as_micros(), records);
         hold.lapses_at_micros = lapses_at;
         known.expires_at_micros = expires_at;
         records.remember(known);
-        let prolong = |hold: StateHold| Some(StateHold { lapses_at, expires_at, ..hold });
-        change_state_holds(call, id, now.as_micros(), records, |_| prolong);
     }
     Ok(report_after(call, now.as_micros(), records))
 }
@@ -145,11 +177,12 @@ fn settle(
         return Err(already_settled(id, hold, settlement));
     }
     let now = now.as_micros();
-    let given_back = give_back_lapsed(call, id, now, records);
+    let finder = Finder::new(call, id, hold, known.expires_at_micros);
+    let refunded = refund_lapsed(call, &finder, now, records);
     let mut changes: PerCharge<Change> = PerCharge::new();
-    let charges = call.charges.iter().zip(&hold.charges).zip(given_back);
-    for (index, ((charge, held), given_back)) in charges.enumerate() {
-        let change = held.change_to(charge.cost, is_final, given_back, hold.taken_at_micros);
+    let charges = call.charges.iter().zip(&hold.charges).zip(refunded);
+    for (index, ((charge, held), refunded)) in charges.enumerate() {
+        let change = held.change_to(charge.cost, is_final, refunded, hold.taken_at_micros);
         changes.push(match change {
             Change::Charge(cost) => {
                 let state = records.get(index).and_then(|it| it.state_under(charge.policy, now));
@@ -179,7 +212,7 @@ fn settle(
                 cost
             }
             Change::GiveBack { cost, of } => {
-                change(index, records, |record| record.take_back(&charge, cost, of, now))
+                change(index, records, |record| record.refund_hold(&charge, cost, of, now))
             }
         });
     }
@@ -187,7 +220,7 @@ fn settle(
         held.spent = if is_final { charge.cost } else { held.spent.max(charge.cost) };
     }
     let spent: PerCharge<u64> = hold.charges.iter().map(|charge| charge.spent).collect();
-    change_state_holds(call, id, now, records, |index| {
+    change_state_holds(call, &finder, now, records, |index| {
         let spent = spent.get(index).copied().unwrap_or(0);
         move |hold| (!is_final).then_some(StateHold { spent, ..hold })
     });
@@ -215,10 +248,12 @@ fn settle(
 }
 
 impl HeldCharge {
-    /// What to do if `total` was used, in the end or so far, and so much was given back when the hold lapsed.
-    fn change_to(self, total: u64, is_final: bool, given_back: u64, taken_at: u64) -> Change {
+    /// Returns the change if `total` was used, in the end or so far. `refunded` is the amount that
+    /// was refunded when the hold lapsed, or `None` if the state no longer has what the hold took,
+    /// as after a reset.
+    fn change_to(self, total: u64, is_final: bool, refunded: Option<u64>, taken_at: u64) -> Change {
         let Some(held) = self.held else { return Change::Nothing };
-        let held = held.saturating_sub(given_back);
+        let held = refunded.map_or(0, |refunded| held.saturating_sub(refunded));
         let charged = held.max(self.spent);
         if total > charged {
             Change::Charge(total - charged)
@@ -230,59 +265,97 @@ impl HeldCharge {
     }
 }
 
-/// Gives back what has lapsed of the call's states, and returns for each charge what was given back of this hold.
-fn give_back_lapsed(
-    call: &Call<'_>,
-    id: CallId<'_>,
-    now: u64,
-    records: &mut impl Records,
-) -> PerCharge<u64> {
-    if !call.charges.any_policy(Policy::refunds_lapsed) {
-        return SmallVec::from_elem(0, call.charges.len());
-    }
-    let key = key_of(call, id);
-    let given_back = |(index, charge): (usize, Charge<'_>)| {
-        let has_holds = |record: &super::Record| record.holds().is_some();
-        if !charge.policy.refunds_lapsed() || !records.get(index).is_some_and(has_holds) {
-            return 0;
-        }
-        let given_back = |holds: &mut StateHolds| holds.get(&key).and_then(|hold| hold.given_back);
-        change(index, records, |record| record.change_holds(now, given_back)).unwrap_or(0)
-    };
-    call.charges.iter().enumerate().map(given_back).collect()
+/// Finds the hold on the states of its charges.
+struct Finder {
+    key: HoldKey,
+    numbers: PerCharge<u64>,
+    lapses_at: u64,
+    expires_at: u64,
 }
 
-/// Changes what the states of the call know of the hold, or removes that.
+impl Finder {
+    fn new(call: &Call<'_>, id: CallId<'_>, hold: &RememberedHold, expires_at: u64) -> Self {
+        Self {
+            key: key_of(call, id),
+            numbers: hold.charges.iter().map(|charge| charge.number).collect(),
+            lapses_at: hold.lapses_at_micros,
+            expires_at,
+        }
+    }
+
+    fn at(&self, index: usize) -> KnownHold {
+        KnownHold {
+            key: self.key,
+            number: self.numbers.get(index).copied().unwrap_or(0),
+            lapses_at: self.lapses_at,
+            expires_at: self.expires_at,
+        }
+    }
+}
+
+/// Refunds the lapsed holds on the states of a call. Returns for each charge the amount that was
+/// refunded of this hold, or `None` if the hold was reset: see [`HeldCharge::change_to`].
+fn refund_lapsed(
+    call: &Call<'_>,
+    finder: &Finder,
+    now: u64,
+    records: &mut impl Records,
+) -> PerCharge<Option<u64>> {
+    let refunded = |(index, charge): (usize, Charge<'_>)| {
+        let known = finder.at(index);
+        let holds = records.get(index).and_then(Record::holds)?;
+        if !charge.policy.refunds_lapsed() {
+            return holds.is_in_epoch(known.number).then_some(0);
+        }
+        change(index, records, |record| record.change_holds(now, |holds| holds.refunded(&known)))
+    };
+    call.charges.iter().enumerate().map(refunded).collect()
+}
+
+/// Changes the hold on each state of the call that knows it, or removes it.
 fn change_state_holds<F: FnOnce(StateHold) -> Option<StateHold>>(
     call: &Call<'_>,
-    id: CallId<'_>,
+    finder: &Finder,
     now: u64,
     records: &mut impl Records,
     changes: impl Fn(usize) -> F,
 ) {
-    if !call.charges.any_policy(Policy::refunds_lapsed) {
-        return;
-    }
-    let key = key_of(call, id);
     for (index, charge) in call.charges.iter().enumerate() {
-        if !charge.policy.refunds_lapsed() {
-            continue;
-        }
+        let known = finder.at(index);
         let is_known =
-            |record: &super::Record| record.holds().is_some_and(|it| it.get(&key).is_some());
-        if !records.get(index).is_some_and(is_known) {
-            continue;
-        }
-        change(index, records, |record| {
-            record.change_holds(now, |holds| {
-                let Some(hold) = holds.get(&key).cloned() else { return };
-                match changes(index)(hold) {
-                    Some(hold) => holds.put(hold),
-                    None => holds.remove(&key),
-                }
+            |record: &Record| record.holds().is_some_and(|holds| holds.refunded(&known).is_some());
+        if charge.policy.refunds_lapsed() && records.get(index).is_some_and(is_known) {
+            change(index, records, |record| {
+                record.change_holds(now, |holds| holds.change(&known, changes(index)));
             });
-        });
+        }
     }
+}
+
+/// Lets the epochs of a hold last for as long as it is known.
+fn prolong_epochs(
+    call: &Call<'_>,
+    finder: &Finder,
+    expires_at: u64,
+    now: u64,
+    records: &mut impl Records,
+) {
+    for (index, charge) in call.charges.iter().enumerate() {
+        let number = finder.at(index).number;
+        let is_in_epoch =
+            |record: &Record| record.holds().is_some_and(|holds| holds.is_in_epoch(number));
+        if !charge.policy.refunds_lapsed() && records.get(index).is_some_and(is_in_epoch) {
+            records.update(index, |record| {
+                record.change_holds(now, |holds| holds.join(number, expires_at, now));
+            });
+        }
+    }
+}
+
+/// Returns the number of an epoch that a hold begins. It depends on the time, because an id can be
+/// used again.
+fn epoch_of(key: &HoldKey, now: u64) -> u64 {
+    key.first_chunk().map_or(now, |bytes| u64::from_le_bytes(*bytes) ^ now)
 }
 
 /// A digest of the slot key and the id, under which the states of a hold know it.
@@ -303,6 +376,17 @@ pub fn unknown_hold(id: &[u8]) -> Error {
          with `charge`"
     );
     Error::new(ErrorKind::UnknownHold, message)
+}
+
+/// Creates the error about a state with too many open holds.
+#[must_use]
+pub fn too_many_holds(policy: &Policy, open: usize) -> Error {
+    let message = format!(
+        "the subject has {open} open holds on `{policy}`; it must be fewer than {}, so settle or cancel some, or raise \
+         `max-open-holds` of the policy",
+        policy.max_open_holds()
+    );
+    Error::new(ErrorKind::TooManyHolds, message)
 }
 
 /// The error about a hold that lapsed `micros_ago` microseconds ago, and cannot be extended.

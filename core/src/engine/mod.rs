@@ -213,13 +213,13 @@ fn acquire_one(
     max_wait: Wait,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    let it = evaluate(charge, 0, charge.cost, records.get(0), now, max_wait);
+    let it = evaluate(charge, 0, charge.cost, records.get(0), now, Waits::up_to(max_wait));
     let is_shadow = charge.policy.is_shadow();
     if it.writes(charge, it.admits() || is_shadow) {
         records.make_room(&[0])?;
         records.update(0, |record| it.write(charge, record, now));
     }
-    let decision = Decision::one(verdict(charge, &it, records.get(0), now));
+    let decision = Decision::one(verdict(charge, &it, 0, now, records));
     Ok(if it.admits() && !is_shadow { with_wait(decision, it.wait) } else { decision })
 }
 
@@ -253,14 +253,14 @@ fn acquire_up_to(
 fn admissible_amount(charges: Charges<'_>, now: u64, records: &mut impl Records) -> u64 {
     let mut amount = u64::MAX;
     for (index, charge) in charges.iter().enumerate() {
-        let it = evaluate(&charge, index, charge.cost, records.get(index), now, Wait::ZERO);
+        let it = evaluate(&charge, index, charge.cost, records.get(index), now, Waits::COUNTING);
         let is_shadow = charge.policy.is_shadow();
         match charge.is_check_only {
             true if !it.admits() && !is_shadow => return 0,
             true => {}
             false if is_shadow => amount = amount.min(charge.cost),
             false => {
-                let remaining = verdict(&charge, &it, records.get(index), now).remaining();
+                let remaining = verdict(&charge, &it, index, now, records).remaining();
                 amount = amount.min(charge.cost).min(remaining);
             }
         }
@@ -399,9 +399,28 @@ fn evaluate_all(
             first = charges.iter().position(is_same).unwrap_or(index);
             cost = charges.total_cost_for(&charge);
         }
-        evaluate(&charge, first, cost, records.get(index), now, max_wait)
+        evaluate(&charge, first, cost, records.get(index), now, Waits::up_to(max_wait))
     };
     charges.iter().enumerate().map(evaluate).collect()
+}
+
+/// The treatment of waits by an evaluation.
+#[derive(Clone, Copy)]
+struct Waits {
+    /// The maximum wait of a charge that is admitted.
+    max: Wait,
+    /// Whether a wait counts on holds that will lapse.
+    counts_on_lapses: bool,
+}
+
+impl Waits {
+    const COUNTING: Self = Self { max: Wait::ZERO, counts_on_lapses: true };
+    const PLAIN: Self = Self { max: Wait::ZERO, counts_on_lapses: false };
+
+    /// Returns the waits of an acquire. The place of a reservation must not depend on lapses.
+    fn up_to(max: Wait) -> Self {
+        Self { max, counts_on_lapses: max.is_zero() }
+    }
 }
 
 fn evaluate(
@@ -410,19 +429,18 @@ fn evaluate(
     cost: u64,
     record: Option<&Record>,
     now: u64,
-    max_wait: Wait,
+    waits: Waits,
 ) -> Evaluated {
     let state = record.and_then(|record| record.state_under(charge.policy, now));
     let rule = charge.policy.rule();
     let mut wait = rule.wait(state.as_deref(), cost, now);
     if let Some(holds) = record.and_then(Record::holds)
         && !wait.is_zero()
-        && max_wait.is_zero()
+        && waits.counts_on_lapses
     {
-        // Not of a reservation, whose place must not depend on what lapses.
         wait = holds.wait(state.as_deref().cloned(), rule, cost, now, wait);
     }
-    let can_wait = || wait <= max_wait && rule.can_reserve_cost(state.as_deref(), cost, now);
+    let can_wait = || wait <= waits.max && rule.can_reserve_cost(state.as_deref(), cost, now);
     let outcome = if record.is_some_and(|record| record.is_blocked(now)) {
         Outcome::Blocked
     } else if wait.is_zero() || can_wait() {
@@ -441,9 +459,7 @@ fn report(
     records: &mut impl Records,
 ) -> Decision {
     let charges = charges.iter().zip(evaluated).enumerate();
-    Decision::new(
-        charges.map(|(index, (charge, it))| verdict(&charge, it, records.get(index), now)),
-    )
+    Decision::new(charges.map(|(index, (charge, it))| verdict(&charge, it, index, now, records)))
 }
 
 /// Adds what is held and not spent, where the states know.
@@ -463,31 +479,38 @@ fn with_unspent(
     }))
 }
 
-fn verdict(charge: &Charge<'_>, it: &Evaluated, record: Option<&Record>, now: u64) -> Verdict {
+/// Returns the verdict on a charge that was evaluated. Then refunds the holds on its state that
+/// have lapsed, so that no later call has to compute these refunds again.
+fn verdict(
+    charge: &Charge<'_>,
+    evaluated: &Evaluated,
+    index: usize,
+    now: u64,
+    records: &mut impl Records,
+) -> Verdict {
     let policy = charge.policy;
+    let record = records.get(index);
     let state = record.and_then(|record| record.state_under(policy, now));
-    let mut level = policy.rule().level(state.as_deref(), now);
-    if let Some(holds) = record.and_then(Record::holds) {
-        let (rule, state) = (policy.rule(), state.as_deref().cloned());
-        level.recovers_at = holds.recovers_at(state, rule, now, level.recovers_at);
-    }
     let input = VerdictInput {
-        outcome: it.outcome,
-        wait: it.wait,
-        level,
+        outcome: evaluated.outcome,
+        wait: evaluated.wait,
+        level: policy.rule().level(state.as_deref(), now),
         ends_at: record.and_then(|record| record.ends_at(policy, now)),
         blocked_until: record.map_or(0, |record| record.blocked_until),
         now,
     };
+    if record.is_some_and(|record| record.is_any_hold_over(now)) {
+        change(index, records, |record| record.settle_lapsed(now));
+    }
     input.verdict(policy)
 }
 
-/// The verdicts of a peek of cost 0 after an operation.
+/// Returns the verdicts of a peek of cost 0 after an operation. Their waits do not count on lapses,
+/// so that the record of a settlement does not depend on other holds.
 fn report_after(call: &Call<'_>, now: u64, records: &mut impl Records) -> Decision {
     Decision::new(call.charges.iter().enumerate().map(|(index, charge)| {
-        let record = records.get(index);
-        let it = evaluate(&charge, index, 0, record, now, Wait::ZERO);
-        verdict(&charge, &it, record, now)
+        let evaluated = evaluate(&charge, index, 0, records.get(index), now, Waits::PLAIN);
+        verdict(&charge, &evaluated, index, now, records)
     }))
 }
 

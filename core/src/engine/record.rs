@@ -147,12 +147,20 @@ impl Record {
             _ => 0,
         };
         match record.and_then(Self::holds) {
-            Some(holds) => state + holds.growth(),
+            Some(_) => state + StateHolds::growth(),
             None if policy.refunds_lapsed() => {
-                state + size_of::<StateHolds>() + StateHolds::default().growth()
+                state + size_of::<StateHolds>() + StateHolds::growth()
             }
             None => state,
         }
+    }
+
+    /// Returns the maximum number of bytes that a hold may add to [`heap_bytes`](Self::heap_bytes),
+    /// besides its charge.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn hold_growth() -> usize {
+        size_of::<StateHolds>() + StateHolds::growth()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -173,15 +181,21 @@ impl Record {
         let holds = self.holds.get_or_insert_default();
         holds.settle_due(&mut self.state, self.policy.rule(), now);
         let result = change(holds);
+        holds.tidy();
         if holds.is_empty() {
             self.holds = None;
         }
         result
     }
 
-    /// Gives back what has lapsed, and forgets what has expired.
-    fn settle_lapsed(&mut self, now: u64) {
-        if self.holds.as_ref().is_some_and(|holds| holds.is_any_over(now)) {
+    /// Returns `true` if a hold on the state has to be refunded or forgotten.
+    pub(super) fn is_any_hold_over(&self, now: u64) -> bool {
+        self.holds.as_ref().is_some_and(|holds| holds.is_any_over(now))
+    }
+
+    /// Refunds lapsed holds, and forgets expired ones.
+    pub(super) fn settle_lapsed(&mut self, now: u64) {
+        if self.is_any_hold_over(now) {
             self.change_holds(now, |_| ());
         }
     }
@@ -253,18 +267,45 @@ impl Record {
         self.adopt(charge.policy, now);
         let (left, amount) = charge.policy.rule().give_back(self.state.take(), charge.cost, now);
         self.state = left;
+        if let Some(holds) = &mut self.holds {
+            holds.note_refund(amount, now);
+        }
         self.end_past_block(now);
         amount
     }
 
-    /// Undoes a part of a take, and returns how much of it was given back. Changes nothing at all if nothing is left of
-    /// it.
+    /// Undoes a part of a take, and returns the amount. Changes nothing if nothing is left of it.
     pub(super) fn take_back(
         &mut self,
         charge: &Charge<'_>,
         cost: u64,
         take: Take,
         now: u64,
+    ) -> u64 {
+        self.take_back_by(charge, now, |rule, state, _| rule.take_back(state, cost, take, now))
+    }
+
+    /// Refunds a part of a hold as [`take_back`](Self::take_back) does, less the refunds that may
+    /// have refunded it.
+    pub(super) fn refund_hold(
+        &mut self,
+        charge: &Charge<'_>,
+        cost: u64,
+        take: Take,
+        now: u64,
+    ) -> u64 {
+        let is_of_epoch = !charge.policy.refunds_lapsed();
+        self.take_back_by(charge, now, |rule, state, holds| match holds {
+            Some(holds) => holds.take_back(is_of_epoch, state, rule, cost, take, now),
+            None => rule.take_back(state, cost, take, now),
+        })
+    }
+
+    fn take_back_by(
+        &mut self,
+        charge: &Charge<'_>,
+        now: u64,
+        take_back: impl FnOnce(&Rule, &mut Option<State>, Option<&mut StateHolds>) -> Option<u64>,
     ) -> u64 {
         self.settle_lapsed(now);
         let mut adopted = match self.state_under(charge.policy, now) {
@@ -274,7 +315,8 @@ impl Record {
         };
         let is_adopted = adopted.is_some();
         let state = if is_adopted { &mut adopted } else { &mut self.state };
-        let Some(amount) = charge.policy.rule().take_back(state, cost, take, now) else { return 0 };
+        let amount = take_back(charge.policy.rule(), state, self.holds.as_deref_mut());
+        let Some(amount) = amount else { return 0 };
         if is_adopted {
             self.state = adopted;
         }

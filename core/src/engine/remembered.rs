@@ -62,4 +62,7 @@ pub struct HeldCharge {
     pub held: Option<u64>,
     /// What was spent so far; the actual cost, once it is settled.
     pub spent: u64,
+    /// The number by which the state knows the hold: its own number if the policy refunds lapsed
+    /// holds, else the number of the epoch between two resets.
+    pub number: u64,
 }

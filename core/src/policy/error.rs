@@ -44,6 +44,7 @@ pub(super) enum Part {
     Grain,
     Shards,
     MaxHold,
+    MaxOpenHolds,
 }
 
 impl PolicyError {

@@ -9,7 +9,8 @@
 //!           | "by-interval"                    of token-bucket
 //!           | "block" span | "shadow"          of all
 //!           | "max-hold" share                 of all
-//!           | "refund-lapsed"                  of all
+//!           | "refund-lapsed"                  of all, and with it
+//!           | "max-open-holds" count           a bound on one subject's holds
 //!           | "shards" count                   of all, and with it
 //!           | "by-subject" | "whole"           one of these
 //! span      = { number unit }                  such as 1m, 90s, 1h30m, 250ms; `s` alone is 1s
@@ -58,8 +59,17 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        Parser { text, at: 0, rate: None, burst: None, grain: None, shards: None, max_hold: None }
-            .policy()
+        Parser {
+            text,
+            at: 0,
+            rate: None,
+            burst: None,
+            grain: None,
+            shards: None,
+            max_hold: None,
+            max_open_holds: None,
+        }
+        .policy()
     }
 }
 
@@ -85,6 +95,7 @@ struct Parser<'t> {
     grain: Option<Range<usize>>,
     shards: Option<Range<usize>>,
     max_hold: Option<Range<usize>>,
+    max_open_holds: Option<Range<usize>>,
 }
 
 impl<'t> Parser<'t> {
@@ -94,7 +105,7 @@ impl<'t> Parser<'t> {
         let keyword = self.expect("an algorithm, such as `sliding-log`")?;
         let mut algorithm = self.algorithm(&keyword)?;
         let (mut block, mut shards, mut max_hold) = (None, None, None);
-        let (mut refunds_lapsed, mut shadow) = (false, false);
+        let (mut refunds_lapsed, mut max_open_holds, mut shadow) = (false, None, false);
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = self.next() {
             if seen.contains(&word.text) {
@@ -105,6 +116,7 @@ impl<'t> Parser<'t> {
                 "block" => block = Some(self.block()?),
                 "shadow" => shadow = true,
                 "refund-lapsed" => refunds_lapsed = true,
+                "max-open-holds" => max_open_holds = Some(self.max_open_holds()?),
                 "max-hold" => max_hold = Some(self.max_hold()?),
                 "shards" => shards = Some(Shards::any(self.shards()?)),
                 "by-subject" | "whole" => shards = Some(self.kind_of_shards(&word, shards)?),
@@ -128,6 +140,9 @@ impl<'t> Parser<'t> {
             if refunds_lapsed {
                 policy = policy.refund_lapsed();
             }
+            if let Some(count) = max_open_holds {
+                policy = policy.max_open_holds_of(count)?;
+            }
             Ok(if shadow { policy.shadow() } else { policy })
         };
         build().map_err(|error: PolicyError| {
@@ -139,6 +154,7 @@ impl<'t> Parser<'t> {
                 Part::Grain => self.grain,
                 Part::Shards => self.shards,
                 Part::MaxHold => self.max_hold,
+                Part::MaxOpenHolds => self.max_open_holds,
             };
             error.at(self.text, span.unwrap_or(all))
         })
@@ -210,7 +226,7 @@ impl<'t> Parser<'t> {
         let known: Vec<&str> = own
             .iter()
             .copied()
-            .chain(["block", "shards", "max-hold", "refund-lapsed", "shadow"])
+            .chain(["block", "shards", "max-hold", "refund-lapsed", "max-open-holds", "shadow"])
             .collect();
         let hint = closest(word.text, &known)
             .filter(|known| *known != word.text)
@@ -292,6 +308,13 @@ impl<'t> Parser<'t> {
         let word = self.expect("a share of the limit after `max-hold`, such as `1/4`")?;
         self.max_hold = Some(word.span.clone());
         word.text.parse().map_err(|error: PolicyError| self.error(&word, error.to_string()))
+    }
+
+    fn max_open_holds(&mut self) -> Result<u32, PolicyError> {
+        let word = self.expect("a number after `max-open-holds`")?;
+        self.max_open_holds = Some(word.span.clone());
+        // A number that does not fit is above the maximum.
+        Ok(u32::try_from(self.number(&word)?).unwrap_or(u32::MAX))
     }
 
     fn grain(&mut self) -> Result<Duration, PolicyError> {

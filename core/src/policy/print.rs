@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::Policy;
 use super::span::Micros;
 use super::spec::Algorithm;
+use super::{DEFAULT_MAX_OPEN_HOLDS, Policy};
 use crate::algorithm::fixed_window::Start;
 use crate::time::micros_of;
 
@@ -34,6 +34,9 @@ impl fmt::Display for Unnamed<'_> {
             write!(f, " max-hold {share}")?;
         }
         f.write_str(if policy.refunds_lapsed() { " refund-lapsed" } else { "" })?;
+        if policy.max_open_holds() != DEFAULT_MAX_OPEN_HOLDS {
+            write!(f, " max-open-holds {}", policy.max_open_holds())?;
+        }
         f.write_str(if policy.is_shadow() { " shadow" } else { "" })
     }
 }

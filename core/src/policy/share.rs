@@ -147,7 +147,7 @@ impl Policy {
             self = self.max_hold_of(share)?;
         }
         if other.refunds_lapsed() {
-            self = self.refund_lapsed();
+            self = self.refund_lapsed().max_open_holds_of(other.max_open_holds())?;
         }
         if let Some(shards) = other.shards() {
             self = self.sharded(shards)?;

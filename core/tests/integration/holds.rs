@@ -13,7 +13,7 @@ use crate::stubs::{Mood, Stub};
 use tidegate_core::algorithm::fixed_window;
 use tidegate_core::engine::State;
 use tidegate_core::hold::{HoldGuard, OnDrop};
-use tidegate_core::no_semver::{OpenHolds, Take, Wait};
+use tidegate_core::no_semver::{MAX_COUNTED_LAPSES, OpenHolds, Take, Wait};
 use tidegate_core::shards::ShardedStore;
 use tidegate_core::{
     Answer, Call, Clock, Decision, DenyCache, Error, ErrorKind, Limiter, ManualClock, OnFailure,
@@ -449,7 +449,7 @@ fn a_settlement_says_what_was_charged_after_a_lapse() {
 fn a_state_that_is_written_once_a_hold_has_expired_forgets_it() {
     run(async {
         // (when it is written last, what a settlement is charged after a step back of the clock)
-        for (written_at, charged) in [(119, 2), (120, 0), (121, 0)] {
+        for (written_at, charged) in [(119, 2), (120, 2), (121, 2)] {
             let clock = ManualClock::default();
             let store = ModelStore::keeping_all(clock.clone());
             let limiter = limiter(store, &["p: fixed-window 100/60d refund-lapsed"]);
@@ -509,13 +509,18 @@ fn what_lapses_of_a_state_that_is_kept_elsewhere_is_counted_on() {
     let mut holds = OpenHolds::new(Some(State::FixedWindow(state)));
     let forever = Wait::between(100, 1_000);
     assert_eq!(holds.wait(&policy, 5, 100, forever), forever);
-    assert_eq!(holds.recovers_at(&policy, 100, 1_000), 1_000);
     holds.push(Take::new(50, 7), 2, 300);
     holds.push(Take::new(60, 4), 0, 400);
     // At 300, 5 come back; at 400 all that is left.
     assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
     assert_eq!(holds.wait(&policy, 7, 100, forever), Wait::between(100, 400));
-    assert_eq!(holds.recovers_at(&policy, 100, 1_000), 400);
+    for number in 0..MAX_COUNTED_LAPSES as u64 {
+        // Each refunds nothing, so the second hold is no longer among the holds that a wait counts
+        // on.
+        holds.push(Take::new(60, 1), 1, 301 + number);
+    }
+    assert_eq!(holds.wait(&policy, 6, 100, forever), Wait::between(100, 300));
+    assert_eq!(holds.wait(&policy, 7, 100, forever), forever);
 }
 
 #[test]
@@ -532,13 +537,13 @@ fn a_reset_forgets_what_lapsed_and_what_is_still_to_lapse() {
             clock.advance((3 - resets_after) * MINUTE);
             assert_eq!(remaining(&limiter, "a").await, [100], "after {resets_after}");
             limiter.settle(&ticket, [("p", 35)]).await.unwrap();
-            assert_eq!(remaining(&limiter, "a").await, [95], "after {resets_after}");
+            assert_eq!(remaining(&limiter, "a").await, [65], "after {resets_after}");
         }
     });
 }
 
 #[test]
-fn of_holds_that_lapse_together_the_one_changed_first_is_given_back_first() {
+fn the_older_of_two_holds_that_lapse_together_is_refunded_first() {
     run(async {
         let span = Duration::from_micros;
         // (which is made first, what is then left when the one of 1 is settled at 1)
@@ -567,6 +572,7 @@ fn the_engine_gives_back_what_lapses() {
     for property in [
         "a_lapsed_hold_is_given_back_by_its_policy",
         "a_peek_says_what_is_held_and_not_spent",
+        "b100_a_settlement_never_refunds_other_callers",
         "a_wait_counts_on_what_will_lapse",
         "holds_of_several_charges_are_decided_as_by_the_oracle",
         "lapses_are_decided_as_by_the_oracle",
@@ -575,21 +581,79 @@ fn the_engine_gives_back_what_lapses() {
     }
 }
 
+/// A hold may be settled at its full cost, so only the recovery of the state itself is certain.
 #[test]
-fn a_state_has_recovered_once_its_last_hold_has_lapsed() {
+fn a_recovery_does_not_count_on_lapses() {
     run(async {
         let clock = ManualClock::default();
-        let limiter =
-            limiter(ModelStore::new(clock.clone()), &["p: fixed-window 100/60d refund-lapsed"]);
+        let limiter = limiter(
+            ModelStore::new(clock.clone()),
+            &["p: fixed-window 100/60d anchored refund-lapsed"],
+        );
         for (cost, id, minutes) in [(30, "short", 1), (20, "long", 3)] {
             let hold = limiter.subject("a").cost(cost).hold(id, minutes * MINUTE).await.unwrap();
             assert!(hold.ticket().is_some());
         }
-        for (minutes_left, remaining) in [(3, 50), (2, 80), (1, 80), (0, 100)] {
+        let days = 60 * 24 * 60 * MINUTE;
+        for (passed, remaining) in [(0, 50), (1, 80), (2, 80), (3, 100)] {
             let verdict = limiter.subject("a").cost(0).peek().await.unwrap().verdicts()[0];
-            let expected = (minutes_left * MINUTE, remaining);
-            assert_eq!((verdict.reset_after(), verdict.remaining()), expected);
+            let reset_after =
+                if remaining == 100 { Duration::ZERO } else { days - passed * MINUTE };
+            assert_eq!((verdict.reset_after(), verdict.remaining()), (reset_after, remaining));
             clock.advance(MINUTE);
         }
     });
+}
+
+#[test]
+fn a_subject_has_a_maximum_of_open_holds() {
+    run(async {
+        let clock = ManualClock::default();
+        let policies =
+            ["p: fixed-window 100/60d refund-lapsed max-open-holds 2", "q: gcra 9/1h burst 9"];
+        let limiter = limiter(ModelStore::new(clock.clone()), &policies);
+        let hold = async |id: &str| limiter.subject("a").hold(id, MINUTE).await;
+        let first = hold("first").await.unwrap().into_ticket().unwrap();
+        assert!(hold("second").await.unwrap().ticket().is_some());
+        let error = hold("third").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooManyHolds);
+        assert!(error.is_definitely_not_charged() && error.kind().is_invalid_request());
+        for part in ["has 2 open holds", "fewer than 2", "`max-open-holds`", "p: fixed-window"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        assert_eq!(remaining(&limiter, "a").await, [98, 7], "nothing was charged");
+        // A repeated call is answered, another subject has its own bound, and an acquire is not a
+        // hold.
+        assert!(hold("second").await.unwrap().ticket().is_some());
+        assert!(limiter.subject("b").hold("of b", MINUTE).await.unwrap().ticket().is_some());
+        assert!(limiter.acquire("a").await.unwrap().is_allowed());
+        limiter.cancel(&first).await.unwrap();
+        assert!(hold("third").await.unwrap().ticket().is_some());
+        assert!(hold("fourth").await.is_err());
+        // A lapsed hold is not open.
+        clock.advance(MINUTE);
+        assert!(hold("fourth").await.unwrap().ticket().is_some());
+    });
+}
+
+#[test]
+fn the_maximum_of_open_holds_is_an_option_of_a_policy() {
+    let parse = |text: &str| text.parse::<Policy>();
+    let text = "p: gcra 8/1s burst 8 shards 2 by-subject refund-lapsed max-open-holds 7 shadow";
+    assert_eq!(policy(text).to_string(), text);
+    assert!(policy(text).shares().iter().all(|share| share.max_open_holds() == 7));
+    let scaled = policy(text).scaled_to("1/2".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(scaled.max_open_holds(), 7);
+    let default = policy("gcra 8/1s refund-lapsed max-open-holds 1000");
+    assert_eq!(default, policy("gcra 8/1s refund-lapsed"));
+    assert!(parse("gcra 8/1s max-open-holds 100000 refund-lapsed").is_ok());
+    for (text, message) in [
+        ("gcra 8/1s max-open-holds 5", "needs `refund-lapsed`"),
+        ("gcra 8/1s refund-lapsed max-open-holds 0", "is 0; it must be from 1 to 100000"),
+        ("gcra 8/1s refund-lapsed max-open-holds 100001", "is 100001; it must be from 1 to 100000"),
+        ("gcra 8/1s refund-lapsed max-open-holds", "a number after `max-open-holds`"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
 }

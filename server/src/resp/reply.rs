@@ -63,6 +63,7 @@ impl Reply {
             ErrorKind::UnknownHold => "UNKNOWNHOLD",
             ErrorKind::AlreadySettled => "ALREADYSETTLED",
             ErrorKind::HoldLapsed => "HOLDLAPSED",
+            ErrorKind::TooManyHolds => "TOOMANYHOLDS",
             ErrorKind::InvalidCall | ErrorKind::Unsupported => {
                 return Self::Error(format!("ERR {error:#}"));
             }

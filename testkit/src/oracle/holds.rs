@@ -1,9 +1,12 @@
 //! Holds: what was taken under an id, and how it was settled.
 
+use std::collections::BTreeMap;
+
 use tidegate_core::{Call, Charge, ErrorKind, Operation, Outcome, Policy};
 
 use super::Key;
 use super::ledger::{self, Ledger, Settles};
+use super::refunds::KeyRefunds;
 use super::reply::Reply;
 use super::rules::{Take, micros};
 
@@ -22,8 +25,8 @@ pub(super) struct Hold {
     taken_at: u64,
     lapses_at: u64,
     expires_at: u64,
-    /// When it was last changed, counted in changes: of holds that lapse together, the one changed first lapses first.
-    /// `None` if it was changed just now.
+    /// The number of changes to holds before this hold was made. Of two holds that lapse together,
+    /// the older one lapses first. `None` if the hold was made just now.
     turn: Option<u64>,
     /// What is held of each charge; `None` of a shadow that refused.
     held: Vec<Option<u64>>,
@@ -31,7 +34,8 @@ pub(super) struct Hold {
     settled: Option<(Vec<u64>, Reply)>,
     /// What was given back of each charge when its time was over, once it is.
     lapsed: Option<Vec<u64>>,
-    /// Which charges were reset since: nothing of them lapses, and what was given back is as if it were not.
+    /// Which charges were reset since: the hold has ended there, and the whole cost is charged when
+    /// it is settled.
     reset: Vec<bool>,
 }
 
@@ -51,8 +55,10 @@ fn parts_of(charges: &[Charge<'_>]) -> Vec<Part> {
 /// Carries out a call of a hold, and tells the answer and what becomes of the hold.
 pub(super) fn carry_out(
     ledger: &mut Ledger,
+    refunds: &mut BTreeMap<Key, KeyRefunds>,
     hold: Option<&Hold>,
     call: &Call<'_>,
+    is_alone: impl Fn(&Charge<'_>) -> bool,
     now: u64,
 ) -> (Reply, Option<Hold>) {
     let charges: Vec<Charge<'_>> = call.charges.iter().collect();
@@ -104,6 +110,12 @@ pub(super) fn carry_out(
                 reset: vec![false; charges.len()],
                 reply: reply.clone(),
             };
+            for (charge, held) in charges.iter().zip(&hold.held) {
+                if held.is_some_and(|held| held > 0) {
+                    let of_key = refunds.entry(ledger::key_of(charge)).or_default();
+                    of_key.hold(charge, is_alone(charge), hold.expires_at, now);
+                }
+            }
             (reply, Some(hold))
         }
         (_, None) => fail(ErrorKind::UnknownHold),
@@ -119,18 +131,23 @@ pub(super) fn carry_out(
                 let (mut hold, ttl) = (hold.clone(), micros(id.ttl));
                 hold.lapses_at = hold.lapses_at.max(now + ttl);
                 hold.expires_at = hold.expires_at.max(hold.lapses_at + ttl);
-                hold.turn = None;
+                for (place, charge) in charges.iter().enumerate() {
+                    if hold.held[place].is_some_and(|held| held > 0) && !hold.reset[place] {
+                        let of_key = refunds.entry(ledger::key_of(charge)).or_default();
+                        of_key.hold(charge, false, hold.expires_at, now);
+                    }
+                }
                 (ledger::look(ledger, &charges, now), Some(hold))
             }
             None => {
                 let mut hold = hold.clone();
-                hold.turn = None;
                 let is_final = operation == Operation::Settle;
                 let (mut amounts, mut charged) = (vec![], vec![]);
                 for (place, charge) in charges.iter().enumerate() {
                     let change = hold.change(place, charge.cost, is_final);
                     hold.spent[place] = hold.spent[place].max(charge.cost);
-                    let amount = ledger::settle(ledger, charge, change, now);
+                    let of_key = refunds.entry(ledger::key_of(charge)).or_default();
+                    let amount = of_key.of(charge).settle(ledger, charge, change, now);
                     if amount > 0 && matches!(change, Settles::Charges(_)) {
                         charged.push(place);
                     }
@@ -152,6 +169,25 @@ impl Hold {
         is_open.then_some((self.lapses_at, self.turn))
     }
 
+    /// Whether the hold is one on a state that records it, and is known there.
+    pub(super) fn is_known_on(&self, key: &Key, now: u64) -> bool {
+        self.settled.is_none() && now < self.expires_at && self.is_recorded_on(key)
+    }
+
+    /// The same, and it has not lapsed.
+    pub(super) fn is_open_on(&self, key: &Key) -> bool {
+        self.lapses_at().is_some() && self.is_recorded_on(key)
+    }
+
+    fn is_recorded_on(&self, key: &Key) -> bool {
+        self.parts.iter().enumerate().any(|(place, (policy, tenant, subject, _))| {
+            let Ok(policy) = policy.parse::<Policy>() else { return false };
+            let charge = Charge::new(&policy, subject).tenant(tenant);
+            let is_held = self.held[place].is_some_and(|held| held > 0) && !self.reset[place];
+            is_held && policy.refunds_lapsed() && ledger::key_of(&charge) == *key
+        })
+    }
+
     /// What is held and not spent of a key that knows it, until the hold's time is over.
     pub(super) fn unspent_of(&self, key: &Key) -> u64 {
         let mut unspent = 0;
@@ -166,20 +202,17 @@ impl Hold {
         unspent
     }
 
-    /// Takes note of the turn in which the hold was changed.
+    /// Records the turn in which the hold was made.
     pub(super) fn set_turn(&mut self, turn: u64) {
         self.turn = self.turn.or(Some(turn));
     }
 
     /// Takes note of a reset of these charges.
     pub(super) fn reset(&mut self, call: &Call<'_>) {
-        for (part, reset) in self.parts.iter().zip(&mut self.reset) {
-            let is_part = |charge: Charge<'_>| {
-                charge.policy.to_string() == part.0
-                    && charge.tenant == part.1
-                    && charge.subject == part.2
-            };
-            *reset |= call.charges.iter().any(is_part);
+        for ((policy, tenant, subject, _), reset) in self.parts.iter().zip(&mut self.reset) {
+            let Ok(policy) = policy.parse::<Policy>() else { continue };
+            let key = ledger::key_of(&Charge::new(&policy, subject).tenant(tenant));
+            *reset |= call.charges.iter().any(|charge| ledger::key_of(&charge) == key);
         }
     }
 
@@ -201,8 +234,8 @@ impl Hold {
 
     fn change(&self, place: usize, total: u64, is_final: bool) -> Settles {
         let Some(held) = self.held[place] else { return Settles::Nothing };
-        let given_back = self.lapsed.as_ref().filter(|_| !self.reset[place]);
-        let held = held - given_back.map_or(0, |amounts| amounts[place]);
+        let given_back = self.lapsed.as_ref().map_or(0, |amounts| amounts[place]);
+        let held = if self.reset[place] { 0 } else { held - given_back };
         let charged = held.max(self.spent[place]);
         if total > charged {
             Settles::Charges(total - charged)

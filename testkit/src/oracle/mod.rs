@@ -13,6 +13,7 @@
 //! | `record` | one key: a past, a block, and a policy that may change |
 //! | `ledger` | a whole call: several charges, penalties, shadows |
 //! | `holds` | holds and their settlements, by their ids |
+//! | `refunds` | refunds that may have refunded a hold |
 //! | `reply` | the answer, ready to be compared |
 
 mod bucket;
@@ -21,6 +22,7 @@ mod holds;
 mod interval_bucket;
 mod ledger;
 mod record;
+mod refunds;
 mod reply;
 mod rules;
 mod sliding_counter;
@@ -33,6 +35,7 @@ use tidegate_core::{Call, Charge, Decision, Error, Operation, Timestamp};
 use holds::{Hold, HoldKey};
 use ledger::Ledger;
 use record::Record;
+use refunds::KeyRefunds;
 pub use reply::{Reply, ReplyVerdict};
 
 use crate::show;
@@ -67,6 +70,8 @@ pub struct Oracle {
     /// What each key may look like: never empty, and without repetition. `None` is a fresh key.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
     holds: BTreeMap<HoldKey, Hold>,
+    /// The refunds that may have refunded a hold.
+    refunds: BTreeMap<Key, KeyRefunds>,
     /// How often a hold was changed.
     turns: u64,
 }
@@ -78,6 +83,8 @@ struct Future {
     ledger: Ledger,
     /// The hold that the call is about.
     hold: Option<Hold>,
+    /// The refunds of the keys of the call.
+    refunds: BTreeMap<Key, KeyRefunds>,
 }
 
 impl Oracle {
@@ -138,7 +145,7 @@ impl Oracle {
                 wrong.first().map(|it| actual.differences(&it.reply)).unwrap_or_default(),
             ));
         }
-        self.learn(call, right);
+        self.learn(call, now.as_micros(), right);
         Ok(())
     }
 
@@ -156,7 +163,7 @@ impl Oracle {
         else {
             return Err("the answer depends on what the store has forgotten".to_owned());
         };
-        self.learn(call, futures);
+        self.learn(call, now.as_micros(), futures);
         Ok(expected)
     }
 
@@ -190,11 +197,14 @@ impl Oracle {
                 if !call.operation.is_of_hold() {
                     let reply = ledger::carry_out(&mut ledger, call, now);
                     let reply = reply.with_unspent(self.unspent(call));
-                    return Future { reply, ledger, hold: None };
+                    return Future { reply, ledger, hold: None, refunds: BTreeMap::new() };
                 }
                 let hold = holds::key_of(call).and_then(|key| self.holds.get(&key));
-                let (reply, hold) = holds::carry_out(&mut ledger, hold, call, now);
-                Future { reply, ledger, hold }
+                let mut refunds = self.refunds.clone();
+                let is_alone = |charge: &Charge<'_>| !self.is_any_known(charge, now);
+                let (reply, hold) =
+                    holds::carry_out(&mut ledger, &mut refunds, hold, call, is_alone, now);
+                Future { reply, ledger, hold, refunds }
             })
             .collect()
     }
@@ -212,9 +222,15 @@ impl Oracle {
         call.charges.iter().map(|charge| knows(&charge).then(|| unspent(charge))).collect()
     }
 
+    /// Whether a hold that lapses, or has lapsed, is known on the state of a charge.
+    fn is_any_known(&self, charge: &Charge<'_>, now: u64) -> bool {
+        let key = ledger::key_of(charge);
+        self.holds.values().any(|hold| hold.is_known_on(&key, now))
+    }
+
     /// Gives back what has lapsed, hold by hold, each at its time.
     fn lapse(&mut self, now: u64) {
-        let Self { keys, holds, .. } = self;
+        let Self { keys, holds, refunds, .. } = self;
         loop {
             let open = holds.values_mut().filter_map(|hold| Some((hold.lapses_at()?, hold)));
             let first = open.min_by_key(|(lapse, _)| *lapse);
@@ -222,11 +238,14 @@ impl Oracle {
             hold.lapse(|charge, change| {
                 let key = ledger::key_of(charge);
                 let pasts = keys.entry(key.clone()).or_insert_with(|| vec![None]);
-                let mut amount = 0;
+                let (mut amount, before) = (0, refunds.get(&key).copied().unwrap_or_default());
                 for past in pasts {
                     let mut ledger = Ledger::from([(key.clone(), past.clone())]);
-                    amount = amount.max(ledger::settle(&mut ledger, charge, change, at));
+                    let mut of_key = before;
+                    let refunds_of_key = &mut of_key.lapsing;
+                    amount = amount.max(refunds_of_key.settle(&mut ledger, charge, change, at));
                     *past = ledger.remove(&key).flatten();
+                    refunds.insert(key.clone(), of_key);
                 }
                 amount
             });
@@ -234,8 +253,19 @@ impl Oracle {
     }
 
     /// If several futures are possible, the first one's hold is taken for the one.
-    fn learn(&mut self, call: &Call<'_>, mut futures: Vec<Future>) {
-        let hold = futures.first_mut().and_then(|first| first.hold.take());
+    fn learn(&mut self, call: &Call<'_>, now: u64, mut futures: Vec<Future>) {
+        let Some(first) = futures.first_mut() else { return };
+        if call.operation == Operation::Refund
+            && let Reply::Decision { amounts, .. } = &first.reply
+        {
+            for (charge, amount) in call.charges.iter().zip(amounts) {
+                let key = ledger::key_of(&charge);
+                let is_any_open = self.holds.values().any(|hold| hold.is_open_on(&key));
+                self.refunds.entry(key).or_default().refund(is_any_open, *amount, now);
+            }
+        }
+        self.refunds.append(&mut first.refunds);
+        let hold = first.hold.take();
         if let (Some(key), Some(mut hold)) = (holds::key_of(call), hold) {
             hold.set_turn(self.turns);
             self.turns += 1;
@@ -243,6 +273,9 @@ impl Oracle {
         }
         if call.operation == Operation::Reset {
             self.holds.values_mut().for_each(|hold| hold.reset(call));
+            for charge in call.charges.iter() {
+                self.refunds.remove(&ledger::key_of(&charge));
+            }
         }
         let ledgers = futures.into_iter().map(|future| future.ledger);
         let mut seen: BTreeMap<Key, Vec<Option<Record>>> = BTreeMap::new();

@@ -134,7 +134,8 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
     }
 }
 
-/// A refusal says when what lapses makes room: waiting so long succeeds, and less does not.
+/// A refusal counts on lapses: a caller that waits for `retry_after` succeeds, and one microsecond
+/// less fails. After `reset_after`, the subject has recovered for certain, at the latest.
 pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
     let policies: Vec<Policy> = each().map(Policy::refund_lapsed).collect();
     let holds = prop::collection::vec((0..4_u64, 1..4_u64, 1..30_u64), 1..5);
@@ -161,10 +162,7 @@ pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
         }
         let reset = harness.does(Operation::Peek, policy, 0).await.reset_after();
         if !reset.is_zero() {
-            harness.advance(reset - Duration::from_micros(1));
-            let before = harness.does(Operation::Peek, policy, 0).await;
-            check_eq!(before.reset_after(), Duration::from_micros(1), "{policy}");
-            harness.advance(Duration::from_micros(1));
+            harness.advance(reset);
             let after = harness.does(Operation::Peek, policy, 0).await;
             check_eq!((after.reset_after(), after.remaining()), (Duration::ZERO, 5), "{policy}");
         }
@@ -246,6 +244,130 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
             open.retain(|(at, _)| *at > lapses_at);
             unspent(expected(&open)).await;
         }
+        Ok(())
+    });
+}
+
+/// A step of a trace in which a holder and other callers use one subject.
+#[derive(Debug, Clone, Copy)]
+enum Shared {
+    /// The holder makes the hold of a number, of a cost.
+    Hold(u8, u64),
+    /// The holder settles it at its actual cost.
+    Settle(u8, u64),
+    /// The holder refunds the cost of its hold, although it settles it later.
+    RefundHold(u8),
+    /// Another caller acquires a cost.
+    Acquire(u64),
+    /// Another caller refunds a cost.
+    Refund(u64),
+    Reset,
+}
+
+/// After a reset or a refund, a settlement, a cancellation or a lapse never refunds the usage of
+/// other callers. Without refunds, the usage is exactly the sum of what each caller has used since
+/// the last reset.
+pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture: &F) {
+    let policies: Vec<Policy> = ["", " refund-lapsed"]
+        .into_iter()
+        .flat_map(|suffix| {
+            [
+                "p: fixed-window 60/1h",
+                "p: fixed-window 60/1h anchored",
+                "p: sliding-log 60/1h",
+                "p: sliding-log 60/1h grain 1m",
+                "p: sliding-counter 60/1h",
+                "p: token-bucket 60/1h",
+                "p: token-bucket 60/1h by-interval",
+            ]
+            .map(|text| super::harness::policy(&format!("{text}{suffix}")))
+        })
+        .collect();
+    let (id, cost) = (0..3_u8, 1..12_u64);
+    let step = prop_oneof![
+        4 => (id.clone(), cost.clone()).prop_map(|(id, cost)| Shared::Hold(id, cost)),
+        3 => (id.clone(), 0..14_u64).prop_map(|(id, cost)| Shared::Settle(id, cost)),
+        1 => id.prop_map(Shared::RefundHold),
+        4 => cost.clone().prop_map(Shared::Acquire),
+        1 => cost.prop_map(Shared::Refund),
+        2 => Just(Shared::Reset),
+    ];
+    let inputs = (
+        prop::sample::select(policies),
+        prop::collection::vec((step, 0..3_u64), 1..14),
+        any::<bool>(),
+    );
+    cases(fixture, inputs, async |harness, (policy, steps, with_refunds)| {
+        harness.needs(policy);
+        let of = |cost| [Charge::new(policy, "s").cost(cost)];
+        let life = Duration::from_micros(100);
+        let does = async |operation, id: u8, cost| {
+            let id = [id];
+            harness.once(CallId::new(&id, life), operation, &of(cost)).await
+        };
+        // The cost of each hold, whether it was reset, and whether it was refunded; and the usage
+        // of others and of settled holds.
+        let mut holds: Vec<Option<(u64, bool, bool)>> = vec![None; 3];
+        let (mut made, mut others, mut settled, mut now) = ([0_u8; 3], 0, 0, 0);
+        for (step, passes) in steps {
+            now += passes;
+            harness.at(now);
+            let number = |id: u8, made: &[u8; 3]| id + 3 * made[usize::from(id)];
+            match *step {
+                Shared::Hold(id, cost) if holds[usize::from(id)].is_none() => {
+                    made[usize::from(id)] += 1;
+                    let decision = does(Operation::Hold, number(id, &made), cost).await;
+                    if decision.is_ok_and(|decision| decision.is_allowed()) {
+                        holds[usize::from(id)] = Some((cost, false, false));
+                    }
+                }
+                Shared::Settle(id, actual) => {
+                    if holds[usize::from(id)].take().is_none() {
+                        continue;
+                    }
+                    let decision = does(Operation::Settle, number(id, &made), actual).await;
+                    check!(decision.is_ok(), "{policy}: {decision:?}");
+                    settled += actual;
+                }
+                Shared::RefundHold(id) if *with_refunds => {
+                    // More refunds than that would themselves refund other callers.
+                    let Some((cost, false, is_refunded @ false)) = &mut holds[usize::from(id)]
+                    else {
+                        continue;
+                    };
+                    let (cost, ()) = (*cost, *is_refunded = true);
+                    let _ = harness.ask(Operation::Refund, &of(cost)).await;
+                }
+                Shared::Acquire(cost) => {
+                    if harness.ask(Operation::Acquire, &of(cost)).await.is_allowed() {
+                        others += cost;
+                    }
+                }
+                Shared::Refund(cost) if *with_refunds => {
+                    let cost = cost.min(others);
+                    let _ = harness.ask(Operation::Refund, &of(cost)).await;
+                    others -= cost;
+                }
+                Shared::Reset => {
+                    let _ = harness.ask(Operation::Reset, &of(0)).await;
+                    (others, settled) = (0, 0);
+                    holds.iter_mut().flatten().for_each(|(_, was_reset, _)| *was_reset = true);
+                }
+                _ => continue,
+            }
+            let used = 60 - harness.ask(Operation::Peek, &of(0)).await.verdicts()[0].remaining();
+            check!(used >= others.min(60), "{policy}: {used} used, {others} by other callers");
+            if !with_refunds {
+                let open = holds.iter().flatten().filter(|(_, was_reset, _)| !was_reset);
+                let held: u64 = open.map(|(cost, ..)| cost).sum();
+                check_eq!(used, (others + settled + held).min(60), "{policy}");
+            }
+        }
+        // What is never settled lapses by some of the policies, which refunds no other caller
+        // either.
+        harness.at(now + 100);
+        let used = 60 - harness.ask(Operation::Peek, &of(0)).await.verdicts()[0].remaining();
+        check!(used >= others.min(60), "{policy}: {used} used, {others} by other callers");
         Ok(())
     });
 }

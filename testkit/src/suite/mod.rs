@@ -244,6 +244,7 @@ macro_rules! __each_property {
             holds::a_lapsed_hold_is_given_back_by_its_policy,
             holds::a_wait_counts_on_what_will_lapse,
             holds::a_peek_says_what_is_held_and_not_spent,
+            holds::b100_a_settlement_never_refunds_other_callers,
             holds::a_hold_is_settled_once,
             holds::a_settled_hold_has_one_settlement,
             holds::a_hold_expires_after_twice_its_time,

@@ -246,9 +246,10 @@ impl<'e> Health<'e> {
             | ErrorKind::Protocol => Self::Failing(error),
             // The server has answered; only this key or this id is wrong.
             ErrorKind::ForeignValue | ErrorKind::IdReused => Self::Alive,
-            ErrorKind::UnknownHold | ErrorKind::AlreadySettled | ErrorKind::HoldLapsed => {
-                Self::Alive
-            }
+            ErrorKind::UnknownHold
+            | ErrorKind::AlreadySettled
+            | ErrorKind::HoldLapsed
+            | ErrorKind::TooManyHolds => Self::Alive,
             // The server has answered; the settings are wrong. An open circuit would turn this into an error
             // that a fallback hides.
             ErrorKind::Misconfigured => Self::Alive,
