@@ -3,4 +3,5 @@
 
 mod alerts;
 mod documents;
+mod random_tests;
 mod rules;
