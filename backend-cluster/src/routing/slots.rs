@@ -60,7 +60,7 @@ pub(crate) fn split_by_slot(keys: &Keys, call: &Call<'_>) -> SmallVec<[SlotPart;
 mod tests {
     use proptest::prelude::*;
     use tidegate_core::{Charge, Operation, Policy};
-    use tidegate_testkit::generate::{ClockKind, Kind, Scenario, Trace, hostile_subject};
+    use tidegate_testkit::generate::{Bytes, ClockKind, Kind, Scenario, Trace, hostile_subject};
     use tidegate_testkit::generate::{policy, scenario};
     use tidegate_testkit::servers::Cluster;
 
@@ -70,7 +70,7 @@ mod tests {
     fn any_scenario() -> impl Strategy<Value = Scenario> {
         let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
         let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
-        let subject = || prop_oneof![hostile_subject(), "[a-c]?".prop_map(String::into_bytes)];
+        let subject = || prop_oneof![hostile_subject(), "[a-c]?".prop_map(Bytes::from)];
         let subjects = prop::collection::vec((subject(), subject()), 1..6);
         (scenario(policies, ClockKind::Forwards, 5, 5), subjects)
             .prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario })
