@@ -1,5 +1,9 @@
 # Passes on the output of `cargo test`, and ends with the failed tests and the totals. Used by ./test.
 
+BEGIN {
+    seed = "  PROPTEST_RNG_SEED=" ENVIRON["PROPTEST_RNG_SEED"] " "
+}
+
 {
     line = $0
     gsub(/\033\[[0-9;]*m/, "", line)
@@ -46,10 +50,10 @@ line ~ /^test result: (ok|FAILED)\. [0-9]+ passed; [0-9]+ failed; [0-9]+ ignored
 line ~ /^error: .*test failed, to rerun pass `.*`$/ {
     split(line, part, "`")
     if (is_result && fails > 0) {
-        for (i = 1; i <= names; i++) failed = failed "  ./test " part[2] " -- --exact '" name[i] "'\n"
+        for (i = 1; i <= names; i++) failed = failed seed "./test " part[2] " -- --exact '" name[i] "'\n"
         add()
     } else {
-        failed = failed "  ./test " part[2] "    (the program ended before its result)\n"
+        failed = failed seed "./test " part[2] "    # the program ended before its result\n"
         all_failed++
     }
     names = 0
@@ -68,7 +72,7 @@ END {
         print "test: no test has a name that matches"
         status = 1
     }
-    if (failed != "") printf "failed; to run one again, with the same random input (PROPTEST_RNG_SEED=%s):\n%s", ENVIRON["PROPTEST_RNG_SEED"], failed
+    if (failed != "") printf "failed; each line runs one again, with the same random input:\n%s", failed
     if (has_result || status != 0)
         print all_passed + 0 " passed, " all_failed + 0 " failed" (all_ignored ? ", " all_ignored " skipped" : "")
     exit status

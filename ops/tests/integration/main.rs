@@ -5,3 +5,4 @@ mod alerts;
 mod documents;
 mod random_tests;
 mod rules;
+mod totals;
