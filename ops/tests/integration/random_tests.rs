@@ -1,4 +1,5 @@
 //! Compares `.ci/random-tests.txt`, the list that `.ci/explore` reads, with the sources.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
 use std::path::{Path, PathBuf};
 

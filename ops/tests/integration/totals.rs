@@ -1,4 +1,9 @@
 //! `.ci/totals.awk`, which makes the end of what `./test` prints.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test that fails panics, as the test does"
+)]
 
 use std::io::Write;
 use std::path::Path;
