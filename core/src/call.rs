@@ -6,6 +6,7 @@ use std::time::Duration;
 use sha1_smol::Sha1;
 
 use crate::hash::stable_hash;
+use crate::subject::ShownBytes;
 use crate::{Error, ErrorKind, MAX_EXACT, MAX_SPAN, Policy, Timestamp};
 
 /// The maximum number of charges in one call.
@@ -28,7 +29,7 @@ pub const MAX_ID: usize = 256;
 /// assert_eq!((charge.subject, charge.cost), (&b"alice"[..], 5));
 /// # Ok::<(), tidegate_core::PolicyError>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Charge<'a> {
     /// The policy.
@@ -124,6 +125,18 @@ impl<'a> Charge<'a> {
     pub fn phase(&self) -> u64 {
         // 2^51 µs is the maximum window.
         stable_hash([self.tenant, self.state_subject()]) >> 13
+    }
+}
+
+/// Prints one line, which shows at most 100 bytes of the subject and of the tenant.
+impl fmt::Debug for Charge<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Charge({}", self.policy)?;
+        if !self.tenant.is_empty() {
+            write!(f, ", tenant {:?}", ShownBytes(self.tenant))?;
+        }
+        write!(f, ", subject {:?}, cost {}", ShownBytes(self.subject), self.cost)?;
+        f.write_str(if self.is_check_only { ", check-only)" } else { ")" })
     }
 }
 
@@ -294,10 +307,10 @@ impl Operation {
 }
 
 /// The charges of a call, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Charges<'a>(Repr<'a>);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Repr<'a> {
     Slice(&'a [Charge<'a>]),
     /// The same tenant, subject and cost to each of several policies. The first charge is held by value, so that a call
@@ -306,6 +319,12 @@ enum Repr<'a> {
         first: Charge<'a>,
         others: &'a [Policy],
     },
+}
+
+impl fmt::Debug for Charges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 impl<'a> From<&'a [Charge<'a>]> for Charges<'a> {
@@ -443,7 +462,7 @@ pub struct Call<'a> {
 ///   do not prolong it. If the clock steps back, it is remembered longer. A reset of a subject forgets no ids.
 /// * An id belongs to the [slot key](Charge::slot_key) of the first charge, its tenant or, without one, its subject: the
 ///   same id for two tenants is two ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallId<'a> {
     /// Any bytes, 1 to [`MAX_ID`].
@@ -451,6 +470,12 @@ pub struct CallId<'a> {
     /// How long the call is remembered, counted from the first one; at most [`MAX_SPAN`]. Rounded up
     /// to microseconds.
     pub ttl: Duration,
+}
+
+impl fmt::Debug for CallId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallId({:?}, ttl {:?})", ShownBytes(self.id), self.ttl)
+    }
 }
 
 impl<'a> CallId<'a> {

@@ -1,5 +1,6 @@
 //! A call that owns its parts.
 
+use std::fmt;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -8,11 +9,16 @@ use crate::owned_charge::OwnedCharge;
 use crate::{Call, CallId, Charge, Operation};
 
 /// A call for a task that outlives its caller.
-#[derive(Debug)]
 pub struct OwnedCall {
     operation: Operation,
     charges: SmallVec<[OwnedCharge; 1]>,
     id: Option<Box<(Vec<u8>, Duration)>>,
+}
+
+impl fmt::Debug for OwnedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.call(&self.charges()).fmt(f)
+    }
 }
 
 impl OwnedCall {

@@ -1,11 +1,13 @@
 //! A charge that owns its parts.
 
+use std::fmt;
+
 use smallvec::SmallVec;
 
 use crate::{Charge, Policy};
 
 /// A charge for a task or a future that outlives the request which it belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct OwnedCharge {
     policy: Policy,
@@ -17,6 +19,12 @@ pub struct OwnedCharge {
 
 /// Most subjects need no allocation: the text of any address has at most 39 bytes.
 type Bytes = SmallVec<[u8; 40]>;
+
+impl fmt::Debug for OwnedCharge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_charge().fmt(f)
+    }
+}
 
 impl OwnedCharge {
     /// The same charge.

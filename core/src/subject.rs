@@ -199,14 +199,22 @@ impl Eq for Subject<'_> {}
 
 impl fmt::Debug for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Subject({:?})", ShownBytes(self.as_bytes()))
+    }
+}
+
+/// Bytes of a caller, shown as escaped text: the first 100, and the length if there are more.
+pub(crate) struct ShownBytes<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Debug for ShownBytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 100;
-        let bytes = self.as_bytes();
-        let begin = bytes.get(..SHOWN).unwrap_or(bytes);
-        write!(f, "Subject(\"{}\"", begin.escape_ascii())?;
-        if bytes.len() > SHOWN {
-            write!(f, "… of {} bytes", bytes.len())?;
+        let begin = self.0.get(..SHOWN).unwrap_or(self.0);
+        write!(f, "\"{}\"", begin.escape_ascii())?;
+        if self.0.len() > SHOWN {
+            write!(f, "… of {} bytes", self.0.len())?;
         }
-        f.write_str(")")
+        Ok(())
     }
 }
 

@@ -10,14 +10,16 @@ use std::future::Future;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::{Config, TestRunner};
 use tidegate_core::{Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
 use tokio::task::JoinSet;
 
 use crate::ModelStore;
 use crate::against_oracle::is_unsupported_over_slots;
 use crate::env::from_env;
-use crate::generate::{ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario};
+use crate::generate::{
+    ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario, seeded_rng,
+};
 use crate::show;
 use crate::suite::report::Calls;
 
@@ -47,15 +49,6 @@ pub trait Emptied: Send + 'static {
     fn operations() -> usize {
         100_000
     }
-}
-
-/// Random, but the same each time: by the variable `TIDEGATE_SEED`, or 1.
-fn seeded() -> TestRng {
-    let seed: u64 = from_env("TIDEGATE_SEED", 1);
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    // Without optimization the other algorithm takes as long as all the rest.
-    TestRng::from_seed(RngAlgorithm::XorShift, &bytes)
 }
 
 /// What a differential run is about.
@@ -97,7 +90,7 @@ async fn play_all<E: Emptied>(
     charges: usize,
     run: Run,
 ) {
-    let mut runner = TestRunner::new_with_rng(Config::default(), seeded());
+    let mut runner = TestRunner::new_with_rng(Config::default(), seeded_rng(0));
     let moves = E::moves(run);
     let scenarios = scenario(policies, moves, 60, charges);
     let (wanted, mut made, mut rounds) = (from_env("TIDEGATE_OPERATIONS", E::operations()), 0, 0);

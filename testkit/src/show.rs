@@ -7,6 +7,12 @@ use tidegate_core::{Call, Charge, Decision, Operation, Timestamp, Verdict};
 /// How many bytes of a subject are shown.
 const SHOWN: usize = 24;
 
+/// The maximum number of parts of a scenario that are shown.
+const PARTS: usize = 40;
+
+/// The maximum number of bytes of a scenario that are shown.
+const SCENARIO: usize = 6_000;
+
 /// How many charges of a call are shown.
 const CHARGES: usize = 4;
 
@@ -109,6 +115,26 @@ pub(crate) fn made(
     given: &Result<Decision, impl fmt::Display>,
 ) -> String {
     cut(&format!("at {now:?}: {} -> {}", call(of), answer(given)), 1, 700)
+}
+
+/// Prints a list of parts that fits on a screen: on one line, or with `{:#?}` on a line each.
+pub(crate) fn list(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    parts: impl Iterator<Item = String>,
+) -> fmt::Result {
+    let separator = if f.alternate() { "\n    " } else { "; " };
+    let mut text = name.to_owned();
+    for (place, part) in parts.enumerate() {
+        if place == PARTS || text.len() + part.len() > SCENARIO {
+            text.push_str(separator);
+            text.push('…');
+            break;
+        }
+        text.push_str(if place == 0 && !f.alternate() { ": " } else { separator });
+        text.push_str(&part);
+    }
+    f.write_str(&text)
 }
 
 /// At most so many lines and bytes of a text, with a note of what is left out.

@@ -18,13 +18,7 @@ use crate::routing::slots::{SlotPart, split_by_slot};
 /// A call that takes runs in its own task: if it were dropped with its caller's future between taking and
 /// undoing, what was to be undone would stay taken.
 pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decision, Error> {
-    if matches!(call.operation, Operation::AcquireUpTo { .. }) {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "the states of this call lie in several slots, which cannot take one common amount \
-             together; with one tenant for all charges they lie in one slot",
-        ));
-    }
+    check(call.operation)?;
     if !call.operation.is_acquire() {
         return merge(store, call, send(store, call).await, None);
     }
@@ -39,6 +33,22 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
         let message = format!("a call across slots was not carried to its end: {ended}");
         Err(Error::new(ErrorKind::Unavailable, message))
     })
+}
+
+/// Checks that an operation is possible across slots, so that each part can be sent to its slot.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::Unsupported`] if the charges have to take one common amount.
+pub(crate) fn check(operation: Operation) -> Result<(), Error> {
+    if !matches!(operation, Operation::AcquireUpTo { .. }) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "the states of this call are in several slots, which cannot take one common amount \
+         together; with one tenant for all charges they are in one slot",
+    ))
 }
 
 /// Peeks in all slots, and takes the charges if all of them would admit. Otherwise writes nothing but blocks.

@@ -136,7 +136,7 @@ fn escape(bytes: &[u8], into: &mut Vec<u8>) {
 mod tests {
     use proptest::prelude::*;
     use tidegate_core::Policy;
-    use tidegate_testkit::generate::{confusable_pair, hostile_subject};
+    use tidegate_testkit::generate::{Bytes, confusable_pair, hostile_subject};
 
     use super::*;
 
@@ -185,12 +185,12 @@ mod tests {
     }
 
     /// Bytes that look like the end of a shard's tag, escaped or not, and others.
-    fn tag_like() -> impl Strategy<Value = Vec<u8>> {
+    fn tag_like() -> impl Strategy<Value = Bytes> {
         let part = prop_oneof![
             3 => prop::sample::select(vec![&b"%"[..], b".", b"%.", b"%.4.", b"4", b"16", b"\x16"]),
             2 => prop::sample::select(vec![&b"acme"[..], b"F9", b"BZ", b"Ar", b"As", b"%2", b""]),
         ];
-        prop::collection::vec(part, 0..6).prop_map(|parts| parts.concat())
+        prop::collection::vec(part, 0..6).prop_map(|parts| Bytes::from(parts.concat()))
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
             counts in (1..20_u32, 1..20_u32),
             index in any::<prop::sample::Index>(),
         ) {
-            let keys = |(tenant, subject): &(Vec<u8>, Vec<u8>), count| {
+            let keys = |(tenant, subject): &(Bytes, Bytes), count| {
                 let policy = format!("p: fixed-window 99/1s shards {count}");
                 let policy: Policy = policy.parse().unwrap();
                 let all = if count == 1 { std::slice::from_ref(&policy) } else { policy.shares() };

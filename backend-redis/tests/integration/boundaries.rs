@@ -10,11 +10,12 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use proptest::prelude::Rng;
-use proptest::test_runner::{RngAlgorithm, TestRng};
+use proptest::test_runner::TestRng;
 use tidegate_redis::{
     Call, Charge, Decision, Error, ManualClock, Operation, Policy, RedisStore, Store, Timestamp,
 };
 use tidegate_testkit::ModelStore;
+use tidegate_testkit::generate::seeded_rng;
 
 use crate::common::{policy, store_at};
 
@@ -230,7 +231,8 @@ fn agree((expected, answer): &Answers) -> bool {
     }
 }
 
-async fn play(start: u64, steps: u64, seed: u8, moves: bool) {
+/// Plays random calls; `stream` distinguishes the random numbers of several plays.
+async fn play(start: u64, steps: u64, stream: u64, moves: bool) {
     let families: Vec<(Vec<Policy>, Vec<u64>)> = FAMILIES
         .iter()
         .map(|(texts, costs)| (texts.iter().map(|text| policy(text)).collect(), costs.to_vec()))
@@ -239,7 +241,7 @@ async fn play(start: u64, steps: u64, seed: u8, moves: bool) {
     let subjects: Vec<String> = (0..2 * families.len()).map(|place| place.to_string()).collect();
     let mut lanes: Vec<Lane<'_>> =
         (0..subjects.len()).map(|place| Lane::new(&families[place / 2])).collect();
-    let mut rng = TestRng::from_seed(RngAlgorithm::XorShift, &[seed; 16]);
+    let mut rng = seeded_rng(stream);
     let both = Both::new().await;
     let mut now = start;
     for _ in 0..steps {

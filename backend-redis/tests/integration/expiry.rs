@@ -26,7 +26,7 @@ fn b11_every_key_has_a_bounded_life_after_every_operation() {
         let redis = Redis::start().await.unwrap();
         let store = RedisStore::new(&redis.socket_url()).unwrap();
         let mut client = redis.client().await.unwrap();
-        let mut runner = TestRunner::deterministic();
+        let mut runner = TestRunner::default();
         let any = |name| Kind::any().prop_flat_map(move |kind| any_policy(kind, name));
         let policies = (any("p"), any("q")).prop_map(|(p, q)| vec![p, q]);
         let scenarios = scenario(policies, ClockKind::Forwards, 40, 3);

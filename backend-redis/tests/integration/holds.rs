@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::{Config, TestRunner};
 use tidegate_memory::MemoryStore;
 use tidegate_redis::wire::{Keys, supports};
 use tidegate_redis::{
@@ -18,7 +18,9 @@ use tidegate_redis::{
     Operation, Policy, RedisStore, Store, Timestamp,
 };
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::generate::{Kind, hold_scenario, policy as any_policy, related_policies};
+use tidegate_testkit::generate::{
+    Kind, hold_scenario, policy as any_policy, related_policies, seeded_rng,
+};
 use tidegate_testkit::servers::{Data, End, Mode, Proxy, Redis, Reply, eventually};
 
 use crate::common::{
@@ -82,10 +84,7 @@ enum Way {
 
 /// Plays traces on empty states through the Lua, and on the core.
 async fn differ(policies: impl Strategy<Value = Vec<Policy>>, way: Way) {
-    let mut seed = [0; 16];
-    seed[0] = 1;
-    let rng = TestRng::from_seed(RngAlgorithm::XorShift, &seed);
-    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let mut runner = TestRunner::new_with_rng(Config::default(), seeded_rng(0));
     let jump = prop_oneof![8 => Just(0), 2 => -20..20_i64, 1 => -(1_i64 << 50)..1_i64 << 50];
     let jumps = prop::collection::vec(jump, 40);
     let besides = prop::collection::vec(prop::option::weighted(0.4, beside()), 40);

@@ -1,9 +1,11 @@
 //! What a caller has of a hold.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::support::held_of;
 use crate::owned_charge::OwnedCharge;
+use crate::subject::ShownBytes;
 use crate::{CallId, Charge, Decision, Error, ErrorKind};
 
 /// The answer to a hold: a decision, and a ticket if it is admitted.
@@ -51,7 +53,7 @@ impl Hold {
 /// With the feature `serde` it can be sent to another process, which may settle the hold on its own connection to the
 /// store. It needs no secrecy: the store compares it with what it knows of the hold, so that one that was made up gives
 /// nothing back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ticket {
     id: Vec<u8>,
@@ -67,6 +69,17 @@ pub(super) struct TicketCharge {
     pub(super) charge: OwnedCharge,
     /// What is held.
     pub(super) held: u64,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("id", &ShownBytes(&self.id))
+            .field("ttl", &self.ttl)
+            .field("is_degraded", &self.is_degraded)
+            .field("charges", &self.charges)
+            .finish()
+    }
 }
 
 impl Ticket {

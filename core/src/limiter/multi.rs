@@ -1,11 +1,13 @@
 //! A request on several subjects.
 
+use std::fmt;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::Limiter;
 use crate::decision::{PolicyVerdict, Receipt};
+use crate::subject::ShownBytes;
 use crate::{Call, CallId, Charge, Decision, Error, Operation, Policy, Store, Subject};
 
 /// A request with a subject and a cost for each policy, all decided in one atomic call: finished by
@@ -42,7 +44,6 @@ pub struct MultiRequest<'a, S> {
     pub(crate) id: Option<CallId<'a>>,
 }
 
-#[derive(Debug)]
 struct Part<'a> {
     policy: &'a Policy,
     /// Whether it is one of the limiter's, which were checked when that was built.
@@ -51,6 +52,19 @@ struct Part<'a> {
     subject: Subject<'a>,
     cost: u64,
     is_check_only: bool,
+}
+
+impl fmt::Debug for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("policy", &self.policy)
+            .field("is_checked", &self.is_checked)
+            .field("tenant", &ShownBytes(self.tenant))
+            .field("subject", &self.subject)
+            .field("cost", &self.cost)
+            .field("is_check_only", &self.is_check_only)
+            .finish()
+    }
 }
 
 /// A policy of a request: the name of one of the limiter's, or another policy.

@@ -1,14 +1,15 @@
 //! A request on one subject.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::{Limiter, Shared};
 use crate::decision::Receipt;
+use crate::subject::ShownBytes;
 use crate::{Answer, Call, CallId, Charge, Charges, Decision, Error, Operation, Store};
 
 /// A request of one subject and one cost, on all policies of a limiter: finished by naming the operation.
 #[must_use = "a request does nothing until its operation is named"]
-#[derive(Debug)]
 pub struct Request<'a, S> {
     pub(crate) limiter: &'a Limiter<S>,
     pub(crate) tenant: &'a [u8],
@@ -16,6 +17,19 @@ pub struct Request<'a, S> {
     pub(crate) cost: u64,
     pub(crate) id: Option<CallId<'a>>,
 }
+
+impl<S: fmt::Debug> fmt::Debug for Request<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("limiter", &self.limiter)
+            .field("tenant", &ShownBytes(self.tenant))
+            .field("subject", &ShownBytes(self.subject))
+            .field("cost", &self.cost)
+            .field("id", &self.id)
+            .finish()
+    }
+}
+
 impl<'a, S: Store> Request<'a, S> {
     /// The same request at another cost.
     pub fn cost(self, cost: u64) -> Self {

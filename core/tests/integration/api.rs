@@ -7,13 +7,15 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tidegate_core::layers::{BreakerStore, DenyCacheStats, DenyCacheStore, FallbackStore};
 use tidegate_core::limiter::{MultiRequest, Request};
+use tidegate_core::no_semver::OwnedCall;
 use tidegate_core::{
-    Answer, Breaker, Call, Charge, Charges, Decision, Degraded, DenyCache, Error, ErrorKind,
-    Limiter, ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError, PolicyVerdict,
-    Receipt, Shards, Share, Store, Subject, SystemClock, Timestamp, Verdict,
+    Answer, Breaker, Call, CallId, Charge, Charges, Decision, Degraded, DenyCache, Error,
+    ErrorKind, Limiter, ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError,
+    PolicyVerdict, Receipt, Shards, Share, Store, Subject, SystemClock, Timestamp, Verdict,
 };
 use tidegate_testkit::ModelStore;
 
@@ -91,4 +93,29 @@ fn an_answer_that_is_polled_after_completion_panics() {
     let mut answer = Answer::ready(7);
     assert_eq!(Pin::new(&mut answer).poll(&mut context), Poll::Ready(7));
     let _ = Pin::new(&mut answer).poll(&mut context);
+}
+
+#[test]
+fn long_subjects_are_shown_in_part() {
+    let (subject, tenant) = (vec![b'a'; 1 << 20], b"t\xff");
+    let policy: Policy = "p: gcra 5/1s".parse().unwrap();
+    let charges =
+        [Charge::new(&policy, &subject).tenant(tenant).cost(2), Charge::new(&policy, "b")];
+    let id = CallId::new(b"id\0", Duration::from_secs(1));
+    let call = Call::acquire(&charges).with_id(id);
+    let limiter = Limiter::new(ModelStore::new(ManualClock::default()), [policy.clone()]).unwrap();
+    let request = limiter.subject(&subject);
+    let several = limiter.by("p", &subject);
+    let shown: [&dyn Debug; 5] = [&charges, &call, &OwnedCall::new(&call), &request, &several];
+    for value in shown {
+        for text in [format!("{value:?}"), format!("{value:#?}")] {
+            assert!(text.len() < 5_000, "{text}");
+            assert!(text.contains("aaa\"… of 1048576 bytes"), "{text}");
+        }
+    }
+    assert_eq!(
+        format!("{:?}", charges[0].check_only().tenant(b"t\xff")).replace(&"a".repeat(100), "a…"),
+        r#"Charge(p: gcra 5/1s burst 5, tenant "t\xff", subject "a…"… of 1048576 bytes, cost 2, check-only)"#
+    );
+    assert_eq!(format!("{id:#?}"), r#"CallId("id\x00", ttl 1s)"#);
 }

@@ -50,11 +50,17 @@ mod waiting;
 
 use std::pin::Pin;
 
+#[cfg(feature = "tokio")]
+use proptest::prelude::RngExt;
+
 /// Runs a test to its end, in virtual time.
 ///
 /// Its type is erased, so that the runtime is compiled once and not for each test.
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn run<T>(test: impl Future<Output = T>) -> T {
+    // The random pauses of callers that wait follow from the seed of the test run.
+    #[cfg(feature = "tokio")]
+    fastrand::seed(tidegate_testkit::generate::seeded_rng(0).random());
     let test: Pin<Box<dyn Future<Output = T> + '_>> = Box::pin(test);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(test)

@@ -3,4 +3,6 @@
 
 mod alerts;
 mod documents;
+mod random_tests;
 mod rules;
+mod totals;

@@ -1,12 +1,17 @@
 //! Traces of holds: made, extended and settled under few ids, with other calls in between.
 
+use std::fmt;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{Charge, Operation, Policy, Timestamp};
 
+use crate::show;
+
 /// Policies, and what is done to one tenant's subject.
-#[derive(Debug, Clone)]
+///
+/// As `{:?}` it is one line, and as `{:#?}` it fits on a screen.
+#[derive(Clone)]
 pub struct HoldScenario {
     /// The policies, each of a name of its own.
     pub policies: Vec<Policy>,
@@ -16,8 +21,18 @@ pub struct HoldScenario {
     pub steps: Vec<HoldStep>,
 }
 
+impl fmt::Debug for HoldScenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policies, start, steps } = self;
+        let policies = policies.iter().map(|policy| format!("policy `{policy}`"));
+        let start = std::iter::once(format!("start {start}"));
+        let steps = steps.iter().map(|step| format!("{step:?}"));
+        show::list(f, "HoldScenario", policies.chain(start).chain(steps))
+    }
+}
+
 /// One call, and the time that passes before it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HoldStep {
     /// Microseconds.
     pub passes: u64,
@@ -33,6 +48,17 @@ pub struct HoldStep {
     pub checks_last: bool,
     /// Whether a call about a hold has the charges of the hold, at these costs.
     pub fits: bool,
+}
+
+impl fmt::Debug for HoldStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { passes, does, id, ttl, costs, checks_last, fits } = self;
+        write!(
+            f,
+            "HoldStep(passes {passes}, {does:?} {costs:?}, id {id}, ttl {ttl}, \
+             checks_last {checks_last}, fits {fits})"
+        )
+    }
 }
 
 /// An operation.

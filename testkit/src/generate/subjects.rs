@@ -2,22 +2,25 @@
 
 use proptest::prelude::*;
 
+use super::Bytes;
+
 /// What separates, escapes, matches or ends something somewhere.
 const SPECIAL: &[u8] = b"{}:*%?[]\\/_-.,;|\"'` \0\n\r\t\x7f\x80\xc3\xff";
 
 /// A subject or a tenant: empty, of special characters, not UTF-8, of any bytes, or 1 MiB long.
-pub fn hostile_subject() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![
+pub fn hostile_subject() -> impl Strategy<Value = Bytes> {
+    let bytes = prop_oneof![
         1 => Just(vec![]),
         6 => prop::collection::vec(prop::sample::select(SPECIAL), 1..6),
         3 => prop::collection::vec(any::<u8>(), 1..40),
         2 => "[a-z]{1,8}".prop_map(String::into_bytes),
         1 => any::<u8>().prop_map(|byte| vec![byte; 1 << 20]),
-    ]
+    ];
+    bytes.prop_map(Bytes::from)
 }
 
 /// Two different pairs of a tenant and a subject that some way of joining would make one.
-pub fn confusable_pair() -> impl Strategy<Value = [(Vec<u8>, Vec<u8>); 2]> {
+pub fn confusable_pair() -> impl Strategy<Value = [(Bytes, Bytes); 2]> {
     let part = || prop::collection::vec(prop::sample::select(&b"ab{}:*%_\0\xff"[..]), 0..4);
     let joint = prop_oneof![
         Just(vec![]),
@@ -29,6 +32,6 @@ pub fn confusable_pair() -> impl Strategy<Value = [(Vec<u8>, Vec<u8>); 2]> {
         // "a" and "b-c" against "a-b" and "c".
         let left = (a.clone(), [&b[..], &joint, &c].concat());
         let right = ([&a[..], &joint, &b].concat(), c);
-        (left != right).then_some([left, right])
+        (left != right).then(|| [left, right].map(|(a, b)| (Bytes::from(a), Bytes::from(b))))
     })
 }

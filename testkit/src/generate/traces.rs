@@ -5,10 +5,14 @@
 //! `retry_after` is over", "one more than `remaining`"), so that boundaries are met by design and
 //! not by luck; [`Trace`] turns steps into calls.
 
+use std::fmt;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{Charge, Decision, Operation, Policy, Timestamp};
+
+use super::Bytes;
+use crate::show;
 
 /// How a clock moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,20 +24,52 @@ pub enum ClockKind {
 }
 
 /// Policies, subjects and what is done to them.
-#[derive(Debug, Clone)]
+///
+/// As `{:?}` it is one line, and as `{:#?}` it fits on a screen.
+#[derive(Clone)]
 pub struct Scenario {
     /// The policies; several may have one name.
     pub policies: Vec<Policy>,
     /// Pairs of a tenant and a subject.
-    pub subjects: Vec<(Vec<u8>, Vec<u8>)>,
+    pub subjects: Vec<(Bytes, Bytes)>,
     /// When it starts, µs since 1970.
     pub start: u64,
     /// What happens, in order.
     pub steps: Vec<Step>,
 }
 
+impl fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policies, subjects, start, steps } = self;
+        let policies = policies.iter().map(|policy| format!("policy `{policy}`"));
+        let subjects = subjects.iter().map(|(tenant, subject)| match tenant.is_empty() {
+            true => format!("subject {subject:?}"),
+            false => format!("subject {subject:?} of tenant {tenant:?}"),
+        });
+        let start = std::iter::once(format!("start {start}"));
+        let steps = steps.iter().map(|step| self.show(step));
+        show::list(f, "Scenario", policies.chain(subjects).chain(start).chain(steps))
+    }
+}
+
+impl Scenario {
+    /// Returns a step as text, with its policies and subjects by their place in the lists.
+    fn show(&self, step: &Step) -> String {
+        let Step { passes, does, charges, checks_last } = step;
+        let charges = charges.iter().map(|(policy, subject, cost)| {
+            let (policies, subjects) = (self.policies.len(), self.subjects.len());
+            // An index into an empty list panics.
+            let (policy, subject) = (policy.index(policies.max(1)), subject.index(subjects.max(1)));
+            format!("(policy {policy}, subject {subject}, {cost:?})")
+        });
+        let charges = charges.collect::<Vec<_>>().join(" ");
+        let checks_last = if *checks_last { ", the last is check-only" } else { "" };
+        format!("{passes:?}, {does:?} {charges}{checks_last}")
+    }
+}
+
 /// One call, and the time that passes before it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Step {
     /// How the clock moves.
     pub passes: Passes,
@@ -43,6 +79,13 @@ pub struct Step {
     pub charges: Vec<(prop::sample::Index, prop::sample::Index, Cost)>,
     /// Whether the last charge is only checked.
     pub checks_last: bool,
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { passes, does, charges, checks_last } = self;
+        write!(f, "Step({passes:?}, {does:?} {charges:?}, checks_last {checks_last})")
+    }
 }
 
 /// A move of the clock.
@@ -114,8 +157,8 @@ pub fn scenario(
         1 => 0..1_u64 << 52,
     ];
     let subjects = prop::sample::select(vec![
-        vec![(vec![], b"a".to_vec())],
-        vec![(vec![], b"a".to_vec()), (b"t".to_vec(), b"a".to_vec())],
+        vec![(Bytes::default(), Bytes::from("a"))],
+        vec![(Bytes::default(), Bytes::from("a")), (Bytes::from("t"), Bytes::from("a"))],
     ]);
     let steps = prop::collection::vec(step(clock, most_charges), 1..=steps);
     (policies, subjects, start, steps).prop_map(|(policies, subjects, start, steps)| Scenario {

@@ -42,7 +42,8 @@ pub trait Fixture {
         async { None }
     }
 
-    /// How many random cases to try per property: the variable `TIDEGATE_CASES`, or 64.
+    /// Returns the number of random cases per property: the variable `TIDEGATE_CASES`, or 64. The
+    /// variable `PROPTEST_RNG_SEED` selects the cases.
     fn cases(&self) -> u32 {
         from_env("TIDEGATE_CASES", 64)
     }

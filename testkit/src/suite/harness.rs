@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{
-    Config, FailurePersistence, FileFailurePersistence, TestCaseError, TestError, TestRunner,
+    Config, FailurePersistence, FileFailurePersistence, RngSeed, TestCaseError, TestError,
+    TestRunner,
 };
 use tidegate_core::{
     Call, CallId, Charge, Clock, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp,
@@ -22,6 +23,7 @@ use super::fixture::Fixture;
 use super::report::{
     Calls, Ended, caught, check, check_eq, ended, fail, fail_as_case, known, leave_out, property,
 };
+use crate::env;
 use crate::generate::Scenario;
 use crate::show;
 
@@ -262,6 +264,7 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         cases,
         failure_persistence: regressions(fixture),
         max_global_rejects: cases.saturating_mul(8),
+        rng_seed: RngSeed::Fixed(env::seed()),
         ..Config::default()
     };
     let result = TestRunner::new(config).run(&inputs, |input| {

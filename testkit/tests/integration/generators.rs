@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 use tidegate_core::{Clock, Timestamp};
 use tidegate_testkit::generate::{
-    ClockKind, Kind, Scenario, confusable_pair, hostile_subject, policy, scenario,
+    Bytes, ClockKind, Kind, Scenario, confusable_pair, hostile_subject, policy, scenario,
 };
 use tidegate_testkit::{ModelStore, run_against_oracle};
 
@@ -144,7 +144,7 @@ fn policies_have_coarse_ticks_and_fine_ones_shadows_and_blocks() {
 fn subjects_are_hostile() {
     let mut runner = TestRunner::deterministic();
     let any = hostile_subject();
-    let subjects: Vec<Vec<u8>> =
+    let subjects: Vec<Bytes> =
         (0..500).map(|_| any.new_tree(&mut runner).expect("generated").current()).collect();
     let count = |is: fn(&[u8]) -> bool| subjects.iter().filter(|subject| is(subject)).count();
     assert!(count(<[u8]>::is_empty) >= 5);

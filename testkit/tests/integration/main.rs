@@ -5,6 +5,8 @@ mod generators;
 mod model;
 mod mutants;
 mod partial;
+mod printed;
+mod seeds;
 mod servers_cluster;
 mod servers_lifecycle;
 mod servers_proxy;

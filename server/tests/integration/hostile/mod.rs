@@ -12,6 +12,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tidegate_testkit::generate::Bytes;
 
 use crate::checks;
 
@@ -87,12 +88,12 @@ fn apply(bytes: &mut Vec<u8>, change: &Change, words: &[Vec<u8>]) {
 }
 
 /// Nearly valid input of a target.
-fn nearly(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
+fn nearly(target: &str) -> impl Strategy<Value = Bytes> + use<> {
     let Words { seeds, words } = Words::read(target);
     let whole = vec(prop::sample::select(seeds), 1..3).prop_map(|seeds| seeds.concat());
     (whole, vec(change(), 0..6)).prop_map(move |(mut bytes, changes)| {
         changes.iter().for_each(|change| apply(&mut bytes, change, &words));
-        bytes
+        Bytes::from(bytes)
     })
 }
 

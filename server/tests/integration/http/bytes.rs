@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_server::http::serve_stream;
+use tidegate_testkit::generate::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -31,7 +32,7 @@ async fn what_is_not_http_is_a_400_or_ends_the_connection() {
 }
 
 /// Bytes that are often nearly requests.
-fn hostile() -> impl Strategy<Value = Vec<u8>> {
+fn hostile() -> impl Strategy<Value = Bytes> {
     let words = prop_oneof![
         Just(b"POST /v1/acquire HTTP/1.1\r\n".to_vec()),
         Just(b"GET /openapi.json HTTP/1.1\r\n".to_vec()),
@@ -47,7 +48,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
         Just(b"{\"policy\": \"gcra 1/s\"".to_vec()),
         vec(any::<u8>(), 0..12),
     ];
-    vec(words, 0..25).prop_map(|words| words.concat())
+    vec(words, 0..25).prop_map(|words| Bytes::from(words.concat()))
 }
 
 /// Texts that are often nearly a call.

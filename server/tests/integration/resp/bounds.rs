@@ -4,6 +4,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_server::resp::serve_stream;
+use tidegate_testkit::generate::Bytes;
 
 use super::*;
 use crate::scene::block_on;
@@ -197,7 +198,7 @@ fn commands_and_connections_are_counted() {
 }
 
 /// Bytes that are often nearly a command.
-fn hostile() -> impl Strategy<Value = Vec<u8>> {
+fn hostile() -> impl Strategy<Value = Bytes> {
     let words = prop_oneof![
         Just(b"*5\r\n".to_vec()),
         Just(b"$3\r\nfoo\r\n".to_vec()),
@@ -214,7 +215,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
         Just(b"\"\\x\r\n".to_vec()),
         vec(any::<u8>(), 0..12),
     ];
-    vec(words, 0..25).prop_map(|words| words.concat())
+    vec(words, 0..25).prop_map(|words| Bytes::from(words.concat()))
 }
 
 proptest! {
