@@ -103,8 +103,9 @@ impl RedisStoreBuilder {
     ///
     /// The user needs the commands EVALSHA, EVAL, TIME, GET, MGET, SET, PSETEX, GETRANGE, SETRANGE,
     /// EXISTS, PTTL, PEXPIRE, UNLINK, LLEN, LINDEX, LSET, LTRIM and RPUSH, all of them, on keys that
-    /// begin with the prefix. A policy with [`refund_lapsed`](crate::Policy::refund_lapsed) also needs
-    /// ZADD, ZREM, ZREVRANGE, ZRANGEBYSCORE and ZREVRANGEBYSCORE.
+    /// begin with the prefix. A policy with
+    /// [`refund_lapsed`](crate::Policy::refund_lapsed) also needs ZADD, ZREM, ZREVRANGE,
+    /// ZRANGEBYSCORE and ZREVRANGEBYSCORE.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let (user, password) = (Some(name.into()), Some(password.into()));
         Self { settings: Settings { user, password, ..self.settings }, ..self }

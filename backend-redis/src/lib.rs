@@ -120,11 +120,11 @@
 //!
 //! The record of a call with an [id](CallId) lies under `prefix:%id:{subject}:id`, or
 //! `prefix:%id:{tenant}:id`, with the subject or the tenant of the first charge. It is written in
-//! the same step as the states, holds the answer, and expires with the id. Of a call that was
-//! denied or failed there is none. A server that evicts keys (`maxmemory-policy`) may forget ids
-//! early, as it may forget states. A [hold](Operation::Hold) has such a record too, of what it took
-//! of each charge, which expires after twice the time to live of its id: until then it can be
-//! settled, by any process. A settlement changes the states and the record in one step. The key of
+//! the same step as the states, holds the answer, and expires with the id. A call that was denied
+//! or failed has no record. A server that evicts keys (`maxmemory-policy`) may forget ids early, as
+//! it may forget states. A [hold](Operation::Hold) also has such a record, with the held cost of
+//! each charge. It expires after twice the time to live of its id. Until then any process can
+//! settle the hold. A settlement changes the states and the record in one step. The key of
 //! a state with `%h` at its end has the epoch of the holds on the state, by which a settlement
 //! recognizes a reset. It expires after the last hold. If it is evicted before, settlements give
 //! nothing back.

@@ -239,7 +239,8 @@ pub enum Operation {
     /// charges the costs since the last report, and gives nothing back. A [refund](Self::Refund)
     /// since the hold was made may have refunded the hold, so less is given back by its amount.
     ///
-    /// The verdicts are those of a peek of cost 0 afterwards. No policy refuses this.
+    /// The verdicts equal the verdicts of a peek of cost 0 after the call. No policy refuses a
+    /// settlement.
     ///
     /// Settled again at the same costs, it is answered as the first time and changes nothing; at other costs it fails with
     /// [`ErrorKind::AlreadySettled`]. Costs of 0 cancel the hold.

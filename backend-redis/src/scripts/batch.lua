@@ -5,12 +5,15 @@
 -- of the take that is undone); then for each charge: number of the key, rule, flags, cost, penalty
 -- (of a reset and a refund: number of the key of the epoch, see hold_epochs.lua), four numbers of
 -- the policy. No two charges of a call have one key.
--- Reply: VERDICTS, now; for each call the
--- written value, if that says all; else 0 (or the place of the first charge under whose key is a
--- value that is not ours), of an acquire of up to the costs the amount that it takes of each (0 if
--- it is denied), and for each charge: outcome, time until which the key is blocked, three numbers
--- of the rule, time at which the state ends, and of a refund, an undo and a charge beyond the limit
--- the whole part of the cost that was given back or recorded.
+--
+-- Reply: VERDICTS, now, and the reply to each call. If the written value says all, it is the reply.
+-- Otherwise the reply to a call consists of:
+--   0, or the place of the first charge whose key has a foreign value
+--   for an acquire of up to the costs: the amount that is charged to each (0 if it is denied)
+--   for each charge: outcome, time until which the key is blocked, three numbers of the rule, time
+--   at which the state ends
+--   for each charge of a refund, an undo and a charge beyond the limit: the refunded or recorded
+--   whole part of the cost
 --> rules.lua
 --> read.lua
 --> levels.lua

@@ -1,16 +1,23 @@
--- Makes a hold: carries out an acquire once, as id.lua does, and remembers what it took.
+-- Makes a hold: executes an acquire once, as id.lua does, and records the charged costs.
 --
--- KEYS, ARGV[1]: of the script below; then the key of the epoch of each charge; the last key is
--- that of the id. ARGV[2]: HOLD, fingerprint of the call, life of the record (twice the time to
--- live of the id), whether the policy of a single charge is a shadow; the minimum (0 for none), the
--- cost of each charge. ARGV[3]: the life in milliseconds, as text. The time of a test is the
--- argument after it.
--- Value of the id: ARGV[2] up to the minimum; time of the hold, until when it
--- can be extended, size of the reply (two bytes); the minimum, the costs; what is held of each
--- charge (NOT_COUNTED of a shadow that refused); what is spent of each; the epoch of each; the
--- reply; once the hold is settled, the reply to that.
--- Reply: of the script below; or ID_REUSED if
--- the id is that of another call, or ID_FOREIGN if the value of the id is not ours.
+-- KEYS: the keys of the script below, then the key of the epoch of each charge, then the key of the
+-- id. ARGV[1]: the request of the script below.
+-- ARGV[2]: HOLD, fingerprint of the call, life of the record (twice the time to live of the id),
+-- whether the policy of a single charge is a shadow, the minimum (0 for none), the cost of each
+-- charge. ARGV[3]: the life in milliseconds, as text. The time of a test is the next argument.
+--
+-- The value of the id consists of:
+--   ARGV[2] up to the minimum
+--   time of the hold, time until which it can be extended, size of the reply (two bytes)
+--   the minimum, the costs
+--   the held cost of each charge (NOT_COUNTED for a shadow that refused)
+--   the spent cost of each charge
+--   the epoch of each charge
+--   the reply
+--   the reply to the settlement, after the hold is settled
+--
+-- Reply: the reply of the script below, ID_REUSED if another call has used the id, or ID_FOREIGN if
+-- the id has a foreign value.
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --> hold_refunds.lua

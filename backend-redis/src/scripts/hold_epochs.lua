@@ -1,5 +1,6 @@
--- Joins the epoch of each state that does not record its holds, or begins one. In: hold, life,
--- epoch_keys, epoch_values. Out: epochs (the number of the epoch of each charge).
+-- Joins the epoch of each state that does not record its holds, or begins one. The inputs are
+-- hold, life, epoch_keys and epoch_values. The output is epochs: the number of the epoch of each
+-- charge.
 --
 -- Value of an epoch: | EPOCH 1 | number 16 | ends 7 | refunded 7 | refunded_at 7 |. The number is from SHA-1 of the key of the
 -- id of its first hold, and the time of that hold, because an id can be used again. A reset removes

@@ -1,6 +1,7 @@
--- Finds what is in the record of a hold. In: record; asked (the minimum and the costs of the call,
--- which are as many as those of the hold). Out: held_at, spent_at, epochs_at, replies_at (where
--- these begin), lapses_at, reply_size. Returns at once if the record is not ours.
+-- Finds the parts of the record of a hold. The inputs are record and asked (the minimum and the
+-- costs of the call, which has as many costs as the hold). The outputs are held_at, spent_at,
+-- epochs_at, replies_at (where these parts begin), lapses_at and reply_size. Returns immediately if
+-- the record is a foreign value.
 local held_at = HOLD_HEAD + #asked + 1
 local spent_at = held_at + #asked - 7
 local epochs_at = spent_at + #asked - 7

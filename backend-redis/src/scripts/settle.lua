@@ -42,8 +42,8 @@ for place = 1, count do
   if admits == nil then return pack('<BI7B', VERDICTS, now, place) end
 
   -- What is to be changed, and by how much.
-  local its_held = parse('<I7', record, held_at + (place - 1) * 7)
-  local its_spent = parse('<I7', record, spent_at + (place - 1) * 7)
+  local held_cost = parse('<I7', record, held_at + (place - 1) * 7)
+  local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --> settle_epoch.lua
   --> ITS_HELD
   --> settle_change.lua
@@ -52,7 +52,7 @@ for place = 1, count do
       is_list, max)
   end
   --> settle_refunds.lua
-  totals[place] = pack('<I7', math.max(its_spent, total))
+  totals[place] = pack('<I7', math.max(spent_cost, total))
 
   local after, expires_at, plan, keeps_ttl
   if cost > 0 then

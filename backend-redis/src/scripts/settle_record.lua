@@ -1,7 +1,7 @@
--- Reads the record of the hold that is settled or extended. In: id_key, id, op. Out: record;
--- held_at, spent_at, epochs_at, replies_at, lapses_at, reply_size (see hold_record.lua); life,
--- taken_at; spent (what is spent so far of each charge), costs (what the call says that is).
--- Returns at once if there is no hold, or if it is settled already.
+-- Reads the record of the hold that is settled or extended. The inputs are id_key, id and op. The
+-- outputs are record, the outputs of hold_record.lua, life, taken_at, spent (the spent cost of each
+-- charge so far) and costs (the spent costs by the call). Returns immediately if the hold is unknown
+-- or already settled.
 local asked = id:sub(ID_REQUEST + 1)
 --> id_record.lua
 if not record then return string.char(HOLD_UNKNOWN) end

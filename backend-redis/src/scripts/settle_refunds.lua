@@ -1,8 +1,8 @@
 -- Reduces the refund of a hold by the refunds of its state since the hold was made, because one of
--- them may have refunded the hold. Each of them counts once. In: change, cost, taken, taken_at;
--- rule, a, b, c, p2; by_rule (the rule on the state with another cost, op and max_wait); epoch_key,
--- epoch_values. Out: cost, taken; refunds_after (what to write to the epoch); out_of_reach (greater
--- than 0 if a log has too many newer records to find the hold).
+-- them may have refunded the hold. Each of them counts once. The inputs are change, cost, taken,
+-- taken_at, rule, a, b, c, p2, by_rule (the rule on the state with another cost, op and max_wait),
+-- epoch_key and epoch_values. The outputs are cost, taken, refunds_after (the value to write to the
+-- epoch) and out_of_reach (greater than 0 if a log has too many newer records to find the hold).
 local refunds, refunds_after, out_of_reach = REFUNDS_OF_STATE, nil, 0
 local refunded, refunded_at = 0, 0
 if epoch_values[epoch_key] then

@@ -34,7 +34,7 @@ else
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
 end
 
-local rule, its_held, its_spent = ITS_NUMBER, parse('<I7I7', record, held_at)
+local rule, held_cost, spent_cost = RULE_NUMBER, parse('<I7I7', record, held_at)
 local place, epoch_values = 1, {}
 --> settle_epoch.lua
 local admits, a, b, c, d = by_rule(value, kind, 0, PEEK, 0, p1)
@@ -70,6 +70,6 @@ if op ~= EXTEND then
   local is_charged = changed_by > 0 and change == ACQUIRE
   reply = reply .. pack('<I7B', changed_by, is_charged and 1 or 0)
 end
-local totals = pack('<I7', math.max(its_spent, total))
+local totals = pack('<I7', math.max(spent_cost, total))
 --> settle_write.lua
 return reply

@@ -40,7 +40,7 @@ end
 if admits == nil then
   return pack('<BI7B', VERDICTS, now, 1)
 elseif after then
-  if ITS_TIME == now and c == 0 then return after end
+  if STATE_TIME == now and c == 0 then return after end
 elseif outcome == ALLOWED and not admits then
   outcome = DENIED
   -- A cost above the limit is not penalised.

@@ -89,7 +89,7 @@ impl Keys {
     /// Returns the key of the epoch of the holds on a state, which is in the slot of the state: its
     /// key, and `%h` at the end. No other key ends so, because `%` is escaped.
     #[must_use]
-    pub fn of_epoch(&self, charge: &Charge<'_>) -> Vec<u8> {
+    pub fn epoch_key(&self, charge: &Charge<'_>) -> Vec<u8> {
         let mut key = self.of(charge);
         key.extend_from_slice(b"%h");
         key

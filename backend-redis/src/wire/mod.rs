@@ -17,7 +17,7 @@
 //! | `96` | token bucket, GCRA | time, debt, parts of a token that the debt is counted in, full again at, expires at |
 //! | `97` | bucket by intervals | start of the current period, debt, full again at, expires at |
 //! | `98` | id of a call | 20 bytes of SHA-1 of the call, time to live, whether the policy of a single charge is a shadow (a byte), when it was written, the reply |
-//! | `99` | hold | 20 bytes of SHA-1 of the call without its costs, life, whether the policy of a single charge is a shadow (a byte), when it was made, until when it can be extended, size of the reply (two bytes); the minimum (0 for none), the costs; what is held of each charge (2^53 of a shadow that refused); what is spent of each; the epoch of each (16 bytes); the reply; once it is settled, the reply to that |
+//! | `99` | hold | 20 bytes of SHA-1 of the call without its costs, life, whether the policy of a single charge is a shadow (a byte), when it was made, the time until which it can be extended, size of the reply (two bytes); the minimum (0 for none), the costs; the held cost of each charge (2^53 for a shadow that refused); the spent cost of each; the epoch of each (16 bytes); the reply; once it is settled, the reply to that |
 //! | `9b` | epoch of the holds on a state | its number (16 bytes), until when it lasts, the refunds since its first hold, the time of the last one |
 //!
 //! With a block the kind is greater by hexadecimal `20`, and the value ends in the time until which

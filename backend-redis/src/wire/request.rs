@@ -134,7 +134,7 @@ impl<'a> Request<'a> {
     fn epochs(&self, keys: &Keys) -> Vec<Vec<u8>> {
         let calls = self.calls.iter().filter(|call| call.operation.is_of_hold());
         calls
-            .flat_map(|call| call.charges.iter().map(|(charge, _)| keys.of_epoch(charge)))
+            .flat_map(|call| call.charges.iter().map(|(charge, _)| keys.epoch_key(charge)))
             .collect()
     }
 
@@ -414,7 +414,7 @@ impl<'a, 'k> Batch<'a, 'k> {
             let number = self.number_of(self.names.of(charge));
             let penalty = match op {
                 // These end or change the epoch of the holds on a state, whose key has this number.
-                RESET | REFUND => self.number_of(self.names.of_epoch(charge)).into(),
+                RESET | REFUND => self.number_of(self.names.epoch_key(charge)).into(),
                 _ => penalty(charge),
             };
             self.arguments.extend_from_slice(&number.to_le_bytes());

@@ -257,7 +257,7 @@ pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'
                 ("ITS_FORM", $form),
                 ("ITS_LIST", $list),
                 ("ITS_END", $end),
-                ("ITS_TIME", $time),
+                ("STATE_TIME", $time),
                 ("ITS_RULE", concat!("--> ", $rule)),
                 ("ITS_WRITE", concat!("--> ", $write)),
                 // Only the general script charges beyond the limit.
@@ -417,7 +417,7 @@ pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
             static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
                 let own = [
                     ("ITS_RULE", concat!("--> ", $rule)),
-                    ("ITS_NUMBER", $number),
+                    ("RULE_NUMBER", $number),
                     ("REFUNDS_OF_STATE", "nil"),
                     ("ITS_KIND", $kind),
                     ("ITS_FORM", concat!("#value == ", $size, " and value:byte() == ", $kind)),
@@ -462,7 +462,7 @@ pub fn settle(states: StateKind) -> &'static Script {
             ("settle_holds.lua", lua!("settle_holds.lua")),
             ("STATE_HAS_HOLDS", "holds_of[key]"),
             ("REFUNDS_OF_STATE", "holds_of[key]"),
-            ("ITS_HELD", "its_held = left_of(place, its_held, epoch)"),
+            ("ITS_HELD", "held_cost = left_of(place, held_cost, epoch)"),
             ("ITS_HOLD", "change_hold(place, it, totals[place])"),
             ("ITS_REPLY", "add_open_holds(answer)"),
         ];

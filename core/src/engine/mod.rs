@@ -213,14 +213,18 @@ fn acquire_one(
     max_wait: Wait,
     records: &mut impl Records,
 ) -> Result<Decision, Error> {
-    let it = evaluate(charge, 0, charge.cost, records.get(0), now, Waits::up_to(max_wait));
+    let evaluated = evaluate(charge, 0, charge.cost, records.get(0), now, Waits::up_to(max_wait));
     let is_shadow = charge.policy.is_shadow();
-    if it.writes(charge, it.admits() || is_shadow) {
+    if evaluated.writes(charge, evaluated.admits() || is_shadow) {
         records.make_room(&[0])?;
-        records.update(0, |record| it.write(charge, record, now));
+        records.update(0, |record| evaluated.write(charge, record, now));
     }
-    let decision = Decision::one(verdict(charge, &it, 0, now, records));
-    Ok(if it.admits() && !is_shadow { with_wait(decision, it.wait) } else { decision })
+    let decision = Decision::one(verdict(charge, &evaluated, 0, now, records));
+    Ok(if evaluated.admits() && !is_shadow {
+        with_wait(decision, evaluated.wait)
+    } else {
+        decision
+    })
 }
 
 fn with_wait(decision: Decision, wait: Wait) -> Decision {
@@ -253,14 +257,15 @@ fn acquire_up_to(
 fn admissible_amount(charges: Charges<'_>, now: u64, records: &mut impl Records) -> u64 {
     let mut amount = u64::MAX;
     for (index, charge) in charges.iter().enumerate() {
-        let it = evaluate(&charge, index, charge.cost, records.get(index), now, Waits::COUNTING);
+        let evaluated =
+            evaluate(&charge, index, charge.cost, records.get(index), now, Waits::COUNTING);
         let is_shadow = charge.policy.is_shadow();
         match charge.is_check_only {
-            true if !it.admits() && !is_shadow => return 0,
+            true if !evaluated.admits() && !is_shadow => return 0,
             true => {}
             false if is_shadow => amount = amount.min(charge.cost),
             false => {
-                let remaining = verdict(&charge, &it, index, now, records).remaining();
+                let remaining = verdict(&charge, &evaluated, index, now, records).remaining();
                 amount = amount.min(charge.cost).min(remaining);
             }
         }

@@ -25,8 +25,8 @@ pub(super) struct Hold {
     taken_at: u64,
     lapses_at: u64,
     expires_at: u64,
-    /// The number of changes to holds before this hold was made. Of two holds that lapse together,
-    /// the older one lapses first. `None` if the hold was made just now.
+    /// The number of changes to holds before this hold was made. If two holds lapse together, the
+    /// older one lapses first. `None` if the hold was made just now.
     turn: Option<u64>,
     /// What is held of each charge; `None` of a shadow that refused.
     held: Vec<Option<u64>>,
@@ -34,8 +34,8 @@ pub(super) struct Hold {
     settled: Option<(Vec<u64>, Reply)>,
     /// What was given back of each charge when its time was over, once it is.
     lapsed: Option<Vec<u64>>,
-    /// Which charges were reset since: the hold has ended there, and the whole cost is charged when
-    /// it is settled.
+    /// For each charge, whether it was reset after the hold was made. Then the hold has ended, and
+    /// a settlement charges the whole cost.
     reset: Vec<bool>,
 }
 
@@ -112,8 +112,8 @@ pub(super) fn carry_out(
             };
             for (charge, held) in charges.iter().zip(&hold.held) {
                 if held.is_some_and(|held| held > 0) {
-                    let of_key = refunds.entry(ledger::key_of(charge)).or_default();
-                    of_key.hold(charge, is_alone(charge), hold.expires_at, now);
+                    let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
+                    key_refunds.hold(charge, is_alone(charge), hold.expires_at, now);
                 }
             }
             (reply, Some(hold))
@@ -133,8 +133,8 @@ pub(super) fn carry_out(
                 hold.expires_at = hold.expires_at.max(hold.lapses_at + ttl);
                 for (place, charge) in charges.iter().enumerate() {
                     if hold.held[place].is_some_and(|held| held > 0) && !hold.reset[place] {
-                        let of_key = refunds.entry(ledger::key_of(charge)).or_default();
-                        of_key.hold(charge, false, hold.expires_at, now);
+                        let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
+                        key_refunds.hold(charge, false, hold.expires_at, now);
                     }
                 }
                 (ledger::look(ledger, &charges, now), Some(hold))
@@ -146,8 +146,9 @@ pub(super) fn carry_out(
                 for (place, charge) in charges.iter().enumerate() {
                     let change = hold.change(place, charge.cost, is_final);
                     hold.spent[place] = hold.spent[place].max(charge.cost);
-                    let of_key = refunds.entry(ledger::key_of(charge)).or_default();
-                    let amount = of_key.of(charge).settle(ledger, charge, change, now);
+                    let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
+                    let amount =
+                        key_refunds.for_holds_of(charge).settle(ledger, charge, change, now);
                     if amount > 0 && matches!(change, Settles::Charges(_)) {
                         charged.push(place);
                     }
@@ -169,12 +170,12 @@ impl Hold {
         is_open.then_some((self.lapses_at, self.turn))
     }
 
-    /// Whether the hold is one on a state that records it, and is known there.
+    /// Returns `true` if a state records the hold and still knows it.
     pub(super) fn is_known_on(&self, key: &Key, now: u64) -> bool {
         self.settled.is_none() && now < self.expires_at && self.is_recorded_on(key)
     }
 
-    /// The same, and it has not lapsed.
+    /// Returns `true` if a state records the hold, and the hold has not lapsed.
     pub(super) fn is_open_on(&self, key: &Key) -> bool {
         self.lapses_at().is_some() && self.is_recorded_on(key)
     }

@@ -222,7 +222,7 @@ impl Oracle {
         call.charges.iter().map(|charge| knows(&charge).then(|| unspent(charge))).collect()
     }
 
-    /// Whether a hold that lapses, or has lapsed, is known on the state of a charge.
+    /// Returns `true` if the state of a charge knows a hold that lapses or has lapsed.
     fn is_any_known(&self, charge: &Charge<'_>, now: u64) -> bool {
         let key = ledger::key_of(charge);
         self.holds.values().any(|hold| hold.is_known_on(&key, now))
@@ -241,11 +241,11 @@ impl Oracle {
                 let (mut amount, before) = (0, refunds.get(&key).copied().unwrap_or_default());
                 for past in pasts {
                     let mut ledger = Ledger::from([(key.clone(), past.clone())]);
-                    let mut of_key = before;
-                    let refunds_of_key = &mut of_key.lapsing;
+                    let mut key_refunds = before;
+                    let refunds_of_key = &mut key_refunds.lapsing;
                     amount = amount.max(refunds_of_key.settle(&mut ledger, charge, change, at));
                     *past = ledger.remove(&key).flatten();
-                    refunds.insert(key.clone(), of_key);
+                    refunds.insert(key.clone(), key_refunds);
                 }
                 amount
             });

@@ -21,8 +21,8 @@ impl Refunds {
         }
     }
 
-    /// Settles a hold, or lets it lapse. What it gives back is less by the refunds that came after
-    /// it. Each counts once.
+    /// Settles a hold, or lets it lapse. Later refunds reduce the amount that the hold gives back.
+    /// Each of them counts once.
     pub(super) fn settle(
         &mut self,
         ledger: &mut Ledger,
@@ -58,12 +58,12 @@ pub(super) struct KeyRefunds {
 }
 
 impl KeyRefunds {
-    /// The refunds that count for the holds of a charge.
-    pub(super) fn of(&mut self, charge: &Charge<'_>) -> &mut Refunds {
+    /// Returns the refunds that count for the holds of a charge.
+    pub(super) fn for_holds_of(&mut self, charge: &Charge<'_>) -> &mut Refunds {
         if charge.policy.refunds_lapsed() { &mut self.lapsing } else { &mut self.others }
     }
 
-    /// Takes note of a hold that is known until `expires_at`, beside others that lapse or not.
+    /// Records a hold that is known until `expires_at`.
     pub(super) fn hold(&mut self, charge: &Charge<'_>, is_alone: bool, expires_at: u64, now: u64) {
         if charge.policy.refunds_lapsed() {
             if is_alone {

@@ -134,8 +134,8 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
     }
 }
 
-/// A refusal counts on lapses: a caller that waits for `retry_after` succeeds, and one microsecond
-/// less fails. After `reset_after`, the subject has recovered for certain, at the latest.
+/// Checks that a refusal counts on lapses. A caller that waits for `retry_after` succeeds, and a
+/// caller that waits one microsecond less fails. After `reset_after`, the subject has recovered.
 pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
     let policies: Vec<Policy> = each().map(Policy::refund_lapsed).collect();
     let holds = prop::collection::vec((0..4_u64, 1..4_u64, 1..30_u64), 1..5);
@@ -299,11 +299,11 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
     );
     cases(fixture, inputs, async |harness, (policy, steps, with_refunds)| {
         harness.needs(policy);
-        let of = |cost| [Charge::new(policy, "s").cost(cost)];
+        let charges_of = |cost| [Charge::new(policy, "s").cost(cost)];
         let life = Duration::from_micros(100);
         let does = async |operation, id: u8, cost| {
             let id = [id];
-            harness.once(CallId::new(&id, life), operation, &of(cost)).await
+            harness.once(CallId::new(&id, life), operation, &charges_of(cost)).await
         };
         // The cost of each hold, whether it was reset, and whether it was refunded; and the usage
         // of others and of settled holds.
@@ -336,26 +336,27 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
                         continue;
                     };
                     let (cost, ()) = (*cost, *is_refunded = true);
-                    let _ = harness.ask(Operation::Refund, &of(cost)).await;
+                    let _ = harness.ask(Operation::Refund, &charges_of(cost)).await;
                 }
                 Shared::Acquire(cost) => {
-                    if harness.ask(Operation::Acquire, &of(cost)).await.is_allowed() {
+                    if harness.ask(Operation::Acquire, &charges_of(cost)).await.is_allowed() {
                         others += cost;
                     }
                 }
                 Shared::Refund(cost) if *with_refunds => {
                     let cost = cost.min(others);
-                    let _ = harness.ask(Operation::Refund, &of(cost)).await;
+                    let _ = harness.ask(Operation::Refund, &charges_of(cost)).await;
                     others -= cost;
                 }
                 Shared::Reset => {
-                    let _ = harness.ask(Operation::Reset, &of(0)).await;
+                    let _ = harness.ask(Operation::Reset, &charges_of(0)).await;
                     (others, settled) = (0, 0);
                     holds.iter_mut().flatten().for_each(|(_, was_reset, _)| *was_reset = true);
                 }
                 _ => continue,
             }
-            let used = 60 - harness.ask(Operation::Peek, &of(0)).await.verdicts()[0].remaining();
+            let used =
+                60 - harness.ask(Operation::Peek, &charges_of(0)).await.verdicts()[0].remaining();
             check!(used >= others.min(60), "{policy}: {used} used, {others} by other callers");
             if !with_refunds {
                 let open = holds.iter().flatten().filter(|(_, was_reset, _)| !was_reset);
@@ -363,10 +364,11 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
                 check_eq!(used, (others + settled + held).min(60), "{policy}");
             }
         }
-        // What is never settled lapses by some of the policies, which refunds no other caller
-        // either.
+        // With some of the policies, holds that are never settled lapse. That refunds no other
+        // caller either.
         harness.at(now + 100);
-        let used = 60 - harness.ask(Operation::Peek, &of(0)).await.verdicts()[0].remaining();
+        let used =
+            60 - harness.ask(Operation::Peek, &charges_of(0)).await.verdicts()[0].remaining();
         check!(used >= others.min(60), "{policy}: {used} used, {others} by other callers");
         Ok(())
     });

@@ -21,25 +21,25 @@ end
 if undone > 0 and undone == sum then
   sum, newest_stamp, after = 0, 0, false
 elseif undone > 0 then
-  -- The later records; and the record itself, if some of its cost is left.
-  local later, its = {}, element
+  -- The later records; and the record itself, if a part of its cost remains.
+  local later, part = {}, element
   local from_place = is_left and place or place + 1
-  for its_number = number, sealed do
-    local its_count = CHUNK
-    if its_number == sealed then
-      its, its_count = value, count
-    elseif its_number > number then
-      its = call('LINDEX', key, string.format('%d', its_number))
+  for part_number = number, sealed do
+    local part_count = CHUNK
+    if part_number == sealed then
+      part, part_count = value, count
+    elseif part_number > number then
+      part = call('LINDEX', key, string.format('%d', part_number))
     end
-    if not its or #its < LOG_HEAD + its_count * RECORD then
+    if not part or #part < LOG_HEAD + part_count * RECORD then
       number = nil
       break
     end
-    for start = LOG_HEAD + from_place * RECORD + 1, LOG_HEAD + its_count * RECORD, RECORD do
-      local its_stamp, its_total = parse('<I7I7', its, start)
-      its_total = its_total - undone
-      if its_total < 0 then its_total = its_total + MODULUS end
-      later[#later + 1] = pack('<I7I7', its_stamp, its_total)
+    for start = LOG_HEAD + from_place * RECORD + 1, LOG_HEAD + part_count * RECORD, RECORD do
+      local part_stamp, part_total = parse('<I7I7', part, start)
+      part_total = part_total - undone
+      if part_total < 0 then part_total = part_total + MODULUS end
+      later[#later + 1] = pack('<I7I7', part_stamp, part_total)
     end
     from_place = 0
   end

@@ -20,7 +20,8 @@ pub(super) struct CallKey<'a> {
     pub(super) call: Call<'a>,
     /// Of each charge, in order; without those that are too long to be cached.
     pub(super) keys: Keys,
-    /// Of all charges with their costs; `None` if the call is too large to be cached.
+    /// The hash of all charges with their costs; `None` if the call is too large to be cached, or
+    /// needs more than a denial.
     pub(super) hash: Option<u64>,
 }
 
@@ -50,7 +51,10 @@ impl<'a> CallKey<'a> {
             of_call.write_u64(charge.cost);
         }
         let fits = names <= MAX_NAME_BYTES && keys.len() <= MAX_CHARGES;
-        Self { call, keys, hash: fits.then(|| of_call.finish()) }
+        // The answer to a peek also has the unspent costs of the holds, which no denial has.
+        let needs_holds = call.operation == Operation::Peek
+            && call.charges.iter().any(|charge| charge.policy.refunds_lapsed());
+        Self { call, keys, hash: (fits && !needs_holds).then(|| of_call.finish()) }
     }
 }
 
