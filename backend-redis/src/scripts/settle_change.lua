@@ -1,6 +1,6 @@
 -- Finds the change of a state, and its cost. The inputs are op, total (the actual cost), held_cost,
--- spent_cost, value, rule, p1, p2, p3, p4, and a, b, c from a peek by the rule. The outputs are cost
--- (0 if nothing changes) and change, limit, taken and max: the operation, limit, max_wait and
+-- spent_cost, value, rule, p1, p2, p3, p4, and a, b, c from a peek by the rule. The outputs are
+-- cost (0 if nothing changes) and change, limit, taken and max: the operation, limit, max_wait and
 -- max_records that the rule needs for the change (see rules.lua).
 local charged, change, cost, limit, taken, max = math.max(held_cost, spent_cost), PEEK, 0, p1, held_cost, nil
 if op == EXTEND or held_cost == NOT_COUNTED then

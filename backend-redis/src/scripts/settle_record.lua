@@ -1,7 +1,7 @@
 -- Reads the record of the hold that is settled or extended. The inputs are id_key, id and op. The
 -- outputs are record, the outputs of hold_record.lua, life, taken_at, spent (the spent cost of each
--- charge so far) and costs (the spent costs by the call). Returns immediately if the hold is unknown
--- or already settled.
+-- charge so far) and costs (the spent costs by the call). Returns immediately if the hold is
+-- unknown or already settled.
 local asked = id:sub(ID_REQUEST + 1)
 --> id_record.lua
 if not record then return string.char(HOLD_UNKNOWN) end

@@ -193,7 +193,7 @@ async fn the_metrics_are_those_of_the_table_and_the_process_and_the_build_are_am
     let metrics = async {
         loop {
             let metrics = call(address, "GET", "/metrics", "").await.1;
-            if metrics.contains("tidegate_server_grpc_") {
+            if metrics.contains("tidegate_server_grpc_refused_connections_total") {
                 break metrics;
             }
         }
