@@ -17,6 +17,7 @@ pub(crate) use bounded::{Bounded, MayRead};
 pub(crate) use connections::Connections;
 pub use stream::Stream;
 use turns::Round;
+pub(crate) use turns::TurnBytes;
 
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
@@ -38,7 +39,7 @@ impl From<TcpListener> for Listener {
     fn from(tcp: TcpListener) -> Self {
         Self {
             tcp,
-            round: Round::default(),
+            round: Round::new(TurnBytes::REQUESTS),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -50,7 +51,13 @@ impl Listener {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted(tcp: TcpListener, tls: Tls) -> Self {
-        Self { tcp, round: Round::default(), tls: Some(tls) }
+        Self { tcp, round: Round::new(TurnBytes::REQUESTS), tls: Some(tls) }
+    }
+
+    /// Sets the number of bytes that a connection may read at a time. Default:
+    /// [`TurnBytes::REQUESTS`].
+    pub(crate) fn with_turn_bytes(self, bytes: TurnBytes) -> Self {
+        Self { round: Round::new(bytes), ..self }
     }
 
     /// Whether its connections are encrypted.

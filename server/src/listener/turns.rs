@@ -17,25 +17,39 @@ use std::thread::available_parallelism;
 use tokio::io::ReadBuf;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// The bytes that a connection reads without a turn, after it has read all that has arrived.
-const FREE_BYTES: usize = 256;
+/// The number of bytes that a connection may read at a time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TurnBytes {
+    /// Without a turn, after it has read all that has arrived.
+    free: usize,
+    /// In a turn.
+    turn: usize,
+}
 
-/// The bytes that a connection reads in a turn.
-const TURN_BYTES: usize = 1 << 10;
+impl TurnBytes {
+    /// For HTTP and gRPC: a turn has about ten requests, and each of them takes tens of
+    /// microseconds.
+    pub(crate) const REQUESTS: Self = Self { free: 256, turn: 1 << 10 };
+
+    /// For RESP: a turn has a batch of commands, because a pipeline that is cut into more batches
+    /// needs more round trips to the store.
+    pub(crate) const PIPELINES: Self = Self { free: 16 << 10, turn: 16 << 10 };
+}
 
 /// The turns of a listener: one for each thread of the runtime.
 #[derive(Debug, Clone)]
-pub(super) struct Round(Arc<Semaphore>);
-
-impl Default for Round {
-    fn default() -> Self {
-        Self::new(available_parallelism().map_or(1, usize::from))
-    }
+pub(super) struct Round {
+    turns: Arc<Semaphore>,
+    bytes: TurnBytes,
 }
 
 impl Round {
-    fn new(turns: usize) -> Self {
-        Self(Arc::new(Semaphore::new(turns)))
+    pub(super) fn new(bytes: TurnBytes) -> Self {
+        Self::with_turns(available_parallelism().map_or(1, usize::from), bytes)
+    }
+
+    fn with_turns(turns: usize, bytes: TurnBytes) -> Self {
+        Self { turns: Arc::new(Semaphore::new(turns)), bytes }
     }
 }
 
@@ -60,7 +74,7 @@ enum Next {
 
 impl Turns {
     pub(super) fn new(round: Round) -> Self {
-        Self { round, bytes: FREE_BYTES, next: Next::None }
+        Self { bytes: round.bytes.free, round, next: Next::None }
     }
 
     /// Calls `read` with the part of the buffer that the connection may read now, or waits for its
@@ -89,7 +103,7 @@ impl Turns {
         };
         self.bytes = match polled {
             Poll::Ready(_) => self.bytes - bytes,
-            Poll::Pending => FREE_BYTES,
+            Poll::Pending => self.round.bytes.free,
         };
         polled
     }
@@ -102,7 +116,7 @@ impl Turns {
     /// Waits for a turn, and at least until the tasks that are ready have run.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<OwnedSemaphorePermit> {
         if matches!(self.next, Next::None) {
-            let mut turn = Box::pin(Arc::clone(&self.round.0).acquire_owned());
+            let mut turn = Box::pin(Arc::clone(&self.round.turns).acquire_owned());
             self.next = match turn.as_mut().poll(cx) {
                 Poll::Ready(Ok(turn)) => {
                     cx.waker().wake_by_ref();
@@ -120,7 +134,7 @@ impl Turns {
         }
         match mem::replace(&mut self.next, Next::None) {
             Next::Ready(turn) => {
-                self.bytes = TURN_BYTES;
+                self.bytes = self.round.bytes.turn;
                 Poll::Ready(turn)
             }
             Next::None | Next::Waiting(_) => Poll::Pending,
@@ -133,6 +147,10 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+
+    const BYTES: TurnBytes = TurnBytes::REQUESTS;
+    const FREE_BYTES: usize = BYTES.free;
+    const TURN_BYTES: usize = BYTES.turn;
 
     /// Polls a connection that always has more to read. Returns the bytes that it reads.
     fn read(turns: &mut Turns) -> usize {
@@ -155,13 +173,13 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_alone_reads_after_all_others_have_run() {
-        let mut turns = Turns::new(Round::new(2));
+        let mut turns = Turns::new(Round::with_turns(2, BYTES));
         assert_eq!([0; 3].map(|_| read(&mut turns)), [FREE_BYTES, TURN_BYTES, TURN_BYTES]);
     }
 
     #[test]
     fn few_connections_have_a_turn_and_the_others_follow_in_order() {
-        let round = Round::new(2);
+        let round = Round::with_turns(2, BYTES);
         let mut all: Vec<_> = (0..100).map(|_| Turns::new(round.clone())).collect();
         assert!(all.iter_mut().all(|turns| read(turns) == FREE_BYTES));
         for index in 0..98 {
@@ -174,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_ends_gives_its_turn_to_the_next_one() {
-        let round = Round::new(2);
+        let round = Round::with_turns(2, BYTES);
         let mut all: Vec<_> = (0..10).map(|_| Turns::new(round.clone())).collect();
         assert!(all.iter_mut().all(|turns| read(turns) == FREE_BYTES));
         all.drain(..8);

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::connection;
 use super::session::Shared;
 use crate::calls::Calls;
-use crate::listener::{Connections, Listener};
+use crate::listener::{Connections, Listener, TurnBytes};
 use crate::login::Login;
 
 /// The bounds of connections, and the login that they need.
@@ -55,7 +55,8 @@ pub async fn serve(
         refusal: format!("-ERR max number of clients reached: {max}\r\n").into(),
     };
     let serve = |stream, stopped| connection::serve(stream, Arc::clone(&shared), stopped);
-    connections.serve(listener.into(), serve, shutdown).await;
+    let listener = listener.into().with_turn_bytes(TurnBytes::PIPELINES);
+    connections.serve(listener, serve, shutdown).await;
 }
 
 /// Serves one connection of any kind, such as one in memory.

@@ -178,8 +178,8 @@ fn view(view: &[(u16, u16, String, u16)]) -> String {
     reply
 }
 
-/// What the scripts answer, at five microseconds past 1970: one verdict for each key, and the amount 0 of each charge that
-/// is refunded or undone.
+/// Returns the reply of the scripts, at five microseconds past 1970: one verdict for each key of a
+/// state, and the amount 0 for each charge that is refunded or undone.
 fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
     const REFUND: u8 = 3;
     const UNDO: u8 = 6;
@@ -189,7 +189,8 @@ fn verdicts(words: &[String], outcome: u8) -> Vec<u8> {
         matches!(words[3 + keys].as_bytes(), [REFUND | UNDO, count, ..] if *count > 0);
     let mut answer = vec![0];
     answer.extend(&5_u64.to_le_bytes()[..7]);
-    for _ in 0..keys {
+    // The key of an epoch ends in `%h`.
+    for _ in words[3..3 + keys].iter().filter(|key| !key.ends_with("%h")) {
         answer.extend([0, outcome]);
         answer.extend([0; 35]);
         if has_amounts {
