@@ -133,7 +133,7 @@ async fn a_peek_shows_what_open_holds_have_not_spent() {
     let hold = ["TG.HOLD", "a", policy, "COST", "600", "ID", "x", "EX", "60"];
     assert_eq!(call(client, &hold).await, "[1 0 [allowed 1000 400 0 3600000 600]]");
     let peek = ["TG.PEEK", "a", policy];
-    assert_eq!(call(client, &peek).await, "[1 0 [allowed 1000 400 0 60000 0 600]]");
+    assert_eq!(call(client, &peek).await, "[1 0 [allowed 1000 400 0 3600000 0 600]]");
     let so_far = ["TG.SETTLE", "a", policy, "COST", "250", "ID", "x", "SOFAR"];
     assert_eq!(call(client, &so_far).await, "[1 0 [allowed 1000 400 0 3600000 0]]");
     let both = ["TG.PEEK", "a", "other: gcra 9/s", "AND", "a", policy];
