@@ -43,7 +43,8 @@ pub(crate) fn explore<F: Future<Output = ()> + 'static>(scenario: fn() -> F) {
     }
     let failures = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let config = || config(FailurePersistence::File(Some(failures.clone())));
-    let (seed, schedules) = (number("PROPTEST_RNG_SEED", 1), number("TIDEGATE_SCHEDULES", SCHEDULES));
+    let (seed, schedules) =
+        (number("PROPTEST_RNG_SEED", 1), number("TIDEGATE_SCHEDULES", SCHEDULES));
     // A schedule can be run again only if nothing but the scheduler chooses.
     let random = TimersLast(RandomScheduler::new_from_seed(seed, REPEATED));
     Runner::new(UncontrolledNondeterminismCheckScheduler::new(random), config()).run(run);
