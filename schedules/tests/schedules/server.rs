@@ -1,7 +1,9 @@
 //! A store on a slow server, with a ledger of its calls.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use shuttle::future::yield_now;
 use tidegate_core::{
@@ -20,6 +22,20 @@ impl Clock for VirtualClock {
     }
 }
 
+/// The clock of a server: the virtual time, and one microsecond more for each reading.
+///
+/// So each call has its own time. At equal times, a settlement cannot know whether a refund came
+/// before its hold, and gives back less.
+#[derive(Debug, Default)]
+pub(crate) struct ServerClock(AtomicU64);
+
+impl Clock for ServerClock {
+    fn now(&self) -> Timestamp {
+        let readings = Duration::from_micros(self.0.fetch_add(1, Ordering::Relaxed));
+        VirtualClock.now().saturating_add(readings)
+    }
+}
+
 /// A store that carries out each call at some time between its begin and its answer, during which other tasks go on.
 /// Clones are the same store.
 #[derive(Debug, Clone)]
@@ -27,7 +43,7 @@ pub(crate) struct Server(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    store: MemoryStore<VirtualClock>,
+    store: MemoryStore<ServerClock>,
     ledger: Mutex<Ledger>,
 }
 
@@ -49,7 +65,7 @@ pub(crate) struct Entry {
 
 impl Server {
     pub(crate) fn new() -> Self {
-        let store = MemoryStore::builder().clock(VirtualClock).build();
+        let store = MemoryStore::builder().clock(ServerClock::default()).build();
         Self(Arc::new(Shared { store, ledger: Mutex::default() }))
     }
 
