@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn what_surely_was_refused_most_comes_before_what_may_have_been() {
         let refusals = Refusals::default();
-        let value = |key: usize| (LimitName::Key(StatKey::new(&key.to_string()).into()), None);
+        let value = |key: usize| (LimitName::Key(StatKey::new(key.to_string()).into()), None);
         let is_of_first = |key: &usize| refusals.hasher.hash_one(key).is_multiple_of(SHARDS as u64);
         // Five in each place of a shard, each of which may have been one key.
         for key in (0_usize..).filter(is_of_first).take(5 * CAPACITY) {
