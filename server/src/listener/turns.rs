@@ -27,12 +27,12 @@ pub(crate) struct TurnBytes {
 }
 
 impl TurnBytes {
-    /// For HTTP and gRPC: a turn has about ten requests, and each of them takes tens of
-    /// microseconds.
+    /// The numbers for HTTP and gRPC. A turn has about ten requests, and each of them takes tens
+    /// of microseconds.
     pub(crate) const REQUESTS: Self = Self { free: 256, turn: 1 << 10 };
 
-    /// For RESP: a turn has a batch of commands, because a pipeline that is cut into more batches
-    /// needs more round trips to the store.
+    /// The numbers for RESP. A turn has a batch of commands, because a pipeline that is cut into
+    /// more batches needs more round trips to the store.
     pub(crate) const PIPELINES: Self = Self { free: 16 << 10, turn: 16 << 10 };
 }
 
