@@ -105,7 +105,7 @@ end
 
 -- By place, for the current call.
 local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
-local costs, afters, expiries, plans, amounts = {}, {}, {}, {}, {}
+local costs, afters, expiries, plans, amounts, refunds = {}, {}, {}, {}, {}, {}
 
 -- Evaluates all charges, those that take at `amount` instead of their cost if it is given. Returns the place of
 -- the first one whose value is not ours, or 0 and whether all are admitted.
@@ -209,7 +209,12 @@ local function maintain(op, count, argument, charges)
     outcomes[place] = now < blocks[k] and BLOCKED or admits and ALLOWED or DENIED
     local changed_by = math.abs(held(rule, firsts[place], seconds[place], thirds[place], p2) - before)
     amounts[place] = (changed_by - changed_by % unit) / unit
-    if op == REFUND and amounts[place] > 0 then note_refund(KEYS[epoch], amounts[place]) end
+    if op == REFUND then
+      -- A refund of all the debt includes a part of a token, which the amount does not show.
+      local has_part = rule == TOKEN_BUCKET and amounts[place] < cost
+      refunds[place] = amounts[place] + (has_part and 1 or 0)
+      if refunds[place] > 0 then note_refund(KEYS[epoch], refunds[place]) end
+    end
   end
 end
 

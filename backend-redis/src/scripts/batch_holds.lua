@@ -73,8 +73,8 @@ maintain = function(op, count, argument, charges)
   maintain_states(op, count, argument, charges)
   for place = 1, op == REFUND and count or 0 do
     local entry = holds[keys[place]]
-    if entry and entry.open > 0 and amounts[place] > 0 then
-      entry.refunded, entry.refunded_at = math.min(entry.refunded + amounts[place], MODULUS), now
+    if entry and entry.open > 0 and refunds[place] > 0 then
+      entry.refunded, entry.refunded_at = math.min(entry.refunded + refunds[place], MODULUS), now
       entry.is_changed = true
     end
   end

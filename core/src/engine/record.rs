@@ -268,7 +268,9 @@ impl Record {
         let (left, amount) = charge.policy.rule().give_back(self.state.take(), charge.cost, now);
         self.state = left;
         if let Some(holds) = &mut self.holds {
-            holds.note_refund(amount, now);
+            // A refund of all the debt includes a part of a token, which `amount` does not show.
+            let has_part = matches!(charge.policy.rule(), Rule::TokenBucket(_));
+            holds.note_refund(amount + u64::from(has_part && amount < charge.cost), now);
         }
         self.end_past_block(now);
         amount

@@ -30,7 +30,7 @@ mod sliding_log;
 
 use std::collections::BTreeMap;
 
-use tidegate_core::{Call, Charge, Decision, Error, Operation, Timestamp};
+use tidegate_core::{Algorithm, Call, Charge, Decision, Error, Operation, Timestamp};
 
 use holds::{Hold, HoldKey};
 use ledger::Ledger;
@@ -261,7 +261,13 @@ impl Oracle {
             for (charge, amount) in call.charges.iter().zip(amounts) {
                 let key = ledger::key_of(&charge);
                 let is_any_open = self.holds.values().any(|hold| hold.is_open_on(&key));
-                self.refunds.entry(key).or_default().refund(is_any_open, *amount, now);
+                // A refund of all the debt includes a part of a token, which the amount does not
+                // show.
+                let has_part = *amount < charge.cost
+                    && !charge.is_check_only
+                    && matches!(charge.policy.algorithm(), Algorithm::TokenBucket(spec) if !spec.is_by_interval());
+                let noted = *amount + u64::from(has_part);
+                self.refunds.entry(key).or_default().refund(is_any_open, noted, now);
             }
         }
         self.refunds.append(&mut first.refunds);
