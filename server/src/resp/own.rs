@@ -135,12 +135,17 @@ pub(super) fn reply(request: &CallRequest, decision: &Decision) -> Reply {
     let mut replies = vec![Reply::Integer(i64::from(is_admitted)), Reply::Integer(retry)];
     let charges = decision.verdicts().iter().zip(request.amounts(decision));
     let unspent = decision.unspent().iter().copied().chain(repeat(None));
-    let charges = charges.zip(unspent);
-    replies.extend(charges.map(|((verdict, amount), unspent)| charge(verdict, amount, unspent)));
+    let charges = charges.zip(unspent).enumerate();
+    replies.extend(charges.map(|(index, ((verdict, amount), unspent))| {
+        let out_of_reach = decision.is_out_of_reach(index).then_some(1);
+        charge(verdict, amount, unspent.or(out_of_reach))
+    }));
     Reply::List(replies)
 }
 
-fn charge(verdict: &Verdict, amount: u64, unspent: Option<u64>) -> Reply {
+/// Returns the elements of a charge. The last one depends on the command: the unspent amount of a
+/// peek, or 1 if a settlement did not find its hold in a log.
+fn charge(verdict: &Verdict, amount: u64, last: Option<u64>) -> Reply {
     let mut elements = vec![
         Reply::text(verdict.outcome().as_str()),
         Reply::Integer(integer(verdict.limit())),
@@ -149,7 +154,7 @@ fn charge(verdict: &Verdict, amount: u64, unspent: Option<u64>) -> Reply {
         Reply::Integer(whole_milliseconds(verdict.reset_after())),
         Reply::Integer(integer(amount)),
     ];
-    elements.extend(unspent.map(|unspent| Reply::Integer(integer(unspent))));
+    elements.extend(last.map(|last| Reply::Integer(integer(last))));
     Reply::List(elements)
 }
 

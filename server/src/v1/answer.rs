@@ -29,6 +29,8 @@ struct Charge<'a> {
     amount: u64,
     /// The amount that open holds on the state have not spent, if the store knows it.
     unspent: Option<u64>,
+    /// Whether a settlement refunded nothing, because the log no longer tells where the hold is.
+    is_out_of_reach: bool,
 }
 
 impl Answer<'_> {
@@ -37,11 +39,12 @@ impl Answer<'_> {
         let verdicts = self.decision.verdicts().iter().zip(call.amounts(self.decision));
         let unspent = self.decision.unspent().iter().copied().chain(repeat(None));
         let charges = call.policies().zip(verdicts).zip(unspent);
-        charges.map(|((policy, (verdict, amount)), unspent)| Charge {
+        charges.enumerate().map(|(index, ((policy, (verdict, amount)), unspent))| Charge {
             policy: policy.name(),
             verdict,
             amount,
             unspent,
+            is_out_of_reach: self.decision.is_out_of_reach(index),
         })
     }
 }
@@ -67,7 +70,7 @@ impl Serialize for Answer<'_> {
 
 impl Charge<'_> {
     fn write<M: SerializeMap>(&self, fields: &mut M) -> Result<(), M::Error> {
-        let Self { policy, verdict, amount, unspent } = self;
+        let Self { policy, verdict, amount, unspent, is_out_of_reach } = self;
         fields.serialize_entry("policy", policy)?;
         fields.serialize_entry("outcome", verdict.outcome().as_str())?;
         fields.serialize_entry("limit", &verdict.limit())?;
@@ -75,9 +78,12 @@ impl Charge<'_> {
         fields.serialize_entry("retry_after_ms", &milliseconds(verdict.retry_after()))?;
         fields.serialize_entry("reset_after_ms", &milliseconds(Some(verdict.reset_after())))?;
         fields.serialize_entry("amount", amount)?;
-        match unspent {
-            Some(unspent) => fields.serialize_entry("unspent", unspent),
-            None => Ok(()),
+        if let Some(unspent) = unspent {
+            fields.serialize_entry("unspent", unspent)?;
+        }
+        match is_out_of_reach {
+            true => fields.serialize_entry("out_of_reach", &true),
+            false => Ok(()),
         }
     }
 }

@@ -292,8 +292,8 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
         1 => cost.prop_map(Shared::Refund),
         1 => Just(Shared::Reset),
     ];
-    // Two cases that are rare among random steps. In the second one, a bucket has refilled a part of
-    // the held token before the refund.
+    // Two cases that are rare among random steps. In the second one, a bucket has refilled a part
+    // of the held token before the refund.
     let scenarios = [
         [Shared::Hold(0, 6), Shared::Acquire(5), Shared::RefundHold(0), Shared::Settle(0, 0)],
         [Shared::Hold(0, 1), Shared::RefundHold(0), Shared::Acquire(1), Shared::Settle(0, 0)],

@@ -4,6 +4,7 @@ mod bounds;
 mod clients;
 mod login;
 mod own;
+mod pipelines;
 mod stores;
 mod throttle;
 mod transactions;
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{ManualClock, Timestamp};
+use tidegate_core::{ManualClock, Store, Timestamp};
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
 use tidegate_server::resp::{Login, RespSettings, serve};
@@ -39,7 +40,11 @@ impl Server {
     async fn with(settings: RespSettings) -> Self {
         let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build();
-        let calls = Arc::new(Calls::new(Arc::new(store)));
+        Self::on(Arc::new(store), clock, settings).await
+    }
+
+    async fn on(store: Arc<dyn Store>, clock: ManualClock, settings: RespSettings) -> Self {
+        let calls = Arc::new(Calls::new(store));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();

@@ -143,6 +143,24 @@ async fn a_peek_shows_what_open_holds_have_not_spent() {
 }
 
 #[tokio::test]
+async fn a_settlement_says_if_the_log_no_longer_tells_where_its_hold_is() {
+    let server = Server::start().await;
+    let client = &mut server.client().await;
+    for (newer, refunded) in [(127, "3"), (128, "0 1")] {
+        let policy = format!("p{newer}: sliding-log 1000/1h");
+        let hold = ["TG.HOLD", "a", &policy, "COST", "3", "ID", "x", "EX", "60", "TENANT", &policy];
+        assert!(call(client, &hold).await.starts_with("[1 "));
+        for _ in 0..newer {
+            server.advance(1);
+            call(client, &["TG.ACQUIRE", "a", &policy, "TENANT", &policy]).await;
+        }
+        let cancel = ["TG.CANCEL", "a", &policy, "ID", "x", "TENANT", &policy];
+        let answer = call(client, &cancel).await;
+        assert!(answer.ends_with(&format!(" 3600000 {refunded}]]")), "{newer}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn an_error_says_once_why_a_hold_has_ended() {
     let server = Server::start().await;
     let client = &mut server.client().await;

@@ -151,6 +151,27 @@ async fn each_verb_does_what_its_name_says() {
 }
 
 #[tokio::test]
+async fn a_settlement_says_if_the_log_no_longer_tells_where_its_hold_is() {
+    let server = Server::start().await;
+    for (newer, amount, out_of_reach) in [(127, 3, None), (128, 0, Some(json!(true)))] {
+        let policy = format!("p{newer}: sliding-log 1000/1h");
+        let charge = json!({"policy": policy, "subject": "a", "cost": 3});
+        let mut hold = charge.clone();
+        hold["id"] = json!(newer.to_string());
+        hold["ttl_ms"] = json!(60_000);
+        assert_eq!(server.ask("hold", hold.clone()).await.0, 200);
+        for _ in 0..newer {
+            server.advance(1);
+            server.ask("acquire", charge.clone()).await;
+        }
+        hold.as_object_mut().unwrap().remove("ttl_ms");
+        let (status, answer) = server.ask("cancel", hold).await;
+        assert_eq!((status, &answer["amount"]), (200, &json!(amount)), "{newer}: {answer}");
+        assert_eq!(answer.get("out_of_reach"), out_of_reach.as_ref(), "{newer}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn the_charges_of_a_hold_can_be_sent_again_with_their_costs() {
     let server = Server::start().await;
     let charges = json!([
