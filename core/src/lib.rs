@@ -54,7 +54,6 @@ mod hash;
 pub mod hold;
 pub mod layers;
 pub mod limiter;
-mod owned_call;
 mod owned_charge;
 pub mod policy;
 pub mod shards;
@@ -77,11 +76,11 @@ pub mod no_semver {
     pub use crate::engine::hold::{lapsed_hold, too_many_holds, unknown_hold};
     pub use crate::engine::state_holds::{MAX_COUNTED_LAPSES, OpenHolds};
     pub use crate::engine::verdict::VerdictInput;
-    pub use crate::hold::support::keeps_lapsed;
-    pub use crate::owned_call::OwnedCall;
+    pub use crate::call::owned::OwnedCall;
     pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
     pub use crate::split_mix::{nth_split_mix, split_mix};
+    pub use crate::store::keeps_lapsed;
     #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
     pub use crate::sync::seeded::seed_hashes;
     pub use crate::time::Wait;

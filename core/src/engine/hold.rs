@@ -9,8 +9,7 @@ use super::state_holds::{HoldKey, KnownHold, StateHold, StateHolds};
 use super::{
     PerCharge, Record, Records, RememberedCall, RememberedHold, Take, change, report_after,
 };
-use crate::hold::AlreadySettled;
-use crate::hold::support::held_of;
+use crate::decision::{AlreadySettled, held_of};
 use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Policy, Timestamp};
 
 /// Makes, settles or extends the hold of an id.

@@ -29,21 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod already_settled;
-mod estimator;
+pub use crate::decision::AlreadySettled;
+pub use crate::limiter::estimator::Estimator;
+pub use crate::limiter::hold::{Hold, Settlement, Ticket};
 #[cfg(feature = "tokio")]
-mod guard;
-#[cfg(feature = "tokio")]
-pub(crate) mod guard_count;
-mod histogram;
-mod limiter;
-mod settlement;
-pub(crate) mod support;
-mod ticket;
-
-pub use already_settled::AlreadySettled;
-pub use estimator::Estimator;
-#[cfg(feature = "tokio")]
-pub use guard::{HoldGuard, OnDrop};
-pub use settlement::Settlement;
-pub use ticket::{Hold, Ticket};
+pub use crate::limiter::hold::{HoldGuard, OnDrop};

@@ -1,5 +1,7 @@
 //! Policies in force on a store.
 
+pub(crate) mod estimator;
+pub(crate) mod hold;
 mod multi;
 mod request;
 #[cfg(feature = "tokio")]
@@ -11,9 +13,9 @@ pub use multi::{MultiRequest, PolicyRef};
 pub use request::Request;
 
 use crate::decision::PolicyVerdict;
-#[cfg(feature = "tokio")]
-use crate::hold::guard_count::GuardCount;
 use crate::{Answer, Decision, Error, ErrorKind, Policy, Store, Subject, policy};
+#[cfg(feature = "tokio")]
+use hold::guard_count::GuardCount;
 #[cfg(feature = "tokio")]
 use waiting::{WaitLimits, Waiters};
 

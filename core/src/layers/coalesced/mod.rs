@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use self::driver::{Driver, abandoned};
 use self::queues::{Queues, WaitingCall};
-use crate::owned_call::OwnedCall;
+use crate::call::owned::OwnedCall;
 use crate::sync::task::Handle;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::oneshot;
 
-use crate::owned_call::OwnedCall;
+use crate::call::owned::OwnedCall;
 use crate::{Call, Decision, Error};
 
 /// The maximum number of bytes of tenants and subjects in a batch of several calls.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::support::held_of;
+use crate::decision::held_of;
 use crate::owned_charge::OwnedCharge;
 use crate::subject::ShownBytes;
 use crate::{CallId, Charge, Decision, Error, ErrorKind};
@@ -48,7 +48,7 @@ impl Hold {
     }
 }
 
-/// What it takes to settle a [hold](super): its id, its charges with their policies, and what they hold.
+/// What it takes to settle a [hold](crate::hold): its id, its charges with their policies, and what they hold.
 ///
 /// With the feature `serde` it can be sent to another process, which may settle the hold on its own connection to the
 /// store. It needs no secrecy: the store compares it with what it knows of the hold, so that one that was made up gives

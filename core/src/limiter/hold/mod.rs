@@ -1,10 +1,21 @@
 //! Making and settling holds by a limiter.
 
+#[cfg(feature = "tokio")]
+mod guard;
+#[cfg(feature = "tokio")]
+pub(super) mod guard_count;
+mod settlement;
+mod ticket;
+
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Hold, Settlement, Ticket};
+#[cfg(feature = "tokio")]
+pub use guard::{HoldGuard, OnDrop};
+pub use settlement::Settlement;
+pub use ticket::{Hold, Ticket};
+
 use crate::limiter::{MultiRequest, Request};
 use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Limiter, Operation, Store, Verdict};
 

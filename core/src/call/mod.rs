@@ -1,5 +1,7 @@
 //! Calls to a store: an operation on one or several charges.
 
+pub(crate) mod owned;
+
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 

@@ -1,15 +1,18 @@
 //! Estimates of costs, learned from past ones.
 
+mod histogram;
+
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use super::histogram::{Histogram, MAX_HALF_LIFE};
+use histogram::{Histogram, MAX_HALF_LIFE};
+
 use crate::Share;
 
 /// The maximum length of a key with estimates of its own, in bytes.
 const MAX_KEY: usize = 256;
 
-/// Estimates what a request will cost from what past ones did, so that a [hold](super) takes little more than is used.
+/// Estimates what a request will cost from what past ones did, so that a [hold](crate::hold) takes little more than is used.
 ///
 /// Requests are grouped by keys, such as a model, a route or a class of users. The estimate of a key is such that the
 /// chosen share of its requests cost no more. Those that cost more are [charged](crate::Operation::Settle) the
