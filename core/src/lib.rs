@@ -54,7 +54,6 @@ mod hash;
 pub mod hold;
 pub mod layers;
 pub mod limiter;
-mod owned_charge;
 pub mod policy;
 pub mod shards;
 mod split_mix;
@@ -76,8 +75,6 @@ pub mod no_semver {
     pub use crate::engine::hold::{lapsed_hold, too_many_holds, unknown_hold};
     pub use crate::engine::state_holds::{MAX_COUNTED_LAPSES, OpenHolds};
     pub use crate::engine::verdict::VerdictInput;
-    pub use crate::call::owned::OwnedCall;
-    pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
     pub use crate::split_mix::{nth_split_mix, split_mix};
     pub use crate::store::keeps_lapsed;
@@ -86,7 +83,8 @@ pub mod no_semver {
     pub use crate::time::Wait;
 }
 
-pub use call::{Call, CallId, Charge, Charges, Operation};
+pub use call::{Call, CallId, Charge, ChargeBuf, Charges, Operation, OwnedCall};
+pub use call::{MAX_CHARGES, MAX_ID, MAX_SUBJECT};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};

@@ -172,6 +172,25 @@ fn a_ticket_is_settled_from_its_text() {
 }
 
 #[test]
+fn a_ticket_without_a_version_is_read_and_one_of_a_later_version_is_rejected() {
+    run(async {
+        let here = limiter(model(), &["p: token-bucket 90/1h"]);
+        let hold = here.subject("a").tenant("t").cost(50).hold("id", MINUTE).await.unwrap();
+        let text = serde_json::to_string(hold.ticket().unwrap()).unwrap();
+        // A program that does not know the field `v` reads these fields and ignores `v`.
+        let fields = r#""id":[105,100],"ttl":{"secs":60,"nanos":0},"is_degraded":false,"charges":[{"charge":{"policy":"p: token-bucket 90/1h","tenant":[116],"subject":[97],"cost":50,"is_check_only":false},"held":50}]}"#;
+        assert_eq!(text, format!(r#"{{"v":1,{fields}"#));
+        let unversioned: Ticket = serde_json::from_str(&format!("{{{fields}")).unwrap();
+        assert_eq!(Some(&unversioned), hold.ticket());
+        for later in [format!(r#"{{"v":2,{fields}"#), r#"{"v":2,"other":true}"#.to_owned()] {
+            let error = serde_json::from_str::<Ticket>(&later).unwrap_err().to_string();
+            let message = "the version of the ticket is 2; it must be 1";
+            assert!(error.starts_with(message), "{error}");
+        }
+    });
+}
+
+#[test]
 fn what_was_admitted_without_the_store_is_charged_once_when_it_is_settled() {
     run(async {
         let clock = ManualClock::default();

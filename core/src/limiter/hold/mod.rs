@@ -6,6 +6,8 @@ mod guard;
 pub(super) mod guard_count;
 mod settlement;
 mod ticket;
+#[cfg(feature = "serde")]
+mod ticket_form;
 
 use std::time::Duration;
 

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
+use super::ticket_form::TicketForm;
 use crate::decision::held_of;
-use crate::owned_charge::OwnedCharge;
 use crate::subject::ShownBytes;
-use crate::{CallId, Charge, Decision, Error, ErrorKind};
+use crate::{CallId, Charge, ChargeBuf, Decision, Error, ErrorKind};
 
 /// The answer to a hold: a decision, and a ticket if it is admitted.
 #[must_use = "a hold that is not checked limits nothing"]
@@ -55,18 +56,18 @@ impl Hold {
 /// nothing back.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "TicketForm", into = "TicketForm"))]
 pub struct Ticket {
-    id: Vec<u8>,
-    ttl: Duration,
+    pub(super) id: Vec<u8>,
+    pub(super) ttl: Duration,
     /// Whether the store was not reached, so that it may not know the hold.
-    is_degraded: bool,
-    charges: Vec<TicketCharge>,
+    pub(super) is_degraded: bool,
+    pub(super) charges: Vec<TicketCharge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct TicketCharge {
-    pub(super) charge: OwnedCharge,
+    pub(super) charge: ChargeBuf<'static>,
     /// What is held.
     pub(super) held: u64,
 }
@@ -90,7 +91,7 @@ impl Ticket {
     ) -> Self {
         let held = |(index, charge): (usize, Charge<'_>)| {
             let held = held_of(decision, index, &charge).unwrap_or(0);
-            TicketCharge { charge: OwnedCharge::new(&charge), held }
+            TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held }
         };
         Self {
             id: id.id.to_vec(),

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::owned_charge::OwnedCharge;
 use crate::sync::task::Handle;
 use crate::sync::time::timeout;
 use crate::{
-    Call, Charge, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Outcome, Store,
-    Verdict,
+    Call, ChargeBuf, Charges, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation,
+    Outcome, Store, Verdict,
 };
 
 /// The time after which a task that cleans up after a cancelled wait gives up.
@@ -21,22 +20,19 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A request that owns what it needs, so that a task can complete it.
 pub(super) struct DetachedRequest<S> {
     limiter: Limiter<S>,
-    charges: SmallVec<[OwnedCharge; 2]>,
+    charges: SmallVec<[ChargeBuf<'static>; 2]>,
     runtime: Handle,
 }
 
 impl<S: Store + 'static> DetachedRequest<S> {
     /// Copies the charges, and keeps the current runtime for tasks.
-    pub(super) fn new<'c>(
-        limiter: &Limiter<S>,
-        charges: impl Iterator<Item = Charge<'c>>,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(limiter: &Limiter<S>, charges: Charges<'_>) -> Result<Self, Error> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::new(ErrorKind::Unsupported, "waiting needs a Tokio runtime"));
         };
         Ok(Self {
             limiter: limiter.clone(),
-            charges: charges.map(|charge| OwnedCharge::new(&charge)).collect(),
+            charges: charges.iter().map(|charge| ChargeBuf::from(charge).into_owned()).collect(),
             runtime,
         })
     }
@@ -47,17 +43,15 @@ impl<S: Store + 'static> DetachedRequest<S> {
 
     /// Whether all policies can reserve.
     pub(super) fn can_reserve(&self) -> bool {
-        self.charges.iter().all(|charge| charge.as_charge().policy.rule().can_reserve())
+        self.charges.iter().all(|charge| charge.policy().rule().can_reserve())
     }
 
     /// Sends the call to the store. The output returns the request beside the answer.
     pub(super) fn send(self, operation: Operation) -> PendingCall<S> {
         let runtime = self.runtime.clone();
         let call = Box::pin(async move {
-            let answer = {
-                let charges = borrowed(&self.charges);
-                self.limiter.store().decide(Call::new(operation, &charges)).await
-            };
+            let call = Call::with_charges(operation, Charges::from(&self.charges[..]));
+            let answer = self.limiter.store().decide(call).await;
             (self, answer)
         });
         PendingCall { call: Some(call), runtime }
@@ -72,8 +66,8 @@ impl<S: Store + 'static> DetachedRequest<S> {
         let runtime = self.runtime.clone();
         let _guard = runtime.enter();
         let mut refund = Box::pin(async move {
-            let charges = borrowed(&self.charges);
-            let answer = self.limiter.store().decide(Call::new(Operation::Refund, &charges));
+            let call = Call::with_charges(Operation::Refund, Charges::from(&self.charges[..]));
+            let answer = self.limiter.store().decide(call);
             if let Err(answer) = answer.into_ready() {
                 skip_first_poll().await;
                 // No caller is left to return an error to: the charge stays, as documented.
@@ -84,10 +78,6 @@ impl<S: Store + 'static> DetachedRequest<S> {
             runtime.spawn(refund);
         }
     }
-}
-
-fn borrowed(charges: &[OwnedCharge]) -> SmallVec<[Charge<'_>; 2]> {
-    charges.iter().map(OwnedCharge::as_charge).collect()
 }
 
 /// Pending on the first poll, which happens in a destructor: there, the timer that follows would panic if

@@ -77,8 +77,8 @@ use std::time::Duration;
 pub use admission::Admission;
 pub(crate) use permits::{WaitLimits, Waiters};
 
-use crate::limiter::{MultiRequest, Request};
-use crate::{CallId, Charge, Decision, Error, ErrorKind, Limiter, Store};
+use crate::limiter::{MultiRequest, Request, Shared};
+use crate::{CallId, Charge, Charges, Decision, Error, ErrorKind, Limiter, Store};
 use detached::DetachedRequest;
 
 /// Waiting. Needs the feature `tokio`; see [`waiting`](crate::limiter::waiting).
@@ -179,8 +179,9 @@ impl<'a, S: Store + 'static> Request<'a, S> {
     pub async fn acquire_within(self, max_wait: Duration) -> Result<Decision, Error> {
         let Self { limiter, tenant, subject, cost, id } = self;
         check_has_no_id(id)?;
-        let charge = |policy| Charge { policy, tenant, subject, cost, is_check_only: false };
-        let charges = limiter.policies().iter().map(charge);
+        let Shared { first: policy, others, .. } = &*limiter.shared;
+        let first = Charge { policy, tenant, subject, cost, is_check_only: false };
+        let charges = Charges::per_policy(first, others);
         acquire_within(DetachedRequest::new(limiter, charges)?, max_wait).await
     }
 
@@ -206,7 +207,9 @@ impl<S: Store + 'static> MultiRequest<'_, S> {
     pub async fn acquire_within(&self, max_wait: Duration) -> Result<Decision, Error> {
         self.check()?;
         check_has_no_id(self.id)?;
-        acquire_within(DetachedRequest::new(self.limiter, self.charges())?, max_wait).await
+        let charges: smallvec::SmallVec<[Charge<'_>; 4]> = self.charges().collect();
+        let charges = Charges::from(&charges[..]);
+        acquire_within(DetachedRequest::new(self.limiter, charges)?, max_wait).await
     }
 
     /// Waits until all policies admit the request, at most [`Limiter::max_wait`].
