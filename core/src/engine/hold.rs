@@ -50,7 +50,7 @@ fn make(
     records.make_room_to_remember()?;
     check_open_holds(call, now, records)?;
     let min_amount = call.operation.min_amount();
-    let operation = min_amount.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
+    let operation = call.operation.without_hold();
     let decision = super::carry_out(&Call { operation, ..*call }, now, records)?;
     if decision.is_denied() {
         return Ok(decision);

@@ -163,7 +163,7 @@ impl CallRequest {
     /// Whether policies can refuse the call, or a peek says that they would. Only calls that take are refused.
     #[must_use]
     pub fn can_refuse(&self) -> bool {
-        self.operation.is_acquire() || self.operation == Operation::Peek
+        self.operation.can_be_refused()
     }
 
     /// Whether the call was carried out, or a peek says that an acquire would be.
