@@ -86,16 +86,17 @@ impl<'a> Charge<'a> {
         Self { is_check_only: true, ..self }
     }
 
-    /// The subject part of the state's key: empty if the limit is [per tenant](Policy::is_per_tenant).
-    /// A store keeps a state under the policy's [`state_name`](Policy::state_name), the tenant and
-    /// these bytes.
+    /// Returns the subject part of the state's key: empty if the limit is [per
+    /// tenant](Policy::is_per_tenant). A store keeps a state under the policy's
+    /// [`state_name`](Policy::state_name), the tenant and these bytes.
     #[must_use]
     #[inline]
     pub fn state_subject(&self) -> &'a [u8] {
         if self.policy.is_per_tenant() { b"" } else { self.subject }
     }
 
-    /// The bytes that select the slot in a cluster: the tenant or, without one, the subject.
+    /// Returns the bytes that select the slot in a cluster: the tenant or, without one, the
+    /// subject.
     #[must_use]
     pub fn slot_key(&self) -> &'a [u8] {
         if self.tenant.is_empty() { self.state_subject() } else { self.tenant }
@@ -133,8 +134,8 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// The shift of this subject's windows under a phased policy, in microseconds. It is the same
-    /// on every machine and in every version, so that all clients of one store agree.
+    /// Returns the shift of this subject's windows under a phased policy, in microseconds. It is
+    /// the same on every machine and in every version, so that all clients of one store agree.
     #[doc(hidden)]
     #[must_use]
     #[inline(always)]
@@ -194,7 +195,7 @@ impl<'a> ChargeBuf<'a> {
         }
     }
 
-    /// The policy.
+    /// Returns the policy.
     #[must_use]
     #[inline]
     pub fn policy(&self) -> &Policy {

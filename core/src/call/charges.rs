@@ -18,7 +18,8 @@ enum Repr<'a> {
         first: Charge<'a>,
         others: &'a [Policy],
     },
-    /// Never a single charge: that is stored as `PerPolicy`, which the memory store decides fastest.
+    /// Two or more charges. A single one is stored as `PerPolicy`, because the memory store decides
+    /// that form fastest.
     Buffers(&'a [ChargeBuf<'a>]),
 }
 
@@ -94,7 +95,7 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// The number of charges.
+    /// Returns the number of charges.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {

@@ -24,7 +24,7 @@ impl Call<'_> {
     /// * There are no charges, or more than [`MAX_CHARGES`].
     /// * A subject or a tenant is longer than [`MAX_SUBJECT`].
     /// * For one subject, two different policies [share states](Policy::shares_state_with).
-    /// * Of two charges to one state, only one is [check-only](Charge::check_only).
+    /// * Only one of two charges to the same state is [check-only](Charge::check_only).
     /// * [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`] has a minimum of 0 or above a cost,
     ///   two charges to one state, or only check-only charges.
     /// * An operation of a [hold](Operation::Hold) has no id, two charges to one state, or a cost

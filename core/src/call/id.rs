@@ -8,9 +8,9 @@ use crate::subject::ShownBytes;
 /// An id under which a call is executed once, even if it is sent again.
 ///
 /// During the id's time to live, the store returns the answer to the first call to each repetition
-/// of it, and changes nothing. The repetition may come after a lost answer, over another connection,
-/// or from another process. A caller whose call timed out therefore sends it again to get its
-/// answer.
+/// of it, and changes nothing. The repetition may come after a lost answer, over another
+/// connection, or from another process. A caller whose call timed out therefore sends it again to
+/// get its answer.
 ///
 /// ```
 /// use std::time::Duration;

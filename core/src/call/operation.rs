@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// What a call does with its charges.
+/// An operation on the charges of a call.
 ///
 /// Only acquires, reservations and holds are refused by policies. All other operations but
 /// [`Peek`](Self::Peek) change states regardless of the limits.
@@ -55,8 +55,8 @@ pub enum Operation {
     /// | sliding log | 2^52 in the window. If the log has its maximum number of records, a charge moves the newest record to now, so that it counts longer |
     /// | buckets | the debt that is refilled within [`MAX_SPAN`](crate::MAX_SPAN), and at most 2^52 units of debt (without fractions, a unit is a token); whole tokens only |
     ///
-    /// Blocked subjects and shadows are charged too. Blocks do not change. The verdicts are those
-    /// of a peek of cost 0 after the call.
+    /// Blocked subjects and shadows are charged too. Blocks do not change. The call returns the
+    /// same verdicts as a peek of cost 0 after it.
     Charge,
     /// Acquires the same amount from each charge: the maximum that all enforced policies admit,
     /// from `min` up to the lowest cost. [`Decision::amounts`](crate::Decision::amounts) returns
@@ -76,10 +76,10 @@ pub enum Operation {
     /// costs are [settled](Self::Settle).
     ///
     /// The time to live of the [id](crate::CallId) is the expected duration of the work, counted
-    /// from the first call. During that time the hold can be [extended](Self::Extend). After that
-    /// the hold has *lapsed*: the estimate stays charged (unless the policy
-    /// [refunds lapsed holds](crate::Policy::refund_lapsed)), and the hold can still be settled for
-    /// the same time again. Then the hold has *expired*, and the store has forgotten it.
+    /// from the first call. During that time the hold can be [extended](Self::Extend). The hold
+    /// *lapses* when the time is over. Its estimate then stays charged, unless the policy [refunds
+    /// lapsed holds](crate::Policy::refund_lapsed), and it can still be settled for as much time
+    /// again. Then it *expires*: the store forgets it.
     ///
     /// The charges must have different states. A store does not check the
     /// [maximum hold](crate::Policy::max_hold) of a policy: the [`Limiter`](crate::Limiter) does
@@ -115,11 +115,13 @@ pub enum Operation {
     /// [refund](Self::Refund) after the hold was made may have refunded the hold, so its amount is
     /// deducted from what a settlement refunds.
     ///
-    /// The verdicts are those of a peek of cost 0 after the call. No policy refuses a settlement.
+    /// The settlement returns the same verdicts as a peek of cost 0 after it. No policy refuses a
+    /// settlement.
     ///
     /// If the same settlement is sent again, the store returns the same answer and changes nothing.
-    /// At other costs it fails with [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled).
-    /// A settlement at 0 cancels the hold.
+    /// At other costs it fails with
+    /// [`ErrorKind::AlreadySettled`](crate::ErrorKind::AlreadySettled). A settlement at 0 cancels
+    /// the hold.
     Settle,
     /// Reports the costs of a [hold](Self::Hold) so far, in total, while the work continues. The
     /// call charges what exceeds the held amount and refunds nothing. The hold stays open and is
@@ -184,7 +186,8 @@ macro_rules! facts {
                 }
             }
 
-            /// The name in lower case, such as `acquire_up_to`: the label in metrics and traces.
+            /// Returns the name in lower case, such as `acquire_up_to`: the label in metrics and
+            /// traces.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self.row() {
@@ -192,8 +195,8 @@ macro_rules! facts {
                 }
             }
 
-            /// The number of the operation in a [fingerprint](crate::Call::fingerprint). All
-            /// operations of a hold have the same number.
+            /// Returns the number of the operation in a [fingerprint](crate::Call::fingerprint).
+            /// All operations of a hold have the same number.
             pub(super) const fn code(self) -> u128 {
                 match self.row() {
                     $(Row::$operation => $code,)+
@@ -230,7 +233,7 @@ facts! {
 }
 
 impl Operation {
-    /// The index of the operation in [`NAMES`](Self::NAMES).
+    /// Returns the index of the operation in [`NAMES`](Self::NAMES).
     #[cfg(feature = "metrics")]
     pub(crate) const fn index(self) -> usize {
         self.row() as usize
@@ -243,11 +246,11 @@ impl Operation {
         self.has(ACQUIRES)
     }
 
-    /// Returns `true` if a decision on the operation can be a refusal: that of an
-    /// [acquire](Self::is_acquire), and that of a peek, which decides as an acquire would.
+    /// Returns `true` if a decision on the operation can be a refusal. This applies to
+    /// [acquires](Self::is_acquire), and to a peek because it decides as an acquire would.
     ///
-    /// All other operations change states regardless of the limits. Their verdicts are those of a
-    /// peek of cost 0 after the call.
+    /// All other operations change states regardless of the limits. They return the same verdicts
+    /// as a peek of cost 0 after the call.
     #[must_use]
     pub const fn can_be_refused(self) -> bool {
         self.is_acquire() || matches!(self, Self::Peek)

@@ -31,6 +31,6 @@
 
 pub use crate::decision::AlreadySettled;
 pub use crate::limiter::estimator::Estimator;
-pub use crate::limiter::hold::{Hold, Settlement, Ticket};
 #[cfg(feature = "tokio")]
-pub use crate::limiter::hold::{HoldGuard, OnDrop};
+pub use crate::limiter::hold::{CountedGuard, HoldGuard, OnDrop};
+pub use crate::limiter::hold::{Hold, Settlement, Ticket};

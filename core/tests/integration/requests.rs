@@ -296,7 +296,7 @@ mod waiting {
             (error.kind(), error.to_string().as_str()),
             (
                 ErrorKind::WaitTooLong,
-                "wait-too-long: the cost is above the limit, and so never admitted"
+                "wait-too-long: the cost is above the limit, so that it is never admitted"
             )
         );
         limiter.by("a", "s").until_ready().await.unwrap();

@@ -1,9 +1,10 @@
-//! Making and settling holds by a limiter.
+//! Making and settling holds with a limiter. [`Hold`] documents holds.
 
 #[cfg(feature = "tokio")]
 mod guard;
 #[cfg(feature = "tokio")]
 pub(super) mod guard_count;
+mod max_hold;
 mod settlement;
 mod ticket;
 #[cfg(feature = "serde")]
@@ -15,193 +16,173 @@ use smallvec::SmallVec;
 
 #[cfg(feature = "tokio")]
 pub use guard::{HoldGuard, OnDrop};
+#[cfg(feature = "tokio")]
+pub use guard_count::CountedGuard;
 pub use settlement::Settlement;
 pub use ticket::{Hold, Ticket};
 
-use crate::limiter::{MultiRequest, Request};
-use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Limiter, Operation, Store, Verdict};
+use super::Limiter;
+use super::multi::MultiRequest;
+use super::operations::async_operations;
+use super::request::Request;
+use crate::call::{Call, CallId, Charge, Charges, Operation};
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::store::Store;
 
-type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+async_operations! {
+    [Store]
 
-impl<S: Store> Request<'_, S> {
-    /// Takes the cost as an estimate, which is settled later: a [hold](crate::hold), for `ttl` under the id, 1 to 256
-    /// bytes. The same hold under the same id is made once, as [calls with an id](CallId) are.
+    /// Charges the cost as an estimate, for `ttl` under an id, until it is settled: a [hold](Hold).
     ///
-    /// A cost above the [maximum hold](crate::Policy::max_hold) of a policy is refused
-    /// ([`Outcome::TooLarge`](crate::Outcome::TooLarge)).
+    /// The id has 1 to 256 bytes. The same hold under the same id is made once, as all [calls with
+    /// an id](CallId) are executed. On Redis Cluster, all subjects must have one tenant.
+    ///
+    /// A cost above the [maximum hold](crate::Policy::max_hold) of a policy is refused with
+    /// [`Outcome::TooLarge`](crate::Outcome::TooLarge).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::IdReused`] if the id is that of another hold or call;
-    /// [`ErrorKind::Unsupported`] on Redis Cluster if the charges are of several slots, and for a policy whose requests
-    /// may go to any shard; and those of an [acquire](Self::acquire).
-    pub async fn hold(
-        self,
-        id: &(impl AsRef<[u8]> + ?Sized),
-        ttl: Duration,
-    ) -> Result<Hold, Error> {
-        let charges: Charges<'_> = self.charges().collect();
-        hold(self.limiter, charges, Operation::Hold, CallId::new(id, ttl)).await
+    /// Returns [`ErrorKind::IdReused`] if the id belongs to another hold or call, and
+    /// [`ErrorKind::Unsupported`] on Redis Cluster if the charges are in several slots, and for a
+    /// policy whose requests may go to any shard. Also returns the errors of
+    /// [`acquire`](Self::acquire).
+    hold(request, id: &(impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Hold {
+        let (charges, id) = (request.charges()?, CallId::new(id, ttl));
+        hold(request.limiter, charges, Operation::Hold, id).await
     }
 
-    /// The same, of as much as there is: at most the cost and the [maximum hold](crate::Policy::max_hold) of each policy,
-    /// and at least `min`. [`Ticket::held`] has the amount.
+    /// Makes a hold of the maximum amount that all policies admit, at least `min`.
+    ///
+    /// The amount is at most the cost and the [maximum hold](crate::Policy::max_hold) of each
+    /// policy. [`Ticket::held`] returns it. Otherwise this is like [`hold`](Self::hold).
     ///
     /// # Errors
     ///
-    /// As [`hold`](Self::hold).
-    pub async fn hold_up_to(
-        self,
+    /// Returns the errors of [`hold`](Self::hold).
+    hold_up_to(
+        request,
         min: u64,
         id: &(impl AsRef<[u8]> + ?Sized),
-        ttl: Duration,
-    ) -> Result<Hold, Error> {
-        let charges: Charges<'_> = self.charges().collect();
-        hold(self.limiter, charges, Operation::HoldUpTo { min }, CallId::new(id, ttl)).await
-    }
-}
-
-impl<S: Store> MultiRequest<'_, S> {
-    /// Takes the costs as an estimate, which is settled later: see [`Request::hold`]. On Redis Cluster, all subjects must
-    /// be of one tenant.
-    ///
-    /// # Errors
-    ///
-    /// As [`Request::hold`] and [`acquire`](Self::acquire).
-    pub async fn hold(
-        &self,
-        id: &(impl AsRef<[u8]> + ?Sized),
-        ttl: Duration,
-    ) -> Result<Hold, Error> {
-        self.check()?;
-        let charges: Charges<'_> = self.charges().collect();
-        hold(self.limiter, charges, Operation::Hold, CallId::new(id, ttl)).await
-    }
-
-    /// The same, of as much as there is: see [`Request::hold_up_to`].
-    ///
-    /// # Errors
-    ///
-    /// As [`hold`](Self::hold).
-    pub async fn hold_up_to(
-        &self,
-        min: u64,
-        id: &(impl AsRef<[u8]> + ?Sized),
-        ttl: Duration,
-    ) -> Result<Hold, Error> {
-        self.check()?;
-        let charges: Charges<'_> = self.charges().collect();
-        hold(self.limiter, charges, Operation::HoldUpTo { min }, CallId::new(id, ttl)).await
+        ttl: Duration
+    ) -> Hold {
+        let (charges, id) = (request.charges()?, CallId::new(id, ttl));
+        hold(request.limiter, charges, Operation::HoldUpTo { min }, id).await
     }
 }
 
 async fn hold<S: Store>(
     limiter: &Limiter<S>,
-    mut charges: Charges<'_>,
+    charges: Charges<'_>,
     operation: Operation,
     id: CallId<'_>,
 ) -> Result<Hold, Error> {
-    let is_too_large = |charge: &Charge<'_>| {
-        !charge.is_check_only && charge.policy.max_hold().is_some_and(|max| charge.cost > max)
-    };
-    if operation.min_amount().is_some() {
-        for charge in charges.iter_mut().filter(|it| is_too_large(it)) {
-            charge.cost = charge.policy.max_hold().unwrap_or(charge.cost);
+    let bounded: SmallVec<[Charge<'_>; 4]>;
+    let charges = match operation.min_amount() {
+        Some(_) => {
+            bounded = charges.iter().map(Charge::within_max_hold).collect();
+            Charges::from(&bounded[..])
         }
-    } else if charges.iter().any(|it| is_too_large(it) && !it.policy.is_shadow()) {
-        // The call is checked as the hold would be.
-        Call::new(operation, &charges).with_id(id).check()?;
-        let peek = limiter.store().decide(Call::new(Operation::Peek, &charges)).await?;
-        let verdict = |(charge, verdict): (&Charge<'_>, &Verdict)| {
-            if is_too_large(charge) { verdict.too_large() } else { *verdict }
-        };
-        let decision = Decision::new(charges.iter().zip(peek.verdicts()).map(verdict));
-        let decision = match peek.degraded() {
-            Some(degraded) => decision.degraded_by(degraded.clone()),
-            None => decision,
-        };
-        return Ok(Hold::new(decision, charges.iter().copied(), id));
-    }
-    let decision = limiter.store().decide(Call::new(operation, &charges).with_id(id)).await?;
-    Ok(Hold::new(decision, charges.into_iter(), id))
+        None => charges,
+    };
+    let call = Call::with_charges(operation, charges).with_id(id);
+    let decision = if call.exceeds_max_hold() {
+        // The store does not get this call, so that it cannot check it.
+        call.check()?;
+        let peek = Call::with_charges(Operation::Peek, charges);
+        call.max_hold_refusal(&limiter.store().decide(peek).await?)
+    } else {
+        limiter.store().decide(call).await?
+    };
+    Ok(Hold::new(decision, charges, id))
 }
 
 impl<S: Store> Limiter<S> {
-    /// Settles a hold at what was actually used, by the names of its policies; a policy that is not named is settled at
-    /// what it holds. What is held too much is given back, and what is missing is charged, beyond the limit if need be:
-    /// see [`Operation::Settle`].
+    /// Settles a hold at the actual costs, by the names of its policies. A policy that is not named
+    /// is settled at the amount that it holds.
     ///
-    /// Several charges of the hold to one policy, such as to a user's and to a team's tokens, are each settled at the cost
-    /// that is given for its name. Give policies names of their own if their costs may differ.
+    /// The store refunds the unused part of the held amount. If more was used, the store charges
+    /// the difference, even beyond the limit. See [`Operation::Settle`].
     ///
-    /// It works from any process, and for twice the hold's time to live. Settled again at the same costs, it is answered
-    /// as the first time. The policies are those of the ticket, also if this limiter has changed ones since.
+    /// If several charges of the hold have one policy, such as the tokens of a user and of a team,
+    /// each of them is settled at the cost that is given for the policy. Use policies with
+    /// different names if the costs may differ.
     ///
-    /// A hold that was admitted without the store, in an outage, is [charged](Operation::Charge) under its id, once, if
-    /// the store does not know it.
+    /// Any process can settle the hold, for twice its time to live. If the same settlement is sent
+    /// again, it gets the same answer. The settlement uses the policies of the ticket, even if the
+    /// policies of this limiter have changed since.
+    ///
+    /// If the hold was admitted without the store, in an outage, and the store does not know it,
+    /// the costs are [charged](Operation::Charge) once under the id of the hold.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadySettled`] if it was settled at other costs, which the error's source contains;
-    /// [`ErrorKind::UnknownHold`] if it was never made, or has expired: what was used can still be charged, with
-    /// [`charge`](crate::limiter::MultiRequest::charge);
-    /// [`ErrorKind::IdReused`] if the ticket is not of the hold with this id;
-    /// [`ErrorKind::InvalidCall`] for a name that the hold does not have, and a cost above 2^52. Nothing is charged or
-    /// given back with any of these.
+    /// Nothing is charged or refunded in each of these cases:
+    ///
+    /// * [`ErrorKind::AlreadySettled`]: the hold was settled at other costs. The source of the
+    ///   error contains them.
+    /// * [`ErrorKind::UnknownHold`]: the hold was never made, or has expired. The costs can still
+    ///   be charged, with [`charge`](Request::charge).
+    /// * [`ErrorKind::IdReused`]: the ticket does not belong to the hold with this id.
+    /// * [`ErrorKind::InvalidCall`]: the hold has no policy of a given name, or a cost is above
+    ///   2^52.
     pub async fn settle<'n>(
         &self,
         ticket: &Ticket,
         costs: impl IntoIterator<Item = (&'n str, u64)>,
     ) -> Result<Settlement, Error> {
-        let charges = ticket.charges_at(costs, |it| it.held)?;
+        let charges = ticket.charges_at(costs, |charge| charge.held)?;
         match self.send(Operation::Settle, ticket, &charges).await {
-            // The second one after a charge under the id, to which the store answers again.
+            // The id is already used if the costs were charged before. The store then answers the
+            // charge as the first time.
             Err(error)
                 if ticket.is_degraded()
-                    && (is_unknown(&error) || error.kind() == ErrorKind::IdReused) =>
+                    && matches!(error.kind(), ErrorKind::UnknownHold | ErrorKind::IdReused) =>
             {
                 let decision = self.send(Operation::Charge, ticket, &charges).await?;
-                Ok(Settlement::of_charge(decision, &charges))
+                Ok(Settlement::from_charge(decision, &charges))
             }
-            answer => Ok(Settlement::of(answer?, &charges)),
+            answer => Ok(Settlement::new(answer?, &charges)),
         }
     }
 
-    /// Reports what was used so far, in total, while the work goes on: what exceeds the hold is charged at once, and
-    /// nothing is given back yet. A policy that is not named, or whose total is lower than an earlier one, stays as it is.
+    /// Reports the costs so far, in total, while the work continues. The store charges what exceeds
+    /// the held amount, and refunds nothing yet. A policy that is not named, or whose total is
+    /// below an earlier total, does not change.
     ///
     /// # Errors
     ///
-    /// As [`settle`](Self::settle). Of a hold that was admitted without the store, and that the store does not know, nothing
-    /// is charged until it is settled.
+    /// Returns the errors of [`settle`](Self::settle). If the hold was admitted without the store
+    /// and the store does not know it, this is not an error; nothing is charged until it is
+    /// settled.
     pub async fn settle_so_far<'n>(
         &self,
         ticket: &Ticket,
         costs: impl IntoIterator<Item = (&'n str, u64)>,
     ) -> Result<Settlement, Error> {
         let charges = ticket.charges_at(costs, |_| 0)?;
-        let decision = self.send_known(Operation::SettleSoFar, ticket, &charges).await?;
-        Ok(Settlement::of(decision, &charges))
+        let decision = self.send_or_peek(Operation::SettleSoFar, ticket, &charges).await?;
+        Ok(Settlement::new(decision, &charges))
     }
 
-    /// Gives back all that is held, as far as it is still owed: settles the hold at nothing. What was charged beyond it
-    /// [so far](Self::settle_so_far) stays charged.
+    /// Settles the hold at a cost of zero: refunds the held amounts, as far as they are still
+    /// charged. Costs beyond the hold that were [charged so far](Self::settle_so_far) stay charged.
     ///
     /// # Errors
     ///
-    /// As [`settle`](Self::settle).
+    /// Returns the errors of [`settle`](Self::settle).
     pub async fn cancel(&self, ticket: &Ticket) -> Result<Settlement, Error> {
         let charges = ticket.charges_at([], |_| 0)?;
-        let decision = self.send_known(Operation::Settle, ticket, &charges).await?;
-        Ok(Settlement::of(decision, &charges))
+        let decision = self.send_or_peek(Operation::Settle, ticket, &charges).await?;
+        Ok(Settlement::new(decision, &charges))
     }
 
-    /// Lets a hold be needed for `ttl` from now on; never shorter than before.
+    /// Postpones the time at which the hold lapses to `ttl` from now; it is never shortened.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::HoldLapsed`] if its time is over, [`ErrorKind::AlreadySettled`] if it is settled, and those of
-    /// [`settle`](Self::settle).
+    /// Returns [`ErrorKind::HoldLapsed`] if the hold has lapsed, [`ErrorKind::AlreadySettled`] if
+    /// it was settled, and the errors of [`settle`](Self::settle).
     pub async fn extend(&self, ticket: &Ticket, ttl: Duration) -> Result<(), Error> {
         let charges = ticket.charges_at([], |_| 0)?;
         let id = CallId { ttl, ..ticket.call_id() };
@@ -212,8 +193,9 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Of a hold that the store does not know as it was admitted without the store, a peek.
-    async fn send_known(
+    /// Sends an operation on a hold. The store may not know a hold that was admitted without it; in
+    /// that case the limiter sends a peek instead.
+    async fn send_or_peek(
         &self,
         operation: Operation,
         ticket: &Ticket,
@@ -221,7 +203,8 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Decision, Error> {
         match self.send(operation, ticket, charges).await {
             Err(error) if is_unknown(&error) && ticket.is_degraded() => {
-                let free: Charges<'_> = charges.iter().map(|charge| charge.cost(0)).collect();
+                let free: SmallVec<[Charge<'_>; 4]> =
+                    charges.iter().map(|charge| charge.cost(0)).collect();
                 self.store().decide(Call::new(Operation::Peek, &free)).await
             }
             answer => answer,

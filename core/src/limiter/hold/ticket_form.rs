@@ -19,7 +19,8 @@ const VERSION: u32 = 1;
 /// another, each of them can settle the holds of the others.
 #[derive(Serialize, Deserialize)]
 pub(super) struct TicketForm {
-    /// Written and read first, so that a later version is rejected before its other fields are read.
+    /// Written and read first, so that a later version is rejected before its other fields are
+    /// read.
     #[serde(default = "first_version", deserialize_with = "supported_version")]
     v: u32,
     id: Vec<u8>,

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// The waiting callers of one limiter and their limit, in the gauges of this process until it is dropped.
+/// The waiting callers of one limiter and their limit, in the gauges of this process until it is
+/// dropped.
 #[derive(Debug, Default)]
 pub(super) struct WaitersMeter {
     #[cfg(feature = "metrics")]
