@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_try_is_never_before_the_promised_time_nor_after_what_is_left() {
+    fn the_next_try_is_neither_before_retry_after_nor_after_the_maximum_wait() {
         for (wait, left) in [(8_000_000, 9_000_000), (8_000_000, 8_000_001), (100_000, 100_000)] {
             for _ in 0..1_000 {
                 let rest = next_try(&refused_for(wait), Duration::from_micros(left)).unwrap();
