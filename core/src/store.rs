@@ -10,11 +10,11 @@ use crate::{Call, Decision, Error, ErrorKind, Policy, Timestamp};
 
 /// Keeps states, and decides on calls by its clock.
 ///
-/// A whole operation goes in and a decision comes out: never a get and a set. Layers around a store
-/// (a timeout, a circuit breaker, a cache) are stores too.
+/// A whole operation goes in and a decision comes out: never a get and a set. Layers around a store (a timeout, a circuit
+/// breaker, a cache) are stores too.
 ///
-/// The trait is object safe: `Arc<dyn Store>` is a store, and needs no allocation per call if the
-/// store answers immediately.
+/// The trait is object safe: `Arc<dyn Store>` is a store, and needs no allocation per call if the store answers
+/// immediately.
 ///
 /// # What every store guarantees
 ///
@@ -35,10 +35,10 @@ use crate::{Call, Decision, Error, ErrorKind, Policy, Timestamp};
 ///
 /// `tidegate-testkit` checks all of this on any store, and names the guarantee that one breaks.
 ///
-/// A store need not compute any of it: it finds the records of a call, locks out other callers, and
-/// calls [`engine::decide`](crate::engine::decide) (see [`Records`](crate::engine::Records)). One
-/// that keeps its states in a database restores records from its rows:
-/// [`Record::restore`](crate::engine::Record::restore), and `examples/sqlite` in the repository.
+/// A store need not compute any of it: it finds the records of a call, locks out other callers, and calls
+/// [`engine::decide`](crate::engine::decide) (see [`Records`](crate::engine::Records)). One that keeps its states in a
+/// database restores records from its rows: [`Record::restore`](crate::engine::Record::restore), and
+/// `examples/sqlite` in the repository.
 ///
 /// # Example
 ///
@@ -69,9 +69,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Carries out one call.
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>>;
 
-    /// Carries out a batch of independent calls: each is atomic, all together are not, and they may
-    /// be carried out in any order unless they share a key. Returns one answer per call, in order.
-    /// A store with a cost per round trip sends them together.
+    /// Carries out a batch of independent calls: each is atomic, all together are not, and they may be carried out in
+    /// any order unless they share a key. Returns one answer per call, in order. A store with a cost per round trip
+    /// sends them together.
     fn decide_many<'a>(
         &'a self,
         calls: &'a [Call<'a>],
@@ -88,12 +88,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// The time by the store's clock.
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>>;
 
-    /// Checks that the store can decide, as when a program starts: that it can be reached and
-    /// accepts this client and, if it is on a server, that the server accepts writes. Changes no
-    /// subject's state.
+    /// Checks that the store can decide, as when a program starts: that it can be reached and accepts this client and,
+    /// if it is on a server, that the server accepts writes. Changes no subject's state.
     ///
-    /// The default implementation reads the time. Layers call the inner store directly, without
-    /// timeouts, breakers and fallbacks.
+    /// The default implementation reads the time. Layers call the inner store directly, without timeouts, breakers and
+    /// fallbacks.
     ///
     /// # Errors
     ///
@@ -102,17 +101,15 @@ pub trait Store: fmt::Debug + Send + Sync {
         self.now().map(|time| time.map(drop))
     }
 
-    /// Whether each answer to [`decide`](Self::decide) is [ready](Answer::into_ready) when it is
-    /// returned. Then a caller in a synchronous function, such as a middleware, needs no future
-    /// that owns the call's charges. Default: `false`.
+    /// Whether each answer to [`decide`](Self::decide) is [ready](Answer::into_ready) when it is returned. Then a caller
+    /// in a synchronous function, such as a middleware, needs no future that owns the call's charges. Default: `false`.
     fn answers_immediately(&self) -> bool {
         false
     }
 
-    /// The group of calls with which the layer `coalesced` (feature `tokio`) may send this call in
-    /// one batch: such as those for one node of a cluster, so that a slow node delays no calls for
-    /// others. `None` for a call that a batch does not make cheaper. Must not need a server.
-    /// Default: one group for all calls.
+    /// The group of calls with which the layer `coalesced` (feature `tokio`) may send this call in one batch: such as
+    /// those for one node of a cluster, so that a slow node delays no calls for others. `None` for a call that a batch does not make cheaper. Must not need a server. Default: one group
+    /// for all calls.
     ///
     /// Calls that share a key should be in one group.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
@@ -120,11 +117,10 @@ pub trait Store: fmt::Debug + Send + Sync {
         Some(0)
     }
 
-    /// Whether the store can keep states of this policy. Called when a limiter is built, so it must
-    /// not need a server.
+    /// Whether the store can keep states of this policy. Called when a limiter is built, so it must not need a
+    /// server.
     ///
-    /// The default implementation is that of a store that does not give back what [has
-    /// lapsed](Policy::refund_lapsed).
+    /// The default implementation is that of a store that does not give back what [has lapsed](Policy::refund_lapsed).
     ///
     /// # Errors
     ///
@@ -144,8 +140,8 @@ pub fn keeps_lapsed(policy: &Policy) -> Result<(), Error> {
         return Ok(());
     }
     let message = format!(
-        "`{policy}` gives back what has lapsed, which this store cannot; without `refund-lapsed`, what is held \
-         stays charged until it is settled"
+        "`{policy}` refunds lapsed holds, which this store cannot do; without `refund-lapsed`, a hold stays \
+         charged until it is settled"
     );
     Err(Error::new(ErrorKind::Unsupported, message))
 }

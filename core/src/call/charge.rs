@@ -176,7 +176,7 @@ impl fmt::Debug for Charge<'_> {
 #[derive(Clone, PartialEq, Eq)]
 pub struct ChargeBuf<'a> {
     pub(crate) policy: Cow<'a, Policy>,
-    pub(crate) tenant: Subject<'a>,
+    pub(crate) tenant: Cow<'a, [u8]>,
     pub(crate) subject: Subject<'a>,
     pub(crate) cost: u64,
     pub(crate) is_check_only: bool,
@@ -188,7 +188,7 @@ impl<'a> ChargeBuf<'a> {
     pub fn new(policy: &'a Policy, subject: impl Into<Subject<'a>>) -> Self {
         Self {
             policy: Cow::Borrowed(policy),
-            tenant: Subject::from(b""),
+            tenant: Cow::Borrowed(b""),
             subject: subject.into(),
             cost: 1,
             is_check_only: false,
@@ -214,19 +214,20 @@ impl<'a> ChargeBuf<'a> {
     pub fn as_charge(&self) -> Charge<'_> {
         Charge {
             policy: &self.policy,
-            tenant: self.tenant.as_bytes(),
+            tenant: &self.tenant,
             subject: self.subject.as_bytes(),
             cost: self.cost,
             is_check_only: self.is_check_only,
         }
     }
 
-    /// Copies all borrowed parts. Tenants and subjects of up to 40 bytes need no allocation.
+    /// Copies all borrowed parts. An empty tenant and a subject of up to 40 bytes need no
+    /// allocation.
     #[must_use]
     pub fn into_owned(self) -> ChargeBuf<'static> {
         ChargeBuf {
             policy: Cow::Owned(self.policy.into_owned()),
-            tenant: self.tenant.into_owned(),
+            tenant: Cow::Owned(self.tenant.into_owned()),
             subject: self.subject.into_owned(),
             cost: self.cost,
             is_check_only: self.is_check_only,
@@ -240,7 +241,7 @@ impl<'a> From<Charge<'a>> for ChargeBuf<'a> {
         let Charge { policy, tenant, subject, cost, is_check_only } = charge;
         Self {
             policy: Cow::Borrowed(policy),
-            tenant: tenant.into(),
+            tenant: Cow::Borrowed(tenant),
             subject: subject.into(),
             cost,
             is_check_only,

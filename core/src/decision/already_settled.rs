@@ -35,8 +35,8 @@ pub struct AlreadySettled {
 }
 
 impl AlreadySettled {
-    /// Creates the error source from the costs of the settlement, one for each charge, and the store's
-    /// answer to it.
+    /// Creates the error source from the costs of the settlement, one for each charge, and the
+    /// store's answer to it.
     #[must_use]
     pub fn new(costs: Vec<u64>, decision: Decision) -> Self {
         Self { costs, decision }

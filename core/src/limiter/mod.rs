@@ -6,7 +6,7 @@ mod multi;
 mod operations;
 mod request;
 #[cfg(feature = "tokio")]
-pub mod waiting;
+pub(crate) mod waiting;
 
 use std::sync::Arc;
 

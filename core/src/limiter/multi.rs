@@ -1,5 +1,6 @@
 //! A request for several subjects.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -135,7 +136,7 @@ impl<'a, S: Store> MultiRequest<'a, S> {
     /// Sets the tenant of the last subject. Default: none.
     pub fn tenant(mut self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         if let Some(charge) = self.charges.last_mut() {
-            charge.tenant = Subject::from(tenant);
+            charge.tenant = Cow::Borrowed(tenant.as_ref());
         }
         self
     }

@@ -124,8 +124,7 @@ impl Policy {
     /// [deny cache](crate::DenyCache) keeps a refusal that was too early until its `retry_after`.
     ///
     /// ```
-    /// use tidegate_core::policy::Shards;
-    /// use tidegate_core::Policy;
+    /// use tidegate_core::{Policy, Shards};
     ///
     /// let all: Policy = "all: sliding-log 11/1m".parse()?;
     /// let all = all.sharded(Shards::any(10))?;

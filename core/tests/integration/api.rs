@@ -10,11 +10,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate_core::layers::{BreakerStore, DenyCacheStats, DenyCacheStore, FallbackStore};
-use tidegate_core::limiter::{MultiRequest, Request};
 use tidegate_core::{
     Answer, Breaker, Call, CallId, Charge, Charges, Decision, Degraded, DenyCache, Error,
-    ErrorKind, Limiter, ManualClock, OnFailure, Operation, Outcome, OwnedCall, Policy, PolicyError,
-    PolicyVerdict, Receipt, Shards, Share, Store, Subject, SystemClock, Timestamp, Verdict,
+    ErrorKind, Limiter, ManualClock, MultiRequest, OnFailure, Operation, Outcome, OwnedCall,
+    Policy, PolicyError, PolicyVerdict, Receipt, Request, Shards, Share, Store, Subject,
+    SystemClock, Timestamp, Verdict,
 };
 use tidegate_testkit::ModelStore;
 

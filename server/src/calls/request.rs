@@ -43,7 +43,8 @@ pub struct CallRequest {
     operation: Operation,
     charges: SmallVec<[ChargeRequest; 1]>,
     id: Option<(Bytes, Duration)>,
-    /// Whether the call is a hold above the maximum hold of a policy. The store gets a peek instead.
+    /// Whether the call is a hold above the maximum hold of a policy. The store gets a peek
+    /// instead.
     is_too_large: bool,
 }
 
@@ -145,7 +146,8 @@ impl CallRequest {
         self.charges.iter().map(|it| Subject { tenant: &it.tenant, subject: &it.subject })
     }
 
-    /// Whether policies can refuse the call, or a peek says that they would. Only calls that take are refused.
+    /// Whether policies can refuse the call, or a peek says that they would. Only calls that take
+    /// are refused.
     #[must_use]
     pub fn can_refuse(&self) -> bool {
         self.operation.can_be_refused()

@@ -182,7 +182,7 @@ impl Drop for CallTimer<'_> {
     }
 }
 
-/// The value of the label `operation` of a row.
+/// Returns the value of the label `operation` for a row.
 fn name_of(row: usize) -> &'static str {
     Operation::NAMES.get(row).copied().unwrap_or("batch")
 }

@@ -38,8 +38,7 @@ impl<S> Limiter<S> {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// use std::time::Duration;
-    /// use tidegate_core::Limiter;
-    /// use tidegate_core::hold::{HoldGuard, OnDrop};
+    /// use tidegate_core::{HoldGuard, Limiter, OnDrop};
     /// use tidegate_memory::MemoryStore;
     ///
     /// let limiter = Limiter::new(MemoryStore::new(), ["tokens: fixed-window 1000/1h".parse()?])?;
