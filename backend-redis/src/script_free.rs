@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, Pipeline, pipe};
 use tidegate_core::algorithm::fixed_window::{FixedWindowRule, Start, State};
+use tidegate_core::engine::{Rule, StateShape};
 use tidegate_core::no_semver::{Algorithm, VerdictInput, keeps_lapsed};
-use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
     Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Policy, Verdict,
 };

@@ -11,8 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tidegate_redis::core::layers::Lease;
-use tidegate_redis::{Call, Charge, Operation, Policy, RedisStore, Store, StoreExt};
+use tidegate_redis::{Call, Charge, Lease, Operation, Policy, RedisStore, Store, StoreExt};
 use tidegate_testkit::servers::{Redis, eventually};
 
 const PROCESSES: usize = 8;

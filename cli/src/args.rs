@@ -379,7 +379,7 @@ fn late_cost(text: &str) -> Result<LateCost, String> {
 
 /// Parses a duration of the policy grammar.
 fn span(text: &str) -> Result<Duration, String> {
-    tidegate_core::policy::parse_duration(text).map_err(|error| error.to_string())
+    tidegate_core::parse_duration(text).map_err(|error| error.to_string())
 }
 
 impl Replay {

@@ -7,8 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use tidegate_core::layers::Lease;
-use tidegate_core::{Call, Charge, Policy, Store, StoreExt};
+use tidegate_core::{Call, Charge, Lease, Policy, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 
 const ROUNDS: u32 = 7;

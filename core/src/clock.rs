@@ -41,8 +41,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_core::Timestamp;
-/// use tidegate_core::clock::{Clock, ManualClock};
+/// use tidegate_core::{Clock, ManualClock, Timestamp};
 ///
 /// let clock = ManualClock::new(Timestamp::from_micros(0));
 /// let hand = clock.clone();

@@ -1,5 +1,7 @@
 //! The answer to a call.
 
+mod already_settled;
+mod held;
 mod policy_verdict;
 
 use std::time::Duration;
@@ -7,6 +9,8 @@ use std::{fmt, slice};
 
 use smallvec::SmallVec;
 
+pub use already_settled::AlreadySettled;
+pub(crate) use held::held_of;
 pub use policy_verdict::PolicyVerdict;
 
 use crate::call::MAX_CHARGES;

@@ -1,5 +1,9 @@
 //! The core of Tidegate: rate-limit policies, exact decisions, and the trait of the stores that keep states.
 //!
+//! Each item has one path. The root has the items that applications use. The stores that wrap other
+//! stores are in [`layers`]. Authors of stores also need [`engine`] and [`algorithm`]. The names of
+//! metrics are in [`telemetry`].
+//!
 //! Applications depend on a backend crate, which re-exports this one: `tidegate-memory` for one process and for tests.
 //! The core has no sockets and no Redis.
 //!
@@ -8,16 +12,17 @@
 //! | define a limit | [`Policy`], [`FixedWindow`], [`SlidingLog`], [`SlidingCounter`], [`TokenBucket`] (also GCRA) |
 //! | decide on requests | [`Limiter`]: [`acquire`](Limiter::acquire) for one subject, [`by`](Limiter::by) for several; or a [`Call`] of [`Charge`]s on a [`Store`] |
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
-//! | hold an estimate of a cost that is known afterwards | [`hold`], and [`hold::Estimator`] to learn it |
-//! | wait instead of being refused | `Limiter::until_ready` and the module `limiter::waiting` (feature `tokio`) |
-//! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
+//! | hold an estimate of a cost until the actual cost is known | [`Hold`], and [`Estimator`] to learn the estimate |
+//! | wait instead of being refused | `Limiter::until_ready` and `Admission` (feature `tokio`) |
+//! | spread one tenant over several nodes | [`Policy::sharded`], [`layers::ShardedStore`] |
 //! | check the store when a program starts | [`Store::ready`] |
 //! | decide while the store is slow or down | [`layers`] |
 //! | make fewer, larger requests to a store on a server | `StoreExt::coalesced` (feature `tokio`) |
 //! | keep policies in configuration files | [`Policy`] is its text (feature `serde`) |
+//! | send a call later or from a task | [`OwnedCall`] |
 //! | write a store | [`Store`], [`engine`] |
 //! | read the mathematics | [`algorithm`] |
-//! | control time | [`clock`] |
+//! | control time | [`Clock`], [`ManualClock`] |
 //!
 //! ```
 //! use tidegate_core::{Charge, Policy};
@@ -45,21 +50,18 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
-pub mod call;
-pub mod clock;
-pub mod decision;
+mod call;
+mod clock;
+mod decision;
 pub mod engine;
 mod error;
 mod hash;
-pub mod hold;
 pub mod layers;
-pub mod limiter;
-mod owned_call;
-mod owned_charge;
-pub mod policy;
-pub mod shards;
+mod limiter;
+mod policy;
+mod shards;
 mod split_mix;
-pub mod store;
+mod store;
 mod subject;
 mod sync;
 pub mod telemetry;
@@ -68,7 +70,8 @@ mod time;
 #[cfg(tidegate_schedules)]
 pub use sync::scheduled;
 
-/// What the crates of this repository share. No semantic versioning: no other crate should use it.
+/// Items that only the crates of this repository use. They depend on the exact version of this
+/// crate, because these items change without a new major version.
 #[doc(hidden)]
 pub mod no_semver {
     pub use crate::algorithm::traits::{Algorithm, Level, PackedAlgorithm, Take};
@@ -77,33 +80,42 @@ pub mod no_semver {
     pub use crate::engine::hold::{lapsed_hold, too_many_holds, unknown_hold};
     pub use crate::engine::state_holds::{MAX_COUNTED_LAPSES, OpenHolds};
     pub use crate::engine::verdict::VerdictInput;
-    pub use crate::hold::support::keeps_lapsed;
-    pub use crate::owned_call::OwnedCall;
-    pub use crate::owned_charge::OwnedCharge;
     pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
     pub use crate::split_mix::{nth_split_mix, split_mix};
+    pub use crate::store::keeps_lapsed;
     #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
     pub use crate::sync::seeded::seed_hashes;
     pub use crate::time::Wait;
 }
 
-pub use call::{Call, CallId, Charge, Charges, Operation};
+pub use call::{Call, CallId, Charge, ChargeBuf, Charges, Operation, OwnedCall};
+pub use call::{MAX_CHARGES, MAX_ID, MAX_SUBJECT};
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, CoarseClock, ManualClock, SystemClock};
-pub use decision::{Decision, Degraded, DegradedAnswer, Outcome, PolicyVerdict, Receipt, Verdict};
+pub use decision::{
+    AlreadySettled, Decision, Degraded, DegradedAnswer, Outcome, PolicyVerdict, Receipt, Verdict,
+};
 pub use error::{Error, ErrorKind};
-pub use hold::{AlreadySettled, Hold, Settlement, Ticket};
+pub use layers::StoreExt;
+pub use layers::breaker::Breaker;
+pub use layers::deny_cache::DenyCache;
+pub use layers::fallback::OnFailure;
 #[cfg(feature = "tokio")]
-pub use hold::{HoldGuard, OnDrop};
-pub use layers::{Breaker, DenyCache, OnFailure, StoreExt};
-pub use limiter::Limiter;
+pub use layers::leased::Lease;
+pub use limiter::estimator::Estimator;
+#[cfg(feature = "tokio")]
+pub use limiter::hold::{CountedGuard, HoldGuard, OnDrop};
+pub use limiter::hold::{Hold, Settlement, Ticket};
 #[cfg(feature = "tokio")]
 pub use limiter::waiting::Admission;
+pub use limiter::{Limiter, MultiRequest, PolicyRef, Request};
 pub use policy::{
-    Algorithm, FixedWindow, Policy, PolicyError, Shards, Share, SlidingCounter, SlidingLog,
+    Algorithm, FixedWindow, Policy, PolicyError, Shard, Shards, Share, SlidingCounter, SlidingLog,
     TokenBucket,
 };
+pub use policy::{DEFAULT_MAX_OPEN_HOLDS, MAX_NAME, MAX_OPEN_HOLDS, MAX_SHARDS};
+pub use policy::{format_duration, parse_duration};
 pub use store::{Answer, Store};
 pub use subject::Subject;
 pub use time::{MAX_EXACT, MAX_SPAN, Timestamp};

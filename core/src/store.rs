@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::{Call, Decision, Error, Policy, Timestamp};
+use crate::{Call, Decision, Error, ErrorKind, Policy, Timestamp};
 
 /// Keeps states, and decides on calls by its clock.
 ///
@@ -126,8 +126,24 @@ pub trait Store: fmt::Debug + Send + Sync {
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), with what would help.
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        crate::hold::support::keeps_lapsed(policy)
+        keeps_lapsed(policy)
     }
+}
+
+/// Checks that the policy does not refund lapsed holds.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::Unsupported`] if it does.
+pub fn keeps_lapsed(policy: &Policy) -> Result<(), Error> {
+    if !policy.refunds_lapsed() {
+        return Ok(());
+    }
+    let message = format!(
+        "`{policy}` refunds lapsed holds, which this store cannot do; without `refund-lapsed`, a hold stays \
+         charged until it is settled"
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 macro_rules! forward {

@@ -69,8 +69,18 @@ impl<'a> Subject<'a> {
         Subject(Bytes::Owned(text.0))
     }
 
+    /// Copies the bytes if they are borrowed. Up to 40 bytes need no allocation.
+    #[must_use]
+    pub fn into_owned(self) -> Subject<'static> {
+        Subject(Bytes::Owned(match self.0 {
+            Bytes::Borrowed(bytes) => Owned::from_slice(bytes),
+            Bytes::Owned(bytes) => bytes,
+        }))
+    }
+
     /// The bytes.
     #[must_use]
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Bytes::Borrowed(bytes) => bytes,

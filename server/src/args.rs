@@ -17,8 +17,7 @@ mod xds;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use tidegate_core::layers::DenyCache;
-use tidegate_core::{Error, ErrorKind};
+use tidegate_core::{DenyCache, Error, ErrorKind};
 use tidegate_server::config::SameDomain;
 use tidegate_server::decide::{Behaviour, HeaderNames, NearLimitRatio};
 use tidegate_server::service::OnStoreError;

@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proptest::prelude::*;
-use tidegate_core::no_semver::OwnedCall;
-use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+use tidegate_core::{
+    Answer, Call, Decision, Error, ErrorKind, OwnedCall, Policy, Store, Timestamp,
+};
 use tokio::sync::oneshot;
 
 /// What goes wrong with a call.
@@ -87,10 +88,7 @@ impl<S: Store> FaultyStore<S> {
             // The caller may have gone: that is not an error here.
             let _ = match letter {
                 Letter::Answer(answer, to) => to.send(answer),
-                Letter::Call(call, to) => {
-                    let charges = call.charges();
-                    to.send(self.inner.decide(call.call(&charges)).await)
-                }
+                Letter::Call(call, to) => to.send(self.inner.decide(call.as_call()).await),
             };
         }
     }
@@ -116,7 +114,7 @@ impl<S: Store> FaultyStore<S> {
                 return failed(kind);
             }
             Fault::Late => Letter::Answer(self.inner.decide(call).await, sender),
-            Fault::Delayed => Letter::Call(OwnedCall::new(&call), sender),
+            Fault::Delayed => Letter::Call(OwnedCall::from(call), sender),
         };
         self.state().on_the_way.push(letter);
         receiver.await.unwrap_or_else(|_| failed(ErrorKind::Unavailable))

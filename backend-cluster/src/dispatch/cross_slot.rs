@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::no_semver::OwnedCharge;
 use tidegate_core::{
-    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
+    Call, Charge, Decision, Error, ErrorKind, Operation, Outcome, OwnedCall, Timestamp, Verdict,
 };
 
 use crate::dispatch::request::SlotDecision;
@@ -22,13 +21,8 @@ pub(crate) async fn decide(store: &Arc<Inner>, call: Call<'_>) -> Result<Decisio
     if !call.operation.is_acquire() {
         return merge(store, call, send(store, call).await, None);
     }
-    let (store, operation) = (Arc::clone(store), call.operation);
-    let owned: Vec<OwnedCharge> =
-        call.charges.iter().map(|charge| OwnedCharge::new(&charge)).collect();
-    let task = tokio::spawn(async move {
-        let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::as_charge).collect();
-        peek_then_take(&store, Call::new(operation, &charges)).await
-    });
+    let (store, call) = (Arc::clone(store), OwnedCall::from(call));
+    let task = tokio::spawn(async move { peek_then_take(&store, call.as_call()).await });
     task.await.unwrap_or_else(|ended| {
         let message = format!("a call across slots was not carried to its end: {ended}");
         Err(Error::new(ErrorKind::Unavailable, message))
@@ -302,7 +296,7 @@ fn merge(
             }
         };
         // What was taken is undone if a slot fails, and a peek changes nothing.
-        is_done_in_part |= !call.operation.is_acquire() && call.operation != Operation::Peek;
+        is_done_in_part |= !call.operation.can_be_refused();
         booked = booked.max(decision.wait());
         for (place, verdict) in part.places.iter().zip(decision.verdicts()) {
             verdicts[*place] = Some(*verdict);

@@ -48,10 +48,11 @@
 //! - `cargo bench -p tidegate-memory --bench requests`
 //! - `tidegate-bench memory`
 
-use tidegate_core::call::MAX_SUBJECT;
+use tidegate_core::engine::Rule;
 use tidegate_core::no_semver::{FastOutcome, PackedAlgorithm};
-use tidegate_core::policy::Rule;
-use tidegate_core::{Call, Charge, Charges, Clock, Decision, Error, Operation, Policy, Timestamp};
+use tidegate_core::{
+    Call, Charge, Charges, Clock, Decision, Error, MAX_SUBJECT, Operation, Policy, Timestamp,
+};
 
 use super::{MemoryStore, ShardGuard};
 use crate::key::ShortKey;

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::engine;
-use tidegate_core::{Call, Clock, Decision, Error, Operation, Timestamp};
+use tidegate_core::{Call, Clock, Decision, Error, Timestamp};
 
 use super::MemoryStore;
 use super::locked_call::{ChargeSlot, LockedCall};
@@ -66,7 +66,7 @@ impl<C: Clock> MemoryStore<C> {
             shared: &self.shared,
             now,
             // Blocks, and counts beyond the limit.
-            may_box: !call.operation.is_acquire() && call.operation != Operation::Peek,
+            may_box: !call.operation.can_be_refused(),
             is_of_hold: call.operation.is_of_hold(),
             unpacked: None,
             reserved: 0,

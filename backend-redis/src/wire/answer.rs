@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
+use tidegate_core::engine::{Rule, StateShape};
 use tidegate_core::no_semver::{
     Algorithm, Level, VerdictInput, Wait, lapsed_hold, too_many_holds, unknown_hold,
 };
-use tidegate_core::policy::{Rule, StateShape};
 use tidegate_core::{
     AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
 };

@@ -51,18 +51,12 @@ impl<'a> NormalizedCall<'a> {
 
     /// Whether the verdicts are those of a peek of no cost afterwards.
     pub(super) fn answers_as_a_peek(&self) -> bool {
-        use Operation::{Block, BlockAtLeast, Charge, Refund, Reset, Undo};
-        self.is_on_a_hold()
-            || matches!(
-                self.operation,
-                Refund | Undo { .. } | Charge | Reset | Block { .. } | BlockAtLeast { .. }
-            )
+        !self.operation.can_be_refused()
     }
 
     /// Whether the operation is on a hold that was made before.
     pub(super) fn is_on_a_hold(&self) -> bool {
-        use Operation::{Extend, Settle, SettleSoFar};
-        matches!(self.operation, Settle | SettleSoFar | Extend)
+        self.operation.needs_hold()
     }
 
     /// The settlement of the hold that this call is about.
@@ -72,8 +66,7 @@ impl<'a> NormalizedCall<'a> {
 
     /// Whether the reply to each charge has the amount that was given back or recorded.
     pub(super) fn has_amounts(&self) -> bool {
-        use Operation::{Charge, Refund, Settle, SettleSoFar, Undo};
-        matches!(self.operation, Refund | Undo { .. } | Charge | Settle | SettleSoFar)
+        self.operation.has_amounts()
     }
 
     /// Splits the amount of each of `charges` among the charges of the call to that state: in order, to each at most

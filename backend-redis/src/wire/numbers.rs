@@ -1,5 +1,5 @@
 use tidegate_core::algorithm::fixed_window::Start;
-use tidegate_core::policy::Rule as PolicyRule;
+use tidegate_core::engine::Rule as PolicyRule;
 use tidegate_core::{Charge, Policy};
 
 use super::layout::{FIXED_ALIGNED, FIXED_ANCHORED, FIXED_PHASED};

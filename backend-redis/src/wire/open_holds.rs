@@ -3,9 +3,8 @@
 use tidegate_core::algorithm::{
     fixed_window, interval_bucket, sliding_counter, sliding_log, token_bucket,
 };
-use tidegate_core::engine::State;
+use tidegate_core::engine::{Rule, State};
 use tidegate_core::no_semver::{MAX_COUNTED_LAPSES, OpenHolds, Take};
-use tidegate_core::policy::Rule;
 
 use super::bytes::{MAX_NUMBER, NUMBER, Reader};
 use super::layout;

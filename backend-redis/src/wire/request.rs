@@ -4,7 +4,7 @@ use std::time::Duration;
 use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::algorithm::fixed_window::Start;
-use tidegate_core::policy::StateShape;
+use tidegate_core::engine::StateShape;
 use tidegate_core::{
     Call, CallId, Charge, Decision, Error, ErrorKind, MAX_SPAN, Operation, Policy, Timestamp,
 };
@@ -387,7 +387,7 @@ impl<'a, 'k> Batch<'a, 'k> {
     /// Whether another call would make the request too large for one script call.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.charges + tidegate_core::call::MAX_CHARGES > Self::MAX_CHARGES
+        self.charges + tidegate_core::MAX_CHARGES > Self::MAX_CHARGES
             || self.key_bytes > Self::MAX_KEY_BYTES
     }
 

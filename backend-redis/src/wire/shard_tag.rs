@@ -1,6 +1,6 @@
 //! The suffix of a shard's tag, chosen so that shards lie in slots far from each other.
 
-use tidegate_core::policy::Shard;
+use tidegate_core::Shard;
 
 /// Ends a tag, which begins at this place of the key, as the shard's: `%.`, how many there are, `.`, and two
 /// characters.

@@ -14,8 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use tidegate_redis::core::algorithm::{
     fixed_window, interval_bucket, sliding_counter, token_bucket,
 };
-use tidegate_redis::core::engine::{self, Record, Records, State};
-use tidegate_redis::core::policy::Rule;
+use tidegate_redis::core::engine::{self, Record, Records, Rule, State};
 use tidegate_redis::{
     Call, CallId, Charge, Clock, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
     RedisStore, Store, Timestamp,

@@ -5,8 +5,10 @@
 //! chunks back are woken by Tokio's; and those with peeks, which see a chunk that is on its way as taken.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
-use tidegate_redis::core::layers::{CoalescedStore, Lease, LeasedStore};
-use tidegate_redis::{Call, Charge, ManualClock, Policy, RedisStore, Share, Store, StoreExt};
+use tidegate_redis::core::layers::{CoalescedStore, LeasedStore};
+use tidegate_redis::{
+    Call, Charge, Lease, ManualClock, Policy, RedisStore, Share, Store, StoreExt,
+};
 use tidegate_testkit::{Fixture, StoreWithContext, suite};
 
 use crate::common::{builder_with, fresh_prefix, server};

@@ -3,8 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use tidegate_memory::core::layers::DenyCache;
-use tidegate_memory::{Call, Charge, MemoryStore, Policy, Store, StoreExt};
+use tidegate_memory::{Call, Charge, DenyCache, MemoryStore, Policy, Store, StoreExt};
 
 use crate::Outcome;
 use crate::figures::middle;

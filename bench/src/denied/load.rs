@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate_redis::core::layers::{DenyCache, DenyCacheStats};
+use tidegate_redis::core::layers::DenyCacheStats;
 use tidegate_redis::{
-    Call, Charge, Clock, ManualClock, Policy, RedisStore, Store, StoreExt, SystemClock,
+    Call, Charge, Clock, DenyCache, ManualClock, Policy, RedisStore, Store, StoreExt, SystemClock,
 };
 use tokio::task::JoinSet;
 

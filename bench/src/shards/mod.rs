@@ -6,10 +6,11 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_memory::core::layers::ShardedStore;
 use tidegate_memory::core::no_semver::{ShardPick, ShardWeights};
-use tidegate_memory::core::policy::Shards;
-use tidegate_memory::core::shards::ShardedStore;
-use tidegate_memory::{Answer, Call, Charge, FixedWindow, ManualClock, MemoryStore, Policy, Store};
+use tidegate_memory::{
+    Answer, Call, Charge, FixedWindow, ManualClock, MemoryStore, Policy, Shards, Store,
+};
 
 use self::table::{CALLERS, LIMITS, Share};
 use crate::Outcome;

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate_memory::Lease;
 use tidegate_memory::core::Share;
-use tidegate_memory::core::layers::Lease;
 
 use self::scenario::Figures;
 use crate::{Outcome, at_least_one, verdict};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tidegate_redis::core::layers::{DenyCache, DenyCacheStats, Lease, LeasedStore};
-use tidegate_redis::{Call, Charge, Policy, RedisStore, Store, StoreExt};
+use tidegate_redis::core::layers::{DenyCacheStats, LeasedStore};
+use tidegate_redis::{Call, Charge, DenyCache, Lease, Policy, RedisStore, Store, StoreExt};
 
 use crate::Outcome;
 

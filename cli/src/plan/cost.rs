@@ -1,7 +1,7 @@
 //! What a decision costs Redis, as measured.
 
 use tidegate_core::Policy;
-use tidegate_core::policy::Rule;
+use tidegate_core::engine::Rule;
 
 /// CPU time of a decision in a batch of several callers, of 100 of a single one: 47 to 57 of subjects that differ
 /// (`tidegate-bench throughput`), a fifth of one subject.

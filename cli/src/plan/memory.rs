@@ -4,7 +4,7 @@
 //! sources of Redis 7.0: a key is an entry in a table, a string and an object; its expiry is an entry
 //! in another table. Held against a real server by `cli/tests/integration/plan_memory.rs`.
 
-use tidegate_core::policy::Rule;
+use tidegate_core::engine::Rule;
 use tidegate_core::{Charge, Policy};
 use tidegate_redis::wire::Keys;
 

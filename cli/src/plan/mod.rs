@@ -10,7 +10,7 @@ mod write;
 use std::time::Duration;
 
 use tidegate_core::Policy;
-use tidegate_core::policy::Rule;
+use tidegate_core::engine::Rule;
 
 use memory::{Bytes, Names};
 pub use write::write;

@@ -10,7 +10,7 @@ use crate::trace::malformed::{Fault, MalformedLines};
 use crate::trace::options::{Options, Order};
 use crate::trace::order::{Flow, Replay};
 use crate::trace::record::{FileSummary, Progress, Sink, Summary};
-use tidegate_core::call::MAX_SUBJECT;
+use tidegate_core::MAX_SUBJECT;
 
 /// Reads the inputs one after another and hands every record to the sink, in the order asked for.
 ///

@@ -20,7 +20,7 @@ use crate::Timestamp;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_core::clock::{Clock, CoarseClock};
+/// use tidegate_core::{Clock, CoarseClock};
 ///
 /// let clock = CoarseClock::new(Duration::from_millis(1))?;
 /// assert!(clock.now().as_micros() > 1_700_000_000_000_000);

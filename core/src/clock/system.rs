@@ -25,7 +25,7 @@ use crate::time::{MAX_EXACT, micros_of};
 /// which they were last written, which costs at most the step.
 ///
 /// ```
-/// use tidegate_core::clock::{Clock, SystemClock};
+/// use tidegate_core::{Clock, SystemClock};
 ///
 /// let clock = SystemClock::new();
 /// let earlier = clock.now();

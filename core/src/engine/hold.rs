@@ -9,8 +9,7 @@ use super::state_holds::{HoldKey, KnownHold, StateHold, StateHolds};
 use super::{
     PerCharge, Record, Records, RememberedCall, RememberedHold, Take, change, report_after,
 };
-use crate::hold::AlreadySettled;
-use crate::hold::support::held_of;
+use crate::decision::{AlreadySettled, held_of};
 use crate::{Call, CallId, Charge, Decision, Error, ErrorKind, Operation, Policy, Timestamp};
 
 /// Makes, settles or extends the hold of an id.
@@ -51,7 +50,7 @@ fn make(
     records.make_room_to_remember()?;
     check_open_holds(call, now, records)?;
     let min_amount = call.operation.min_amount();
-    let operation = min_amount.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
+    let operation = call.operation.without_hold();
     let decision = super::carry_out(&Call { operation, ..*call }, now, records)?;
     if decision.is_denied() {
         return Ok(decision);

@@ -17,6 +17,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+pub use crate::algorithm::rule::Rule;
+pub use crate::algorithm::shape::StateShape;
+pub use crate::policy::StateName;
 pub use dispatch::State;
 pub use record::Record;
 pub use remembered::{HeldCharge, RememberedCall, RememberedHold};

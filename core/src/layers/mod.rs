@@ -3,35 +3,41 @@
 //! Each layer is a [`Store`] itself, so they compose, by the methods of [`StoreExt`]. The layer that is added last
 //! is called first.
 
-pub mod breaker;
+pub(crate) mod breaker;
 #[cfg(feature = "tokio")]
 mod coalesced;
-mod deny_cache;
-pub mod fallback;
+pub(crate) mod deny_cache;
+pub(crate) mod fallback;
 mod generations;
 #[cfg(feature = "tokio")]
-mod leased;
+pub(crate) mod leased;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub mod observed;
+mod observed;
 #[cfg(feature = "tokio")]
-pub mod timeout;
+mod timeout;
 
 #[cfg(feature = "tokio")]
 use std::time::Duration;
 
-pub use breaker::{Breaker, BreakerStore, BreakerWatch, CircuitState};
+pub use breaker::{BreakerStore, BreakerWatch, CircuitState};
 #[cfg(feature = "tokio")]
 pub use coalesced::CoalescedStore;
-pub use deny_cache::{DenyCache, DenyCacheStats, DenyCacheStore};
-pub use fallback::{FallbackStore, OnFailure};
+pub use deny_cache::{DenyCacheStats, DenyCacheStore};
+pub use fallback::{FallbackStore, HasFallback, NoFallback};
 #[cfg(feature = "tokio")]
-pub use leased::{Lease, LeaseStats, LeasedStore};
+pub use leased::{LeaseStats, LeasedStore};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub use observed::ObservedStore;
 #[cfg(feature = "tokio")]
 pub use timeout::TimeoutStore;
 
+pub use crate::shards::ShardedStore;
 use crate::{Clock, Share, Store};
+use breaker::Breaker;
+use deny_cache::DenyCache;
+use fallback::OnFailure;
+#[cfg(feature = "tokio")]
+use leased::Lease;
 
 /// Adds layers around a store.
 pub trait StoreExt: Store + Sized {
@@ -133,8 +139,7 @@ pub trait StoreExt: Store + Sized {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-    /// use tidegate_core::layers::Lease;
-    /// use tidegate_core::{Limiter, StoreExt};
+    /// use tidegate_core::{Lease, Limiter, StoreExt};
     /// use tidegate_memory::MemoryStore;
     ///
     /// let store = MemoryStore::new(); // of use for a store on a server

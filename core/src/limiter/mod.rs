@@ -1,26 +1,33 @@
-//! Policies in force on a store.
+//! Policies that are enforced on a store, and the requests that they decide.
 
+pub(crate) mod estimator;
+pub(crate) mod hold;
 mod multi;
+mod operations;
 mod request;
 #[cfg(feature = "tokio")]
-pub mod waiting;
+pub(crate) mod waiting;
 
 use std::sync::Arc;
 
 pub use multi::{MultiRequest, PolicyRef};
 pub use request::Request;
 
-use crate::decision::PolicyVerdict;
+use crate::decision::{Decision, PolicyVerdict};
+use crate::error::{Error, ErrorKind};
+use crate::policy::{MAX_NAME, Policy};
+use crate::store::{Answer, Store};
+use crate::subject::Subject;
 #[cfg(feature = "tokio")]
-use crate::hold::guard_count::GuardCount;
-use crate::{Answer, Decision, Error, ErrorKind, Policy, Store, Subject, policy};
+use hold::guard_count::GuardCount;
 #[cfg(feature = "tokio")]
 use waiting::{WaitLimits, Waiters};
 
-/// One or several policies in force on a store. Cheap to clone: clones share one store.
+/// One or several policies that are enforced on a store. Cheap to clone: clones share the store.
 ///
-/// A request on one subject is charged to all policies ([`acquire`](Self::acquire),
-/// [`subject`](Self::subject)); one on several subjects to those that it names ([`by`](Self::by)).
+/// A request for one subject ([`acquire`](Self::acquire), [`subject`](Self::subject)) is charged to
+/// all policies. A request for several subjects ([`by`](Self::by)) is charged to the policies that
+/// it names.
 ///
 /// ```
 /// # tokio_test(async {
@@ -51,8 +58,9 @@ pub struct Limiter<S> {
 struct Shared<S> {
     store: S,
     policies: Box<[Policy]>,
-    /// The same, in the form of a call.
+    /// The first of `policies`, stored separately because a call holds its first charge by value.
     first: Policy,
+    /// The rest of `policies`.
     others: Box<[Policy]>,
     #[cfg(feature = "tokio")]
     waiters: Waiters,
@@ -60,7 +68,7 @@ struct Shared<S> {
     guard_count: GuardCount,
 }
 
-// Not derived, as that would ask for a store that can be cloned.
+// A derived implementation would require that the store can be cloned.
 impl<S> Clone for Limiter<S> {
     fn clone(&self) -> Self {
         Self {
@@ -71,20 +79,13 @@ impl<S> Clone for Limiter<S> {
     }
 }
 
-impl<S> Limiter<S> {
-    #[cfg(feature = "tokio")]
-    pub(crate) fn guard_count(&self) -> &GuardCount {
-        &self.shared.guard_count
-    }
-}
-
 impl<S: Store> Limiter<S> {
-    /// A limiter. Does not call the store, which may be down.
+    /// Creates a limiter. This does not call the store, which may be down.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] if there are no policies, or two of one name;
-    /// [`ErrorKind::Unsupported`] if the store cannot keep states of one of them.
+    /// Returns [`ErrorKind::InvalidConfig`] if there are no policies or two have the same name, and
+    /// [`ErrorKind::Unsupported`] if the store does not support one of them.
     pub fn new(store: S, policies: impl IntoIterator<Item = Policy>) -> Result<Self, Error> {
         let policies: Box<[Policy]> = policies.into_iter().collect();
         let Some((first, others)) = policies.split_first() else {
@@ -96,8 +97,8 @@ impl<S: Store> Limiter<S> {
         let (first, others) = (first.clone(), others.into());
         for (index, policy) in policies.iter().enumerate() {
             store.supports(policy)?;
-            let mut before = policies.iter().take(index);
-            if before.any(|other| other.name() == policy.name()) {
+            let mut previous = policies.iter().take(index);
+            if previous.any(|other| other.name() == policy.name()) {
                 return Err(Error::new(
                     ErrorKind::InvalidConfig,
                     format!(
@@ -125,7 +126,7 @@ impl<S: Store> Limiter<S> {
         })
     }
 
-    /// Decides on a request of cost 1, and takes it if it is admitted.
+    /// Decides a request of cost 1, and charges it if all policies admit it.
     #[inline(always)]
     pub fn acquire<'a>(
         &'a self,
@@ -134,17 +135,19 @@ impl<S: Store> Limiter<S> {
         self.subject(subject).acquire()
     }
 
-    /// The subject of an operation; cost 1 and no tenant unless said otherwise.
+    /// Creates a request for one subject, of cost 1 and without a tenant.
     #[inline(always)]
     pub fn subject<'a>(&'a self, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Request<'a, S> {
         Request { limiter: self, tenant: b"", subject: subject.as_ref(), cost: 1, id: None }
     }
 
-    /// A request on several subjects, in one atomic decision: the first policy and its subject. Further
-    /// ones follow by [`by`](MultiRequest::by), each with its own [`cost`](MultiRequest::cost).
+    /// Creates a request for several subjects that is decided atomically, from the first policy and
+    /// its subject. [`by`](MultiRequest::by) adds further ones, each with its own
+    /// [`cost`](MultiRequest::cost).
     ///
-    /// The policy is the name of one of the limiter's, or another policy for this request alone. The
-    /// limiter's policies that are not named are not charged. The verdicts are in the order named.
+    /// The policy is the name of a policy of the limiter, or another policy for this request only.
+    /// Policies of the limiter that are not named are not charged. The verdicts have the order in
+    /// which the policies were added.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -178,24 +181,27 @@ impl<S: Store> Limiter<S> {
         MultiRequest::new(self).by(policy, subject)
     }
 
-    /// The policy of this name.
+    /// Returns the policy with this name.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidCall`] if there is none.
+    /// Returns [`ErrorKind::InvalidCall`] if the limiter has no policy with this name.
     pub fn policy(&self, name: &str) -> Result<&Policy, Error> {
-        let found = self.policies().iter().find(|policy| policy.name() == name);
-        found.ok_or_else(|| {
-            let names: Vec<_> =
-                self.policies().iter().map(|it| format!("`{}`", it.name())).collect();
-            let name = name.escape_debug().take(policy::MAX_NAME).collect::<String>();
-            let message = format!("the limiter has no policy `{name}`, but {}", names.join(", "));
+        self.find_policy(name).ok_or_else(|| {
+            let known: Vec<_> =
+                self.policies().iter().map(|policy| format!("`{}`", policy.name())).collect();
+            let name = name.escape_debug().take(MAX_NAME).collect::<String>();
+            let message = format!("the limiter has no policy `{name}`, but {}", known.join(", "));
             Error::new(ErrorKind::InvalidCall, message)
         })
     }
 
-    /// The verdicts of a decision by [`acquire`](Self::acquire) or [`subject`](Self::subject), with
-    /// their policies.
+    fn find_policy(&self, name: &str) -> Option<&Policy> {
+        self.policies().iter().find(|policy| policy.name() == name)
+    }
+
+    /// Returns the verdicts of a decision by [`acquire`](Self::acquire) or
+    /// [`subject`](Self::subject), with their policies.
     pub fn verdicts<'d>(
         &'d self,
         decision: &'d Decision,
@@ -203,20 +209,16 @@ impl<S: Store> Limiter<S> {
         decision.verdicts_of(self.policies())
     }
 
-    /// The policies, in the order of a decision's verdicts.
+    /// Returns the policies, in the order of a decision's verdicts.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.shared.policies
     }
 
-    /// The store.
+    /// Returns the store.
     #[must_use]
+    #[inline]
     pub fn store(&self) -> &S {
         &self.shared.store
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(crate) fn waiting(&self) -> &Waiters {
-        &self.shared.waiters
     }
 }

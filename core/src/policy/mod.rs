@@ -25,8 +25,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::algorithm::rule::Rule;
-pub use crate::algorithm::shape::StateShape;
+pub(crate) use crate::algorithm::rule::Rule;
+pub(crate) use crate::algorithm::shape::StateShape;
 pub use error::PolicyError;
 pub use shards::{MAX_SHARDS, Shard, Shards};
 pub use share::Share;
@@ -36,7 +36,7 @@ pub use state_name::StateName;
 use crate::hash::{mix, stable_hash};
 use crate::time::{micros_of, micros_of_ceil};
 
-/// The default maximum of open [holds](crate::hold) on one state of a policy with
+/// The default maximum of open [holds](crate::Hold) on one state of a policy with
 /// [`Policy::refund_lapsed`].
 ///
 /// 1,000 open holds take about 600 kB in Redis, with their records. If all of them lapse together,
@@ -200,7 +200,7 @@ impl Policy {
         self
     }
 
-    /// The same policy, of which one [hold](crate::hold) takes at most a share of the limit: one caller with a large
+    /// The same policy, of which one [hold](crate::Hold) takes at most a share of the limit: one caller with a large
     /// estimate does not reserve all of it. The text is `max-hold 1/4`.
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl Policy {
         Ok(self)
     }
 
-    /// Returns the same policy, which refunds the unspent part of a [hold](crate::hold) immediately
+    /// Returns the same policy, which refunds the unspent part of a [hold](crate::Hold) immediately
     /// when the hold lapses. No job sweeps. Without this option, a hold stays charged until it is
     /// settled. The text is `refund-lapsed`.
     ///
@@ -229,7 +229,7 @@ impl Policy {
         self
     }
 
-    /// Returns the same policy with another maximum of open [holds](crate::hold) on one state, so
+    /// Returns the same policy with another maximum of open [holds](crate::Hold) on one state, so
     /// on one subject. A hold is open until it is settled or lapses. The text is
     /// `max-open-holds 200`.
     ///
@@ -383,7 +383,7 @@ impl Policy {
         (self.0.block_for > 0).then(|| Duration::from_micros(self.0.block_for))
     }
 
-    /// The maximum that one [hold](crate::hold) may take, if it is less than the limit: at least 1.
+    /// The maximum that one [hold](crate::Hold) may take, if it is less than the limit: at least 1.
     #[must_use]
     pub fn max_hold(&self) -> Option<u64> {
         self.0.max_hold.map(|share| share.apply(self.limit()).max(1))
@@ -421,8 +421,8 @@ impl Policy {
         Duration::from_micros(self.0.rule.max_retention())
     }
 
-    /// Whether both are one and the same policy object: a shortcut for `==`.
-    #[doc(hidden)]
+    /// Returns `true` if both are clones of one policy object. This is faster than `==`. Two
+    /// different objects may still be equal.
     #[must_use]
     #[inline]
     pub fn is_same_object(&self, other: &Self) -> bool {
@@ -495,7 +495,7 @@ impl Inner {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_core::policy::parse_duration;
+/// use tidegate_core::parse_duration;
 ///
 /// assert_eq!(parse_duration("1h30m")?, Duration::from_secs(5400));
 /// # Ok::<(), tidegate_core::PolicyError>(())
@@ -509,7 +509,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, PolicyError> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_core::policy::format_duration;
+/// use tidegate_core::format_duration;
 ///
 /// assert_eq!(format_duration(Duration::from_secs(90)).to_string(), "90s");
 /// assert_eq!(format_duration(Duration::from_secs(5400)).to_string(), "90m");

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::error::Part;
 use super::{Policy, PolicyError};
-use crate::Charge;
 use crate::hash::stable_hash;
 
 /// The maximum number of shards of a policy.
@@ -125,8 +124,7 @@ impl Policy {
     /// [deny cache](crate::DenyCache) keeps a refusal that was too early until its `retry_after`.
     ///
     /// ```
-    /// use tidegate_core::policy::Shards;
-    /// use tidegate_core::Policy;
+    /// use tidegate_core::{Policy, Shards};
     ///
     /// let all: Policy = "all: sliding-log 11/1m".parse()?;
     /// let all = all.sharded(Shards::any(10))?;
@@ -164,6 +162,17 @@ impl Policy {
         self.0.shard
     }
 
+    /// Returns the index of the share that all charges of this subject are made to: see
+    /// [`Charge::share_of_subject`](crate::Charge::share_of_subject).
+    pub(crate) fn share_of(&self, tenant: &[u8], subject: &[u8]) -> Option<usize> {
+        let shares = u64::try_from(self.shares().len()).ok().filter(|&shares| shares > 0)?;
+        let Shards { count, .. } = self.shards().filter(|shards| shards.by != By::Any)?;
+        // The number of shards is applied first, so that the shares of two policies with equally
+        // many shards are in one slot.
+        let index = stable_hash([tenant, subject]) % u64::from(count);
+        usize::try_from(index % shares).ok()
+    }
+
     /// Whether any request may go to any shard.
     pub(crate) fn can_use_any_shard(&self) -> bool {
         self.shards().is_some_and(|shards| shards.by == By::Any && shards.count > 1)
@@ -173,18 +182,5 @@ impl Policy {
     #[must_use]
     pub fn is_per_tenant(&self) -> bool {
         self.0.split.as_deref().is_some_and(|split| split.shards.by == By::Subject)
-    }
-}
-
-impl Charge<'_> {
-    /// The index of the share for all charges of this subject, by a hash that is the same on every machine; `None` if
-    /// any share may be charged, or there are no shards.
-    #[must_use]
-    pub fn share_of_subject(&self) -> Option<usize> {
-        let shares = u64::try_from(self.policy.shares().len()).ok().filter(|&shares| shares > 0)?;
-        let Shards { count, .. } = self.policy.shards().filter(|shards| shards.by != By::Any)?;
-        // By the number of shards first, so that the shares of two policies with as many shards are in one slot.
-        let index = stable_hash([self.tenant, self.subject]) % u64::from(count);
-        usize::try_from(index % shares).ok()
     }
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::layers::Lease;
-use tidegate_core::{Breaker, Call, Charge, ManualClock, Policy, Share, Store, StoreExt};
+use tidegate_core::{Breaker, Call, Charge, Lease, ManualClock, Policy, Share, Store, StoreExt};
 use tidegate_memory::MemoryStore;
 use tokio::task::yield_now;
 

@@ -10,12 +10,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate_core::layers::{BreakerStore, DenyCacheStats, DenyCacheStore, FallbackStore};
-use tidegate_core::limiter::{MultiRequest, Request};
-use tidegate_core::no_semver::OwnedCall;
 use tidegate_core::{
     Answer, Breaker, Call, CallId, Charge, Charges, Decision, Degraded, DenyCache, Error,
-    ErrorKind, Limiter, ManualClock, OnFailure, Operation, Outcome, Policy, PolicyError,
-    PolicyVerdict, Receipt, Shards, Share, Store, Subject, SystemClock, Timestamp, Verdict,
+    ErrorKind, Limiter, ManualClock, MultiRequest, OnFailure, Operation, Outcome, OwnedCall,
+    Policy, PolicyError, PolicyVerdict, Receipt, Request, Shards, Share, Store, Subject,
+    SystemClock, Timestamp, Verdict,
 };
 use tidegate_testkit::ModelStore;
 
@@ -106,7 +105,7 @@ fn long_subjects_are_shown_in_part() {
     let limiter = Limiter::new(ModelStore::new(ManualClock::default()), [policy.clone()]).unwrap();
     let request = limiter.subject(&subject);
     let several = limiter.by("p", &subject);
-    let shown: [&dyn Debug; 5] = [&charges, &call, &OwnedCall::new(&call), &request, &several];
+    let shown: [&dyn Debug; 5] = [&charges, &call, &OwnedCall::from(call), &request, &several];
     for value in shown {
         for text in [format!("{value:?}"), format!("{value:#?}")] {
             assert!(text.len() < 5_000, "{text}");

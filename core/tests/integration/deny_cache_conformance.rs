@@ -1,8 +1,8 @@
 //! A store behind a deny cache is a store like any other, to the last field, if only exact answers
 //! are remembered.
 
-use tidegate_core::layers::{DenyCache, DenyCacheStore};
-use tidegate_core::{ManualClock, StoreExt};
+use tidegate_core::layers::DenyCacheStore;
+use tidegate_core::{DenyCache, ManualClock, StoreExt};
 use tidegate_testkit::{ModelStore, fixture};
 
 type Store = DenyCacheStore<ModelStore, ManualClock>;

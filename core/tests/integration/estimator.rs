@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
 use proptest::prelude::*;
-use tidegate_core::Share;
-use tidegate_core::hold::Estimator;
+use tidegate_core::{Estimator, Share};
 
 const MAX: u64 = u64::MAX;
 

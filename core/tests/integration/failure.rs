@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use crate::stubs::{Mood, Stub};
-use tidegate_core::layers::FallbackStore;
-use tidegate_core::layers::fallback::HasFallback;
+use tidegate_core::layers::{FallbackStore, HasFallback};
 use tidegate_core::{
     Breaker, Call, CallId, Charge, Clock, Decision, DegradedAnswer, DenyCache, Error, ErrorKind,
     Limiter, ManualClock, OnFailure, Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,

@@ -12,12 +12,11 @@ use crate::run;
 use crate::stubs::{Mood, Stub};
 use tidegate_core::algorithm::fixed_window;
 use tidegate_core::engine::State;
-use tidegate_core::hold::{HoldGuard, OnDrop};
+use tidegate_core::layers::ShardedStore;
 use tidegate_core::no_semver::{MAX_COUNTED_LAPSES, OpenHolds, Take, Wait};
-use tidegate_core::shards::ShardedStore;
 use tidegate_core::{
-    Answer, Call, Clock, Decision, DenyCache, Error, ErrorKind, Limiter, ManualClock, OnFailure,
-    Outcome, Policy, Store, StoreExt, Ticket, Timestamp,
+    Answer, Call, Clock, Decision, DenyCache, Error, ErrorKind, HoldGuard, Limiter, ManualClock,
+    OnDrop, OnFailure, Outcome, Policy, Store, StoreExt, Ticket, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, FaultyStore};
@@ -168,6 +167,25 @@ fn a_ticket_is_settled_from_its_text() {
         let forged: Ticket = serde_json::from_str(&other).unwrap();
         assert_eq!(here.cancel(&forged).await.unwrap_err().kind(), ErrorKind::IdReused);
         assert!(serde_json::from_str::<Ticket>(&text.replace("90/1h", "0/1h/")).is_err());
+    });
+}
+
+#[test]
+fn a_ticket_without_a_version_is_read_and_one_of_a_later_version_is_rejected() {
+    run(async {
+        let here = limiter(model(), &["p: token-bucket 90/1h"]);
+        let hold = here.subject("a").tenant("t").cost(50).hold("id", MINUTE).await.unwrap();
+        let text = serde_json::to_string(hold.ticket().unwrap()).unwrap();
+        // A program that does not know the field `v` reads these fields and ignores `v`.
+        let fields = r#""id":[105,100],"ttl":{"secs":60,"nanos":0},"is_degraded":false,"charges":[{"charge":{"policy":"p: token-bucket 90/1h burst 90","tenant":[116],"subject":[97],"cost":50,"is_check_only":false},"held":50}]}"#;
+        assert_eq!(text, format!(r#"{{"v":1,{fields}"#));
+        let unversioned: Ticket = serde_json::from_str(&format!("{{{fields}")).unwrap();
+        assert_eq!(Some(&unversioned), hold.ticket());
+        for later in [format!(r#"{{"v":2,{fields}"#), r#"{"v":2,"other":true}"#.to_owned()] {
+            let error = serde_json::from_str::<Ticket>(&later).unwrap_err().to_string();
+            let message = "the version of the ticket is 2; it must be 1";
+            assert!(error.starts_with(message), "{error}");
+        }
     });
 }
 

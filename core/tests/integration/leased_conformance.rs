@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, and so do its helpers")]
 
-use tidegate_core::layers::{Lease, LeasedStore};
-use tidegate_core::{ManualClock, Share, StoreExt};
+use tidegate_core::layers::LeasedStore;
+use tidegate_core::{Lease, ManualClock, Share, StoreExt};
 use tidegate_testkit::fixture;
 use tidegate_testkit::suite;
 

@@ -315,8 +315,7 @@ fn every_metric_is_described_and_has_the_labels_that_are_listed() {
 #[cfg(feature = "tokio")]
 #[test]
 fn every_metric_that_is_listed_is_told_by_somebody() {
-    use tidegate_core::layers::Lease;
-    use tidegate_core::{Breaker, DenyCache};
+    use tidegate_core::{Breaker, DenyCache, Lease};
 
     let (recorder, ()) = recorded(|| async {
         let store = memory().breaker(Breaker::new().failures(1)).deny_cache(DenyCache::new());

@@ -10,8 +10,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError};
 use tidegate_core::algorithm::sliding_log::{SlidingLogRule, State};
+use tidegate_core::engine::Rule;
 use tidegate_core::no_semver::Algorithm as _;
-use tidegate_core::policy::Rule;
 use tidegate_core::{
     Call, Charge, Decision, ManualClock, Operation, Policy, Store, Timestamp, TokenBucket,
 };

@@ -236,7 +236,7 @@ proptest! {
         }
         // Beyond the last time there is, nothing comes back.
         prop_assume!(start.saturating_add(next) < Timestamp::MAX);
-        let is_exact = !matches!(taken.policy.rule(), tidegate_core::policy::Rule::SlidingLog(_) | tidegate_core::policy::Rule::SlidingCounter(_));
+        let is_exact = !matches!(taken.policy.rule(), tidegate_core::engine::Rule::SlidingLog(_) | tidegate_core::engine::Rule::SlidingCounter(_));
         let tick = Duration::from_micros(taken.policy.rule().tick());
         if is_exact && verdict.blocked_for().is_zero() && next > tick {
             clock.set(start.saturating_add(next).saturating_sub(tick + tick));
@@ -296,7 +296,7 @@ mod waiting {
             (error.kind(), error.to_string().as_str()),
             (
                 ErrorKind::WaitTooLong,
-                "wait-too-long: the cost is above the limit, and so never admitted"
+                "wait-too-long: the cost is above the limit, so that it is never admitted"
             )
         );
         limiter.by("a", "s").until_ready().await.unwrap();

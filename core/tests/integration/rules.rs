@@ -5,8 +5,8 @@
 use tidegate_core::Policy;
 use tidegate_core::algorithm::fixed_window::Start;
 use tidegate_core::algorithm::{sliding_counter, sliding_log};
+use tidegate_core::engine::Rule;
 use tidegate_core::no_semver::{Algorithm, Level, PackedAlgorithm, Unit, Wait};
-use tidegate_core::policy::Rule;
 
 fn rule(text: &str) -> Rule {
     *text.parse::<Policy>().unwrap().rule()

@@ -13,8 +13,7 @@ use std::sync::Arc;
 
 use axum::routing::post;
 use axum::{Router, middleware};
-use tidegate_redis::core::hold::Estimator;
-use tidegate_redis::{Limiter, Store};
+use tidegate_redis::{Estimator, Limiter, Store};
 
 use crate::proxy::Gateway;
 

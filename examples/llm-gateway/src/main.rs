@@ -9,8 +9,7 @@ use std::time::Duration;
 use tidegate_example_llm_gateway::serve::{serve, stop_signal};
 use tidegate_example_llm_gateway::{app, limits, model};
 use tidegate_memory::MemoryStore;
-use tidegate_redis::core::hold::Estimator;
-use tidegate_redis::{Breaker, Limiter, RedisStore, Share, Store, StoreExt};
+use tidegate_redis::{Breaker, Estimator, Limiter, RedisStore, Share, Store, StoreExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_http::server::Usage;
-use tidegate_redis::core::hold::Estimator;
+use tidegate_redis::Estimator;
 
 use crate::prompt::{Prompt, count, price};
 

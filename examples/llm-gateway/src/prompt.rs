@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
-use tidegate_redis::core::hold::Estimator;
+use tidegate_redis::Estimator;
 
 /// The maximum size of a request's body.
 const MAX_BODY: usize = 1 << 20;

@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use tidegate_http::server::Usage;
-use tidegate_redis::core::hold::Estimator;
+use tidegate_redis::Estimator;
 
 use crate::meter::Meter;
 use crate::prompt::Prompt;

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_example_llm_gateway::{app, limits, model};
-use tidegate_memory::core::hold::Estimator;
 use tidegate_memory::{
-    Answer, Call, Decision, Error, FixedWindow, Limiter, ManualClock, MemoryStore, Operation,
-    Policy, Share, Store, Timestamp,
+    Answer, Call, Decision, Error, Estimator, FixedWindow, Limiter, ManualClock, MemoryStore,
+    Operation, Policy, Share, Store, Timestamp,
 };
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};

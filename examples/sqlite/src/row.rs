@@ -2,8 +2,7 @@
 
 use rusqlite::{Connection, Row, params};
 use tidegate_core::algorithm::{fixed_window, interval_bucket, sliding_counter, token_bucket};
-use tidegate_core::engine::{Record, Records, State};
-use tidegate_core::policy::Rule;
+use tidegate_core::engine::{Record, Records, Rule, State};
 use tidegate_core::{Charge, Charges, Error, ErrorKind, Timestamp};
 
 use crate::failed;

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::policy::format_duration;
+use tidegate_core::format_duration;
 
 /// Why a request has no response: it was not sent, or the client within failed.
 #[derive(Debug)]

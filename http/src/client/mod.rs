@@ -75,7 +75,7 @@
 //! # Cancellation
 //!
 //! A future that is dropped while it waits for its turn leaves nothing taken
-//! ([`waiting`](tidegate_core::limiter::waiting#cancellation)). If its turn had come, and it waited on because the
+//! ([`Admission`](tidegate_core::Admission#cancellation)). If its turn had come, and it waited on because the
 //! origin asked for quiet in the meantime, its turn counts as used. An announcement that was received is written to
 //! the store by a task, even if the future is dropped meanwhile.
 //!

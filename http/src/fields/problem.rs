@@ -2,8 +2,7 @@
 
 use http::{HeaderValue, StatusCode};
 use smallvec::SmallVec;
-use tidegate_core::decision::PolicyVerdict;
-use tidegate_core::{Decision, DegradedAnswer};
+use tidegate_core::{Decision, DegradedAnswer, PolicyVerdict};
 
 use super::text::{Text, fits};
 

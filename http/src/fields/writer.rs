@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
-use tidegate_core::decision::PolicyVerdict;
-use tidegate_core::{Decision, DegradedAnswer, Policy};
+use tidegate_core::{Decision, DegradedAnswer, Policy, PolicyVerdict};
 
 use super::text::{Text, check, fits, secs_ceil};
 use super::{FieldError, FieldFormat, FieldScope, names};
@@ -217,7 +216,7 @@ impl FieldWriter {
     }
 
     /// Writes a decision and its verdicts, as [`Limiter::verdicts`](tidegate_core::Limiter::verdicts) and
-    /// [`MultiRequest::verdicts`](tidegate_core::limiter::MultiRequest::verdicts) give them.
+    /// [`MultiRequest::verdicts`](tidegate_core::MultiRequest::verdicts) give them.
     ///
     /// [`FieldFormat::Ietf11`] adds its lists to those that are there already, as of another layer; all other
     /// fields are replaced. A policy whose name a field cannot hold is left out: of the policies that the

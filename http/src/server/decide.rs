@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use smallvec::SmallVec;
-use tidegate_core::no_semver::OwnedCharge;
 use tidegate_core::{
-    Call, Charge, Decision, Error, Operation, Outcome, Policy, PolicyVerdict, Store,
+    Call, Charge, Decision, Error, Operation, Outcome, OwnedCall, Policy, PolicyVerdict, Store,
 };
 
 use super::limit::{LimitCharge, NoSubject};
@@ -37,8 +36,8 @@ pub(super) struct Decided {
     policies: SmallVec<[Policy; FEW]>,
     partition_keys: PartitionKeys,
     pub(super) decision: Decision,
-    /// What to give back if the request fails. Empty without a rule for refunds.
-    pub(super) refundable: Vec<RefundableCharge>,
+    /// The refund to send if the request fails. `None` without a rule for refunds.
+    pub(super) refund: Option<OwnedCall>,
 }
 
 /// What clients are told of the partitions, by the places of the charges. Empty if they are told of none.
@@ -47,22 +46,17 @@ type PartitionKeys = Vec<Option<PartitionKey>>;
 /// The charges of a request that the store has not decided on yet.
 #[derive(Debug)]
 pub(super) struct Undecided {
-    charges: Vec<RefundableCharge>,
+    call: OwnedCall,
+    /// Whether a rule may refund each charge.
+    is_refunded: SmallVec<[bool; FEW]>,
     partition_keys: PartitionKeys,
-}
-
-/// A charge for when the response is there, and whether a rule may refund it.
-#[derive(Debug)]
-pub(super) struct RefundableCharge {
-    charge: OwnedCharge,
-    is_refunded: bool,
 }
 
 impl Decided {
     /// Of a decision whose charges no rule for refunds gives back.
     pub(super) fn without_refund(limits: &[LimitCharge<'_>], decision: Decision) -> Self {
         let policies = limits.iter().map(|limit| limit.policy.clone()).collect();
-        Self { policies, partition_keys: partition_keys(limits), decision, refundable: vec![] }
+        Self { policies, partition_keys: partition_keys(limits), decision, refund: None }
     }
 
     pub(super) fn verdicts(&self) -> impl Iterator<Item = PolicyVerdict<'_>> {
@@ -125,16 +119,16 @@ pub(super) fn decide_now<S: Store, R>(
         ControlFlow::Break(admission) => return Ok(admission),
     };
     let charges: SmallVec<[Charge<'_>; FEW]> = limits.iter().map(LimitCharge::as_charge).collect();
-    let is_refunded = limits.iter().map(|limit| limit.is_refunded);
+    let is_refunded: SmallVec<[bool; FEW]> = limits.iter().map(|limit| limit.is_refunded).collect();
     let partition_keys = partition_keys(&limits);
+    let call = Call::acquire(&charges);
     if store.answers_immediately() {
         // A store that breaks this promise is called again.
-        if let Ok(answer) = store.decide(Call::new(Operation::Acquire, &charges)).into_ready() {
-            return Ok(Admission::new(shared, &charges, is_refunded, partition_keys, answer));
+        if let Ok(answer) = store.decide(call).into_ready() {
+            return Ok(Admission::new(shared, call, &is_refunded, partition_keys, answer));
         }
     }
-    let charges = charges.iter().zip(is_refunded).map(RefundableCharge::new).collect();
-    Err(Undecided { charges, partition_keys })
+    Err(Undecided { call: call.into(), is_refunded, partition_keys })
 }
 
 /// Decides on the charges of a request. Owns all that it needs, as it outlives the call.
@@ -142,19 +136,16 @@ pub(super) async fn decide<S: Store, R>(
     shared: Arc<Shared<S, R>>,
     undecided: Undecided,
 ) -> Admission {
-    let Undecided { charges: owned, partition_keys } = undecided;
-    let charges: SmallVec<[Charge<'_>; FEW]> =
-        owned.iter().map(|it| it.charge.as_charge()).collect();
-    let answer = shared.limiter.store().decide(Call::new(Operation::Acquire, &charges)).await;
-    let is_refunded = owned.iter().map(|it| it.is_refunded);
-    Admission::new(&shared, &charges, is_refunded, partition_keys, answer)
+    let Undecided { call, is_refunded, partition_keys } = undecided;
+    let answer = shared.limiter.store().decide(call.as_call()).await;
+    Admission::new(&shared, call.as_call(), &is_refunded, partition_keys, answer)
 }
 
 impl Admission {
     fn new<S, R>(
         shared: &Shared<S, R>,
-        charges: &[Charge<'_>],
-        is_refunded: impl Iterator<Item = bool>,
+        call: Call<'_>,
+        is_refunded: &[bool],
         partition_keys: PartitionKeys,
         answer: Result<Decision, Error>,
     ) -> Self {
@@ -164,18 +155,20 @@ impl Admission {
         };
         // What a failure policy admits is not charged, or not in one place.
         let is_charged = decision.is_allowed() && decision.degraded().is_none();
-        let refundable = if is_charged && shared.settings.refund.is_some() {
-            let charged = charges.iter().zip(is_refunded).zip(decision.verdicts());
+        let refund = if is_charged && shared.settings.refund.is_some() {
+            let charged = call.charges.iter().zip(is_refunded).zip(decision.verdicts());
             // A shadow that denied was not charged.
             let refundable = charged.filter(|((_, is_refunded), verdict)| {
-                *is_refunded && verdict.outcome() == Outcome::Allowed
+                **is_refunded && verdict.outcome() == Outcome::Allowed
             });
-            refundable.map(|(charge, _)| RefundableCharge::new(charge)).collect()
+            let charges: SmallVec<[Charge<'_>; FEW]> =
+                refundable.map(|((charge, _), _)| charge).collect();
+            (!charges.is_empty()).then(|| Call::new(Operation::Refund, &charges).into())
         } else {
-            vec![]
+            None
         };
-        let policies = charges.iter().map(|charge| charge.policy.clone()).collect();
-        Self::Decided(Decided { policies, partition_keys, decision, refundable })
+        let policies = call.charges.iter().map(|charge| charge.policy.clone()).collect();
+        Self::Decided(Decided { policies, partition_keys, decision, refund })
     }
 }
 
@@ -190,15 +183,7 @@ impl LimitCharge<'_> {
     }
 }
 
-/// Gives charges back. A refund that fails leaves them taken; `observed()` counts it.
-pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, charges: Vec<RefundableCharge>) {
-    let charges: SmallVec<[Charge<'_>; FEW]> =
-        charges.iter().map(|it| it.charge.as_charge()).collect();
-    let _ = shared.limiter.store().decide(Call::new(Operation::Refund, &charges)).await;
-}
-
-impl RefundableCharge {
-    fn new((charge, is_refunded): (&Charge<'_>, bool)) -> Self {
-        Self { charge: OwnedCharge::new(charge), is_refunded }
-    }
+/// Sends a refund. If it fails, the costs stay charged; `observed()` counts the failure.
+pub(super) async fn refund<S: Store, R>(shared: Arc<Shared<S, R>>, refund: OwnedCall) {
+    let _ = shared.limiter.store().decide(refund.as_call()).await;
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::mem;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -204,26 +203,27 @@ where
                     let Some(decided) = decided else {
                         return Poll::Ready(result);
                     };
-                    let charges = mem::take(&mut decided.refundable);
-                    let mut is_refunded = false;
-                    if !charges.is_empty() {
+                    let mut refund_call = decided.refund.take();
+                    if refund_call.is_some() {
+                        let is_refunded;
                         (is_refunded, result) = match result {
                             Ok(response) => {
                                 let (head, body) = response.into_parts();
                                 let is_refunded = this.shared.refunds(&head);
                                 (is_refunded, Ok(Response::from_parts(head, body)))
                             }
-                            // There are charges to refund only if there is a rule.
+                            // There is a refund only if there is a rule.
                             Err(error) => (true, Err(error)),
                         };
+                        refund_call = refund_call.filter(|_| is_refunded);
                     }
                     if let Ok(response) = &mut result {
                         this.shared.write_fields(decided, response);
                     }
-                    if !is_refunded {
+                    let Some(call) = refund_call else {
                         return Poll::Ready(result);
-                    }
-                    let refund = refund(Arc::clone(this.shared), charges);
+                    };
+                    let refund = refund(Arc::clone(this.shared), call);
                     State::Refunding { refund: Box::pin(refund), result: Some(result) }
                 }
                 StateProjection::Refunding { refund, result } => {

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, response};
-use tidegate_core::call::MAX_CHARGES;
-use tidegate_core::{Error, ErrorKind, Limiter, Policy, Store};
+use tidegate_core::{Error, ErrorKind, Limiter, MAX_CHARGES, Policy, Store};
 use tower_layer::Layer;
 
 use super::hold::{ActualCost, HoldLayer, HoldSettings};

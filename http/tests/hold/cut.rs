@@ -2,7 +2,7 @@
 
 use super::*;
 use Step::{Bytes as Sends, Fail, Hang, Panic, Tokens};
-use tidegate_core::hold::OnDrop;
+use tidegate_core::OnDrop;
 
 /// Sends a request, and gives it up after a second if it is still under way. Polls at most so many frames.
 async fn cut<S: Store + 'static>(layer: &HoldLayer<S>, request: Request<Plan>, frames: usize) {

@@ -1,7 +1,7 @@
 //! Whatever becomes of many requests at once, what is charged is the sum of what the rules say, and no hold is open.
 
 use proptest::prelude::*;
-use tidegate_core::hold::OnDrop;
+use tidegate_core::OnDrop;
 
 use super::*;
 use Step::{Bytes as Sends, Fail, Hang, Panic, Tokens, Trailers, Wait};

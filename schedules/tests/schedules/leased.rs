@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use shuttle::future::{JoinHandle, spawn};
-use tidegate_core::layers::{Lease, LeasedStore};
-use tidegate_core::{Limiter, Operation, Policy, Share, StoreExt, scheduled};
+use tidegate_core::layers::LeasedStore;
+use tidegate_core::{Lease, Limiter, Operation, Policy, Share, StoreExt, scheduled};
 
 use crate::explore::{Seen, explore, idle, join, some_time};
 use crate::server::{Entry, Server, VirtualClock};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_core::policy::parse_duration;
+use tidegate_core::parse_duration;
 use tidegate_server::health::HealthSettings;
 use tidegate_server::rls::{ConnectionAge, GrpcSettings};
 

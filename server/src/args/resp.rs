@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_core::policy::parse_duration;
+use tidegate_core::parse_duration;
 use tidegate_server::resp::{Login, RespSettings};
 
 use super::values::{given, maximum, switch};

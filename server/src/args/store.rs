@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_core::policy::parse_duration;
+use tidegate_core::parse_duration;
 #[cfg(feature = "tls")]
 use tidegate_server::store::Certificates;
 use tidegate_server::store::{Auth, StoreSettings, is_encrypted};

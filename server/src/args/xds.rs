@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use tidegate_core::policy::parse_duration;
+use tidegate_core::parse_duration;
 #[cfg(feature = "tls")]
 use tidegate_server::xds::XdsTls;
 use tidegate_server::xds::{Header, XdsSettings};

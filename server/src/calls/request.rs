@@ -35,10 +35,6 @@ impl ChargeRequest {
         let charge = charge.tenant(&*self.tenant).cost(self.cost);
         if self.is_check_only { charge.check_only() } else { charge }
     }
-
-    fn exceeds_max_hold(&self) -> bool {
-        !self.is_check_only && self.policy.max_hold().is_some_and(|max| self.cost > max)
-    }
 }
 
 /// A call of a client, with all that it needs.
@@ -47,7 +43,8 @@ pub struct CallRequest {
     operation: Operation,
     charges: SmallVec<[ChargeRequest; 1]>,
     id: Option<(Bytes, Duration)>,
-    /// A hold with charges above the maximum hold of their policies is looked at, and refused.
+    /// Whether the call is a hold above the maximum hold of a policy. The store gets a peek
+    /// instead.
     is_too_large: bool,
 }
 
@@ -56,19 +53,16 @@ impl CallRequest {
     #[must_use]
     pub fn new(operation: Operation, charges: impl IntoIterator<Item = ChargeRequest>) -> Self {
         let mut charges: SmallVec<[ChargeRequest; 1]> = charges.into_iter().collect();
-        let mut is_too_large = false;
-        match operation {
-            Operation::Hold => {
-                let refuses = |it: &ChargeRequest| it.exceeds_max_hold() && !it.policy.is_shadow();
-                is_too_large = charges.iter().any(refuses);
+        if matches!(operation, Operation::HoldUpTo { .. }) {
+            for charge in &mut charges {
+                charge.cost = charge.as_charge().within_max_hold().cost;
             }
-            Operation::HoldUpTo { .. } => {
-                for charge in charges.iter_mut().filter(|it| it.exceeds_max_hold()) {
-                    charge.cost = charge.policy.max_hold().unwrap_or(charge.cost);
-                }
-            }
-            _ => {}
         }
+        let is_too_large = {
+            let charges: SmallVec<[Charge<'_>; 1]> =
+                charges.iter().map(ChargeRequest::as_charge).collect();
+            Call::new(operation, &charges).exceeds_max_hold()
+        };
         Self { operation, charges, id: None, is_too_large }
     }
 
@@ -120,20 +114,12 @@ impl CallRequest {
 
     /// The decision on the call, from the store's.
     pub(super) fn decided(&self, decision: Decision) -> Decision {
-        if !self.is_too_large {
-            return decision;
-        }
-        let verdicts = self.charges.iter().zip(decision.verdicts()).map(|(charge, verdict)| {
-            if !charge.exceeds_max_hold() {
-                return *verdict;
+        match self.is_too_large {
+            true => {
+                self.with_operation(self.operation, &self.charges()).max_hold_refusal(&decision)
             }
-            let too_large = Verdict::new(Outcome::TooLarge, verdict.limit())
-                .with_remaining(verdict.remaining())
-                .with_retry_after(None)
-                .with_reset_after(verdict.reset_after());
-            if verdict.is_shadow() { too_large.in_shadow() } else { too_large }
-        });
-        Decision::new(verdicts)
+            false => decision,
+        }
     }
 
     /// How much of each charge was taken, given back or charged, in order.
@@ -160,10 +146,11 @@ impl CallRequest {
         self.charges.iter().map(|it| Subject { tenant: &it.tenant, subject: &it.subject })
     }
 
-    /// Whether policies can refuse the call, or a peek says that they would. Only calls that take are refused.
+    /// Whether policies can refuse the call, or a peek says that they would. Only calls that take
+    /// are refused.
     #[must_use]
     pub fn can_refuse(&self) -> bool {
-        self.operation.is_acquire() || self.operation == Operation::Peek
+        self.operation.can_be_refused()
     }
 
     /// Whether the call was carried out, or a peek says that an acquire would be.

@@ -3,8 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::google::protobuf::Struct;
-use tidegate_core::policy::format_duration;
-use tidegate_core::{FixedWindow, MAX_EXACT, Policy, PolicyError};
+use tidegate_core::{FixedWindow, MAX_EXACT, Policy, PolicyError, format_duration};
 
 use crate::stat_key::StatKey;
 

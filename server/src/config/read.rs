@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use envoy_types::pb::google::protobuf::value::Kind as JsonKind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value as JsonValue};
-use tidegate_core::Policy;
-use tidegate_core::policy::parse_duration;
+use tidegate_core::{Policy, parse_duration};
 
 use super::error::{Position, Problem, Source};
 use super::keys::{OWN_KEYS, shown};

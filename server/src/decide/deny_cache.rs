@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::layers::{DenyCache, DenyCacheStore};
-use tidegate_core::{Call, Clock, Decision, Store, StoreExt};
+use tidegate_core::layers::DenyCacheStore;
+use tidegate_core::{Call, Clock, Decision, DenyCache, Store, StoreExt};
 
 /// A store of limits, with the cache around it if there is one.
 #[derive(Debug, Clone)]

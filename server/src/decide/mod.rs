@@ -53,8 +53,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use tidegate_core::layers::DenyCache;
-use tidegate_core::{Clock, Error, Store};
+use tidegate_core::{Clock, DenyCache, Error, Store};
 
 use deny_cache::LimitStore;
 pub use error::{DecideError, RequestError};

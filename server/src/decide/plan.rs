@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tidegate_core::Policy;
-use tidegate_core::call::{MAX_CHARGES, MAX_SUBJECT};
+use tidegate_core::{MAX_CHARGES, MAX_SUBJECT, Policy};
 
 use super::matching::{self, Match};
 use super::{Behaviour, RequestError, StatKey};

@@ -8,7 +8,7 @@ use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 use smallvec::SmallVec;
-use tidegate_core::call::MAX_SUBJECT;
+use tidegate_core::MAX_SUBJECT;
 
 /// The maximum length of an argument in bytes: that of a subject.
 pub const MAX_ARGUMENT_BYTES: usize = MAX_SUBJECT;

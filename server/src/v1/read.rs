@@ -3,8 +3,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use tidegate_core::call::MAX_CHARGES;
-use tidegate_core::{Error, ErrorKind};
+use tidegate_core::{Error, ErrorKind, MAX_CHARGES};
 
 use super::fields::{self, Field};
 use crate::calls::{CallOptions, CallRequest, Calls, ChargeRequest, MissingOption, Verb};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use saphyr_parser::{Event, Parser, StrInput};
 use serde_json::{Map, Value};
-use tidegate_core::policy::parse_duration;
+use tidegate_core::parse_duration;
 use tidegate_server::config::{Config, ConfigFile, SameDomain};
 use tidegate_server::health;
 

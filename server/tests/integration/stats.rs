@@ -1,7 +1,7 @@
 //! Statistics under the names of envoyproxy/ratelimit.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tidegate_core::layers::DenyCache;
+use tidegate_core::DenyCache;
 use tidegate_server::decide::Behaviour;
 use tidegate_server::service::Service;
 use tidegate_server::stats::{MAX_KEY_BYTES, MAX_KEYS};

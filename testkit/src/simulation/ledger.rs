@@ -5,8 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use tidegate_core::no_semver::OwnedCall;
-use tidegate_core::{Call, Decision, Error, ErrorKind, Operation};
+use tidegate_core::{Call, Decision, Error, ErrorKind, Operation, OwnedCall};
 
 use super::admissions::{Admission, Admissions};
 use super::time::lock;
@@ -328,7 +327,7 @@ impl Book {
         let mut entries = lock(&self.0);
         let (message, first) = (entries.messages.len(), entries.ledger.calls.len());
         for call in calls {
-            let (operation, subject, cost) = entries.of_call(&call.call(&call.charges()));
+            let (operation, subject, cost) = entries.of_call(&call.as_call());
             let (sent_at, executed, fate) = (now, None, Fate::Pending);
             entries.ledger.calls.push(SentCall {
                 node,
@@ -391,12 +390,9 @@ impl Book {
     }
 }
 
-/// Whether an operation asks for admission.
+/// Returns `true` if the operation acquires without a hold.
 fn takes(operation: Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Acquire | Operation::AcquireUpTo { .. } | Operation::Reserve { .. }
-    )
+    operation.is_acquire() && !operation.is_of_hold()
 }
 
 fn amount(answer: &Result<Decision, Error>) -> Option<u64> {

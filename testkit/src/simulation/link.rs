@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_core::no_semver::OwnedCall;
-use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, Policy, Share, Store, Timestamp};
+use tidegate_core::{
+    Answer, Call, Decision, Error, ErrorKind, OwnedCall, Policy, Share, Store, Timestamp,
+};
 use tokio::sync::oneshot;
 
 use super::ledger::Book;
@@ -203,7 +204,7 @@ fn no_answers(count: usize, kind: ErrorKind, what: &'static str) -> Answers {
 
 impl Store for LinkStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let answers = self.send(vec![OwnedCall::new(&call)]);
+        let answers = self.send(vec![OwnedCall::from(call)]);
         Answer::later(async move {
             let none = || Err(Error::new(ErrorKind::Protocol, "no answer"));
             answers.await.pop().unwrap_or_else(none)
@@ -211,7 +212,7 @@ impl Store for LinkStore {
     }
 
     fn decide_many<'a>(&'a self, calls: &'a [Call<'a>]) -> Answer<'a, Answers> {
-        Answer::later(self.send(calls.iter().map(OwnedCall::new).collect()))
+        Answer::later(self.send(calls.iter().map(|call| OwnedCall::from(*call)).collect()))
     }
 
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {

@@ -6,8 +6,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tidegate_core::layers::Lease;
-//! use tidegate_core::{Policy, Share, StoreExt};
+//! use tidegate_core::{Lease, Policy, Share, StoreExt};
 //! use tidegate_memory::MemoryStore;
 //! use tidegate_testkit::simulation::{Link, Load, Simulation};
 //!

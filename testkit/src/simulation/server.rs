@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::no_semver::OwnedCall;
-use tidegate_core::{Answer, Clock, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+use tidegate_core::{
+    Answer, Clock, Decision, Error, ErrorKind, OwnedCall, Policy, Store, Timestamp,
+};
 
 use super::clock::SimulatedClock;
 
@@ -27,8 +28,7 @@ pub(super) struct StoreServer<S> {
 
 impl<S: Store> Server for StoreServer<S> {
     fn execute(&self, calls: &[OwnedCall]) -> Vec<Result<Decision, Error>> {
-        let charges: Vec<_> = calls.iter().map(OwnedCall::charges).collect();
-        let calls: Vec<_> = calls.iter().zip(&charges).map(|(it, of_it)| it.call(of_it)).collect();
+        let calls: Vec<_> = calls.iter().map(OwnedCall::as_call).collect();
         match &calls[..] {
             [call] => vec![at_once(self.store.decide(*call)).unwrap_or_else(|| Err(waits()))],
             calls => at_once(self.store.decide_many(calls))

@@ -10,8 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::hold::{Hold, Settlement, Ticket};
-use tidegate_core::{Error, ErrorKind, Limiter, Policy, Store};
+use tidegate_core::{Error, ErrorKind, Hold, Limiter, Policy, Settlement, Store, Ticket};
 use tokio::sync::Barrier;
 
 use super::fixture::Fixture;

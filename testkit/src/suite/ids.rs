@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::call::MAX_ID;
 use tidegate_core::{
-    Call, CallId, Charge, Decision, ErrorKind, MAX_SPAN, Operation, Policy, Store, Timestamp,
+    Call, CallId, Charge, Decision, ErrorKind, MAX_ID, MAX_SPAN, Operation, Policy, Store,
+    Timestamp,
 };
 use tokio::sync::Barrier;
 

@@ -11,8 +11,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 
-use tidegate_core::no_semver::OwnedCall;
-use tidegate_core::{Call, Decision, Error, ErrorKind, Timestamp};
+use tidegate_core::{Call, Decision, Error, ErrorKind, OwnedCall, Timestamp};
 
 use super::contract::Guarantee;
 use crate::show;
@@ -139,7 +138,7 @@ impl Calls {
             Ok(decision) => Ok(decision.clone()),
             Err(error) => Err(error.to_string()),
         };
-        self.last.push_back(Made { now, call: OwnedCall::new(call), answer });
+        self.last.push_back(Made { now, call: OwnedCall::from(*call), answer });
         if self.last.len() > CALLS {
             self.last.pop_front();
         }
@@ -153,9 +152,7 @@ impl Calls {
             (made, _) => format!("\n  the calls, {made} in all:"),
         };
         for Made { now, call, answer } in &self.last {
-            let charges = call.charges();
-            let call = call.call(&charges);
-            text += &format!("\n    {}", show::made(*now, &call, answer));
+            text += &format!("\n    {}", show::made(*now, &call.as_call(), answer));
         }
         text
     }

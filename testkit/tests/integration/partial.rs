@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use tidegate_core::policy::StateShape;
+use tidegate_core::engine::StateShape;
 use tidegate_core::{
     Answer, Call, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
 };

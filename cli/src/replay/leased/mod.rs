@@ -10,9 +10,7 @@ mod run;
 mod shared_store;
 mod time;
 
-use tidegate_core::Share;
-use tidegate_core::layers::Lease;
-use tidegate_core::policy::{format_duration, parse_duration};
+use tidegate_core::{Lease, Share, format_duration, parse_duration};
 
 use std::time::Duration;
 

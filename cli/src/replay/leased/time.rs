@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::layers::Lease;
-use tidegate_core::{Clock, Timestamp};
+use tidegate_core::{Clock, Lease, Timestamp};
 use tokio::task::yield_now;
 use tokio::time::{Instant, advance, sleep_until};
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tidegate_core::policy::{format_duration, parse_duration};
+use tidegate_core::{format_duration, parse_duration};
 
 /// How fast the late cost of a request comes, such as `50/1s`: the tokens of an answer, for example.
 ///

@@ -13,10 +13,9 @@ use crate::replay::stores::{memory, none_at_hand};
 use crate::replay::tally::would_admit;
 use crate::report::{SettlingRun, Way};
 use crate::trace::{Record, Subjects};
-use tidegate_core::hold::Estimator;
 use tidegate_core::{
-    Call, Charge, Decision, Limiter, MAX_EXACT, MAX_SPAN, ManualClock, Operation, Outcome, Policy,
-    Ticket, Timestamp,
+    Call, Charge, Decision, Estimator, Limiter, MAX_EXACT, MAX_SPAN, ManualClock, Operation,
+    Outcome, Policy, Ticket, Timestamp,
 };
 use tidegate_memory::MemoryStore;
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use super::Shared;
 use super::queues::{AnswerSender, WaitingCall};
 use crate::sync::task::yield_now;
-use crate::{Call, Decision, Error, ErrorKind, Store};
+use crate::{Call, Decision, Error, ErrorKind, OwnedCall, Store};
 
 /// Sends the batches of a group, one after another.
 ///
@@ -55,9 +55,7 @@ async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     let (calls, mut callers): (Vec<_>, Vec<_>) =
         batch.into_iter().map(|waiting| (waiting.call, waiting.caller)).unzip();
     let answers = {
-        let charges: Vec<_> = calls.iter().map(|call| call.charges()).collect();
-        let calls: Vec<_> =
-            calls.iter().zip(&charges).map(|(call, charges)| call.call(charges)).collect();
+        let calls: Vec<_> = calls.iter().map(OwnedCall::as_call).collect();
         answers_while_needed(decide(store, &calls), &mut callers).await
     };
     let mut answers = answers.unwrap_or_default().into_iter();

@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 
 use self::driver::{Driver, abandoned};
 use self::queues::{Queues, WaitingCall};
-use crate::owned_call::OwnedCall;
 use crate::sync::task::Handle;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
@@ -105,7 +104,7 @@ impl<S: Store + 'static> CoalescedStore<S> {
         call.check()?;
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
         let (sender, receiver) = oneshot::channel();
-        let waiting = WaitingCall::new(OwnedCall::new(&call), &call, sender);
+        let waiting = WaitingCall::new(call, sender);
         let added = self.shared.queues().add(group, waiting, self.max_waiting);
         let added = added.ok_or_else(|| too_many(self.max_waiting))?;
         let place = Place { shared: &self.shared, group, number: added.number, is_answered: false };

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::oneshot;
 
-use crate::owned_call::OwnedCall;
-use crate::{Call, Decision, Error};
+use crate::{Call, Decision, Error, OwnedCall};
 
 /// The maximum number of bytes of tenants and subjects in a batch of several calls.
 const MAX_BYTES: usize = 1 << 20;
@@ -41,10 +40,10 @@ pub(super) struct Added {
 }
 
 impl WaitingCall {
-    pub(super) fn new(call: OwnedCall, borrowed: &Call<'_>, caller: AnswerSender) -> Self {
-        let charges = borrowed.charges;
+    pub(super) fn new(call: Call<'_>, caller: AnswerSender) -> Self {
+        let charges = call.charges;
         let bytes = charges.iter().map(|charge| charge.tenant.len() + charge.subject.len()).sum();
-        Self { call, caller, charges: charges.len(), bytes }
+        Self { call: call.into(), caller, charges: charges.len(), bytes }
     }
 }
 

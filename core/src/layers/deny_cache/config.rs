@@ -20,8 +20,7 @@ use crate::{Clock, Store, SystemClock};
 /// ```
 /// # tokio_test(async {
 /// use std::time::Duration;
-/// use tidegate_core::layers::DenyCache;
-/// use tidegate_core::{Limiter, ManualClock, StoreExt};
+/// use tidegate_core::{DenyCache, Limiter, ManualClock, StoreExt};
 /// use tidegate_memory::MemoryStore;
 ///
 /// let clock = ManualClock::default();

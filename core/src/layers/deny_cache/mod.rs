@@ -45,8 +45,7 @@ impl<S, C> DenyCacheStore<S, C> {
     /// statistics.
     ///
     /// ```
-    /// use tidegate_core::layers::DenyCache;
-    /// use tidegate_core::{Call, Charge, Operation, Policy, Store, StoreExt};
+    /// use tidegate_core::{Call, Charge, DenyCache, Operation, Policy, Store, StoreExt};
     /// use tidegate_memory::MemoryStore;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

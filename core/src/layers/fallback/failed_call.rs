@@ -56,11 +56,7 @@ impl<'a> FailedCall<'a> {
         // The store may not have been called, and so may not have checked it.
         call.check()?;
         // No hold is kept without the store.
-        let operation = match call.operation {
-            Operation::Hold => Operation::Acquire,
-            Operation::HoldUpTo { min } => Operation::AcquireUpTo { min },
-            operation => operation,
-        };
+        let operation = call.operation.without_hold();
         if operation.is_of_hold() {
             // Only the store knows the hold.
             return Err(error);
@@ -125,7 +121,7 @@ impl<'a> FailedCall<'a> {
     /// Whether the call asks for a decision, which can be made without the store. Other operations change the
     /// store's states.
     fn is_decided(&self) -> bool {
-        self.call.operation.is_acquire() || self.call.operation == Operation::Peek
+        self.call.operation.can_be_refused()
     }
 
     /// Whether a policy in force fails closed.

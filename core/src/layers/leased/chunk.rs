@@ -2,10 +2,9 @@
 
 use smallvec::SmallVec;
 
-use crate::owned_charge::OwnedCharge;
 use crate::policy::Rule;
 use crate::time::Wait;
-use crate::{Charges, Decision, Outcome, Policy, Verdict};
+use crate::{ChargeBuf, Charges, Decision, Outcome, Policy, Verdict};
 
 /// One number for each charge of a call.
 pub(super) type PerCharge<T> = SmallVec<[T; 1]>;
@@ -50,7 +49,11 @@ pub(super) struct Grant {
 
 impl Chunk {
     /// The chunk of an answer; `None` if it grants none, or is not the store's.
-    pub(super) fn new(grant: Grant, charges: &[OwnedCharge], decision: &Decision) -> Option<Self> {
+    pub(super) fn new(
+        grant: Grant,
+        charges: &[ChargeBuf<'_>],
+        decision: &Decision,
+    ) -> Option<Self> {
         let verdicts = decision.verdicts();
         let is_granted = decision.degraded().is_none()
             && verdicts.len() == charges.len()
@@ -59,7 +62,7 @@ impl Chunk {
             return None;
         }
         let Grant { number, sent, received, span_micros } = grant;
-        let policies = charges.iter().map(OwnedCharge::policy);
+        let policies = charges.iter().map(ChargeBuf::policy);
         let life = life(span_micros, policies.zip(verdicts));
         let parts = charges.iter().zip(verdicts).map(|(charge, verdict)| {
             let granted = charge.as_charge().cost;

@@ -15,8 +15,7 @@ use crate::{Clock, Policy, PolicyError, Share, Store, SystemClock};
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// use tidegate_core::layers::Lease;
-/// use tidegate_core::{Limiter, StoreExt};
+/// use tidegate_core::{Lease, Limiter, StoreExt};
 /// use tidegate_memory::MemoryStore;
 ///
 /// let store = MemoryStore::new().leased(Lease::new()); // of use for a store on a server
@@ -247,7 +246,7 @@ impl<C: Clock> Lease<C> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::layers::Lease;
+    /// use tidegate_core::Lease;
     ///
     /// let lease = Lease::new().span(Duration::from_millis(500));
     /// let api = lease.exact(&"api: token-bucket 100/1s burst 1000".parse()?)?;

@@ -6,8 +6,7 @@ use super::chunk::{Chunk, PerCharge};
 use super::config::Settings;
 use super::in_flight::{InFlight, Settlement};
 use crate::layers::generations::Keys;
-use crate::owned_charge::OwnedCharge;
-use crate::{Charge, Charges, Decision};
+use crate::{Charge, ChargeBuf, Charges, Decision};
 
 /// A chunk of fewer calls costs more than it saves: it takes a hold and a settlement.
 const MIN_CALLS: u64 = 4;
@@ -20,7 +19,7 @@ const MAX_BALANCE: u64 = 16 * MIN_CALLS;
 pub(super) struct Entry {
     /// Unique among all entries, of which several may be of one call, one after another.
     pub(super) serial: u64,
-    charges: PerCharge<OwnedCharge>,
+    charges: PerCharge<ChargeBuf<'static>>,
     pub(super) states: Keys,
     chunk: Option<Chunk>,
     /// Fetched ahead.
@@ -47,7 +46,7 @@ pub(super) struct Fetch {
     pub(super) serial: u64,
     pub(super) number: u64,
     /// With the costs to hold.
-    pub(super) charges: PerCharge<OwnedCharge>,
+    pub(super) charges: PerCharge<ChargeBuf<'static>>,
     pub(super) states: Keys,
 }
 
@@ -56,7 +55,7 @@ pub(super) struct Fetch {
 pub(super) struct Rest {
     pub(super) number: u64,
     /// With the costs that were used.
-    pub(super) charges: Vec<OwnedCharge>,
+    pub(super) charges: Vec<ChargeBuf<'static>>,
     /// The sum of what is left.
     pub(super) left: u64,
     /// Until it is dropped, refused callers wait for it.
@@ -73,7 +72,7 @@ impl Entry {
     ) -> Self {
         Self {
             serial,
-            charges: charges.iter().map(|charge| OwnedCharge::new(&charge)).collect(),
+            charges: charges.iter().map(|charge| ChargeBuf::from(charge).into_owned()).collect(),
             states,
             chunk: None,
             next: None,
@@ -89,7 +88,7 @@ impl Entry {
 
     /// Whether it is of these charges, at any costs.
     pub(super) fn matches(&self, charges: Charges<'_>) -> bool {
-        let is_same = |(held, charge): (&OwnedCharge, Charge<'_>)| {
+        let is_same = |(held, charge): (&ChargeBuf<'_>, Charge<'_>)| {
             let held = held.as_charge();
             !charge.is_check_only
                 && held.subject == charge.subject
@@ -199,9 +198,7 @@ impl Entry {
     /// The hold of these costs, which is on its way from now on.
     pub(super) fn start_fetch(&mut self, hash: u64, number: u64, costs: &[u64]) -> Arc<Fetch> {
         self.is_fetching = true;
-        let with_cost = |(charge, cost): (&OwnedCharge, &u64)| {
-            OwnedCharge::new(&charge.as_charge().cost(*cost))
-        };
+        let with_cost = |(charge, cost): (&ChargeBuf<'static>, &u64)| charge.clone().cost(*cost);
         let charges = self.charges.iter().zip(costs).map(with_cost).collect();
         let states = self.states.clone();
         Arc::new(Fetch { hash, serial: self.serial, number, charges, states })
@@ -277,8 +274,7 @@ impl Entry {
     /// What there is to settle of a chunk; `None` if it is used up.
     fn rest(&self, chunk: &Chunk) -> Option<Rest> {
         let left = chunk.left().fold(0, u64::saturating_add);
-        let used =
-            |(charge, used): (&OwnedCharge, u64)| OwnedCharge::new(&charge.as_charge().cost(used));
+        let used = |(charge, used): (&ChargeBuf<'static>, u64)| charge.clone().cost(used);
         let charges = || self.charges.iter().zip(chunk.used()).map(used).collect();
         (left > 0).then(|| Rest {
             number: chunk.number,

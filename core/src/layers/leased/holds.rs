@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::chunk::{Chunk, Grant, PerCharge};
+use super::chunk::{Chunk, Grant};
 use super::entry::{Fetch, Rest};
 use super::in_flight::InFlightCall;
 use super::leases::{Installed, Leases};
 use super::meter::{CostFate, HoldOutcome};
-use crate::owned_charge::OwnedCharge;
 use crate::sync::task::Handle;
 use crate::sync::time::sleep;
-use crate::{Call, CallId, Charge, Clock, Decision, Error, Operation, Store};
+use crate::{Call, CallId, Charges, Clock, Decision, Error, Operation, Store};
 
 /// The minimum time to live of a hold: a settlement may be late by as much.
 const MIN_TTL: Duration = Duration::from_secs(2);
@@ -170,20 +169,19 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
     }
 
     async fn hold(&self, fetch: &Fetch) -> Result<Decision, Error> {
-        let charges = borrowed(&fetch.charges);
         let id = self.ids.id(fetch.number);
-        let call = Call::new(Operation::Hold, &charges);
+        let call = Call::with_charges(Operation::Hold, Charges::from(&fetch.charges[..]));
         self.inner.decide(call.with_id(CallId::new(&id, self.ttl()))).await
     }
 
     /// Gives back what is left of chunks.
     pub(super) async fn settle(&self, rests: Vec<Rest>) {
         for rests in rests.chunks(MAX_BATCH) {
-            let charges: Vec<_> = rests.iter().map(|rest| borrowed(&rest.charges)).collect();
             let ids: Vec<_> = rests.iter().map(|rest| self.ids.id(rest.number)).collect();
-            let calls: Vec<_> = (charges.iter().zip(&ids))
-                .map(|(charges, id)| {
-                    Call::new(Operation::Settle, charges).with_id(CallId::new(id, self.ttl()))
+            let calls: Vec<_> = (rests.iter().zip(&ids))
+                .map(|(rest, id)| {
+                    Call::with_charges(Operation::Settle, Charges::from(&rest.charges[..]))
+                        .with_id(CallId::new(id, self.ttl()))
                 })
                 .collect();
             let answers = match &calls[..] {
@@ -210,8 +208,4 @@ impl<S: Store + 'static, C: Clock + 'static> Shared<S, C> {
     fn ttl(&self) -> Duration {
         self.leases.settings.span.saturating_mul(2).max(MIN_TTL)
     }
-}
-
-fn borrowed(charges: &[OwnedCharge]) -> PerCharge<Charge<'_>> {
-    charges.iter().map(OwnedCharge::as_charge).collect()
 }

@@ -13,7 +13,6 @@ use super::in_flight::{InFlight, Settled};
 use super::key;
 use super::meter::LeaseMeter;
 use crate::hash::spread;
-use crate::owned_charge::OwnedCharge;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::hash::{FastRandomState, RandomState};
 use crate::sync::{Mutex, MutexGuard};
@@ -280,7 +279,7 @@ impl Leases {
 
     /// What cancels a hold of which nothing was used.
     pub(super) fn unused(&self, fetch: &Fetch, left: u64) -> Rest {
-        let charges = fetch.charges.iter().map(|it| OwnedCharge::new(&it.as_charge().cost(0)));
+        let charges = fetch.charges.iter().map(|charge| charge.clone().cost(0));
         let _settlement = self.in_flight.begin_settlement(&fetch.states);
         Rest { number: fetch.number, charges: charges.collect(), left, _settlement }
     }

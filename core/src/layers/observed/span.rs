@@ -7,7 +7,7 @@ use tracing::field::{Empty, debug};
 use tracing::{Span, debug_span};
 
 use super::Calls;
-use crate::{Call, Decision, Error, Operation};
+use crate::{Call, Decision, Error};
 
 /// The span of a call or a batch. It costs nothing unless a subscriber is interested.
 pub(super) fn new(calls: Calls<'_>) -> Span {
@@ -15,7 +15,7 @@ pub(super) fn new(calls: Calls<'_>) -> Span {
         Calls::One(call) => debug_span!(
             target: "tidegate",
             "tidegate.decide",
-            operation = word_of(call.operation),
+            operation = call.operation.name(),
             policies = %Names(call),
             outcome = Empty,
             retry_after = Empty,
@@ -80,26 +80,6 @@ fn record_many(span: &Span, answers: &[Result<Decision, Error>]) {
     span.record("denied", count(Decision::is_denied));
     span.record("failed", answers.iter().filter(|answer| answer.is_err()).count());
     span.record("degraded", count(|decision| decision.degraded().is_some()));
-}
-
-fn word_of(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Acquire => "acquire",
-        Operation::Peek => "peek",
-        Operation::AcquireUpTo { .. } => "acquire_up_to",
-        Operation::Charge => "charge",
-        Operation::Refund => "refund",
-        Operation::Undo { .. } => "undo",
-        Operation::Reserve { .. } => "reserve",
-        Operation::Reset => "reset",
-        Operation::Block { .. } => "block",
-        Operation::BlockAtLeast { .. } => "block_at_least",
-        Operation::Hold => "hold",
-        Operation::HoldUpTo { .. } => "hold_up_to",
-        Operation::Settle => "settle",
-        Operation::SettleSoFar => "settle_so_far",
-        Operation::Extend => "extend",
-    }
 }
 
 /// The names of a call's policies.

@@ -7,31 +7,16 @@ use metrics::{Counter, Histogram, counter, histogram};
 
 use super::Calls;
 use super::policy_counters::PolicyTable;
-use crate::hold::support::held_of;
+use crate::decision::held_of;
 use crate::telemetry::names;
 use crate::{Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation};
 
-/// Values of the label `operation`, in the order of [`row_of`]. The last one is that of batches, of which only the
-/// time is recorded: their calls are counted one by one.
-const OPERATIONS: [&str; 16] = [
-    "acquire",
-    "peek",
-    "refund",
-    "undo",
-    "reserve",
-    "reset",
-    "block",
-    "block_at_least",
-    "charge",
-    "acquire_up_to",
-    "hold",
-    "hold_up_to",
-    "settle",
-    "settle_so_far",
-    "extend",
-    "batch",
-];
-const BATCH: usize = OPERATIONS.len() - 1;
+/// The number of rows for single calls: the row of an operation is its index.
+const BATCH: usize = Operation::NAMES.len();
+
+/// The number of values of the label `operation`. The last one is `batch`. Only the duration of a
+/// batch is recorded, because its calls are counted one by one.
+const ROWS: usize = BATCH + 1;
 
 /// Values of the label `outcome`.
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
@@ -55,7 +40,7 @@ pub(super) struct StoreMetrics {
 #[derive(Debug)]
 struct StaticMetrics {
     calls: [[Counter; OUTCOMES.len()]; BATCH],
-    seconds: [Histogram; OPERATIONS.len()],
+    seconds: [Histogram; ROWS],
     errors: [Counter; ErrorKind::ALL.len()],
     degraded: [[Counter; ErrorKind::ALL.len()]; DegradedAnswer::ALL.len()],
 }
@@ -64,7 +49,7 @@ impl StaticMetrics {
     fn register() -> Box<Self> {
         names::ALL.iter().for_each(names::Metric::describe);
         let calls = |row: usize, outcome: usize| {
-            let (operation, outcome) = (OPERATIONS[row], OUTCOMES[outcome]);
+            let (operation, outcome) = (name_of(row), OUTCOMES[outcome]);
             counter!(names::CALLS.name, "operation" => operation, "outcome" => outcome)
         };
         let degraded = |answer: usize, reason: usize| {
@@ -78,8 +63,9 @@ impl StaticMetrics {
         };
         Box::new(Self {
             calls: std::array::from_fn(|row| std::array::from_fn(|column| calls(row, column))),
-            seconds: OPERATIONS
-                .map(|operation| histogram!(names::STORE_SECONDS.name, "operation" => operation)),
+            seconds: std::array::from_fn(
+                |row| histogram!(names::STORE_SECONDS.name, "operation" => name_of(row)),
+            ),
             errors: ErrorKind::ALL
                 .map(|kind| counter!(names::STORE_ERRORS.name, "kind" => kind.as_str())),
             degraded: std::array::from_fn(|row| {
@@ -100,7 +86,7 @@ impl StoreMetrics {
     }
 
     fn count(&self, call: &Call<'_>, answer: &Result<Decision, Error>) {
-        let calls = &self.static_metrics().calls[row_of(call.operation)];
+        let calls = &self.static_metrics().calls[call.operation.index()];
         match answer {
             Ok(decision) => {
                 let is_admitted = decision.is_allowed();
@@ -178,7 +164,7 @@ impl<'a> CallTimer<'a> {
 
     fn stop(&self) {
         let row = match self.calls {
-            Calls::One(call) => row_of(call.operation),
+            Calls::One(call) => call.operation.index(),
             Calls::Batch(_) => BATCH,
         };
         self.metrics.static_metrics().seconds[row].record(self.started.elapsed());
@@ -190,30 +176,15 @@ impl Drop for CallTimer<'_> {
         if !self.ended {
             self.stop();
             for call in self.calls.as_slice() {
-                self.metrics.static_metrics().calls[row_of(call.operation)][CANCELLED].increment(1);
+                self.metrics.static_metrics().calls[call.operation.index()][CANCELLED].increment(1);
             }
         }
     }
 }
 
-fn row_of(operation: Operation) -> usize {
-    match operation {
-        Operation::Acquire => 0,
-        Operation::Peek => 1,
-        Operation::Refund => 2,
-        Operation::Undo { .. } => 3,
-        Operation::Reserve { .. } => 4,
-        Operation::Reset => 5,
-        Operation::Block { .. } => 6,
-        Operation::BlockAtLeast { .. } => 7,
-        Operation::Charge => 8,
-        Operation::AcquireUpTo { .. } => 9,
-        Operation::Hold => 10,
-        Operation::HoldUpTo { .. } => 11,
-        Operation::Settle => 12,
-        Operation::SettleSoFar => 13,
-        Operation::Extend => 14,
-    }
+/// Returns the value of the label `operation` for a row.
+fn name_of(row: usize) -> &'static str {
+    Operation::NAMES.get(row).copied().unwrap_or("batch")
 }
 
 #[cfg(test)]

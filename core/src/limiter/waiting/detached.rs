@@ -1,4 +1,4 @@
-//! A request that outlives the future that made it.
+//! A request that outlives the future that created it.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -7,36 +7,37 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::owned_charge::OwnedCharge;
+use crate::call::{Call, ChargeBuf, Charges, Operation};
+use crate::decision::{Decision, Degraded, DegradedAnswer, Outcome, Verdict};
+use crate::error::{Error, ErrorKind};
+use crate::limiter::Limiter;
+use crate::store::Store;
 use crate::sync::task::Handle;
 use crate::sync::time::timeout;
-use crate::{
-    Call, Charge, Decision, DegradedAnswer, Error, ErrorKind, Limiter, Operation, Outcome, Store,
-    Verdict,
-};
 
-/// The time after which a task that cleans up after a cancelled wait gives up.
+/// The timeout of a task that cleans up after a cancelled wait.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request that owns what it needs, so that a task can complete it.
+/// A request that owns its parts, so that a task can complete it.
 pub(super) struct DetachedRequest<S> {
     limiter: Limiter<S>,
-    charges: SmallVec<[OwnedCharge; 2]>,
+    charges: SmallVec<[ChargeBuf<'static>; 2]>,
     runtime: Handle,
 }
 
 impl<S: Store + 'static> DetachedRequest<S> {
     /// Copies the charges, and keeps the current runtime for tasks.
-    pub(super) fn new<'c>(
-        limiter: &Limiter<S>,
-        charges: impl Iterator<Item = Charge<'c>>,
-    ) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::Unsupported`] outside of a Tokio runtime.
+    pub(super) fn new(limiter: &Limiter<S>, charges: Charges<'_>) -> Result<Self, Error> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::new(ErrorKind::Unsupported, "waiting needs a Tokio runtime"));
         };
         Ok(Self {
             limiter: limiter.clone(),
-            charges: charges.map(|charge| OwnedCharge::new(&charge)).collect(),
+            charges: charges.iter().map(|charge| ChargeBuf::from(charge).into_owned()).collect(),
             runtime,
         })
     }
@@ -45,38 +46,36 @@ impl<S: Store + 'static> DetachedRequest<S> {
         &self.limiter
     }
 
-    /// Whether all policies can reserve.
+    /// Returns `true` if all policies can reserve.
     pub(super) fn can_reserve(&self) -> bool {
-        self.charges.iter().all(|charge| charge.as_charge().policy.rule().can_reserve())
+        self.charges.iter().all(|charge| charge.policy().rule().can_reserve())
     }
 
-    /// Sends the call to the store. The output returns the request beside the answer.
+    /// Sends the call to the store. The future returns the request together with the answer.
     pub(super) fn send(self, operation: Operation) -> PendingCall<S> {
         let runtime = self.runtime.clone();
         let call = Box::pin(async move {
-            let answer = {
-                let charges = borrowed(&self.charges);
-                self.limiter.store().decide(Call::new(operation, &charges)).await
-            };
+            let call = Call::with_charges(operation, Charges::from(&self.charges[..]));
+            let answer = self.limiter.store().decide(call).await;
             (self, answer)
         });
         PendingCall { call: Some(call), runtime }
     }
 
-    /// Refunds what `decision` took: in place if the store answers without waiting, else in a task.
+    /// Refunds the charges of `decision`: here if the store answers immediately, else in a task.
     pub(super) fn refund(mut self, decision: &Decision) {
-        // A shadow policy that denied was not charged.
+        // A shadow that denied its charge was not charged.
         let mut outcomes = decision.verdicts().iter().map(Verdict::outcome);
         self.charges.retain(|_| outcomes.next() == Some(Outcome::Allowed));
 
         let runtime = self.runtime.clone();
         let _guard = runtime.enter();
         let mut refund = Box::pin(async move {
-            let charges = borrowed(&self.charges);
-            let answer = self.limiter.store().decide(Call::new(Operation::Refund, &charges));
+            let call = Call::with_charges(Operation::Refund, Charges::from(&self.charges[..]));
+            let answer = self.limiter.store().decide(call);
             if let Err(answer) = answer.into_ready() {
                 skip_first_poll().await;
-                // No caller is left to return an error to: the charge stays, as documented.
+                // There is no caller to return an error to. The cost stays charged, as documented.
                 let _ = timeout(CLEANUP_TIMEOUT, answer).await;
             }
         });
@@ -86,12 +85,10 @@ impl<S: Store + 'static> DetachedRequest<S> {
     }
 }
 
-fn borrowed(charges: &[OwnedCharge]) -> SmallVec<[Charge<'_>; 2]> {
-    charges.iter().map(OwnedCharge::as_charge).collect()
-}
-
-/// Pending on the first poll, which happens in a destructor: there, the timer that follows would panic if
-/// the runtime is shutting down.
+/// Returns a future that is pending on its first poll.
+///
+/// The first poll happens in a destructor. There, creating the timer that follows would panic while
+/// the runtime shuts down.
 async fn skip_first_poll() {
     let mut is_first = true;
     poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
@@ -99,7 +96,7 @@ async fn skip_first_poll() {
 
 /// A call in flight.
 ///
-/// If it is dropped before the answer arrives, a task completes it, and refunds what it took.
+/// If it is dropped before the answer arrives, a task completes it and refunds the charge.
 pub(super) struct PendingCall<S: Store + 'static> {
     call: Option<Pin<Box<dyn Future<Output = Answered<S>> + Send>>>,
     runtime: Handle,
@@ -137,16 +134,16 @@ impl<S: Store> Drop for PendingCall<S> {
     }
 }
 
-/// Whether the store itself took the charge, so that a refund belongs there.
+/// Returns `true` if the store itself made the charge, so that it can be refunded there.
 ///
-/// A charge of a fallback is not refunded: by then the store may be back, and would give away what it never
-/// took.
+/// The charge of a fallback is not refunded: the first store may be back by then, and would refund
+/// what it never charged.
 pub(super) fn is_in_store(decision: &Decision) -> bool {
     decision.is_allowed() && decision.degraded().is_none()
 }
 
-/// Whether the call failed closed, so that the refusal does not say when to retry.
+/// Returns `true` if the call failed closed. Such a refusal does not say when to retry.
 pub(super) fn is_failed_closed(decision: &Decision) -> bool {
-    let closed = |degraded: &crate::Degraded| degraded.answer == DegradedAnswer::FailedClosed;
-    decision.degraded().is_some_and(closed)
+    let is_closed = |degraded: &Degraded| degraded.answer == DegradedAnswer::FailedClosed;
+    decision.degraded().is_some_and(is_closed)
 }

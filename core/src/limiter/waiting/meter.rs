@@ -1,4 +1,4 @@
-//! Metrics of waiting callers. Without the feature `metrics` all of it is empty.
+//! The metrics of waiting callers. Without the feature `metrics`, all types here are empty.
 
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// The waiting callers of one limiter and their limit, in the gauges of this process until it is dropped.
+/// The part of one limiter in the gauges of this process: its waiting callers, and their maximum
+/// until this value is dropped.
 #[derive(Debug, Default)]
 pub(super) struct WaitersMeter {
     #[cfg(feature = "metrics")]
@@ -21,8 +22,8 @@ struct WaitersGauges {
     max: u32,
 }
 
-/// One waiting caller, in the gauge until it is dropped.
-#[must_use = "the gauge goes down again when this is dropped"]
+/// One waiting caller, which the gauge counts until this value is dropped.
+#[must_use = "the caller is counted until this value is dropped"]
 #[derive(Debug)]
 pub(super) struct CountedWaiter {
     #[cfg(feature = "metrics")]
@@ -30,7 +31,7 @@ pub(super) struct CountedWaiter {
 }
 
 impl WaitersMeter {
-    /// Counts one more waiting caller, of at most `max`.
+    /// Counts one more waiting caller. There are at most `max`.
     pub(super) fn enter(&self, max: usize) -> CountedWaiter {
         #[cfg(feature = "metrics")]
         {
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_is_counted_until_it_waits_no_longer() {
+    fn a_caller_is_counted_until_it_no_longer_waits() {
         let recorder = Recorder::new();
         metrics::with_local_recorder(&recorder, || {
             let gauge = |name| recorder.gauge(name).unwrap();

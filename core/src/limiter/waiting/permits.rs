@@ -1,4 +1,4 @@
-//! The number of callers that wait, and its limit.
+//! The number of waiting callers, and its limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::meter::{CountedWaiter, WaitersMeter};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a limiter's waits are limited to.
+/// The limits on the waits of a limiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitLimits {
     pub(crate) max_wait: Duration,
@@ -19,7 +19,7 @@ impl Default for WaitLimits {
     }
 }
 
-/// The number of callers that wait, of a limiter and its clones.
+/// The number of waiting callers of a limiter and its clones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waiters(Arc<Shared>);
 
@@ -34,25 +34,26 @@ impl Waiters {
         self.0.count.load(Ordering::Relaxed)
     }
 
-    /// A permit to wait, held until it is dropped; `None` if `max` callers wait already.
+    /// Returns a permit to wait, which is held until it is dropped. Returns `None` if `max` callers
+    /// wait already.
     pub(crate) fn acquire_permit(&self, max: usize) -> Option<WaiterPermit> {
         let one_more = |count: usize| (count < max).then_some(count + 1);
-        // Relaxed: no other memory is published with the count.
+        // Relaxed, because no other memory is published together with the count.
         self.0.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        Some(WaiterPermit { _counted: self.0.meter.enter(max), of: self.clone() })
+        Some(WaiterPermit { _counted: self.0.meter.enter(max), waiters: self.clone() })
     }
 }
 
-/// One caller that waits.
+/// One waiting caller.
 #[derive(Debug)]
 #[must_use = "the caller counts as waiting until the permit is dropped"]
 pub(crate) struct WaiterPermit {
-    of: Waiters,
+    waiters: Waiters,
     _counted: CountedWaiter,
 }
 
 impl Drop for WaiterPermit {
     fn drop(&mut self) {
-        self.of.0.count.fetch_sub(1, Ordering::Relaxed);
+        self.waiters.0.count.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,13 +1,16 @@
-//! Waiting for a place that the store has reserved: buckets.
+//! Waiting for a place that the store has reserved, for buckets.
 
 use std::time::Duration;
 
 use super::detached::{DetachedRequest, is_failed_closed, is_in_store};
 use super::{permits::WaiterPermit, too_many_waiters};
+use crate::call::Operation;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::store::Store;
 use crate::sync::time::{Instant, sleep};
-use crate::{Decision, Error, Operation, Store};
 
-/// Reserves a place at most `max_wait` away, and sleeps until its time.
+/// Reserves a place at most `max_wait` in the future, and sleeps until its time.
 pub(super) async fn acquire<S: Store + 'static>(
     request: DetachedRequest<S>,
     max_wait: Duration,
@@ -22,7 +25,7 @@ pub(super) async fn acquire<S: Store + 'static>(
     Ok(decision)
 }
 
-/// Takes what is free now, as too many callers wait already. Reserves nothing.
+/// Acquires without waiting, because too many callers wait already. Reserves nothing.
 pub(super) async fn acquire_without_waiting<S: Store + 'static>(
     request: DetachedRequest<S>,
     max_wait: Duration,
@@ -36,17 +39,17 @@ pub(super) async fn acquire_without_waiting<S: Store + 'static>(
     if would_wait { Err(too_many_waiters(max_waiters)) } else { Ok(decision) }
 }
 
-/// A place in the future. Refunded if it is dropped before its time.
+/// A place in the future, which is refunded if it is dropped before its time.
 struct Reservation<'a, S: Store + 'static> {
     request: Option<DetachedRequest<S>>,
     decision: &'a Decision,
-    /// When the answer arrived. By the store's clock the wait began a little earlier, so a wait counted
-    /// from here never ends early.
+    /// The time at which the answer arrived. By the store's clock the wait began a little earlier,
+    /// so that a wait from this time never ends early.
     reserved_at: Instant,
 }
 
 impl<S: Store> Reservation<'_, S> {
-    /// Sleeps until its time.
+    /// Sleeps until the time of the place.
     async fn elapse(self) {
         while let Some(remaining) = self.remaining() {
             sleep(remaining).await;

@@ -1,21 +1,24 @@
-//! Waiting by retrying: windows, which cannot reserve.
+//! Waiting by retrying, for windows and logs, which cannot reserve.
 
 use std::time::Duration;
 
 use super::detached::{DetachedRequest, is_failed_closed};
 use super::permits::{WaitLimits, Waiters};
 use super::too_many_waiters;
+use crate::call::Operation;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::store::Store;
 use crate::sync::time::{Instant, sleep};
-use crate::{Decision, Error, Operation, Store};
 
-/// The longest wait beyond `retry_after`.
+/// The maximum wait beyond `retry_after`.
 const MAX_JITTER: Duration = Duration::from_secs(1);
 
-/// The resolution of Tokio's timers, which also keeps a store that refuses with a wait of zero from being
-/// called in a busy loop.
+/// The resolution of Tokio's timers. It also prevents a busy loop if a store refuses with a wait of
+/// zero.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
-/// Acquires, and retries after each refusal until `max_wait` is over.
+/// Acquires, and retries after each refusal, until `max_wait` has passed.
 pub(super) async fn acquire<S: Store + 'static>(
     mut request: DetachedRequest<S>,
     max_wait: Duration,
@@ -46,14 +49,15 @@ pub(super) async fn acquire<S: Store + 'static>(
     }
 }
 
-/// The pause before the next try; `None` if no try within the time that is `left` could succeed.
-fn next_try(refusal: &Decision, left: Duration) -> Option<Duration> {
+/// Returns the pause before the next try, or `None` if no try could succeed within `time_left`.
+fn next_try(refusal: &Decision, time_left: Duration) -> Option<Duration> {
     let wait = refusal.retry_after().filter(|_| !is_failed_closed(refusal))?.max(MIN_SLEEP);
-    let spare = left.checked_sub(wait)?;
+    let spare = time_left.checked_sub(wait)?;
     Some(wait + jitter(spare.min(wait / 8).min(MAX_JITTER)))
 }
 
-/// A random duration up to `max`, so that callers refused together do not retry together.
+/// Returns a random duration up to `max`, so that callers that were refused together do not retry
+/// together.
 fn jitter(max: Duration) -> Duration {
     max.mul_f64(fastrand::f64())
 }
@@ -69,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_try_is_never_before_the_promised_time_nor_after_what_is_left() {
+    fn the_next_try_is_neither_before_retry_after_nor_after_the_maximum_wait() {
         for (wait, left) in [(8_000_000, 9_000_000), (8_000_000, 8_000_001), (100_000, 100_000)] {
             for _ in 0..1_000 {
                 let rest = next_try(&refused_for(wait), Duration::from_micros(left)).unwrap();

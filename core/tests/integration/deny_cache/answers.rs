@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::layers::DenyCache;
 use tidegate_core::{
-    Answer, Call, CallId, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation,
-    Outcome, Store, StoreExt, SystemClock, Timestamp, Verdict,
+    Answer, Call, CallId, Charge, Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind,
+    Operation, Outcome, Store, StoreExt, SystemClock, Timestamp, Verdict,
 };
 use tidegate_testkit::faults::Fault;
 

@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use tidegate_core::layers::DenyCache;
 use tidegate_core::{
-    Answer, Call, Charge, Decision, Error, ErrorKind, ManualClock, Operation, Store, StoreExt,
-    Timestamp,
+    Answer, Call, Charge, Decision, DenyCache, Error, ErrorKind, ManualClock, Operation, Store,
+    StoreExt, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate_core::layers::{DenyCache, DenyCacheStore};
+use tidegate_core::layers::DenyCacheStore;
 use tidegate_core::{
-    Answer, Call, Charge, Decision, Error, ManualClock, Operation, Policy, Store, StoreExt,
-    Timestamp,
+    Answer, Call, Charge, Decision, DenyCache, Error, ManualClock, Operation, Policy, Store,
+    StoreExt, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, FaultyStore};

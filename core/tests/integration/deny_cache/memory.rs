@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use allocation_counter::measure;
-use tidegate_core::layers::{DenyCache, DenyCacheStore};
+use tidegate_core::layers::DenyCacheStore;
 use tidegate_core::{
-    Answer, Call, Charge, Clock, Decision, Error, ManualClock, Outcome, Policy, Store, StoreExt,
-    Timestamp, Verdict,
+    Answer, Call, Charge, Clock, Decision, DenyCache, Error, ManualClock, Outcome, Policy, Store,
+    StoreExt, Timestamp, Verdict,
 };
 
 use super::common::{now, policy};

@@ -1,9 +1,10 @@
 //! Any calls at any times, beside the same store without a cache.
 
 use proptest::prelude::*;
-use tidegate_core::layers::{DenyCache, DenyCacheStore};
+use tidegate_core::layers::DenyCacheStore;
 use tidegate_core::{
-    Call, Charges, Decision, ManualClock, Operation, Outcome, Policy, Store, StoreExt, Verdict,
+    Call, Charges, Decision, DenyCache, ManualClock, Operation, Outcome, Policy, Store, StoreExt,
+    Verdict,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, plan};

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tidegate_core::layers::DenyCache;
 use tidegate_core::{
-    Answer, Call, Charge, Decision, Error, Operation, Policy, Store, StoreExt, Timestamp,
+    Answer, Call, Charge, Decision, DenyCache, Error, Operation, Policy, Store, StoreExt, Timestamp,
 };
 use tidegate_memory::MemoryStore;
 use tokio::task::yield_now;

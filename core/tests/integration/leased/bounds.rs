@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::layers::Lease;
-use tidegate_core::{Call, Charge, Operation, Policy, Share, Store};
+use tidegate_core::{Call, Charge, Lease, Operation, Policy, Share, Store};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::layers::Lease;
-use tidegate_core::{Call, Charge, Operation, Policy, Share, Store};
+use tidegate_core::{Call, Charge, Lease, Operation, Policy, Share, Store};
 use tokio::time::{Instant, sleep};
 
 use super::world::{NodeStore, Quality, Server, node};

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::layers::Lease;
-use tidegate_core::{Call, Charge, Store};
+use tidegate_core::{Call, Charge, Lease, Store};
 use tokio::time::sleep;
 
 use super::chunks::{eager, load, policy, remaining};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_core::layers::{Lease, LeasedStore};
-use tidegate_core::{Call, Charge, DegradedAnswer, ErrorKind, Operation, Store, StoreExt};
-use tidegate_core::{ManualClock, Share};
+use tidegate_core::layers::LeasedStore;
+use tidegate_core::{
+    Call, Charge, DegradedAnswer, ErrorKind, Lease, ManualClock, Operation, Share, Store, StoreExt,
+};
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, FaultyStore};
 use tokio::task::yield_now;

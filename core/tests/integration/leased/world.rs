@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_core::layers::{Lease, LeasedStore};
+use tidegate_core::layers::LeasedStore;
 use tidegate_core::no_semver::split_mix;
 use tidegate_core::{
-    Answer, Call, Clock, Decision, Error, ErrorKind, Operation, Store, StoreExt, Timestamp,
+    Answer, Call, Clock, Decision, Error, ErrorKind, Lease, Operation, Store, StoreExt, Timestamp,
 };
 use tidegate_memory::MemoryStore;
 use tokio::time::{Instant, sleep};

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::policy::MAX_SHARDS;
-use tidegate_core::{Algorithm, FixedWindow, MAX_EXACT, Policy, Shards};
+use tidegate_core::{Algorithm, FixedWindow, MAX_EXACT, MAX_SHARDS, Policy, Shards};
 use tidegate_testkit::generate::{Kind, policy};
 
 fn shares(policy: &str) -> Vec<String> {

@@ -155,7 +155,7 @@ fn a_wait_beyond_the_longest_is_refused_at_once() {
         assert!([a, b, c].iter().all(Result::is_ok));
         assert_eq!(
             d.to_string(),
-            "wait-too-long: the wait would be 3s, and the longest wait is 2s"
+            "wait-too-long: the wait would be 3s; it must be at most 2s (`max_wait`)"
         );
         // At 2 s the third has passed; the refused one took nothing.
         assert_eq!(limiter.subject("s").reserve(ms(9_000)).await.unwrap().wait(), ms(1_000));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use tidegate_core::hold::OnDrop;
+use tidegate_core::OnDrop;
 use tower_layer::Layer;
 
 use super::super::refusal::ProblemJson;

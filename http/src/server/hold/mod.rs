@@ -100,5 +100,5 @@ pub use layer::HoldLayer;
 pub use service::HoldService;
 pub(super) use settings::HoldSettings;
 #[doc(no_inline)]
-pub use tidegate_core::hold::OnDrop;
+pub use tidegate_core::OnDrop;
 pub use usage::Usage;

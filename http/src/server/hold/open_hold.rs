@@ -8,9 +8,10 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::response;
 use smallvec::SmallVec;
-use tidegate_core::hold::{HoldGuard, OnDrop};
-use tidegate_core::limiter::{MultiRequest, PolicyRef};
-use tidegate_core::{Error, ErrorKind, Limiter, MAX_EXACT, Policy, Store, Subject};
+use tidegate_core::{
+    Error, ErrorKind, HoldGuard, Limiter, MAX_EXACT, MultiRequest, OnDrop, Policy, PolicyRef,
+    Store, Subject,
+};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 

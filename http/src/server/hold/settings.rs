@@ -7,9 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
-use tidegate_core::call::MAX_ID;
-use tidegate_core::hold::OnDrop;
-use tidegate_core::{Error, ErrorKind, MAX_SPAN, Policy};
+use tidegate_core::{Error, ErrorKind, MAX_ID, MAX_SPAN, OnDrop, Policy};
 
 use super::super::limit::Limit;
 use super::actual_cost::{ActualCost, CostOfResponse, Source};

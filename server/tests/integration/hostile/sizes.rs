@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use serde_json::json;
-use tidegate_core::call::MAX_SUBJECT;
+use tidegate_core::MAX_SUBJECT;
 use tidegate_memory::MemoryStore;
 use tidegate_server::calls::Calls;
 use tidegate_server::http::{HttpSettings, serve};

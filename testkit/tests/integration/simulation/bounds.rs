@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::layers::Lease;
-use tidegate_core::{Breaker, DenyCache, Policy, Share, Store, StoreExt};
+use tidegate_core::{Breaker, DenyCache, Lease, Policy, Share, Store, StoreExt};
 use tidegate_testkit::simulation::{Host, Ledger, Link, Load, Simulation};
 
 use super::{micros, millis, policy, server};

@@ -4,9 +4,8 @@
 
 use std::sync::Mutex;
 
-use tidegate_core::no_semver::OwnedCall;
 use tidegate_core::{
-    Answer, Call, Clock, Decision, Error, Outcome, Share, Store, Timestamp, Verdict,
+    Answer, Call, Clock, Decision, Error, Outcome, OwnedCall, Share, Store, Timestamp, Verdict,
 };
 use tidegate_testkit::simulation::{Link, LinkStore, Load, SimulatedClock, Simulation};
 
@@ -72,8 +71,8 @@ impl ChunkStore {
     }
 
     async fn fetch(&self, call: OwnedCall) -> Result<Decision, Error> {
-        let (charges, _only) = (call.charges(), self.fetching.lock().await);
-        let chunk = [charges[0].cost(CHUNK)];
+        let _only = self.fetching.lock().await;
+        let chunk = [call.as_call().charges.get(0).unwrap().cost(CHUNK)];
         loop {
             if let Some(decision) = self.admit() {
                 return Ok(decision);
@@ -104,7 +103,7 @@ impl Store for ChunkStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         match self.admit() {
             Some(decision) => Answer::ready(Ok(decision)),
-            None => Answer::later(self.fetch(OwnedCall::new(&call))),
+            None => Answer::later(self.fetch(OwnedCall::from(call))),
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use tidegate_core::layers::{Lease, LeasedStore};
-use tidegate_core::{Call, CallId, Charge, Operation, Policy, Share, Store, StoreExt};
+use tidegate_core::layers::LeasedStore;
+use tidegate_core::{Call, CallId, Charge, Lease, Operation, Policy, Share, Store, StoreExt};
 use tidegate_testkit::simulation::{
     Ledger, Link, LinkStore, Load, Node, Reply, Request, SimulatedClock, Simulation,
 };

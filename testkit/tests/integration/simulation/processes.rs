@@ -6,8 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::{env, fs};
 
-use tidegate_core::layers::Lease;
-use tidegate_core::{DenyCache, Limiter, Share, StoreExt};
+use tidegate_core::{DenyCache, Lease, Limiter, Share, StoreExt};
 use tidegate_testkit::simulation::{Ledger, Link, Load, SentCall, Simulation};
 use tokio::task::JoinSet;
 

@@ -1,7 +1,6 @@
 //! The same seed gives the same ledger.
 
-use tidegate_core::layers::Lease;
-use tidegate_core::{DenyCache, Share, StoreExt};
+use tidegate_core::{DenyCache, Lease, Share, StoreExt};
 use tidegate_testkit::simulation::{Ledger, Link, Load, Simulation};
 
 use super::{micros, millis, policy, server};

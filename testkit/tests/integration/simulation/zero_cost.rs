@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_core::layers::Lease;
 use tidegate_core::{
-    Answer, Call, Charge, Clock, Decision, Error, Operation, Policy, Share, Store, StoreExt,
+    Answer, Call, Charge, Clock, Decision, Error, Lease, Operation, Policy, Share, Store, StoreExt,
     Timestamp,
 };
 use tidegate_testkit::simulation::{

@@ -1,8 +1,10 @@
-//! What settling a hold did.
+//! The answer to a settlement.
 
-use crate::{Charge, Decision};
+use crate::call::Charge;
+use crate::decision::Decision;
 
-/// The answer to a settlement: what was given back and what was charged of each policy, and what is left.
+/// The answer to a settlement: the amounts that were refunded or charged for each policy, and the
+/// remaining amounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     decision: Decision,
@@ -32,24 +34,25 @@ fn settled_charges(
 }
 
 impl Settlement {
-    /// The answer to a settlement with these charges.
-    pub(super) fn of(decision: Decision, charges: &[Charge<'_>]) -> Self {
+    /// Creates the answer from the decision on a settlement with these charges.
+    pub(super) fn new(decision: Decision, charges: &[Charge<'_>]) -> Self {
         let is_charged = |index| decision.is_charged(index);
         let charges = settled_charges(&decision, charges, is_charged);
         Self { decision, charges }
     }
 
-    /// The answer to a charge in place of a settlement.
-    pub(super) fn of_charge(decision: Decision, charges: &[Charge<'_>]) -> Self {
+    /// Creates the answer from the decision on a charge that was made instead of a settlement.
+    pub(super) fn from_charge(decision: Decision, charges: &[Charge<'_>]) -> Self {
         let charges = settled_charges(&decision, charges, |_| true);
         Self { decision, charges }
     }
 
-    /// How much of what this policy held was given back: the difference to the actual cost, as far as it was still
-    /// owed. The sum, if several charges of the hold were to the policy.
+    /// Returns the amount that was refunded to this policy: the difference between the held amount
+    /// and the actual cost, as far as it was still charged. If several charges of the hold have the
+    /// policy, this is the sum.
     #[must_use]
     pub fn given_back(&self, policy: &str) -> u64 {
-        self.of_policy(policy).map(|it| it.given_back).fold(0, u64::saturating_add)
+        self.charges_to(policy).map(|charge| charge.given_back).fold(0, u64::saturating_add)
     }
 
     /// Returns `true` if [`given_back`](Self::given_back) is less than the difference because the
@@ -58,23 +61,25 @@ impl Settlement {
     /// [grain](crate::SlidingLog::grain) of at least 1/126 of its window.
     #[must_use]
     pub fn is_out_of_reach(&self, policy: &str) -> bool {
-        self.of_policy(policy).any(|charge| charge.is_out_of_reach)
+        self.charges_to(policy).any(|charge| charge.is_out_of_reach)
     }
 
-    /// How much was charged to this policy beyond what was held (and, if that was charged already, beyond what was
-    /// spent so far); of a hold that was [given back](crate::Policy::refund_lapsed) when its time was over, also what was
-    /// held and used. The sum, if several charges of the hold were to the policy.
+    /// Returns the amount that was charged to this policy beyond the held amount and beyond what
+    /// was already charged by [`settle_so_far`](crate::Limiter::settle_so_far). If the hold lapsed
+    /// and was [refunded](crate::Policy::refund_lapsed), this includes the part of the held amount
+    /// that was used. If several charges of the hold have the policy, this is the sum.
     #[must_use]
     pub fn charged(&self, policy: &str) -> u64 {
-        self.of_policy(policy).map(|it| it.charged).fold(0, u64::saturating_add)
+        self.charges_to(policy).map(|charge| charge.charged).fold(0, u64::saturating_add)
     }
 
-    /// The verdicts of a peek of no cost afterwards, one for each charge of the hold.
+    /// Returns the decision, with the verdicts of a peek of cost 0 after the settlement, one for
+    /// each charge of the hold.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    fn of_policy(&self, policy: &str) -> impl Iterator<Item = &SettledCharge> {
-        self.charges.iter().filter(move |it| *it.policy == *policy)
+    fn charges_to(&self, policy: &str) -> impl Iterator<Item = &SettledCharge> {
+        self.charges.iter().filter(move |charge| *charge.policy == *policy)
     }
 }

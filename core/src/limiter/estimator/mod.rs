@@ -1,30 +1,35 @@
-//! Estimates of costs, learned from past ones.
+//! Estimates of costs, learned from past costs.
+
+mod histogram;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use super::histogram::{Histogram, MAX_HALF_LIFE};
+use histogram::{Histogram, MAX_HALF_LIFE};
+
 use crate::Share;
 
-/// The maximum length of a key with estimates of its own, in bytes.
+/// The maximum length of a key that has its own estimate, in bytes.
 const MAX_KEY: usize = 256;
 
-/// Estimates what a request will cost from what past ones did, so that a [hold](super) takes little more than is used.
+/// An estimator of costs, which learns from past requests, so that a [hold](crate::Hold) charges
+/// little more than is used.
 ///
-/// Requests are grouped by keys, such as a model, a route or a class of users. The estimate of a key is such that the
-/// chosen share of its requests cost no more. Those that cost more are [charged](crate::Operation::Settle) the
-/// difference when they are settled; a larger share makes them fewer, and the holds larger.
+/// Requests are grouped by keys, such as a model, a route or a class of users. The estimate for a
+/// key is so high that a chosen share of its requests cost at most that much. If a request costs
+/// more, the difference is [charged](crate::Operation::Settle) when the hold is settled. With a
+/// larger share this is less frequent, and the holds are larger.
 ///
 /// ```
-/// use tidegate_core::{Share, hold::Estimator};
+/// use tidegate_core::{Estimator, Share};
 ///
-/// // 9 of 10 answers have no more tokens than this. A model that is not known yet: 1,000.
+/// // 9 of 10 answers have at most as many tokens as estimated. Unknown models: 1,000 tokens.
 /// let output = Estimator::new(Share::new(9, 10)?, 1_000);
 /// let (input_tokens, max_tokens) = (350, 4_096);
 /// assert_eq!(input_tokens + output.estimate("small", max_tokens), 1_350);
 ///
 /// for tokens in 1..=100 {
-///     output.observe("small", tokens); // once the answer is complete
+///     output.observe("small", tokens); // when an answer is complete
 /// }
 /// let estimate = output.estimate("small", max_tokens);
 /// assert_eq!(estimate, 95); // at least 90, and less than an eighth above it
@@ -34,22 +39,24 @@ const MAX_KEY: usize = 256;
 ///
 /// # Accuracy
 ///
-/// * Costs are counted in buckets whose bounds are less than 1/8 apart, and exactly below 16. At least the share of
-///   the observed costs, by weight, is at or below the estimate, and the estimate is less than 1/8 above the smallest
-///   cost for which this is so.
-/// * Weights are halved each time [`half_life`](Self::half_life) costs of a key were observed. When the costs change,
-///   the earlier ones have at most half of the weight after two half-lives, and at most 1/16 after five (1,000
-///   requests by default): then an estimate for 9 of 10 is within the new costs, and covers at least 89 % of them.
-/// * It is deterministic: the same observations in the same order give the same estimates.
+/// * Costs are counted in buckets. Each bound is less than 1/8 above the previous one. Costs below
+///   16 are counted exactly. By weight, at least the share of the observed costs is at or below the
+///   estimate. The estimate is less than 1/8 above the lowest cost with this property.
+/// * When [`half_life`](Self::half_life) costs of a key were observed, the weights of all of them
+///   are halved. If the costs change, the earlier costs have at most half of the weight after two
+///   half-lives, and at most 1/16 after five (1,000 requests by default). An estimate for 9 of 10
+///   requests is then within the new costs, and covers at least 89 % of them.
+/// * The estimates are deterministic: the same observations in the same order give the same
+///   estimates.
 ///
 /// # Memory
 ///
-/// About 2 KiB and the key, at most 256 bytes, for each key that was observed; at most
-/// [`max_keys`](Self::max_keys), so 2.4 MB by default. All other keys, and longer ones, share one estimate. Let no
-/// client choose keys: it could take the room of others.
+/// Each observed key needs about 2 KiB and its own length, at most 256 bytes. There are at most
+/// [`max_keys`](Self::max_keys) keys, so 2.4 MB by default. All further keys, and longer keys,
+/// share one estimate. Do not let clients choose keys, because a client could use up all of them.
 ///
-/// Threads share an estimator by reference. A look-up takes a read lock and the lock of its key for less than a
-/// microsecond, and never waits for the store.
+/// Threads share an estimator by reference. An access holds a read lock and the lock of its key for
+/// less than a microsecond, and never waits for the store.
 #[derive(Debug)]
 pub struct Estimator {
     share: Share,
@@ -58,13 +65,14 @@ pub struct Estimator {
     min_observations: u32,
     half_life: u32,
     keys: RwLock<HashMap<Box<[u8]>, Mutex<Histogram>>>,
-    /// Of all keys without a histogram of their own, once there is no room for more.
+    /// The costs of all keys that have no histogram, because there is no room or the key is long.
     others: Mutex<Histogram>,
 }
 
 impl Estimator {
-    /// Estimates that cover this share of the requests, such as 9/10. `default` is that of a key before
-    /// [enough](Self::min_observations) was observed; a high one is safe.
+    /// Creates an estimator whose estimates cover this share of the requests, such as 9/10. The
+    /// estimate is `default` until [enough](Self::min_observations) costs of a key were observed. A
+    /// high default is safe.
     #[must_use]
     pub fn new(share: Share, default: u64) -> Self {
         let half_life = 200;
@@ -79,30 +87,30 @@ impl Estimator {
         }
     }
 
-    /// The maximum number of keys with estimates of their own. Default: 1,000.
+    /// Sets the maximum number of keys that have their own estimate. Default: 1,000.
     #[must_use]
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys, ..self }
     }
 
-    /// The number of observations before which the default is used. Default: 30, and at least 1. A share of 99/100 needs
-    /// some hundreds for a good estimate.
+    /// Sets the number of observations of a key from which its estimate is used instead of the
+    /// default; at least 1. Default: 30. A share of 99/100 needs some hundreds for a good estimate.
     #[must_use]
     pub fn min_observations(self, observations: u32) -> Self {
         Self { min_observations: observations.max(1), ..self }
     }
 
-    /// The number of observations of a key after which the weights of earlier ones are halved, from 1 to 2^26.
-    /// Default: 200. An estimate is based on about one to two half-lives.
+    /// Sets the number of observations of a key after which their weights are halved, from 1 to
+    /// 2^26. Default: 200. An estimate is based on about one to two half-lives.
     #[must_use]
     pub fn half_life(self, observations: u32) -> Self {
         let half_life = observations.clamp(1, MAX_HALF_LIFE);
-        // Settings are made before anything is observed.
+        // Nothing has been observed yet, because settings are made first.
         Self { half_life, others: Mutex::new(Histogram::new(half_life)), ..self }
     }
 
-    /// What a request of this key is expected to cost: at least 1, and at most `max` (if that is not 0), such as the
-    /// request's own maximum.
+    /// Returns the expected cost of a request with this key: at least 1, and at most `max` (if that
+    /// is not 0), such as the maximum that the request itself states.
     #[must_use]
     pub fn estimate(&self, key: &(impl AsRef<[u8]> + ?Sized), max: u64) -> u64 {
         self.learned(key.as_ref()).unwrap_or(self.default).min(max).max(1)
@@ -125,7 +133,7 @@ impl Estimator {
         }
     }
 
-    /// Learns what a request of this key has cost.
+    /// Records the actual cost of a request with this key.
     pub fn observe(&self, key: &(impl AsRef<[u8]> + ?Sized), actual: u64) {
         let key = key.as_ref();
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +144,7 @@ impl Estimator {
         drop(keys);
         if has_room {
             let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-            // Another thread may have inserted the key, or taken the room.
+            // In the meantime, another thread may have inserted this key or the last possible key.
             if keys.contains_key(key) || self.has_room_for(key, keys.len()) {
                 let new = || Mutex::new(Histogram::new(self.half_life));
                 let histogram = keys.entry(key.into()).or_insert_with(new);
@@ -151,7 +159,8 @@ impl Estimator {
     }
 }
 
-/// A panic leaves no histogram half-changed, as nothing that could panic comes between changes.
+/// Ignores poisoning: no histogram is ever half-changed, because no code between two changes can
+/// panic.
 fn lock(histogram: &Mutex<Histogram>) -> MutexGuard<'_, Histogram> {
     histogram.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::Limiter;
+use crate::limiter::Limiter;
 
 /// The number of open guards of a limiter and of its clones.
 #[derive(Debug, Default)]
@@ -17,8 +17,9 @@ impl GuardCount {
     }
 }
 
-/// A guard that is counted until this value is dropped.
+/// A guard that [`Limiter::guards_settled`] waits for, until this value is dropped.
 #[derive(Debug)]
+#[must_use = "the guard is counted until this value is dropped"]
 pub struct CountedGuard(Arc<watch::Sender<usize>>);
 
 impl Drop for CountedGuard {
@@ -29,16 +30,15 @@ impl Drop for CountedGuard {
 
 impl<S> Limiter<S> {
     /// Waits until each [`HoldGuard`](super::HoldGuard) of this limiter and of its clones has
-    /// settled its hold, or has given up 10 s after it was dropped.
+    /// settled its hold, or has timed out 10 s after it was dropped.
     ///
-    /// A program that ends calls this after its guards were dropped. A dropped guard may settle in
-    /// a task, and the task ends with the runtime.
+    /// A program calls this before it ends, after its guards were dropped. A dropped guard may
+    /// settle in a task, and the task ends with the runtime.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// use std::time::Duration;
-    /// use tidegate_core::Limiter;
-    /// use tidegate_core::hold::{HoldGuard, OnDrop};
+    /// use tidegate_core::{HoldGuard, Limiter, OnDrop};
     /// use tidegate_memory::MemoryStore;
     ///
     /// let limiter = Limiter::new(MemoryStore::new(), ["tokens: fixed-window 1000/1h".parse()?])?;
@@ -51,15 +51,18 @@ impl<S> Limiter<S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn guards_settled(&self) {
-        let mut count = self.guard_count().0.subscribe();
-        // The count is not closed, because the limiter owns its sender.
+        let mut count = self.shared.guard_count.0.subscribe();
+        // This cannot fail, because the limiter owns the sender.
         let _ = count.wait_for(|&count| count == 0).await;
     }
 
-    /// Counts a guard that is about to be made, such as the guard of a hold that is in flight.
-    #[doc(hidden)]
-    #[must_use = "the guard is counted until this value is dropped"]
+    /// Counts a guard that will be created, so that [`guards_settled`](Self::guards_settled) waits
+    /// for it.
+    ///
+    /// A layer that makes holds for its requests counts the guard before it sends the hold. If the
+    /// caller is cancelled while the hold is in flight, a task can still create the guard and
+    /// settle the hold before the program ends.
     pub fn counted_guard(&self) -> CountedGuard {
-        self.guard_count().count()
+        self.shared.guard_count.count()
     }
 }

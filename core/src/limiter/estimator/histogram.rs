@@ -2,16 +2,18 @@
 
 use crate::Share;
 
-/// Buckets per power of two, as a power of two itself: the upper bound of a bucket is less than 1/8 above any cost in
-/// it.
+/// The number of buckets per power of two, as an exponent of 2. The upper bound of a bucket is less
+/// than 1/8 above each cost in it.
 const SUB_BITS: u32 = 3;
 
-/// Every cost below 16 has a bucket of its own; then there are 8 for each of the 60 powers of two from 2^4 to 2^63.
+/// The number of buckets: one for each cost below 16, and 8 for each of the 60 powers of two from
+/// 2^4 to 2^63.
 const BUCKETS: usize = 16 + 60 * (1 << SUB_BITS);
 
-/// The weight of an observation when it is made.
-// A power of two, so that the weight of a single observation is halved exactly four times before it vanishes.
-// With a weight of 1, rare costs would vanish at the first halving, and the estimate would be too low.
+/// The weight of a new observation.
+// A power of two, so that the weight of a single observation is halved exactly four times before it
+// vanishes. With a weight of 1, rare costs would vanish at the first halving, and the estimate
+// would be too low.
 const UNIT: u32 = 16;
 
 /// The maximum half-life.
@@ -33,7 +35,7 @@ impl Histogram {
         Self { weights: Box::new([0; BUCKETS]), total: 0, observed: 0, until_halved: half_life }
     }
 
-    /// The number of costs that were observed.
+    /// Returns the number of observed costs.
     pub(super) fn observed(&self) -> u32 {
         self.observed
     }
@@ -59,11 +61,12 @@ impl Histogram {
         }
     }
 
-    /// The upper bound of the first bucket up to which the weights are at least this share of all.
+    /// Returns the upper bound of the first bucket up to which the sum of the weights is at least
+    /// this share of all weights.
     pub(super) fn quantile(&self, share: Share) -> u64 {
         let max_above = share.rest_of(self.total);
         let mut above = 0;
-        // A power of two at a time: most are empty.
+        // Skips one power of two at a time, because most are empty.
         for (octave, weights) in self.weights.chunks(1 << SUB_BITS).enumerate().rev() {
             let sum: u32 = weights.iter().sum();
             if above + sum <= max_above {
@@ -99,13 +102,13 @@ mod tests {
 
     use super::*;
 
-    /// Any number of bits, each as often as another.
+    /// Generates costs of all numbers of bits, with equal probability.
     fn cost() -> impl Strategy<Value = u64> {
         (0..64_u32, any::<u64>()).prop_map(|(shift, cost)| cost >> shift)
     }
 
     #[test]
-    fn the_buckets_lie_next_to_each_other_from_0_to_the_maximum() {
+    fn the_buckets_cover_all_costs_from_0_to_the_maximum_without_gaps() {
         assert_eq!(bucket(0), 0);
         for index in 0..BUCKETS - 1 {
             assert_eq!(bucket(upper_bound(index)), index);
@@ -127,7 +130,7 @@ mod tests {
     #[test]
     fn the_weights_fit_with_the_maximum_half_life() {
         let mut histogram = Histogram::new(MAX_HALF_LIFE);
-        // As if the cost was observed without end, a half-life at a time.
+        // Each iteration stands for a half-life of observations of the same cost.
         for _ in 0..40 {
             histogram.until_halved = 0;
             histogram.observe(7, MAX_HALF_LIFE);

@@ -9,37 +9,40 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::guard_count::CountedGuard;
-use super::{Settlement, Ticket};
-use crate::{Error, ErrorKind, Limiter, Store};
+use super::settlement::Settlement;
+use super::ticket::Ticket;
+use crate::error::{Error, ErrorKind};
+use crate::limiter::Limiter;
+use crate::store::Store;
 
-/// The time after which a task that settles a dropped guard gives up.
+/// The timeout of a task that settles the hold of a dropped guard.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What happens to a hold whose [`HoldGuard`] is dropped.
+/// The way in which the hold of a dropped [`HoldGuard`] is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDrop {
-    /// It is settled at what was [spent](HoldGuard::spent) so far; a policy for which nothing was reported, at what it
-    /// holds. The default.
+    /// Settles the hold at the reported costs ([`HoldGuard::spent`]). A policy without a report is
+    /// settled at the held amount. This is the default.
     #[default]
     Settle,
-    /// It is settled at what was spent so far; a policy for which nothing was reported, at nothing.
+    /// Settles the hold at the reported costs. A policy without a report is settled at zero.
     Cancel,
-    /// Nothing: what is held stays charged.
+    /// Does nothing, so that the held amounts stay charged.
     Keep,
 }
 
-/// A hold that settles itself when it is dropped, as when a stream is cut or a handler is cancelled.
+/// A guard that settles its hold when it is dropped, for example when a stream is cut or a handler
+/// is cancelled.
 ///
-/// A dropped guard settles in place if the store answers immediately, else in a task of the runtime
-/// in which it was made. The task gives up after 10 s: then the hold stays charged. A program that
-/// ends waits for the tasks with [`Limiter::guards_settled`].
+/// If the store answers immediately, the drop settles the hold itself. Otherwise a task does this,
+/// on the runtime in which the guard was created. After 10 s without an answer the task ends, and
+/// the hold stays charged. [`Limiter::guards_settled`] waits for the tasks before a program ends.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use std::time::Duration;
-/// use tidegate_core::Limiter;
-/// use tidegate_core::hold::{HoldGuard, OnDrop};
+/// use tidegate_core::{HoldGuard, Limiter, OnDrop};
 /// use tidegate_memory::MemoryStore;
 ///
 /// let limiter = Limiter::new(MemoryStore::new(), ["tokens: fixed-window 1000/1h".parse()?])?;
@@ -48,7 +51,7 @@ pub enum OnDrop {
 /// for _chunk in 0..5 {
 ///     guard.spent("tokens", 20);
 /// }
-/// drop(guard); // the client has gone away
+/// drop(guard); // the client has disconnected
 /// assert_eq!(limiter.subject("alice").cost(0).peek().await?.verdicts()[0].remaining(), 900);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -57,76 +60,80 @@ pub enum OnDrop {
 #[derive(Debug)]
 #[must_use = "a guard that is dropped settles its hold"]
 pub struct HoldGuard<S: Store + 'static> {
-    /// `None` once it is settled.
-    open: Option<Open<S>>,
+    /// `None` after the hold was settled.
+    open: Option<OpenHold<S>>,
     on_drop: OnDrop,
     runtime: Handle,
 }
 
 #[derive(Debug)]
-struct Open<S> {
+struct OpenHold<S> {
     limiter: Limiter<S>,
     ticket: Ticket,
-    /// By the indices of the charges.
+    /// The reported cost of each charge.
     spent: Vec<Option<u64>>,
-    /// Dropped with the rest once the hold is settled.
+    /// Dropped together with the other fields, after the hold was settled.
     _counted: CountedGuard,
 }
 
 impl<S: Store + 'static> HoldGuard<S> {
-    /// A guard of the hold of this ticket.
+    /// Creates a guard for the hold of this ticket.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] outside of a Tokio runtime.
+    /// Returns [`ErrorKind::Unsupported`] outside of a Tokio runtime.
     pub fn new(limiter: &Limiter<S>, ticket: Ticket, on_drop: OnDrop) -> Result<Self, Error> {
         let Ok(runtime) = Handle::try_current() else {
             let message = "a guard of a hold needs a Tokio runtime, to settle when it is dropped";
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
-        let spent = vec![None; ticket.charges().len()];
+        let spent = vec![None; ticket.charges.len()];
         let _counted = limiter.counted_guard();
-        let open = Open { limiter: limiter.clone(), ticket, spent, _counted };
+        let open = OpenHold { limiter: limiter.clone(), ticket, spent, _counted };
         Ok(Self { open: Some(open), on_drop, runtime })
     }
 
-    /// Adds to what was spent of a policy. Nothing is sent to the store. A policy that the hold does not have is ignored.
+    /// Adds `amount` to the reported cost of a policy. This sends nothing to the store. A policy
+    /// that the hold does not have is ignored.
     pub fn spent(&mut self, policy: &str, amount: u64) {
         let Some(open) = &mut self.open else { return };
-        for (charge, spent) in open.ticket.charges().iter().zip(&mut open.spent) {
-            if charge.charge.policy().name() == policy {
+        for ((name, _), spent) in open.ticket.held().zip(&mut open.spent) {
+            if name == policy {
                 *spent = Some(spent.unwrap_or(0).saturating_add(amount));
             }
         }
     }
 
-    /// The ticket of the hold; `None` once the guard has settled it.
+    /// Returns the ticket of the hold, or `None` after the guard has settled the hold.
     #[must_use]
     pub fn ticket(&self) -> Option<&Ticket> {
         self.open.as_ref().map(|open| &open.ticket)
     }
 
-    /// Sends what was spent so far to the store: see [`Limiter::settle_so_far`].
+    /// Sends the reported costs to the store: see [`Limiter::settle_so_far`].
     ///
     /// # Errors
     ///
-    /// As [`Limiter::settle_so_far`].
+    /// Returns the errors of [`Limiter::settle_so_far`].
     pub async fn settle_so_far(&self) -> Result<(), Error> {
         let Some(open) = &self.open else { return Ok(()) };
         let spent: Vec<_> = open.costs(|_| None).collect();
         open.limiter.settle_so_far(&open.ticket, spent).await.map(drop)
     }
 
-    /// Settles the hold at what was actually used, in place of what was [spent](Self::spent): see [`Limiter::settle`].
+    /// Settles the hold at the actual costs. The [reported](Self::spent) costs are ignored. See
+    /// [`Limiter::settle`].
     ///
     /// # Errors
     ///
-    /// As [`Limiter::settle`]. The guard settles nothing more then.
+    /// Returns the errors of [`Limiter::settle`]. In that case too, the guard does not settle the
+    /// hold again.
     pub async fn settle<'n>(
         mut self,
         costs: impl IntoIterator<Item = (&'n str, u64)>,
     ) -> Result<Settlement, Error> {
-        // Only once it has been sent: a caller that is cancelled before leaves that to the drop.
+        // `open` is cleared only after the call. If the caller is cancelled before, `drop` settles
+        // the hold.
         let answer = match &self.open {
             Some(open) => open.limiter.settle(&open.ticket, costs).await,
             None => Err(Error::new(ErrorKind::UnknownHold, "the guard has settled its hold")),
@@ -135,22 +142,23 @@ impl<S: Store + 'static> HoldGuard<S> {
         answer
     }
 
-    /// The ticket of the hold, which the guard no longer settles.
+    /// Returns the ticket of the hold. The guard does not settle the hold any more.
     #[must_use]
     pub fn into_ticket(mut self) -> Option<Ticket> {
         self.open.take().map(|open| open.ticket)
     }
 }
 
-impl<S: Store + 'static> Open<S> {
-    /// What was spent by policy, or `other` of a policy for which nothing was reported.
+impl<S: Store + 'static> OpenHold<S> {
+    /// Returns the reported cost of each policy. For a policy without a report, `default` returns
+    /// the cost for the held amount.
     fn costs<'o>(
         &'o self,
-        other: impl Fn(u64) -> Option<u64> + 'o,
+        default: impl Fn(u64) -> Option<u64> + 'o,
     ) -> impl Iterator<Item = (&'o str, u64)> {
         let charges = self.ticket.held().zip(&self.spent);
         charges
-            .filter_map(move |((name, held), spent)| Some((name, spent.or_else(|| other(held))?)))
+            .filter_map(move |((name, held), spent)| Some((name, spent.or_else(|| default(held))?)))
     }
 }
 
@@ -170,7 +178,8 @@ impl<S: Store + 'static> Drop for HoldGuard<S> {
         if is_immediate {
             let _guard = self.runtime.enter();
             let mut settle = pin!(settle);
-            // No caller is left to return an error to: what is held stays charged, as documented.
+            // There is no caller to return an error to. The held amounts stay charged, as
+            // documented.
             let _ = settle.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         } else {
             self.runtime.spawn(async move { timeout(SETTLE_TIMEOUT, settle).await });

@@ -1,0 +1,256 @@
+//! One charge, borrowed or owned.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::hash::stable_hash;
+use crate::policy::Policy;
+use crate::subject::{ShownBytes, Subject};
+
+/// One policy, one subject and one cost.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Charge, FixedWindow, Policy};
+///
+/// let policy = Policy::new("api", FixedWindow::new(100, Duration::from_secs(60)))?;
+/// let charge = Charge::new(&policy, b"alice").cost(5).tenant(b"acme");
+/// assert_eq!((charge.subject, charge.cost), (&b"alice"[..], 5));
+/// # Ok::<(), tidegate_core::PolicyError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Charge<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The tenant of the subject; empty for none. The same subject of two tenants is two subjects.
+    /// All states of one tenant are stored together (on Redis Cluster, in one hash slot).
+    pub tenant: &'a [u8],
+    /// The subject that is limited; any bytes.
+    pub subject: &'a [u8],
+    /// The cost. A cost of 0 charges nothing.
+    pub cost: u64,
+    /// Whether the charge must be admitted and is not made: see [`check_only`](Self::check_only).
+    pub is_check_only: bool,
+}
+
+impl<'a> Charge<'a> {
+    /// Creates a charge of cost 1, without a tenant.
+    #[must_use]
+    #[inline]
+    pub fn new(policy: &'a Policy, subject: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { policy, tenant: b"", subject: subject.as_ref(), cost: 1, is_check_only: false }
+    }
+
+    /// Sets the cost.
+    #[must_use]
+    #[inline]
+    pub fn cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// Sets the tenant of the subject.
+    #[must_use]
+    #[inline]
+    pub fn tenant(self, tenant: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { tenant: tenant.as_ref(), ..self }
+    }
+
+    /// Turns the charge into a condition: the call is admitted only if this charge would be, and
+    /// this charge is not made. If the policy denies it, the call is refused, and the subject is
+    /// blocked if the policy [blocks](Policy::block_for).
+    ///
+    /// This applies to acquires, reservations and holds. A peek reports what an acquire would
+    /// decide. Refunds, undos and [charges](crate::Operation::Charge) ignore a check-only charge.
+    /// Resets and blocks treat it as any other charge. A call must not contain another charge to
+    /// the same state that is not check-only.
+    ///
+    /// ```
+    /// use tidegate_core::{Call, Charge, Policy};
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let (requests, tokens): (Policy, Policy) =
+    ///     ("requests: fixed-window 10/1m".parse()?, "tokens: fixed-window 1000/1m".parse()?);
+    /// // A request is admitted while any tokens remain. Its own tokens are charged afterwards.
+    /// let charges = [Charge::new(&requests, "alice"), Charge::new(&tokens, "alice").check_only()];
+    /// let decision = store.decide_now(&Call::acquire(&charges))?;
+    /// assert!(decision.is_allowed());
+    /// assert_eq!(decision.verdicts()[0].remaining(), 9);
+    /// assert_eq!(decision.verdicts()[1].remaining(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn check_only(self) -> Self {
+        Self { is_check_only: true, ..self }
+    }
+
+    /// Returns the subject part of the state's key: empty if the limit is [per
+    /// tenant](Policy::is_per_tenant). A store keeps a state under the policy's
+    /// [`state_name`](Policy::state_name), the tenant and these bytes.
+    #[must_use]
+    #[inline]
+    pub fn state_subject(&self) -> &'a [u8] {
+        if self.policy.is_per_tenant() { b"" } else { self.subject }
+    }
+
+    /// Returns the bytes that select the slot in a cluster: the tenant or, without one, the
+    /// subject.
+    #[must_use]
+    pub fn slot_key(&self) -> &'a [u8] {
+        if self.tenant.is_empty() { self.state_subject() } else { self.tenant }
+    }
+
+    /// Returns `true` if both charges have the same state.
+    #[must_use]
+    pub fn shares_state_with(&self, other: &Self) -> bool {
+        self.policy.shares_state_with(other.policy)
+            && self.state_subject() == other.state_subject()
+            && self.tenant == other.tenant
+    }
+
+    /// Returns the index of the policy's [share](Policy::shares) that all requests of this subject
+    /// charge, by a hash that is the same on every machine. Returns `None` if a request may charge
+    /// any share, or if the policy has no shards.
+    #[must_use]
+    pub fn share_of_subject(&self) -> Option<usize> {
+        self.policy.share_of(self.tenant, self.subject)
+    }
+
+    /// Returns `true` if the cost exceeds the policy's [maximum hold](Policy::max_hold). A
+    /// check-only charge holds nothing.
+    #[must_use]
+    pub fn exceeds_max_hold(&self) -> bool {
+        !self.is_check_only && self.policy.max_hold().is_some_and(|max| self.cost > max)
+    }
+
+    /// Lowers the cost to the policy's [maximum hold](Policy::max_hold) if it exceeds it.
+    #[must_use]
+    pub fn within_max_hold(self) -> Self {
+        match self.policy.max_hold() {
+            Some(max) if !self.is_check_only => self.cost(self.cost.min(max)),
+            _ => self,
+        }
+    }
+
+    /// Returns the shift of this subject's windows under a phased policy, in microseconds. It is
+    /// the same on every machine and in every version, so that all clients of one store agree.
+    #[doc(hidden)]
+    #[must_use]
+    #[inline(always)]
+    pub fn phase(&self) -> u64 {
+        // 2^51 µs is the maximum window.
+        stable_hash([self.tenant, self.state_subject()]) >> 13
+    }
+}
+
+/// Prints one line, which shows at most 100 bytes of the subject and of the tenant.
+impl fmt::Debug for Charge<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Charge({}", self.policy)?;
+        if !self.tenant.is_empty() {
+            write!(f, ", tenant {:?}", ShownBytes(self.tenant))?;
+        }
+        write!(f, ", subject {:?}, cost {}", ShownBytes(self.subject), self.cost)?;
+        f.write_str(if self.is_check_only { ", check-only)" } else { ")" })
+    }
+}
+
+/// A charge that borrows or owns each of its parts.
+///
+/// `ChargeBuf<'static>` can outlive the request that it belongs to: in a task, in a guard, or until
+/// the response of a request is known.
+///
+/// ```
+/// use tidegate_core::{Charge, ChargeBuf, Policy};
+///
+/// let kept: ChargeBuf<'static> = {
+///     let policy: Policy = "api: gcra 10/1s".parse()?;
+///     ChargeBuf::from(Charge::new(&policy, "alice").cost(2)).into_owned()
+/// };
+/// assert_eq!(kept.as_charge().subject, b"alice");
+/// assert_eq!(kept.as_charge().cost, 2);
+/// # Ok::<(), tidegate_core::PolicyError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct ChargeBuf<'a> {
+    pub(crate) policy: Cow<'a, Policy>,
+    pub(crate) tenant: Cow<'a, [u8]>,
+    pub(crate) subject: Subject<'a>,
+    pub(crate) cost: u64,
+    pub(crate) is_check_only: bool,
+}
+
+impl<'a> ChargeBuf<'a> {
+    /// Creates a charge of cost 1 that borrows its policy, without a tenant.
+    #[must_use]
+    pub fn new(policy: &'a Policy, subject: impl Into<Subject<'a>>) -> Self {
+        Self {
+            policy: Cow::Borrowed(policy),
+            tenant: Cow::Borrowed(b""),
+            subject: subject.into(),
+            cost: 1,
+            is_check_only: false,
+        }
+    }
+
+    /// Returns the policy.
+    #[must_use]
+    #[inline]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Sets the cost.
+    #[must_use]
+    pub fn cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// Returns the charge, which borrows from this one.
+    #[must_use]
+    #[inline]
+    pub fn as_charge(&self) -> Charge<'_> {
+        Charge {
+            policy: &self.policy,
+            tenant: &self.tenant,
+            subject: self.subject.as_bytes(),
+            cost: self.cost,
+            is_check_only: self.is_check_only,
+        }
+    }
+
+    /// Copies all borrowed parts. An empty tenant and a subject of up to 40 bytes need no
+    /// allocation.
+    #[must_use]
+    pub fn into_owned(self) -> ChargeBuf<'static> {
+        ChargeBuf {
+            policy: Cow::Owned(self.policy.into_owned()),
+            tenant: Cow::Owned(self.tenant.into_owned()),
+            subject: self.subject.into_owned(),
+            cost: self.cost,
+            is_check_only: self.is_check_only,
+        }
+    }
+}
+
+impl<'a> From<Charge<'a>> for ChargeBuf<'a> {
+    /// Borrows all parts.
+    fn from(charge: Charge<'a>) -> Self {
+        let Charge { policy, tenant, subject, cost, is_check_only } = charge;
+        Self {
+            policy: Cow::Borrowed(policy),
+            tenant: Cow::Borrowed(tenant),
+            subject: subject.into(),
+            cost,
+            is_check_only,
+        }
+    }
+}
+
+impl fmt::Debug for ChargeBuf<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_charge().fmt(f)
+    }
+}

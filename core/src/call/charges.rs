@@ -1,0 +1,134 @@
+//! The charges of a call, in any of three forms.
+
+use std::fmt;
+
+use super::charge::{Charge, ChargeBuf};
+use crate::policy::Policy;
+
+/// The charges of a call, in order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Charges<'a>(Repr<'a>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repr<'a> {
+    Slice(&'a [Charge<'a>]),
+    /// The same tenant, subject and cost, charged to each of several policies. The first charge is
+    /// stored by value, so that a call with one charge needs no slice of charges.
+    PerPolicy {
+        first: Charge<'a>,
+        others: &'a [Policy],
+    },
+    /// Two or more charges. A single one is stored as `PerPolicy`, because the memory store decides
+    /// that form fastest.
+    Buffers(&'a [ChargeBuf<'a>]),
+}
+
+impl fmt::Debug for Charges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> From<&'a [Charge<'a>]> for Charges<'a> {
+    #[inline]
+    fn from(charges: &'a [Charge<'a>]) -> Self {
+        Self(Repr::Slice(charges))
+    }
+}
+
+impl<'a> From<&'a [ChargeBuf<'a>]> for Charges<'a> {
+    #[inline]
+    fn from(charges: &'a [ChargeBuf<'a>]) -> Self {
+        match charges {
+            [charge] => Self::per_policy(charge.as_charge(), &[]),
+            charges => Self(Repr::Buffers(charges)),
+        }
+    }
+}
+
+impl<'a> Charges<'a> {
+    /// Creates charges that differ only in their policies: `first`, and the same charge to each of
+    /// `others`.
+    #[must_use]
+    #[inline(always)]
+    pub fn per_policy(first: Charge<'a>, others: &'a [Policy]) -> Self {
+        Self(Repr::PerPolicy { first, others })
+    }
+
+    /// Returns the first charge and the policies of the others, if the charges differ only in their
+    /// policies: see [`per_policy`](Self::per_policy).
+    #[doc(hidden)]
+    #[must_use]
+    #[inline(always)]
+    pub fn as_per_policy(&self) -> Option<(&Charge<'a>, &'a [Policy])> {
+        match &self.0 {
+            Repr::Slice([charge]) => Some((charge, &[])),
+            Repr::PerPolicy { first, others } => Some((first, others)),
+            Repr::Slice(_) | Repr::Buffers(_) => None,
+        }
+    }
+
+    /// Returns the sum of the costs of all charges to the state of `charge`, which are decided
+    /// together.
+    pub(crate) fn total_cost_for(&self, charge: &Charge<'_>) -> u64 {
+        let same = self.iter().filter(|other| other.shares_state_with(charge));
+        same.fold(0, |sum: u64, charge| sum.saturating_add(charge.cost))
+    }
+
+    /// Returns `true` if any of the charges is check-only.
+    pub(crate) fn any_check_only(&self) -> bool {
+        match &self.0 {
+            Repr::Slice(charges) => charges.iter().any(|charge| charge.is_check_only),
+            Repr::PerPolicy { first, .. } => first.is_check_only,
+            Repr::Buffers(charges) => charges.iter().any(|charge| charge.is_check_only),
+        }
+    }
+
+    /// Returns `true` if `matches` returns `true` for any of the policies.
+    pub(crate) fn any_policy(&self, matches: impl Fn(&Policy) -> bool) -> bool {
+        match &self.0 {
+            Repr::Slice(charges) => charges.iter().any(|charge| matches(charge.policy)),
+            Repr::PerPolicy { first, others } => {
+                matches(first.policy) || others.iter().any(matches)
+            }
+            Repr::Buffers(charges) => charges.iter().any(|charge| matches(charge.policy())),
+        }
+    }
+
+    /// Returns the number of charges.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Repr::Slice(charges) => charges.len(),
+            Repr::PerPolicy { others, .. } => 1 + others.len(),
+            Repr::Buffers(charges) => charges.len(),
+        }
+    }
+
+    /// Returns `true` if there are no charges.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the charge at `index`.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<Charge<'a>> {
+        match self.0 {
+            Repr::Slice(charges) => charges.get(index).copied(),
+            Repr::PerPolicy { first, others } => match index.checked_sub(1) {
+                None => Some(first),
+                Some(index) => others.get(index).map(|policy| Charge { policy, ..first }),
+            },
+            Repr::Buffers(charges) => charges.get(index).map(ChargeBuf::as_charge),
+        }
+    }
+
+    /// Returns an iterator over the charges, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Charge<'a>> + use<'a> {
+        let charges = *self;
+        (0..charges.len()).filter_map(move |index| charges.get(index))
+    }
+}

@@ -1,0 +1,183 @@
+//! The rules for valid calls.
+
+use super::{Call, CallId, Charge, Operation};
+use crate::error::{Error, ErrorKind};
+use crate::policy::Policy;
+use crate::time::{MAX_EXACT, MAX_SPAN};
+
+/// The maximum number of charges in one call.
+pub const MAX_CHARGES: usize = 64;
+
+/// The maximum length of a subject and of a tenant: 1 MiB.
+pub const MAX_SUBJECT: usize = 1 << 20;
+
+/// The maximum length of the id of a call, in bytes.
+pub const MAX_ID: usize = 256;
+
+impl Call<'_> {
+    /// Checks that the call is valid, regardless of the states. Every store does this first.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::InvalidCall`] in each of these cases:
+    ///
+    /// * There are no charges, or more than [`MAX_CHARGES`].
+    /// * A subject or a tenant is longer than [`MAX_SUBJECT`].
+    /// * For one subject, two different policies [share states](Policy::shares_state_with).
+    /// * Only one of two charges to the same state is [check-only](Charge::check_only).
+    /// * [`Operation::AcquireUpTo`] or [`Operation::HoldUpTo`] has a minimum of 0 or above a cost,
+    ///   two charges to one state, or only check-only charges.
+    /// * An operation of a [hold](Operation::Hold) has no id, two charges to one state, or a cost
+    ///   above [`MAX_EXACT`].
+    /// * The [id](CallId) is empty or longer than [`MAX_ID`], belongs to a peek, or has a time to
+    ///   live of 0 or above [`MAX_SPAN`].
+    ///
+    /// Returns [`ErrorKind::Unsupported`] in each of these cases:
+    ///
+    /// * A reservation charges a policy that is not a bucket.
+    /// * A policy whose requests may go to [any shard](crate::Shards::any) has a reservation,
+    ///   [`Operation::AcquireUpTo`], an operation of a hold, or an id.
+    pub fn check(&self) -> Result<(), Error> {
+        let count = self.charges.len();
+        if !(1..=MAX_CHARGES).contains(&count) {
+            return Err(invalid(format!(
+                "a call has 1 to {MAX_CHARGES} charges; this one has {count}"
+            )));
+        }
+        for (index, charge) in self.charges.iter().enumerate() {
+            check_length(index, "subject", charge.subject)?;
+            check_length(index, "tenant", charge.tenant)?;
+            if matches!(self.operation, Operation::Reserve { .. })
+                && !charge.policy.rule().can_reserve()
+            {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("`{}` is not a bucket; only buckets can reserve", charge.policy),
+                ));
+            }
+            if charge.policy.can_use_any_shard() {
+                self.check_any_shard(charge.policy)?;
+            }
+            self.check_duplicates(index, &charge)?;
+        }
+        match self.id {
+            Some(id) => check_id(id, self.operation)?,
+            None if self.operation.is_of_hold() => return Err(hold_without_id()),
+            None => {}
+        }
+        if self.operation.is_of_hold() {
+            self.check_costs()?;
+        }
+        self.operation.min_amount().map_or(Ok(()), |min| self.check_min(min))
+    }
+
+    fn check_costs(&self) -> Result<(), Error> {
+        match self.charges.iter().enumerate().find(|(_, charge)| charge.cost > MAX_EXACT) {
+            None => Ok(()),
+            Some((index, charge)) => Err(invalid(format!(
+                "the cost of charge {index} of a hold is {}; it must be at most 2^52 = {MAX_EXACT}",
+                charge.cost
+            ))),
+        }
+    }
+
+    fn check_any_shard(&self, policy: &Policy) -> Result<(), Error> {
+        let problem = match self.operation {
+            Operation::Reserve { .. } => {
+                "reserve: a shard does not know the callers that wait at other shards"
+            }
+            Operation::AcquireUpTo { .. } => {
+                "acquire up to a cost: a shard does not know what remains in other shards"
+            }
+            _ if self.operation.is_of_hold() => {
+                "be held and settled: the calls for one hold may go to several shards"
+            }
+            _ if self.id.is_some() => {
+                "be charged once under an id: a repeated call may go to another shard"
+            }
+            _ => return Ok(()),
+        };
+        let message = format!("`{policy}` cannot {problem}; with `by-subject` or `whole` it can");
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    fn check_min(&self, min: u64) -> Result<(), Error> {
+        let costs = self.charges.iter().filter(|charge| !charge.is_check_only);
+        let Some(max) = costs.map(|charge| charge.cost).min() else {
+            return Err(invalid(
+                "all charges are check-only; at least one must be acquired".to_owned(),
+            ));
+        };
+        if (1..=max).contains(&min) {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "the minimum to acquire is {min}; it must be at least 1 and at most {max}, the lowest cost"
+        )))
+    }
+
+    fn check_duplicates(&self, index: usize, charge: &Charge<'_>) -> Result<(), Error> {
+        let same = |other: &Charge<'_>| other.shares_state_with(charge);
+        for other in self.charges.iter().take(index).filter(same) {
+            let problem = if other.policy != charge.policy {
+                format!(
+                    "`{}` and `{}` have the same states but differ; a call may contain only one of them",
+                    other.policy, charge.policy
+                )
+            } else if other.is_check_only != charge.is_check_only {
+                format!(
+                    "of two charges to one state of `{}`, one is check-only; either both or none may be",
+                    charge.policy
+                )
+            } else if self.operation.is_of_hold() || self.operation.min_amount().is_some() {
+                format!(
+                    "two charges have the same state of `{}`; a hold, or an acquire up to a cost, may have \
+                     only one of them",
+                    charge.policy
+                )
+            } else {
+                continue;
+            };
+            return Err(invalid(problem));
+        }
+        Ok(())
+    }
+}
+
+fn check_length(index: usize, part: &str, bytes: &[u8]) -> Result<(), Error> {
+    if bytes.len() <= MAX_SUBJECT {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "the {part} of charge {index} has {} bytes; at most {MAX_SUBJECT} are possible",
+        bytes.len()
+    )))
+}
+
+fn check_id(id: CallId<'_>, operation: Operation) -> Result<(), Error> {
+    let (len, ttl) = (id.id.len(), id.ttl);
+    let problem = match len {
+        0 => "the id of the call is empty".to_owned(),
+        _ if len > MAX_ID => format!(
+            "the id of the call has {len} bytes; at most {MAX_ID} are possible: use a hash of it"
+        ),
+        _ if ttl.is_zero() => "the id of the call has a time to live of 0".to_owned(),
+        _ if ttl > MAX_SPAN => format!(
+            "the id of the call has a time to live of {ttl:?}; it must be at most {MAX_SPAN:?}"
+        ),
+        _ if operation == Operation::Peek => {
+            "a peek has an id; it changes nothing, so that there is nothing to do once".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(invalid(problem))
+}
+
+/// Returns the error for an operation of a hold without an id.
+pub(crate) fn hold_without_id() -> Error {
+    invalid("a hold has no id; an id is needed to settle it".to_owned())
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidCall, message)
+}

@@ -1,0 +1,58 @@
+//! The digest of a call.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use sha1_smol::Sha1;
+
+use super::{Call, Operation};
+
+impl Call<'_> {
+    /// Returns a digest of everything that makes two calls the same, except the
+    /// [id](crate::CallId). It is the same on every machine.
+    ///
+    /// A store keeps it with the answer, under the id. All calls for one
+    /// [hold](crate::Operation::Hold) have the same digest, because it then contains neither the
+    /// operation nor the costs.
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 20] {
+        let mut digest = Digest(Sha1::new());
+        let nanos = |span: Duration| span.as_nanos().min(u128::from(u64::MAX));
+        let argument = match self.operation {
+            Operation::Undo { at } => u128::from(at.as_micros()),
+            Operation::Reserve { max_wait } => nanos(max_wait),
+            Operation::Block { span } | Operation::BlockAtLeast { span } => nanos(span),
+            Operation::AcquireUpTo { min } => u128::from(min),
+            _ => 0,
+        };
+        let has_costs = !self.operation.is_of_hold();
+        digest.number(self.operation.code());
+        digest.number(argument);
+        for charge in self.charges.iter() {
+            // The text has the name and all numbers of the policy. Writing to a digest cannot fail.
+            let _ = write!(digest, "{}\0", charge.policy);
+            for bytes in [charge.tenant, charge.subject] {
+                digest.number(bytes.len() as u128);
+                digest.0.update(bytes);
+            }
+            digest.number(u128::from(if has_costs { charge.cost } else { 0 }));
+            digest.number(u128::from(charge.is_check_only));
+        }
+        digest.0.digest().bytes()
+    }
+}
+
+struct Digest(Sha1);
+
+impl Digest {
+    fn number(&mut self, number: u128) {
+        self.0.update(&number.to_le_bytes());
+    }
+}
+
+impl fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
+    }
+}

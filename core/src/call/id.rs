@@ -1,0 +1,69 @@
+//! The id of a call.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::subject::ShownBytes;
+
+/// An id under which a call is executed once, even if it is sent again.
+///
+/// During the id's time to live, the store returns the answer to the first call to each repetition
+/// of it, and changes nothing. The repetition may come after a lost answer, over another
+/// connection, or from another process. A caller whose call timed out therefore sends it again to
+/// get its answer.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Call, CallId, Charge, ErrorKind, Policy};
+/// use tidegate_memory::MemoryStore;
+///
+/// let (store, policy) = (MemoryStore::new(), "fixed-window 10/1h".parse::<Policy>()?);
+/// let charges = [Charge::new(&policy, "alice").cost(4)];
+/// let id = CallId::new("job 7", Duration::from_secs(3600));
+/// let first = store.decide_now(&Call::acquire(&charges).with_id(id))?;
+/// let again = store.decide_now(&Call::acquire(&charges).with_id(id))?;
+/// assert_eq!(first, again);
+/// assert_eq!(again.verdicts()[0].remaining(), 6); // charged once
+///
+/// let other = [charges[0].cost(5)];
+/// let error = store.decide_now(&Call::acquire(&other).with_id(id)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::IdReused);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What a store remembers
+///
+/// * Two calls are the same if they have the same operation with the same arguments, and the same
+///   charges in the same order: policy, tenant, subject, cost, and whether the charge is
+///   [check-only](crate::Charge::check_only). Another call under a remembered id fails with
+///   [`ErrorKind::IdReused`](crate::ErrorKind::IdReused).
+/// * The store remembers only calls that it executed. If an acquire was refused or a call failed, a
+///   repetition is decided like a new call.
+/// * The store remembers the id until the time to live has passed since the first call, by the
+///   store's clock. Repetitions do not prolong it. If the clock steps back, the store remembers the
+///   id longer. A reset of a subject does not remove ids.
+/// * An id belongs to the [slot key](crate::Charge::slot_key) of the first charge: its tenant or,
+///   without one, its subject. The same id for two tenants is two ids.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallId<'a> {
+    /// The id: any bytes, from 1 to [`MAX_ID`](crate::MAX_ID).
+    pub id: &'a [u8],
+    /// The time for which the store remembers the call, counted from the first call; at most
+    /// [`MAX_SPAN`](crate::MAX_SPAN). It is rounded up to microseconds.
+    pub ttl: Duration,
+}
+
+impl<'a> CallId<'a> {
+    /// Creates an id with its time to live.
+    #[must_use]
+    pub fn new(id: &'a (impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Self {
+        Self { id: id.as_ref(), ttl }
+    }
+}
+
+impl fmt::Debug for CallId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallId({:?}, ttl {:?})", ShownBytes(self.id), self.ttl)
+    }
+}

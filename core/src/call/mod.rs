@@ -1,0 +1,60 @@
+//! Calls to a store: an operation on one or several charges.
+
+mod charge;
+mod charges;
+mod check;
+mod fingerprint;
+mod id;
+mod operation;
+mod owned;
+
+pub use charge::{Charge, ChargeBuf};
+pub use charges::Charges;
+pub(crate) use check::hold_without_id;
+pub use check::{MAX_CHARGES, MAX_ID, MAX_SUBJECT};
+pub use id::CallId;
+pub use operation::Operation;
+pub use owned::OwnedCall;
+
+/// An operation on charges. A store executes it atomically and answers with one decision.
+///
+/// A call borrows everything, and is cheap to copy. An [`OwnedCall`] owns its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Call<'a> {
+    /// The operation.
+    pub operation: Operation,
+    /// The charges. Either all are made, or none is.
+    pub charges: Charges<'a>,
+    /// The id under which the call is executed once: see [`CallId`].
+    pub id: Option<CallId<'a>>,
+}
+
+impl<'a> Call<'a> {
+    /// Creates a call without an id.
+    #[must_use]
+    #[inline]
+    pub fn new(operation: Operation, charges: &'a [Charge<'a>]) -> Self {
+        Self::with_charges(operation, charges.into())
+    }
+
+    /// Creates a call without an id, from charges in any form.
+    #[must_use]
+    #[inline(always)]
+    pub fn with_charges(operation: Operation, charges: Charges<'a>) -> Self {
+        Self { operation, charges, id: None }
+    }
+
+    /// Creates a call that acquires `charges`.
+    #[must_use]
+    #[inline]
+    pub fn acquire(charges: &'a [Charge<'a>]) -> Self {
+        Self::new(Operation::Acquire, charges)
+    }
+
+    /// Sets the id under which the call is executed once.
+    #[must_use]
+    pub fn with_id(self, id: CallId<'a>) -> Self {
+        Self { id: Some(id), ..self }
+    }
+}

@@ -1,0 +1,226 @@
+//! Making and settling holds with a limiter. [`Hold`] documents holds.
+
+#[cfg(feature = "tokio")]
+mod guard;
+#[cfg(feature = "tokio")]
+pub(super) mod guard_count;
+mod max_hold;
+mod settlement;
+mod ticket;
+#[cfg(feature = "serde")]
+mod ticket_form;
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+#[cfg(feature = "tokio")]
+pub use guard::{HoldGuard, OnDrop};
+#[cfg(feature = "tokio")]
+pub use guard_count::CountedGuard;
+pub use settlement::Settlement;
+pub use ticket::{Hold, Ticket};
+
+use super::Limiter;
+use super::multi::MultiRequest;
+use super::operations::async_operations;
+use super::request::Request;
+use crate::call::{Call, CallId, Charge, Charges, Operation};
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::store::Store;
+
+async_operations! {
+    [Store]
+
+    /// Charges the cost as an estimate, for `ttl` under an id, until it is settled: a [hold](Hold).
+    ///
+    /// The id has 1 to 256 bytes. The same hold under the same id is made once, as all [calls with
+    /// an id](CallId) are executed. On Redis Cluster, all subjects must have one tenant.
+    ///
+    /// A cost above the [maximum hold](crate::Policy::max_hold) of a policy is refused with
+    /// [`Outcome::TooLarge`](crate::Outcome::TooLarge).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::IdReused`] if the id belongs to another hold or call, and
+    /// [`ErrorKind::Unsupported`] on Redis Cluster if the charges are in several slots, and for a
+    /// policy whose requests may go to any shard. Also returns the errors of
+    /// [`acquire`](Self::acquire).
+    hold(request, id: &(impl AsRef<[u8]> + ?Sized), ttl: Duration) -> Hold {
+        let (charges, id) = (request.charges()?, CallId::new(id, ttl));
+        hold(request.limiter, charges, Operation::Hold, id).await
+    }
+
+    /// Makes a hold of the maximum amount that all policies admit, at least `min`.
+    ///
+    /// The amount is at most the cost and the [maximum hold](crate::Policy::max_hold) of each
+    /// policy. [`Ticket::held`] returns it. Otherwise this is like [`hold`](Self::hold).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`hold`](Self::hold).
+    hold_up_to(
+        request,
+        min: u64,
+        id: &(impl AsRef<[u8]> + ?Sized),
+        ttl: Duration
+    ) -> Hold {
+        let (charges, id) = (request.charges()?, CallId::new(id, ttl));
+        hold(request.limiter, charges, Operation::HoldUpTo { min }, id).await
+    }
+}
+
+async fn hold<S: Store>(
+    limiter: &Limiter<S>,
+    charges: Charges<'_>,
+    operation: Operation,
+    id: CallId<'_>,
+) -> Result<Hold, Error> {
+    let bounded: SmallVec<[Charge<'_>; 4]>;
+    let charges = match operation.min_amount() {
+        Some(_) => {
+            bounded = charges.iter().map(Charge::within_max_hold).collect();
+            Charges::from(&bounded[..])
+        }
+        None => charges,
+    };
+    let call = Call::with_charges(operation, charges).with_id(id);
+    let decision = if call.exceeds_max_hold() {
+        // The store does not get this call, so that it cannot check it.
+        call.check()?;
+        let peek = Call::with_charges(Operation::Peek, charges);
+        call.max_hold_refusal(&limiter.store().decide(peek).await?)
+    } else {
+        limiter.store().decide(call).await?
+    };
+    Ok(Hold::new(decision, charges, id))
+}
+
+impl<S: Store> Limiter<S> {
+    /// Settles a hold at the actual costs, by the names of its policies. A policy that is not named
+    /// is settled at the amount that it holds.
+    ///
+    /// The store refunds the unused part of the held amount. If more was used, the store charges
+    /// the difference, even beyond the limit. See [`Operation::Settle`].
+    ///
+    /// If several charges of the hold have one policy, such as the tokens of a user and of a team,
+    /// each of them is settled at the cost that is given for the policy. Use policies with
+    /// different names if the costs may differ.
+    ///
+    /// Any process can settle the hold, for twice its time to live. If the same settlement is sent
+    /// again, it gets the same answer. The settlement uses the policies of the ticket, even if the
+    /// policies of this limiter have changed since.
+    ///
+    /// If the hold was admitted without the store, in an outage, and the store does not know it,
+    /// the costs are [charged](Operation::Charge) once under the id of the hold.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is charged or refunded in each of these cases:
+    ///
+    /// * [`ErrorKind::AlreadySettled`]: the hold was settled at other costs. The source of the
+    ///   error contains them.
+    /// * [`ErrorKind::UnknownHold`]: the hold was never made, or has expired. The costs can still
+    ///   be charged, with [`charge`](Request::charge).
+    /// * [`ErrorKind::IdReused`]: the ticket does not belong to the hold with this id.
+    /// * [`ErrorKind::InvalidCall`]: the hold has no policy of a given name, or a cost is above
+    ///   2^52.
+    pub async fn settle<'n>(
+        &self,
+        ticket: &Ticket,
+        costs: impl IntoIterator<Item = (&'n str, u64)>,
+    ) -> Result<Settlement, Error> {
+        let charges = ticket.charges_at(costs, |charge| charge.held)?;
+        match self.send(Operation::Settle, ticket, &charges).await {
+            // The id is already used if the costs were charged before. The store then answers the
+            // charge as the first time.
+            Err(error)
+                if ticket.is_degraded()
+                    && matches!(error.kind(), ErrorKind::UnknownHold | ErrorKind::IdReused) =>
+            {
+                let decision = self.send(Operation::Charge, ticket, &charges).await?;
+                Ok(Settlement::from_charge(decision, &charges))
+            }
+            answer => Ok(Settlement::new(answer?, &charges)),
+        }
+    }
+
+    /// Reports the costs so far, in total, while the work continues. The store charges what exceeds
+    /// the held amount, and refunds nothing yet. A policy that is not named, or whose total is
+    /// below an earlier total, does not change.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`settle`](Self::settle). If the hold was admitted without the store
+    /// and the store does not know it, this is not an error; nothing is charged until it is
+    /// settled.
+    pub async fn settle_so_far<'n>(
+        &self,
+        ticket: &Ticket,
+        costs: impl IntoIterator<Item = (&'n str, u64)>,
+    ) -> Result<Settlement, Error> {
+        let charges = ticket.charges_at(costs, |_| 0)?;
+        let decision = self.send_or_peek(Operation::SettleSoFar, ticket, &charges).await?;
+        Ok(Settlement::new(decision, &charges))
+    }
+
+    /// Settles the hold at a cost of zero: refunds the held amounts, as far as they are still
+    /// charged. Costs beyond the hold that were [charged so far](Self::settle_so_far) stay charged.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`settle`](Self::settle).
+    pub async fn cancel(&self, ticket: &Ticket) -> Result<Settlement, Error> {
+        let charges = ticket.charges_at([], |_| 0)?;
+        let decision = self.send_or_peek(Operation::Settle, ticket, &charges).await?;
+        Ok(Settlement::new(decision, &charges))
+    }
+
+    /// Postpones the time at which the hold lapses to `ttl` from now; it is never shortened.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::HoldLapsed`] if the hold has lapsed, [`ErrorKind::AlreadySettled`] if
+    /// it was settled, and the errors of [`settle`](Self::settle).
+    pub async fn extend(&self, ticket: &Ticket, ttl: Duration) -> Result<(), Error> {
+        let charges = ticket.charges_at([], |_| 0)?;
+        let id = CallId { ttl, ..ticket.call_id() };
+        let call = Call::new(Operation::Extend, &charges).with_id(id);
+        match self.store().decide(call).await {
+            Err(error) if is_unknown(&error) && ticket.is_degraded() => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    /// Sends an operation on a hold. The store may not know a hold that was admitted without it; in
+    /// that case the limiter sends a peek instead.
+    async fn send_or_peek(
+        &self,
+        operation: Operation,
+        ticket: &Ticket,
+        charges: &[Charge<'_>],
+    ) -> Result<Decision, Error> {
+        match self.send(operation, ticket, charges).await {
+            Err(error) if is_unknown(&error) && ticket.is_degraded() => {
+                let free: SmallVec<[Charge<'_>; 4]> =
+                    charges.iter().map(|charge| charge.cost(0)).collect();
+                self.store().decide(Call::new(Operation::Peek, &free)).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send(
+        &self,
+        operation: Operation,
+        ticket: &Ticket,
+        charges: &[Charge<'_>],
+    ) -> Result<Decision, Error> {
+        self.store().decide(Call::new(operation, charges).with_id(ticket.call_id())).await
+    }
+}
+
+fn is_unknown(error: &Error) -> bool {
+    error.kind() == ErrorKind::UnknownHold
+}

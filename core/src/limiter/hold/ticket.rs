@@ -1,0 +1,198 @@
+//! A hold and its ticket.
+
+use std::fmt;
+use std::time::Duration;
+
+#[cfg(feature = "serde")]
+use super::ticket_form::TicketForm;
+use crate::call::{CallId, Charge, ChargeBuf, Charges};
+use crate::decision::{Decision, held_of};
+use crate::error::{Error, ErrorKind};
+use crate::policy::MAX_NAME;
+use crate::subject::ShownBytes;
+
+/// A hold: an estimate that is charged immediately, and settled when the actual cost is known. This
+/// is the answer to [`Request::hold`](crate::Request::hold): a decision, and a [`Ticket`] if the
+/// hold was admitted.
+///
+/// Any process can [settle](crate::Limiter::settle) the hold with its ticket.
+/// [`Operation::Hold`](crate::Operation::Hold) documents what the store does. An
+/// [`Estimator`](crate::Estimator) learns how much to hold, and a `HoldGuard` (feature `tokio`)
+/// settles the hold when it is dropped.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use std::time::Duration;
+/// use tidegate_core::Limiter;
+/// use tidegate_memory::MemoryStore;
+///
+/// let limiter = Limiter::new(
+///     MemoryStore::new(),
+///     ["requests: fixed-window 60/1m".parse()?, "tokens: token-bucket 10000/1m".parse()?],
+/// )?;
+/// // The answer may have up to 4,000 tokens, and takes at most a minute.
+/// let request = limiter.by("requests", "alice").by("tokens", "alice").cost(4_000);
+/// let hold = request.hold("completion 4711", Duration::from_secs(60)).await?;
+/// let Ok(ticket) = hold.into_ticket() else { return Ok(()) }; // refused: 429
+///
+/// // The answer had 350 tokens.
+/// let settlement = limiter.settle(&ticket, [("tokens", 350)]).await?;
+/// assert_eq!(settlement.given_back("tokens"), 3_650);
+/// // After a timeout it can be settled again: this changes nothing.
+/// assert_eq!(limiter.settle(&ticket, [("tokens", 350)]).await?, settlement);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a hold that is not checked limits nothing"]
+#[derive(Debug, Clone)]
+pub struct Hold {
+    decision: Decision,
+    ticket: Option<Ticket>,
+}
+
+impl Hold {
+    /// Creates the answer from the decision on a hold of `charges`.
+    pub(super) fn new(decision: Decision, charges: Charges<'_>, id: CallId<'_>) -> Self {
+        let ticket = decision.is_allowed().then(|| Ticket::new(&decision, charges, id));
+        Self { decision, ticket }
+    }
+
+    /// Returns the decision, with a verdict for each charge.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Returns the ticket, if the hold was admitted.
+    #[must_use]
+    pub fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
+    }
+
+    /// Returns the ticket if the hold was admitted.
+    ///
+    /// # Errors
+    ///
+    /// Returns the decision if the hold was refused.
+    pub fn into_ticket(self) -> Result<Ticket, Decision> {
+        self.ticket.ok_or(self.decision)
+    }
+}
+
+/// The data with which any process can settle a [hold](Hold): its id, its charges with their
+/// policies, and the held amounts.
+///
+/// With the feature `serde` a ticket can be sent to another process, which may settle the hold over
+/// its own connection to the store. The ticket need not be secret: the store compares it with what
+/// it knows about the hold, and refunds nothing for a forged ticket.
+///
+/// The serialized form contains its version, as in `{"v":1,…}`. A ticket without a version, from a
+/// program that did not write one, is read as version 1. A later version is an error that names it.
+#[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "TicketForm", into = "TicketForm"))]
+pub struct Ticket {
+    pub(super) id: Vec<u8>,
+    pub(super) ttl: Duration,
+    /// Whether the decision was made without the store, which may not know the hold in that case.
+    pub(super) is_degraded: bool,
+    pub(super) charges: Vec<TicketCharge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TicketCharge {
+    pub(super) charge: ChargeBuf<'static>,
+    /// The held amount.
+    pub(super) held: u64,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("id", &ShownBytes(&self.id))
+            .field("ttl", &self.ttl)
+            .field("is_degraded", &self.is_degraded)
+            .field("charges", &self.charges)
+            .finish()
+    }
+}
+
+impl Ticket {
+    fn new(decision: &Decision, charges: Charges<'_>, id: CallId<'_>) -> Self {
+        let held = |(index, charge): (usize, Charge<'_>)| {
+            let held = held_of(decision, index, &charge).unwrap_or(0);
+            TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held }
+        };
+        Self {
+            id: id.id.to_vec(),
+            ttl: id.ttl,
+            is_degraded: decision.degraded().is_some(),
+            charges: charges.iter().enumerate().map(held).collect(),
+        }
+    }
+
+    /// Returns the id.
+    #[must_use]
+    pub fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    /// Returns the time for which the hold was made.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Returns the held amount of each charge, with the name of its policy: the cost, or the amount
+    /// of [`hold_up_to`](crate::Request::hold_up_to); 0 for a check-only charge.
+    pub fn held(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.charges.iter().map(|charge| (charge.charge.policy().name(), charge.held))
+    }
+
+    /// Returns `true` if the decision was made without the store. The store may not know the hold
+    /// in that case, and the costs are [charged](crate::Operation::Charge) when the hold is
+    /// settled.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.is_degraded
+    }
+
+    pub(super) fn call_id(&self) -> CallId<'_> {
+        CallId::new(&self.id, self.ttl)
+    }
+
+    /// Returns the charges, with the cost that is given for their policy, or else the cost that
+    /// `default` returns.
+    pub(super) fn charges_at<'t, 'n>(
+        &'t self,
+        costs: impl IntoIterator<Item = (&'n str, u64)>,
+        default: impl Fn(&TicketCharge) -> u64,
+    ) -> Result<Vec<Charge<'t>>, Error> {
+        let mut charges: Vec<Charge<'t>> = self
+            .charges
+            .iter()
+            .map(|charge| charge.charge.as_charge().cost(default(charge)))
+            .collect();
+        for (name, cost) in costs {
+            let mut is_known = false;
+            for charge in charges.iter_mut().filter(|charge| charge.policy.name() == name) {
+                (charge.cost, is_known) = (cost, true);
+            }
+            if !is_known {
+                return Err(self.unknown_policy(name));
+            }
+        }
+        Ok(charges)
+    }
+
+    fn unknown_policy(&self, name: &str) -> Error {
+        let known: Vec<String> = self.held().map(|(name, _)| format!("`{name}`")).collect();
+        let name: String = name.escape_debug().take(MAX_NAME).collect();
+        let message = format!(
+            "the hold \"{}\" has no charge to a policy `{name}`, but to {}",
+            self.id.escape_ascii(),
+            known.join(", ")
+        );
+        Error::new(ErrorKind::InvalidCall, message)
+    }
+}

@@ -1,0 +1,94 @@
+//! The serialized form of a ticket.
+
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::ticket::{Ticket, TicketCharge};
+use crate::call::{Charge, ChargeBuf};
+use crate::policy::Policy;
+
+/// The version of the form that is written here.
+const VERSION: u32 = 1;
+
+/// The fields of a serialized [`Ticket`].
+///
+/// A program without the field `v` wrote the other fields in this form, and ignores `v`. A ticket
+/// without `v` is therefore read as version 1. While the processes of a fleet are updated one after
+/// another, each of them can settle the holds of the others.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TicketForm {
+    /// Written and read first, so that a later version is rejected before its other fields are
+    /// read.
+    #[serde(default = "first_version", deserialize_with = "supported_version")]
+    v: u32,
+    id: Vec<u8>,
+    ttl: Duration,
+    is_degraded: bool,
+    charges: Vec<TicketChargeForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TicketChargeForm {
+    charge: ChargeForm,
+    held: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ChargeForm {
+    policy: Policy,
+    tenant: Vec<u8>,
+    subject: Vec<u8>,
+    cost: u64,
+    is_check_only: bool,
+}
+
+fn first_version() -> u32 {
+    1
+}
+
+fn supported_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        VERSION => Ok(VERSION),
+        version => Err(D::Error::custom(format_args!(
+            "the version of the ticket is {version}; it must be {VERSION}, the only version that this \
+             program reads"
+        ))),
+    }
+}
+
+impl From<Ticket> for TicketForm {
+    fn from(ticket: Ticket) -> Self {
+        let charge = |TicketCharge { charge, held }: TicketCharge| {
+            let Charge { policy, tenant, subject, cost, is_check_only } = charge.as_charge();
+            let (policy, tenant, subject) = (policy.clone(), tenant.to_vec(), subject.to_vec());
+            let charge = ChargeForm { policy, tenant, subject, cost, is_check_only };
+            TicketChargeForm { charge, held }
+        };
+        Self {
+            v: VERSION,
+            id: ticket.id,
+            ttl: ticket.ttl,
+            is_degraded: ticket.is_degraded,
+            charges: ticket.charges.into_iter().map(charge).collect(),
+        }
+    }
+}
+
+impl From<TicketForm> for Ticket {
+    fn from(form: TicketForm) -> Self {
+        let charge = |TicketChargeForm { charge, held }: TicketChargeForm| {
+            let ChargeForm { policy, tenant, subject, cost, is_check_only } = charge;
+            let charge = Charge::new(&policy, &subject).tenant(&tenant).cost(cost);
+            let charge = if is_check_only { charge.check_only() } else { charge };
+            TicketCharge { charge: ChargeBuf::from(charge).into_owned(), held }
+        };
+        Self {
+            id: form.id,
+            ttl: form.ttl,
+            is_degraded: form.is_degraded,
+            charges: form.charges.into_iter().map(charge).collect(),
+        }
+    }
+}

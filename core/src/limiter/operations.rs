@@ -1,0 +1,160 @@
+//! The operations of [`Request`] and [`MultiRequest`], one row each.
+
+use std::time::Duration;
+
+use super::multi::MultiRequest;
+use super::request::Request;
+use crate::call::Operation;
+use crate::decision::{Decision, Receipt};
+use crate::error::Error;
+use crate::store::{Answer, Store};
+
+/// Defines each row as a method of [`Request`], which consumes the request, and of
+/// [`MultiRequest`], which borrows it.
+macro_rules! operations {
+    ($(
+        #[doc = $summary:literal]
+        $(#[doc = $details:literal])*
+        $(#[inline($inline:ident)])?
+        $name:ident($($argument:ident: $type:ty),*) -> $answer:ident = $operation:expr;
+    )+) => {
+        impl<'a, S: Store> Request<'a, S> {$(
+            #[doc = $summary]
+            $(#[doc = $details])*
+            $(#[inline($inline)])?
+            pub fn $name(self $(, $argument: $type)*) -> Answer<'a, Result<$answer, Error>> {
+                operations!(@$answer self.send($operation))
+            }
+        )+}
+
+        /// # Errors
+        ///
+        /// Each operation returns
+        /// [`ErrorKind::InvalidCall`](crate::ErrorKind::InvalidCall) if the limiter has no policy
+        /// with one of the names, [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+        /// store does not support one of the policies, and the errors of the store.
+        impl<S: Store> MultiRequest<'_, S> {$(
+            #[doc = $summary]
+            ///
+            #[doc = concat!("See [`Request::", stringify!($name), "`].")]
+            pub fn $name(&self $(, $argument: $type)*) -> Answer<'_, Result<$answer, Error>> {
+                operations!(@$answer self.send($operation))
+            }
+        )+}
+    };
+    (@Decision $answer:expr) => { $answer };
+    (@Receipt $answer:expr) => { $answer.map(|answer| answer.map(Receipt::new)) };
+}
+
+operations! {
+    /// Charges each cost if all policies admit their costs, else none.
+    #[inline(always)]
+    acquire() -> Decision = Operation::Acquire;
+
+    /// Decides as [`acquire`](Self::acquire) would, and changes nothing.
+    peek() -> Decision = Operation::Peek;
+
+    /// Charges the maximum amount that all policies admit, from `min` up to the cost.
+    ///
+    /// If the policies do not admit `min`, the request is refused. [`Decision::amounts`] returns
+    /// the amount, which is the same for each policy.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use tidegate_core::Limiter;
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new(), ["fixed-window 1000/1h".parse()?])?;
+    /// let jobs = limiter.subject("alice").cost(600).acquire_up_to(100).await?;
+    /// assert_eq!(jobs.amounts(), [600]);
+    /// let jobs = limiter.subject("alice").cost(600).acquire_up_to(100).await?;
+    /// assert_eq!(jobs.amounts(), [400]); // everything that remained
+    /// let jobs = limiter.subject("alice").cost(600).acquire_up_to(100).await?;
+    /// assert!(jobs.is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    acquire_up_to(min: u64) -> Decision = Operation::AcquireUpTo { min };
+
+    /// Records a cost that was not known before, even beyond the limits.
+    ///
+    /// Later requests pay for it. No policy refuses this. [`Receipt::amounts`] returns the recorded
+    /// amounts, which are below the costs only at the bounds of [`Operation::Charge`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate_core::Limiter;
+    /// use tidegate_memory::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new(), ["token-bucket 100/1s".parse()?])?;
+    /// assert!(limiter.acquire("alice").await?.is_allowed());
+    /// // The answer had 600 tokens: five seconds of debt.
+    /// limiter.subject("alice").cost(600).charge().await?;
+    /// let decision = limiter.acquire("alice").await?;
+    /// assert!(decision.retry_after() > Some(Duration::from_secs(4)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    charge() -> Receipt = Operation::Charge;
+
+    /// Refunds the cost, at most the amount that is still charged.
+    ///
+    /// [`Receipt::amounts`] returns the refunded amounts.
+    refund() -> Receipt = Operation::Refund;
+
+    /// Reserves a place in the queue of a bucket, at most `max_wait` in the future.
+    ///
+    /// [`Decision::wait`] returns the time until the place. Callers are served in the order of
+    /// their calls. All policies must be buckets.
+    reserve(max_wait: Duration) -> Decision = Operation::Reserve { max_wait };
+
+    /// Removes all charges and blocks of the subject.
+    reset() -> Receipt = Operation::Reset;
+
+    /// Blocks the subject for `span` from now. A span of zero lifts the block.
+    block(span: Duration) -> Receipt = Operation::Block { span };
+
+    /// Blocks the subject for at least `span` from now.
+    ///
+    /// A block that ends later does not change. A span of zero changes nothing.
+    block_at_least(span: Duration) -> Receipt = Operation::BlockAtLeast { span };
+}
+
+/// Defines each row as an `async` method of [`Request`], which consumes the request, and of
+/// [`MultiRequest`], which borrows it. The body gets a reference to the request.
+macro_rules! async_operations {
+    ([$($bound:tt)+] $(
+        #[doc = $summary:literal]
+        $(#[doc = $details:literal])*
+        $name:ident($request:ident $(, $argument:ident: $type:ty)*) -> $answer:ty $body:block
+    )+) => {
+        impl<S: $($bound)+> Request<'_, S> {$(
+            #[doc = $summary]
+            $(#[doc = $details])*
+            pub async fn $name(self $(, $argument: $type)*) -> Result<$answer, Error> {
+                let $request = &self;
+                $body
+            }
+        )+}
+
+        impl<S: $($bound)+> MultiRequest<'_, S> {$(
+            #[doc = $summary]
+            ///
+            #[doc = concat!("See [`Request::", stringify!($name), "`].")]
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("Returns the errors of [`Request::", stringify!($name), "`] and of")]
+            /// [`acquire`](Self::acquire).
+            pub async fn $name(&self $(, $argument: $type)*) -> Result<$answer, Error> {
+                let $request = self;
+                $body
+            }
+        )+}
+    };
+}
+
+pub(super) use async_operations;
