@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::shards::ShardedStore;
+use tidegate_core::layers::ShardedStore;
 use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
 use tidegate_redis::connection::check_runtime;
 use tidegate_redis::wire;

@@ -10,7 +10,7 @@
 //! | act on the answer | [`Decision`], [`Verdict`], [`Error`] |
 //! | hold an estimate of a cost that is known afterwards | [`hold`], and [`hold::Estimator`] to learn it |
 //! | wait instead of being refused | `Limiter::until_ready` and the module `limiter::waiting` (feature `tokio`) |
-//! | spread one tenant over several nodes | [`Policy::sharded`], [`shards`] |
+//! | spread one tenant over several nodes | [`Policy::sharded`], [`layers::ShardedStore`] |
 //! | check the store when a program starts | [`Store::ready`] |
 //! | decide while the store is slow or down | [`layers`] |
 //! | make fewer, larger requests to a store on a server | `StoreExt::coalesced` (feature `tokio`) |
@@ -57,7 +57,6 @@ pub mod limiter;
 mod owned_call;
 mod owned_charge;
 pub mod policy;
-pub mod shards;
 mod split_mix;
 pub mod store;
 mod subject;
@@ -78,9 +77,9 @@ pub mod no_semver {
     pub use crate::engine::state_holds::{MAX_COUNTED_LAPSES, OpenHolds};
     pub use crate::engine::verdict::VerdictInput;
     pub use crate::hold::support::keeps_lapsed;
+    pub use crate::layers::sharded::shard_pick::{ShardPick, ShardWeights};
     pub use crate::owned_call::OwnedCall;
     pub use crate::owned_charge::OwnedCharge;
-    pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
     pub use crate::split_mix::{nth_split_mix, split_mix};
     #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]
     pub use crate::sync::seeded::seed_hashes;

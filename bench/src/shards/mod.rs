@@ -6,9 +6,9 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_memory::core::layers::ShardedStore;
 use tidegate_memory::core::no_semver::{ShardPick, ShardWeights};
 use tidegate_memory::core::policy::Shards;
-use tidegate_memory::core::shards::ShardedStore;
 use tidegate_memory::{Answer, Call, Charge, FixedWindow, ManualClock, MemoryStore, Policy, Store};
 
 use self::table::{CALLERS, LIMITS, Share};

@@ -13,6 +13,7 @@ mod generations;
 mod leased;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub mod observed;
+pub(crate) mod sharded;
 #[cfg(feature = "tokio")]
 pub mod timeout;
 
@@ -28,6 +29,7 @@ pub use fallback::{FallbackStore, OnFailure};
 pub use leased::{Lease, LeaseStats, LeasedStore};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub use observed::ObservedStore;
+pub use sharded::ShardedStore;
 #[cfg(feature = "tokio")]
 pub use timeout::TimeoutStore;
 

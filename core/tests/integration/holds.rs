@@ -13,8 +13,8 @@ use crate::stubs::{Mood, Stub};
 use tidegate_core::algorithm::fixed_window;
 use tidegate_core::engine::State;
 use tidegate_core::hold::{HoldGuard, OnDrop};
+use tidegate_core::layers::ShardedStore;
 use tidegate_core::no_semver::{MAX_COUNTED_LAPSES, OpenHolds, Take, Wait};
-use tidegate_core::shards::ShardedStore;
 use tidegate_core::{
     Answer, Call, Clock, Decision, DenyCache, Error, ErrorKind, Limiter, ManualClock, OnFailure,
     Outcome, Policy, Store, StoreExt, Ticket, Timestamp,

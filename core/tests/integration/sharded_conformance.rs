@@ -2,7 +2,7 @@
 //! policies that have them.
 
 use tidegate_core::ManualClock;
-use tidegate_core::shards::ShardedStore;
+use tidegate_core::layers::ShardedStore;
 use tidegate_testkit::{ModelStore, fixture};
 
 tidegate_testkit::conformance!(

@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tidegate_core::shards::ShardedStore;
+use tidegate_core::layers::ShardedStore;
 use tidegate_core::{
     Answer, Call, Charge, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Operation, Outcome,
     Policy, PolicyVerdict, Store, Timestamp, Verdict,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::shards::ShardedStore;
+use tidegate_core::layers::ShardedStore;
 use tidegate_core::{
     Call, Charge, Clock, Decision, Error, ErrorKind, ManualClock, Operation, Outcome, Policy,
     Shards, Store, Timestamp,

@@ -31,7 +31,7 @@ use routed_call::{RoutedCall, SubCall, has_shards, no_answer};
 /// A store that routes charges of policies [with shards](crate::Policy::sharded) to their shares.
 ///
 /// ```
-/// use tidegate_core::shards::ShardedStore;
+/// use tidegate_core::layers::ShardedStore;
 /// use tidegate_core::Limiter;
 /// use tidegate_memory::MemoryStore;
 ///
