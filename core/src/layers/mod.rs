@@ -181,7 +181,7 @@ pub trait StoreExt: Store + Sized {
     /// Put this layer around [`coalesced`](Self::coalesced). It also works inside `coalesced`, but
     /// each call then looks at the cache twice.
     fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
-        self.layer(cache.into_layer())
+        self.layer(DenyCacheLayer::new(cache))
     }
 
     /// Admits requests for which the store returns an error: see [`on_failure`](Self::on_failure).

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::{Layer, Layered};
+use super::layered::{Layer, Layered};
 use crate::{Answer, Call, Decision, Error, ErrorKind, Store, Timestamp};
 
 /// A store whose calls fail with [`ErrorKind::Timeout`] after a bound: see

@@ -19,7 +19,7 @@ use circuit::{Circuit, Refusal, Ticket};
 pub use config::Breaker;
 pub use state::CircuitState;
 
-use super::{Layer, Layered};
+use super::layered::{Layer, Layered};
 #[cfg(feature = "tracing")]
 use crate::telemetry::events;
 use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Store, SystemClock, Timestamp};

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use self::driver::{Driver, abandoned};
 use self::queues::{Queues, WaitingCall};
-use super::{Layer, Layered};
+use super::layered::{Layer, Layered};
 use crate::owned_call::OwnedCall;
 use crate::sync::task::Handle;
 use crate::{Answer, Call, Decision, Error, ErrorKind, Store};

@@ -22,7 +22,35 @@ pub(super) struct Cache {
     pub(super) meter: CacheMeter,
 }
 
+/// The size of a denial of one charge in bytes, including its part of the tables.
+const ORDINARY_BYTES: usize = 400;
+
+/// The number of generations per slot. The more generations there are, the fewer keys share one. A
+/// key that shares a generation invalidates the denials of other keys, and each of these then costs
+/// a call to the store.
+const GENERATIONS_PER_SLOT: usize = 2;
+
 impl Cache {
+    /// Creates an empty cache that uses at most `max_bytes`.
+    pub(super) fn new(max_bytes: usize, only_exact: bool) -> Self {
+        let slots = max_bytes / ORDINARY_BYTES;
+        let counts = slots * GENERATIONS_PER_SLOT;
+        let fixed_bytes = 2 * size_of::<usize>()
+            + size_of::<Self>()
+            + Table::bytes_of(slots)
+            + Generations::bytes_of(counts);
+        Self {
+            table: Table::new(slots, max_bytes.saturating_sub(fixed_bytes)),
+            generations: Generations::new(counts),
+            clock_guard: ClockGuard::default(),
+            hasher: RandomState::default(),
+            only_exact,
+            fixed_bytes,
+            max_bytes,
+            meter: CacheMeter::default(),
+        }
+    }
+
     /// Finds the denial of a call, and counts a hit or a miss.
     pub(super) fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, true);

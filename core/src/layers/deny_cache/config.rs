@@ -1,17 +1,8 @@
 //! Configuration of the deny cache.
 
-use std::sync::Arc;
-
-use super::DenyCacheLayer;
-use super::cache::Cache;
-use super::meter::CacheMeter;
-use super::staleness::ClockGuard;
-use super::table::Table;
-use crate::layers::generations::Generations;
-use crate::sync::hash::RandomState;
 use crate::{Clock, SystemClock};
 
-/// Configures a cache of denials, for [`StoreExt::deny_cache`](super::super::StoreExt::deny_cache).
+/// Configures a cache of denials, for [`StoreExt::deny_cache`](crate::StoreExt::deny_cache).
 ///
 /// A refusal says when to retry. If the caller retries earlier, the cache refuses the call without
 /// the store. A flood of refused requests costs the store one call per
@@ -94,9 +85,9 @@ use crate::{Clock, SystemClock};
 #[derive(Debug, Clone)]
 #[must_use = "a configuration does nothing until a store has it"]
 pub struct DenyCache<C = SystemClock> {
-    clock: C,
-    max_bytes: usize,
-    only_exact: bool,
+    pub(super) clock: C,
+    pub(super) max_bytes: usize,
+    pub(super) only_exact: bool,
 }
 
 impl DenyCache {
@@ -134,32 +125,4 @@ impl<C: Clock> DenyCache<C> {
         let Self { max_bytes, only_exact, .. } = self;
         DenyCache { clock, max_bytes, only_exact }
     }
-
-    pub(in crate::layers) fn into_layer(self) -> DenyCacheLayer<C> {
-        let slots = self.max_bytes / ORDINARY_BYTES;
-        let counts = slots * GENERATIONS_PER_SLOT;
-        let fixed_bytes = 2 * size_of::<usize>()
-            + size_of::<Cache>()
-            + Table::bytes_of(slots)
-            + Generations::bytes_of(counts);
-        let cache = Cache {
-            table: Table::new(slots, self.max_bytes.saturating_sub(fixed_bytes)),
-            generations: Generations::new(counts),
-            clock_guard: ClockGuard::default(),
-            hasher: RandomState::default(),
-            only_exact: self.only_exact,
-            fixed_bytes,
-            max_bytes: self.max_bytes,
-            meter: CacheMeter::default(),
-        };
-        DenyCacheLayer { clock: self.clock, cache: Arc::new(cache) }
-    }
 }
-
-/// The size of a denial of one charge in bytes, including its part of the tables.
-const ORDINARY_BYTES: usize = 400;
-
-/// The number of generations per slot. The more generations there are, the fewer keys share one. A
-/// key that shares a generation invalidates the denials of other keys, and each of these then costs
-/// a call to the store.
-const GENERATIONS_PER_SLOT: usize = 2;

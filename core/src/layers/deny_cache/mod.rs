@@ -16,7 +16,7 @@ pub use config::DenyCache;
 use self::cache::Cache;
 use self::entry::{CallKey, is_cacheable};
 use self::in_flight::{Batch, InFlight};
-use super::{Layer, Layered};
+use super::layered::{Layer, Layered};
 use crate::{Answer, Call, Clock, Decision, Error, Store, SystemClock};
 
 /// A store that answers denials from memory until they end: see [`DenyCache`].
@@ -26,6 +26,13 @@ pub type DenyCacheStore<S, C = SystemClock> = Layered<DenyCacheLayer<C>, S>;
 pub struct DenyCacheLayer<C = SystemClock> {
     clock: C,
     cache: Arc<Cache>,
+}
+
+impl<C> DenyCacheLayer<C> {
+    pub(super) fn new(config: DenyCache<C>) -> Self {
+        let cache = Arc::new(Cache::new(config.max_bytes, config.only_exact));
+        Self { clock: config.clock, cache }
+    }
 }
 
 impl<S, C> DenyCacheStore<S, C> {

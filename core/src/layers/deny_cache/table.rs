@@ -111,7 +111,10 @@ impl Table {
         at: ClockReading,
         generations: &Generations,
     ) -> bool {
-        key.hash.is_some_and(|hash| self.shard(hash).contains(hash, key, at, generations))
+        let Some(hash) = key.hash else { return false };
+        let shard = self.shard(hash);
+        let slot = shard.position(hash, key).and_then(|slot| shard.slots[slot].as_ref());
+        slot.is_some_and(|(_, entry)| entry.denial.is_valid(key, at, generations))
     }
 
     /// Caches the denial of a call.
@@ -174,17 +177,6 @@ impl Shard {
         }
         self.remove(slot);
         None
-    }
-
-    fn contains(
-        &self,
-        hash: u64,
-        key: &CallKey<'_>,
-        at: ClockReading,
-        generations: &Generations,
-    ) -> bool {
-        let slot = self.position(hash, key).and_then(|slot| self.slots[slot].as_ref());
-        slot.is_some_and(|(_, entry)| entry.denial.is_valid(key, at, generations))
     }
 
     fn insert(&mut self, hash: u64, key: &CallKey<'_>, entry: Box<Entry>, at: ClockReading) {

@@ -13,7 +13,7 @@ use scaled_policies::ScaledPolicies;
 pub use settings::{HasFallback, NoFallback, OnFailure};
 use settings::{Setting, Settings};
 
-use super::{Layer, Layered};
+use super::layered::{Layer, Layered};
 use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 
 /// A store that also decides when the inner store fails: see

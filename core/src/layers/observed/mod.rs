@@ -1,5 +1,6 @@
 //! Metrics and spans for the decisions of a store and their latency.
 
+mod calls;
 #[cfg(feature = "metrics")]
 mod policy_counters;
 #[cfg(feature = "tracing")]
@@ -7,7 +8,8 @@ mod span;
 #[cfg(feature = "metrics")]
 mod store_metrics;
 
-use super::{Layer, Layered};
+use self::calls::{Answers, Calls};
+use super::layered::{Layer, Layered};
 #[cfg(feature = "metrics")]
 use crate::Timestamp;
 use crate::{Answer, Call, Decision, Error, Store};
@@ -21,40 +23,6 @@ pub type ObservedStore<S> = Layered<ObservedLayer, S>;
 pub struct ObservedLayer {
     #[cfg(feature = "metrics")]
     metrics: store_metrics::StoreMetrics,
-}
-
-/// A single call or a batch.
-#[derive(Debug, Clone, Copy)]
-enum Calls<'a> {
-    One(Call<'a>),
-    Batch(&'a [Call<'a>]),
-}
-
-impl<'a> Calls<'a> {
-    #[cfg(feature = "metrics")]
-    fn as_slice(&self) -> &[Call<'a>] {
-        match self {
-            Self::One(call) => std::slice::from_ref(call),
-            Self::Batch(calls) => calls,
-        }
-    }
-}
-
-/// The answer to a single call or to a batch.
-trait Answers: Send {
-    fn as_slice(&self) -> &[Result<Decision, Error>];
-}
-
-impl Answers for Result<Decision, Error> {
-    fn as_slice(&self) -> &[Self] {
-        std::slice::from_ref(self)
-    }
-}
-
-impl Answers for Vec<Result<Decision, Error>> {
-    fn as_slice(&self) -> &[Result<Decision, Error>] {
-        self
-    }
 }
 
 /// The metrics and the span of calls in flight.

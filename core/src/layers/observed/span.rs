@@ -6,7 +6,7 @@ use std::fmt;
 use tracing::field::{Empty, debug};
 use tracing::{Span, debug_span};
 
-use super::Calls;
+use super::calls::Calls;
 use crate::{Call, Decision, Error, Operation};
 
 /// Creates the span of a call or a batch. The span costs nothing unless a subscriber records it.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use super::Calls;
+use super::calls::Calls;
 use super::policy_counters::PolicyTable;
 use crate::hold::support::held_of;
 use crate::telemetry::names;

@@ -4,7 +4,7 @@ mod round_robin;
 mod routed_call;
 pub(crate) mod shard_pick;
 
-use super::{Layer, Layered};
+use super::layered::{Layer, Layered};
 use crate::{Answer, Call, Decision, Error, Policy, Store};
 
 use round_robin::RoundRobin;
