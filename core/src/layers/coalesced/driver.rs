@@ -25,7 +25,7 @@ impl<S: Store> Driver<S> {
         Self { queues, store, group, is_done: false }
     }
 
-    /// Runs until no call waits.
+    /// Sends batches until no call waits.
     pub(super) async fn run(mut self, max_charges: usize) {
         loop {
             let Some(batch) = self.queues.take(self.group, max_charges) else {

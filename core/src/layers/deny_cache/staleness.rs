@@ -34,7 +34,7 @@ impl ClockGuard {
         ClockReading { now, epoch: self.epochs.load(Ordering::Acquire) }
     }
 
-    /// Records that a call is sent at this reading.
+    /// Records that a call is sent at the time of this reading.
     pub(super) fn record_send(&self, reading: ClockReading) {
         self.latest.fetch_max(reading.now, Ordering::AcqRel);
     }

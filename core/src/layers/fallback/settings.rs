@@ -52,7 +52,7 @@ pub(super) struct Settings {
     pub(super) fallback: Option<Arc<dyn Store>>,
     pub(super) retry_hint: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    /// Whether `Misconfigured` is a failure like other errors.
+    /// Whether the layer also decides on errors of the kind `Misconfigured`.
     hides_misconfigured: bool,
 }
 

@@ -16,8 +16,7 @@ pub(super) struct PolicyTable {
     slots: Box<[OnceLock<Box<PolicyCounters>>]>,
     /// The number of used slots. An insertion locks it, and a look-up does not.
     used: Mutex<usize>,
-    /// The counters that all further enforced policies share, and those that all further shadows
-    /// share.
+    /// The counters of all policies without a slot: one for enforced policies, and one for shadows.
     overflow: [OnceLock<PolicyCounters>; 2],
 }
 
