@@ -12,6 +12,9 @@ pub mod http_clients {}
 #[doc = include_str!("../docs/guide/http-servers.md")]
 pub mod http_servers {}
 
+#[doc = include_str!("../docs/guide/layers.md")]
+pub mod layers {}
+
 #[doc = include_str!("../docs/guide/limit-tokens.md")]
 pub mod limit_tokens {}
 

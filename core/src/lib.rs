@@ -59,7 +59,6 @@ mod hash;
 pub mod layers;
 mod limiter;
 mod policy;
-mod shards;
 mod split_mix;
 mod store;
 mod subject;
@@ -80,7 +79,7 @@ pub mod no_semver {
     pub use crate::engine::hold::{lapsed_hold, too_many_holds, unknown_hold};
     pub use crate::engine::state_holds::{MAX_COUNTED_LAPSES, OpenHolds};
     pub use crate::engine::verdict::VerdictInput;
-    pub use crate::shards::shard_pick::{ShardPick, ShardWeights};
+    pub use crate::layers::sharded::shard_pick::{ShardPick, ShardWeights};
     pub use crate::split_mix::{nth_split_mix, split_mix};
     pub use crate::store::keeps_lapsed;
     #[cfg(all(feature = "_simulation", not(tidegate_schedules)))]

@@ -1,48 +1,52 @@
 //! The store trait.
 
+mod answer;
+
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+
+pub use answer::Answer;
 
 use crate::{Call, Decision, Error, ErrorKind, Policy, Timestamp};
 
-/// Keeps states, and decides on calls by its clock.
+/// Keeps states and decides calls, by its own clock.
 ///
-/// A whole operation goes in and a decision comes out: never a get and a set. Layers around a store (a timeout, a circuit
-/// breaker, a cache) are stores too.
+/// A store executes a whole operation and returns a decision. It has no separate methods to read
+/// and to write a state. A layer around a store, such as a timeout or a circuit breaker, is a store
+/// too: see [`Layer`](crate::layers::Layer).
 ///
-/// The trait is object safe: `Arc<dyn Store>` is a store, and needs no allocation per call if the store answers
-/// immediately.
+/// The trait is object safe: `Arc<dyn Store>` is a store. A call through it allocates nothing if
+/// the store answers immediately.
 ///
 /// # What every store guarantees
 ///
-/// 1. All charges of a call are taken, or none, atomically; charges to one key add up.
+/// 1. A call makes all of its charges, or none, atomically; charges to one key add up.
 /// 2. A denial, a peek, a cost of 0 and a failed call write nothing. (A policy with
 ///    [`block_for`](Policy::block_for) writes that block, and nothing else.)
-/// 3. Never more is admitted than the policy says, and never less, whatever the interleaving.
-/// 4. A clock that steps back mints nothing and costs at most the step.
-/// 5. A state is dropped only once it is indistinguishable from none, by the store's clock.
+/// 3. The store admits exactly as much as the policy allows, in any interleaving of calls.
+/// 4. A clock that steps back admits nothing more, and delays a recovery by at most the step.
+/// 5. A state is dropped only if it cannot be distinguished from no state, by the store's clock.
 /// 6. The same calls at the same times get the same answers, one by one or in a batch.
 /// 7. A verdict is exact: `remaining`, `retry_after`, `reset_after`.
 /// 8. Two subjects, two tenants and two policies share no state, whatever bytes they consist of.
 ///    (Policies share states by their [`state_name`](Policy::state_name).)
-/// 9. A policy that changes under its name keeps what was used, or has a state of its own.
+/// 9. A policy that changes and keeps its name also keeps its usage, or has a state of its own.
 /// 10. A block lasts exactly as long as requested, and a shadow never refuses.
-/// 11. An undo gives back what is left of its take, and nothing that others took.
+/// 11. An undo refunds the part of its charge that has not recovered, and no charge of another
+///     call.
 /// 12. An error is never a denial, and a call is charged at most once.
 ///
-/// `tidegate-testkit` checks all of this on any store, and names the guarantee that one breaks.
+/// `tidegate-testkit` checks these guarantees on any store, and names the guarantee that a store
+/// breaks.
 ///
-/// A store need not compute any of it: it finds the records of a call, locks out other callers, and calls
-/// [`engine::decide`](crate::engine::decide) (see [`Records`](crate::engine::Records)). One that keeps its states in a
-/// database restores records from its rows: [`Record::restore`](crate::engine::Record::restore), and
-/// `examples/sqlite` in the repository.
+/// The engine does the arithmetic: a store finds the records of a call, locks out other callers,
+/// and calls [`engine::decide`](crate::engine::decide) (see [`Records`](crate::engine::Records)). A
+/// store that keeps its states in a database restores records from its rows with
+/// [`Record::restore`](crate::engine::Record::restore), like `examples/sqlite` in the repository.
 ///
 /// # Example
 ///
-/// A store that admits everything, for an application with limits switched off:
+/// A store that admits every call, for an application in which limits are switched off:
 ///
 /// ```
 /// use tidegate_core::{Answer, Call, Clock, Decision, Error, Outcome, Store, SystemClock};
@@ -66,12 +70,13 @@ use crate::{Call, Decision, Error, ErrorKind, Policy, Timestamp};
 /// }
 /// ```
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Carries out one call.
+    /// Executes one call.
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>>;
 
-    /// Carries out a batch of independent calls: each is atomic, all together are not, and they may be carried out in
-    /// any order unless they share a key. Returns one answer per call, in order. A store with a cost per round trip
-    /// sends them together.
+    /// Executes a batch of independent calls, and returns one answer per call, in order.
+    ///
+    /// Each call is atomic, and the batch as a whole is not. The store may execute the calls in any
+    /// order, unless they share a key. A store with a cost per round trip sends them together.
     fn decide_many<'a>(
         &'a self,
         calls: &'a [Call<'a>],
@@ -85,46 +90,54 @@ pub trait Store: fmt::Debug + Send + Sync {
         })
     }
 
-    /// The time by the store's clock.
+    /// Returns the time by the store's clock.
     fn now(&self) -> Answer<'_, Result<Timestamp, Error>>;
 
-    /// Checks that the store can decide, as when a program starts: that it can be reached and accepts this client and,
-    /// if it is on a server, that the server accepts writes. Changes no subject's state.
+    /// Checks that the store can decide, for example when a program starts. Changes no subject's
+    /// state.
     ///
-    /// The default implementation reads the time. Layers call the inner store directly, without timeouts, breakers and
-    /// fallbacks.
+    /// A store on a server checks that it can reach the server, that the server accepts this
+    /// client, and that it accepts writes. The default implementation reads the time. Layers call
+    /// the inner store directly, without timeouts, breakers and fallbacks.
     ///
     /// # Errors
     ///
-    /// The first error that a call would return.
+    /// Returns the first error that a call would return.
     fn ready(&self) -> Answer<'_, Result<(), Error>> {
         self.now().map(|time| time.map(drop))
     }
 
-    /// Whether each answer to [`decide`](Self::decide) is [ready](Answer::into_ready) when it is returned. Then a caller
-    /// in a synchronous function, such as a middleware, needs no future that owns the call's charges. Default: `false`.
+    /// Returns `true` if [`decide`](Self::decide) always returns an answer that is
+    /// [ready](Answer::into_ready).
+    ///
+    /// A caller in a synchronous function, such as a middleware, then needs no future that owns the
+    /// charges of the call. The default is `false`.
     fn answers_immediately(&self) -> bool {
         false
     }
 
-    /// The group of calls with which the layer `coalesced` (feature `tokio`) may send this call in one batch: such as
-    /// those for one node of a cluster, so that a slow node delays no calls for others. `None` for a call that a batch does not make cheaper. Must not need a server. Default: one group
-    /// for all calls.
+    /// Returns the group of calls that may be sent in one batch with this call, or `None` if a
+    /// batch does not make this call cheaper.
     ///
-    /// Calls that share a key should be in one group.
+    /// The layer `coalesced` (feature `tokio`) sends a batch per group. A cluster has a group for
+    /// each node, so that a slow node does not delay the calls for other nodes. Calls that share a
+    /// key should be in one group. The method must not need a server. The default is one group for
+    /// all calls.
     fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
         let _ = call;
         Some(0)
     }
 
-    /// Whether the store can keep states of this policy. Called when a limiter is built, so it must not need a
-    /// server.
+    /// Checks that the store can keep states of this policy.
     ///
-    /// The default implementation is that of a store that does not give back what [has lapsed](Policy::refund_lapsed).
+    /// A limiter calls this method when it is built, so the method must not need a server. The
+    /// default implementation rejects [`refund_lapsed`](Policy::refund_lapsed), because a store
+    /// needs support of its own to refund holds that lapse.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), with what would help.
+    /// Returns an error of kind [`Unsupported`](crate::ErrorKind::Unsupported). Its message says
+    /// which change would help.
     fn supports(&self, policy: &Policy) -> Result<(), Error> {
         keeps_lapsed(policy)
     }
@@ -183,91 +196,3 @@ macro_rules! forward {
     )+};
 }
 forward!(&S, Box<S>, Arc<S>);
-
-/// The answer of a store: a future that is boxed only if it has to wait.
-///
-/// ```
-/// use tidegate_core::Answer;
-///
-/// let immediate: Answer<'_, u32> = Answer::ready(7);
-/// assert_eq!(immediate.into_ready().unwrap(), 7);
-///
-/// let later: Answer<'_, u32> = Answer::later(async { 7 });
-/// assert!(later.into_ready().is_err()); // returns the answer, to be awaited
-/// ```
-#[must_use = "an answer must be awaited"]
-pub struct Answer<'a, T>(Inner<'a, T>);
-
-enum Inner<'a, T> {
-    Ready(Option<T>),
-    Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
-}
-
-impl<'a, T> Answer<'a, T> {
-    /// An answer that is ready.
-    #[inline]
-    pub fn ready(answer: T) -> Self {
-        Self(Inner::Ready(Some(answer)))
-    }
-
-    /// An answer that has to be awaited.
-    pub fn later(answer: impl Future<Output = T> + Send + 'a) -> Self {
-        Self(Inner::Later(Box::pin(answer)))
-    }
-
-    /// The same answer, changed by `change`.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'a) -> Answer<'a, U>
-    where
-        T: 'a,
-    {
-        match self.0 {
-            Inner::Ready(Some(answer)) => Answer::ready(change(answer)),
-            // Already polled to completion.
-            Inner::Ready(None) => Answer(Inner::Ready(None)),
-            Inner::Later(future) => Answer::later(async move { change(future.await) }),
-        }
-    }
-
-    /// The answer, if it is ready.
-    ///
-    /// # Errors
-    ///
-    /// Returns itself if it has to be awaited (or was already taken by polling).
-    #[inline]
-    pub fn into_ready(self) -> Result<T, Self> {
-        match self.0 {
-            Inner::Ready(Some(answer)) => Ok(answer),
-            inner => Err(Self(inner)),
-        }
-    }
-}
-
-// The future in the box is pinned by the box; an answer that is ready needs no pinning.
-impl<T> Unpin for Answer<'_, T> {}
-
-impl<T> Future for Answer<'_, T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        match &mut self.0 {
-            Inner::Ready(answer) => Poll::Ready(answer.take().unwrap_or_else(|| polled_again())),
-            Inner::Later(future) => future.as_mut().poll(context),
-        }
-    }
-}
-
-/// Panics, as the future of an `async` block does.
-#[cold]
-#[expect(clippy::panic, reason = "a caller that polls a future after its end is wrong")]
-fn polled_again() -> ! {
-    panic!("`Answer` polled after completion")
-}
-
-impl<T: fmt::Debug> fmt::Debug for Answer<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Inner::Ready(answer) => f.debug_tuple("Answer").field(answer).finish(),
-            Inner::Later(_) => f.write_str("Answer(..)"),
-        }
-    }
-}

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use http::{Request, Response, Version};
 use http_body_util::BodyExt;
+use tidegate_core::layers::Layer as StoreLayer;
 use tidegate_core::{
     Answer, Call, Decision, Error, ErrorKind, Limiter, Operation, Store, StoreExt, Subject,
-    Timestamp, TokioClock,
+    TokioClock,
 };
 use tidegate_http::client::{ClientErrorKind, Throttle, ThrottleLayer, copy_if_safe};
 use tidegate_memory::MemoryStore;
+use tidegate_testkit::decide_one_by_one;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, Service, ServiceExt};
 
@@ -261,7 +263,7 @@ async fn announcements_written_in_any_order_leave_the_longest_pause_at_every_mom
         let server = Server::new(["60", "5"].map(|secs| answer(429, &[("retry-after", secs)])));
         let [long, short] = delays.map(|millis| {
             let (inner, delay) = (Arc::clone(&store), Duration::from_millis(millis));
-            let store = Faulty { inner, fails: false, delay };
+            let store = inner.layer(SlowBlocks(delay));
             ThrottleLayer::new(limiter(store, FREE)).layer(server.client())
         });
         let in_store = limiter(Arc::clone(&store), FREE);
@@ -434,36 +436,55 @@ async fn subject_and_cost_are_those_of_the_users_functions() {
     assert_eq!(error.unwrap_err().kind(), ClientErrorKind::NoSubject);
 }
 
-/// A store that fails, or takes its time.
+/// A layer whose calls fail.
 #[derive(Debug)]
-struct Faulty {
-    inner: Arc<MemoryStore<TokioClock>>,
-    fails: bool,
-    delay: Duration,
+struct Down;
+
+impl<S: Store> StoreLayer<S> for Down {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, _: &'a S, _: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")))
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
+    }
 }
 
-impl Store for Faulty {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        if self.fails {
-            return Answer::ready(Err(Error::new(ErrorKind::Unavailable, "down")));
-        }
+/// A layer that delays each block.
+#[derive(Debug)]
+struct SlowBlocks(Duration);
+
+impl<S: Store> StoreLayer<S> for SlowBlocks {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         if !matches!(call.operation, Operation::BlockAtLeast { .. }) {
-            return self.inner.decide(call);
+            return inner.decide(call);
         }
         Answer::later(async move {
-            sleep(self.delay).await;
-            self.inner.decide(call).await
+            sleep(self.0).await;
+            inner.decide(call).await
         })
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_is_an_error_and_one_that_fails_open_still_obeys_what_was_announced() {
-    let down = || Faulty { inner: Arc::new(store()), fails: true, delay: Duration::ZERO };
+    let down = || store().layer(Down);
     let server = Server::new([answer(429, &[("retry-after", "5")])]);
     let client = ThrottleLayer::new(limiter(down(), FREE)).layer(server.client());
     let error = client.oneshot(get(URI)).await.unwrap_err();
@@ -493,8 +514,7 @@ async fn a_future_that_is_dropped_while_it_waits_leaves_nothing_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_announced_is_written_even_if_the_caller_goes_away() {
-    let store = Faulty { inner: Arc::new(store()), fails: false, delay: Duration::from_secs(1) };
-    let store = Arc::new(store);
+    let store = Arc::new(store().layer(SlowBlocks(Duration::from_secs(1))));
     let server = Server::new([answer(429, &[("retry-after", "20")])]);
     let process = || ThrottleLayer::new(limiter(Arc::clone(&store), FREE)).layer(server.client());
     {

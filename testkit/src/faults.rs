@@ -1,94 +1,101 @@
-//! Stores that fail on purpose, around any store.
+//! A layer that makes calls fail.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proptest::prelude::*;
-use tidegate_core::{
-    Answer, Call, Decision, Error, ErrorKind, OwnedCall, Policy, Store, Timestamp,
-};
+use tidegate_core::layers::{Layer, Layered};
+use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, OwnedCall, Store};
 use tokio::sync::oneshot;
 
-/// What goes wrong with a call.
+use crate::store_with::decide_one_by_one;
+
+/// The fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// The call has no fault.
     None,
-    /// It fails before anything is written.
+    /// The call fails before the store executes it.
     Before(ErrorKind),
-    /// It is carried out, and the answer is lost.
+    /// The store executes the call, and the answer is lost.
     After(ErrorKind),
-    /// It is carried out at once, and answered at the next [`FaultyStore::deliver`].
+    /// The store executes the call immediately. The next [`Faults::deliver`] delivers the answer.
     Late,
-    /// It is carried out, and answered, at the next [`FaultyStore::deliver`]: even if the caller has
-    /// gone away by then.
+    /// The store executes the call at the next [`Faults::deliver`], even if the caller is cancelled
+    /// before.
     Delayed,
 }
 
-/// A store whose calls fail by a plan: the first call as the first entry says, and so on; after the
-/// last, none fails.
+/// A store whose calls fail according to a plan: see [`Faults`].
+pub type FaultyStore<S> = Layered<Faults, S>;
+
+/// A [`Layer`] whose calls fail according to a plan.
+///
+/// Each entry of the plan applies to one call, in order. After the last entry, no call fails. Each
+/// call of a batch has its own entry.
 ///
 /// ```
-/// use tidegate_core::{Call, Charge, ErrorKind, ManualClock, Store};
+/// use tidegate_core::{Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
 /// use tidegate_testkit::ModelStore;
-/// use tidegate_testkit::faults::{Fault, FaultyStore};
+/// use tidegate_testkit::faults::{Fault, Faults};
 ///
 /// let store = ModelStore::new(ManualClock::default());
-/// let store = FaultyStore::new(store, vec![Fault::Before(ErrorKind::Busy)]);
+/// let store = store.layer(Faults::new(vec![Fault::Before(ErrorKind::Busy)]));
 /// let policy = "sliding-log 1/1m".parse().unwrap();
 /// let charges = [Charge::new(&policy, "alice")];
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// assert!(store.decide(Call::acquire(&charges)).await.is_err());
 /// assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
+/// assert_eq!(store.as_layer().calls(), 2);
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct FaultyStore<S> {
-    inner: S,
-    state: Mutex<State>,
-}
+pub struct Faults(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     plan: VecDeque<Fault>,
     calls: usize,
-    on_the_way: Vec<Letter>,
+    in_flight: Vec<Message>,
 }
 
-/// What is delivered later.
+/// A call or an answer that is delivered later.
 #[derive(Debug)]
-enum Letter {
+enum Message {
     /// A call, and the channel to its caller.
     Call(OwnedCall, oneshot::Sender<Result<Decision, Error>>),
     /// An answer, and the channel to its caller.
     Answer(Result<Decision, Error>, oneshot::Sender<Result<Decision, Error>>),
 }
 
-impl<S: Store> FaultyStore<S> {
-    /// A store over `inner` whose calls fail as `plan` says.
-    pub fn new(inner: S, plan: Vec<Fault>) -> Self {
-        Self { inner, state: Mutex::new(State { plan: plan.into(), calls: 0, on_the_way: vec![] }) }
+impl Faults {
+    /// Creates a layer whose calls fail according to `plan`.
+    #[must_use]
+    pub fn new(plan: Vec<Fault>) -> Self {
+        Self(Mutex::new(State { plan: plan.into(), calls: 0, in_flight: vec![] }))
     }
 
-    /// How many calls were made so far.
+    /// Returns the number of calls so far.
     pub fn calls(&self) -> usize {
         self.state().calls
     }
 
-    /// How many calls and answers wait to be delivered.
-    pub fn on_the_way(&self) -> usize {
-        self.state().on_the_way.len()
+    /// Returns the number of calls and answers that wait to be delivered.
+    pub fn in_flight(&self) -> usize {
+        self.state().in_flight.len()
     }
 
-    /// Delivers the calls and answers that are on the way, in the order in which they were sent.
-    pub async fn deliver(&self) {
-        let letters = std::mem::take(&mut self.state().on_the_way);
-        for letter in letters {
-            // The caller may have gone: that is not an error here.
-            let _ = match letter {
-                Letter::Answer(answer, to) => to.send(answer),
-                Letter::Call(call, to) => to.send(self.inner.decide(call.as_call()).await),
+    /// Delivers all waiting calls and answers of a store, in the order in which they were sent.
+    pub async fn deliver<S: Store>(store: &FaultyStore<S>) {
+        let messages = std::mem::take(&mut store.as_layer().state().in_flight);
+        for message in messages {
+            // The channel of a cancelled caller is closed, and this is not an error.
+            let _ = match message {
+                Message::Answer(answer, caller) => caller.send(answer),
+                Message::Call(call, caller) => {
+                    caller.send(store.inner().decide(call.as_call()).await)
+                }
             };
         }
     }
@@ -100,45 +107,52 @@ impl<S: Store> FaultyStore<S> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn fail(&self, fault: Fault, call: Call<'_>) -> Result<Decision, Error> {
+    async fn fail(
+        &self,
+        inner: &impl Store,
+        fault: Fault,
+        call: Call<'_>,
+    ) -> Result<Decision, Error> {
         let failed = |kind| Err(Error::new(kind, format!("planned: {fault:?}")));
         let (sender, receiver) = oneshot::channel();
-        let letter = match fault {
-            Fault::None => return self.inner.decide(call).await,
+        let message = match fault {
+            Fault::None => return inner.decide(call).await,
             Fault::Before(kind) => return failed(kind),
             Fault::After(kind) => {
-                let _ = self.inner.decide(call).await;
+                let _ = inner.decide(call).await;
                 return failed(kind);
             }
-            Fault::Late => Letter::Answer(self.inner.decide(call).await, sender),
-            Fault::Delayed => Letter::Call(OwnedCall::from(call), sender),
+            Fault::Late => Message::Answer(inner.decide(call).await, sender),
+            Fault::Delayed => Message::Call(OwnedCall::from(call), sender),
         };
-        self.state().on_the_way.push(letter);
+        self.state().in_flight.push(message);
         receiver.await.unwrap_or_else(|_| failed(ErrorKind::Unavailable))
     }
 }
 
-impl<S: Store> Store for FaultyStore<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl<S: Store> Layer<S> for Faults {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         match self.next_fault() {
-            Fault::None => self.inner.decide(call),
-            fault => Answer::later(self.fail(fault, call)),
+            Fault::None => inner.decide(call),
+            fault => Answer::later(self.fail(inner, fault, call)),
         }
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.inner.supports(policy)
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 
-/// Plans of so many calls.
+/// Generates plans whose length is in `calls`.
 pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let before = prop::sample::select(vec![
         ErrorKind::ReadOnly,
@@ -151,7 +165,8 @@ pub fn plan(calls: Range<usize>) -> impl Strategy<Value = Vec<Fault>> {
     let fault = prop_oneof![
         3 => Just(Fault::None),
         1 => before.prop_map(Fault::Before),
-        // An error that leaves open whether it was charged may also come before the commit.
+        // An error after which the charge is unknown may also occur before the store executes the
+        // call.
         1 => after.clone().prop_map(Fault::Before),
         1 => after.prop_map(Fault::After),
         1 => Just(Fault::Late),

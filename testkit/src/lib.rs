@@ -70,5 +70,5 @@ pub use model::ModelStore;
 pub use oracle::Oracle;
 #[cfg(feature = "metrics")]
 pub use recorder::Recorder;
-pub use store_with::StoreWithContext;
+pub use store_with::{Context, StoreWithContext, decide_one_by_one};
 pub use suite::{Fixture, fixture};

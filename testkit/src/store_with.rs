@@ -1,34 +1,53 @@
 use std::fmt;
 
-use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
+use tidegate_core::layers::{Layer, Layered};
+use tidegate_core::{Answer, Call, Decision, Error, Store};
 
-/// A store with the context that a [`Fixture`](crate::Fixture) needs to take snapshots of it, such as the
-/// prefix of its keys, or the innermost store of a stack.
-#[derive(Debug)]
-pub struct StoreWithContext<S, T> {
-    /// The store.
-    pub store: S,
-    /// The context.
-    pub context: T,
-}
+/// A store with the context that a [`Fixture`](crate::Fixture) needs to take snapshots of the
+/// store, such as the prefix of its keys, or the innermost store of a stack.
+///
+/// ```
+/// use tidegate_core::{ManualClock, StoreExt};
+/// use tidegate_testkit::{Context, ModelStore, StoreWithContext};
+///
+/// let store: StoreWithContext<ModelStore, String> =
+///     ModelStore::new(ManualClock::default()).layer(Context("prefix".to_owned()));
+/// assert_eq!(store.as_layer().0, "prefix");
+/// ```
+pub type StoreWithContext<S, T> = Layered<Context<T>, S>;
 
-impl<S: Store, T: fmt::Debug + Send + Sync> Store for StoreWithContext<S, T> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.store.decide(call)
+/// A [`Layer`] that keeps a value and changes no call.
+#[derive(Debug, Clone)]
+pub struct Context<T>(pub T);
+
+impl<S: Store, T: fmt::Debug + Send + Sync> Layer<S> for Context<T> {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        inner.decide(call)
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.store.decide_many(calls)
+        inner.decide_many(calls)
     }
+}
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.store.now()
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.store.supports(policy)
-    }
+/// Decides the calls of a batch one after another with a [`Layer`], for layers of tests that treat
+/// the calls of a batch like single calls.
+pub fn decide_one_by_one<'a, L: Layer<S>, S: Store>(
+    layer: &'a L,
+    inner: &'a S,
+    calls: &'a [Call<'a>],
+) -> Answer<'a, Vec<Result<Decision, Error>>> {
+    Answer::later(async move {
+        let mut answers = Vec::with_capacity(calls.len());
+        for call in calls {
+            answers.push(layer.decide(inner, *call).await);
+        }
+        answers
+    })
 }

@@ -2,8 +2,8 @@
 //! slots, and so do the charges of its calls: what is decided there is decided across slots.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
-use tidegate_cluster::{ClusterStore, ManualClock};
-use tidegate_testkit::{Fixture, StoreWithContext};
+use tidegate_cluster::{ClusterStore, ManualClock, StoreExt};
+use tidegate_testkit::{Context, Fixture, StoreWithContext};
 
 use crate::common::{cluster, fresh_prefix, patient};
 
@@ -19,19 +19,19 @@ impl Fixture for OnCluster {
     async fn open(&self, clock: ManualClock) -> (Self::Store, ()) {
         let prefix = fresh_prefix();
         let builder = patient(cluster().await).prefix(&prefix).clock(clock);
-        (StoreWithContext { store: builder.build().unwrap(), context: prefix }, ())
+        (builder.build().unwrap().layer(Context(prefix)), ())
     }
 
     async fn open_again(&self, store: &Self::Store, clock: ManualClock) -> Option<Self::Store> {
-        let prefix = store.context.clone();
+        let prefix = store.as_layer().0.clone();
         let builder = patient(cluster().await).prefix(&prefix).clock(clock);
-        Some(StoreWithContext { store: builder.build().unwrap(), context: prefix })
+        Some(builder.build().unwrap().layer(Context(prefix)))
     }
 
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
         let mut all = vec![];
         for node in cluster().await.nodes() {
-            all.extend(node.dump(&store.context).await.unwrap());
+            all.extend(node.dump(&store.as_layer().0).await.unwrap());
         }
         Some(all)
     }

@@ -13,7 +13,7 @@ use tidegate_redis::{
     Call, CallId, Charge, ErrorKind, ManualClock, Policy, RedisStore, Store, StoreExt,
 };
 use tidegate_testkit::servers::{End, Mode, Proxy, Redis};
-use tidegate_testkit::{Fixture, StoreWithContext};
+use tidegate_testkit::{Context, Fixture, StoreWithContext};
 use tokio::task::JoinSet;
 
 use crate::common::{builder_with, fresh_prefix, server};
@@ -30,11 +30,11 @@ impl Fixture for OnRedis {
     async fn open(&self, clock: ManualClock) -> (Self::Store, ()) {
         let prefix = fresh_prefix();
         let store = builder_with(&prefix).await.clock(clock).build().unwrap().coalesced();
-        (StoreWithContext { store, context: prefix }, ())
+        (store.layer(Context(prefix)), ())
     }
 
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
-        Some(server().await.dump(&store.context).await.unwrap())
+        Some(server().await.dump(&store.as_layer().0).await.unwrap())
     }
 
     fn steps(&self) -> u32 {

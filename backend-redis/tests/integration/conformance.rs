@@ -1,8 +1,8 @@
 //! The conformance suite of the testkit, in virtual time through the real Lua.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails panics, as the test does")]
 
-use tidegate_redis::{ManualClock, RedisStore};
-use tidegate_testkit::{Fixture, StoreWithContext};
+use tidegate_redis::{ManualClock, RedisStore, StoreExt};
+use tidegate_testkit::{Context, Fixture, StoreWithContext};
 
 use crate::common::{builder_with, fresh_prefix, server};
 
@@ -18,17 +18,17 @@ impl Fixture for OnRedis {
     async fn open(&self, clock: ManualClock) -> (Self::Store, ()) {
         let prefix = fresh_prefix();
         let store = builder_with(&prefix).await.clock(clock).build().unwrap();
-        (StoreWithContext { store, context: prefix }, ())
+        (store.layer(Context(prefix)), ())
     }
 
     async fn open_again(&self, store: &Self::Store, clock: ManualClock) -> Option<Self::Store> {
-        let prefix = store.context.clone();
+        let prefix = store.as_layer().0.clone();
         let store = builder_with(&prefix).await.clock(clock).build().unwrap();
-        Some(StoreWithContext { store, context: prefix })
+        Some(store.layer(Context(prefix)))
     }
 
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
-        Some(server().await.dump(&store.context).await.unwrap())
+        Some(server().await.dump(&store.as_layer().0).await.unwrap())
     }
 
     fn steps(&self) -> u32 {

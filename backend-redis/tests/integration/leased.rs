@@ -9,7 +9,7 @@ use tidegate_redis::core::layers::{CoalescedStore, LeasedStore};
 use tidegate_redis::{
     Call, Charge, Lease, ManualClock, Policy, RedisStore, Share, Store, StoreExt,
 };
-use tidegate_testkit::{Fixture, StoreWithContext, suite};
+use tidegate_testkit::{Context, Fixture, StoreWithContext, suite};
 
 use crate::common::{builder_with, fresh_prefix, server};
 
@@ -26,11 +26,11 @@ impl Fixture for OnRedis {
         let store = builder_with(&prefix).await.clock(clock.clone()).build().unwrap();
         let lease = Lease::new().hot_after(1).max_share(Share::new(1, 1).unwrap()).sliding();
         let store = store.coalesced().leased(lease.clock(clock));
-        (StoreWithContext { store, context: prefix }, ())
+        (store.layer(Context(prefix)), ())
     }
 
     async fn snapshot(&self, store: &Self::Store) -> Option<Vec<u8>> {
-        Some(server().await.dump(&store.context).await.unwrap())
+        Some(server().await.dump(&store.as_layer().0).await.unwrap())
     }
 }
 
@@ -65,8 +65,8 @@ async fn the_store_leases() {
     let policy: Policy = "p: fixed-window 9/1h".parse().unwrap();
     let charges = [Charge::new(&policy, "s")];
     for call in 0..10 {
-        let decision = store.store.decide(Call::acquire(&charges)).await.unwrap();
+        let decision = store.inner().decide(Call::acquire(&charges)).await.unwrap();
         assert_eq!(decision.is_allowed(), call < 9);
     }
-    assert!(store.store.stats().local() > 2, "{:?}", store.store.stats());
+    assert!(store.inner().stats().local() > 2, "{:?}", store.inner().stats());
 }

@@ -1,59 +1,60 @@
-//! Whether an answer of the store is still valid: generations of keys.
+//! Generations of keys, which show whether an answer of the store is still valid.
 
 use smallvec::SmallVec;
 
 use crate::hash::spread;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The hash of the key of each charge of a call, in order.
+/// The hashes of the keys of a call, one for each charge, in order.
 pub(in crate::layers) type Keys = SmallVec<[u64; 4]>;
 
-/// The generation of each of these keys, in order.
+/// The generations of the keys of a call, in the same order.
 pub(in crate::layers) type KeyGenerations = SmallVec<[u64; 4]>;
 
-/// The number of calls through a layer that may have changed the states of each group of keys.
+/// A counter for each group of keys: the number of calls that may have changed their states.
 ///
-/// Keys are hashed to groups. An answer of the store is valid while the generation is the one from before the
-/// call was sent. So a response in flight while the key's generation changed is discarded, and no
-/// invalidation message is needed.
+/// The hash of a key selects its group. An answer of the store is valid while the generation of
+/// each of its keys is the same as before the call was sent. So an answer that was in flight while
+/// a generation changed is discarded, and no invalidation message is needed.
 #[derive(Debug)]
 pub(in crate::layers) struct Generations {
     counts: Box<[AtomicU64]>,
 }
 
-/// A generation that no count reaches.
+/// A generation that no counter reaches.
 const OUTDATED: u64 = u64::MAX;
 
 impl Generations {
-    /// `counts` groups.
+    /// Creates the counters of `counts` groups.
     pub(in crate::layers) fn new(counts: usize) -> Self {
         Self { counts: (0..counts).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Bytes on the heap.
+    /// Returns the size of `counts` counters on the heap, in bytes.
     pub(in crate::layers) fn bytes_of(counts: usize) -> usize {
         counts * size_of::<AtomicU64>()
     }
 
-    /// The current generations of these keys.
-    pub(in crate::layers) fn of(&self, keys: &[u64]) -> KeyGenerations {
+    /// Returns the current generations of these keys.
+    pub(in crate::layers) fn current(&self, keys: &[u64]) -> KeyGenerations {
         keys.iter().map(|key| self.count(*key).load(Ordering::Acquire)).collect()
     }
 
-    /// Whether `key` is still in this generation.
+    /// Returns `true` if `count` is the current generation of `key`.
     pub(in crate::layers) fn is_current(&self, key: u64, count: u64) -> bool {
         self.count(key).load(Ordering::Acquire) == count
     }
 
-    /// Begins a generation of these keys, as their states may have changed.
+    /// Begins a new generation of these keys, because their states may have changed.
     pub(in crate::layers) fn advance(&self, keys: &[u64]) {
         for key in keys {
             self.count(*key).fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// The same for a caller that read `counts` and knows the change: they become the new generation,
-    /// unless another call began one in between.
+    /// Begins a new generation of these keys for a caller that knows the change. `counts` are the
+    /// generations that the caller has read. They are replaced by the new generations, unless
+    /// another call has begun a generation since then.
     pub(in crate::layers) fn advance_from(&self, keys: &[u64], counts: &mut [u64]) {
         for (at, key) in keys.iter().enumerate() {
             let same = keys[..at].iter().position(|other| self.index(*other) == self.index(*key));
@@ -82,24 +83,24 @@ mod tests {
 
     const ONE: u64 = 1 << 61;
     const TWO: u64 = 2 << 61;
-    /// In the same group as the first.
+    /// A key in the same group as `ONE`.
     const LIKE_ONE: u64 = ONE + 7;
 
     #[test]
     fn a_change_in_between_makes_it_outdated() {
         let generations = Generations::new(8);
-        let taken = generations.of(&[ONE, TWO])[0];
-        assert!(generations.is_current(ONE, taken));
+        let first = generations.current(&[ONE, TWO])[0];
+        assert!(generations.is_current(ONE, first));
         generations.advance(&[ONE]);
-        assert!(!generations.is_current(ONE, taken));
-        assert!(generations.is_current(TWO, taken));
+        assert!(!generations.is_current(ONE, first));
+        assert!(generations.is_current(TWO, first));
     }
 
     #[test]
     fn a_known_change_stays_current_unless_another_call_changed_the_state_too() {
         let generations = Generations::new(8);
         let keys = [ONE, TWO, ONE, LIKE_ONE];
-        let mut counts = generations.of(&keys);
+        let mut counts = generations.current(&keys);
         generations.advance_from(&keys, &mut counts);
         assert!((0..4).all(|at| generations.is_current(keys[at], counts[at])));
 

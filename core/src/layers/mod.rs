@@ -1,7 +1,9 @@
-//! Layers around a store: timeout, circuit breaker, fallback, deny cache, coalescing, leases, observation.
+//! Layers around a store: timeout, circuit breaker, fallback, deny cache, coalescing, leases,
+//! shards and observation.
 //!
-//! Each layer is a [`Store`] itself, so they compose, by the methods of [`StoreExt`]. The layer that is added last
-//! is called first.
+//! A store with a layer around it is a [`Store`] itself, so layers can be combined. The methods of
+//! [`StoreExt`] add them. A call passes through the layer that was added last first. An application
+//! can add its own [`Layer`].
 
 pub(crate) mod breaker;
 #[cfg(feature = "tokio")]
@@ -9,29 +11,34 @@ mod coalesced;
 pub(crate) mod deny_cache;
 pub(crate) mod fallback;
 mod generations;
+mod layered;
 #[cfg(feature = "tokio")]
 pub(crate) mod leased;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod observed;
+pub(crate) mod sharded;
 #[cfg(feature = "tokio")]
 mod timeout;
 
 #[cfg(feature = "tokio")]
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
 use std::time::Duration;
 
-pub use breaker::{BreakerStore, BreakerWatch, CircuitState};
+pub use breaker::{BreakerLayer, BreakerStore, BreakerWatch, CircuitState};
 #[cfg(feature = "tokio")]
-pub use coalesced::CoalescedStore;
-pub use deny_cache::{DenyCacheStats, DenyCacheStore};
-pub use fallback::{FallbackStore, HasFallback, NoFallback};
+pub use coalesced::{CoalescedLayer, CoalescedStore};
+pub use deny_cache::{DenyCacheLayer, DenyCacheStats, DenyCacheStore};
+pub use fallback::{FallbackLayer, FallbackStore, HasFallback, NoFallback};
+pub use layered::{Layer, Layered};
 #[cfg(feature = "tokio")]
 pub use leased::{LeaseStats, LeasedStore};
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub use observed::ObservedStore;
+pub use observed::{ObservedLayer, ObservedStore};
+pub use sharded::{ShardedLayer, ShardedStore};
 #[cfg(feature = "tokio")]
-pub use timeout::TimeoutStore;
+pub use timeout::{TimeoutLayer, TimeoutStore};
 
-pub use crate::shards::ShardedStore;
 use crate::{Clock, Share, Store};
 use breaker::Breaker;
 use deny_cache::DenyCache;
@@ -41,16 +48,23 @@ use leased::Lease;
 
 /// Adds layers around a store.
 pub trait StoreExt: Store + Sized {
-    /// Limits the duration of every call: one without an answer after `bound` fails with
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout). A batch is one call. An answer that is ready immediately
-    /// sets no timer; for others, the timers of the Tokio runtime must be enabled.
+    /// Adds a [`Layer`], such as one of your own.
+    fn layer<L: Layer<Self>>(self, layer: L) -> Layered<L, Self> {
+        Layered::around(self, layer)
+    }
+
+    /// Limits the duration of each call. A call without an answer after `bound` fails with
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout).
     ///
-    /// A store on a server has timeouts of its own, such as `response_timeout` of Redis, which also replaces a
-    /// silent connection. This one covers the whole call, with the wait for a connection, and should be the shorter
-    /// one. If both are set, the shorter one ends the call.
+    /// A batch is one call. An answer that is ready immediately needs no timer. For other answers,
+    /// the timers of the Tokio runtime must be enabled.
     ///
-    /// The call is abandoned, not undone: whether it was or will be carried out, and so whether the charge was made,
-    /// is not known. It is made at most once.
+    /// A store on a server has its own timeouts, such as the `response_timeout` of Redis, which
+    /// also replaces a silent connection. This timeout covers the whole call, including the wait
+    /// for a connection, and should be shorter. If both are set, the shorter timeout ends the call.
+    ///
+    /// The call is cancelled and not undone. It is unknown whether the store has executed or will
+    /// execute it, and so whether the charge is made. The charge is made at most once.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -66,18 +80,24 @@ pub trait StoreExt: Store + Sized {
     /// ```
     #[cfg(feature = "tokio")]
     fn timeout(self, bound: Duration) -> TimeoutStore<Self> {
-        TimeoutStore::new(self, bound)
+        self.layer(TimeoutLayer::new(bound))
     }
 
-    /// Adds a circuit breaker. After several consecutive failures the circuit opens: each call fails immediately
-    /// with [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen). After a while it is half open: a few calls at
-    /// a time are sent as probes, until one is answered (the circuit closes) or fails (it opens again).
+    /// Adds a circuit breaker. After several consecutive failures the circuit opens, and each call
+    /// fails immediately with [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen).
     ///
-    /// Failures are errors of the store as a whole: `Timeout`, `Unavailable`, `ReadOnly`, `Busy`, `OutOfMemory`,
-    /// `UnsupportedServer` and `Protocol`. An error about one key or one call does not count, so no subject can open
-    /// the circuit for all. Nor does `Misconfigured`: the server has answered, and an open circuit would hide the
-    /// cause. A batch is one call, which fails if none of its calls is answered. A cancelled call does not count, so
-    /// put a timeout within the breaker, not around it.
+    /// After [a while](Breaker::open_for) the circuit is half open, and the breaker sends a few
+    /// calls as probes. If the store answers a probe, the circuit closes. If a probe fails, the
+    /// circuit opens again.
+    ///
+    /// A failure is an error of the store as a whole: `Timeout`, `Unavailable`, `ReadOnly`, `Busy`,
+    /// `OutOfMemory`, `UnsupportedServer` and `Protocol`. These do not count as failures:
+    ///
+    /// * An error about one key or one call, so that no subject can open the circuit for all.
+    /// * `Misconfigured`. The server has answered, and an open circuit would hide the cause.
+    /// * A cancelled call. So put a timeout inside the breaker, and not around it.
+    ///
+    /// A batch is one call. It fails if the store answers none of its calls.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -85,13 +105,14 @@ pub trait StoreExt: Store + Sized {
     /// use tidegate_core::layers::CircuitState;
     /// use tidegate_core::{Breaker, Call, Charge, ErrorKind, ManualClock, Store, StoreExt};
     /// use tidegate_testkit::ModelStore;
-    /// use tidegate_testkit::faults::{Fault, FaultyStore};
+    /// use tidegate_testkit::faults::{Fault, Faults};
     ///
     /// let clock = ManualClock::default();
     /// let down = vec![Fault::Before(ErrorKind::Unavailable); 2];
-    /// let store = FaultyStore::new(ModelStore::new(clock.clone()), down).breaker(
-    ///     Breaker::new().failures(2).open_for(Duration::from_secs(1)).clock(clock.clone()),
-    /// );
+    /// let breaker = Breaker::new().failures(2).open_for(Duration::from_secs(1));
+    /// let store = ModelStore::new(clock.clone())
+    ///     .layer(Faults::new(down))
+    ///     .breaker(breaker.clock(clock.clone()));
     /// let policy = "sliding-log 5/1m".parse()?;
     /// let charges = [Charge::new(&policy, "alice")];
     ///
@@ -107,18 +128,18 @@ pub trait StoreExt: Store + Sized {
     /// # }).unwrap();
     /// ```
     fn breaker<C: Clock>(self, breaker: Breaker<C>) -> BreakerStore<Self, C> {
-        BreakerStore::new(self, breaker)
+        self.layer(BreakerLayer::new(breaker))
     }
 
-    /// Sends the calls of concurrent callers in batches: those that arrive while a batch is in flight make up the next
-    /// one. See [`CoalescedStore`].
+    /// Sends the calls of concurrent callers in batches. The calls that arrive while a batch is in
+    /// flight form the next batch: see [`CoalescedStore`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// use tidegate_core::{Limiter, StoreExt};
     /// use tidegate_memory::MemoryStore;
     ///
-    /// let store = MemoryStore::new().coalesced(); // of use for a store on a server
+    /// let store = MemoryStore::new().coalesced(); // useful for a store on a server
     /// let limiter = Limiter::new(store, ["fixed-window 2/1h".parse()?])?;
     /// assert!(limiter.acquire("alice").await?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -129,20 +150,20 @@ pub trait StoreExt: Store + Sized {
     where
         Self: 'static,
     {
-        CoalescedStore::new(self)
+        Arc::new(self).layer(CoalescedLayer::new())
     }
 
-    /// Admits the calls that are made often from chunks of the budget, which the store grants: see [`Lease`].
+    /// Admits frequent calls from chunks of the limit, which the store grants: see [`Lease`].
     ///
-    /// Put it around the store and [`coalesced`](Self::coalesced), with the other layers around it.
-    /// In the other order, leases work as well, but each call looks at them twice.
+    /// Put this layer around the store and [`coalesced`](Self::coalesced), and the other layers
+    /// around it. Leases also work inside `coalesced`, but each call then looks at them twice.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// use tidegate_core::{Lease, Limiter, StoreExt};
     /// use tidegate_memory::MemoryStore;
     ///
-    /// let store = MemoryStore::new(); // of use for a store on a server
+    /// let store = MemoryStore::new(); // useful for a store on a server
     /// let store = store.coalesced().leased(Lease::new());
     /// let limiter = Limiter::new(store.clone(), ["fixed-window 1000000/1h".parse()?])?;
     /// assert!(limiter.acquire("ingest").await?.is_allowed());
@@ -158,46 +179,55 @@ pub trait StoreExt: Store + Sized {
         lease.wrap(self)
     }
 
-    /// Adds a cache of denials, which answers them from memory until they end: see [`DenyCache`].
+    /// Adds a cache of denials, which answers refused calls from memory until the denial ends: see
+    /// [`DenyCache`].
+    ///
+    /// Put this layer around [`coalesced`](Self::coalesced). It also works inside `coalesced`, but
+    /// each call then looks at the cache twice.
     fn deny_cache<C: Clock>(self, cache: DenyCache<C>) -> DenyCacheStore<Self, C> {
-        cache.wrap(self)
+        self.layer(DenyCacheLayer::new(cache))
     }
 
-    /// Admits requests on which the store does not decide. See [`on_failure`](Self::on_failure).
+    /// Admits requests for which the store returns an error: see [`on_failure`](Self::on_failure).
     fn or_fail_open(self) -> FallbackStore<Self> {
         self.on_failure(OnFailure::open())
     }
 
-    /// Refuses requests on which the store does not decide. See [`on_failure`](Self::on_failure).
+    /// Refuses requests for which the store returns an error: see [`on_failure`](Self::on_failure).
     fn or_fail_closed(self) -> FallbackStore<Self> {
         self.on_failure(OnFailure::closed())
     }
 
-    /// Lets the store `other` decide when this one does not, each policy with its share of the limit. See
-    /// [`on_failure`](Self::on_failure).
+    /// Lets the store `other` decide when this store returns an error, with a share of each limit:
+    /// see [`on_failure`](Self::on_failure).
     fn or_fall_back_to(self, other: impl Store + 'static, share: Share) -> FallbackStore<Self> {
         self.on_failure(OnFailure::fall_back_to(other, share))
     }
 
     /// Decides when the store returns an error, as configured for each policy.
     ///
-    /// Such a decision is marked: [`Decision::degraded`](crate::Decision::degraded) has what decided instead, and
-    /// why the store did not. An invalid request
-    /// ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)) remains an error, even if the store
-    /// was not called. So do settings that do not fit the server, such as a wrong password
-    /// ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless [`OnFailure::also_on`] includes them.
+    /// Such a decision is marked. [`Decision::degraded`](crate::Decision::degraded) says which
+    /// fallback has decided, and with which error the store has failed. Two kinds of errors remain
+    /// errors:
     ///
-    /// The module [`fallback`] describes what each setting does to each operation, and what it costs.
+    /// * an invalid request
+    ///   ([`ErrorKind::is_invalid_request`](crate::ErrorKind::is_invalid_request)), even if the
+    ///   store was not called;
+    /// * settings that do not fit the server, such as a wrong password
+    ///   ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)), unless
+    ///   [`OnFailure::also_on`] includes them.
+    ///
+    /// [`FallbackStore`] describes the effect of each setting on each operation, and its cost.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// use tidegate_core::{DegradedAnswer, ErrorKind, Limiter, Share, StoreExt};
     /// use tidegate_memory::MemoryStore;
-    /// use tidegate_testkit::faults::{Fault, FaultyStore};
+    /// use tidegate_testkit::faults::{Fault, Faults};
     ///
     /// let down = vec![Fault::Before(ErrorKind::Unavailable); 3];
-    /// let store = FaultyStore::new(MemoryStore::new(), down);
-    /// // One of three nodes: each falls back to a third of the limit.
+    /// let store = MemoryStore::new().layer(Faults::new(down));
+    /// // There are three nodes, and each of them falls back to a third of the limit.
     /// let store = store.or_fall_back_to(MemoryStore::new(), Share::new(1, 3)?);
     /// let limiter = Limiter::new(store, ["sliding-log 6/1h".parse()?])?;
     ///
@@ -208,24 +238,27 @@ pub trait StoreExt: Store + Sized {
     ///     assert_eq!(degraded.answer, DegradedAnswer::FellBack);
     ///     assert_eq!(degraded.reason, ErrorKind::Unavailable);
     /// }
-    /// // The store is back.
+    /// // The store answers again.
     /// let decision = limiter.acquire("alice").await?;
     /// assert!(decision.is_allowed() && decision.degraded().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
     fn on_failure<F>(self, on_failure: OnFailure<F>) -> FallbackStore<Self> {
-        FallbackStore::new(self, on_failure)
+        self.layer(FallbackLayer::new(on_failure))
     }
 
-    /// Reports decisions and their latency: with the feature `metrics` to the recorder of the application, with the
-    /// feature `tracing` to its subscriber, with both to both. `docs/metrics.md` lists all names.
+    /// Reports decisions and their latency. The feature `metrics` reports them to the recorder of
+    /// the application, and the feature `tracing` to its subscriber. `docs/metrics.md` lists all
+    /// names.
     ///
-    /// Add it last and once: then it sees what the caller sees, with degraded answers and errors.
+    /// Add this layer last and once, so that it reports the answers that the caller gets, including
+    /// degraded decisions and errors.
     ///
-    /// The metrics are looked up at the first call, so the recorder must be installed by then; later calls need no
-    /// look-up, no lock and no allocation. Each call has a span, of level debug and target `tidegate`, which costs
-    /// nothing without a subscriber. Neither ever contains a subject or a tenant.
+    /// The layer looks up the metrics at the first call, so the recorder must be installed by then.
+    /// Later calls need no look-up, no lock and no allocation. Each call has a span of level debug
+    /// and target `tidegate`. The span costs nothing without a subscriber. Neither metrics nor
+    /// spans ever contain a subject or a tenant.
     ///
     /// A cancelled call is counted as `cancelled`.
     ///
@@ -242,7 +275,7 @@ pub trait StoreExt: Store + Sized {
     /// ```
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     fn observed(self) -> ObservedStore<Self> {
-        ObservedStore::new(self)
+        self.layer(ObservedLayer::new())
     }
 }
 

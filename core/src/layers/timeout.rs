@@ -4,34 +4,25 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+use super::layered::{Layer, Layered};
+use crate::{Answer, Call, Decision, Error, ErrorKind, Store, Timestamp};
 
 /// A store whose calls fail with [`ErrorKind::Timeout`] after a bound: see
-/// [`StoreExt::timeout`](crate::StoreExt::timeout).
+/// [`StoreExt::timeout`](super::StoreExt::timeout).
+pub type TimeoutStore<S> = Layered<TimeoutLayer, S>;
+
+/// The layer of a [`TimeoutStore`].
 #[derive(Debug, Clone)]
-pub struct TimeoutStore<S> {
-    inner: S,
+pub struct TimeoutLayer {
     bound: Duration,
 }
 
-impl<S> TimeoutStore<S> {
-    pub(super) fn new(inner: S, bound: Duration) -> Self {
-        Self { inner, bound }
+impl TimeoutLayer {
+    pub(super) fn new(bound: Duration) -> Self {
+        Self { bound }
     }
 
-    /// The inner store.
-    #[must_use]
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
-
-    /// Unwraps the inner store.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-
-    /// Returns an answer that is ready; for another one, sets a timer.
+    /// Returns an answer that is ready unchanged, and sets a timer for any other.
     fn bounded<'a, T: Send + 'a>(
         &self,
         answer: Answer<'a, T>,
@@ -54,39 +45,25 @@ impl<S> TimeoutStore<S> {
     }
 }
 
-impl<S: Store> Store for TimeoutStore<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.bounded(self.inner.decide(call), Err)
+impl<S: Store> Layer<S> for TimeoutLayer {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.bounded(inner.decide(call), Err)
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.bounded(self.inner.decide_many(calls), |error| {
+        self.bounded(inner.decide_many(calls), |error| {
             calls.iter().map(|_| Err(error.clone().with_context("in a batch"))).collect()
         })
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.bounded(self.inner.now(), Err)
-    }
-
-    fn ready(&self) -> Answer<'_, Result<(), Error>> {
-        self.inner.ready()
-    }
-
-    // The bound applies to answers that have to be waited for.
-    fn answers_immediately(&self) -> bool {
-        self.inner.answers_immediately()
-    }
-
-    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        self.inner.batch_group(call)
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.inner.supports(policy)
+    fn now<'a>(&'a self, inner: &'a S) -> Answer<'a, Result<Timestamp, Error>> {
+        self.bounded(inner.now(), Err)
     }
 }
 

@@ -5,26 +5,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::layers::Layer;
 use tidegate_core::{
     Answer, Breaker, Call, Decision, Error, ManualClock, Share, Store, StoreExt, Timestamp,
 };
 use tidegate_testkit::suite::Fixture;
-use tidegate_testkit::{ModelStore, StoreWithContext};
+use tidegate_testkit::{Context, ModelStore, StoreWithContext, decide_one_by_one};
 
-/// A store whose answers are never there at once.
+/// A layer whose answers are never ready immediately.
 #[derive(Debug)]
-struct Later<S>(S);
+struct Later;
 
-impl<S: Store> Store for Later<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl<S: Store> Layer<S> for Later {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::later(async move {
             tokio::task::yield_now().await;
-            self.0.decide(call).await
+            inner.decide(call).await
         })
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        Answer::later(self.0.now())
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
+    }
+
+    fn now<'a>(&'a self, inner: &'a S) -> Answer<'a, Result<Timestamp, Error>> {
+        Answer::later(inner.now())
     }
 }
 
@@ -33,18 +44,19 @@ type Around = StoreWithContext<Box<dyn Store>, Arc<ModelStore>>;
 
 fn waiting(clock: ManualClock) -> Around {
     let model = Arc::new(ModelStore::new(clock.clone()));
-    let store = Later(Arc::clone(&model))
+    let store = Arc::clone(&model)
+        .layer(Later)
         .timeout(Duration::from_secs(60))
         .breaker(Breaker::new().clock(clock.clone()))
         // The whole, as some of the suite's policies have no smaller share and so would be refused.
         .or_fall_back_to(ModelStore::new(clock), Share::new(1, 1).unwrap());
-    StoreWithContext { store: Box::new(store), context: model }
+    (Box::new(store) as Box<dyn Store>).layer(Context(model))
 }
 
 fn at_once(clock: ManualClock) -> Around {
     let model = Arc::new(ModelStore::new(clock.clone()));
     let store = Arc::clone(&model).breaker(Breaker::new().clock(clock)).or_fail_open();
-    StoreWithContext { store: Box::new(store), context: model }
+    (Box::new(store) as Box<dyn Store>).layer(Context(model))
 }
 
 /// The suite in fewer steps: what it says of the model store itself is tried elsewhere.
@@ -59,7 +71,7 @@ impl Fixture for Stack {
     }
 
     async fn snapshot(&self, around: &Around) -> Option<Vec<u8>> {
-        Some(around.context.snapshot())
+        Some(around.as_layer().0.snapshot())
     }
 
     fn steps(&self) -> u32 {

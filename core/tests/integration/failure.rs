@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use crate::stubs::{Mood, Stub};
 use tidegate_core::layers::{FallbackStore, HasFallback};
 use tidegate_core::{
     Breaker, Call, CallId, Charge, Clock, Decision, DegradedAnswer, DenyCache, Error, ErrorKind,
     Limiter, ManualClock, OnFailure, Operation, Outcome, Policy, Share, Store, StoreExt, Timestamp,
 };
+
+use crate::stubs::{Mood, Stub};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const RESERVE: Operation = Operation::Reserve { max_wait: HOUR };
@@ -463,13 +464,13 @@ fn one_that_fails_closed_refuses_the_whole_and_nothing_is_taken() {
 #[test]
 fn of_a_batch_only_what_failed_falls_back_in_one_batch() {
     crate::run(async {
-        use tidegate_testkit::faults::{Fault, FaultyStore};
+        use tidegate_testkit::faults::{Fault, Faults};
 
         let clock = ManualClock::default();
         let spare = Stub::new(&clock);
         let lost = Fault::Before(ErrorKind::Busy);
         let plan = vec![Fault::None, lost, Fault::None, lost, lost];
-        let main = FaultyStore::new(Stub::new(&clock), plan);
+        let main = Stub::new(&clock).layer(Faults::new(plan));
         let on_failure = OnFailure::fall_back_to(spare.clone(), Share::new(1, 3).unwrap());
         let store = main.on_failure(on_failure.open_for("open"));
         let (log, free) = (policy("p: sliding-log 3/1h"), policy("open: sliding-log 3/1h"));
@@ -491,7 +492,7 @@ fn of_a_batch_only_what_failed_falls_back_in_one_batch() {
             ]
         );
         assert_eq!(spare.asked(), [[Operation::Acquire; 2]]);
-        assert_eq!(store.inner().calls(), 5);
+        assert_eq!(store.inner().as_layer().calls(), 5);
     });
 }
 

@@ -13,7 +13,7 @@ use tidegate_core::{
     Share, Store, StoreExt, Timestamp,
 };
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::faults::{Fault, FaultyStore, plan};
+use tidegate_testkit::faults::{Fault, Faults, FaultyStore, plan};
 
 const START: u64 = 1_790_000_000_000_123;
 const HOUR: u64 = 3_600_000_000;
@@ -90,7 +90,8 @@ impl<'m> Node<'m> {
                 OnFailure::fall_back_to(ModelStore::new(clock.clone()), share)
             }
         };
-        let store = FaultyStore::new(main, plan.clone())
+        let store = main
+            .layer(Faults::new(plan.clone()))
             .timeout(Duration::from_millis(50))
             .breaker(breaker.clock(clock.clone()))
             .on_failure(on_failure);
@@ -132,12 +133,12 @@ async fn check(scenario: &Scenario) -> Result<(), TestCaseError> {
         clock.advance(pause);
         nodes.iter().for_each(|node| node.clock.advance(pause));
         let node = &nodes[step.node.index(nodes.len())];
-        let before = node.faulty().calls();
+        let before = node.faulty().as_layer().calls();
         let left = remaining(&main, scenario).await;
         let charges = [Charge::new(&scenario.policy, "s").cost(step.cost)];
         let decision = node.store.decide(Call::acquire(&charges)).await;
         let decision = decision.map_err(|error| TestCaseError::fail(error.to_string()))?;
-        prop_assert!(node.faulty().calls() <= before + 1, "asked again");
+        prop_assert!(node.faulty().as_layer().calls() <= before + 1, "asked again");
         tally(scenario.setting, &decision, step.cost, left, &mut sums)?;
         if step.delivers {
             deliver(&nodes).await;
@@ -150,7 +151,7 @@ async fn check(scenario: &Scenario) -> Result<(), TestCaseError> {
 
 async fn deliver(nodes: &[Node<'_>]) {
     for node in nodes {
-        node.faulty().deliver().await;
+        Faults::deliver(node.faulty()).await;
     }
 }
 

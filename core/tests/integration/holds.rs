@@ -8,8 +8,6 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::run;
-use crate::stubs::{Mood, Stub};
 use tidegate_core::algorithm::fixed_window;
 use tidegate_core::engine::State;
 use tidegate_core::layers::ShardedStore;
@@ -19,7 +17,10 @@ use tidegate_core::{
     OnDrop, OnFailure, Outcome, Policy, Store, StoreExt, Ticket, Timestamp,
 };
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults};
+
+use crate::run;
+use crate::stubs::{Mood, Stub};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -220,7 +221,7 @@ fn what_was_admitted_without_the_store_is_charged_once_when_it_is_settled() {
 #[test]
 fn a_hold_whose_answer_was_lost_is_settled_as_what_it_is() {
     run(async {
-        let store = FaultyStore::new(model(), vec![Fault::After(ErrorKind::Timeout)]);
+        let store = model().layer(Faults::new(vec![Fault::After(ErrorKind::Timeout)]));
         let store = store.on_failure(OnFailure::open());
         let limiter = limiter(store, &["p: fixed-window 90/1h"]);
         let hold = limiter.subject("a").cost(50).hold("id", MINUTE).await.unwrap();

@@ -23,6 +23,7 @@ mod faults;
 mod holds;
 #[cfg(all(feature = "metrics", feature = "tokio"))]
 mod immediate;
+mod layers;
 #[cfg(feature = "tokio")]
 mod leased;
 #[cfg(feature = "tokio")]

@@ -12,7 +12,7 @@ use tidegate_core::{
     ManualClock, Operation, Outcome, Policy, Store, StoreExt, Timestamp, Verdict,
 };
 use tidegate_memory::MemoryStore;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults};
 use tidegate_testkit::{ModelStore, Recorder};
 
 tidegate_testkit::conformance!(observed, |clock| MemoryStore::builder()
@@ -158,7 +158,7 @@ fn b55_every_error_is_in_the_result_and_in_the_metrics() {
     let kinds = [ErrorKind::Busy, ErrorKind::Timeout, ErrorKind::ForeignValue];
     let (recorder, answers) = recorded(|| async {
         let plan = kinds.map(Fault::Before).to_vec();
-        let store = FaultyStore::new(ModelStore::new(ManualClock::default()), plan).observed();
+        let store = ModelStore::new(ManualClock::default()).layer(Faults::new(plan)).observed();
         let limiter = Limiter::new(store, policies(&["p: fixed-window 5/1m"])).unwrap();
         let mut answers = vec![];
         for _ in kinds {
@@ -229,7 +229,7 @@ fn of_a_batch_each_call_is_counted_and_the_time_once() {
 #[test]
 fn a_caller_that_goes_away_is_counted_as_cancelled_and_its_time_is_taken() {
     let (recorder, ()) = recorded(|| async {
-        let store = FaultyStore::new(memory(), vec![Fault::Delayed]).observed();
+        let store = memory().layer(Faults::new(vec![Fault::Delayed])).observed();
         let limiter = Limiter::new(store, policies(&["p: token-bucket 5/1m"])).unwrap();
         let mut answer = limiter.subject("alice").reserve(Duration::from_secs(9));
         std::future::poll_fn(|context| {
@@ -339,7 +339,7 @@ fn what_a_breaker_does_is_told_with_each_step() {
 
     let clock = ManualClock::default();
     let down = vec![Fault::Before(ErrorKind::Unavailable); 3];
-    let store = FaultyStore::new(memory(), down);
+    let store = memory().layer(Faults::new(down));
     let breaker = Breaker::new().failures(2).open_for(Duration::from_secs(1)).clock(clock.clone());
     let recorder = Recorder::new();
     let states = || {

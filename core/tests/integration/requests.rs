@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
+use tidegate_core::layers::Layer;
 use tidegate_core::{
-    Call, Charge, Clock, Decision, Error, ErrorKind, Limiter, ManualClock, Operation, Policy,
-    Store, Subject, Timestamp,
+    Answer, Call, Charge, Clock, Decision, Error, ErrorKind, Limiter, ManualClock, Operation,
+    Policy, Store, StoreExt, Subject, Timestamp,
 };
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::generate::{Kind, policy};
@@ -134,20 +135,26 @@ fn an_unknown_name_is_an_error_of_every_operation_and_charges_nothing() {
     });
 }
 
-/// Refuses to keep states of windows.
+/// A layer that supports no windows.
 #[derive(Debug)]
-struct BucketsOnly(ModelStore);
+struct BucketsOnly;
 
-impl Store for BucketsOnly {
-    fn decide<'a>(&'a self, call: Call<'a>) -> tidegate_core::Answer<'a, Result<Decision, Error>> {
-        self.0.decide(call)
+impl<S: Store> Layer<S> for BucketsOnly {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        inner.decide(call)
     }
 
-    fn now(&self) -> tidegate_core::Answer<'_, Result<Timestamp, Error>> {
-        self.0.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        inner.decide_many(calls)
     }
 
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+    fn supports(&self, _: &S, policy: &Policy) -> Result<(), Error> {
         if policy.rule().can_reserve() {
             return Ok(());
         }
@@ -158,7 +165,7 @@ impl Store for BucketsOnly {
 #[test]
 fn a_policy_that_the_store_does_not_support_is_refused_as_when_a_limiter_is_built() {
     crate::run(async {
-        let store = BucketsOnly(ModelStore::new(ManualClock::default()));
+        let store = ModelStore::new(ManualClock::default()).layer(BucketsOnly);
         let limiter = Limiter::new(store, [parse("a: gcra 1/1s")]).unwrap();
         let window = parse("b: fixed-window 1/1s");
         let error = limiter.by("a", "s").by(&window, "s").acquire().await.unwrap_err();

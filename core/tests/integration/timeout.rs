@@ -12,7 +12,7 @@ use tidegate_core::{
     Breaker, Call, Charge, ErrorKind, Limiter, ManualClock, Policy, Share, Store, StoreExt,
 };
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults};
 
 const BOUND: Duration = Duration::from_millis(50);
 
@@ -80,13 +80,13 @@ fn a_batch_is_one_call_with_one_bound() {
 fn b42_a_call_that_lands_after_the_timeout_is_charged_once() {
     crate::run(async {
         let model = ModelStore::new(ManualClock::default());
-        let faulty = FaultyStore::new(model, vec![Fault::Delayed, Fault::Late]);
+        let faulty = model.layer(Faults::new(vec![Fault::Delayed, Fault::Late]));
         let limiter = Limiter::new(faulty.timeout(BOUND), [policy()]).unwrap();
         for _ in 0..2 {
             let error = limiter.acquire("s").await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout);
         }
-        limiter.store().inner().deliver().await;
+        Faults::deliver(limiter.store().inner()).await;
         let peek = limiter.subject("s").peek().await.unwrap();
         assert_eq!(peek.verdicts()[0].remaining(), 1, "both were charged, each once");
     });

@@ -13,7 +13,7 @@ use tidegate_core::{
     StoreExt,
 };
 use tidegate_memory::MemoryStore;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -112,7 +112,7 @@ fn a_span_says_how_long_to_wait_for_a_place_that_was_booked() {
 #[test]
 fn a_span_is_around_the_wait_and_says_the_kind_of_an_error_but_not_its_message() {
     let spans = spans(|| async {
-        let store = FaultyStore::new(memory(), vec![Fault::After(ErrorKind::Timeout)]).observed();
+        let store = memory().layer(Faults::new(vec![Fault::After(ErrorKind::Timeout)])).observed();
         let limiter = Limiter::new(store, [policy("a: fixed-window 1/1m")]).unwrap();
         assert!(limiter.acquire("alice").await.is_err());
     });

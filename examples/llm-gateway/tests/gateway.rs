@@ -6,44 +6,49 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_example_llm_gateway::{app, limits, model};
+use tidegate_memory::core::layers::{Layer, Layered};
 use tidegate_memory::{
     Answer, Call, Decision, Error, Estimator, FixedWindow, Limiter, ManualClock, MemoryStore,
-    Operation, Policy, Share, Store, Timestamp,
+    Operation, Policy, Share, Store, StoreExt,
 };
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-/// A store in memory that knows the holds which are open.
-#[derive(Debug, Clone)]
-struct Watched {
-    inner: Arc<MemoryStore<ManualClock>>,
-    open: Arc<Mutex<HashSet<Vec<u8>>>>,
-}
+/// A store in memory, with its open holds.
+type Watched = Layered<OpenHolds, Arc<MemoryStore<ManualClock>>>;
 
-impl Store for Watched {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let answer = self.inner.decide_now(&call);
-        if let (Some(id), Ok(decision)) = (call.id, &answer) {
-            let mut open = self.open.lock().unwrap();
+/// A layer that records the open holds. Clones share the record.
+#[derive(Debug, Clone, Default)]
+struct OpenHolds(Arc<Mutex<HashSet<Vec<u8>>>>);
+
+impl OpenHolds {
+    fn record(&self, call: &Call<'_>, answer: &Result<Decision, Error>) {
+        if let (Some(id), Ok(decision)) = (call.id, answer) {
+            let mut open = self.0.lock().unwrap();
             match call.operation {
                 Operation::Hold if decision.is_allowed() => drop(open.insert(id.id.to_vec())),
                 Operation::Settle => drop(open.remove(id.id)),
                 _ => {}
             }
         }
-        Answer::ready(answer)
+    }
+}
+
+impl<S: Store> Layer<S> for OpenHolds {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        inner.decide(call).inspect(move |answer| self.record(&call, answer))
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
-    }
-
-    fn answers_immediately(&self) -> bool {
-        true
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.inner.supports(policy)
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        inner.decide_many(calls).inspect(|answers| {
+            calls.iter().zip(answers).for_each(|(call, answer)| self.record(call, answer));
+        })
     }
 }
 
@@ -68,7 +73,7 @@ struct Seen {
 impl Scene {
     async fn new(change: impl Fn(Policy) -> Policy, estimator: Estimator) -> Self {
         let inner = MemoryStore::builder().clock(ManualClock::default()).build();
-        let store = Watched { inner: Arc::new(inner), open: Arc::default() };
+        let store = Arc::new(inner).layer(OpenHolds::default());
         let policies = limits::policies().unwrap().into_iter().map(change);
         let limiter = Limiter::new(store, policies).unwrap();
         let gateway = app(limiter.clone(), model::start().await.unwrap(), estimator).unwrap();
@@ -112,7 +117,7 @@ impl Scene {
     /// Waits until the server has noticed that clients have gone.
     async fn settled(&self) {
         let none_is_open = async {
-            while !self.limiter.store().open.lock().unwrap().is_empty() {
+            while !self.limiter.store().as_layer().0.lock().unwrap().is_empty() {
                 sleep(Duration::from_millis(5)).await;
             }
         };

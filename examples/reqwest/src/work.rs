@@ -7,8 +7,9 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use reqwest::Body;
 use tidegate_http::client::{ClientErrorKind, ThrottleLayer};
+use tidegate_redis::core::layers::Layer as StoreLayer;
 use tidegate_redis::{
-    Answer, Call, Decision, Error as StoreError, Limiter, RedisStore, Store, Timestamp,
+    Answer, Call, Decision, Error as StoreError, Limiter, RedisStore, Store, StoreExt,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -24,24 +25,41 @@ pub const POLICY: &str = "service: gcra 30/1s burst 3";
 pub const TASKS: u32 = 8;
 
 tokio::task_local! {
-    /// When this task last asked the store whether it may send.
+    /// The time of the last check of this task.
     static LAST_CHECK: Cell<u64>;
 }
 
-/// A store that notes when it is asked. An application has no need of this: the service of this example is told, to
-/// find requests that should not have been sent.
+/// A layer that records the time of each check. An application does not need it. The service of
+/// this example needs the time to find requests that should not have been sent.
 #[derive(Debug)]
-pub struct Noting<S>(pub S);
+pub struct RecordCheck;
 
-impl<S: Store> Store for Noting<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, StoreError>> {
-        // A task that only writes what was announced has no such time.
+impl RecordCheck {
+    fn record(&self) {
+        // A task that only writes an announced block has no such time.
         let _ = LAST_CHECK.try_with(|last| last.set(now_micros()));
-        self.0.decide(call)
+    }
+}
+
+impl<S: Store> StoreLayer<S> for RecordCheck {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(
+        &'a self,
+        inner: &'a S,
+        call: Call<'a>,
+    ) -> Answer<'a, Result<Decision, StoreError>> {
+        self.record();
+        inner.decide(call)
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, StoreError>> {
-        self.0.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, StoreError>>> {
+        self.record();
+        inner.decide_many(calls)
     }
 }
 
@@ -63,7 +81,7 @@ pub async fn work<S: Store + 'static>(
         client.clone().oneshot(request)
     });
     // Sends nothing again, so that each announcement is seen here.
-    let limiter = Limiter::new(Noting(store), [POLICY.parse()?])?;
+    let limiter = Limiter::new(store.layer(RecordCheck), [POLICY.parse()?])?;
     let client = ThrottleLayer::new(limiter).max_wait(Duration::from_secs(10)).layer(send);
     let end = Instant::now() + time;
     let mut running = JoinSet::new();

@@ -41,12 +41,12 @@ async fn a_request_that_was_cut_costs_what_the_rule_says() {
             [(OnDrop::Settle, settle), (OnDrop::Cancel, cancel), (OnDrop::Keep, [100, 1_000])]
         {
             for delay in [Duration::ZERO, Duration::from_millis(10)] {
-                let limiter = limiter(Watched::new(delay), 10_000);
+                let limiter = limiter(watched(delay), 10_000);
                 cut(&layer(&limiter).if_cut(rule), request.clone(), frames).await;
                 let [tokens, bytes] = tokens_and_bytes;
                 let case = format!("{case}, {rule:?}, {delay:?}");
                 assert_eq!(taken(&limiter).await, [1, tokens, bytes], "{case}");
-                assert_eq!(limiter.store().open(), 0, "{case}");
+                assert_eq!(limiter.store().as_layer().open(), 0, "{case}");
             }
         }
     }
@@ -54,7 +54,7 @@ async fn a_request_that_was_cut_costs_what_the_rule_says() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_before_the_decision_a_request_costs_nothing() {
-    let limiter = limiter(Watched::new(Duration::from_millis(10)), 10_000);
+    let limiter = limiter(watched(Duration::from_millis(10)), 10_000);
     for millis in [0, 5, 15] {
         let sent = send(&layer(&limiter), plan(&[Panic], 200, &[]));
         let wait = Duration::from_millis(millis);
@@ -62,12 +62,15 @@ async fn dropped_before_the_decision_a_request_costs_nothing() {
         sleep(Duration::from_secs(1)).await;
         assert_eq!(taken(&limiter).await, [0, 0, 0], "{millis} ms");
     }
-    assert_eq!((limiter.store().open(), limiter.store().count(Operation::Settle)), (0, 3));
+    assert_eq!(
+        (limiter.store().as_layer().open(), limiter.store().as_layer().count(Operation::Settle)),
+        (0, 3)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_in_memory_that_was_sent_was_not_cut() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let limiter = limiter(watched(Duration::ZERO), 10_000);
     let layer = layer(&limiter).if_cut(OnDrop::Cancel);
     let mut body = send(&layer, plan(&[], 200, &[Sends(5), Sends(6)])).await.unwrap().into_body();
     for _ in 0..2 {

@@ -160,7 +160,7 @@ proptest! {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let store = Watched::new(Duration::from_millis(delay));
+            let store = watched(Duration::from_millis(delay));
             let limiter = limiter(Arc::clone(&store), limit);
             let layer = layer(&limiter).if_cut(if_cut);
             let runs: Vec<_> = exchanges
@@ -185,7 +185,7 @@ proptest! {
             prop_assert!(expected[1] <= limit + overage, "{expected:?} of {limit}, and {overage}");
             expected[1] = expected[1].min(limit);
             prop_assert_eq!(taken(&limiter).await, expected);
-            prop_assert_eq!(store.open(), 0);
+            prop_assert_eq!(store.as_layer().open(), 0);
             Ok(())
         })?;
     }

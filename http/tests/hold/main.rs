@@ -23,10 +23,12 @@ use http_body_util::BodyExt;
 use tidegate_http::server::hold::HoldBody;
 use tidegate_http::server::{ActualCost, HoldLayer, Limit, RateLimitLayer, Usage};
 use tidegate_http::subject::Everybody;
+use tidegate_memory::core::layers::{Layer as StoreLayer, Layered};
 use tidegate_memory::{
     Answer, Call, Decision, Error, Limiter, ManualClock, MemoryStore, Operation, Policy, Store,
-    Timestamp,
+    StoreExt,
 };
+use tidegate_testkit::decide_one_by_one;
 use tokio::time::{Sleep, sleep};
 use tower::{Layer, Service};
 
@@ -167,26 +169,33 @@ async fn read(mut body: HoldBody<PlannedBody>) -> (usize, Option<Failed>) {
     (bytes, None)
 }
 
-/// A store whose calls take a while, and which knows the holds that are open.
+/// A memory store with a [`Watch`] around it.
+type Watched = Layered<Watch, MemoryStore<ManualClock>>;
+
+/// A layer that delays calls, and records them and the open holds.
 #[derive(Debug)]
-struct Watched {
-    inner: MemoryStore<ManualClock>,
+struct Watch {
     clock: ManualClock,
     delay: Duration,
     open: Mutex<HashSet<Vec<u8>>>,
     calls: Mutex<Vec<Operation>>,
 }
 
-impl Watched {
-    fn new(delay: Duration) -> Arc<Self> {
-        let clock = ManualClock::default();
-        let inner = MemoryStore::builder().clock(clock.clone()).build();
-        Arc::new(Self { inner, clock, delay, open: Mutex::default(), calls: Mutex::default() })
-    }
+fn watched(delay: Duration) -> Arc<Watched> {
+    let clock = ManualClock::default();
+    let inner = MemoryStore::builder().clock(clock.clone()).build();
+    let watch = Watch { clock, delay, open: Mutex::default(), calls: Mutex::default() };
+    Arc::new(inner.layer(watch))
+}
 
-    fn carry_out(&self, call: Call<'_>) -> Result<Decision, Error> {
+impl Watch {
+    fn decide_now(
+        &self,
+        inner: &MemoryStore<ManualClock>,
+        call: Call<'_>,
+    ) -> Result<Decision, Error> {
         self.calls.lock().unwrap().push(call.operation);
-        let answer = self.inner.decide_now(&call);
+        let answer = inner.decide_now(&call);
         let id = call.id.map(|id| id.id.to_vec());
         match (call.operation, &answer, id) {
             (Operation::Hold, Ok(decision), Some(id)) if decision.is_allowed() => {
@@ -209,24 +218,34 @@ impl Watched {
     }
 }
 
-impl Store for Watched {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl StoreLayer<MemoryStore<ManualClock>> for Watch {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(
+        &'a self,
+        inner: &'a MemoryStore<ManualClock>,
+        call: Call<'a>,
+    ) -> Answer<'a, Result<Decision, Error>> {
         if self.delay.is_zero() || call.operation == Operation::Peek {
-            return Answer::ready(self.carry_out(call));
+            return Answer::ready(self.decide_now(inner, call));
         }
         Answer::later(async move {
             sleep(self.delay).await;
-            let answer = self.carry_out(call);
+            let answer = self.decide_now(inner, call);
             sleep(self.delay).await;
             answer
         })
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a MemoryStore<ManualClock>,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 
-    fn answers_immediately(&self) -> bool {
+    fn answers_immediately(&self, _: &MemoryStore<ManualClock>) -> bool {
         self.delay.is_zero()
     }
 }

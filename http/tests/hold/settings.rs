@@ -5,7 +5,7 @@ use Step::{Bytes as Sends, Tokens};
 use tidegate_memory::ErrorKind;
 
 fn error(limits: &[&'static str], ttl: Duration, settled: &str) -> String {
-    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
     let limits = limits.iter().map(|name| Limit::by(*name, Everybody));
     let layer = RateLimitLayer::new(limiter, limits).unwrap();
     let error = layer.hold_for(ttl, [(settled, ActualCost::body_bytes())]).unwrap_err();
@@ -31,7 +31,7 @@ fn a_layer_that_makes_no_sense_is_an_error() {
 
 #[tokio::test]
 async fn a_request_with_the_id_of_an_earlier_one_is_charged_once() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
     let layer = layer(&limiter)
         .id_by(|request| request.headers.get("idempotency-key").map(|key| key.as_bytes().to_vec()));
     let request = |key: &str| {
@@ -55,7 +55,7 @@ async fn a_request_with_the_id_of_an_earlier_one_is_charged_once() {
         read(response.into_body()).await;
         assert_eq!(taken(&limiter).await, expected, "{key}");
     }
-    assert_eq!(limiter.store().open(), 0);
+    assert_eq!(limiter.store().as_layer().open(), 0);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn usage_counts_by_measures_and_ignores_others() {
 
 #[tokio::test]
 async fn usage_can_be_set_and_is_shared_by_clones() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
     let layer = layer(&limiter);
     let handler = async |request: Request<()>| {
         let usage = Usage::of(request.extensions());

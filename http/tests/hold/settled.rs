@@ -15,7 +15,7 @@ async fn a_response_costs_what_it_used() {
         // Nothing was reported, so the estimate stays.
         (vec![], vec![Sends(1), Wait(5)], [1, 100, 1]),
     ] {
-        let store = Watched::new(Duration::ZERO);
+        let store = watched(Duration::ZERO);
         let limiter = limiter(Arc::clone(&store), 10_000);
         let response = send(&layer(&limiter), plan(&before, 200, &after)).await.unwrap();
         if !response.body().is_end_stream() {
@@ -24,13 +24,13 @@ async fn a_response_costs_what_it_used() {
         let (bytes, error) = read(response.into_body()).await;
         assert_eq!((bytes as u64, error), (expected[2], None));
         assert_eq!(taken(&limiter).await, expected, "{before:?}, {after:?}");
-        assert_eq!((store.open(), store.count(Operation::Settle)), (0, 1));
+        assert_eq!((store.as_layer().open(), store.as_layer().count(Operation::Settle)), (0, 1));
     }
 }
 
 #[tokio::test]
 async fn a_refunded_response_costs_nothing_at_once() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let limiter = limiter(watched(Duration::ZERO), 10_000);
     let response = send(&layer(&limiter), plan(&[Tokens(40)], 503, &[Sends(10)])).await.unwrap();
     assert_eq!(taken(&limiter).await, [0, 0, 0]);
     assert_eq!(read(response.into_body()).await, (10, None));
@@ -39,12 +39,12 @@ async fn a_refunded_response_costs_nothing_at_once() {
         Some(Failed)
     );
     assert_eq!(taken(&limiter).await, [0, 0, 0]);
-    assert_eq!(limiter.store().open(), 0);
+    assert_eq!(limiter.store().as_layer().open(), 0);
 }
 
 #[tokio::test]
 async fn a_limit_without_refund_keeps_what_was_used() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let limiter = limiter(watched(Duration::ZERO), 10_000);
     let limits =
         [Limit::by("requests", Everybody).without_refund(), Limit::by("tokens", Everybody)];
     let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap().refund_server_errors();
@@ -55,7 +55,7 @@ async fn a_limit_without_refund_keeps_what_was_used() {
 
 #[tokio::test]
 async fn a_cost_by_the_head_is_settled_before_the_response_is_returned() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let limiter = limiter(watched(Duration::ZERO), 10_000);
     let cost = ActualCost::by_response(|head| (head.status == 404).then_some(3));
     let limits = [Limit::by("tokens", Everybody).cost(100)];
     let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap();
@@ -64,12 +64,12 @@ async fn a_cost_by_the_head_is_settled_before_the_response_is_returned() {
     assert_eq!(taken(&limiter).await, [0, 3, 0]);
     let _response = send(&layer, plan(&[], 200, &[Sends(10), Wait(1)])).await.unwrap();
     assert_eq!(taken(&limiter).await, [0, 103, 0]); // the estimate
-    assert_eq!(limiter.store().open(), 0);
+    assert_eq!(limiter.store().as_layer().open(), 0);
 }
 
 #[tokio::test]
 async fn the_fields_tell_what_is_left_after_the_estimate() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 250);
+    let limiter = limiter(watched(Duration::ZERO), 250);
     let layer = layer(&limiter);
     let response = send(&layer, plan(&[Tokens(5)], 200, &[Sends(10), Wait(1)])).await.unwrap();
     let field = response.headers()["ratelimit"].to_str().unwrap();
@@ -92,7 +92,7 @@ async fn the_fields_tell_what_is_left_after_the_estimate() {
 
 #[tokio::test]
 async fn an_estimate_above_the_share_of_a_hold_is_refused() {
-    let store = Watched::new(Duration::ZERO);
+    let store = watched(Duration::ZERO);
     let policy: Policy = "tokens: fixed-window 1000/1h max-hold 1/4".parse().unwrap();
     let limiter = Limiter::new(store, [policy]).unwrap();
     for (estimate, status) in [(250, 200), (251, 429), (u64::MAX, 429)] {
@@ -107,7 +107,7 @@ async fn an_estimate_above_the_share_of_a_hold_is_refused() {
 
 #[tokio::test]
 async fn trailers_and_the_length_of_a_body_are_passed_on() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
     let response = send(&layer(&limiter), plan(&[], 200, &[Sends(2), Trailers])).await.unwrap();
     let mut body = response.into_body();
     assert_eq!(body.size_hint().exact(), Some(4711));
@@ -120,7 +120,7 @@ async fn trailers_and_the_length_of_a_body_are_passed_on() {
 
 #[tokio::test]
 async fn an_exempt_request_has_no_hold() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
     let limits = [Limit::by("tokens", Everybody).cost(100)];
     let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap().exempt_path("/");
     let layer = layer.hold_for(TTL, [("tokens", ActualCost::usage("tokens"))]).unwrap();
@@ -131,7 +131,7 @@ async fn an_exempt_request_has_no_hold() {
 
 #[tokio::test]
 async fn a_plan_of_the_request_is_held_and_settled() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 1_000);
+    let limiter = limiter(watched(Duration::ZERO), 1_000);
     let larger: Policy = "tokens: fixed-window 5000/1h".parse().unwrap();
     let limits = [Limit::by("tokens", Everybody).cost(3_000).policy_by(|it| it.extensions.get())];
     let layer = RateLimitLayer::new(limiter.clone(), limits).unwrap();

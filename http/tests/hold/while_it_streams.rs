@@ -6,7 +6,7 @@ use Step::{Bytes as Sends, Tokens, Wait};
 #[tokio::test(start_paused = true)]
 async fn what_exceeds_the_estimate_is_charged_while_the_body_streams() {
     for delay in [0, 300] {
-        let limiter = limiter(Watched::new(Duration::from_millis(delay)), 10_000);
+        let limiter = limiter(watched(Duration::from_millis(delay)), 10_000);
         let mut steps = vec![];
         for _ in 0..30 {
             steps.extend([Tokens(10), Wait(250), Sends(1)]);
@@ -23,7 +23,7 @@ async fn what_exceeds_the_estimate_is_charged_while_the_body_streams() {
             most = most.max(tokens);
         }
         assert!(most > 200, "{most}");
-        let reports = limiter.store().count(Operation::SettleSoFar);
+        let reports = limiter.store().as_layer().count(Operation::SettleSoFar);
         assert!((3..=6).contains(&reports), "{reports}");
         assert_eq!(read(body).await, (0, None));
         assert_eq!(taken(&limiter).await, [1, 300, 30]);
@@ -32,17 +32,17 @@ async fn what_exceeds_the_estimate_is_charged_while_the_body_streams() {
 
 #[tokio::test(start_paused = true)]
 async fn within_the_estimate_nothing_is_reported() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let limiter = limiter(watched(Duration::ZERO), 10_000);
     let steps: Vec<_> = (0..30).flat_map(|_| [Tokens(3), Wait(1_000), Sends(1)]).collect();
     let response = send(&layer(&limiter), plan(&[], 200, &steps)).await.unwrap();
     assert_eq!(read(response.into_body()).await, (30, None));
     assert_eq!(taken(&limiter).await, [1, 90, 30]);
-    assert_eq!(limiter.store().calls.lock().unwrap().len(), 3); // hold, settle, peek
+    assert_eq!(limiter.store().as_layer().calls.lock().unwrap().len(), 3); // hold, settle, peek
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_takes_longer_than_its_hold_extends_it() {
-    let store = Watched::new(Duration::ZERO);
+    let store = watched(Duration::ZERO);
     let limiter = limiter(Arc::clone(&store), 10_000);
     let steps: Vec<_> = (0..60).flat_map(|_| [Tokens(1), Wait(10_000), Sends(1)]).collect();
     let response = send(&layer(&limiter), plan(&[], 200, &steps)).await.unwrap();
@@ -50,20 +50,20 @@ async fn a_stream_that_takes_longer_than_its_hold_extends_it() {
     // Six times as long as the hold is for.
     while let Some(frame) = body.frame().await {
         frame.unwrap();
-        store.clock.advance(Duration::from_secs(10));
+        store.as_layer().clock.advance(Duration::from_secs(10));
     }
-    assert!(store.count(Operation::Extend) >= 10);
-    assert_eq!(store.open(), 0);
+    assert!(store.as_layer().count(Operation::Extend) >= 10);
+    assert_eq!(store.as_layer().open(), 0);
     assert_eq!(taken(&limiter).await, [1, 60, 60]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn reports_come_as_often_as_is_set() {
-    let limiter = limiter(Watched::new(Duration::ZERO), 10_000);
+    let limiter = limiter(watched(Duration::ZERO), 10_000);
     let layer = layer(&limiter).report_every(Duration::ZERO);
     let steps: Vec<_> = (0..20).flat_map(|_| [Tokens(10), Sends(1)]).collect();
     let response = send(&layer, plan(&[], 200, &steps)).await.unwrap();
     assert_eq!(read(response.into_body()).await, (20, None));
     // The first ten are within the estimate; of the last frame, the body knows that it is the last.
-    assert_eq!(limiter.store().count(Operation::SettleSoFar), 9);
+    assert_eq!(limiter.store().as_layer().count(Operation::SettleSoFar), 9);
 }

@@ -4,7 +4,8 @@ use std::future::{Pending, pending};
 
 use tidegate_http::server::{Limit, RateLimitLayer};
 use tidegate_http::subject::Everybody;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_memory::StoreExt;
+use tidegate_testkit::faults::{Fault, Faults};
 use tower::{Layer, Service};
 
 use super::*;
@@ -12,14 +13,14 @@ use super::*;
 #[tokio::test]
 async fn dropped_before_the_decision_a_request_never_reaches_the_service() {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
-    let store = Arc::new(FaultyStore::new(store, vec![Fault::Delayed]));
+    let store = Arc::new(store.layer(Faults::new(vec![Fault::Delayed])));
     let limiter = Limiter::new(store, parse(&["all: fixed-window 1/1m"])).unwrap();
     let (mut service, ledger) = limited(&limiter, [Limit::by("all", Everybody)]);
     std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
     let mut future = service.call(request("/1", &[]));
     assert!(poll_once(&mut future).is_none());
     drop(future);
-    limiter.store().deliver().await;
+    Faults::deliver(limiter.store()).await;
     assert!(paths(&ledger).is_empty());
     // It was on its way to the store, and is charged.
     assert_eq!(status(&mut service, "/2", "").await, 429);

@@ -3,7 +3,7 @@
 use tidegate_http::server::{Limit, RateLimitLayer, Reason, Refusal};
 use tidegate_http::subject::{Everybody, from_fn};
 use tidegate_memory::{ErrorKind, Share, StoreExt};
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 use tower::Layer;
 
 use super::*;
@@ -13,7 +13,7 @@ const POLICY: &str = "all: fixed-window 4/1m";
 /// A store whose next calls find the server gone.
 fn down() -> FaultyStore<MemoryStore<ManualClock>> {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
-    FaultyStore::new(store, vec![Fault::Before(ErrorKind::Unavailable); 100])
+    store.layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 100]))
 }
 
 async fn response(store: impl Store + 'static) -> (Response<String>, usize) {

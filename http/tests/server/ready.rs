@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_http::server::{Limit, RateLimitLayer};
 use tidegate_http::subject::Everybody;
 use tidegate_memory::{Breaker, DenyCache, StoreExt};
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 use tower::{Layer, Service};
 
 use super::*;
@@ -14,7 +14,7 @@ use super::*;
 /// A limiter whose first calls are decided late.
 fn late(limit: &str, faults: &[Fault]) -> Limiter<Arc<FaultyStore<MemoryStore<ManualClock>>>> {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
-    let store = Arc::new(FaultyStore::new(store, faults.to_vec()));
+    let store = Arc::new(store.layer(Faults::new(faults.to_vec())));
     Limiter::new(store, [limit.parse().unwrap()]).unwrap()
 }
 
@@ -101,7 +101,7 @@ async fn with_a_store_that_answers_later() {
         std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
         let mut future = service.call(request(path, &[]));
         assert!(poll_once(&mut future).is_none());
-        limiter.store().deliver().await;
+        Faults::deliver(limiter.store()).await;
         let response = poll_once(&mut future).unwrap().unwrap();
         assert_eq!(response.status(), if path == "/3" { 429 } else { 200 });
     }
@@ -118,7 +118,7 @@ async fn responses_in_flight_do_not_share_a_service() {
         futures.push(service.call(request(path, &[])));
     }
     assert!(futures.iter_mut().all(|future| poll_once(future).is_none()));
-    limiter.store().deliver().await;
+    Faults::deliver(limiter.store()).await;
     for future in futures.iter_mut().rev() {
         assert_eq!(poll_once(future).unwrap().unwrap().status(), 200);
     }
@@ -131,10 +131,10 @@ async fn a_wake_up_comes_when_the_store_has_decided() {
     let (mut service, _) = limited(&limiter, [Limit::by("all", Everybody)]);
     let sent =
         tokio::spawn(async move { send(&mut service, request("/", &[])).await.unwrap().status() });
-    while limiter.store().on_the_way() == 0 {
+    while limiter.store().as_layer().in_flight() == 0 {
         tokio::task::yield_now().await;
     }
-    limiter.store().deliver().await;
+    Faults::deliver(limiter.store()).await;
     assert_eq!(sent.await.unwrap(), 200);
 }
 

@@ -2,7 +2,7 @@
 
 use tidegate_http::server::RateLimitLayer;
 use tidegate_memory::{ErrorKind, StoreExt};
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 use tower::{Layer, Service};
 
 use super::*;
@@ -79,7 +79,7 @@ type Faulty = Limiter<Arc<FaultyStore<MemoryStore<ManualClock>>>>;
 
 fn faulty(faults: &[Fault]) -> Faulty {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
-    let store = Arc::new(FaultyStore::new(store, faults.to_vec()));
+    let store = Arc::new(store.layer(Faults::new(faults.to_vec())));
     Limiter::new(store, parse(&["user: fixed-window 9/1m"])).unwrap()
 }
 
@@ -91,7 +91,7 @@ async fn the_response_waits_for_the_refund() {
     std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
     let mut future = service.call(answered("500"));
     assert!(poll_once(&mut future).is_none());
-    limiter.store().deliver().await;
+    Faults::deliver(limiter.store()).await;
     let response = poll_once(&mut future).unwrap().unwrap();
     assert_eq!(response.status(), 500);
     assert_eq!(response.headers()["ratelimit"], r#""user";r=8;t=60"#); // as decided
@@ -111,7 +111,7 @@ async fn a_refund_that_fails_changes_no_response() {
 async fn what_a_failure_policy_admitted_is_not_given_back_to_the_store() {
     let store = MemoryStore::builder().clock(ManualClock::default()).build();
     let faults = vec![Fault::None, Fault::Before(ErrorKind::Unavailable)];
-    let store = Arc::new(FaultyStore::new(store, faults)).or_fail_open();
+    let store = Arc::new(store.layer(Faults::new(faults))).or_fail_open();
     let limiter = Limiter::new(store, parse(&["user: fixed-window 9/1m"])).unwrap();
     let layer = RateLimitLayer::new(limiter.clone(), [user("user")]).unwrap();
     let mut service = layer.refund_server_errors().layer(Inner::default());

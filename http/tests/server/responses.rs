@@ -4,7 +4,8 @@ use http::header::CONTENT_TYPE;
 use tidegate_http::fields::{FieldFormat, FieldScope, ServerLimits};
 use tidegate_http::server::{GrpcStatus, Limit, RateLimitLayer, Refusal, Respond};
 use tidegate_http::subject::{Everybody, HashKey};
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_memory::StoreExt;
+use tidegate_testkit::faults::{Fault, Faults};
 use tower::Layer;
 
 use super::*;
@@ -66,13 +67,13 @@ async fn a_partition_is_told_by_a_hash_that_is_one_for_a_subject_and_shows_nothi
     assert_ne!(told[0], told[1]);
 
     // Another secret, and a store that is waited for.
-    let store = FaultyStore::new(MemoryStore::new(), vec![Fault::Delayed; 2]);
+    let store = MemoryStore::new().layer(Faults::new(vec![Fault::Delayed; 2]));
     let late = Limiter::new(Arc::new(store), parse(&policies)).unwrap();
     for (secret, is_same) in [("of these processes", true), ("of another process", false)] {
         let (mut service, _) = limited(&late, limits(secret));
         let mut future = std::pin::pin!(send(&mut service, request("/", &[("user", "bob")])));
         assert!(poll_once(&mut future).is_none());
-        late.store().deliver().await;
+        Faults::deliver(late.store()).await;
         let response = future.await.unwrap();
         assert_eq!(partition_keys(&response)[0].as_ref() == Some(&told[1]), is_same);
     }

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Error, Reason, RecvStream, SendStream};
 use prost::Message;
-use tidegate_memory::MemoryStore;
+use tidegate_memory::{MemoryStore, StoreExt};
 use tidegate_server::decide::{Behaviour, Decider};
 use tidegate_server::request::{Entry, RateLimitDescriptor, RateLimitRequest};
 use tidegate_server::rls::{ConnectionAge, GrpcSettings, serve};
 use tidegate_server::service::Service;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -313,7 +313,7 @@ async fn messages_that_are_not_complete_take_no_more_than_a_connection_may() {
 
 #[tokio::test]
 async fn requests_that_the_store_does_not_answer_take_no_more_than_a_connection_may() {
-    let store = FaultyStore::new(MemoryStore::new(), vec![Fault::Delayed; 100]);
+    let store = MemoryStore::new().layer(Faults::new(vec![Fault::Delayed; 100]));
     let limits = "domain: d\ndescriptors: [{key: a, policy: gcra 1/s}]";
     let decider = decider(Arc::new(store), limits, Behaviour::default());
     let server = Server::with(decider, ConnectionAge::default(), NEVER).await;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tidegate_core::{Call, Charge, DenyCache, ManualClock, Operation, Policy, Store, Timestamp};
+use tidegate_core::{
+    Call, Charge, DenyCache, ManualClock, Operation, Policy, Store, StoreExt, Timestamp,
+};
 use tidegate_memory::MemoryStore;
 use tidegate_server::decide::{Behaviour, Decider};
-use tidegate_testkit::faults::FaultyStore;
+use tidegate_testkit::faults::{Faults, FaultyStore};
 
 use crate::scene::{START, Scene, block_on, descriptor, hits, is_ok, read, refund, request};
 
@@ -27,7 +29,7 @@ type Counting = Arc<FaultyStore<MemoryStore<ManualClock>>>;
 fn cached(behaviour: Behaviour) -> (Scene, Counting) {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let store = MemoryStore::builder().clock(clock.clone()).build();
-    let store = Arc::new(FaultyStore::new(store, vec![]));
+    let store = Arc::new(store.layer(Faults::new(vec![])));
     let decider = Decider::new(Arc::clone(&store) as Arc<dyn Store>, behaviour);
     let decider = decider.with_deny_cache(&DenyCache::new().clock(clock.clone()));
     decider.set_config(read(CONFIG).unwrap()).unwrap();
@@ -46,13 +48,13 @@ fn a_limit_that_is_over_is_refused_without_the_store_until_its_window_ends() {
     assert_eq!([over(&scene, "minute"), over(&scene, "minute")], [(0, 0), (0, 0)]);
     // The store counts the first hit over the limit, and the cache learns of it.
     assert_eq!(over(&scene, "minute"), (1, 0));
-    let calls = store.calls();
+    let calls = store.as_layer().calls();
     for _ in 0..100 {
         assert_eq!(over(&scene, "minute"), (1, 1));
     }
     let status = scene.status("d", &[("minute", "")]);
     assert_eq!((status.limit_remaining, status.duration_until_reset.unwrap().seconds), (0, 12));
-    assert_eq!(store.calls(), calls);
+    assert_eq!(store.as_layer().calls(), calls);
     scene.advance(11);
     assert_eq!(over(&scene, "minute"), (1, 1));
     scene.advance(1);
@@ -64,9 +66,9 @@ fn a_policy_that_denies_is_refused_without_the_store_until_it_admits() {
     let (scene, store) = cached(Behaviour::default());
     let asked = [over(&scene, "login"), over(&scene, "login"), over(&scene, "login")];
     assert_eq!(asked, [(0, 0), (0, 0), (1, 0)]);
-    let calls = store.calls();
+    let calls = store.as_layer().calls();
     assert_eq!([over(&scene, "login"), over(&scene, "login")], [(1, 1), (1, 1)]);
-    assert_eq!(store.calls(), calls);
+    assert_eq!(store.as_layer().calls(), calls);
     scene.advance(60);
     assert_eq!(over(&scene, "login"), (0, 0));
 }
@@ -109,7 +111,7 @@ fn limits_per_second_have_a_cache_of_their_store() {
     let clock = ManualClock::new(Timestamp::from_micros(START * 1_000_000));
     let store = || {
         let store = MemoryStore::builder().clock(clock.clone()).build();
-        Arc::new(FaultyStore::new(store, vec![]))
+        Arc::new(store.layer(Faults::new(vec![])))
     };
     let (all, own): (Counting, Counting) = (store(), store());
     let decider = Decider::new(all.clone(), Behaviour::default());
@@ -118,9 +120,9 @@ fn limits_per_second_have_a_cache_of_their_store() {
     decider.set_config(read(CONFIG).unwrap()).unwrap();
     let scene = Scene { decider, clock };
     assert_eq!([over(&scene, "second"), over(&scene, "second")], [(0, 0), (1, 0)]);
-    let calls = own.calls();
+    let calls = own.as_layer().calls();
     assert_eq!(over(&scene, "second"), (1, 1));
-    assert_eq!((own.calls(), all.calls()), (calls, 0));
+    assert_eq!((own.as_layer().calls(), all.as_layer().calls()), (calls, 0));
 }
 
 proptest! {

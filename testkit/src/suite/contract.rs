@@ -40,15 +40,17 @@ impl Guarantee {
     fn sentence(self) -> &'static str {
         match self {
             Self::AllOrNone => {
-                "All charges of a call are taken, or none, atomically; charges to one key add up."
+                "A call makes all of its charges, or none, atomically; charges to one key add up."
             }
             Self::WritesNothing => "A denial, a peek, a cost of 0 and a failed call write nothing.",
             Self::NeverMoreNeverLess => {
-                "Never more is admitted than the policy says, and never less, whatever the interleaving."
+                "The store admits exactly as much as the policy allows, in any interleaving of calls."
             }
-            Self::StepsBack => "A clock that steps back mints nothing and costs at most the step.",
+            Self::StepsBack => {
+                "A clock that steps back admits nothing more, and delays a recovery by at most the step."
+            }
             Self::DropsStates => {
-                "A state is dropped only once it is indistinguishable from none, by the store's clock."
+                "A state is dropped only if it cannot be distinguished from no state, by the store's clock."
             }
             Self::SameAnswers => {
                 "The same calls at the same times get the same answers, one by one or in a batch."
@@ -59,13 +61,13 @@ impl Guarantee {
                  consist of."
             }
             Self::Changes => {
-                "A policy that changes under its name keeps what was used, or has a state of its own."
+                "A policy that changes and keeps its name also keeps its usage, or has a state of its own."
             }
             Self::Blocks => {
                 "A block lasts exactly as long as requested, and a shadow never refuses."
             }
             Self::Undo => {
-                "An undo gives back what is left of its take, and nothing that others took."
+                "An undo refunds the part of its charge that has not recovered, and no charge of another call."
             }
             Self::Errors => "An error is never a denial, and a call is charged at most once.",
         }

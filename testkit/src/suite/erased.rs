@@ -2,16 +2,17 @@
 //! store: with the types known, a suite takes a compiler minutes.
 
 use std::any::Any;
-use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Answer, Call, Decision, Error, ManualClock, Policy, Store, Timestamp};
+use tidegate_core::{ManualClock, Store, StoreExt};
 
 use super::fixture::Fixture;
 use crate::generate::ClockKind;
+use crate::store_with::{Context, StoreWithContext};
 
 /// Any fixture.
 pub(super) struct Erased<'f>(&'f dyn Opens<'f>);
@@ -49,12 +50,12 @@ impl<'f, F: Fixture> Opens<'f> for F {
     fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)> {
         Box::pin(async {
             let (store, guard) = Fixture::open(self, clock).await;
-            (AnyStore(Box::new(store)), Box::new(guard) as Box<dyn Guard + 'f>)
+            (erase(store), Box::new(guard) as Box<dyn Guard + 'f>)
         })
     }
 
     fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>> {
-        Box::pin(async { Fixture::snapshot(self, store.opened_by::<F>()).await })
+        Box::pin(async { Fixture::snapshot(self, opened_by::<F>(store)).await })
     }
 
     fn open_again<'a>(
@@ -62,10 +63,7 @@ impl<'f, F: Fixture> Opens<'f> for F {
         store: &'a AnyStore,
         clock: ManualClock,
     ) -> Later<'a, Option<AnyStore>> {
-        Box::pin(async {
-            let another = Fixture::open_again(self, store.opened_by::<F>(), clock).await;
-            another.map(|store| AnyStore(Box::new(store)))
-        })
+        Box::pin(async { Fixture::open_again(self, opened_by::<F>(store), clock).await.map(erase) })
     }
 
     fn cases(&self) -> u32 {
@@ -126,53 +124,19 @@ impl<'f> Fixture for Erased<'f> {
     }
 }
 
-/// Any store.
-pub(super) struct AnyStore(Box<dyn Looked>);
+/// A store whose type is erased. Its context is an `Arc` of the store with its type.
+pub(super) type AnyStore = StoreWithContext<Arc<dyn Store>, Box<dyn Any + Send + Sync>>;
 
-impl AnyStore {
-    /// Of what is in the box: the box is a store, too.
-    fn opened_by<F: Fixture>(&self) -> &F::Store {
-        match (*self.0).as_any().downcast_ref() {
-            Some(store) => store,
-            None => panic!("a fixture looks only into stores that it has opened"),
-        }
-    }
+fn erase<S: Store + 'static>(store: S) -> AnyStore {
+    let store = Arc::new(store);
+    let typed = Box::new(Arc::clone(&store)) as Box<dyn Any + Send + Sync>;
+    (store as Arc<dyn Store>).layer(Context(typed))
 }
 
-/// A store that a fixture can look into again.
-trait Looked: Store + Any {
-    fn as_any(&self) -> &dyn Any;
-}
-
-impl<S: Store + Any> Looked for S {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-impl fmt::Debug for AnyStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Store for AnyStore {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.0.decide(call)
-    }
-
-    fn decide_many<'a>(
-        &'a self,
-        calls: &'a [Call<'a>],
-    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.0.decide_many(calls)
-    }
-
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.0.now()
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.0.supports(policy)
+/// Returns the store with its type.
+fn opened_by<F: Fixture>(store: &AnyStore) -> &F::Store {
+    match store.as_layer().0.downcast_ref::<Arc<F::Store>>() {
+        Some(store) => store,
+        None => panic!("a fixture must only read stores that it has opened"),
     }
 }

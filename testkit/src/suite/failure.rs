@@ -2,19 +2,20 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 
-use tidegate_core::{Answer, Call, Charge, ErrorKind, Limiter, Operation, Store};
+use tidegate_core::{Answer, Call, Charge, ErrorKind, Limiter, Operation, Store, StoreExt};
 
 use super::fixture::Fixture;
 use super::harness::{case, cases, each};
 use super::report::{check, check_eq};
-use crate::faults::{Fault, FaultyStore, plan};
+use crate::faults::{Fault, Faults, FaultyStore, plan};
 
 /// B42: whatever happens to a call, it is charged at most once, and not at all if the error says so.
 pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
     cases(fixture, plan(1..30), async |harness, plan| {
-        let faulty = FaultyStore::new(&harness.store, plan.clone());
+        let faulty = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
         let limiter = Limiter::new(faulty, [harness.hourly("p", 1_000, "")]);
         let limiter = limiter.map_err(|error| error.to_string())?;
         let (mut least, mut most) = (0, 0);
@@ -31,12 +32,12 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
             most += charged.1;
         }
         let faulty = limiter.store();
-        faulty.deliver().await;
+        Faults::deliver(&faulty).await;
         let charges = [Charge::new(&limiter.policies()[0], "s").cost(0)];
         let peek = harness.ask(Operation::Peek, &charges).await;
         let charged = 1_000 - peek.verdicts()[0].remaining();
-        if faulty.calls() != plan.len() {
-            return Err(format!("{} calls of {} were made", faulty.calls(), plan.len()));
+        if faulty.as_layer().calls() != plan.len() {
+            return Err(format!("{} calls of {} were made", faulty.as_layer().calls(), plan.len()));
         }
         (least <= charged && charged <= most)
             .then_some(())
@@ -46,12 +47,12 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
 
 /// Waits for an answer, until it is there or is being kept back.
 async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_, T>) -> Option<T> {
-    let kept_back = faulty.on_the_way();
+    let kept_back = faulty.as_layer().in_flight();
     loop {
         let polled = poll_fn(|context| Poll::Ready(Pin::new(&mut *answer).poll(context))).await;
         match polled {
             Poll::Ready(answer) => return Some(answer),
-            Poll::Pending if faulty.on_the_way() > kept_back => return None,
+            Poll::Pending if faulty.as_layer().in_flight() > kept_back => return None,
             // A store on a server: its answer comes when the runtime has looked for it.
             Poll::Pending => tokio::task::yield_now().await,
         }
@@ -65,7 +66,7 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
             let plan =
                 vec![Fault::Before(ErrorKind::Busy), Fault::After(ErrorKind::Timeout), Fault::None];
             harness.needs(&policy);
-            let faulty = FaultyStore::new(&harness.store, plan);
+            let faulty = Arc::clone(&harness.store).layer(Faults::new(plan));
             let charges = [Charge::new(&policy, "s").cost(5)];
             let busy = faulty.decide(Call::acquire(&charges)).await.expect_err("busy");
             check_eq!(busy.kind(), ErrorKind::Busy);
@@ -83,12 +84,12 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
 pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");
-        let faulty = FaultyStore::new(&harness.store, vec![Fault::Late]);
+        let faulty = Arc::clone(&harness.store).layer(Faults::new(vec![Fault::Late]));
         let charges = [Charge::new(&log, "s")];
         let mut answer = faulty.decide(Call::acquire(&charges));
         let early = unless_late(&faulty, &mut answer).await;
         check!(early.is_none(), "an answer before there is one");
-        faulty.deliver().await;
+        Faults::deliver(&faulty).await;
         let decision = answer.await.expect("an answer at last");
         check!(decision.is_allowed() && decision.degraded().is_none());
         let _ = harness.refused(&log, 1).await;
@@ -98,8 +99,8 @@ pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: 
 /// B48: building a limiter asks the store nothing that it would have to wait for.
 pub(super) fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
-        let faulty = FaultyStore::new(&harness.store, vec![Fault::Delayed; 9]);
+        let faulty = Arc::clone(&harness.store).layer(Faults::new(vec![Fault::Delayed; 9]));
         let limiter = Limiter::new(faulty, [harness.hourly("p", 5, "")]);
-        check_eq!(limiter.map(|limiter| limiter.store().calls()).ok(), Some(0));
+        check_eq!(limiter.map(|limiter| limiter.store().as_layer().calls()).ok(), Some(0));
     });
 }

@@ -10,13 +10,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Error, ErrorKind, Hold, Limiter, Policy, Settlement, Store, Ticket};
+use tidegate_core::{Error, ErrorKind, Hold, Limiter, Policy, Settlement, Store, StoreExt, Ticket};
 use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
 use super::harness::{case, each, threads};
 use super::report::{check, check_eq, fail, known};
-use crate::faults::{Fault, FaultyStore};
+use crate::faults::{Fault, Faults};
 
 const TTL: Duration = Duration::from_micros(50);
 
@@ -239,7 +239,7 @@ pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
             case(fixture, async |harness| {
                 harness.needs(&policy);
                 let faults = vec![Fault::None, Fault::After(ErrorKind::Timeout)];
-                let store = Arc::new(FaultyStore::new(Arc::clone(&harness.store), faults));
+                let store = Arc::new(Arc::clone(&harness.store).layer(Faults::new(faults)));
                 let limiter = limiter(store, &[&policy]);
                 let ticket = ticket(&limiter, 4, "id").await;
                 check_eq!(settle_error(&limiter, &ticket, actual).await, ErrorKind::Timeout);
@@ -269,7 +269,7 @@ pub(super) fn an_outage_admits_no_hold_and_settles_none<F: Fixture>(fixture: &F)
         let policy = harness.hourly("p", 100, "");
         let down = Fault::Before(ErrorKind::Unavailable);
         let plan = vec![down, down, Fault::None, down, down];
-        let store = Arc::new(FaultyStore::new(Arc::clone(&harness.store), plan));
+        let store = Arc::new(Arc::clone(&harness.store).layer(Faults::new(plan)));
         let limiter = limiter(store, &[&policy]);
         for _ in 0..2 {
             let answer = known(limiter.subject("s").cost(60).hold("id", TTL).await);

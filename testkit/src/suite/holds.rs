@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{
     AlreadySettled, Call, CallId, Charge, Decision, Error, ErrorKind, MAX_EXACT, Operation, Policy,
-    Store,
+    Store, StoreExt,
 };
 use tokio::sync::Barrier;
 
@@ -14,7 +14,7 @@ use super::fixture::Fixture;
 use super::harness::{Harness, case, cases, each, threads};
 use super::report::{check, check_eq, fail, known, leave_out};
 use crate::against_oracle::run_holds_against_oracle;
-use crate::faults::{Fault, FaultyStore};
+use crate::faults::{Fault, Faults};
 use crate::generate::{Kind, hold_scenario, policy};
 
 const TTL: Duration = Duration::from_micros(50);
@@ -188,7 +188,7 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
         harness.needs(policy);
         let plain = harness.hourly("q", 60, "");
         let of = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
-        let store = FaultyStore::new(Arc::clone(&harness.store), plan.clone());
+        let store = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
         let unspent = async |expected: u64| {
             let charges = [of(policy, 0), of(&plain, 0)];
             let peek = harness.ask(Operation::Peek, &charges).await;
@@ -736,7 +736,7 @@ pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     let plans = (prop::collection::vec(0..9_u64, 4), lost(24));
     cases(fixture, plans, async |harness, (costs, plan)| {
         let policy = harness.hourly("p", 60, "");
-        let store = FaultyStore::new(Arc::clone(&harness.store), plan.clone());
+        let store = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
         let charge = Charge::new(&policy, "s");
         let (mut remaining, mut open) = (60, 0);
         for (job, cost) in costs.iter().enumerate() {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{
     Call, CallId, Charge, Decision, ErrorKind, MAX_ID, MAX_SPAN, Operation, Policy, Store,
-    Timestamp,
+    StoreExt, Timestamp,
 };
 use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
 use super::harness::{Harness, START, case, cases, each, threads};
 use super::report::{check, check_eq, fail, known};
-use crate::faults::{Fault, FaultyStore};
+use crate::faults::{Fault, Faults};
 
 const TTL: Duration = Duration::from_micros(50);
 
@@ -257,7 +257,7 @@ pub(super) fn an_id_is_charged_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     let plans = (prop::sample::select(vec![1_u64, 3]), prop::collection::vec(lost, 0..12));
     cases(fixture, plans, async |harness, (cost, plan)| {
         let policy = harness.hourly("p", 40, "");
-        let store = FaultyStore::new(Arc::clone(&harness.store), plan.clone());
+        let store = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
         let charge = [Charge::new(&policy, "s").cost(*cost)];
         for job in 1..=4_u64 {
             let id = job.to_le_bytes();

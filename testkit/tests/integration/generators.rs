@@ -8,14 +8,15 @@ use std::task::{Context, Poll, Waker};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use tidegate_core::layers::{Layer, Layered};
 use tidegate_core::{
-    Answer, Call, Decision, Error, ManualClock, Operation, Outcome, Policy, Store,
+    Answer, Call, Decision, Error, ManualClock, Operation, Outcome, Policy, Store, StoreExt,
 };
 use tidegate_core::{Clock, Timestamp};
 use tidegate_testkit::generate::{
     Bytes, ClockKind, Kind, Scenario, confusable_pair, hostile_subject, policy, scenario,
 };
-use tidegate_testkit::{ModelStore, run_against_oracle};
+use tidegate_testkit::{ModelStore, decide_one_by_one, run_against_oracle};
 
 /// What a store was asked, and what it answered.
 #[derive(Debug, Default)]
@@ -31,17 +32,21 @@ struct Seen {
     steps_back: u32,
 }
 
-/// A store that watches what it is asked.
+/// A model store with a [`Watch`] around it.
+type Watched = Layered<Watch, ModelStore>;
+
+/// A layer that counts calls and answers.
 #[derive(Debug)]
-struct Watched {
-    inner: ModelStore,
+struct Watch {
     clock: ManualClock,
     seen: std::sync::Mutex<(Seen, Timestamp, Option<Timestamp>)>,
 }
 
-impl Store for Watched {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let answer = self.inner.decide(call).into_ready().expect("at once");
+impl<S: Store> Layer<S> for Watch {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        let answer = inner.decide(call).into_ready().expect("at once");
         let now = self.clock.now();
         let (seen, last, due) = &mut *self.seen.lock().expect("not poisoned");
         seen.calls += 1;
@@ -63,8 +68,12 @@ impl Store for Watched {
         Answer::ready(answer)
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 
@@ -82,11 +91,11 @@ fn watch(kind: Kind, clock: ClockKind) -> Seen {
     for _ in 0..300 {
         let scenario = scenarios.new_tree(&mut runner).expect("generated").current();
         let hand = ManualClock::default();
-        let inner = ModelStore::new(hand.clone());
         let first = (Seen::default(), Timestamp::EPOCH, None);
-        let store = Watched { inner, clock: hand.clone(), seen: first.into() };
+        let watch = Watch { clock: hand.clone(), seen: first.into() };
+        let store = ModelStore::new(hand.clone()).layer(watch);
         play(&store, &hand, &scenario, clock);
-        let (seen, ..) = store.seen.into_inner().expect("not poisoned");
+        let (seen, ..) = std::mem::take(&mut *store.as_layer().seen.lock().expect("not poisoned"));
         total.calls += seen.calls;
         total.allowed += seen.allowed;
         total.denied += seen.denied;

@@ -5,44 +5,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use tidegate_core::engine::StateShape;
+use tidegate_core::layers::{Layer, Layered};
 use tidegate_core::{
-    Answer, Call, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store, Timestamp,
+    Answer, Call, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store, StoreExt,
 };
 use tidegate_testkit::suite::{check, properties};
-use tidegate_testkit::{Fixture, ModelStore, conformance};
+use tidegate_testkit::{Fixture, ModelStore, conformance, decide_one_by_one};
 
-/// A store that refuses some policies, both when it is asked and when it decides.
+/// A model store that supports some policies.
+type PartialStore = Layered<Partial, ModelStore>;
+
+/// A layer that rejects some policies, both when a limiter is built and when it decides.
 #[derive(Debug)]
 struct Partial {
-    inner: ModelStore,
     supports: fn(&Policy) -> bool,
-    /// Whether a refused charge is taken one at a time, as far as it goes.
+    /// Whether a refused charge is made with a cost of 1.
     charges_denials: bool,
 }
 
-impl Store for Partial {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        if let Some(error) = call.charges.iter().find_map(|c| self.supports(c.policy).err()) {
-            return Answer::ready(Err(error));
-        }
-        let answer = self.inner.decide(call);
-        if !self.charges_denials || call.operation != Operation::Acquire {
-            return answer;
-        }
-        let answer = answer.into_ready().unwrap();
-        if answer.as_ref().is_ok_and(Decision::is_denied) {
-            for charge in call.charges.iter() {
-                drop(self.inner.decide(Call::acquire(&[charge.cost(1)])).into_ready());
-            }
-        }
-        Answer::ready(answer)
-    }
-
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+impl Partial {
+    fn check(&self, policy: &Policy) -> Result<(), Error> {
         match (self.supports)(policy) {
             true => Ok(()),
             false => Err(Error::new(ErrorKind::Unsupported, format!("not `{policy}`"))),
@@ -50,8 +32,45 @@ impl Store for Partial {
     }
 }
 
-fn partial(supports: fn(&Policy) -> bool) -> impl Fn(ManualClock) -> Partial {
-    move |clock| Partial { inner: ModelStore::new(clock), supports, charges_denials: false }
+impl<S: Store> Layer<S> for Partial {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        if let Some(error) = call.charges.iter().find_map(|c| self.check(c.policy).err()) {
+            return Answer::ready(Err(error));
+        }
+        let answer = inner.decide(call);
+        if !self.charges_denials || call.operation != Operation::Acquire {
+            return answer;
+        }
+        let answer = answer.into_ready().unwrap();
+        if answer.as_ref().is_ok_and(Decision::is_denied) {
+            for charge in call.charges.iter() {
+                drop(inner.decide(Call::acquire(&[charge.cost(1)])).into_ready());
+            }
+        }
+        Answer::ready(answer)
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
+    }
+
+    fn supports(&self, _: &S, policy: &Policy) -> Result<(), Error> {
+        self.check(policy)
+    }
+}
+
+fn partial(supports: fn(&Policy) -> bool) -> impl Fn(ManualClock) -> PartialStore {
+    move |clock| ModelStore::new(clock).layer(Partial { supports, charges_denials: false })
+}
+
+fn partial_with_defect(supports: fn(&Policy) -> bool) -> impl Fn(ManualClock) -> PartialStore {
+    move |clock| ModelStore::new(clock).layer(Partial { supports, charges_denials: true })
 }
 
 fn is_bucket(policy: &Policy) -> bool {
@@ -78,11 +97,11 @@ conformance!(long_memories_only, partial(is_long));
 /// Opens stores that are meant to fail: no seeds of theirs are kept.
 struct Failing<M>(M);
 
-impl<M: Fn(ManualClock) -> Partial> Fixture for Failing<M> {
-    type Store = Partial;
+impl<M: Fn(ManualClock) -> PartialStore> Fixture for Failing<M> {
+    type Store = PartialStore;
     type Guard = ();
 
-    async fn open(&self, clock: ManualClock) -> (Partial, ()) {
+    async fn open(&self, clock: ManualClock) -> (PartialStore, ()) {
         ((self.0)(clock), ())
     }
 
@@ -92,7 +111,7 @@ impl<M: Fn(ManualClock) -> Partial> Fixture for Failing<M> {
 }
 
 /// What the check of a property panics with.
-fn failure(make: impl Fn(ManualClock) -> Partial, property: &str) -> Option<String> {
+fn failure(make: impl Fn(ManualClock) -> PartialStore, property: &str) -> Option<String> {
     let result = catch_unwind(AssertUnwindSafe(|| check(&Failing(&make), property)));
     result.err().map(|payload| *payload.downcast::<String>().unwrap())
 }
@@ -101,26 +120,26 @@ fn failure(make: impl Fn(ManualClock) -> Partial, property: &str) -> Option<Stri
 fn a_defect_of_a_store_with_buckets_only_is_found() {
     for (supports, algorithm) in [(is_bucket as fn(&Policy) -> bool, "token"), (is_window, "fixed")]
     {
-        let make = |clock| Partial { charges_denials: true, ..partial(supports)(clock) };
+        let make = partial_with_defect(supports);
         for property in ["b01_a_denial_writes_nothing", "b04_a_denied_decision_charges_no_member"] {
-            let message = failure(make, property).unwrap();
+            let message = failure(&make, property).unwrap();
             assert!(message.contains(algorithm), "{message}");
         }
     }
-    let make = |clock| Partial { charges_denials: true, ..partial(is_bucket)(clock) };
-    assert!(failure(make, "token_bucket_decides_as_the_oracle").is_some());
-    assert!(failure(make, "several_charges_are_decided_as_by_the_oracle").is_some());
-    assert!(failure(make, "sliding_log_decides_as_the_oracle").is_none(), "there are no logs");
+    let make = partial_with_defect(is_bucket);
+    assert!(failure(&make, "token_bucket_decides_as_the_oracle").is_some());
+    assert!(failure(&make, "several_charges_are_decided_as_by_the_oracle").is_some());
+    assert!(failure(&make, "sliding_log_decides_as_the_oracle").is_none(), "there are no logs");
 }
 
 /// Opens stores that support nothing.
 struct Nothing;
 
 impl Fixture for Nothing {
-    type Store = Partial;
+    type Store = PartialStore;
     type Guard = ();
 
-    async fn open(&self, clock: ManualClock) -> (Partial, ()) {
+    async fn open(&self, clock: ManualClock) -> (PartialStore, ()) {
         (partial(|_| false)(clock), ())
     }
 

@@ -1,5 +1,7 @@
 //! One policy on several nodes.
 
+use std::sync::Arc;
+
 use tidegate_core::layers::{LeaseStats, LeasedStore};
 use tidegate_core::no_semver::seed_hashes;
 use tidegate_core::{Call, Charge, Policy, Store, StoreExt};
@@ -7,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
 use super::Leasing;
-use super::shared_store::SharedStore;
+use super::shared_store::{CallCounter, SharedStore};
 use super::time::LogTime;
 use crate::replay::Error;
 use crate::replay::stores::{memory, no_runtime};
@@ -61,7 +63,7 @@ impl Run {
         let runtime = builder.build().map_err(no_runtime)?;
         let guard = runtime.enter();
         let time = LogTime::new(time);
-        let store = SharedStore::new(memory(time.clone(), MAX_CHUNKS));
+        let store = Arc::new(memory(time.clone(), MAX_CHUNKS).layer(CallCounter::default()));
         seed_hashes(HASH_SEED);
         let node = |_| store.clone().leased(settings.lease().clock(time.clone()));
         let nodes = (0..settings.nodes.max(1)).map(node).collect();
@@ -122,7 +124,7 @@ impl Run {
         let sum = |of: fn(&LeaseStats) -> u64| stats.iter().map(of).fold(0, u64::saturating_add);
         LeasedRun {
             policy: report.policy,
-            store_calls: self.store.calls(),
+            store_calls: self.store.as_layer().calls(),
             from_chunks: sum(LeaseStats::local),
             chunks: sum(LeaseStats::chunks),
             chunks_not_granted: sum(LeaseStats::chunks_not_granted),

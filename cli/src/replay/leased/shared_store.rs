@@ -1,58 +1,43 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_core::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
+use tidegate_core::layers::{Layer, Layered};
+use tidegate_core::{Answer, Call, Decision, Error, Store};
 use tidegate_memory::MemoryStore;
 
 use super::time::LogTime;
 
-/// The store of all nodes, which counts the calls to it.
-#[derive(Debug, Clone)]
-pub(super) struct SharedStore(Arc<Counted>);
+/// The store that all nodes share.
+pub(super) type SharedStore = Arc<Layered<CallCounter, MemoryStore<LogTime>>>;
 
-#[derive(Debug)]
-struct Counted {
-    store: MemoryStore<LogTime>,
-    calls: AtomicU64,
-}
+/// A layer that counts the calls to the store. A batch counts as one call.
+#[derive(Debug, Default)]
+pub(super) struct CallCounter(AtomicU64);
 
-impl SharedStore {
-    pub(super) fn new(store: MemoryStore<LogTime>) -> Self {
-        Self(Arc::new(Counted { store, calls: AtomicU64::new(0) }))
-    }
-
-    /// The number of calls so far; a batch is one.
+impl CallCounter {
     pub(super) fn calls(&self) -> u64 {
-        self.0.calls.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 
-    fn count(&self) -> &MemoryStore<LogTime> {
-        self.0.calls.fetch_add(1, Ordering::Relaxed);
-        &self.0.store
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Store for SharedStore {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.count().decide(call)
+impl<S: Store> Layer<S> for CallCounter {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.count();
+        inner.decide(call)
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.count().decide_many(calls)
-    }
-
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.0.store.now()
-    }
-
-    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        self.0.store.batch_group(call)
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.0.store.supports(policy)
+        self.count();
+        inner.decide_many(calls)
     }
 }

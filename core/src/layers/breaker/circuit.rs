@@ -9,20 +9,21 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// The state of a circuit. It is kept in one word, so that it is read and changed atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Calls go through.
+    /// Calls are sent to the store.
     Closed {
-        /// Distinguishes the periods in which it was closed: answers to calls of an earlier one are ignored.
+        /// The number of the closed period. Answers to calls of an earlier period are ignored.
         round: u64,
-        /// Calls that have failed since the last one that did not.
+        /// The number of consecutive calls that have failed.
         failures: u64,
     },
-    /// It is open until a time, and half open from then on.
+    /// The circuit is open until a time, and half open from then on.
     Tripped {
-        /// Microseconds since 1970. Also distinguishes the probes of one opening from those of another.
+        /// The end of the open period, in microseconds since 1970. It also distinguishes probes of
+        /// different openings.
         until: u64,
-        /// Probes in flight.
+        /// The number of probes in flight.
         probes: u64,
-        /// Consecutive failures of probes.
+        /// The number of consecutive probes that have failed.
         reopened: u64,
     },
 }
@@ -48,7 +49,7 @@ impl Field {
         (word >> self.shift) & self.max()
     }
 
-    /// A value that is too large becomes the largest.
+    /// Returns the bits of the value. A value that is too large is replaced by the maximum.
     fn put(&self, value: u64) -> u64 {
         value.min(self.max()) << self.shift
     }
@@ -77,19 +78,19 @@ impl State {
     }
 }
 
-/// Permission for one call.
+/// The permission for one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ticket {
-    /// Through a closed circuit.
+    /// The circuit was closed.
     Closed { round: u64 },
-    /// Through a half open one.
+    /// The circuit was half open.
     Probe { until: u64 },
 }
 
-/// Why a call is not sent.
+/// The reason for which a call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The circuit is open for this many microseconds more.
+    /// The circuit stays open for this many microseconds.
     Open(u64),
     /// The maximum number of probes is in flight.
     Probing,
@@ -97,7 +98,7 @@ pub(super) enum Refusal {
 
 /// A circuit.
 ///
-/// No other memory is published with the word, so all accesses are relaxed.
+/// All accesses to the word are relaxed, because the word publishes no other memory.
 #[derive(Debug)]
 pub(super) struct Circuit {
     word: AtomicU64,
@@ -129,7 +130,7 @@ impl Circuit {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Permission for one more call. The clock is read only if the circuit is not closed.
+    /// Returns the permission for one more call. Reads the clock only if the circuit is not closed.
     pub(super) fn enter(&self, now: impl FnOnce() -> Timestamp) -> Result<Ticket, Refusal> {
         self.meter.begin(|| self.gauge_state());
         if let State::Closed { round, .. } = self.load() {
@@ -161,7 +162,7 @@ impl Circuit {
         entered
     }
 
-    /// Records that the store has answered. Returns whether that has closed the circuit.
+    /// Records that the store has answered. Returns `true` if this has closed the circuit.
     pub(super) fn answered(&self, ticket: Ticket) -> bool {
         let changed = self.change(|state| match (ticket, state) {
             (Ticket::Closed { round }, State::Closed { round: current, failures })
@@ -183,7 +184,7 @@ impl Circuit {
         has_closed
     }
 
-    /// Records that the store has failed. Returns whether that has opened a closed circuit.
+    /// Records that the store has failed. Returns `true` if this has opened a closed circuit.
     pub(super) fn failed(&self, ticket: Ticket, now: Timestamp) -> bool {
         let open = |reopened| {
             let until = now.as_micros().saturating_add(self.settings.open_micros(reopened));
@@ -213,7 +214,7 @@ impl Circuit {
         is_open && matches!(ticket, Ticket::Closed { .. })
     }
 
-    /// Frees the place of a probe that ended without an answer.
+    /// Frees the place of a probe that was cancelled.
     pub(super) fn release(&self, ticket: Ticket) {
         let Ticket::Probe { until } = ticket else {
             return;
@@ -226,7 +227,8 @@ impl Circuit {
         });
     }
 
-    /// The state for the gauges, without reading the clock: half open from the first probe on.
+    /// Returns the state for the gauges. It is half open only from the first probe on, because this
+    /// function does not read the clock.
     fn gauge_state(&self) -> CircuitState {
         match self.load() {
             State::Closed { .. } => CircuitState::Closed,
@@ -264,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_survives_being_packed() {
+    fn a_packed_state_unpacks_to_the_same_state() {
         for state in [
             State::Closed { round: 0, failures: 0 },
             State::Closed { round: ROUND.max(), failures: FAILURES.max() },

@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::time::micros_of;
 use crate::{Clock, SystemClock};
 
-/// The maximum number of probes at a time, which the state of a circuit has bits for.
+/// The maximum number of probes in flight. The packed state of a circuit has 6 bits for it.
 pub(super) const MAX_PROBES: u32 = 63;
 
 /// Configures a circuit breaker, for [`StoreExt::breaker`](crate::StoreExt::breaker).
 ///
-/// The circuit opens after **consecutive** failures, and not at a failure rate: a store that is down fails every
-/// call, so this detects it first; and a store that still answers some calls answers them exactly, which no fallback
-/// does.
+/// The circuit opens after **consecutive** failures, and not at a failure rate. A store that is
+/// down fails every call, so a count detects it earlier than a rate. A store that still answers
+/// some calls answers them exactly, and no fallback does that.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,17 +34,17 @@ pub struct Breaker<C = SystemClock> {
 
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    /// At least 1.
+    /// The number of failures that open the circuit, at least 1.
     pub(super) failures: u64,
-    /// Microseconds, at least 1.
+    /// The duration of an open period in microseconds, at least 1.
     open_for: u64,
     max_open: Option<u64>,
-    /// 1 to [`MAX_PROBES`].
+    /// The maximum number of probes in flight, 1 to [`MAX_PROBES`].
     pub(super) probes: u64,
 }
 
 impl Settings {
-    /// The time for which the circuit is open after `reopened` consecutive failures of probes.
+    /// Returns the duration of the open period after `reopened` consecutive failures of probes.
     pub(super) fn open_micros(&self, reopened: u64) -> u64 {
         let Some(max_open) = self.max_open else {
             return self.open_for;
@@ -56,7 +56,8 @@ impl Settings {
 }
 
 impl Breaker {
-    /// A breaker that opens for a second after 5 failures, and then sends one probe at a time.
+    /// Creates a breaker that opens for a second after 5 failures, and then sends one probe at a
+    /// time.
     pub fn new() -> Self {
         let settings = Settings { failures: 5, open_for: 1_000_000, max_open: None, probes: 1 };
         Self { settings, clock: SystemClock::new() }
@@ -70,32 +71,33 @@ impl Default for Breaker {
 }
 
 impl<C> Breaker<C> {
-    /// The number of consecutive failures after which the circuit opens, at least 1. Default: 5.
+    /// Sets the number of consecutive failures that open the circuit, at least 1. The default is 5.
     pub fn failures(mut self, failures: u32) -> Self {
         self.settings.failures = u64::from(failures.max(1));
         self
     }
 
-    /// The time for which the circuit is open, at least 1 µs. Default: 1 s.
+    /// Sets the time for which the circuit is open, at least 1 µs. The default is 1 s.
     pub fn open_for(mut self, span: Duration) -> Self {
         self.settings.open_for = micros_of(span).max(1);
         self
     }
 
-    /// Doubles the time for which the circuit is open with each probe that fails, up to `span`. By default, the time
-    /// stays the same.
+    /// Doubles the time for which the circuit is open with each failed probe, up to `span`. By
+    /// default, the time stays the same.
     pub fn open_for_at_most(mut self, span: Duration) -> Self {
         self.settings.max_open = Some(micros_of(span));
         self
     }
 
-    /// The number of probes at a time while half open, 1 to 63. Default: 1.
+    /// Sets the maximum number of probes in flight while the circuit is half open, 1 to 63. The
+    /// default is 1.
     pub fn probes(mut self, probes: u32) -> Self {
         self.settings.probes = u64::from(probes.clamp(1, MAX_PROBES));
         self
     }
 
-    /// The clock by which the circuit is open. Default: [`SystemClock`].
+    /// Sets the clock that measures the open period. The default is [`SystemClock`].
     pub fn clock<D: Clock>(self, clock: D) -> Breaker<D> {
         Breaker { settings: self.settings, clock }
     }

@@ -1,6 +1,7 @@
-//! Metrics of a circuit breaker. Without the feature `metrics` all of it is empty.
+//! Metrics of a circuit breaker. Without the feature `metrics`, all functions are empty.
 //!
-//! The metrics are looked up at the first call, when the application has installed its recorder.
+//! The meter looks up its metrics at the first call. By then, the application has installed its
+//! recorder.
 
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
@@ -9,7 +10,7 @@ use super::state::CircuitState;
 #[cfg(feature = "metrics")]
 use crate::telemetry::names;
 
-/// Counts one circuit breaker in the gauge of its state, until it is dropped.
+/// Counts one circuit breaker in the gauge of its state, until the breaker is dropped.
 #[derive(Debug, Default)]
 pub(super) struct BreakerMeter {
     #[cfg(feature = "metrics")]
@@ -19,15 +20,15 @@ pub(super) struct BreakerMeter {
 #[cfg(feature = "metrics")]
 #[derive(Debug)]
 struct BreakerGauges {
-    /// The state that this breaker is counted in now.
+    /// The state in whose gauge this breaker is counted.
     counted: std::sync::Mutex<Option<CircuitState>>,
-    /// In the order in which the states are declared.
+    /// The gauge of each state, in the order of [`STATES`].
     states: [metrics::Gauge; 3],
     opened: metrics::Counter,
 }
 
 impl BreakerMeter {
-    /// Counts the breaker in a state, if it is not counted yet.
+    /// Counts the breaker in its state, if it is not counted yet.
     pub(super) fn begin(&self, state: impl Fn() -> CircuitState) {
         #[cfg(feature = "metrics")]
         if self.gauges.get().is_none() {
@@ -37,8 +38,8 @@ impl BreakerMeter {
         let _ = state;
     }
 
-    /// Counts the breaker in its state, which may have changed. The state is read under a lock, so that the last
-    /// update of the gauges wins.
+    /// Moves the breaker to the gauge of its current state. `state` is called under a lock, so that
+    /// the gauges show the latest state.
     pub(super) fn changed(&self, state: impl Fn() -> CircuitState) {
         #[cfg(feature = "metrics")]
         self.gauges().move_to(|| Some(state()));
@@ -67,7 +68,7 @@ impl BreakerMeter {
     }
 }
 
-/// The states, and the words for them.
+/// The states with their names in the label `state`.
 #[cfg(feature = "metrics")]
 const STATES: [(CircuitState, &str); 3] = [
     (CircuitState::Closed, "closed"),
@@ -108,21 +109,21 @@ mod tests {
 
     use super::*;
 
-    /// Runs with a recorder of its own.
+    /// Calls `run` with a new recorder.
     fn recorded(run: impl FnOnce(&Recorder)) {
         let recorder = Recorder::new();
         metrics::with_local_recorder(&recorder, || run(&recorder));
     }
 
     #[test]
-    fn each_breaker_is_in_one_state_and_in_none_once_it_is_gone() {
+    fn each_breaker_is_counted_in_one_state_and_in_none_after_it_is_dropped() {
         recorded(|recorder| {
             let gauge = |state: &str| {
                 recorder.gauge(&format!("tidegate_breaker_state{{state={state:?}}}")).unwrap()
             };
             let states = || [gauge("closed"), gauge("half-open"), gauge("open")];
             let (one, other) = (BreakerMeter::default(), BreakerMeter::default());
-            // Each call begins.
+            // Each call of a breaker calls `begin`.
             (0..3).for_each(|_| one.begin(|| CircuitState::Closed));
             other.begin(|| CircuitState::Closed);
             assert_eq!(states(), [2.0, 0.0, 0.0]);

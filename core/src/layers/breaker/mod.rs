@@ -1,8 +1,11 @@
 //! Circuit breaker: a store that keeps failing is not called for a while.
 //!
-//! No crate that was considered fits: failsafe 1.3 (a lock per call) and recloser 1.4 send all calls once half open,
-//! reliakit-circuit 1.1 does the same and needs a lock; tower-circuitbreaker 0.2 is tied to tower; and in none of them
-//! a cancelled probe frees its place.
+//! No existing crate fits:
+//!
+//! * failsafe 1.3, recloser 1.4 and reliakit-circuit 1.1 send all calls once the circuit is half
+//!   open. failsafe and reliakit-circuit also need a lock per call.
+//! * tower-circuitbreaker 0.2 depends on tower.
+//! * In none of them does a cancelled probe free its place.
 
 mod circuit;
 mod config;
@@ -16,20 +19,22 @@ use circuit::{Circuit, Refusal, Ticket};
 pub use config::Breaker;
 pub use state::CircuitState;
 
+use super::layered::{Layer, Layered};
 #[cfg(feature = "tracing")]
 use crate::telemetry::events;
-use crate::{
-    Answer, Call, Clock, Decision, Error, ErrorKind, Policy, Store, SystemClock, Timestamp,
-};
+use crate::{Answer, Call, Clock, Decision, Error, ErrorKind, Store, SystemClock, Timestamp};
 
-/// A store with a circuit breaker: see [`StoreExt::breaker`](crate::StoreExt::breaker).
+/// A store with a circuit breaker: see [`StoreExt::breaker`](super::StoreExt::breaker).
+pub type BreakerStore<S, C = SystemClock> = Layered<BreakerLayer<C>, S>;
+
+/// The layer of a [`BreakerStore`].
 #[derive(Debug)]
-pub struct BreakerStore<S, C = SystemClock> {
-    inner: S,
+pub struct BreakerLayer<C = SystemClock> {
     watch: BreakerWatch<C>,
 }
 
-/// A handle that shows the state of a circuit, as for a metric. Clones show the same circuit.
+/// A handle that shows the state of a circuit, for example for a metric. Clones show the same
+/// circuit.
 #[derive(Debug, Clone)]
 pub struct BreakerWatch<C = SystemClock> {
     circuit: Arc<Circuit>,
@@ -37,13 +42,13 @@ pub struct BreakerWatch<C = SystemClock> {
 }
 
 impl<C: Clock> BreakerWatch<C> {
-    /// The state of the circuit.
+    /// Returns the state of the circuit.
     #[must_use]
     pub fn state(&self) -> CircuitState {
         self.circuit.state(|| self.clock.now())
     }
 
-    /// The number of times the circuit has opened, also after a failed probe.
+    /// Returns the number of times that the circuit has opened. A failed probe also counts.
     #[must_use]
     pub fn times_opened(&self) -> u64 {
         self.circuit.times_opened()
@@ -51,48 +56,38 @@ impl<C: Clock> BreakerWatch<C> {
 }
 
 impl<S, C: Clock> BreakerStore<S, C> {
-    pub(super) fn new(inner: S, breaker: Breaker<C>) -> Self {
-        let circuit = Arc::new(Circuit::new(breaker.settings));
-        Self { inner, watch: BreakerWatch { circuit, clock: breaker.clock } }
-    }
-
-    /// The inner store.
-    #[must_use]
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
-
-    /// Unwraps the inner store.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-
-    /// The state of the circuit.
+    /// Returns the state of the circuit.
     #[must_use]
     pub fn state(&self) -> CircuitState {
-        self.watch.state()
+        self.as_layer().watch.state()
     }
 
-    /// A handle that stays valid when the store is moved into other layers.
+    /// Returns a handle that stays valid when the store is moved into other layers.
     #[must_use]
     pub fn watch(&self) -> BreakerWatch<C>
     where
         C: Clone,
     {
-        self.watch.clone()
+        self.as_layer().watch.clone()
+    }
+}
+
+impl<C: Clock> BreakerLayer<C> {
+    pub(super) fn new(breaker: Breaker<C>) -> Self {
+        let circuit = Arc::new(Circuit::new(breaker.settings));
+        Self { watch: BreakerWatch { circuit, clock: breaker.clock } }
     }
 
-    /// Permission to call the store.
+    /// Returns the permission to call the store.
     fn enter(&self) -> Result<Permit<'_, C>, Refusal> {
         let watch = &self.watch;
         let ticket = watch.circuit.enter(|| watch.clock.now())?;
         Ok(Permit { watch, ticket, is_used: false })
     }
 
-    fn not_asked(&self, refused: Refusal) -> Error {
+    fn refusal_error(&self, refusal: Refusal) -> Error {
         let failures = self.watch.circuit.settings().failures;
-        let until = match refused {
+        let until = match refusal {
             Refusal::Open(micros) => format!("for another {:?}", Duration::from_micros(micros)),
             Refusal::Probing => "until the probe in flight is answered".to_owned(),
         };
@@ -101,67 +96,47 @@ impl<S, C: Clock> BreakerStore<S, C> {
         Error::new(ErrorKind::CircuitOpen, message)
     }
 
-    /// Returns an answer, and records the health that it shows.
-    fn watched<'a, T: HealthCheck + Send + 'a>(
-        permit: Permit<'a, C>,
-        answer: Answer<'a, T>,
+    /// Sends a call if the circuit permits it, and records the health that the answer shows.
+    fn send<'a, T: HealthCheck + Send + 'a>(
+        &'a self,
+        send: impl FnOnce() -> Answer<'a, T>,
+        fail: impl FnOnce(Error) -> T,
     ) -> Answer<'a, T> {
-        answer.map(move |answer| {
-            permit.end(answer.health());
-            answer
-        })
+        match self.enter() {
+            Ok(permit) => send().inspect(move |answer| permit.end(answer.health())),
+            Err(refusal) => Answer::ready(fail(self.refusal_error(refusal))),
+        }
     }
 }
 
-impl<S: Store, C: Clock> Store for BreakerStore<S, C> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        match self.enter() {
-            Ok(permit) => Self::watched(permit, self.inner.decide(call)),
-            Err(refused) => Answer::ready(Err(self.not_asked(refused))),
-        }
+impl<S: Store, C: Clock> Layer<S> for BreakerLayer<C> {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.send(|| inner.decide(call), Err)
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         if calls.is_empty() {
-            return self.inner.decide_many(calls);
+            return inner.decide_many(calls);
         }
-        match self.enter() {
-            Ok(permit) => Self::watched(permit, self.inner.decide_many(calls)),
-            Err(refused) => {
-                Answer::ready(calls.iter().map(|_| Err(self.not_asked(refused))).collect())
-            }
-        }
+        self.send(
+            || inner.decide_many(calls),
+            |error| calls.iter().map(|_| Err(error.clone())).collect(),
+        )
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        match self.enter() {
-            Ok(permit) => Self::watched(permit, self.inner.now()),
-            Err(refused) => Answer::ready(Err(self.not_asked(refused))),
-        }
-    }
-
-    fn ready(&self) -> Answer<'_, Result<(), Error>> {
-        self.inner.ready()
-    }
-
-    fn answers_immediately(&self) -> bool {
-        self.inner.answers_immediately()
-    }
-
-    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        self.inner.batch_group(call)
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.inner.supports(policy)
+    fn now<'a>(&'a self, inner: &'a S) -> Answer<'a, Result<Timestamp, Error>> {
+        self.send(|| inner.now(), Err)
     }
 }
 
-/// Permission for one call. Dropped before its end, as when the call is cancelled, it frees its place and counts
-/// neither as success nor as failure.
+/// The permission for one call. If the call is cancelled, `drop` frees the place of the permit, and
+/// the call counts neither as a success nor as a failure.
 struct Permit<'a, C: Clock> {
     watch: &'a BreakerWatch<C>,
     ticket: Ticket,
@@ -205,7 +180,7 @@ impl<C: Clock> Drop for Permit<'_, C> {
 enum Health<'e> {
     Alive,
     Failing(&'e Error),
-    /// Unknown: it may not have been called.
+    /// The store may not have been called.
     Unknown,
 }
 
@@ -218,12 +193,13 @@ impl<T> HealthCheck for Result<T, Error> {
     fn health(&self) -> Health<'_> {
         match self {
             Ok(_) => Health::Alive,
-            Err(error) => Health::of_error(error),
+            Err(error) => Health::from_error(error),
         }
     }
 }
 
-/// A batch is one round trip: with one answer the store is alive, and all failures count as one.
+/// A batch is one round trip. If the store answers any of its calls, the store is alive. If all of
+/// its calls fail, they count as one failure.
 impl<T> HealthCheck for Vec<Result<T, Error>> {
     fn health(&self) -> Health<'_> {
         let states = || self.iter().map(HealthCheck::health);
@@ -235,7 +211,7 @@ impl<T> HealthCheck for Vec<Result<T, Error>> {
 }
 
 impl<'e> Health<'e> {
-    fn of_error(error: &'e Error) -> Self {
+    fn from_error(error: &'e Error) -> Self {
         match error.kind() {
             ErrorKind::Timeout
             | ErrorKind::Unavailable
@@ -244,14 +220,14 @@ impl<'e> Health<'e> {
             | ErrorKind::OutOfMemory
             | ErrorKind::UnsupportedServer
             | ErrorKind::Protocol => Self::Failing(error),
-            // The server has answered; only this key or this id is wrong.
+            // The server has answered. Only this key or this id is wrong.
             ErrorKind::ForeignValue | ErrorKind::IdReused => Self::Alive,
             ErrorKind::UnknownHold
             | ErrorKind::AlreadySettled
             | ErrorKind::HoldLapsed
             | ErrorKind::TooManyHolds => Self::Alive,
-            // The server has answered; the settings are wrong. An open circuit would turn this into an error
-            // that a fallback hides.
+            // The server has answered, and the settings are wrong. An open circuit would turn this
+            // error into one that a fallback hides.
             ErrorKind::Misconfigured => Self::Alive,
             ErrorKind::Unsupported
             | ErrorKind::InvalidCall

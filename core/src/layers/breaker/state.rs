@@ -1,13 +1,13 @@
-//! The state of a circuit as its users see it.
+//! The public state of a circuit.
 
-/// State of a circuit breaker.
+/// The state of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CircuitState {
-    /// Calls go through.
+    /// All calls are sent to the store.
     Closed,
-    /// Calls fail at once.
+    /// All calls fail immediately.
     Open,
-    /// A few calls go through to see whether the store is back; the others fail at once.
+    /// A few calls are sent to the store as probes, and the others fail immediately.
     HalfOpen,
 }

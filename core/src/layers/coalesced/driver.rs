@@ -5,35 +5,36 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::Shared;
-use super::queues::{AnswerSender, WaitingCall};
+use super::queues::{AnswerSender, Queues, WaitingCall};
 use crate::sync::task::yield_now;
 use crate::{Call, Decision, Error, ErrorKind, OwnedCall, Store};
 
 /// Sends the batches of a group, one after another.
 ///
-/// Dropped before its end, as the store has panicked or the runtime ends, it fails the calls that wait.
+/// If the driver is dropped before its end, because the store panics or the runtime ends, the
+/// waiting calls fail.
 pub(super) struct Driver<S> {
-    shared: Arc<Shared<S>>,
+    queues: Arc<Queues>,
+    store: Arc<S>,
     group: u64,
     is_done: bool,
 }
 
 impl<S: Store> Driver<S> {
-    pub(super) fn new(shared: Arc<Shared<S>>, group: u64) -> Self {
-        Self { shared, group, is_done: false }
+    pub(super) fn new(queues: Arc<Queues>, store: Arc<S>, group: u64) -> Self {
+        Self { queues, store, group, is_done: false }
     }
 
-    /// Runs until no call waits.
+    /// Sends batches until no call waits.
     pub(super) async fn run(mut self, max_charges: usize) {
         loop {
-            let batch = self.shared.queues().take(self.group, max_charges);
-            let Some(batch) = batch else {
+            let Some(batch) = self.queues.take(self.group, max_charges) else {
                 self.is_done = true;
                 return;
             };
-            send(&self.shared.inner, batch).await;
-            // Callers that have their answer make their next calls first: these go in one batch.
+            send(&*self.store, batch).await;
+            // The callers that now have their answers make their next calls first, so that these
+            // calls form one batch.
             yield_now().await;
         }
     }
@@ -42,15 +43,14 @@ impl<S: Store> Driver<S> {
 impl<S> Drop for Driver<S> {
     fn drop(&mut self) {
         if !self.is_done {
-            let waiting = self.shared.queues().end(self.group);
-            for waiting in waiting {
+            for waiting in self.queues.end(self.group) {
                 let _ = waiting.caller.send(Err(abandoned().definitely_not_charged()));
             }
         }
     }
 }
 
-/// Sends a batch, and passes on the answers.
+/// Sends a batch, and passes the answers to the callers.
 async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     let (calls, mut callers): (Vec<_>, Vec<_>) =
         batch.into_iter().map(|waiting| (waiting.call, waiting.caller)).unzip();
@@ -60,7 +60,7 @@ async fn send(store: &impl Store, batch: Vec<WaitingCall>) {
     };
     let mut answers = answers.unwrap_or_default().into_iter();
     for caller in callers {
-        // An error is that of a caller that has gone.
+        // The channel of a cancelled caller is closed.
         let _ = caller.send(answers.next().unwrap_or_else(|| Err(missing())));
     }
 }
@@ -72,33 +72,40 @@ async fn decide(store: &impl Store, calls: &[Call<'_>]) -> Vec<Result<Decision, 
     }
 }
 
-/// The answers to a batch, or `None` if all callers have gone before: what is dropped then is what a single call drops
-/// with its caller, and the next batch need not wait for it.
+/// Returns the answers to a batch, or `None` if all callers are cancelled before.
+///
+/// The batch is then dropped, like a single call whose caller is cancelled, and the next batch does
+/// not wait for it.
 async fn answers_while_needed<T>(
     answers: impl Future<Output = T>,
     callers: &mut [AnswerSender],
 ) -> Option<T> {
     let mut answers = pin!(answers);
-    let mut gone = 0;
+    let mut cancelled = 0;
     poll_fn(move |context| match answers.as_mut().poll(context) {
         Poll::Ready(answers) => Poll::Ready(Some(answers)),
-        Poll::Pending => all_gone(callers, &mut gone, context).map(|()| None),
+        Poll::Pending => poll_all_cancelled(callers, &mut cancelled, context).map(|()| None),
     })
     .await
 }
 
-/// Ready when all callers have gone; the first `gone` have.
-fn all_gone(callers: &mut [AnswerSender], gone: &mut usize, context: &mut Context<'_>) -> Poll<()> {
-    while let Some(caller) = callers.get_mut(*gone) {
+/// Is ready when all callers are cancelled. `cancelled` counts the first callers for which this is
+/// known.
+fn poll_all_cancelled(
+    callers: &mut [AnswerSender],
+    cancelled: &mut usize,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    while let Some(caller) = callers.get_mut(*cancelled) {
         if caller.poll_closed(context).is_pending() {
             return Poll::Pending;
         }
-        *gone += 1;
+        *cancelled += 1;
     }
     Poll::Ready(())
 }
 
-/// The error of a call whose batch came to no end.
+/// Returns the error of a call whose batch was dropped.
 pub(super) fn abandoned() -> Error {
     let message =
         "the batch of the call was abandoned: the store panicked, or the runtime has ended";

@@ -1,169 +1,154 @@
 //! Batches of the calls of concurrent callers.
 //!
-//! Batches are sent by a task for each group of calls, which is spawned by the first call and ends when no call waits.
-//! If callers sent them in turn, a caller that is not polled for a while would hold back all others, whether it is
-//! dropped or not; and a task outlives any caller, so there is nothing to hand over when one is cancelled.
+//! A task sends the batches of a group. The first call of the group spawns the task, and the task
+//! ends when no call waits. The callers do not send the batches themselves, because a caller that
+//! is not polled for a while would delay all others. A task also outlives each caller, so a
+//! cancelled caller has nothing to hand over.
 
 mod driver;
 mod queues;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use self::driver::{Driver, abandoned};
 use self::queues::{Queues, WaitingCall};
+use super::layered::{Layer, Layered};
 use crate::sync::task::Handle;
-use crate::sync::{Mutex, MutexGuard};
-use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+use crate::{Answer, Call, Decision, Error, ErrorKind, Store};
 
 /// A store that sends the calls of concurrent callers in batches: see
-/// [`StoreExt::coalesced`](crate::StoreExt::coalesced).
+/// [`StoreExt::coalesced`](super::StoreExt::coalesced).
 ///
-/// At most one batch of a [group](Store::batch_group) is in flight, and the calls that arrive meanwhile make up the
-/// next one, by [`decide_many`](Store::decide_many). So batches are as large as the load makes them. There is no timer:
-/// if no batch is in flight, a call is sent immediately. The more callers, the less the store does per call; a batch of
-/// Redis costs the server a quarter to a half of as many single calls.
+/// At most one batch of a [group](Store::batch_group) is in flight. The calls that arrive while it
+/// is in flight form the next batch, which is sent by [`decide_many`](Store::decide_many). So the
+/// size of the batches follows the load. There is no timer: if no batch is in flight, a call is
+/// sent immediately. The more callers there are, the less work a call causes in the store. A batch
+/// costs a Redis server a quarter to a half of the same number of single calls.
 ///
-/// Put it directly around the store, with the other layers around it: a
-/// [timeout](crate::StoreExt::timeout) is then one of each call, and what a [deny cache](crate::StoreExt::deny_cache)
-/// answers does not wait for a batch.
+/// Put this layer directly around the store, and the other layers around it. A
+/// [timeout](super::StoreExt::timeout) around it then applies to each call.
 ///
-/// * Each call is answered as if it had been made alone, and each error is that of its own call. If a batch as a whole
-///   fails, each of its calls has that error: after a [`Timeout`](ErrorKind::Timeout) it is not known which were charged.
-/// * Calls of one group are carried out in the order in which they arrive. A store without nodes has one group, Redis
-///   one for each connection, Redis Cluster one for each node.
-/// * A caller that gives up affects no other. A call that was not sent yet is not made; one in flight may be charged.
-/// * At most [`max_waiting`](Self::max_waiting) calls of a group wait. Another one fails with
-///   [`ErrorKind::TooManyWaiters`], without a charge, so that a store that is too slow does not fill the memory.
-/// * Not batched are: calls to a store that [answers immediately](Store::answers_immediately); calls that a batch does
-///   not make cheaper, such as those with an [id](crate::CallId) on Redis, which are sent as they come; and
-///   [`decide_many`](Store::decide_many), which is a batch already.
+/// * Each call gets the answer that it would get alone, and each error belongs to one call. If a
+///   batch fails as a whole, each of its calls gets that error. After a
+///   [`Timeout`](ErrorKind::Timeout) it is unknown which calls were charged.
+/// * The calls of one group are executed in the order in which they arrive. A store without nodes
+///   has one group, Redis has one for each connection, and Redis Cluster has one for each node.
+/// * A cancelled caller does not affect the others. Its call is not made if it was not sent yet. A
+///   call in flight may be charged.
+/// * At most [`max_waiting`](Self::max_waiting) calls of a group wait. A further call fails with
+///   [`ErrorKind::TooManyWaiters`] and without a charge, so that a slow store does not fill the
+///   memory.
 ///
-/// Charges are copied, with their subjects. A call must be made within a Tokio runtime. If that runtime ends, or the inner
-/// store panics, calls in flight fail with [`ErrorKind::Unavailable`], and so do those that waited, which are
+/// These calls are sent without a batch:
+///
+/// * calls to a store that [answers immediately](Store::answers_immediately);
+/// * calls that a batch does not make cheaper, such as calls with an [id](crate::CallId) on Redis;
+/// * calls that an inner layer answers from memory, such as a [deny
+///   cache](super::StoreExt::deny_cache) or [leases](super::StoreExt::leased);
+/// * the calls of [`decide_many`](Store::decide_many), because they are a batch already.
+///
+/// The layer copies each charge with its subject. A call must be made within a Tokio runtime. If
+/// the runtime ends or the inner store panics, all calls in flight and all waiting calls fail with
+/// [`ErrorKind::Unavailable`]. The waiting calls are
 /// [definitely not charged](Error::is_definitely_not_charged).
 ///
-/// Cheap to clone: clones share the batches.
-pub struct CoalescedStore<S> {
-    shared: Arc<Shared<S>>,
+/// Clones are cheap and share the batches. The tasks share the inner store, so it is in an `Arc`.
+pub type CoalescedStore<S> = Layered<CoalescedLayer, Arc<S>>;
+
+/// The layer of a [`CoalescedStore`]. Clones share the batches.
+#[derive(Clone)]
+pub struct CoalescedLayer {
+    queues: Arc<Queues>,
     max_batch: usize,
     max_waiting: usize,
 }
 
-/// The inner store, and the calls that wait.
-struct Shared<S> {
-    inner: S,
-    queues: Mutex<Queues>,
-}
-
 impl<S> CoalescedStore<S> {
-    /// One script call for 512 charges keeps a Redis busy for a millisecond.
-    const MAX_BATCH: usize = 512;
-
-    /// At 400,000 decisions per second, the last of them waits for 20 ms.
-    const MAX_WAITING: usize = 8_192;
-
-    pub(super) fn new(inner: S) -> Self {
-        let shared = Arc::new(Shared { inner, queues: Mutex::default() });
-        Self { shared, max_batch: Self::MAX_BATCH, max_waiting: Self::MAX_WAITING }
-    }
-
-    /// The maximum number of charges in a batch, if it has more than one call. Default: 512.
+    /// Sets the maximum number of charges in a batch of several calls. The default is 512.
     #[must_use]
     pub fn max_batch(self, charges: usize) -> Self {
-        Self { max_batch: charges, ..self }
+        self.map_layer(|layer| CoalescedLayer { max_batch: charges, ..layer })
     }
 
-    /// The maximum number of calls of a group that wait for a batch. Default: 8,192.
+    /// Sets the maximum number of calls of a group that wait for a batch. The default is 8,192.
     #[must_use]
     pub fn max_waiting(self, calls: usize) -> Self {
-        Self { max_waiting: calls, ..self }
-    }
-
-    /// The inner store.
-    ///
-    /// There is no `into_inner`, because clones of this store and its tasks share the inner store.
-    /// To keep a store of your own, pass a clone or an `Arc` of it.
-    #[must_use]
-    pub fn inner(&self) -> &S {
-        &self.shared.inner
+        self.map_layer(|layer| CoalescedLayer { max_waiting: calls, ..layer })
     }
 }
 
-impl<S> Shared<S> {
-    fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl CoalescedLayer {
+    /// One script call for 512 charges keeps a Redis server busy for a millisecond.
+    const MAX_BATCH: usize = 512;
 
-impl<S: Store + 'static> CoalescedStore<S> {
-    /// Waits for the answer of a call that goes in the next batch of its group.
-    async fn batched(&self, group: u64, call: Call<'_>) -> Result<Decision, Error> {
+    /// At 400,000 decisions per second, the last of 8,192 calls waits for 20 ms.
+    const MAX_WAITING: usize = 8_192;
+
+    pub(super) fn new() -> Self {
+        let queues = Arc::new(Queues::default());
+        Self { queues, max_batch: Self::MAX_BATCH, max_waiting: Self::MAX_WAITING }
+    }
+
+    /// Adds a call to the next batch of its group, and waits for the answer.
+    async fn decide_in_batch<S: Store + 'static>(
+        &self,
+        inner: &Arc<S>,
+        group: u64,
+        call: Call<'_>,
+    ) -> Result<Decision, Error> {
         call.check()?;
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
         let (sender, receiver) = oneshot::channel();
         let waiting = WaitingCall::new(call, sender);
-        let added = self.shared.queues().add(group, waiting, self.max_waiting);
+        let added = self.queues.add(group, waiting, self.max_waiting);
         let added = added.ok_or_else(|| too_many(self.max_waiting))?;
-        let place = Place { shared: &self.shared, group, number: added.number, is_answered: false };
+        let place = Place { queues: &self.queues, group, number: added.number, is_answered: false };
         if added.is_first {
-            runtime.spawn(Driver::new(Arc::clone(&self.shared), group).run(self.max_batch));
+            let driver = Driver::new(Arc::clone(&self.queues), Arc::clone(inner), group);
+            runtime.spawn(driver.run(self.max_batch));
         }
         place.answer(receiver).await
     }
 }
 
-impl<S: Store + 'static> Store for CoalescedStore<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let inner = &self.shared.inner;
+impl<S: Store + 'static> Layer<Arc<S>> for CoalescedLayer {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(
+        &'a self,
+        inner: &'a Arc<S>,
+        call: Call<'a>,
+    ) -> Answer<'a, Result<Decision, Error>> {
         if inner.answers_immediately() {
             return inner.decide(call);
         }
         match inner.batch_group(&call) {
-            Some(group) => Answer::later(self.batched(group, call)),
+            Some(group) => Answer::later(self.decide_in_batch(inner, group, call)),
             None => inner.decide(call),
         }
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a Arc<S>,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.shared.inner.decide_many(calls)
-    }
-
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.shared.inner.now()
-    }
-
-    fn ready(&self) -> Answer<'_, Result<(), Error>> {
-        self.shared.inner.ready()
-    }
-
-    fn answers_immediately(&self) -> bool {
-        self.shared.inner.answers_immediately()
-    }
-
-    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        self.shared.inner.batch_group(call)
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.shared.inner.supports(policy)
+        inner.decide_many(calls)
     }
 }
 
-/// A call that waits. Dropped before the call is sent, it withdraws it.
-struct Place<'a, S> {
-    shared: &'a Shared<S>,
+/// A waiting call. If its caller is cancelled before the call is sent, `drop` withdraws the call.
+struct Place<'a> {
+    queues: &'a Queues,
     group: u64,
     number: u64,
     is_answered: bool,
 }
 
-impl<S> Place<'_, S> {
+impl Place<'_> {
     async fn answer(
         mut self,
         receiver: oneshot::Receiver<Result<Decision, Error>>,
@@ -174,24 +159,17 @@ impl<S> Place<'_, S> {
     }
 }
 
-impl<S> Drop for Place<'_, S> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.shared.queues().withdraw(self.group, self.number);
+            self.queues.withdraw(self.group, self.number);
         }
     }
 }
 
-impl<S> Clone for CoalescedStore<S> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), ..*self }
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for CoalescedStore<S> {
+impl fmt::Debug for CoalescedLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CoalescedStore")
-            .field("inner", &self.shared.inner)
+        f.debug_struct("CoalescedLayer")
             .field("max_batch", &self.max_batch)
             .field("max_waiting", &self.max_waiting)
             .finish_non_exhaustive()
@@ -199,12 +177,12 @@ impl<S: fmt::Debug> fmt::Debug for CoalescedStore<S> {
 }
 
 fn too_many(max: usize) -> Error {
-    Error::new(ErrorKind::TooManyWaiters, format!("{max} calls wait for a batch already"))
+    Error::new(ErrorKind::TooManyWaiters, format!("{max} calls already wait for a batch"))
 }
 
 fn no_runtime() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "calls are coalesced by a task of a Tokio runtime; there is none",
+        "coalescing needs a Tokio runtime for the task that sends the batches",
     )
 }

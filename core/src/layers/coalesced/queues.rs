@@ -1,28 +1,34 @@
 //! The calls that wait to be sent.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::PoisonError;
 
 use tokio::sync::oneshot;
 
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Call, Decision, Error, OwnedCall};
 
 /// The maximum number of bytes of tenants and subjects in a batch of several calls.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Waiting calls by group. A group has an entry exactly as long as it has a driver.
+/// The waiting calls of all groups.
 #[derive(Debug, Default)]
-pub(super) struct Queues {
-    groups: HashMap<u64, Queue>,
+pub(super) struct Queues(Mutex<Groups>);
+
+#[derive(Debug, Default)]
+struct Groups {
+    /// The queue of each group that has a driver.
+    queues: HashMap<u64, Queue>,
     /// The number of the next call. Calls are sent in the order of their numbers.
     next: u64,
 }
 
-/// Ordered, and not a plain queue: any call can be withdrawn, and then takes no place any more.
+/// The waiting calls of a group by their numbers. It is a map, because any call can be withdrawn.
 type Queue = BTreeMap<u64, WaitingCall>;
 
 pub(super) type AnswerSender = oneshot::Sender<Result<Decision, Error>>;
 
-/// A call that waits, and where its answer goes.
+/// A call that waits, and the channel for its answer.
 #[derive(Debug)]
 pub(super) struct WaitingCall {
     pub(super) call: OwnedCall,
@@ -31,7 +37,7 @@ pub(super) struct WaitingCall {
     bytes: usize,
 }
 
-/// A call that was added.
+/// The place of a call that was added.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Added {
     pub(super) number: u64,
@@ -48,30 +54,32 @@ impl WaitingCall {
 }
 
 impl Queues {
-    /// Adds a call to a group, unless `max` calls of it wait already.
-    pub(super) fn add(&mut self, group: u64, call: WaitingCall, max: usize) -> Option<Added> {
-        let queue = self.groups.get(&group);
+    /// Adds a call to a group, unless `max` of its calls already wait.
+    pub(super) fn add(&self, group: u64, call: WaitingCall, max: usize) -> Option<Added> {
+        let mut groups = self.lock();
+        let queue = groups.queues.get(&group);
         let is_first = queue.is_none();
-        // A store without a place for a waiting call still takes one that need not wait.
+        // A call that needs no place in the queue is accepted even if `max` is 0.
         if queue.is_some_and(|queue| queue.len() >= max) {
             return None;
         }
-        let number = self.next;
-        self.next += 1;
-        self.groups.entry(group).or_default().insert(number, call);
+        let number = groups.next;
+        groups.next += 1;
+        groups.queues.entry(group).or_default().insert(number, call);
         Some(Added { number, is_first })
     }
 
-    /// Removes a call, if it waits.
-    pub(super) fn withdraw(&mut self, group: u64, number: u64) {
-        if let Some(queue) = self.groups.get_mut(&group) {
+    /// Removes a call that still waits.
+    pub(super) fn withdraw(&self, group: u64, number: u64) {
+        if let Some(queue) = self.lock().queues.get_mut(&group) {
             queue.remove(&number);
         }
     }
 
-    /// Takes the first calls of a group, as many as go in one batch. Without any, the group ends.
-    pub(super) fn take(&mut self, group: u64, max_charges: usize) -> Option<Vec<WaitingCall>> {
-        let queue = self.groups.get_mut(&group)?;
+    /// Removes and returns the calls of the next batch. If no call waits, ends the group.
+    pub(super) fn take(&self, group: u64, max_charges: usize) -> Option<Vec<WaitingCall>> {
+        let mut groups = self.lock();
+        let queue = groups.queues.get_mut(&group)?;
         let mut batch: Vec<WaitingCall> = Vec::with_capacity(queue.len().min(max_charges));
         let (mut charges, mut bytes) = (0, 0);
         while let Some(first) = queue.first_entry() {
@@ -83,14 +91,18 @@ impl Queues {
             batch.push(first.remove());
         }
         if batch.is_empty() {
-            self.groups.remove(&group);
+            groups.queues.remove(&group);
             return None;
         }
         Some(batch)
     }
 
-    /// Ends a group whose driver has failed, and returns the calls that waited.
-    pub(super) fn end(&mut self, group: u64) -> impl Iterator<Item = WaitingCall> + use<> {
-        self.groups.remove(&group).unwrap_or_default().into_values()
+    /// Ends a group whose driver has failed, and returns the calls that still wait.
+    pub(super) fn end(&self, group: u64) -> impl Iterator<Item = WaitingCall> + use<> {
+        self.lock().queues.remove(&group).unwrap_or_default().into_values()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Groups> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

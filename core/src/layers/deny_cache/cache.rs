@@ -1,4 +1,4 @@
-//! The cache: denials, and what tells whether they are valid.
+//! The cache: denials, and the state that decides whether a denial is valid.
 
 use super::entry::CallKey;
 use super::meter::CacheMeter;
@@ -8,7 +8,7 @@ use crate::Decision;
 use crate::layers::generations::Generations;
 use crate::sync::hash::RandomState;
 
-/// The cached denials, and what tells whether they are valid.
+/// The cached denials, and the state that decides whether a denial is valid.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) table: Table,
@@ -16,13 +16,42 @@ pub(super) struct Cache {
     pub(super) clock_guard: ClockGuard,
     pub(super) hasher: RandomState,
     pub(super) only_exact: bool,
-    /// The bytes of an empty cache.
+    /// The size of an empty cache in bytes.
     pub(super) fixed_bytes: usize,
     pub(super) max_bytes: usize,
     pub(super) meter: CacheMeter,
 }
 
+/// The size of a denial of one charge in bytes, including its part of the tables.
+const ORDINARY_BYTES: usize = 400;
+
+/// The number of generations per slot. The more generations there are, the fewer keys share one. A
+/// key that shares a generation invalidates the denials of other keys, and each of these then costs
+/// a call to the store.
+const GENERATIONS_PER_SLOT: usize = 2;
+
 impl Cache {
+    /// Creates an empty cache that uses at most `max_bytes`.
+    pub(super) fn new(max_bytes: usize, only_exact: bool) -> Self {
+        let slots = max_bytes / ORDINARY_BYTES;
+        let counts = slots * GENERATIONS_PER_SLOT;
+        let fixed_bytes = 2 * size_of::<usize>()
+            + size_of::<Self>()
+            + Table::bytes_of(slots)
+            + Generations::bytes_of(counts);
+        Self {
+            table: Table::new(slots, max_bytes.saturating_sub(fixed_bytes)),
+            generations: Generations::new(counts),
+            clock_guard: ClockGuard::default(),
+            hasher: RandomState::default(),
+            only_exact,
+            fixed_bytes,
+            max_bytes,
+            meter: CacheMeter::default(),
+        }
+    }
+
+    /// Finds the denial of a call, and counts a hit or a miss.
     pub(super) fn find(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, true);
         match known {
@@ -32,13 +61,18 @@ impl Cache {
         known
     }
 
-    /// Finds a denial for a caller that calls the store itself, so that a miss is not counted
-    /// twice.
+    /// Finds a denial for a caller that calls the store itself. Counts only a hit, because the
+    /// call counts the miss.
     pub(super) fn find_hit(&self, key: &CallKey<'_>, at: ClockReading) -> Option<Decision> {
         let known = self.table.find(key, at, &self.generations, false);
         if known.is_some() {
             self.meter.hit();
         }
         known
+    }
+
+    /// Returns `true` if the cache has the denial of a call. Counts nothing.
+    pub(super) fn contains(&self, key: &CallKey<'_>, at: ClockReading) -> bool {
+        self.table.contains(key, at, &self.generations)
     }
 }

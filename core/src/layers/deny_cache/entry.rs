@@ -1,4 +1,4 @@
-//! A denied call in the cache: its key, its answer, and until when that is valid.
+//! A denied call in the cache: its key, its answer, and the time until which the answer is valid.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -11,24 +11,24 @@ use crate::policy::Rule;
 use crate::sync::hash::RandomState;
 use crate::{Call, Charge, Charges, Decision, Operation, Outcome, Policy, Verdict};
 
-/// Calls with more bytes of tenants and subjects than this are not cached.
+/// The maximum number of bytes of tenants and subjects in a cached call.
 pub(super) const MAX_NAME_BYTES: usize = 4096;
 
-/// A call with the hashes that the cache looks it up by.
+/// A call with the hashes by which the cache finds its denial.
 #[derive(Debug)]
 pub(super) struct CallKey<'a> {
     pub(super) call: Call<'a>,
-    /// Of each charge, in order; without those that are too long to be cached.
+    /// The hash of each charge, in order. Charges that are too long to be cached are left out.
     pub(super) keys: Keys,
-    /// The hash of all charges with their costs; `None` if the call is too large to be cached, or
-    /// needs more than a denial.
+    /// The hash of all charges with their costs. `None` if the call is too large to be cached, or
+    /// if its answer has data that a denial does not contain.
     pub(super) hash: Option<u64>,
 }
 
 impl<'a> CallKey<'a> {
     pub(super) fn new(call: Call<'a>, hasher: &RandomState) -> Self {
         let mut keys = Keys::new();
-        let mut of_call = hasher.build_hasher();
+        let mut call_hash = hasher.build_hasher();
         let (mut names, mut last) = (0, None);
         for charge in call.charges.iter() {
             let bytes = charge.tenant.len().saturating_add(charge.subject.len());
@@ -39,26 +39,28 @@ impl<'a> CallKey<'a> {
             let name = name_hash(&charge, last, hasher);
             last = Some((charge, name));
             let key = key_hash(&charge, name, hasher);
-            of_call.write_u64(key);
-            // A charge to a tenant's limit invalidates the denials of all its subjects. (The call's own
-            // hash has the subject: with shards, the answer to one subject does not hold for others.)
+            call_hash.write_u64(key);
+            // A charge to the limit of a tenant invalidates the denials of all subjects of the
+            // tenant. The hash of the call contains the subject, because with shards the answer for
+            // one subject is not valid for others.
             keys.push(if charge.policy.is_per_tenant() {
                 let tenant = Charge { subject: charge.state_subject(), ..charge };
                 key_hash(&charge, name_hash(&tenant, None, hasher), hasher)
             } else {
                 key
             });
-            of_call.write_u64(charge.cost);
+            call_hash.write_u64(charge.cost);
         }
         let fits = names <= MAX_NAME_BYTES && keys.len() <= MAX_CHARGES;
-        // The answer to a peek also has the unspent costs of the holds, which no denial has.
+        // The answer to a peek also contains the unspent costs of the holds. A denial does not.
         let needs_holds = call.operation == Operation::Peek
             && call.charges.iter().any(|charge| charge.policy.refunds_lapsed());
-        Self { call, keys, hash: (fits && !needs_holds).then(|| of_call.finish()) }
+        Self { call, keys, hash: (fits && !needs_holds).then(|| call_hash.finish()) }
     }
 }
 
-/// A hash of tenant and subject; the last one again if they are the same slices, as in most calls.
+/// Returns the hash of tenant and subject. If they are the same slices as in the last charge, which
+/// is the usual case, returns the last hash.
 fn name_hash(charge: &Charge<'_>, last: Option<(Charge<'_>, u64)>, hasher: &RandomState) -> u64 {
     if let Some((last, hash)) = last
         && std::ptr::eq(last.tenant, charge.tenant)
@@ -80,32 +82,32 @@ fn key_hash(charge: &Charge<'_>, name: u64, hasher: &RandomState) -> u64 {
     hasher.finish()
 }
 
-/// A denial, with what it takes to answer the same call until it ends.
+/// A denial, with all data that is needed to answer the same call until the denial ends.
 #[derive(Debug)]
 pub(super) struct CachedDenial {
     sent: ClockReading,
-    /// Microseconds since 1970.
+    /// The end of the denial in microseconds since 1970.
     until: u64,
     /// The tenants and subjects of all charges, concatenated.
     names: SmallVec<[u8; 24]>,
     charges: SmallVec<[DeniedCharge; 1]>,
 }
 
-/// One charge of the call, and its verdict.
+/// A charge of the denied call, with its verdict.
 #[derive(Debug)]
 struct DeniedCharge {
     policy: Policy,
     cost: u64,
     tenant_len: u16,
     subject_len: u16,
-    /// The generation of the charge's key before the call was sent.
+    /// The generation of the key before the call was sent.
     generation: u64,
     verdict: Verdict,
 }
 
 impl CachedDenial {
-    /// The denial to cache; `None` if the decision allows, or denies for ever, or if the same call may have
-    /// another answer immediately.
+    /// Creates the denial to cache. Returns `None` if the decision allows the call or denies it
+    /// forever, or if the answer to the same call may change immediately.
     pub(super) fn new(
         call: &Call<'_>,
         decision: &Decision,
@@ -113,10 +115,10 @@ impl CachedDenial {
         counts: &KeyGenerations,
         only_exact: bool,
     ) -> Option<Self> {
-        // A cost above the limit is denied for ever, longer than a cache should be trusted.
         if decision.is_allowed() || decision.degraded().is_some() {
             return None;
         }
+        // A cost above the limit is denied forever. No cached denial should be valid for that long.
         let _ends = decision.retry_after()?;
         let verdicts = decision.verdicts();
         if verdicts.len() != call.charges.len() || counts.len() != call.charges.len() {
@@ -150,7 +152,7 @@ impl CachedDenial {
         (stays > 0).then(|| Self { sent, until, names, charges })
     }
 
-    /// Whether this is the answer to exactly these charges.
+    /// Returns `true` if this is the denial of exactly these charges.
     pub(super) fn matches(&self, charges: Charges<'_>) -> bool {
         let mut names = &*self.names;
         let mut next = |len: u16| {
@@ -167,7 +169,7 @@ impl CachedDenial {
             })
     }
 
-    /// Whether it is still what the store would answer, as far as this cache can know.
+    /// Returns `true` if the store would still return this denial, as far as this cache can know.
     pub(super) fn is_valid(
         &self,
         key: &CallKey<'_>,
@@ -178,7 +180,7 @@ impl CachedDenial {
         !self.is_over(at) && counts.all(|(held, key)| generations.is_current(*key, held.generation))
     }
 
-    /// Whether it has ended, or the clock has stepped back.
+    /// Returns `true` if the denial has ended, or if the clock has stepped back.
     pub(super) fn is_over(&self, at: ClockReading) -> bool {
         at.epoch != self.sent.epoch || at.now < self.sent.now || at.now >= self.until
     }
@@ -187,13 +189,14 @@ impl CachedDenial {
         self.until
     }
 
-    /// The answer at a time at which it is valid.
+    /// Returns the answer for a time at which the denial is valid.
     pub(super) fn decision(&self, at: ClockReading) -> Decision {
         let since = at.now.saturating_sub(self.sent.now);
         Decision::new(self.charges.iter().map(|held| held.verdict.later(since)))
     }
 
-    /// Bytes on the heap, with the policies, as this may be their last clone.
+    /// Returns the number of bytes on the heap. The policies count too, because this may be their
+    /// last clone.
     pub(super) fn heap_bytes(&self) -> usize {
         let names = if self.names.spilled() { self.names.capacity() } else { 0 };
         let spilled = if self.charges.spilled() { self.charges.capacity() } else { 0 };
@@ -202,30 +205,31 @@ impl CachedDenial {
     }
 }
 
-/// Whether an acquire of the same charge has to write a block, and so must reach the store.
+/// Returns `true` if an acquire of the same charge would write a block, so that it must reach the
+/// store.
 fn has_block_to_write(charge: &Charge<'_>, verdict: &Verdict) -> bool {
     verdict.outcome() == Outcome::Denied && charge.policy.block_duration().is_some()
 }
 
-/// The microseconds for which `remaining` is sure to stay the same.
+/// Returns the number of microseconds for which `remaining` certainly stays the same.
 fn remaining_stays_for(all: Charges<'_>, charge: &Charge<'_>, verdict: &Verdict) -> u64 {
     let cost = all.total_cost_for(charge);
     match (verdict.outcome(), charge.policy.rule()) {
         (Outcome::Blocked, _) => verdict.valid_for(),
-        // Not even 1 is admitted.
+        // Not even a cost of 1 is admitted.
         (Outcome::Denied, _) if cost <= 1 => verdict.valid_for(),
-        // Nothing is taken.
+        // The subject has no usage.
         _ if verdict.remaining() == verdict.limit() => u64::MAX,
-        // All comes back at once.
+        // The whole usage ends at one time.
         (_, Rule::FixedWindow(_)) => verdict.reset_micros(),
         _ => 0,
     }
 }
 
-/// Whether the cache may hold and give answers to this call.
+/// Returns `true` if the cache may store the denial of this call and answer it.
 pub(super) fn is_cacheable(call: &Call<'_>) -> bool {
-    // A cached denial is found by policies, names and costs, and would be that of the same charges to be taken. A call
-    // that was admitted under an id must be answered so again.
+    // A check-only charge has the same key as a charge that is made. A call that was admitted under
+    // an id must be admitted again.
     matches!(call.operation, Operation::Acquire | Operation::Peek)
         && call.id.is_none()
         && !call.charges.any_check_only()
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_of_the_very_charges_that_were_denied_and_of_no_others() {
+    fn a_denial_matches_exactly_the_charges_that_were_denied() {
         let (api, day) = (policy("api: fixed-window 5/1s"), policy("day: fixed-window 9/1d"));
         let first = Charge::new(&api, "alice").tenant("acme").cost(2);
         let second = Charge::new(&day, "alice");
@@ -268,7 +272,7 @@ mod tests {
             Charge { policy: &other, ..first },
             first.cost(3),
             first.tenant("acm"),
-            // The same bytes, one after the other.
+            // The concatenation of tenant and subject is the same.
             Charge::new(&api, "ealice").tenant("acm").cost(2),
             Charge::new(&api, "acmealice").cost(2),
             Charge { subject: b"bob", ..first },

@@ -1,4 +1,4 @@
-//! Calls in flight to the store, and what their answers do to the cache.
+//! Calls in flight to the store, and the effects of their answers on the cache.
 
 use std::collections::HashSet;
 
@@ -8,9 +8,10 @@ use super::staleness::ClockReading;
 use crate::layers::generations::KeyGenerations;
 use crate::{Call, Clock, Decision, Error, ErrorKind, Operation, Outcome};
 
-/// A call in flight, with the generations and the time from before it was sent.
+/// A call in flight, with the generations and the time from before the call was sent.
 ///
-/// Dropped without an answer, it begins a generation of its keys: it may have changed their states.
+/// If it is dropped without an answer, its keys get a new generation, because the call may have
+/// changed their states.
 #[derive(Debug)]
 pub(super) struct InFlight<'a> {
     cache: &'a Cache,
@@ -20,25 +21,25 @@ pub(super) struct InFlight<'a> {
     is_settled: bool,
 }
 
-/// What a call has done to the states of its keys.
+/// The effect of a call on the states of its keys.
 enum Effect {
-    /// No change.
+    /// The call has changed nothing.
     None,
-    /// It has blocked subjects, as its answer says.
+    /// The call has blocked subjects, and the answer describes the blocks.
     Blocked,
-    /// A change that the answer does not describe in full, or there is no answer.
+    /// The call may have made changes that the answer does not fully describe.
     Changed,
 }
 
 impl<'a> InFlight<'a> {
-    /// To be called before the call is sent.
+    /// Records a call. The caller must create the value before it sends the call.
     pub(super) fn new(cache: &'a Cache, key: CallKey<'a>, at: ClockReading) -> Self {
         cache.clock_guard.record_send(at);
         if !is_cacheable(&key.call) {
-            // Already now, as the state may change at any time before the answer arrives.
+            // The state may change at any time before the answer arrives.
             cache.generations.advance(&key.keys);
         }
-        let counts = cache.generations.of(&key.keys);
+        let counts = cache.generations.current(&key.keys);
         Self { cache, key, at, counts, is_settled: false }
     }
 
@@ -60,7 +61,8 @@ impl<'a> InFlight<'a> {
             return;
         }
         let denial = CachedDenial::new(&key.call, decision, *at, counts, cache.only_exact);
-        if let Some(denial) = denial.filter(|it| it.is_valid(key, *at, &cache.generations)) {
+        let is_valid = |denial: &CachedDenial| denial.is_valid(key, *at, &cache.generations);
+        if let Some(denial) = denial.filter(is_valid) {
             cache.table.insert(key, denial, *at);
         }
     }
@@ -84,7 +86,7 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
         (Operation::Extend, _) => Effect::None,
         (_, Err(error)) if error.is_definitely_not_charged() => Effect::None,
         (_, Err(_)) => Effect::Changed,
-        // It is not known what the store itself has done.
+        // It is unknown whether the store has charged the call.
         (_, Ok(decision)) if decision.degraded().is_some() => Effect::Changed,
         (_, Ok(decision)) if decision.is_denied() => {
             let has_blocked = decision.verdicts().iter().any(|verdict| {
@@ -99,16 +101,16 @@ fn effect(call: &Call<'_>, answer: &Result<Decision, Error>) -> Effect {
 
 pub(super) type Answers = Vec<Result<Decision, Error>>;
 
-/// A batch, of which some calls are answered by the cache, and the others are in flight.
+/// A batch. The cache answers some of its calls, and the others are in flight.
 pub(super) struct Batch<'a> {
-    /// Of each call, in order; `None` if it is in flight.
+    /// The cached denial of each call, in order. `None` if the call is in flight.
     known: Vec<Option<Decision>>,
     sent: Vec<InFlight<'a>>,
 }
 
 impl<'a> Batch<'a> {
-    /// Answers what the cache holds. A call that shares a key with an earlier call in flight is sent too, as that one
-    /// may change the answer.
+    /// Finds the cached denials of the calls. If a call shares a key with an earlier call that is
+    /// sent, it is sent too, because the earlier call may change its answer.
     pub(super) fn look_up(cache: &'a Cache, clock: &impl Clock, calls: &'a [Call<'a>]) -> Self {
         let at = cache.clock_guard.now(clock);
         let mut in_flight = HashSet::with_hasher(cache.hasher.clone());
@@ -127,22 +129,23 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// The number of calls to send.
+    /// Returns the number of calls to send.
     pub(super) fn in_flight(&self) -> usize {
         self.sent.len()
     }
 
-    /// The calls to send.
+    /// Returns the calls to send.
     pub(super) fn calls(&self) -> Vec<Call<'a>> {
         self.sent.iter().map(InFlight::call).collect()
     }
 
-    /// The answers to all calls, in order.
+    /// Returns the answers to all calls, in order. `answers` contains the answers to the calls that
+    /// were sent.
     pub(super) fn merge(self, answers: Answers) -> Answers {
         let mut answers = answers.into_iter();
         let mut sent = self.sent.into_iter();
         let mut next = || {
-            // A call without an answer is dropped as a lost one.
+            // A call without an answer is dropped, like a call that was cancelled.
             let (sent, answer) = (sent.next(), answers.next());
             let answer = answer.ok_or_else(missing)?;
             if let Some(sent) = sent {

@@ -1,6 +1,7 @@
-//! Metrics of a deny cache. Without the feature `metrics` all of it is empty.
+//! Metrics of a deny cache. Without the feature `metrics`, all functions are empty.
 //!
-//! The metrics are looked up at the first call, when the application has installed its recorder.
+//! The meter looks up its metrics at the first call. By then, the application has installed its
+//! recorder.
 
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
@@ -16,13 +17,13 @@ pub(super) struct CacheMeter {
 }
 
 impl CacheMeter {
-    /// A call was answered from the cache.
+    /// Counts a call that the cache has answered.
     pub(super) fn hit(&self) {
         #[cfg(feature = "metrics")]
         self.counters()[0].increment(1);
     }
 
-    /// A call was passed on to the store.
+    /// Counts a call that was sent to the store.
     pub(super) fn miss(&self) {
         #[cfg(feature = "metrics")]
         self.counters()[1].increment(1);
@@ -44,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs with a recorder of its own.
+    /// Calls `run` with a new recorder.
     fn recorded(run: impl FnOnce(&Recorder)) {
         let recorder = Recorder::new();
         metrics::with_local_recorder(&recorder, || run(&recorder));

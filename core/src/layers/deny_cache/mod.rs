@@ -1,4 +1,4 @@
-//! A cache of denials, so that a flood of refused requests costs the store nothing.
+//! A cache of denials, so that a flood of refused requests does not reach the store.
 
 mod cache;
 mod config;
@@ -16,33 +16,31 @@ pub use config::DenyCache;
 use self::cache::Cache;
 use self::entry::{CallKey, is_cacheable};
 use self::in_flight::{Batch, InFlight};
-use crate::{Answer, Call, Clock, Decision, Error, Policy, Store, SystemClock, Timestamp};
+use super::layered::{Layer, Layered};
+use crate::{Answer, Call, Clock, Decision, Error, Store, SystemClock};
 
-/// A store that answers denials of another from memory until they end: see [`DenyCache`].
-pub struct DenyCacheStore<S, C = SystemClock> {
-    inner: S,
+/// A store that answers denials from memory until they end: see [`DenyCache`].
+pub type DenyCacheStore<S, C = SystemClock> = Layered<DenyCacheLayer<C>, S>;
+
+/// The layer of a [`DenyCacheStore`].
+pub struct DenyCacheLayer<C = SystemClock> {
     clock: C,
     cache: Arc<Cache>,
 }
 
+impl<C> DenyCacheLayer<C> {
+    pub(super) fn new(config: DenyCache<C>) -> Self {
+        let cache = Arc::new(Cache::new(config.max_bytes, config.only_exact));
+        Self { clock: config.clock, cache }
+    }
+}
+
 impl<S, C> DenyCacheStore<S, C> {
-    /// The inner store.
-    #[must_use]
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
-
-    /// Unwraps the inner store.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-
-    /// Returns the cached denial of a call without calling the inner store; `None` if there is
-    /// none, or if the cache does not answer such calls.
+    /// Returns the cached denial of a call without calling the inner store. Returns `None` if the
+    /// cache has no denial of the call, or if it does not answer such calls.
     ///
-    /// Use it to distinguish denials of the cache from denials of the store. Only a hit changes the
-    /// statistics.
+    /// With this method, a caller can distinguish denials of the cache and denials of the store.
+    /// Only a hit changes the statistics.
     ///
     /// ```
     /// use tidegate_core::{Call, Charge, DenyCache, Operation, Policy, Store, StoreExt};
@@ -65,22 +63,26 @@ impl<S, C> DenyCacheStore<S, C> {
     where
         C: Clock,
     {
+        let DenyCacheLayer { clock, cache } = self.as_layer();
         if !is_cacheable(&call) {
             return None;
         }
-        let key = CallKey::new(call, &self.cache.hasher);
-        self.cache.find_hit(&key, self.cache.clock_guard.now(&self.clock))
+        let key = CallKey::new(call, &cache.hasher);
+        cache.find_hit(&key, cache.clock_guard.now(clock))
     }
 
-    /// Statistics of the cache: a handle that stays valid when the store is moved into a limiter.
+    /// Returns a handle to the statistics of the cache. It stays valid when the store is moved into
+    /// a limiter.
     #[must_use]
     pub fn stats(&self) -> DenyCacheStats {
-        DenyCacheStats(Arc::clone(&self.cache))
+        DenyCacheStats(Arc::clone(&self.as_layer().cache))
     }
 }
 
-impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl<S: Store, C: Clock> Layer<S> for DenyCacheLayer<C> {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let key = CallKey::new(call, &self.cache.hasher);
         let at = self.cache.clock_guard.now(&self.clock);
         if is_cacheable(&call)
@@ -89,97 +91,85 @@ impl<S: Store, C: Clock> Store for DenyCacheStore<S, C> {
             return Answer::ready(Ok(decision));
         }
         let in_flight = InFlight::new(&self.cache, key, at);
-        self.inner.decide(call).map(move |answer| {
-            in_flight.answered(&answer);
-            answer
-        })
+        inner.decide(call).inspect(move |answer| in_flight.answered(answer))
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         let batch = Batch::look_up(&self.cache, &self.clock, calls);
         match batch.in_flight() {
             0 => Answer::ready(batch.merge(vec![])),
             sent if sent == calls.len() => {
-                self.inner.decide_many(calls).map(move |answers| batch.merge(answers))
+                inner.decide_many(calls).map(move |answers| batch.merge(answers))
             }
             _ => Answer::later(async move {
-                let answers = self.inner.decide_many(&batch.calls()).await;
+                let answers = inner.decide_many(&batch.calls()).await;
                 batch.merge(answers)
             }),
         }
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
-    }
-
-    fn ready(&self) -> Answer<'_, Result<(), Error>> {
-        self.inner.ready()
-    }
-
-    fn answers_immediately(&self) -> bool {
-        self.inner.answers_immediately()
-    }
-
-    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        self.inner.batch_group(call)
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.inner.supports(policy)
+    /// Returns `None` for a call whose denial is cached, so that the call does not wait for a
+    /// batch.
+    fn batch_group(&self, inner: &S, call: &Call<'_>) -> Option<u64> {
+        let is_denied = is_cacheable(call) && {
+            let key = CallKey::new(*call, &self.cache.hasher);
+            self.cache.contains(&key, self.cache.clock_guard.now(&self.clock))
+        };
+        if is_denied { None } else { inner.batch_group(call) }
     }
 }
 
-impl<S: fmt::Debug, C: fmt::Debug> fmt::Debug for DenyCacheStore<S, C> {
+impl<C: fmt::Debug> fmt::Debug for DenyCacheLayer<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DenyCacheStore")
-            .field("inner", &self.inner)
+        f.debug_struct("DenyCacheLayer")
             .field("clock", &self.clock)
-            .field("stats", &self.stats())
-            .finish_non_exhaustive()
+            .field("stats", &DenyCacheStats(Arc::clone(&self.cache)))
+            .finish()
     }
 }
 
-/// Statistics of a [`DenyCache`].
+/// The statistics of a [`DenyCache`].
 #[derive(Clone)]
 pub struct DenyCacheStats(Arc<Cache>);
 
 impl DenyCacheStats {
-    /// Calls that were answered by the cache.
+    /// Returns the number of calls that the cache has answered.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.0.table.sums().hits
     }
 
-    /// Acquires and peeks that went to the store, with all that were admitted.
+    /// Returns the number of acquires and peeks that were sent to the store, including those that
+    /// it admitted.
     #[must_use]
     pub fn misses(&self) -> u64 {
         self.0.table.sums().misses
     }
 
-    /// The number of cached denials, with those that have expired and were not looked up since.
+    /// Returns the number of cached denials, including expired denials that are not removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.table.sums().len
     }
 
-    /// Whether no denial is cached.
+    /// Returns `true` if no denial is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes that the cache takes, as requested from the allocator: an upper bound, as a policy is
-    /// counted with each of its denials.
+    /// Returns the number of bytes that the cache has requested from the allocator. It is an upper
+    /// bound, because each denial counts the size of its policy.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.fixed_bytes + self.0.table.sums().bytes
     }
 
-    /// The maximum of [`bytes`](Self::bytes).
+    /// Returns the maximum of [`bytes`](Self::bytes).
     #[must_use]
     pub fn max_bytes(&self) -> usize {
         self.0.max_bytes

@@ -1,4 +1,4 @@
-//! Whether the clock has stepped back behind a cached denial.
+//! Detection of a clock that steps back to a time before a cached denial.
 
 use crate::Clock;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -6,14 +6,15 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// A reading of the clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
-    /// Microseconds since 1970.
+    /// The time in microseconds since 1970.
     pub(super) now: u64,
-    /// The number of backward steps of the clock before it. Readings with different numbers do not compare.
+    /// The number of earlier backward steps of the clock. Readings with different numbers cannot be
+    /// compared.
     pub(super) epoch: u64,
 }
 
-/// Detects that the clock stepped back behind a time at which a call was sent. From then on it is not known
-/// how much of a cached denial is over.
+/// Detects that the clock shows an earlier time than when a call was sent. After such a step it is
+/// unknown how much of a cached denial is over.
 #[derive(Debug, Default)]
 pub(super) struct ClockGuard {
     latest: AtomicU64,
@@ -23,7 +24,7 @@ pub(super) struct ClockGuard {
 impl ClockGuard {
     /// Reads the clock.
     pub(super) fn now(&self, clock: &impl Clock) -> ClockReading {
-        // Read before the clock: a clock that does not step back never shows less.
+        // `latest` is read before the clock. So a clock that does not step back never shows less.
         let latest = self.latest.load(Ordering::Acquire);
         let now = clock.now().as_micros();
         if now < latest {
@@ -33,9 +34,9 @@ impl ClockGuard {
         ClockReading { now, epoch: self.epochs.load(Ordering::Acquire) }
     }
 
-    /// Records that a call is sent at this reading.
-    pub(super) fn record_send(&self, moment: ClockReading) {
-        self.latest.fetch_max(moment.now, Ordering::AcqRel);
+    /// Records that a call is sent at the time of this reading.
+    pub(super) fn record_send(&self, reading: ClockReading) {
+        self.latest.fetch_max(reading.now, Ordering::AcqRel);
     }
 }
 
@@ -45,14 +46,14 @@ mod tests {
     use crate::{ManualClock, Timestamp};
 
     #[test]
-    fn a_step_back_behind_a_sent_call_is_another_epoch() {
-        let (clock, moments) = (ManualClock::default(), ClockGuard::default());
+    fn a_step_to_a_time_before_a_sent_call_begins_an_epoch() {
+        let (clock, guard) = (ManualClock::default(), ClockGuard::default());
         let at = |micros| {
             clock.set(Timestamp::from_micros(micros));
-            moments.now(&clock)
+            guard.now(&clock)
         };
         let first = at(100);
-        moments.record_send(first);
+        guard.record_send(first);
         assert_eq!(at(100).epoch, first.epoch);
         assert_eq!(at(200).epoch, first.epoch);
         // No call was sent at 200.

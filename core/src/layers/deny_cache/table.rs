@@ -1,9 +1,10 @@
-//! The cached denials: an eight-way set-associative table of fixed size, with a bound on heap bytes.
+//! The cached denials: an eight-way set-associative table of fixed size, with a bound on heap
+//! bytes.
 //!
-//! Evicting a denial costs a call to the store and nothing else, so the table is a plain one. Expired entries
-//! are evicted first, then those not used since the last eviction, and of those the one that expires first.
-//! (Cache crates bound the weight of entries but not that of their own tables, and evict regardless of
-//! expiry.)
+//! The table is simple, because the eviction of a denial only costs a call to the store. It evicts
+//! expired entries first, and then entries that were not used since the last eviction. Among these,
+//! it evicts the entry that expires first. (Cache crates bound the weight of the entries, but not
+//! of their own tables, and they evict regardless of expiry.)
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -15,18 +16,18 @@ use crate::hash::spread;
 use crate::layers::generations::Generations;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Slots in which a denial may lie.
+/// The number of slots in a set. A denial may be in any slot of its set.
 const WAYS: usize = 8;
 
-/// Slots in a shard, if there is more than one.
+/// The number of slots in a shard, if there are several shards.
 const SLOTS_PER_SHARD: usize = 512;
 
 const MAX_SHARDS: usize = 64;
 
-/// A denial takes at most `1 / MAX_PART` of its shard's bytes.
+/// A denial uses at most `1 / MAX_PART` of the bytes of its shard.
 const MAX_PART: usize = 8;
 
-/// All shards.
+/// The shards of the table.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
@@ -36,23 +37,23 @@ pub(super) struct Table {
 struct Shard {
     slots: Box<[Slot]>,
     len: usize,
-    /// Heap bytes of the entries.
+    /// The size of all entries on the heap.
     bytes: usize,
     max_bytes: usize,
-    /// The slot to look at next for an eviction.
+    /// The next slot to examine for an eviction.
     evict_cursor: usize,
     hits: u64,
     misses: u64,
 }
 
-/// The hash of a call and its denial, if there is one.
+/// The hash of a call and its denial, or `None`.
 type Slot = Option<(u64, Box<Entry>)>;
 
 #[derive(Debug)]
 struct Entry {
     denial: CachedDenial,
-    /// Whether it was found since the last eviction in its set.
-    used: bool,
+    /// Whether the denial was used since the last eviction in its set.
+    is_used: bool,
 }
 
 impl Entry {
@@ -67,25 +68,25 @@ pub(super) struct Sums {
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) len: usize,
-    /// On the heap.
+    /// The size of all entries on the heap.
     pub(super) bytes: usize,
 }
 
 impl Table {
-    /// A table of about `slots` slots, whose entries take at most `max_bytes` on the heap.
+    /// Creates a table of about `slots` slots, whose entries use at most `max_bytes` on the heap.
     pub(super) fn new(slots: usize, max_bytes: usize) -> Self {
         let shards = shards_of(slots);
         let shard = || Shard::new(slots_in_each(slots), max_bytes / shards);
         Self { shards: (0..shards).map(|_| Mutex::new(shard())).collect() }
     }
 
-    /// Bytes on the heap of an empty table.
+    /// Returns the size of an empty table on the heap, in bytes.
     pub(super) fn bytes_of(slots: usize) -> usize {
         let shard = size_of::<Mutex<Shard>>() + slots_in_each(slots) * size_of::<Slot>();
         shards_of(slots) * shard
     }
 
-    /// The answer to a call that is known to be denied.
+    /// Returns the answer to a call whose denial is cached.
     pub(super) fn find(
         &self,
         key: &CallKey<'_>,
@@ -103,10 +104,23 @@ impl Table {
         decision
     }
 
+    /// Returns `true` if the denial of a call is cached.
+    pub(super) fn contains(
+        &self,
+        key: &CallKey<'_>,
+        at: ClockReading,
+        generations: &Generations,
+    ) -> bool {
+        let Some(hash) = key.hash else { return false };
+        let shard = self.shard(hash);
+        let slot = shard.position(hash, key).and_then(|slot| shard.slots[slot].as_ref());
+        slot.is_some_and(|(_, entry)| entry.denial.is_valid(key, at, generations))
+    }
+
     /// Caches the denial of a call.
     pub(super) fn insert(&self, key: &CallKey<'_>, denial: CachedDenial, at: ClockReading) {
         if let Some(hash) = key.hash {
-            let entry = Box::new(Entry { denial, used: false });
+            let entry = Box::new(Entry { denial, is_used: false });
             self.shard(hash).insert(hash, key, entry, at);
         }
     }
@@ -120,13 +134,15 @@ impl Table {
         })
     }
 
-    /// By the high bits of the hash; the low ones select the set.
+    /// Returns the shard of a hash. The high bits of the hash select the shard, and the low bits
+    /// select the set.
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[spread(hash, self.shards.len())])
     }
 }
 
-/// A panic leaves no shard half-changed, as nothing that could panic comes between changes.
+/// Locks a shard, even if a thread has panicked with the lock. The changes of a shard cannot panic,
+/// so the shard is consistent.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -135,7 +151,7 @@ fn shards_of(slots: usize) -> usize {
     (slots / SLOTS_PER_SHARD).clamp(1, MAX_SHARDS)
 }
 
-/// Slots of each shard: whole sets of them.
+/// Returns the number of slots in each shard, a multiple of [`WAYS`].
 fn slots_in_each(slots: usize) -> usize {
     (slots / shards_of(slots) / WAYS).max(1) * WAYS
 }
@@ -156,7 +172,7 @@ impl Shard {
         let slot = self.position(hash, key)?;
         let (_, entry) = self.slots[slot].as_mut()?;
         if entry.denial.is_valid(key, at, generations) {
-            entry.used = true;
+            entry.is_used = true;
             return Some(entry.denial.decision(at));
         }
         self.remove(slot);
@@ -179,7 +195,7 @@ impl Shard {
         self.slots[slot] = Some((hash, entry));
     }
 
-    /// The slot of this call's denial.
+    /// Returns the slot of the denial of this call.
     fn position(&self, hash: u64, key: &CallKey<'_>) -> Option<usize> {
         let set = self.set(hash);
         let is_same = |(other, entry): &(u64, Box<Entry>)| {
@@ -188,29 +204,31 @@ impl Shard {
         set.clone().find(|slot| self.slots[*slot].as_ref().is_some_and(is_same))
     }
 
-    /// The slot for a new denial: a free one, or the one to evict.
+    /// Returns the slot for a new denial: a free slot, or the slot whose denial is evicted.
     fn slot_for(&mut self, hash: u64, at: ClockReading) -> usize {
         let set = self.set(hash);
         let worth = |slot: &usize| {
             let (_, entry) = self.slots[*slot].as_ref()?;
-            Some((!entry.denial.is_over(at), entry.used, entry.denial.until()))
+            Some((!entry.denial.is_over(at), entry.is_used, entry.denial.until()))
         };
         let slot = set.clone().min_by_key(worth).unwrap_or(set.start);
         if let Some((true, ..)) = worth(&slot) {
             for (_, entry) in self.slots[set].iter_mut().flatten() {
-                entry.used = false;
+                entry.is_used = false;
             }
         }
         slot
     }
 
-    /// Evicts denials from any set until `bytes` more fit.
+    /// Evicts denials from any set until an entry of `bytes` fits.
     fn make_room(&mut self, bytes: usize, at: ClockReading) {
         while self.len > 0 && self.bytes + bytes > self.max_bytes {
             let slot = self.evict_cursor;
             self.evict_cursor = (slot + 1) % self.slots.len();
             match &mut self.slots[slot] {
-                Some((_, entry)) if entry.used && !entry.denial.is_over(at) => entry.used = false,
+                Some((_, entry)) if entry.is_used && !entry.denial.is_over(at) => {
+                    entry.is_used = false;
+                }
                 _ => self.remove(slot),
             }
         }
@@ -223,7 +241,7 @@ impl Shard {
         }
     }
 
-    /// The slots in which the denial of a call may lie.
+    /// Returns the set of a hash: the slots in which the denial may be.
     fn set(&self, hash: u64) -> Range<usize> {
         let first = spread(hash.rotate_left(32), self.slots.len() / WAYS) * WAYS;
         first..first + WAYS

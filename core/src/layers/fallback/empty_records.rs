@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::engine::{self, Record, Records};
 use crate::{Call, Charge, Decision, Error, Operation, Timestamp};
 
-/// Decides as if nothing had been taken yet. A call that is refused here is refused in any state.
+/// Decides as if the subjects had no usage. A call that is refused here is refused in any state.
 pub(super) fn decide(
     operation: Operation,
     charges: &[Charge<'_>],
@@ -15,14 +15,15 @@ pub(super) fn decide(
     engine::decide(&Call::new(operation, charges), now, &mut EmptyRecords { charges, records })
 }
 
-/// Records of one call, empty before it and dropped after it.
+/// The records of one call. They are empty before the call and dropped after it.
 struct EmptyRecords<'c> {
     charges: &'c [Charge<'c>],
     records: SmallVec<[Option<Record>; 2]>,
 }
 
 impl EmptyRecords<'_> {
-    /// The record of the first charge to the same state as the one at `index`.
+    /// Returns the record of the state that the charge at `index` changes. Charges to the same
+    /// state share the record of the first of them.
     fn slot(&mut self, index: usize) -> Option<&mut Option<Record>> {
         let charge = self.charges.get(index)?;
         let first = self.charges.iter().position(|other| other.shares_state_with(charge))?;

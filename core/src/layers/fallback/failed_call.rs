@@ -12,14 +12,14 @@ use crate::{
     Timestamp, Verdict,
 };
 
-/// How one charge is decided without the store.
+/// The way in which a charge is decided without the store.
 #[derive(Debug, Clone)]
 pub(super) enum Fallback {
-    /// Decided as if nothing had been taken yet.
+    /// The charge is decided as if the subject had no usage.
     Open,
-    /// Refused.
+    /// The charge is refused.
     Closed,
-    /// Decided by the other store, under this policy.
+    /// The other store decides the charge, by this policy.
     FallBack(Policy),
 }
 
@@ -28,22 +28,22 @@ pub(super) enum Fallback {
 pub(super) struct FailedCall<'a> {
     call: Call<'a>,
     error: Error,
-    /// By the indices of the charges.
+    /// The fallback of each charge, in order.
     fallbacks: SmallVec<[Fallback; 2]>,
     retry_hint: Duration,
     now: Timestamp,
-    /// Whether it is refused, whatever the other store decides.
+    /// Whether the call is refused, regardless of the other store.
     is_refused: bool,
-    /// What the charges that fail open bound the amount of an `AcquireUpTo` to.
+    /// The maximum amount of an `AcquireUpTo` that the charges which fail open allow.
     max_amount: u64,
 }
 
 impl<'a> FailedCall<'a> {
-    /// Checks the call.
+    /// Checks the call, and finds the fallback of each charge.
     ///
     /// # Errors
     ///
-    /// If the call is not valid, or the error is one that the caller must see.
+    /// Returns an error if the call is not valid. Returns `error` if no fallback may hide it.
     pub(super) fn new(
         call: Call<'a>,
         error: Error,
@@ -53,12 +53,12 @@ impl<'a> FailedCall<'a> {
         if settings.is_returned(error.kind()) {
             return Err(error);
         }
-        // The store may not have been called, and so may not have checked it.
+        // If the store was not called, it has not checked the call.
         call.check()?;
-        // No hold is kept without the store.
+        // Without the store, the estimate is charged, and no hold is kept.
         let operation = call.operation.without_hold();
         if operation.is_of_hold() {
-            // Only the store knows the hold.
+            // Only the store knows the hold that the operation settles or extends.
             return Err(error);
         }
         let call = Call { operation, ..call };
@@ -78,7 +78,8 @@ impl<'a> FailedCall<'a> {
         Ok(failed)
     }
 
-    /// The operation for the other store. A call that is refused anyway must take nothing there.
+    /// Returns the operation for the other store. If the call is refused anyway, the operation is a
+    /// peek, so that it charges nothing there.
     pub(super) fn operation(&self) -> Operation {
         if self.is_decided() && self.is_refused {
             return Operation::Peek;
@@ -86,7 +87,8 @@ impl<'a> FailedCall<'a> {
         operation_on(&self.charges(), self.call.operation)
     }
 
-    /// The charges for the other store, if any. An undo has none: the take was made elsewhere, by another clock.
+    /// Returns the charges for the other store. An undo has none, because the store made the charge
+    /// that the call undoes, by another clock.
     pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
         if matches!(self.call.operation, Operation::Undo { .. }) {
             return SmallVec::new();
@@ -102,7 +104,8 @@ impl<'a> FailedCall<'a> {
             .collect()
     }
 
-    /// The answer to the call, from that of the other store, if it was called.
+    /// Returns the answer to the call. `fallback` is the answer of the other store, if it was
+    /// called.
     pub(super) fn answer(
         self,
         fallback: Option<Result<Decision, Error>>,
@@ -114,17 +117,17 @@ impl<'a> FailedCall<'a> {
             Some(Ok(decision)) => self.merge(&decision)?,
             None => self.merge(&Decision::new([]))?,
         };
-        outage.failed(&self.error, self.degraded_answer(), self.now);
+        outage.record_failure(&self.error, self.degraded_answer(), self.now);
         Ok(decision)
     }
 
-    /// Whether the call asks for a decision, which can be made without the store. Other operations change the
-    /// store's states.
+    /// Returns `true` if the call needs a decision, which is possible without the store. Other
+    /// operations change states of the store.
     fn is_decided(&self) -> bool {
         self.call.operation.can_be_refused()
     }
 
-    /// Whether a policy in force fails closed.
+    /// Returns `true` if an enforced policy fails closed.
     fn is_closed(&self) -> bool {
         let mut pairs = self.call.charges.iter().zip(&self.fallbacks);
         pairs.any(|(charge, fallback)| {
@@ -132,8 +135,8 @@ impl<'a> FailedCall<'a> {
         })
     }
 
-    /// The charge with its cost in an `AcquireUpTo` that takes `amount`, or takes nothing as `min` is refused. Other charges
-    /// stay as they are.
+    /// Returns the charge with the cost that an `AcquireUpTo` charges: `amount`, or `min` if the
+    /// call is refused. Returns other charges unchanged.
     fn with_amount<'c>(&self, charge: Charge<'c>, amount: u64) -> Charge<'c> {
         match self.call.operation {
             Operation::AcquireUpTo { .. } if charge.is_check_only => charge,
@@ -143,7 +146,8 @@ impl<'a> FailedCall<'a> {
         }
     }
 
-    /// The decision on the charges that fail open. `amount` is that of an `AcquireUpTo`, once it is known.
+    /// Decides the charges that fail open. `amount` is the amount of an `AcquireUpTo`, after it is
+    /// known.
     fn decide_open(&self, operation: Operation, amount: Option<u64>) -> Result<Decision, Error> {
         let pairs = self.call.charges.iter().zip(&self.fallbacks);
         let open: SmallVec<[Charge<'_>; 2]> = pairs
@@ -156,7 +160,7 @@ impl<'a> FailedCall<'a> {
         empty_records::decide(operation_on(&open, operation), &open, self.now)
     }
 
-    /// One decision from the three kinds of fallback, in the order of the charges.
+    /// Merges the decisions of the three kinds of fallback, in the order of the charges.
     fn merge(&self, fallback: &Decision) -> Result<Decision, Error> {
         let is_denied = self.is_refused || fallback.is_denied();
         let (operation, amount) = match self.call.operation {
@@ -183,33 +187,36 @@ impl<'a> FailedCall<'a> {
             )
         })?;
         let degraded = Degraded { answer: self.degraded_answer(), reason: self.error.kind() };
-        let booked = if is_denied { Duration::ZERO } else { fallback.wait() };
+        let wait = if is_denied { Duration::ZERO } else { fallback.wait() };
         let amounts: SmallVec<[u64; 4]> = match amount {
             None => SmallVec::new(),
             Some(amount) => {
                 let charges = self.call.charges.iter().zip(&verdicts);
-                let is_taken = |charge: &Charge<'_>, verdict: &Verdict| {
+                let is_charged = |charge: &Charge<'_>, verdict: &Verdict| {
                     !is_denied && !charge.is_check_only && verdict.outcome() == Outcome::Allowed
                 };
-                let of = |(charge, verdict): (Charge<'_>, &Verdict)| {
-                    if is_taken(&charge, verdict) { amount } else { 0 }
+                let charged_amount = |(charge, verdict): (Charge<'_>, &Verdict)| {
+                    if is_charged(&charge, verdict) { amount } else { 0 }
                 };
-                charges.map(of).collect()
+                charges.map(charged_amount).collect()
             }
         };
-        let decision = Decision::new(verdicts).with_wait(booked).degraded_by(degraded);
+        let decision = Decision::new(verdicts).with_wait(wait).degraded_by(degraded);
         Ok(if amount.is_some() { decision.with_amounts(amounts) } else { decision })
     }
 
-    /// What an admitted `AcquireUpTo` takes of each charge: what the other store has taken, or else what the charges
-    /// that fail open admit, or else, with shadows alone, the minimum of the costs.
+    /// Returns the amount of an admitted `AcquireUpTo`.
+    ///
+    /// This is the amount that the other store has charged. Without one, it is the amount that the
+    /// charges which fail open admit. If all policies are shadows, it is the minimum of the costs.
     fn amount(&self, fallback: &Decision) -> u64 {
         let costs = self.call.charges.iter().filter(|charge| !charge.is_check_only);
         let max = costs.map(|charge| charge.cost).min().unwrap_or(0);
         amount_of(fallback).unwrap_or(self.max_amount).min(max)
     }
 
-    /// The verdict of a policy that fails closed. `retry_after` is the hint, but for a cost that is never admitted.
+    /// Returns the verdict of a policy that fails closed. `retry_after` is the hint, or `None` for
+    /// a cost that is never admitted.
     fn refuse(&self, charge: &Charge<'_>) -> Verdict {
         let limit = charge.policy.limit();
         let cost = match self.call.operation {
@@ -222,7 +229,7 @@ impl<'a> FailedCall<'a> {
         if charge.policy.is_shadow() { verdict.in_shadow() } else { verdict }
     }
 
-    /// The fallback that produced the decision.
+    /// Returns the kind of fallback that produced the decision.
     fn degraded_answer(&self) -> DegradedAnswer {
         let any = |is: fn(&Fallback) -> bool| self.fallbacks.iter().any(is);
         if self.is_closed() {
@@ -237,12 +244,13 @@ impl<'a> FailedCall<'a> {
     }
 }
 
-/// The common amount of an `AcquireUpTo` that took anything.
+/// Returns the amount of an `AcquireUpTo`, or `None` if it charged nothing.
 fn amount_of(decision: &Decision) -> Option<u64> {
     decision.amounts().iter().copied().max().filter(|&amount| amount > 0)
 }
 
-/// The operation for a part of the charges: without any that takes, they only have to be admitted.
+/// Returns the operation for some of the charges of a call. If all of them are check-only, an
+/// `AcquireUpTo` becomes an acquire, because there is no amount.
 fn operation_on(charges: &[Charge<'_>], operation: Operation) -> Operation {
     match operation {
         Operation::AcquireUpTo { .. } if charges.iter().all(|charge| charge.is_check_only) => {

@@ -1,38 +1,5 @@
-//! Decisions when the store returns an error: fail open, fail closed, or fall back to another store.
-//!
-//! # The settings
-//!
-//! | setting | an acquire, a peek, a reservation that failed | a refund, undo, reset or block that failed |
-//! |---|---|---|
-//! | [open](OnFailure::open) | is decided as if the subject had taken nothing yet: it is admitted, unless its cost is above the limit | remains an error |
-//! | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | remains an error |
-//! | [fall back](OnFailure::fall_back_to) | is decided by the other store, with [the policy's share](crate::Policy::scaled_to); reserves and takes there | is carried out on the other store as well, and remains an error (an undo is not: nothing was taken there) |
-//!
-//! An invalid request remains an error, and so does an error of kind
-//! [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, unless
-//! [`also_on`](OnFailure::also_on) includes it.
-//!
-//! A policy whose share rounds down to 0 is rejected when a [`Limiter`](crate::Limiter) is built. Without a limiter
-//! it is not checked, and fails closed; so does a policy with a share of 0. A shadow never refuses, here either.
-//!
-//! A failed call of several charges is refused as a whole if one of them fails closed. Those that fall back are one
-//! call to the other store, all or none; it takes nothing if the call is refused anyway. Of a batch, only the calls
-//! that failed are sent to the other store, in one batch. If the other store fails too, the error names both.
-//!
-//! The other store does not know the ids of the store: a call with an [id](crate::CallId) that failed is decided there as
-//! one without, each time that it is made.
-//!
-//! # What it costs
-//!
-//! The next call that the store answers is decided by the store again. Requests admitted meanwhile were not charged
-//! to it, so in addition to what a policy admits there may be admitted: failing open, everything; failing closed,
-//! nothing; falling back, on each node its share of what the policy admits in the same time. With shares that add up
-//! to 1 this is at most the policy once more, so twice the limit in a window or, for a bucket,
-//! `2 × (burst + rate × time)`. The two stores do not know of each other's states: a block or a reset is in force
-//! where it was carried out.
-//!
-//! Refund only what the store has taken: the refund for a degraded decision goes to the store if it answers again,
-//! and would give back what another request took.
+//! Decisions when the store returns an error: fail open, fail closed, or fall back to another
+//! store.
 
 mod empty_records;
 mod failed_call;
@@ -46,39 +13,71 @@ use scaled_policies::ScaledPolicies;
 pub use settings::{HasFallback, NoFallback, OnFailure};
 use settings::{Setting, Settings};
 
-use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store, Timestamp};
+use super::layered::{Layer, Layered};
+use crate::{Answer, Call, Decision, Error, ErrorKind, Policy, Store};
 
-/// A store that decides also when the inner store fails: see [`StoreExt::on_failure`](crate::StoreExt::on_failure).
+/// A store that also decides when the inner store fails: see
+/// [`StoreExt::on_failure`](super::StoreExt::on_failure).
+///
+/// # The settings
+///
+/// | setting | a failed acquire, peek or reservation | a failed refund, undo, reset or block |
+/// |---|---|---|
+/// | [open](OnFailure::open) | is decided as if the subject had no usage: it is admitted, unless its cost is above the limit | remains an error |
+/// | [closed](OnFailure::closed) | is refused; `retry_after` is [a hint](OnFailure::retry_hint), and `remaining` is 0 | remains an error |
+/// | [fall back](OnFailure::fall_back_to) | is decided by the other store, with [the policy's share](crate::Policy::scaled_to), and charged there | is also executed on the other store, and remains an error (except an undo, because the other store has not made its charge) |
+///
+/// An invalid request remains an error. An error of kind
+/// [`Misconfigured`](crate::ErrorKind::Misconfigured), such as a wrong password, remains an error
+/// unless [`also_on`](OnFailure::also_on) includes it.
+///
+/// A policy whose share rounds down to 0 is rejected when a [`Limiter`](crate::Limiter) is built.
+/// Without a limiter, such a policy is not checked and fails closed. A policy with a share of 0
+/// also fails closed. A shadow never refuses, even during an outage.
+///
+/// If one of the charges of a failed call fails closed, the call is refused as a whole. The charges
+/// that fall back are one call to the other store, which makes all of them or none. If the call is
+/// refused anyway, this call charges nothing. If some calls of a batch fail, only these calls are
+/// sent to the other store, in one batch. If the other store fails too, the error describes both
+/// failures.
+///
+/// The other store does not know the [ids](crate::CallId) of calls. It decides a call with an id
+/// like a call without one, and charges it each time that it is made.
+///
+/// # The cost of an outage
+///
+/// As soon as the store answers a call again, it decides. It does not know the requests that were
+/// admitted while it failed. So the following may be admitted in addition to the limit of a policy:
+///
+/// * failing open: everything;
+/// * failing closed: nothing;
+/// * falling back: on each node, its share of the amount that the policy admits in the same time.
+///   With shares that add up to 1, this is at most the same amount once more. So at most twice the
+///   limit is admitted in a window, and `2 × (burst + rate × time)` by a bucket.
+///
+/// The two stores do not know each other's states. A block or a reset applies only to the store
+/// that has executed it.
+///
+/// Refund only a charge that the store has made. If the store answers again, the refund for a
+/// degraded decision is sent to the store, and would refund the charge of another request.
+pub type FallbackStore<S> = Layered<FallbackLayer, S>;
+
+/// The layer of a [`FallbackStore`].
 #[derive(Debug)]
-pub struct FallbackStore<S> {
-    inner: S,
+pub struct FallbackLayer {
     settings: Settings,
     scaled: ScaledPolicies,
     outage: Outage,
 }
 
-impl<S> FallbackStore<S> {
-    pub(super) fn new<F>(inner: S, on_failure: OnFailure<F>) -> Self {
+impl FallbackLayer {
+    pub(super) fn new<F>(on_failure: OnFailure<F>) -> Self {
         let (scaled, outage) = (ScaledPolicies::default(), Outage::default());
-        Self { inner, settings: on_failure.settings, scaled, outage }
+        Self { settings: on_failure.settings, scaled, outage }
     }
 
-    /// The inner store.
-    #[must_use]
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
-
-    /// Unwraps the inner store.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-}
-
-impl<S: Store> FallbackStore<S> {
-    /// Rejects a policy whose share rounds down to 0: all its requests would be refused in an outage, and nothing
-    /// would show that before.
+    /// Rejects a policy whose share rounds down to 0. Otherwise an outage would refuse all of its
+    /// requests, and nothing would show this before the outage.
     fn check_share(&self, policy: &Policy) -> Result<(), Error> {
         let Setting::FallBack(share) = self.settings.setting(policy) else { return Ok(()) };
         let (limit, min) = (policy.limit(), share.min_whole());
@@ -96,9 +95,9 @@ impl<S: Store> FallbackStore<S> {
         }
     }
 
-    /// The fallback for the charges of this policy.
-    fn fallback_of(&self, policy: &Policy) -> Result<Fallback, Error> {
-        self.inner.supports(policy)?;
+    /// Returns the fallback for the charges of this policy.
+    fn fallback_for(&self, inner: &impl Store, policy: &Policy) -> Result<Fallback, Error> {
+        inner.supports(policy)?;
         let (share, fallback) = match (self.settings.setting(policy), &self.settings.fallback) {
             (Setting::Open, _) => return Ok(Fallback::Open),
             (Setting::FallBack(share), Some(fallback)) => (share, fallback),
@@ -110,17 +109,23 @@ impl<S: Store> FallbackStore<S> {
         }
     }
 
-    fn failed<'a>(&self, call: Call<'a>, error: Error) -> Result<FailedCall<'a>, Error> {
-        FailedCall::new(call, error, &self.settings, |policy| self.fallback_of(policy))
+    fn failed_call<'a>(
+        &self,
+        inner: &impl Store,
+        call: Call<'a>,
+        error: Error,
+    ) -> Result<FailedCall<'a>, Error> {
+        FailedCall::new(call, error, &self.settings, |policy| self.fallback_for(inner, policy))
     }
 
-    /// Decides on a call for which the store returned an error.
+    /// Decides a call for which the store has returned an error.
     fn decide_failed<'a>(
         &'a self,
+        inner: &impl Store,
         call: Call<'a>,
         error: Error,
     ) -> Answer<'a, Result<Decision, Error>> {
-        let failed = match self.failed(call, error) {
+        let failed = match self.failed_call(inner, call, error) {
             Ok(failed) => failed,
             Err(error) => return Answer::ready(Err(error)),
         };
@@ -143,20 +148,25 @@ impl<S: Store> FallbackStore<S> {
         }
     }
 
-    /// Decides on the calls of a batch for which the store returned an error.
+    /// Decides the calls of a batch for which the store has returned an error.
     fn complete<'a>(
         &'a self,
+        inner: &impl Store,
         calls: &'a [Call<'a>],
         answers: Vec<Result<Decision, Error>>,
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         if answers.iter().all(Result::is_ok) {
-            answers.iter().flatten().take(1).for_each(|decision| self.outage.decided(decision));
+            answers
+                .iter()
+                .flatten()
+                .take(1)
+                .for_each(|decision| self.outage.record_decision(decision));
             return Answer::ready(answers);
         }
         let mut waiting = Vec::new();
         let mut all = Vec::with_capacity(answers.len());
         for (index, (call, answer)) in calls.iter().zip(answers).enumerate() {
-            let answer = answer.or_else(|error| match self.failed(*call, error)? {
+            let answer = answer.or_else(|error| match self.failed_call(inner, *call, error)? {
                 failed if failed.charges().is_empty() => failed.answer(None, &self.outage),
                 failed => {
                     waiting.push((index, failed));
@@ -183,8 +193,8 @@ impl<S: Store> FallbackStore<S> {
     }
 }
 
-/// The answer of a fallback store that promises an immediate one. `None` if it breaks that promise: it is then called
-/// again.
+/// Returns the answer of a fallback store that promises immediate answers. Returns `None` if the
+/// store breaks this promise. The layer then calls the store again.
 fn decide_now(fallback: &dyn Store, failed: &FailedCall<'_>) -> Option<Result<Decision, Error>> {
     let charges = failed.charges();
     fallback.decide(Call::new(failed.operation(), &charges)).into_ready().ok()
@@ -201,21 +211,23 @@ async fn decide_by_fallback(
     fallback.decide_many(&calls).await
 }
 
-impl<S: Store> Store for FallbackStore<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        match self.inner.decide(call).into_ready() {
+impl<S: Store> Layer<S> for FallbackLayer {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        match inner.decide(call).into_ready() {
             Ok(Ok(decision)) => {
-                self.outage.decided(&decision);
+                self.outage.record_decision(&decision);
                 Answer::ready(Ok(decision))
             }
-            Ok(Err(error)) => self.decide_failed(call, error),
+            Ok(Err(error)) => self.decide_failed(inner, call, error),
             Err(later) => Answer::later(async move {
                 match later.await {
                     Ok(decision) => {
-                        self.outage.decided(&decision);
+                        self.outage.record_decision(&decision);
                         Ok(decision)
                     }
-                    Err(error) => self.decide_failed(call, error).await,
+                    Err(error) => self.decide_failed(inner, call, error).await,
                 }
             }),
         }
@@ -223,34 +235,26 @@ impl<S: Store> Store for FallbackStore<S> {
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        match self.inner.decide_many(calls).into_ready() {
-            Ok(answers) => self.complete(calls, answers),
-            Err(later) => Answer::later(async move { self.complete(calls, later.await).await }),
+        match inner.decide_many(calls).into_ready() {
+            Ok(answers) => self.complete(inner, calls, answers),
+            Err(later) => {
+                Answer::later(async move { self.complete(inner, calls, later.await).await })
+            }
         }
     }
 
-    // There is no fallback for the time: the fallback store has another clock.
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
-    }
+    // `now` has no fallback, because the fallback store has another clock.
 
-    fn ready(&self) -> Answer<'_, Result<(), Error>> {
-        self.inner.ready()
-    }
-
-    fn answers_immediately(&self) -> bool {
+    fn answers_immediately(&self, inner: &S) -> bool {
         let fallback = self.settings.fallback.as_ref();
-        self.inner.answers_immediately() && fallback.is_none_or(|it| it.answers_immediately())
+        inner.answers_immediately() && fallback.is_none_or(|store| store.answers_immediately())
     }
 
-    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        self.inner.batch_group(call)
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
+    fn supports(&self, inner: &S, policy: &Policy) -> Result<(), Error> {
         self.check_share(policy)?;
-        self.fallback_of(policy).map(drop)
+        self.fallback_for(inner, policy).map(drop)
     }
 }

@@ -1,5 +1,5 @@
-//! Events when a fallback takes over and when the store decides again. Without the feature `tracing` all of it is
-//! empty.
+//! Events that a fallback has taken over, and that the store decides again. Without the feature
+//! `tracing`, all functions are empty.
 
 #[cfg(feature = "tracing")]
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,15 +12,15 @@ use crate::ErrorKind;
 use crate::telemetry::events;
 use crate::{Decision, DegradedAnswer, Error, Timestamp};
 
-/// The minimum time between two events that a fallback has taken over, in microseconds: a store that fails
-/// occasionally is not reported at each failure.
+/// The minimum time in microseconds between two events that a fallback has taken over, so that a
+/// store that fails occasionally is not reported at each failure.
 #[cfg(feature = "tracing")]
 const MIN_INTERVAL: u64 = 10_000_000;
 
-/// Whether decisions are made without the store, and their number.
+/// Counts the decisions without the store, and reports the beginning and the end of an outage.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    /// Whether the last decision was made without the store.
+    /// Whether the latest decision was made without the store.
     #[cfg(feature = "tracing")]
     is_ongoing: AtomicBool,
     #[cfg(feature = "tracing")]
@@ -30,25 +30,26 @@ pub(super) struct Outage {
 #[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 struct State {
-    /// Decisions without the store since it was last reported to decide.
+    /// The number of decisions without the store since the last event that the store decides.
     decisions: u64,
-    /// Whether the begin of the outage was reported, and its end was not.
+    /// Whether the beginning of the outage was reported, and its end was not.
     is_reported: bool,
+    /// The time of the latest event that a fallback has taken over.
     reported_at: Option<Timestamp>,
 }
 
 #[cfg(not(feature = "tracing"))]
 impl Outage {
-    pub(super) fn failed(&self, _: &Error, _: DegradedAnswer, _: Timestamp) {}
+    pub(super) fn record_failure(&self, _: &Error, _: DegradedAnswer, _: Timestamp) {}
 
-    pub(super) fn decided(&self, _: &Decision) {}
+    pub(super) fn record_decision(&self, _: &Decision) {}
 }
 
 #[cfg(feature = "tracing")]
 impl Outage {
-    /// Records a decision without the store, which failed with this error.
-    pub(super) fn failed(&self, error: &Error, answer: DegradedAnswer, now: Timestamp) {
-        // It concerns one key: the store decides on others.
+    /// Records a decision without the store, because the store failed with this error.
+    pub(super) fn record_failure(&self, error: &Error, answer: DegradedAnswer, now: Timestamp) {
+        // The error concerns one key, and the store decides calls for other keys.
         if error.kind() == ErrorKind::ForeignValue {
             return;
         }
@@ -65,8 +66,8 @@ impl Outage {
         events::taken_over(error, answer);
     }
 
-    /// Records a decision of the store, unless it is a degraded one of an inner layer.
-    pub(super) fn decided(&self, decision: &Decision) {
+    /// Records a decision of the store. Ignores a degraded decision of an inner layer.
+    pub(super) fn record_decision(&self, decision: &Decision) {
         if !self.is_ongoing.load(Ordering::Relaxed) || decision.degraded().is_some() {
             return;
         }

@@ -1,4 +1,5 @@
-//! A cache of scaled policies: a store recognises a policy object that it has seen, and need not compare it.
+//! A cache of scaled policies, so that the other store always gets the same policy object. A store
+//! recognises an object that it has seen, and does not need to compare its fields.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -15,17 +16,17 @@ pub(super) struct ScaledPolicies(RwLock<HashMap<Box<str>, ScaledPolicy>>);
 #[derive(Debug)]
 struct ScaledPolicy {
     from: Policy,
-    /// `None` if the share rounds down to nothing.
+    /// `None` if the share rounds down to 0.
     to: Option<Policy>,
 }
 
 impl ScaledPolicies {
-    /// The policy with its share of the budget, which must be the same each time for one name;
-    /// `None` if that is nothing.
+    /// Returns the policy with its share of the limit, or `None` if the share rounds down to 0.
+    /// Calls for policies of one name must have the same share.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if it cannot be scaled.
+    /// Returns [`ErrorKind::Unsupported`] if the policy cannot be scaled.
     pub(super) fn scaled(&self, policy: &Policy, share: Share) -> Result<Option<Policy>, Error> {
         if let Some(scaled) = self.cached(policy) {
             return Ok(scaled);
@@ -45,8 +46,8 @@ impl ScaledPolicies {
     fn cached(&self, policy: &Policy) -> Option<Option<Policy>> {
         let cached = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let scaled = cached.get(policy.name())?;
-        let is_it = scaled.from.is_same_object(policy) || scaled.from == *policy;
-        is_it.then(|| scaled.to.clone())
+        let is_same = scaled.from.is_same_object(policy) || scaled.from == *policy;
+        is_same.then(|| scaled.to.clone())
     }
 }
 
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn b46_no_more_are_kept_than_the_bound() {
+    fn b46_the_number_of_cached_policies_is_bounded() {
         let (shares, half) = (ScaledPolicies::default(), Share::new(1, 2).unwrap());
         for n in 0..3 * MAX_POLICIES {
             let limit = 2 + u64::try_from(n).unwrap();

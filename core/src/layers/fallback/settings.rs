@@ -1,4 +1,4 @@
-//! Configuration of the fallback, by policy.
+//! Configuration of the fallback for each policy.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Clock, ErrorKind, MAX_SPAN, Policy, Share, Store, SystemClock};
 
-/// How charges of a policy are decided when the store fails.
+/// The way in which charges of a policy are decided when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Setting {
     Open,
@@ -15,8 +15,8 @@ pub(super) enum Setting {
     FallBack(Share),
 }
 
-/// Configures decisions when the store returns an error, for [`StoreExt::on_failure`](crate::StoreExt::on_failure): a
-/// default, and exceptions by policy.
+/// Configures decisions for which the store returns an error, with a default and exceptions for
+/// some policies: see [`StoreExt::on_failure`](crate::StoreExt::on_failure).
 ///
 /// ```
 /// use tidegate_core::{OnFailure, Share};
@@ -52,22 +52,22 @@ pub(super) struct Settings {
     pub(super) fallback: Option<Arc<dyn Store>>,
     pub(super) retry_hint: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    /// Whether `Misconfigured` is a failure like others.
-    misconfigured: bool,
+    /// Whether the layer also decides on errors of the kind `Misconfigured`.
+    hides_misconfigured: bool,
 }
 
 impl Settings {
-    /// Whether an error of this kind is returned to the caller.
+    /// Returns `true` if an error of this kind is returned to the caller.
     pub(super) fn is_returned(&self, kind: ErrorKind) -> bool {
         match kind {
-            ErrorKind::Misconfigured => !self.misconfigured,
-            // The store works.
+            ErrorKind::Misconfigured => !self.hides_misconfigured,
+            // The store works, and the caller sends too many calls.
             ErrorKind::TooManyWaiters => true,
             kind => kind.is_invalid_request(),
         }
     }
 
-    /// The setting for a policy.
+    /// Returns the setting for a policy.
     pub(super) fn setting(&self, policy: &Policy) -> Setting {
         let named = self.by_name.iter().rev().find(|(name, _)| **name == *policy.name());
         named.map_or(self.default, |(_, setting)| *setting)
@@ -75,22 +75,23 @@ impl Settings {
 }
 
 impl OnFailure {
-    /// Decides as if nothing had been taken yet.
+    /// Decides as if the subject had no usage.
     pub fn open() -> Self {
         Self::by_default(Setting::Open)
     }
 
-    /// Refuses.
+    /// Refuses the request.
     pub fn closed() -> Self {
         Self::by_default(Setting::Closed)
     }
 
-    /// Lets `store` decide, each policy with its share.
+    /// Lets `store` decide, with a share of each policy.
     pub fn fall_back_to(store: impl Store + 'static, share: Share) -> OnFailure<HasFallback> {
         Self::by_default(Setting::FallBack(share)).with_fallback(store)
     }
 
-    /// Sets the fallback store for policies named by [`fall_back_for`](OnFailure::fall_back_for).
+    /// Sets the fallback store for the policies that [`fall_back_for`](OnFailure::fall_back_for)
+    /// names.
     pub fn with_fallback(self, store: impl Store + 'static) -> OnFailure<HasFallback> {
         let fallback: Option<Arc<dyn Store>> = Some(Arc::new(store));
         OnFailure { settings: Settings { fallback, ..self.settings }, fallback: PhantomData }
@@ -103,7 +104,7 @@ impl OnFailure {
             fallback: None,
             retry_hint: Duration::from_secs(1),
             clock: Arc::new(SystemClock::new()),
-            misconfigured: false,
+            hides_misconfigured: false,
         };
         Self { settings, fallback: PhantomData }
     }
@@ -117,35 +118,37 @@ impl OnFailure<HasFallback> {
 }
 
 impl<F> OnFailure<F> {
-    /// As [`open`](OnFailure::open), for the policy of this name.
+    /// Like [`open`](OnFailure::open), for the policy of this name.
     pub fn open_for(self, policy: &str) -> Self {
         self.for_policy(policy, Setting::Open)
     }
 
-    /// As [`closed`](OnFailure::closed), for the policy of this name.
+    /// Like [`closed`](OnFailure::closed), for the policy of this name.
     pub fn closed_for(self, policy: &str) -> Self {
         self.for_policy(policy, Setting::Closed)
     }
 
-    /// Sets the `retry_after` of a refusal that failed closed, at least 1 µs. It is a hint only, as the end of the
-    /// outage is not known. Default: 1 s.
+    /// Sets the `retry_after` of refusals that failed closed, at least 1 µs. It is only a hint,
+    /// because the end of the outage is unknown. The default is 1 s.
     pub fn retry_hint(mut self, hint: Duration) -> Self {
         self.settings.retry_hint = hint.clamp(Duration::from_micros(1), MAX_SPAN);
         self
     }
 
-    /// Sets the clock for `reset_after` of requests that failed open. Default: [`SystemClock`].
+    /// Sets the clock for the `reset_after` of requests that failed open. The default is
+    /// [`SystemClock`].
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.settings.clock = Arc::new(clock);
         self
     }
 
-    /// Decides also on errors of this kind, if it is [`Misconfigured`](ErrorKind::Misconfigured): settings that do not
-    /// fit the server, such as a wrong password. By default such a call is an error, as failing open would hide the
-    /// mistake for ever.
+    /// Also decides on errors of the kind [`Misconfigured`](ErrorKind::Misconfigured), such as a
+    /// wrong password. By default, such a call fails, because failing open would hide the mistake
+    /// forever.
     ///
-    /// Other kinds have no effect: invalid requests and [`TooManyWaiters`](ErrorKind::TooManyWaiters) remain errors,
-    /// and all others are decided anyway.
+    /// Other kinds have no effect. Invalid requests and
+    /// [`TooManyWaiters`](ErrorKind::TooManyWaiters) remain errors, and all other errors are
+    /// decided anyway.
     ///
     /// ```
     /// use tidegate_core::{ErrorKind, OnFailure};
@@ -154,7 +157,7 @@ impl<F> OnFailure<F> {
     /// # let _ = on_failure;
     /// ```
     pub fn also_on(mut self, kind: ErrorKind) -> Self {
-        self.settings.misconfigured |= kind == ErrorKind::Misconfigured;
+        self.settings.hides_misconfigured |= kind == ErrorKind::Misconfigured;
         self
     }
 

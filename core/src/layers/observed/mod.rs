@@ -1,5 +1,6 @@
-//! Metrics and spans of a store: what it decides, and how long that takes.
+//! Metrics and spans for the decisions of a store and their latency.
 
+mod calls;
 #[cfg(feature = "metrics")]
 mod policy_counters;
 #[cfg(feature = "tracing")]
@@ -7,48 +8,21 @@ mod span;
 #[cfg(feature = "metrics")]
 mod store_metrics;
 
-use crate::{Answer, Call, Decision, Error, Policy, Store, Timestamp};
+use self::calls::{Answers, Calls};
+use super::layered::{Layer, Layered};
+#[cfg(feature = "metrics")]
+use crate::Timestamp;
+use crate::{Answer, Call, Decision, Error, Store};
 
-/// A store whose calls are reported to metrics and spans: see [`StoreExt::observed`](crate::StoreExt::observed).
+/// A store whose calls are reported to metrics and spans: see
+/// [`StoreExt::observed`](super::StoreExt::observed).
+pub type ObservedStore<S> = Layered<ObservedLayer, S>;
+
+/// The layer of an [`ObservedStore`].
 #[derive(Debug)]
-pub struct ObservedStore<S> {
-    inner: S,
+pub struct ObservedLayer {
     #[cfg(feature = "metrics")]
     metrics: store_metrics::StoreMetrics,
-}
-
-/// One call, or a batch.
-#[derive(Debug, Clone, Copy)]
-enum Calls<'a> {
-    One(Call<'a>),
-    Batch(&'a [Call<'a>]),
-}
-
-impl<'a> Calls<'a> {
-    #[cfg(feature = "metrics")]
-    fn as_slice(&self) -> &[Call<'a>] {
-        match self {
-            Self::One(call) => std::slice::from_ref(call),
-            Self::Batch(calls) => calls,
-        }
-    }
-}
-
-/// The answer to one call, or to a batch.
-trait Answers: Send {
-    fn as_slice(&self) -> &[Result<Decision, Error>];
-}
-
-impl Answers for Result<Decision, Error> {
-    fn as_slice(&self) -> &[Self] {
-        std::slice::from_ref(self)
-    }
-}
-
-impl Answers for Vec<Result<Decision, Error>> {
-    fn as_slice(&self) -> &[Result<Decision, Error>] {
-        self
-    }
 }
 
 /// The metrics and the span of calls in flight.
@@ -62,12 +36,14 @@ struct Observation<'a> {
 }
 
 impl<'a> Observation<'a> {
-    fn start<S>(store: &'a ObservedStore<S>, calls: Calls<'a>) -> Self {
-        #[cfg(not(feature = "metrics"))]
-        let _ = store;
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(unused_variables, reason = "the layer has only metrics")
+    )]
+    fn start(layer: &'a ObservedLayer, calls: Calls<'a>) -> Self {
         Self {
             #[cfg(feature = "metrics")]
-            timer: store_metrics::CallTimer::start(&store.metrics, calls),
+            timer: store_metrics::CallTimer::start(&layer.metrics, calls),
             #[cfg(feature = "tracing")]
             calls,
             #[cfg(feature = "tracing")]
@@ -83,7 +59,7 @@ impl<'a> Observation<'a> {
     }
 
     /// Awaits the answer within the span.
-    async fn answer_of<T>(&self, answer: Answer<'_, T>) -> T {
+    async fn answer_in_span<T>(&self, answer: Answer<'_, T>) -> T {
         #[cfg(feature = "tracing")]
         let answer = tracing::Instrument::instrument(answer, self.span.clone());
         answer.await
@@ -97,24 +73,9 @@ impl<'a> Observation<'a> {
     }
 }
 
-impl<S> ObservedStore<S> {
-    /// The inner store.
-    #[must_use]
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
-
-    /// Unwraps the inner store.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-}
-
-impl<S: Store> ObservedStore<S> {
-    pub(super) fn new(inner: S) -> Self {
+impl ObservedLayer {
+    pub(super) fn new() -> Self {
         Self {
-            inner,
             #[cfg(feature = "metrics")]
             metrics: store_metrics::StoreMetrics::default(),
         }
@@ -132,7 +93,7 @@ impl<S: Store> ObservedStore<S> {
                 Answer::ready(answer)
             }
             Err(pending) => Answer::later(async move {
-                let answer = observation.answer_of(pending).await;
+                let answer = observation.answer_in_span(pending).await;
                 observation.end(answer.as_slice());
                 answer
             }),
@@ -140,41 +101,27 @@ impl<S: Store> ObservedStore<S> {
     }
 }
 
-impl<S: Store> Store for ObservedStore<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.observe(Calls::One(call), || self.inner.decide(call))
+impl<S: Store> Layer<S> for ObservedLayer {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        self.observe(Calls::One(call), || inner.decide(call))
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
-        self.observe(Calls::Batch(calls), || self.inner.decide_many(calls))
+        self.observe(Calls::Batch(calls), || inner.decide_many(calls))
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now().map(|time| {
-            #[cfg(feature = "metrics")]
-            if let Err(error) = &time {
+    #[cfg(feature = "metrics")]
+    fn now<'a>(&'a self, inner: &'a S) -> Answer<'a, Result<Timestamp, Error>> {
+        inner.now().inspect(|time| {
+            if let Err(error) = time {
                 self.metrics.count_error(error);
             }
-            time
         })
-    }
-
-    fn ready(&self) -> Answer<'_, Result<(), Error>> {
-        self.inner.ready()
-    }
-
-    fn answers_immediately(&self) -> bool {
-        self.inner.answers_immediately()
-    }
-
-    fn batch_group(&self, call: &Call<'_>) -> Option<u64> {
-        self.inner.batch_group(call)
-    }
-
-    fn supports(&self, policy: &Policy) -> Result<(), Error> {
-        self.inner.supports(policy)
     }
 }

@@ -1,4 +1,4 @@
-//! The counters of each policy, in a table of bounded size that is read without a lock.
+//! The counters of each policy, in a table of bounded size. Look-ups need no lock.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -7,16 +7,16 @@ use metrics::{Counter, counter};
 use crate::telemetry::names::{DECISIONS, HELD, MAX_POLICIES, NEAR_LIMIT, OTHER_POLICIES, SETTLED};
 use crate::{Outcome, Policy, Verdict};
 
-/// Twice as many as are ever taken, so that probe sequences are short.
+/// The number of slots. At most half of them are used, so that probe sequences are short.
 const SLOTS: usize = 2 * MAX_POLICIES;
 
 /// An insert-only hash table with linear probing.
 #[derive(Debug)]
 pub(super) struct PolicyTable {
     slots: Box<[OnceLock<Box<PolicyCounters>>]>,
-    /// The number of slots taken. Locked to insert; look-ups need no lock.
-    taken: Mutex<usize>,
-    /// Shared by all policies beyond the limit: in force, and in shadow.
+    /// The number of used slots. An insertion locks it, and a look-up does not.
+    used: Mutex<usize>,
+    /// The counters of all policies without a slot: one for enforced policies, and one for shadows.
     overflow: [OnceLock<PolicyCounters>; 2],
 }
 
@@ -31,7 +31,7 @@ pub(super) struct PolicyCounters {
     blocked: Counter,
     other_denied: Counter,
     near_limit: Counter,
-    /// Only of a policy that is held.
+    /// The counters for holds, created with the first hold.
     holds: OnceLock<HoldCounters>,
 }
 
@@ -44,12 +44,12 @@ pub(super) struct HoldCounters {
 impl Default for PolicyTable {
     fn default() -> Self {
         let slots = (0..SLOTS).map(|_| OnceLock::new()).collect();
-        Self { slots, taken: Mutex::new(0), overflow: [OnceLock::new(), OnceLock::new()] }
+        Self { slots, used: Mutex::new(0), overflow: [OnceLock::new(), OnceLock::new()] }
     }
 }
 
 impl PolicyTable {
-    /// The counters of `policy`.
+    /// Returns the counters of `policy`.
     pub(super) fn counters(&self, policy: &Policy) -> &PolicyCounters {
         self.find(policy).unwrap_or_else(|| self.add(policy))
     }
@@ -59,7 +59,7 @@ impl PolicyTable {
         known.map(|counters| &**counters).find(|counters| counters.belongs_to(policy))
     }
 
-    /// The probe sequence of a policy.
+    /// Returns the probe sequence of a policy.
     fn probe(&self, policy: &Policy) -> impl Iterator<Item = &OnceLock<Box<PolicyCounters>>> {
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let start = policy.state_hash() as usize % SLOTS;
@@ -69,15 +69,15 @@ impl PolicyTable {
 
     #[cold]
     fn add(&self, policy: &Policy) -> &PolicyCounters {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have inserted it meanwhile.
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have inserted the policy since the look-up.
         if let Some(counters) = self.find(policy) {
             return counters;
         }
         let free = self.probe(policy).find(|slot| slot.get().is_none());
-        match free.filter(|_| *taken < MAX_POLICIES) {
+        match free.filter(|_| *used < MAX_POLICIES) {
             Some(slot) => {
-                *taken += 1;
+                *used += 1;
                 slot.get_or_init(|| Box::new(PolicyCounters::new(policy.name(), policy)))
             }
             None => self.overflow[usize::from(policy.is_shadow())]
@@ -106,15 +106,16 @@ impl PolicyCounters {
         }
     }
 
-    /// `policy` is the one of these counters, or one of those that share them.
+    /// Returns the counters for holds. `policy` is the policy of these counters, or one of the
+    /// policies that share them.
     pub(super) fn holds(&self, policy: &Policy) -> &HoldCounters {
         self.holds.get_or_init(|| {
             let shadow = if policy.is_shadow() { "true" } else { "false" };
             let name = if self.belongs_to(policy) { policy.name() } else { OTHER_POLICIES };
-            let of = |name: &'static str, policy: &str| {
-                counter!(name, "policy" => policy.to_owned(), "shadow" => shadow)
+            let register = |metric: &'static str| {
+                counter!(metric, "policy" => name.to_owned(), "shadow" => shadow)
             };
-            HoldCounters { held: of(HELD.name, name), settled: of(SETTLED.name, name) }
+            HoldCounters { held: register(HELD.name), settled: register(SETTLED.name) }
         })
     }
 
@@ -124,7 +125,7 @@ impl PolicyCounters {
             && *self.name == *policy.name()
     }
 
-    /// Counts a verdict of a call. `is_admitted` says whether the whole call was admitted: if it
+    /// Counts a verdict of a call. `is_admitted` says whether the whole call was admitted. If it
     /// was not, a policy that allows the call has charged nothing.
     pub(super) fn count(&self, verdict: &Verdict, is_admitted: bool) {
         match verdict.outcome() {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_policy_has_counters_of_its_own_and_finds_them_again() {
+    fn a_policy_finds_its_own_counters_again() {
         let policies = PolicyTable::default();
         let all: Vec<Policy> = (0..MAX_POLICIES).map(policy).collect();
         for policy in &all {
@@ -162,27 +163,24 @@ mod tests {
     }
 
     #[test]
-    fn policies_beyond_the_bound_share_their_counters_and_take_no_slots() {
+    fn policies_beyond_the_bound_share_their_counters_and_use_no_slots() {
         let policies = PolicyTable::default();
         for number in 0..2 * MAX_POLICIES {
             policies.counters(&policy(number));
         }
-        let taken = policies.slots.iter().filter(|slot| slot.get().is_some()).count();
-        assert_eq!(taken, MAX_POLICIES);
+        let used = policies.slots.iter().filter(|slot| slot.get().is_some()).count();
+        assert_eq!(used, MAX_POLICIES);
         let (one, other) = (policy(MAX_POLICIES + 1), policy(MAX_POLICIES + 2));
         assert!(std::ptr::eq(policies.counters(&one), policies.counters(&other)));
-        // Shadow policies have their own, as they never refuse.
+        // Shadows have separate counters, because they never refuse.
         assert!(!std::ptr::eq(policies.counters(&one), policies.counters(&other.shadow())));
     }
 
     #[test]
-    fn a_policy_in_shadow_is_told_from_one_of_its_name_in_force() {
+    fn a_shadow_and_an_enforced_policy_of_one_name_have_different_counters() {
         let policies = PolicyTable::default();
-        let (in_force, in_shadow) = (policy(1), policy(1).shadow());
-        assert!(!std::ptr::eq(policies.counters(&in_force), policies.counters(&in_shadow)));
-        assert!(std::ptr::eq(
-            policies.counters(&in_shadow),
-            policies.counters(&policy(1).shadow())
-        ));
+        let (enforced, shadow) = (policy(1), policy(1).shadow());
+        assert!(!std::ptr::eq(policies.counters(&enforced), policies.counters(&shadow)));
+        assert!(std::ptr::eq(policies.counters(&shadow), policies.counters(&policy(1).shadow())));
     }
 }

@@ -1,15 +1,15 @@
-//! A span per call. Its fields come from the configuration and the answer, never from the request: no subject, no
-//! tenant, and of an error only its kind, as the message may quote a key.
+//! A span per call. Its fields contain data of the configuration and the answer, and never a
+//! subject or a tenant. An error is reported by its kind only, because its message may quote a key.
 
 use std::fmt;
 
 use tracing::field::{Empty, debug};
 use tracing::{Span, debug_span};
 
-use super::Calls;
+use super::calls::Calls;
 use crate::{Call, Decision, Error};
 
-/// The span of a call or a batch. It costs nothing unless a subscriber is interested.
+/// Creates the span of a call or a batch. The span costs nothing unless a subscriber records it.
 pub(super) fn new(calls: Calls<'_>) -> Span {
     match calls {
         Calls::One(call) => debug_span!(

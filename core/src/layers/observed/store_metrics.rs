@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use super::Calls;
+use super::calls::Calls;
 use super::policy_counters::PolicyTable;
 use crate::decision::held_of;
 use crate::telemetry::names;
@@ -18,7 +18,7 @@ const BATCH: usize = Operation::NAMES.len();
 /// batch is recorded, because its calls are counted one by one.
 const ROWS: usize = BATCH + 1;
 
-/// Values of the label `outcome`.
+/// The values of the label `outcome`.
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
 const ALLOWED: usize = 0;
 const DENIED: usize = 1;
@@ -27,16 +27,16 @@ const CANCELLED: usize = 3;
 
 /// The metrics of one observed store.
 ///
-/// They are looked up at the first call: not earlier, as the application may install its recorder late, and not
-/// at each call, as a look-up costs more than a decision.
+/// They are looked up at the first call. An earlier look-up could miss a recorder that the
+/// application installs late. A look-up for each call would cost more than a decision.
 #[derive(Debug, Default)]
 pub(super) struct StoreMetrics {
     static_metrics: OnceLock<Box<StaticMetrics>>,
     policies: PolicyTable,
 }
 
-/// Metrics whose labels are known at compile time. They are registered together, at zero: if a counter appears
-/// only with its first event, Prometheus does not see that event.
+/// The metrics whose labels are known at compile time. They are registered together, at zero,
+/// because Prometheus does not see the first event of a counter that appears with this event.
 #[derive(Debug)]
 struct StaticMetrics {
     calls: [[Counter; OUTCOMES.len()]; BATCH],
@@ -55,7 +55,7 @@ impl StaticMetrics {
         let degraded = |answer: usize, reason: usize| {
             let (answer, reason) = (DegradedAnswer::ALL[answer], ErrorKind::ALL[reason]);
             if reason.is_invalid_request() {
-                // Such an error is never hidden by a degraded decision.
+                // No degraded decision hides such an error.
                 return Counter::noop();
             }
             let (answer, reason) = (answer.as_str(), reason.as_str());
@@ -80,7 +80,7 @@ impl StoreMetrics {
         self.static_metrics.get_or_init(StaticMetrics::register)
     }
 
-    /// Counts an error that is not the answer to a call.
+    /// Counts an error, such as the error of a request for the time.
     pub(super) fn count_error(&self, error: &Error) {
         increment(&self.static_metrics().errors, error.kind() as usize);
     }
@@ -115,7 +115,7 @@ impl StoreMetrics {
             let holds = self.policies.counters(charge.policy).holds(charge.policy);
             match call.operation {
                 Operation::Hold | Operation::HoldUpTo { .. } if decision.is_allowed() => {
-                    // Without the store, nothing is held.
+                    // A decision without the store holds nothing.
                     let is_held = decision.degraded().is_none();
                     let held = held_of(decision, index, &charge).filter(|_| is_held);
                     holds.held.increment(held.unwrap_or(0));
@@ -133,29 +133,30 @@ impl StoreMetrics {
     }
 }
 
-/// Increments the counter at `index`, the position of its kind in `ALL`.
+/// Increments the counter at `index`, which is the position of the kind in `ALL`.
 fn increment(counters: &[Counter], index: usize) {
     if let Some(counter) = counters.get(index) {
         counter.increment(1);
     }
 }
 
-/// Times a call or a batch in flight. Dropped before its end, it counts the calls as cancelled.
+/// Measures the duration of a call or a batch. If it is dropped before its end, it counts the calls
+/// as cancelled.
 #[derive(Debug)]
 pub(super) struct CallTimer<'a> {
     metrics: &'a StoreMetrics,
     calls: Calls<'a>,
     started: Instant,
-    ended: bool,
+    has_ended: bool,
 }
 
 impl<'a> CallTimer<'a> {
     pub(super) fn start(metrics: &'a StoreMetrics, calls: Calls<'a>) -> Self {
-        Self { metrics, calls, started: Instant::now(), ended: false }
+        Self { metrics, calls, started: Instant::now(), has_ended: false }
     }
 
     pub(super) fn end(mut self, answers: &[Result<Decision, Error>]) {
-        self.ended = true;
+        self.has_ended = true;
         self.stop();
         for (call, answer) in self.calls.as_slice().iter().zip(answers) {
             self.metrics.count(call, answer);
@@ -173,7 +174,7 @@ impl<'a> CallTimer<'a> {
 
 impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.has_ended {
             self.stop();
             for call in self.calls.as_slice() {
                 self.metrics.static_metrics().calls[call.operation.index()][CANCELLED].increment(1);
@@ -192,14 +193,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_error_and_of_degraded_answer_has_a_place_of_its_own() {
+    fn each_kind_of_error_and_of_degraded_answer_has_its_own_place() {
         for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index, "{kind}");
         }
         for (index, answer) in DegradedAnswer::ALL.into_iter().enumerate() {
             assert_eq!(answer as usize, index, "{answer:?}");
         }
-        // The last ones: where this no longer compiles or holds, `ALL` lacks the new one.
+        // If these matches no longer compile or hold, `ALL` lacks a new kind.
         assert!(ErrorKind::ALL.iter().all(|kind| match kind {
             ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::ReadOnly | ErrorKind::Busy =>
                 true,

@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use gate::{Fate, Gate, Sent};
-use tidegate_core::layers::CoalescedStore;
+use tidegate_core::layers::{CoalescedStore, DenyCache};
 use tidegate_core::{
     Answer, Call, CallId, Charge, Decision, Error, ErrorKind, ManualClock, Operation, Policy,
     Store, StoreExt,
@@ -99,6 +99,39 @@ fn a_call_is_sent_immediately_if_none_is_in_flight_and_the_others_go_together() 
         settle().await;
         assert_eq!(alive_tasks(), 0, "an idle store has no task");
     });
+}
+
+#[test]
+fn a_cached_denial_does_not_wait_for_a_batch_and_a_miss_does() {
+    crate::run(async {
+        let gate = Gate::new();
+        let cache = DenyCache::new().clock(ManualClock::default());
+        let store = gate.clone().deny_cache(cache).coalesced();
+        let stats = store.inner().stats();
+        let policy: Policy = "p: fixed-window 1/1h".parse().unwrap();
+        let [refused, other] = ["refused", "other"].map(|subject| [Charge::new(&policy, subject)]);
+        for is_allowed in [true, false] {
+            gate.pass(Fate::CarriedOut);
+            let decision = store.decide(Call::acquire(&refused)).await.unwrap();
+            assert_eq!(decision.is_allowed(), is_allowed);
+        }
+        let mut in_flight = pin!(store.decide(Call::acquire(&other)));
+        assert!(is_pending_now(&mut in_flight).await);
+        settle().await;
+        assert_eq!(gate.in_flight(), 1);
+        let denial = store.decide(Call::acquire(&refused)).into_ready().unwrap().unwrap();
+        assert!(denial.is_denied());
+        assert!(store.decide(Call::acquire(&other)).into_ready().is_err(), "it waits for a batch");
+        gate.pass(Fate::CarriedOut);
+        assert!(in_flight.await.unwrap().is_allowed());
+        // A look that leads to no answer counts neither as a hit nor as a miss.
+        assert_eq!((stats.hits(), stats.misses()), (1, 3));
+    });
+}
+
+/// Polls a future once, and returns `true` if it is not ready.
+async fn is_pending_now(future: &mut (impl Future + Unpin)) -> bool {
+    poll_fn(|context| Poll::Ready(pin!(&mut *future).poll(context).is_pending())).await
 }
 
 #[test]
@@ -287,7 +320,7 @@ fn the_calls_that_wait_are_bounded_and_one_that_was_given_up_leaves_its_place() 
         let (second, third) = (call(&store, "b"), call(&store, "c"));
         settle().await;
         let error = call(&store, "d").await.unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "too-many-waiters: 2 calls wait for a batch already");
+        assert_eq!(error.to_string(), "too-many-waiters: 2 calls already wait for a batch");
         assert!(error.is_definitely_not_charged());
         // Those of another group are not counted.
         let other = call_of("t", &store, "e", 1);

@@ -6,7 +6,7 @@ use tidegate_core::{
     Answer, Call, CallId, Charge, Decision, Degraded, DegradedAnswer, DenyCache, Error, ErrorKind,
     Operation, Outcome, Store, StoreExt, SystemClock, Timestamp, Verdict,
 };
-use tidegate_testkit::faults::Fault;
+use tidegate_testkit::faults::{Fault, Faults};
 
 use super::common::{Bench, START, Who, now, policy};
 
@@ -52,7 +52,7 @@ fn the_time_that_the_store_took_to_answer_counts() {
     let mut late = std::pin::pin!(bench.store.decide(Call::acquire(&charge)));
     assert!(super::common::poll(late.as_mut()).is_pending());
     bench.advance(5);
-    crate::run(bench.store.inner().deliver());
+    crate::run(Faults::deliver(bench.store.inner()));
     let told = crate::run(late).unwrap();
     assert_eq!(told.retry_after(), Some(Duration::from_micros(7)));
     bench.advance(1);

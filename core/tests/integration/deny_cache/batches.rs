@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use tidegate_core::layers::Layer;
 use tidegate_core::{
     Answer, Call, Charge, Decision, DenyCache, Error, ErrorKind, ManualClock, Operation, Store,
-    StoreExt, Timestamp,
+    StoreExt,
 };
 use tidegate_testkit::ModelStore;
 
@@ -13,34 +14,32 @@ use super::common::{now, policy};
 /// Takes note of how many calls each batch has, and loses the last answer if told to.
 #[derive(Debug)]
 struct Batches {
-    model: Arc<ModelStore>,
     sizes: Arc<Mutex<Vec<usize>>>,
     loses_the_last: bool,
 }
 
-impl Store for Batches {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        self.model.decide(call)
+impl<S: Store> Layer<S> for Batches {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        inner.decide(call)
     }
 
     fn decide_many<'a>(
         &'a self,
+        inner: &'a S,
         calls: &'a [Call<'a>],
     ) -> Answer<'a, Vec<Result<Decision, Error>>> {
         self.sizes.lock().unwrap().push(calls.len());
         let answered = calls.len() - usize::from(self.loses_the_last);
-        Answer::ready(calls[..answered].iter().map(|call| now(self.model.decide(*call))).collect())
-    }
-
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.model.now()
+        Answer::ready(calls[..answered].iter().map(|call| now(inner.decide(*call))).collect())
     }
 }
 
 fn batches(loses_the_last: bool) -> (impl Store, Arc<Mutex<Vec<usize>>>) {
     let (clock, sizes) = (ManualClock::default(), Arc::default());
-    let model = Arc::new(ModelStore::new(clock.clone()));
-    let store = Batches { model, sizes: Arc::clone(&sizes), loses_the_last };
+    let batches = Batches { sizes: Arc::clone(&sizes), loses_the_last };
+    let store = ModelStore::new(clock.clone()).layer(batches);
     (store.deny_cache(DenyCache::new().clock(clock)), sizes)
 }
 

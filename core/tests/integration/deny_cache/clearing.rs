@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::{Call, Charge, Decision, ErrorKind, Operation, Policy, Store, Timestamp};
-use tidegate_testkit::faults::Fault;
+use tidegate_testkit::faults::{Fault, Faults};
 
 use super::common::{Bench, Who, now, policy, poll};
 
@@ -113,7 +113,7 @@ fn b45_a_refusal_on_its_way_while_a_refund_passes_is_not_remembered() {
         let mut late = std::pin::pin!(bench.store.decide(Call::acquire(&charge)));
         assert!(poll(late.as_mut()).is_pending());
         let _ = bench.ask(change, &charge);
-        crate::run(bench.store.inner().deliver());
+        crate::run(Faults::deliver(bench.store.inner()));
         assert!(crate::run(late).unwrap().is_denied(), "it was, before the refund");
         let _ = bench.acquire_by(Who::Store, &charge);
     }
@@ -128,7 +128,7 @@ fn b45_nor_is_one_that_was_asked_for_while_a_refund_was_on_its_way() {
     let mut refund = std::pin::pin!(bench.store.decide(Call::new(Operation::Refund, &charge)));
     assert!(poll(refund.as_mut()).is_pending());
     assert!(bench.acquire_by(Who::Store, &charge).is_denied());
-    crate::run(bench.store.inner().deliver());
+    crate::run(Faults::deliver(bench.store.inner()));
     assert!(crate::run(refund).is_ok());
     assert!(bench.acquire_by(Who::Store, &charge).is_allowed());
 }

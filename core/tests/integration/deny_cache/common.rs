@@ -11,7 +11,7 @@ use tidegate_core::{
     StoreExt, Timestamp,
 };
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
 
 pub(crate) type Inner = FaultyStore<Arc<ModelStore>>;
 
@@ -37,14 +37,14 @@ impl Bench {
     pub(crate) fn with(cache: DenyCache, plan: Vec<Fault>) -> Self {
         let hand = ManualClock::new(Timestamp::from_micros(START));
         let model = Arc::new(ModelStore::keeping_all(hand.clone()));
-        let inner = FaultyStore::new(Arc::clone(&model), plan);
+        let inner = Arc::clone(&model).layer(Faults::new(plan));
         let store = inner.deny_cache(cache.max_bytes(1 << 18).clock(hand.clone()));
         Self { store, model, hand }
     }
 
     /// How often the store was asked.
     pub(crate) fn asked(&self) -> usize {
-        self.store.inner().calls()
+        self.store.inner().as_layer().calls()
     }
 
     pub(crate) fn advance(&self, micros: u64) {

@@ -3,29 +3,33 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tidegate_core::layers::Layer;
 use tidegate_core::{
-    Answer, Call, Charge, Decision, DenyCache, Error, Operation, Policy, Store, StoreExt, Timestamp,
+    Answer, Call, Charge, Decision, DenyCache, Error, Operation, Policy, Store, StoreExt,
 };
 use tidegate_memory::MemoryStore;
+use tidegate_testkit::decide_one_by_one;
 use tokio::task::yield_now;
 
 use super::common::policy;
 
-/// Takes its time, on the way there and on the way back, and each time another.
-#[derive(Debug)]
+/// A layer that yields a different number of times for each call, before and after the store
+/// decides.
+#[derive(Debug, Default)]
 struct Slow {
-    store: MemoryStore,
     calls: AtomicUsize,
 }
 
-impl Store for Slow {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl<S: Store> Layer<S> for Slow {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         Answer::later(async move {
             for _ in 0..number % 5 {
                 yield_now().await;
             }
-            let answer = self.store.decide(call).await;
+            let answer = inner.decide(call).await;
             for _ in 0..number % 7 {
                 yield_now().await;
             }
@@ -33,8 +37,12 @@ impl Store for Slow {
         })
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.store.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 
@@ -46,7 +54,7 @@ async fn ask(store: &impl Store, operation: Operation, policy: &Policy) -> bool 
 #[test]
 fn b45_after_a_refund_nobody_is_refused_from_memory() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    let slow = Slow { store: MemoryStore::new(), calls: AtomicUsize::new(0) };
+    let slow = MemoryStore::new().layer(Slow::default());
     let store = Arc::new(slow.deny_cache(DenyCache::new()));
     let log = policy("sliding-log 1/24h");
     let is_over = Arc::new(AtomicBool::new(false));

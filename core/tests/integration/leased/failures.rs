@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use tidegate_core::layers::LeasedStore;
+use tidegate_core::layers::{Layer, LeasedStore};
 use tidegate_core::{
-    Call, Charge, DegradedAnswer, ErrorKind, Lease, ManualClock, Operation, Share, Store, StoreExt,
+    Answer, Call, Charge, Decision, DegradedAnswer, Error, ErrorKind, Lease, ManualClock,
+    Operation, Share, Store, StoreExt,
 };
-use tidegate_testkit::ModelStore;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults, FaultyStore};
+use tidegate_testkit::{ModelStore, decide_one_by_one};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
@@ -52,7 +53,7 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
         crate::run(async {
             let clock = ManualClock::default();
             let plan = vec![Fault::None, Fault::None, Fault::After(ErrorKind::Timeout), cancelled];
-            let store = FaultyStore::new(ModelStore::new(clock.clone()), plan);
+            let store = ModelStore::new(clock.clone()).layer(Faults::new(plan));
             let store = store.leased(eager().clock(clock));
             let policy = policy("p: fixed-window 1000/1h");
             let charges = [Charge::new(&policy, "s")];
@@ -63,7 +64,7 @@ fn a_chunk_whose_answer_is_lost_is_not_used() {
             for _ in 0..20 {
                 yield_now().await;
             }
-            assert_eq!(store.inner().calls(), 4);
+            assert_eq!(store.inner().as_layer().calls(), 4);
             assert_eq!((store.stats().chunks(), store.stats().chunks_not_granted()), (0, 1));
             let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await.unwrap();
             assert_eq!(1_000 - peek.verdicts()[0].remaining(), charged);
@@ -87,8 +88,8 @@ fn a_store_that_cannot_hold_is_not_asked_again_and_again() {
         }
         assert_eq!(store.stats().chunks_not_granted(), 0, "no call was admitted");
         link.set_away(false);
-        let all_fail = FaultyStore::new(ModelStore::new(ManualClock::default()), vec![]);
-        let store = Unsupported(all_fail).leased(eager());
+        let all_fail = ModelStore::new(ManualClock::default()).layer(Faults::new(vec![]));
+        let store = all_fail.layer(WithoutIds).leased(eager());
         for _ in 0..1_000 {
             assert!(store.decide(Call::acquire(&charges)).await.unwrap().is_allowed());
             sleep(Duration::from_millis(1)).await;
@@ -97,26 +98,26 @@ fn a_store_that_cannot_hold_is_not_asked_again_and_again() {
     });
 }
 
-/// A store without ids.
+/// A layer that rejects calls with an id.
 #[derive(Debug)]
-struct Unsupported<S>(S);
+struct WithoutIds;
 
-impl<S: Store> Store for Unsupported<S> {
-    fn decide<'a>(
-        &'a self,
-        call: Call<'a>,
-    ) -> tidegate_core::Answer<'a, Result<tidegate_core::Decision, tidegate_core::Error>> {
+impl<S: Store> Layer<S> for WithoutIds {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         if call.id.is_some() {
-            let error = tidegate_core::Error::new(ErrorKind::Unsupported, "no ids");
-            return tidegate_core::Answer::ready(Err(error));
+            return Answer::ready(Err(Error::new(ErrorKind::Unsupported, "no ids")));
         }
-        self.0.decide(call)
+        inner.decide(call)
     }
 
-    fn now(
-        &self,
-    ) -> tidegate_core::Answer<'_, Result<tidegate_core::Timestamp, tidegate_core::Error>> {
-        self.0.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 
@@ -126,7 +127,7 @@ fn a_degraded_decision_grants_no_chunk() {
     crate::run(async {
         let clock = ManualClock::default();
         let down = vec![Fault::Before(ErrorKind::Unavailable); 5_000];
-        let store = FaultyStore::new(ModelStore::new(clock.clone()), down);
+        let store = ModelStore::new(clock.clone()).layer(Faults::new(down));
         let store =
             store.or_fall_back_to(ModelStore::new(clock.clone()), Share::new(1, 1).unwrap());
         let store = store.leased(eager().clock(clock));
@@ -199,7 +200,7 @@ fn a_chunk_ends_a_span_or_a_window_after_it_was_sent() {
                 let charges = [Charge::new(&policy, "s")];
                 make_hot(&store, &charges).await;
                 clock.advance(answered_after);
-                store.inner().deliver().await;
+                Faults::deliver(store.inner()).await;
                 settle_down().await;
                 // One that is over is given back at once.
                 let peek = store.inner().decide(Call::new(Operation::Peek, &charges)).await;
@@ -229,7 +230,7 @@ fn a_refused_call_waits_for_a_chunk_on_its_way() {
         let waits = store.decide(Call::acquire(&charges));
         let deliver = async {
             settle_down().await;
-            store.inner().deliver().await;
+            Faults::deliver(store.inner()).await;
         };
         let (answer, ()) = tokio::join!(waits, deliver);
         assert!(answer.unwrap().is_allowed());
@@ -243,7 +244,7 @@ type LateStore = LeasedStore<FaultyStore<ModelStore>, ManualClock>;
 fn with_late_hold(lease: Lease) -> (LateStore, ManualClock) {
     let clock = ManualClock::default();
     let plan = vec![Fault::None, Fault::None, Fault::Late];
-    let store = FaultyStore::new(ModelStore::new(clock.clone()), plan);
+    let store = ModelStore::new(clock.clone()).layer(Faults::new(plan));
     (store.leased(lease.clock(clock.clone())), clock)
 }
 
@@ -253,7 +254,7 @@ async fn make_hot(store: &LateStore, charges: &[Charge<'_>]) {
         assert!(store.decide(Call::acquire(charges)).await.unwrap().is_allowed());
     }
     settle_down().await;
-    assert_eq!((store.inner().calls(), store.inner().on_the_way()), (3, 1));
+    assert_eq!((store.inner().as_layer().calls(), store.inner().as_layer().in_flight()), (3, 1));
 }
 
 async fn settle_down() {

@@ -6,12 +6,12 @@ use tidegate_core::{ErrorKind, Limiter};
 use tidegate_memory::MemoryStore;
 use tokio::time::timeout;
 
-use super::common::{Noted, limiter, ms, settle};
+use super::common::{limiter, ms, noted, settle};
 
 #[test]
 fn as_many_wait_as_may_and_one_more_books_nothing() {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let limiter = limiter(store.clone(), "gcra 1/1s burst 3").max_waiters(7);
         let callers: Vec<_> = (0..50)
             .map(|_| {
@@ -21,7 +21,7 @@ fn as_many_wait_as_may_and_one_more_books_nothing() {
             .collect();
         settle().await;
         assert_eq!(limiter.waiters(), 7);
-        assert_eq!(store.reserves(), 3 + 7);
+        assert_eq!(store.as_layer().reserves(), 3 + 7);
         let (mut passed, mut too_many) = (0, 0);
         for caller in callers {
             match caller.await.unwrap() {
@@ -75,7 +75,7 @@ async fn never_more_wait_than_may_whoever_comes_and_goes_at_once() {
 fn who_need_not_wait_passes_even_when_too_many_do() {
     crate::run(async {
         for policy in ["gcra 1/1h", "fixed-window 1/1h anchored"] {
-            let limiter = limiter(Noted::new(), policy).max_waiters(1).max_wait(ms(7_200_000));
+            let limiter = limiter(noted(), policy).max_waiters(1).max_wait(ms(7_200_000));
             assert!(limiter.until_ready("hot").await.is_ok());
             let waiter = tokio::spawn({
                 let limiter = limiter.clone();
@@ -97,7 +97,7 @@ fn who_need_not_wait_passes_even_when_too_many_do() {
 fn too_many_waiters_do_not_hide_a_refusal() {
     crate::run(async {
         for policy in ["gcra 1/1h", "fixed-window 1/1h anchored"] {
-            let limiter = limiter(Noted::new(), policy).max_waiters(0);
+            let limiter = limiter(noted(), policy).max_waiters(0);
             assert!(limiter.until_ready("s").await.is_ok());
             // An hour is beyond 30 s; and two at once are beyond the limit.
             let error = limiter.until_ready("s").await.unwrap_err();
@@ -118,7 +118,7 @@ fn too_many_waiters_do_not_hide_a_refusal() {
 #[test]
 fn clones_count_together_and_keep_bounds_of_their_own() {
     crate::run(async {
-        let limiter = limiter(Noted::new(), "gcra 1/1h").max_wait(ms(36_000_000));
+        let limiter = limiter(noted(), "gcra 1/1h").max_wait(ms(36_000_000));
         let narrow: Limiter<_> = limiter.clone().max_waiters(2);
         let _ = limiter.until_ready("s").await.unwrap();
         let waiters: Vec<_> = (0..2)
@@ -140,7 +140,7 @@ fn clones_count_together_and_keep_bounds_of_their_own() {
 #[test]
 fn no_time_to_wait_needs_no_seat() {
     crate::run(async {
-        let limiter = limiter(Noted::new(), "gcra 1/1h").max_waiters(0);
+        let limiter = limiter(noted(), "gcra 1/1h").max_waiters(0);
         assert!(limiter.subject("s").acquire_within(ms(0)).await.unwrap().is_allowed());
         assert!(limiter.subject("s").acquire_within(ms(0)).await.unwrap().is_denied());
     });

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep};
 
-use super::common::{Bucket, Noted, limiter, micros, ms, never_more};
+use super::common::{Bucket, limiter, micros, ms, never_more, noted};
 
 prop_compose! {
     fn bucket()(rate in 1_u64..2_000, capacity in 1_u64..20) -> Bucket {
@@ -27,7 +27,7 @@ proptest! {
         bucket in bucket(), arrivals in arrivals(),
     ) {
         crate::run(async {
-            let store = Noted::new();
+            let store = noted();
             let limiter = limiter(store.clone(), &bucket.policy());
             let (started, mut model) = (Instant::now(), bucket);
             let mut callers = vec![];
@@ -55,8 +55,8 @@ proptest! {
             }
             prop_assert!(passes.is_sorted_by_key(|&(passed, _)| passed), "first come, first served");
             never_more(bucket, &passes, 0, 1_000)?;
-            prop_assert_eq!(store.reserves(), arrivals.len());
-            prop_assert_eq!(store.calls().len(), arrivals.len());
+            prop_assert_eq!(store.as_layer().reserves(), arrivals.len());
+            prop_assert_eq!(store.as_layer().calls().len(), arrivals.len());
             prop_assert_eq!(limiter.waiters(), 0);
             Ok(())
         })?;
@@ -69,7 +69,7 @@ proptest! {
     ) {
         let passes = crate::run(async {
             let policy = Bucket::new(rate, capacity).policy();
-            let limiter = limiter(Noted::new(), &policy);
+            let limiter = limiter(noted(), &policy);
             let started = Instant::now();
             let work = |_| {
                 let limiter = limiter.clone();
@@ -99,7 +99,7 @@ proptest! {
 #[test]
 fn on_the_timers_grid_nothing_is_late() {
     crate::run(async {
-        let limiter = limiter(Noted::new(), "gcra 100/1s burst 3");
+        let limiter = limiter(noted(), "gcra 100/1s burst 3");
         let started = Instant::now();
         for turn in 0..50_u64 {
             let _ = limiter.until_ready("s").await.unwrap();
@@ -111,7 +111,7 @@ fn on_the_timers_grid_nothing_is_late() {
 #[test]
 fn a_bucket_that_refills_by_intervals_is_waited_for_as_well() {
     crate::run(async {
-        let limiter = limiter(Noted::new(), "token-bucket 3/1s burst 3 by-interval");
+        let limiter = limiter(noted(), "token-bucket 3/1s burst 3 by-interval");
         let started = Instant::now();
         let mut seconds = vec![];
         for _ in 0..10 {
@@ -125,14 +125,14 @@ fn a_bucket_that_refills_by_intervals_is_waited_for_as_well() {
 #[test]
 fn the_slowest_of_several_buckets_decides_and_all_are_charged_once() {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let policies = ["fast: gcra 10/1s".parse().unwrap(), "slow: gcra 1/1s".parse().unwrap()];
         let limiter = tidegate_core::Limiter::new(store.clone(), policies).unwrap();
         let started = Instant::now();
         let decisions =
             [limiter.until_ready("s").await.unwrap(), limiter.until_ready("s").await.unwrap()];
         assert_eq!(decisions.map(|decision| decision.wait()), [ms(0), ms(1_000)]);
-        assert_eq!((started.elapsed(), store.reserves()), (ms(1_000), 2));
+        assert_eq!((started.elapsed(), store.as_layer().reserves()), (ms(1_000), 2));
     });
 }
 
@@ -140,7 +140,7 @@ fn the_slowest_of_several_buckets_decides_and_all_are_charged_once() {
 #[test]
 fn a_wait_beyond_the_longest_is_refused_at_once() {
     crate::run(async {
-        let limiter = limiter(Noted::new(), "gcra 1/1s").max_wait(ms(2_000));
+        let limiter = limiter(noted(), "gcra 1/1s").max_wait(ms(2_000));
         let started = Instant::now();
         let (a, b, c, d) = tokio::join!(
             limiter.until_ready("s"),
@@ -165,7 +165,7 @@ fn a_wait_beyond_the_longest_is_refused_at_once() {
 #[test]
 fn a_cost_that_never_passes_is_refused_at_once() {
     crate::run(async {
-        let limiter = limiter(Noted::new(), "gcra 5/1s");
+        let limiter = limiter(noted(), "gcra 5/1s");
         let decision = limiter.subject("s").cost(6).acquire_within(ms(u64::MAX)).await.unwrap();
         assert!(decision.is_denied());
         assert_eq!(decision.retry_after(), None);

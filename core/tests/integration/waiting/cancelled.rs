@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::common::{Bucket, Noted, limiter, micros, ms, never_more, settle};
+use super::common::{Bucket, limiter, micros, ms, never_more, noted, settle};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
@@ -17,7 +17,7 @@ proptest! {
         then in 0_u64..3_000,
     ) {
         crate::run(async {
-            let store = Noted::new();
+            let store = noted();
             let (mut all, mut kept) = (Bucket::new(rate, capacity), Bucket::new(rate, capacity));
             let limiter = limiter(store.clone(), &all.policy()).max_wait(ms(10_000_000));
             let mut cancelled = 0;
@@ -38,7 +38,7 @@ proptest! {
             settle().await;
             let waiting = limiter.subject("s").reserve(ms(10_000_000)).await.unwrap();
             prop_assert_eq!(micros(waiting.wait()), kept.book((3_000 + then) * 1_000, 1));
-            prop_assert_eq!(store.refunds(), cancelled);
+            prop_assert_eq!(store.as_layer().refunds(), cancelled);
             Ok(())
         })?;
     }
@@ -52,7 +52,7 @@ proptest! {
     ) {
         crate::run(async {
             let bucket = Bucket::new(rate, capacity);
-            let limiter = limiter(Noted::new(), &bucket.policy()).max_wait(ms(10_000_000));
+            let limiter = limiter(noted(), &bucket.policy()).max_wait(ms(10_000_000));
             let started = Instant::now();
             let mut tasks = vec![];
             for &(gap, cost, patience) in &callers {
@@ -87,7 +87,7 @@ proptest! {
 #[test]
 fn b51_a_place_whose_time_has_come_is_not_given_back() {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let limiter = limiter(store.clone(), "gcra 1/1s");
         let _ = limiter.until_ready("s").await.unwrap();
         let mut forgotten = Box::pin(limiter.until_ready("s"));
@@ -95,7 +95,7 @@ fn b51_a_place_whose_time_has_come_is_not_given_back() {
         sleep(ms(1_000)).await;
         drop(forgotten);
         settle().await;
-        assert_eq!((store.refunds(), limiter.waiters()), (0, 0));
+        assert_eq!((store.as_layer().refunds(), limiter.waiters()), (0, 0));
     });
 }
 
@@ -103,14 +103,14 @@ fn b51_a_place_whose_time_has_come_is_not_given_back() {
 #[test]
 fn b51_a_place_is_given_back_up_to_its_time() {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let limiter = limiter(store.clone(), "gcra 1/1s");
         let _ = limiter.until_ready("s").await.unwrap();
         let mut waiting = Box::pin(limiter.until_ready("s"));
         assert!(timeout(ms(0), &mut waiting).await.is_err());
         tokio::time::advance(std::time::Duration::from_micros(999_999)).await;
         drop(waiting);
-        assert_eq!(store.refunds(), 1);
+        assert_eq!(store.as_layer().refunds(), 1);
         assert_eq!(
             limiter.until_ready("s").await.unwrap().wait(),
             std::time::Duration::from_micros(1)
@@ -122,12 +122,12 @@ fn b51_a_place_is_given_back_up_to_its_time() {
 #[test]
 fn b51_only_what_was_taken_is_given_back() {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let policies = ["gcra 1/1s".parse().unwrap(), "slow: gcra 1/1h shadow".parse().unwrap()];
         let limiter = tidegate_core::Limiter::new(store.clone(), policies).unwrap();
         let _ = limiter.until_ready("s").await.unwrap();
         assert!(timeout(ms(10), limiter.until_ready("s")).await.is_err());
-        assert_eq!(store.refunds(), 1);
+        assert_eq!(store.as_layer().refunds(), 1);
         let waits = limiter.subject("s").peek().await.unwrap();
         let waits = waits.verdicts().iter().map(|verdict| verdict.retry_after().unwrap());
         assert_eq!(waits.collect::<Vec<_>>(), [ms(990), ms(3_599_990)]);

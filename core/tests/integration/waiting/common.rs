@@ -5,37 +5,39 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use tidegate_core::layers::{Layer, Layered};
 use tidegate_core::{
-    Answer, Call, Decision, Error, Limiter, Operation, Store, Timestamp, TokioClock,
+    Answer, Call, Decision, Error, Limiter, Operation, Store, StoreExt, TokioClock,
 };
 use tidegate_memory::MemoryStore;
+use tidegate_testkit::decide_one_by_one;
 use tokio::time::Instant;
 
-/// A store in virtual time that notes each call and when it was made.
+/// A store in virtual time that records each call and its time.
+pub(crate) type Noted<S = Arc<MemoryStore<TokioClock>>> = Layered<Notes, S>;
+
+/// A layer that records each call and its time. Clones share the records.
 #[derive(Debug, Clone)]
-pub(crate) struct Noted<S = Arc<MemoryStore<TokioClock>>> {
-    inner: S,
+pub(crate) struct Notes {
     started: Instant,
     calls: Arc<Mutex<Vec<(Operation, Duration)>>>,
 }
 
-impl Noted {
-    pub(crate) fn new() -> Self {
-        Self::over(Arc::new(MemoryStore::builder().clock(TokioClock::new()).build()))
-    }
+pub(crate) fn noted() -> Noted {
+    Arc::new(MemoryStore::builder().clock(TokioClock::new()).build()).layer(Notes::new())
 }
 
-impl<S> Noted<S> {
-    pub(crate) fn over(inner: S) -> Self {
-        Self { inner, started: Instant::now(), calls: Arc::default() }
+impl Notes {
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now(), calls: Arc::default() }
     }
 
     pub(crate) fn calls(&self) -> Vec<(Operation, Duration)> {
         self.calls.lock().unwrap().clone()
     }
 
-    pub(crate) fn count(&self, is_meant: impl Fn(&Operation) -> bool) -> usize {
-        self.calls().iter().filter(|(operation, _)| is_meant(operation)).count()
+    pub(crate) fn count(&self, is_counted: impl Fn(&Operation) -> bool) -> usize {
+        self.calls().iter().filter(|(operation, _)| is_counted(operation)).count()
     }
 
     pub(crate) fn reserves(&self) -> usize {
@@ -47,33 +49,45 @@ impl<S> Noted<S> {
     }
 }
 
-impl<S: Store> Store for Noted<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl<S: Store> Layer<S> for Notes {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         self.calls.lock().unwrap().push((call.operation, self.started.elapsed()));
-        self.inner.decide(call)
+        inner.decide(call)
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.inner.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 
-/// A store that takes its time: half of it before it decides, half of it until the answer is there.
+/// A layer that delays each call: half of the time before the store decides, and half of it after.
 #[derive(Debug)]
-pub(crate) struct Slow<S>(pub(crate) S, pub(crate) Duration);
+pub(crate) struct Slow(pub(crate) Duration);
 
-impl<S: Store> Store for Slow<S> {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl<S: Store> Layer<S> for Slow {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::later(async move {
-            tokio::time::sleep(self.1 / 2).await;
-            let decision = self.0.decide(call).await;
-            tokio::time::sleep(self.1 / 2).await;
+            tokio::time::sleep(self.0 / 2).await;
+            let decision = inner.decide(call).await;
+            tokio::time::sleep(self.0 / 2).await;
             decision
         })
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.0.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 

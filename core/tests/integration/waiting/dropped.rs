@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{ErrorKind, TokioClock};
+use tidegate_core::{ErrorKind, StoreExt, TokioClock};
 use tidegate_memory::MemoryStore;
 
-use super::common::{Noted, Slow, limiter, ms, settle, tasks};
+use super::common::{Notes, Slow, limiter, ms, settle, tasks};
 
 /// B52: a thousand callers, on their way to the store, waiting, or on their way back, all dropped.
 #[test]
@@ -13,7 +13,7 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
     crate::run(async {
         for policy in ["gcra 100/1s", "sliding-log 100/1s"] {
             let store = Arc::new(MemoryStore::builder().clock(TokioClock::new()).build());
-            let noted = Noted::over(Slow(Arc::clone(&store), ms(20)));
+            let noted = Arc::clone(&store).layer(Slow(ms(20))).layer(Notes::new());
             let limiter = limiter(Arc::new(noted), policy);
             let mut callers = vec![];
             for caller in 0..1_000 {
@@ -41,7 +41,7 @@ fn b52_no_task_and_no_waiter_is_left_when_all_callers_are_dropped() {
 fn b52_nothing_keeps_the_store_once_the_limiter_is_gone() {
     crate::run(async {
         let store = Arc::new(MemoryStore::builder().clock(TokioClock::new()).build());
-        let limiter = limiter(Slow(Arc::clone(&store), ms(20)), "gcra 1/1s");
+        let limiter = limiter(Arc::clone(&store).layer(Slow(ms(20))), "gcra 1/1s");
         for wait in [0, 5, 15, 50] {
             let limiter = limiter.clone();
             tokio::spawn(async move {
@@ -60,7 +60,7 @@ fn a_runtime_may_end_while_callers_wait() {
     for _ in 0..20 {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-        let slow = Slow(MemoryStore::new(), ms(3));
+        let slow = MemoryStore::new().layer(Slow(ms(3)));
         let (slow, fast) = (limiter(slow, "gcra 1/1h"), limiter(MemoryStore::new(), "gcra 1/1h"));
         let (slow, fast) = (slow.max_wait(ms(360_000_000)), fast.max_wait(ms(360_000_000)));
         for _ in 0..50 {
@@ -79,7 +79,7 @@ fn a_runtime_may_end_while_callers_wait() {
 fn b51_a_future_may_be_dropped_outside_of_the_runtime() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(1).build().unwrap();
-    let store = Noted::over(Arc::new(Slow(MemoryStore::new(), ms(1))));
+    let store = Arc::new(MemoryStore::new().layer(Slow(ms(1)))).layer(Notes::new());
     let limiter = limiter(store.clone(), "gcra 1/1h").max_wait(ms(360_000_000));
     let mut waiting = Box::pin(limiter.until_ready("s"));
     assert!(runtime.block_on(&mut waiting).is_ok());
@@ -87,7 +87,7 @@ fn b51_a_future_may_be_dropped_outside_of_the_runtime() {
     runtime.block_on(async { tokio::time::timeout(ms(200), &mut waiting).await }).unwrap_err();
     drop(waiting);
     runtime.block_on(async {
-        while store.refunds() == 0 || tasks() > 0 {
+        while store.as_layer().refunds() == 0 || tasks() > 0 {
             tokio::task::yield_now().await;
         }
     });

@@ -1,12 +1,12 @@
 //! Decisions that the store did not make.
 
 use tidegate_core::{
-    Answer, Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Outcome, Store, Timestamp,
-    Verdict,
+    Answer, Call, Decision, Degraded, DegradedAnswer, Error, ErrorKind, Outcome, Store, StoreExt,
+    Timestamp, Verdict,
 };
 use tokio::time::{Instant, timeout};
 
-use super::common::{Noted, limiter, ms, settle};
+use super::common::{Noted, Notes, limiter, ms, settle};
 
 /// A store that is down, and what is answered in its stead.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ fn down(answer: DegradedAnswer, outcome: Outcome, micros: u64) -> Noted<std::syn
         .degraded_by(Degraded::new(answer, ErrorKind::Unavailable));
     let is_booked = outcome == Outcome::Allowed;
     let decision = if is_booked { decision.with_wait(ms(micros / 1_000)) } else { decision };
-    Noted::over(std::sync::Arc::new(Down(decision)))
+    std::sync::Arc::new(Down(decision)).layer(Notes::new())
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn who_is_refused_without_a_decision_is_told_at_once() {
                 assert!(refused.is_denied() && refused.degraded().is_some());
                 let error = limiter.until_ready("s").await.unwrap_err();
                 assert_eq!(error.kind(), refused.degraded().unwrap().reason);
-                assert_eq!((started.elapsed(), store.calls().len()), (ms(0), 2));
+                assert_eq!((started.elapsed(), store.as_layer().calls().len()), (ms(0), 2));
             }
         }
     });
@@ -76,7 +76,7 @@ fn b51_a_place_in_a_fallback_is_waited_for_and_never_given_back() {
         assert_eq!((started.elapsed(), decision.wait()), (ms(2_000), ms(2_000)));
         assert!(timeout(ms(10), limiter.until_ready("s")).await.is_err());
         settle().await;
-        assert_eq!(store.refunds(), 0);
+        assert_eq!(store.as_layer().refunds(), 0);
     });
 }
 
@@ -85,9 +85,9 @@ fn b51_a_place_in_a_fallback_is_waited_for_and_never_given_back() {
 fn a_refusal_that_lasts_no_time_is_asked_about_once_a_millisecond_at_most() {
     crate::run(async {
         let denied = Decision::one(Verdict::new(Outcome::Denied, 1));
-        let store = Noted::over(std::sync::Arc::new(Down(denied)));
+        let store = std::sync::Arc::new(Down(denied)).layer(Notes::new());
         let limiter = limiter(store.clone(), "fixed-window 1/1h");
         assert!(limiter.subject("s").acquire_within(ms(100)).await.unwrap().is_denied());
-        assert!(store.calls().len() <= 101);
+        assert!(store.as_layer().calls().len() <= 101);
     });
 }

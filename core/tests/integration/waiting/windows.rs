@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use tidegate_core::{Limiter, Operation};
 use tokio::time::{Instant, sleep};
 
-use super::common::{Noted, limiter, micros, ms, settle};
+use super::common::{limiter, micros, ms, noted, settle};
 
 /// So many callers at once: when each has passed (µs), and how often the store was asked.
 fn crowd(policy: &str, callers: usize) -> (Vec<u64>, usize) {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let limiter = limiter(store.clone(), policy).max_wait(ms(600_000));
         sleep(ms(137)).await;
         let started = Instant::now();
@@ -29,7 +29,7 @@ fn crowd(policy: &str, callers: usize) -> (Vec<u64>, usize) {
         }
         passes.sort_unstable();
         assert_eq!(limiter.waiters(), 0);
-        (passes, store.calls().len())
+        (passes, store.as_layer().calls().len())
     })
 }
 
@@ -75,7 +75,7 @@ proptest! {
         wait in 0_u64..5_000, callers in 1_usize..30,
     ) {
         crate::run(async {
-            let store = Noted::new();
+            let store = noted();
             let policies = policy.split(';').enumerate().map(|(n, text)| format!("p{n}: {text}").parse().unwrap());
             let limiter = Limiter::new(store.clone(), policies).unwrap();
             let callers = (0..callers).map(|_| {
@@ -89,7 +89,7 @@ proptest! {
                 // It is the last refusal that is told.
                 prop_assert!(decision.is_allowed() || decision.retry_after() > Some(ms(0)));
             }
-            for (operation, at) in store.calls() {
+            for (operation, at) in store.as_layer().calls() {
                 prop_assert_eq!(operation, Operation::Acquire);
                 prop_assert!(at <= ms(wait), "asked at {:?}", at);
             }
@@ -101,7 +101,7 @@ proptest! {
 #[test]
 fn a_refusal_that_outlasts_the_wait_is_told_at_once() {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let limiter = limiter(store.clone(), "fixed-window 1/1s anchored");
         let started = Instant::now();
         assert!(limiter.until_ready("s").await.is_ok());
@@ -109,7 +109,7 @@ fn a_refusal_that_outlasts_the_wait_is_told_at_once() {
             let decision = limiter.subject("s").cost(cost).acquire_within(ms(wait)).await.unwrap();
             assert!(decision.is_denied());
         }
-        assert_eq!((started.elapsed(), store.calls().len()), (ms(0), 3));
+        assert_eq!((started.elapsed(), store.as_layer().calls().len()), (ms(0), 3));
         // The very end of the wait is still in time.
         assert!(limiter.subject("s").acquire_within(ms(1_000)).await.unwrap().is_allowed());
         assert_eq!(started.elapsed(), ms(1_000));
@@ -120,7 +120,7 @@ fn a_refusal_that_outlasts_the_wait_is_told_at_once() {
 #[test]
 fn b51_a_cancelled_wait_for_a_window_leaves_nothing_behind() {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let limiter = limiter(store.clone(), "sliding-log 1/1s");
         assert!(limiter.until_ready("s").await.is_ok());
         let waiter = tokio::spawn({
@@ -131,7 +131,10 @@ fn b51_a_cancelled_wait_for_a_window_leaves_nothing_behind() {
         assert_eq!(limiter.waiters(), 1);
         waiter.abort();
         settle().await;
-        assert_eq!((limiter.waiters(), store.refunds(), store.calls().len()), (0, 0, 2));
+        assert_eq!(
+            (limiter.waiters(), store.as_layer().refunds(), store.as_layer().calls().len()),
+            (0, 0, 2)
+        );
     });
 }
 
@@ -139,12 +142,12 @@ fn b51_a_cancelled_wait_for_a_window_leaves_nothing_behind() {
 #[test]
 fn who_wakes_after_the_deadline_asks_no_more() {
     crate::run(async {
-        let store = Noted::new();
+        let store = noted();
         let limiter = limiter(store.clone(), "fixed-window 1/1s anchored");
         assert!(limiter.until_ready("s").await.is_ok());
         // A little after a second; the timer rings a millisecond after it.
         let wait = ms(1_000) + std::time::Duration::from_micros(300);
         assert!(limiter.subject("s").acquire_within(wait).await.unwrap().is_denied());
-        assert_eq!(store.calls().len(), 2);
+        assert_eq!(store.as_layer().calls().len(), 2);
     });
 }

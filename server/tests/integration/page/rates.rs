@@ -1,10 +1,10 @@
 //! Rates of limits, by seconds that the test ends.
 
 use serde_json::json;
-use tidegate_core::ErrorKind;
+use tidegate_core::{ErrorKind, StoreExt};
 use tidegate_server::activity::{MAX_LIMITS, SECONDS};
 use tidegate_server::service::OnStoreError;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults};
 
 use super::*;
 use crate::scene::with_limit;
@@ -302,7 +302,7 @@ async fn limits_of_requests_show_the_keys_and_not_the_values() {
 #[tokio::test]
 async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
     let faults = [ErrorKind::Timeout, ErrorKind::Timeout, ErrorKind::Busy].map(Fault::Before);
-    let store = Arc::new(FaultyStore::new(MemoryStore::new(), faults.to_vec()));
+    let store = Arc::new(MemoryStore::new().layer(Faults::new(faults.to_vec())));
     let mut watched = Watched::on(store, ActivitySettings::default(), Behaviour::default());
     watched.ask("user", "a", 1).await;
     watched.acquire("gcra 1/s", b"x", 2).await;
@@ -332,10 +332,10 @@ async fn what_a_store_does_not_decide_is_an_error_of_its_kind() {
     }
 
     // What is answered in place of an error is one as well.
-    let failing = Arc::new(FaultyStore::new(
-        MemoryStore::new(),
-        vec![Fault::Before(ErrorKind::Unavailable); 2],
-    ));
+    let failing =
+        Arc::new(
+            MemoryStore::new().layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 2])),
+        );
     let store = OnStoreError::Deny.around(failing);
     let mut watched = Watched::on(store, ActivitySettings::default(), Behaviour::default());
     watched.acquire("gcra 1/s", b"x", 1).await;

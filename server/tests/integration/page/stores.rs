@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
+use tidegate_core::layers::Layer;
 use tidegate_core::{Answer, Breaker, Call, Decision, Error, ErrorKind, StoreExt};
 use tidegate_server::activity::WatchedStore;
 use tidegate_server::config::ConfigError;
 use tidegate_server::service::OnStoreError;
+use tidegate_testkit::decide_one_by_one;
 
 use super::*;
 
@@ -187,25 +189,35 @@ fn what_is_done_when_a_store_fails_is_shown() {
     }
 }
 
-/// How long a [`Slow`] store takes.
+/// The delay of a [`Slow`] layer.
 const DELAY: Duration = Duration::from_millis(20);
 
-/// A store that takes a while.
+/// A layer that delays each call.
 #[derive(Debug)]
-struct Slow(MemoryStore);
+struct Slow;
 
-impl Store for Slow {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl<S: Store> Layer<S> for Slow {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         Answer::later(async move {
             tokio::time::sleep(DELAY).await;
-            self.0.decide(call).await
+            inner.decide(call).await
         })
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
+    }
+
+    fn now<'a>(&'a self, inner: &'a S) -> Answer<'a, Result<Timestamp, Error>> {
         Answer::later(async move {
             tokio::time::sleep(DELAY).await;
-            self.0.now().await
+            inner.now().await
         })
     }
 }
@@ -218,7 +230,7 @@ fn now_ms() -> u64 {
 #[tokio::test]
 async fn times_are_those_of_what_they_stand_at_and_in_their_units() {
     let (start, start_ms) = (Instant::now(), now_ms());
-    let store: Arc<dyn Store> = Arc::new(Slow(MemoryStore::new()));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new().layer(Slow));
     let stores = vec![WatchedStore::new("store", "memory", Arc::clone(&store), None)];
     let activity = Arc::new(Activity::new(ActivitySettings::default(), stores, start));
     let decider = Decider::new(Arc::clone(&store), Behaviour::default());

@@ -1,9 +1,9 @@
 //! Logins, what is not a request, and the store's failures.
 
-use tidegate_core::ErrorKind;
+use tidegate_core::{ErrorKind, StoreExt};
 use tidegate_server::service::OnStoreError;
 use tidegate_server::v1::Login;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults};
 
 use super::*;
 
@@ -144,10 +144,9 @@ async fn a_body_has_to_say_that_it_is_json() {
 #[tokio::test]
 async fn a_store_that_does_not_decide_is_a_503_or_what_the_settings_say() {
     let failing = || -> Arc<dyn Store> {
-        Arc::new(FaultyStore::new(
-            MemoryStore::new(),
-            vec![Fault::Before(ErrorKind::Unavailable); 9],
-        ))
+        Arc::new(
+            MemoryStore::new().layer(Faults::new(vec![Fault::Before(ErrorKind::Unavailable); 9])),
+        )
     };
     let with = |settings: OnStoreError| {
         Server::with(settings.around(failing()), Access::Open, HttpSettings::default())

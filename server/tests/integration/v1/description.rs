@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::Map;
-use tidegate_core::ErrorKind;
+use tidegate_core::{ErrorKind, StoreExt};
 use tidegate_server::calls::Verb;
 use tidegate_server::decide::Decider;
 use tidegate_server::json;
 use tidegate_server::service::Service;
 use tidegate_server::v1::Login;
-use tidegate_testkit::faults::{Fault, FaultyStore};
+use tidegate_testkit::faults::{Fault, Faults};
 
 use super::schema::{check, resolve, validate};
 use super::*;
@@ -162,7 +162,8 @@ fn bodies(fields: &BTreeSet<String>) -> Vec<Value> {
 #[tokio::test]
 async fn each_status_of_a_call_occurs() {
     let store = || -> Arc<dyn Store> { Arc::new(MemoryStore::new()) };
-    let failing = FaultyStore::new(MemoryStore::new(), vec![Fault::Before(ErrorKind::Timeout); 99]);
+    let failing =
+        MemoryStore::new().layer(Faults::new(vec![Fault::Before(ErrorKind::Timeout); 99]));
     let failing = Server::with(Arc::new(failing), Access::Open, HttpSettings::default()).await;
     let closed = Server::with(store(), Access::Closed, HttpSettings::default()).await;
     let login = Access::Login(Login { user: "default".into(), password: "x".into() });

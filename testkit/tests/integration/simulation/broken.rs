@@ -4,10 +4,12 @@
 
 use std::sync::Mutex;
 
+use tidegate_core::layers::Layer;
 use tidegate_core::{
-    Answer, Call, Clock, Decision, Error, Outcome, OwnedCall, Share, Store, Timestamp, Verdict,
+    Answer, Call, Clock, Decision, Error, Outcome, OwnedCall, Share, Store, StoreExt, Verdict,
 };
-use tidegate_testkit::simulation::{Link, LinkStore, Load, SimulatedClock, Simulation};
+use tidegate_testkit::decide_one_by_one;
+use tidegate_testkit::simulation::{Link, Load, SimulatedClock, Simulation};
 
 use super::{micros, millis, policy, server};
 
@@ -41,8 +43,7 @@ const DEFECTS: [Defect; 6] = [
 ];
 
 #[derive(Debug)]
-struct ChunkStore {
-    link: LinkStore,
+struct ChunkLayer {
     clock: SimulatedClock,
     defect: Defect,
     chunk: Mutex<Chunk>,
@@ -59,7 +60,7 @@ fn admitted() -> Decision {
     Decision::one(Verdict::new(Outcome::Allowed, LIMIT))
 }
 
-impl ChunkStore {
+impl ChunkLayer {
     fn admit(&self) -> Option<Decision> {
         let mut chunk = self.chunk.lock().unwrap();
         let is_over = self.clock.now().as_micros() >= chunk.ends_at;
@@ -70,15 +71,15 @@ impl ChunkStore {
         Some(admitted())
     }
 
-    async fn fetch(&self, call: OwnedCall) -> Result<Decision, Error> {
+    async fn fetch(&self, inner: &impl Store, call: Call<'_>) -> Result<Decision, Error> {
         let _only = self.fetching.lock().await;
-        let chunk = [call.as_call().charges.get(0).unwrap().cost(CHUNK)];
+        let chunk: Vec<_> = call.charges.iter().take(1).map(|charge| charge.cost(CHUNK)).collect();
         loop {
             if let Some(decision) = self.admit() {
                 return Ok(decision);
             }
             let sent = self.clock.now().as_micros();
-            let answer = self.link.decide(Call::acquire(&chunk)).await;
+            let answer = inner.decide(Call::acquire(&chunk)).await;
             let answered = self.clock.now().as_micros();
             let decision = match answer {
                 Err(_) if self.defect == Defect::AdmitsWithoutAnswer => return Ok(admitted()),
@@ -99,16 +100,22 @@ impl ChunkStore {
     }
 }
 
-impl Store for ChunkStore {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+impl<S: Store> Layer<S> for ChunkLayer {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         match self.admit() {
             Some(decision) => Answer::ready(Ok(decision)),
-            None => Answer::later(self.fetch(OwnedCall::from(call))),
+            None => Answer::later(self.fetch(inner, call)),
         }
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.link.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 
@@ -119,14 +126,12 @@ fn overshoot(defect: Defect, seed: u64) -> u64 {
         Simulation::new(seed).nodes(8).link(link.timeout(millis(100))).clock_error(9_999).run(
             server,
             |host| {
-                let (link, clock) = (host.link(), host.clock());
-                ChunkStore {
-                    link,
-                    clock,
+                host.link().layer(ChunkLayer {
+                    clock: host.clock(),
                     defect,
                     chunk: Mutex::default(),
                     fetching: tokio::sync::Mutex::default(),
-                }
+                })
             },
             async |world| {
                 let policy = policy(&format!("p: fixed-window {LIMIT}/500ms"));

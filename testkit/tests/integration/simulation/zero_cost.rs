@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tidegate_core::layers::Layer;
 use tidegate_core::{
-    Answer, Call, Charge, Clock, Decision, Error, Lease, Operation, Policy, Share, Store, StoreExt,
+    Answer, Call, Charge, Clock, Decision, Error, Lease, Operation, Policy, Share, StoreExt,
     Timestamp,
 };
+use tidegate_testkit::decide_one_by_one;
 use tidegate_testkit::simulation::{
     Ledger, Link, Load, Random, Reply, Request, SimulatedClock, Simulation,
 };
@@ -18,35 +20,44 @@ const POLICY: &str = "p: fixed-window 400/1h";
 /// When the store begins to admit a cost of 0 of the subject `s0`, or to refuse it, in microseconds since the start.
 type Changes = Arc<Mutex<Vec<(u64, bool)>>>;
 
-/// A store that looks after each call whether it admits a cost of 0.
+/// A layer that checks after each call whether the store admits a cost of 0.
 #[derive(Debug)]
-struct Watched {
-    store: Server,
+struct Watch {
     clock: SimulatedClock,
     start: Timestamp,
     policy: Policy,
     changes: Changes,
 }
 
-impl Watched {
+impl Watch {
     fn new(clock: SimulatedClock, changes: Changes) -> Self {
-        let (store, start) = (server(clock.clone()), clock.now());
-        Self { store, clock, start, policy: policy(POLICY), changes }
+        let start = clock.now();
+        Self { clock, start, policy: policy(POLICY), changes }
     }
 }
 
-impl Store for Watched {
-    fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let answer = self.store.decide_now(&call);
+impl Layer<Server> for Watch {
+    const MAY_WAIT: bool = false;
+
+    fn decide<'a>(
+        &'a self,
+        inner: &'a Server,
+        call: Call<'a>,
+    ) -> Answer<'a, Result<Decision, Error>> {
+        let answer = inner.decide_now(&call);
         let free = [Charge::new(&self.policy, "s0").cost(0)];
-        let peek = self.store.decide_now(&Call::new(Operation::Peek, &free)).unwrap();
+        let peek = inner.decide_now(&Call::new(Operation::Peek, &free)).unwrap();
         let at = self.clock.now().as_micros() - self.start.as_micros();
         self.changes.lock().unwrap().push((at, peek.is_allowed()));
         Answer::ready(answer)
     }
 
-    fn now(&self) -> Answer<'_, Result<Timestamp, Error>> {
-        self.store.now()
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a Server,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        decide_one_by_one(self, inner, calls)
     }
 }
 
@@ -58,7 +69,7 @@ fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
     let simulation = Simulation::new(index as u64).nodes(1 + index % 4).clock_error(999).link(link);
     let (rate, of_server) = (random.within(500, 4_000), Arc::clone(&changes));
     let ledger = simulation.run(
-        move |clock| Watched::new(clock, of_server),
+        move |clock| server(clock.clone()).layer(Watch::new(clock, of_server)),
         |host| {
             let share = Share::new(1, 4).unwrap();
             let lease = Lease::new().span(span).hot_after(2).max_share(share);

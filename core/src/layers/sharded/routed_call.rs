@@ -1,4 +1,4 @@
-//! A call as charges to shares.
+//! A call whose charges are routed to shares.
 
 use std::time::Duration;
 
@@ -16,15 +16,18 @@ type List<T> = SmallVec<[T; 4]>;
 #[derive(Debug)]
 pub(super) struct RoutedCall<'a> {
     call: Call<'a>,
-    /// The shard for each number of shards among the policies: those with as many shards share it, so that their
-    /// states are in one slot.
+    /// The pick for each number of shards. Policies with the same number of shards share a pick, so
+    /// that their states are in one slot.
     picks: List<(u32, ShardPick)>,
 }
 
 impl<'a> RoutedCall<'a> {
+    /// Picks the shards for a call.
+    ///
     /// # Errors
     ///
-    /// As [`Call::check`].
+    /// Returns an error if [`Call::check`] does, or if a reset or a block of several shards has an
+    /// id.
     pub(super) fn new(call: Call<'a>, turns: &RoundRobin) -> Result<Self, Error> {
         call.check()?;
         let changes_all = matches!(
@@ -36,7 +39,7 @@ impl<'a> RoutedCall<'a> {
             && call.id.is_some()
         {
             let message = format!(
-                "the shards of `{}` are reset and blocked by a call for each: such a call cannot have an id",
+                "a reset or a block of `{}` is one call for each shard; it must not have an id",
                 split.policy
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -47,24 +50,26 @@ impl<'a> RoutedCall<'a> {
         };
         let key = turns.key(anywhere());
         let turn = match call.operation {
-            Operation::Acquire | Operation::Charge => turns.take(key),
-            // The shard of the last take.
-            Operation::Refund | Operation::Undo { .. } => turns.peek(key).wrapping_sub(1),
-            _ => turns.peek(key),
+            Operation::Acquire | Operation::Charge => turns.next_turn(key),
+            // The turn of the last charge.
+            Operation::Refund | Operation::Undo { .. } => turns.peek_turn(key).wrapping_sub(1),
+            _ => turns.peek_turn(key),
         };
         let mut weights: List<(u32, ShardWeights)> = List::new();
         for charge in anywhere() {
-            let (count, its) = (count_of(charge.policy), weights_with_room(&call, &charge));
+            let count = shard_count(charge.policy);
+            let charge_weights = weights_with_room(&call, &charge);
             match weights.iter_mut().find(|(other, _)| *other == count) {
-                Some((_, all)) => *all = all.and(its),
-                None => weights.push((count, its)),
+                Some((_, all)) => *all = all.and(charge_weights),
+                None => weights.push((count, charge_weights)),
             }
         }
         let pick = |(count, weights)| (count, ShardPick::new(turn, weights));
         Ok(Self { call, picks: weights.into_iter().map(pick).collect() })
     }
 
-    /// The sub-calls to send first: one, or, for operations on whole states, one for each shard.
+    /// Returns the sub-calls to send first. A reset or a block has one for each shard, and other
+    /// operations have one.
     pub(super) fn first(&self) -> Vec<SubCall<'a>> {
         match self.call.operation {
             Operation::Reset | Operation::Block { .. } | Operation::BlockAtLeast { .. } => {
@@ -74,22 +79,23 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// The sub-call to send after this answer, if any.
+    /// Returns the sub-call to send after this answer, if a second shard can help.
     pub(super) fn second(&self, first: &Decision) -> Option<SubCall<'a>> {
-        let asks = matches!(self.call.operation, Operation::Acquire | Operation::Peek);
-        let verdicts = first.verdicts();
-        let counts = |it: &Verdict| refuses(it) && (first.is_allowed() || !it.is_shadow());
-        let refused = self.call.charges.iter().zip(verdicts).filter(|(_, it)| counts(it));
-        let would_help = refused.map(|(charge, _)| charge).all(|it| self.can_use_second(&it));
-        (asks && took_nothing(first) && would_help)
+        let can_retry = matches!(self.call.operation, Operation::Acquire | Operation::Peek);
+        let counts =
+            |verdict: &Verdict| is_denial(verdict) && (first.is_allowed() || !verdict.is_shadow());
+        let charges = self.call.charges.iter().zip(first.verdicts());
+        let mut denied = charges.filter(|(_, verdict)| counts(verdict));
+        let would_help = denied.all(|(charge, _)| self.can_use_second(&charge));
+        (can_retry && has_no_charge(first) && would_help)
             .then(|| self.sub_call(|pick| pick.second.unwrap_or(pick.first)))
     }
 
-    /// The decision on the call, from those on its sub-calls, with the limits of the whole policies.
+    /// Merges the decisions on the sub-calls. The verdicts have the limits of the whole policies.
     ///
     /// # Errors
     ///
-    /// If the store returned too few answers.
+    /// Returns an error if the store has returned too few answers.
     pub(super) fn answer(
         &self,
         parts: &[SubCall<'_>],
@@ -103,11 +109,11 @@ impl<'a> RoutedCall<'a> {
             return Ok(decision.with_limits(limits));
         }
         let verdict = |index: usize| {
-            let its = parts.iter().zip(&decisions).filter_map(|(part, decision)| {
+            let verdicts = parts.iter().zip(&decisions).filter_map(|(part, decision)| {
                 let at = part.indices.iter().position(|&other| other == index)?;
                 decision.verdicts().get(at).copied()
             });
-            its.reduce(Verdict::merge)
+            verdicts.reduce(Verdict::merge)
         };
         let verdicts = (0..self.call.charges.len()).filter_map(verdict);
         Ok(Decision::new(verdicts).with_limits(limits))
@@ -117,7 +123,7 @@ impl<'a> RoutedCall<'a> {
         &self.call
     }
 
-    /// The same charge to one of the shares of its policy.
+    /// Returns the charge with its policy replaced by one of the shares.
     fn to_share(&self, charge: Charge<'a>, pick: impl Fn(&ShardPick) -> usize) -> Charge<'a> {
         let index = charge.share_of_subject().or_else(|| self.pick(&charge).map(pick));
         let share = index.and_then(|index| charge.policy.shares().get(index));
@@ -128,7 +134,7 @@ impl<'a> RoutedCall<'a> {
         if !charge.policy.can_use_any_shard() {
             return None;
         }
-        let count = count_of(charge.policy);
+        let count = shard_count(charge.policy);
         self.picks.iter().find(|(other, _)| *other == count).map(|(_, pick)| pick)
     }
 
@@ -143,7 +149,8 @@ impl<'a> RoutedCall<'a> {
         SubCall { charges: charges.collect(), indices: (0..self.call.charges.len()).collect() }
     }
 
-    /// A sub-call for each shard. Charges to one state only are in the first.
+    /// Returns a sub-call for each shard. The first one also contains the charges to policies
+    /// without split limits.
     fn everywhere(&self) -> Vec<SubCall<'a>> {
         let mut parts = vec![];
         for (index, charge) in self.call.charges.iter().enumerate() {
@@ -166,33 +173,35 @@ impl<'a> RoutedCall<'a> {
 #[derive(Debug, Default)]
 pub(super) struct SubCall<'a> {
     charges: List<Charge<'a>>,
-    /// The index of each of them in the call.
+    /// The index of each charge in the call.
     indices: List<usize>,
 }
 
 impl SubCall<'_> {
-    /// The same operation on these charges, under the id of the whole call.
+    /// Returns the call with these charges, and with the operation and the id of the whole call.
     pub(super) fn call<'c>(&'c self, whole: &Call<'c>) -> Call<'c> {
         Call { id: whole.id, ..Call::new(whole.operation, &self.charges) }
     }
 }
 
-/// Of two answers, the one that took something; of two refusals, the one that ends earlier.
+/// Returns the answer that has charged something. If both answers are refusals, returns the refusal
+/// that ends earlier.
 pub(super) fn better(first: Decision, second: Decision) -> Decision {
     let ends = |refusal: &Decision| refusal.retry_after().unwrap_or(Duration::MAX);
-    if took_nothing(&second) && ends(&first) <= ends(&second) { first } else { second }
+    if has_no_charge(&second) && ends(&first) <= ends(&second) { first } else { second }
 }
 
-/// Whether nothing was taken. A call of shadows alone is admitted even if all of them deny.
-fn took_nothing(decision: &Decision) -> bool {
-    decision.is_denied() || decision.verdicts().iter().all(refuses)
+/// Returns `true` if the call has charged nothing. A call whose policies are all shadows is
+/// admitted even if all of them deny.
+fn has_no_charge(decision: &Decision) -> bool {
+    decision.is_denied() || decision.verdicts().iter().all(is_denial)
 }
 
-fn refuses(verdict: &Verdict) -> bool {
+fn is_denial(verdict: &Verdict) -> bool {
     verdict.outcome() != Outcome::Allowed
 }
 
-/// Whether a call charges a policy with shards.
+/// Returns `true` if a call charges a policy with shards.
 pub(super) fn has_shards(call: &Call<'_>) -> bool {
     let has_shards = |policy: &Policy| !policy.shares().is_empty();
     call.charges.any_policy(has_shards)
@@ -202,18 +211,18 @@ fn to<'a>(share: &'a Policy, charge: Charge<'a>) -> Charge<'a> {
     Charge { policy: share, subject: charge.state_subject(), ..charge }
 }
 
-/// Whether the limit of one subject lies in several shards.
+/// Returns `true` if the limit of one subject is split over several shards.
 fn is_split(policy: &Policy) -> bool {
     policy.shards().is_some_and(Shards::split)
 }
 
-fn count_of(policy: &Policy) -> u32 {
+fn shard_count(policy: &Policy) -> u32 {
     policy.shards().map_or(1, |shards| shards.count())
 }
 
 fn weights_with_room(call: &Call<'_>, charge: &Charge<'_>) -> ShardWeights {
     let cost = match call.operation {
-        // No share refuses it.
+        // A charge beyond the limit is not refused by any share.
         Operation::Charge => 0,
         _ => call.charges.total_cost_for(charge),
     };

@@ -1,4 +1,4 @@
-//! A counter per key, for round-robin routing.
+//! Counters for round-robin routing.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,15 +11,18 @@ const COUNTERS: usize = 1024;
 
 /// Counts the requests of each key, from a random start.
 ///
-/// On a collision the older counter is replaced, and the new one starts at a random value. The requests of both keys
-/// are then routed at random, which may refuse too early, but never admits too much.
+/// If two keys collide, the counter of the new key replaces the other counter and starts at a
+/// random value. The requests of both keys are then routed at random. This may refuse a request too
+/// early, but it never admits too much.
 pub(super) struct RoundRobin {
-    /// The upper half has a part of the key's hash, the lower half the turn.
+    /// The upper half of a counter is a part of the hash of its key, and the lower half is the next
+    /// turn.
     counters: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
-/// The hash of a key: its low half selects the counter, its high half is compared.
+/// The hash of a key. The low half selects the counter, and the high half is compared with the
+/// counter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key(u64);
 
@@ -29,8 +32,8 @@ impl RoundRobin {
         Self { counters, hasher: RandomState::new() }
     }
 
-    /// The key of all charges together. With a counter per policy, calls for the same policies would interleave, and
-    /// some might only ever get even turns.
+    /// Returns one key for all charges of a call. If each policy had a counter, calls with a policy
+    /// in common would share its turns, and one kind of call might always get even turns.
     pub(super) fn key<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Key {
         let mut hasher = self.hasher.build_hasher();
         for charge in charges {
@@ -43,8 +46,8 @@ impl RoundRobin {
         Key(hasher.finish())
     }
 
-    /// Takes the next turn.
-    pub(super) fn take(&self, key: Key) -> u32 {
+    /// Returns the next turn, and advances the counter.
+    pub(super) fn next_turn(&self, key: Key) -> u32 {
         let counter = self.counter(key);
         let mut word = counter.load(Ordering::Relaxed);
         loop {
@@ -57,17 +60,16 @@ impl RoundRobin {
         }
     }
 
-    /// The next turn, without taking it.
-    pub(super) fn peek(&self, key: Key) -> u32 {
+    /// Returns the next turn, and does not advance the counter.
+    pub(super) fn peek_turn(&self, key: Key) -> u32 {
         self.turn(key, self.counter(key).load(Ordering::Relaxed))
     }
 
     fn turn(&self, key: Key, word: u64) -> u32 {
-        let (its_tag, turn) = (word >> 32, low_half(word));
-        if its_tag == tag(key) {
-            return turn;
+        if word >> 32 == tag(key) {
+            return low_half(word);
         }
-        // The start depends on the counter that is replaced, so it differs each time.
+        // The start depends on the counter that is replaced, so that it differs each time.
         low_half(self.hasher.hash_one((key.0, word)))
     }
 
@@ -77,7 +79,8 @@ impl RoundRobin {
     }
 }
 
-/// Never the tag of an unused counter.
+/// Returns the part of the hash that a counter contains. It differs from 0, the tag of an unused
+/// counter.
 fn tag(Key(hash): Key) -> u64 {
     hash >> 32 | 1
 }
@@ -107,21 +110,27 @@ mod tests {
     fn turns_are_consecutive_from_a_random_start() {
         let turns = RoundRobin::new();
         let alice = key(&turns, "alice");
-        let first = turns.peek(alice);
+        let first = turns.peek_turn(alice);
         for n in 0..5 {
-            assert_eq!(turns.peek(alice), first.wrapping_add(n));
-            assert_eq!(turns.take(alice), first.wrapping_add(n));
+            assert_eq!(turns.peek_turn(alice), first.wrapping_add(n));
+            assert_eq!(turns.next_turn(alice), first.wrapping_add(n));
         }
         let other = RoundRobin::new();
-        assert_ne!(first, other.peek(key(&other, "alice")), "equal by a chance of one in 2^32");
+        assert_ne!(
+            first,
+            other.peek_turn(key(&other, "alice")),
+            "equal by a chance of one in 2^32"
+        );
     }
 
     #[test]
     fn colliding_keys_restart_at_random() {
         let turns = RoundRobin::new();
         let (alice, bob) = (Key(7 << 32 | 5), Key(9 << 32 | 5));
-        // In turn, each would only ever have odd or even turns of one count between them.
-        let odd = (0..64).filter(|_| turns.take(bob) % 2 + turns.take(alice) % 2 == 1).count();
+        // With one counter for both keys, one key would always get odd turns and the other even
+        // turns.
+        let odd =
+            (0..64).filter(|_| turns.next_turn(bob) % 2 + turns.next_turn(alice) % 2 == 1).count();
         assert!((10..54).contains(&odd), "{odd} of 64");
     }
 }

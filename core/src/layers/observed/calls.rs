@@ -1,0 +1,37 @@
+//! The calls that one observation covers, and their answers.
+
+use crate::{Call, Decision, Error};
+
+/// A single call or a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Calls<'a> {
+    One(Call<'a>),
+    Batch(&'a [Call<'a>]),
+}
+
+impl<'a> Calls<'a> {
+    #[cfg(feature = "metrics")]
+    pub(super) fn as_slice(&self) -> &[Call<'a>] {
+        match self {
+            Self::One(call) => std::slice::from_ref(call),
+            Self::Batch(calls) => calls,
+        }
+    }
+}
+
+/// The answer to a single call or to a batch.
+pub(super) trait Answers: Send {
+    fn as_slice(&self) -> &[Result<Decision, Error>];
+}
+
+impl Answers for Result<Decision, Error> {
+    fn as_slice(&self) -> &[Self] {
+        std::slice::from_ref(self)
+    }
+}
+
+impl Answers for Vec<Result<Decision, Error>> {
+    fn as_slice(&self) -> &[Result<Decision, Error>] {
+        self
+    }
+}

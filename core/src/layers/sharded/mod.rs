@@ -1,0 +1,160 @@
+//! Limits that are split over shards, so that several nodes decide on one tenant.
+
+mod round_robin;
+mod routed_call;
+pub(crate) mod shard_pick;
+
+use super::layered::{Layer, Layered};
+use crate::{Answer, Call, Decision, Error, Policy, Store};
+
+use round_robin::RoundRobin;
+use routed_call::{RoutedCall, SubCall, has_shards, no_answer};
+
+/// A store that routes charges of policies [with shards](crate::Policy::sharded) to their shares.
+///
+/// It is of use around a store whose states are on many nodes, such as a Redis Cluster. It replaces
+/// each charge to a policy with shards by a charge to one of the [shares](crate::Policy::shares). A
+/// share is a policy with its own name and its own states. Other charges are sent unchanged.
+/// `ClusterStore` contains this layer. A store that keeps all states in one place does not need it,
+/// and keeps each limit whole.
+///
+/// * Policies with the same number of shards use the same shard in a call. So a call for several
+///   such policies still concerns one slot.
+/// * If a request may use any shard, requests are routed round robin, from a random start. A
+///   request that a shard refuses is sent to a second shard. This is not done if it cannot help: if
+///   another policy also refuses, or if no share admits the cost. A refusal charges nothing, so
+///   nothing must be refunded.
+/// * A refund is sent to the shard of the subject. If a request may use any shard, it is sent to
+///   the shard of the last request of this client. If that shard has charged less, it refunds less.
+/// * A reset or a block is sent to all shards of a split limit, in one call for each.
+/// * A reservation is possible only if each subject has one shard.
+///
+/// `tidegate-bench shards` measures how often a request is refused although another shard has room.
+/// `docs/scale.md` contains the figures.
+///
+/// ```
+/// use tidegate_core::layers::ShardedStore;
+/// use tidegate_core::Limiter;
+/// use tidegate_memory::MemoryStore;
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let limiter = Limiter::new(
+///     ShardedStore::new(MemoryStore::new()), // as an example; in memory it has no benefit
+///     ["sliding-log 11/1h shards 4".parse()?],
+/// )?;
+/// let mut admitted = 0;
+/// for _ in 0..20 {
+///     admitted += usize::from(limiter.acquire("everybody").await?.is_allowed());
+/// }
+/// assert_eq!(admitted, 11); // 3 + 3 + 3 + 2
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+pub type ShardedStore<S> = Layered<ShardedLayer, S>;
+
+/// The layer of a [`ShardedStore`].
+#[derive(Debug)]
+pub struct ShardedLayer {
+    turns: RoundRobin,
+}
+
+impl<S> ShardedStore<S> {
+    /// Creates a store that routes charges to shares in `inner`.
+    pub fn new(inner: S) -> Self {
+        Self::around(inner, ShardedLayer { turns: RoundRobin::new() })
+    }
+}
+
+impl ShardedLayer {
+    async fn decide_one(&self, inner: &impl Store, call: Call<'_>) -> Result<Decision, Error> {
+        self.decide_each(inner, &[call]).await.pop().unwrap_or_else(|| Err(no_answer()))
+    }
+
+    async fn decide_each(
+        &self,
+        inner: &impl Store,
+        calls: &[Call<'_>],
+    ) -> Vec<Result<Decision, Error>> {
+        let routed: Vec<_> = calls.iter().map(|call| RoutedCall::new(*call, &self.turns)).collect();
+        let first = routed.iter().flatten().map(|routed| (routed, routed.first())).collect();
+        let first = send(inner, first).await;
+        let second = routed.iter().flatten().zip(&first).filter_map(|(routed, first)| {
+            let part = routed.second(first.as_ref().ok()?)?;
+            Some((routed, vec![part]))
+        });
+        let mut second = send(inner, second.collect()).await.into_iter();
+        let mut first = first.into_iter();
+        routed
+            .into_iter()
+            .map(|routed| {
+                let routed = routed?;
+                let first = first.next().unwrap_or_else(|| Err(no_answer()))?;
+                match routed.second(&first) {
+                    None => Ok(first),
+                    Some(_) => {
+                        let second = second.next().unwrap_or_else(|| Err(no_answer()))?;
+                        Ok(routed_call::better(first, second))
+                    }
+                }
+            })
+            .collect()
+    }
+}
+
+/// Sends the sub-calls of several calls, and returns a decision for each call.
+async fn send(
+    inner: &impl Store,
+    requests: Vec<(&RoutedCall<'_>, Vec<SubCall<'_>>)>,
+) -> Vec<Result<Decision, Error>> {
+    let calls: Vec<Call<'_>> = requests
+        .iter()
+        .flat_map(|(routed, parts)| parts.iter().map(|part| part.call(routed.call())))
+        .collect();
+    let mut answers = match &calls[..] {
+        [] => vec![],
+        [call] => vec![inner.decide(*call).await],
+        calls => inner.decide_many(calls).await,
+    }
+    .into_iter();
+    requests
+        .iter()
+        .map(|(routed, parts)| {
+            // All answers of the call are removed, even if one of them is an error.
+            let answers: Vec<_> = answers.by_ref().take(parts.len()).collect();
+            let decisions = answers.into_iter().collect::<Result<Vec<Decision>, _>>()?;
+            routed.answer(parts, decisions)
+        })
+        .collect()
+}
+
+impl<S: Store> Layer<S> for ShardedLayer {
+    const MAY_WAIT: bool = true;
+
+    fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
+        if !has_shards(&call) {
+            return inner.decide(call);
+        }
+        Answer::later(self.decide_one(inner, call))
+    }
+
+    fn decide_many<'a>(
+        &'a self,
+        inner: &'a S,
+        calls: &'a [Call<'a>],
+    ) -> Answer<'a, Vec<Result<Decision, Error>>> {
+        if !calls.iter().any(has_shards) {
+            return inner.decide_many(calls);
+        }
+        Answer::later(self.decide_each(inner, calls))
+    }
+
+    /// Returns `None` for a call to shards, because its node is known only when the call is routed.
+    fn batch_group(&self, inner: &S, call: &Call<'_>) -> Option<u64> {
+        if has_shards(call) { None } else { inner.batch_group(call) }
+    }
+
+    fn supports(&self, inner: &S, policy: &Policy) -> Result<(), Error> {
+        inner.supports(policy)?;
+        policy.shares().iter().try_for_each(|share| inner.supports(share))
+    }
+}
