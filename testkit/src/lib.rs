@@ -46,12 +46,9 @@
 //! The order in which threads run does not follow from it, nor do the seeds of hash maps.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod against_oracle;
-pub mod differential;
+mod compare;
 mod env;
-pub mod faults;
 pub mod generate;
-mod model;
 pub mod oracle;
 #[cfg(feature = "metrics")]
 mod recorder;
@@ -60,15 +57,15 @@ pub mod servers;
 mod show;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-mod store_with;
+mod stores;
 pub mod suite;
 
-pub use against_oracle::{
+pub use compare::against_oracle::{
     run_against_oracle, run_batches_against_oracle, run_holds_against_oracle,
 };
-pub use model::ModelStore;
+pub use compare::differential;
 pub use oracle::Oracle;
 #[cfg(feature = "metrics")]
 pub use recorder::Recorder;
-pub use store_with::StoreWithContext;
+pub use stores::{ModelStore, StoreWithContext, faults};
 pub use suite::{Fixture, fixture};

@@ -9,7 +9,7 @@ use tidegate_core::{Answer, Call, Charge, ErrorKind, Limiter, Operation, Store};
 use super::fixture::Fixture;
 use super::harness::{case, cases, each};
 use super::report::{check, check_eq};
-use crate::faults::{Fault, FaultyStore, plan};
+use crate::stores::faults::{Fault, FaultyStore, plan};
 
 /// B42: whatever happens to a call, it is charged at most once, and not at all if the error says so.
 pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {

@@ -17,7 +17,7 @@ use tokio::sync::Barrier;
 use super::fixture::Fixture;
 use super::harness::{case, each, threads};
 use super::report::{check, check_eq, fail, known};
-use crate::faults::{Fault, FaultyStore};
+use crate::stores::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);
 

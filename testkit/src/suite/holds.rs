@@ -13,9 +13,9 @@ use tokio::sync::Barrier;
 use super::fixture::Fixture;
 use super::harness::{Harness, case, cases, each, threads};
 use super::report::{check, check_eq, fail, known, leave_out};
-use crate::against_oracle::run_holds_against_oracle;
-use crate::faults::{Fault, FaultyStore};
+use crate::compare::against_oracle::run_holds_against_oracle;
 use crate::generate::{Kind, hold_scenario, policy};
+use crate::stores::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);
 

@@ -5,7 +5,7 @@ use tidegate_core::{Error, Policy};
 
 use super::fixture::Fixture;
 use super::harness::cases;
-use crate::against_oracle::{run_against_oracle, run_batches_against_oracle};
+use crate::compare::against_oracle::{run_against_oracle, run_batches_against_oracle};
 use crate::generate::{
     ClockKind, Kind, Scenario, hostile_subject, policy, related_policies, scenario,
 };

@@ -14,13 +14,13 @@ use proptest::test_runner::{Config, TestRunner};
 use tidegate_core::{Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
 use tokio::task::JoinSet;
 
-use crate::ModelStore;
-use crate::against_oracle::is_unsupported_over_slots;
+use crate::compare::against_oracle::is_unsupported_over_slots;
 use crate::env::from_env;
 use crate::generate::{
     ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario, seeded_rng,
 };
 use crate::show;
+use crate::stores::ModelStore;
 use crate::suite::report::Calls;
 
 /// A store in virtual time that can be emptied, for [`differential!`](crate::differential!).
