@@ -8,8 +8,7 @@ use std::time::Duration;
 use tidegate_core::{
     Answer, Breaker, Call, Decision, Error, ManualClock, Share, Store, StoreExt, Timestamp,
 };
-use tidegate_testkit::suite::Fixture;
-use tidegate_testkit::{ModelStore, StoreWithContext};
+use tidegate_testkit::{Fixture, ModelStore, StoreWithContext};
 
 /// A store whose answers are never there at once.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! A fixture of which the type is forgotten, so that the suite is compiled once and not again for each
-//! store: with the types known, a suite takes a compiler minutes.
+//! A fixture without its type, so that the suite is compiled once and not again for each store.
+//! Compiling the suite for one type of store takes minutes.
 
 use std::any::Any;
 use std::fmt;
@@ -13,8 +13,8 @@ use tidegate_core::{Answer, Call, Decision, Error, ManualClock, Policy, Store, T
 use super::fixture::Fixture;
 use crate::generate::ClockKind;
 
-/// Any fixture.
-pub(super) struct Erased<'f>(&'f dyn Opens<'f>);
+/// A fixture of any type.
+pub(super) struct Erased<'f>(&'f dyn ErasedFixture<'f>);
 
 impl<'f> Erased<'f> {
     pub(super) fn new<F: Fixture>(fixture: &'f F) -> Self {
@@ -22,17 +22,17 @@ impl<'f> Erased<'f> {
     }
 }
 
-type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+type BoxedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// What a fixture does, without its types.
-trait Opens<'f> {
-    fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)>;
-    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>>;
+/// The methods of [`Fixture`] without its associated types.
+trait ErasedFixture<'f> {
+    fn open(&'f self, clock: ManualClock) -> BoxedFuture<'f, (AnyStore, Box<dyn Guard + 'f>)>;
+    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> BoxedFuture<'a, Option<Vec<u8>>>;
     fn open_again<'a>(
         &'a self,
         store: &'a AnyStore,
         clock: ManualClock,
-    ) -> Later<'a, Option<AnyStore>>;
+    ) -> BoxedFuture<'a, Option<AnyStore>>;
     fn cases(&self) -> u32;
     fn patience(&self) -> Duration;
     fn steps(&self) -> u32;
@@ -40,20 +40,20 @@ trait Opens<'f> {
     fn moves_with_several(&self) -> ClockKind;
 }
 
-/// Is dropped at the end of a case, and nothing else.
+/// The guard of any fixture. The suite only drops it, at the end of a case.
 pub(super) trait Guard {}
 
 impl<G> Guard for G {}
 
-impl<'f, F: Fixture> Opens<'f> for F {
-    fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)> {
+impl<'f, F: Fixture> ErasedFixture<'f> for F {
+    fn open(&'f self, clock: ManualClock) -> BoxedFuture<'f, (AnyStore, Box<dyn Guard + 'f>)> {
         Box::pin(async {
             let (store, guard) = Fixture::open(self, clock).await;
             (AnyStore(Box::new(store)), Box::new(guard) as Box<dyn Guard + 'f>)
         })
     }
 
-    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>> {
+    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> BoxedFuture<'a, Option<Vec<u8>>> {
         Box::pin(async { Fixture::snapshot(self, store.opened_by::<F>()).await })
     }
 
@@ -61,7 +61,7 @@ impl<'f, F: Fixture> Opens<'f> for F {
         &'a self,
         store: &'a AnyStore,
         clock: ManualClock,
-    ) -> Later<'a, Option<AnyStore>> {
+    ) -> BoxedFuture<'a, Option<AnyStore>> {
         Box::pin(async {
             let another = Fixture::open_again(self, store.opened_by::<F>(), clock).await;
             another.map(|store| AnyStore(Box::new(store)))
@@ -126,25 +126,26 @@ impl<'f> Fixture for Erased<'f> {
     }
 }
 
-/// Any store.
-pub(super) struct AnyStore(Box<dyn Looked>);
+/// A store of any type.
+pub(super) struct AnyStore(Box<dyn AnyStoreObject>);
 
 impl AnyStore {
-    /// Of what is in the box: the box is a store, too.
+    /// Returns the store that the fixture has opened. The method `as_any` is called on the content
+    /// of the box, because the box is a store itself.
     fn opened_by<F: Fixture>(&self) -> &F::Store {
         match (*self.0).as_any().downcast_ref() {
             Some(store) => store,
-            None => panic!("a fixture looks only into stores that it has opened"),
+            None => panic!("a fixture was given a store that it has not opened"),
         }
     }
 }
 
-/// A store that a fixture can look into again.
-trait Looked: Store + Any {
+/// A store that can be cast back to its type.
+trait AnyStoreObject: Store + Any {
     fn as_any(&self) -> &dyn Any;
 }
 
-impl<S: Store + Any> Looked for S {
+impl<S: Store + Any> AnyStoreObject for S {
     fn as_any(&self) -> &dyn Any {
         self
     }

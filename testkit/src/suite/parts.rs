@@ -1,4 +1,4 @@
-//! Charges beyond the limit, acquires of as much as there is, and charges that are only checked.
+//! Charges beyond the limit, acquires of up to the cost, and check-only charges.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::report::{check, check_eq};
 
 const UP_TO: Operation = Operation::AcquireUpTo { min: 1 };
 
-/// What was charged beyond the limit delays later requests by just as long as the verdict says, and comes
-/// back in full.
+/// Checks that a charge beyond the limit delays later requests by exactly the wait in the verdict,
+/// and that a refund can refund all of it.
 pub(super) fn a_charge_beyond_the_limit_is_paid_for<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
@@ -39,7 +39,7 @@ pub(super) fn a_charge_beyond_the_limit_is_paid_for<F: Fixture>(fixture: &F) {
     }
 }
 
-/// A charge stops at what a state can hold, and says how much it has recorded.
+/// A charge is bounded by the maximum of a state, and returns the recorded amount.
 pub(super) fn a_charge_stops_at_what_a_state_can_hold<F: Fixture>(fixture: &F) {
     // 2^51 µs are 2,251,799,813 s.
     for (text, holds) in [
@@ -56,19 +56,20 @@ pub(super) fn a_charge_stops_at_what_a_state_can_hold<F: Fixture>(fixture: &F) {
             for (cost, amount) in [(holds - 3, holds - 3), (10, 3), (1, 0), (u64::MAX, 0)] {
                 let charge = [Charge::new(&policy, "s").cost(cost)];
                 let charged = harness.ask(Operation::Charge, &charge).await;
-                check_eq!(charged.amounts(), [amount], "{text}: of {cost}");
+                check_eq!(charged.amounts(), [amount], "{text}: a charge of {cost}");
             }
             let charge = [Charge::new(&policy, "t").cost(u64::MAX), Charge::new(&policy, "t")];
             let charged = harness.ask(Operation::Charge, &charge).await;
             check_eq!(charged.amounts(), [holds, 0], "{text}");
             let refund = [charge[0].cost(holds - 1), charge[1].cost(7)];
-            let given_back = harness.ask(Operation::Refund, &refund).await;
-            check_eq!(given_back.amounts(), [holds - 1, 1], "{text}");
+            let refunded = harness.ask(Operation::Refund, &refund).await;
+            check_eq!(refunded.amounts(), [holds - 1, 1], "{text}");
         });
     }
 }
 
-/// A log with as many records as requests can make counts a charge at least as long as one more would.
+/// If a log is full, a charge beyond the limit moves its newest record to the current time, so
+/// that the charge counts for a whole window.
 pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = policy("p: sliding-log 2/10us");
@@ -79,7 +80,7 @@ pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
         harness.at(4);
         let charge = [Charge::new(&policy, "s")];
         check_eq!(harness.ask(Operation::Charge, &charge).await.amounts(), [1]);
-        // The record of 2 is one of 4 now, with a cost of 2.
+        // The record of 2 µs is now a record of 4 µs, with a cost of 2.
         harness.at(13);
         let _ = harness.refused(&policy, 1).await;
         harness.at(14);
@@ -87,7 +88,7 @@ pub(super) fn a_charge_to_a_full_log_counts_from_now<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A blocked subject is charged, and stays blocked; a shadow is charged.
+/// A charge is recorded for a blocked subject, which stays blocked, and for a shadow.
 pub(super) fn a_charge_passes_blocks_and_shadows<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
@@ -109,7 +110,8 @@ pub(super) fn a_charge_passes_blocks_and_shadows<F: Fixture>(fixture: &F) {
     }
 }
 
-/// What is taken is the cost or, where that is less, all that remains.
+/// Checks that an acquire up to its cost charges the cost, or the remaining amount if that is
+/// less.
 pub(super) fn an_acquire_up_to_takes_all_that_remains<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
@@ -129,13 +131,18 @@ pub(super) fn an_acquire_up_to_takes_all_that_remains<F: Fixture>(fixture: &F) {
 
             let refused = harness.ask(UP_TO, &charge).await;
             check_eq!(refused.amounts(), [0], "{policy}");
-            let of_one = harness.refused(&policy, 1).await;
-            check_eq!(refused.verdicts(), of_one.verdicts(), "{policy}: as an acquire of 1");
+            let acquire = harness.refused(&policy, 1).await;
+            check_eq!(
+                refused.verdicts(),
+                acquire.verdicts(),
+                "{policy}: the verdicts of an acquire of 1"
+            );
         });
     }
 }
 
-/// Several charges are taken at one amount, which no shadow bounds.
+/// Checks that an acquire up to its costs charges one amount to all policies. A shadow does not
+/// bound the amount.
 pub(super) fn an_acquire_up_to_takes_one_amount_of_all<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
@@ -158,8 +165,9 @@ pub(super) fn an_acquire_up_to_takes_one_amount_of_all<F: Fixture>(fixture: &F) 
             let taken = harness.ask(UP_TO, &charges).await;
             check!(taken.is_allowed(), "{policy}");
             check_eq!(taken.amounts(), [2, 2, 0, 0], "{policy}");
-            let left: Vec<_> = taken.verdicts().iter().map(|it| it.remaining()).collect();
-            check_eq!(left, [3, 0, 1, 4], "{policy}");
+            let remaining: Vec<_> =
+                taken.verdicts().iter().map(|verdict| verdict.remaining()).collect();
+            check_eq!(remaining, [3, 0, 1, 4], "{policy}");
 
             let _ = harness.ask(Operation::Refund, &charges[1..2]).await;
             harness.take(&checked, 1).await;
@@ -171,7 +179,7 @@ pub(super) fn an_acquire_up_to_takes_one_amount_of_all<F: Fixture>(fixture: &F) 
     }
 }
 
-/// A charge that is only checked is not taken, and refuses the whole; then it blocks if its policy does.
+/// A check-only charge is not made. If it is denied, the call is refused.
 pub(super) fn a_check_takes_nothing_and_refuses_the_whole<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
@@ -191,12 +199,16 @@ pub(super) fn a_check_takes_nothing_and_refuses_the_whole<F: Fixture>(fixture: &
             check_eq!(harness.snapshot(&charges).await, before, "{policy}");
 
             let _ = harness.ask(Operation::Reset, &charges).await;
-            check_eq!(harness.remaining(&policy).await, 5, "{policy}: a reset resets all");
+            check_eq!(
+                harness.remaining(&policy).await,
+                5,
+                "{policy}: a reset also resets a check-only charge"
+            );
         });
     }
 }
 
-/// A check blocks the subject if its policy blocks after a refusal.
+/// Checks that a denied check-only charge blocks its subject if the policy blocks after a refusal.
 pub(super) fn a_check_that_is_refused_blocks<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = policy("p: fixed-window 5/10us block 1m");
@@ -211,7 +223,7 @@ pub(super) fn a_check_that_is_refused_blocks<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Calls that make no sense are errors, and write nothing.
+/// Calls that are not valid are errors, and write nothing.
 pub(super) fn parts_that_make_no_sense_are_errors<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
