@@ -23,7 +23,8 @@ pub(crate) fn bytes(bytes: &[u8]) -> String {
     if is_text && bytes.len() <= MAX_SUBJECT {
         return format!("\"{}\"", String::from_utf8_lossy(bytes));
     }
-    let mut text = format!("{} bytes:", bytes.len());
+    let unit = if bytes.len() == 1 { "byte" } else { "bytes" };
+    let mut text = format!("{} {unit}:", bytes.len());
     for byte in bytes.iter().take(MAX_SUBJECT) {
         let _ = write!(text, " {byte:02x}");
     }
@@ -53,6 +54,11 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         Operation::Reset => "reset".to_owned(),
         Operation::Block { span } => format!("block for {span:?}"),
         Operation::BlockAtLeast { span } => format!("block for at least {span:?}"),
+        Operation::Hold => "hold".to_owned(),
+        Operation::HoldUpTo { min } => format!("hold up to the cost, at least {min},"),
+        Operation::Settle => "settle".to_owned(),
+        Operation::SettleSoFar => "settle so far".to_owned(),
+        Operation::Extend => "extend".to_owned(),
         other => format!("{other:?}"),
     };
     let mut charges: Vec<_> = call

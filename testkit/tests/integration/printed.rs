@@ -1,4 +1,4 @@
-//! A failing property prints its input on one screen.
+//! The output of a failing property fits on a screen.
 
 use std::fmt::Debug;
 
@@ -21,7 +21,7 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
     (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r])
 }
 
-/// Returns what a property that fails on each input prints, with its input as large as it is drawn.
+/// Returns the output of a property that fails for each input. The input is not reduced.
 fn printed<T: Debug>(input: impl Strategy<Value = T>, seed: u64) -> String {
     let config = Config {
         failure_persistence: None,

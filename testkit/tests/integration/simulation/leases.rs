@@ -1,5 +1,5 @@
-//! Leases under loads that are hard for them: little and then too much, resets, a small share of
-//! other operations, and coalescing outside of them.
+//! Leases under difficult loads: few requests and then too many, resets, a small share of other
+//! operations, and coalescing outside of the leases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -24,7 +24,7 @@ fn eager() -> Lease {
 /// Nodes hold unused chunks at the end of a window with few requests. They do not use them in the
 /// next window, which reaches the limit.
 #[test]
-fn little_and_then_too_much_keeps_the_limit_of_each_window() {
+fn few_and_then_too_many_requests_keep_the_limit_of_each_window() {
     const LIMIT: u64 = 300;
     let policy = policy(&format!("p: fixed-window {LIMIT}/500ms"));
     let mut at_once = 0;
@@ -44,10 +44,10 @@ fn little_and_then_too_much_keeps_the_limit_of_each_window() {
     assert!(at_once > 1_000, "{at_once}");
 }
 
-/// Each node has a limit of its own, which it uses up and resets again and again. No chunk survives
-/// a reset, so that at most the limit is admitted between two resets.
+/// Each node has its own limit, which it uses up and resets repeatedly. No chunk survives a reset,
+/// so at most the limit is admitted between two resets.
 #[test]
-fn what_is_admitted_between_two_resets_is_at_most_the_limit() {
+fn at_most_the_limit_is_admitted_between_two_resets() {
     const LIMIT: u64 = 40;
     const NODES: usize = 6;
     let (mut at_once, mut full) = (0, 0);
