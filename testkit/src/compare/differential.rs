@@ -19,6 +19,7 @@ use crate::compare::against_oracle::is_unsupported_over_slots;
 use crate::env::from_env;
 use crate::generate::{
     ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario, seeded_rng,
+    several_policies,
 };
 use crate::show;
 use crate::stores::ModelStore;
@@ -75,13 +76,10 @@ pub enum Run {
 /// Panics if a decision of a store differs from the decision of the core. The message contains the
 /// smallest scenario that differs, with its last calls.
 pub async fn differ(stores: Vec<impl DifferentialStore>, run: Run) {
-    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
     let (policies, charges) = match run {
         Run::One(kind) => (policy(kind, "p").prop_map(|p| vec![p]).boxed(), 1),
-        Run::Several | Run::Batches => {
-            let several = (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r]);
-            (several.boxed(), if matches!(run, Run::Several) { 4 } else { 2 })
-        }
+        Run::Several => (several_policies().boxed(), 4),
+        Run::Batches => (several_policies().boxed(), 2),
         Run::Changed => (Kind::any().prop_flat_map(|kind| related_policies(kind, "p")).boxed(), 1),
     };
     play_all(stores, policies, charges, run).await;

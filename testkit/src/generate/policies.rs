@@ -51,6 +51,16 @@ pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
         .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
 }
 
+/// Returns a strategy for a policy of any kind, with a name.
+pub fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
+    Kind::any().prop_flat_map(move |kind| policy(kind, name))
+}
+
+/// Returns a strategy for three policies of any kinds, each with its own name.
+pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
+    (any_policy("p"), any_policy("q"), any_policy("r")).prop_map(|(p, q, r)| vec![p, q, r])
+}
+
 /// Returns a strategy for two to four policies of one name, with different limits. Some have
 /// another algorithm or window.
 pub fn related_policies(kind: Kind, name: &'static str) -> impl Strategy<Value = Vec<Policy>> {

@@ -5,86 +5,78 @@ use std::time::Duration;
 use tidegate_core::{Charge, Operation, Outcome};
 
 use super::fixture::Fixture;
-use super::harness::{case, each, policy};
+use super::harness::{case, each, each_case, policy};
 use super::report::{check, check_eq};
 
 /// B01: a denial leaves the store unchanged, byte for byte, and does not lengthen the wait.
 pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 4).await;
-            let charge = Charge::new(&policy, "s");
-            let before = harness.snapshot(&[charge]).await;
-            for _ in 0..3 {
-                let _ = harness.refused(&policy, 2).await;
-            }
-            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-            // A denial of a key without a state writes nothing, and neither does one of a key with
-            // expired records.
-            let other = Charge::new(&policy, "other");
-            let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;
-            check!(denied.is_denied());
-            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-            harness.advance(Duration::from_micros(3));
-            let _ = harness.acquire(&policy, 1).await;
-            harness.advance(Duration::from_micros(9));
-            let before = harness.snapshot(&[charge]).await;
-            let _ = harness.refused(&policy, 6).await;
-            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 4).await;
+        let charge = Charge::new(&policy, "s");
+        let before = harness.snapshot(&[charge]).await;
+        for _ in 0..3 {
+            let _ = harness.refused(&policy, 2).await;
+        }
+        check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+        // A denial of a key without a state writes nothing, and neither does one of a key with
+        // expired records.
+        let other = Charge::new(&policy, "other");
+        let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;
+        check!(denied.is_denied());
+        check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+        harness.advance(Duration::from_micros(3));
+        let _ = harness.acquire(&policy, 1).await;
+        harness.advance(Duration::from_micros(9));
+        let before = harness.snapshot(&[charge]).await;
+        let _ = harness.refused(&policy, 6).await;
+        check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+    });
 }
 
 /// Rule 2: a peek, a cost of 0 and a call that fails write nothing.
 pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            // This policy shares the state, and is not equal.
-            let twin = policy.clone().shadow();
-            for used in [0, 3] {
-                harness.does(Operation::Acquire, &policy, used).await;
-                let charge = Charge::new(&policy, "s");
-                let before = harness.snapshot(&[charge]).await;
-                harness.does(Operation::Peek, &policy, 1).await;
-                harness.does(Operation::Peek, &policy, 9).await;
-                harness.does(Operation::Acquire, &policy, 0).await;
-                harness.does(Operation::Refund, &policy, 0).await;
-                let mixed_up = [charge, Charge::new(&twin, "s")];
-                check!(harness.try_ask(Operation::Acquire, &mixed_up).await.is_err());
-                check!(harness.try_ask(Operation::Acquire, &[]).await.is_err());
-                check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-            }
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        // This policy shares the state, and is not equal.
+        let twin = policy.clone().shadow();
+        for used in [0, 3] {
+            harness.does(Operation::Acquire, &policy, used).await;
+            let charge = Charge::new(&policy, "s");
+            let before = harness.snapshot(&[charge]).await;
+            harness.does(Operation::Peek, &policy, 1).await;
+            harness.does(Operation::Peek, &policy, 9).await;
+            harness.does(Operation::Acquire, &policy, 0).await;
+            harness.does(Operation::Refund, &policy, 0).await;
+            let mixed_up = [charge, Charge::new(&twin, "s")];
+            check!(harness.try_ask(Operation::Acquire, &mixed_up).await.is_err());
+            check!(harness.try_ask(Operation::Acquire, &[]).await.is_err());
+            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+        }
+    });
 }
 
 /// B02: a cost above the limit is never admitted, and leaves the store unchanged.
 pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let charge = Charge::new(&policy, "s");
-            let before = harness.snapshot(&[charge]).await;
-            for cost in [6, 1 << 40, u64::MAX] {
-                let decision = harness.refused(&policy, cost).await;
-                check_eq!(decision.retry_after(), None, "{policy}, cost {cost}");
-            }
-            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-            harness.take(&policy, 5).await;
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let charge = Charge::new(&policy, "s");
+        let before = harness.snapshot(&[charge]).await;
+        for cost in [6, 1 << 40, u64::MAX] {
+            let decision = harness.refused(&policy, cost).await;
+            check_eq!(decision.retry_after(), None, "{policy}, cost {cost}");
+        }
+        check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+        harness.take(&policy, 5).await;
+    });
 }
 
 /// B03: a request is admitted only if its whole cost fits.
 pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 4).await;
-            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
-            let _ = harness.refused(&policy, 5).await;
-            let _ = harness.refused(&policy, 2).await;
-            harness.take(&policy, 1).await;
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 4).await;
+        check_eq!(harness.remaining(&policy).await, 1, "{policy}");
+        let _ = harness.refused(&policy, 5).await;
+        let _ = harness.refused(&policy, 2).await;
+        harness.take(&policy, 1).await;
+    });
 }
 
 /// B04: if one of several policies denies, no policy is charged, regardless of the order of the
@@ -119,57 +111,44 @@ pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
 
 /// B05: charges of one call to one key add up, and the sum must fit.
 pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let twins =
-                |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
-            let denied = harness.ask(Operation::Acquire, &twins(3, 3)).await;
-            check_eq!(
-                denied.retry_after(),
-                None,
-                "{policy}: a total of 6 at a limit of 5 never fits"
-            );
-            check_eq!(denied.refused_by().count(), 2, "{policy}: both charges refuse");
-            let overflow = harness.ask(Operation::Acquire, &twins(u64::MAX, u64::MAX)).await;
-            check!(overflow.is_denied(), "{policy}");
-            let allowed = harness.ask(Operation::Acquire, &twins(2, 2)).await;
-            check!(allowed.is_allowed(), "{policy}");
-            for verdict in allowed.verdicts() {
-                check_eq!(verdict.remaining(), 1, "{policy}: 4 of 5 are used");
-            }
-            let denied = harness.ask(Operation::Acquire, &twins(1, 1)).await;
-            check!(denied.is_denied(), "{policy}: each charge fits, but their sum does not");
-            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let twins = |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
+        let denied = harness.ask(Operation::Acquire, &twins(3, 3)).await;
+        check_eq!(denied.retry_after(), None, "{policy}: a total of 6 at a limit of 5 never fits");
+        check_eq!(denied.refused_by().count(), 2, "{policy}: both charges refuse");
+        let overflow = harness.ask(Operation::Acquire, &twins(u64::MAX, u64::MAX)).await;
+        check!(overflow.is_denied(), "{policy}");
+        let allowed = harness.ask(Operation::Acquire, &twins(2, 2)).await;
+        check!(allowed.is_allowed(), "{policy}");
+        for verdict in allowed.verdicts() {
+            check_eq!(verdict.remaining(), 1, "{policy}: 4 of 5 are used");
+        }
+        let denied = harness.ask(Operation::Acquire, &twins(1, 1)).await;
+        check!(denied.is_denied(), "{policy}: each charge fits, but their sum does not");
+        check_eq!(harness.remaining(&policy).await, 1, "{policy}");
+    });
 }
 
 /// B06: a refund refunds at most the charged amount, and creates no state.
 pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let charge = Charge::new(&policy, "s");
-            let fresh = harness.snapshot(&[charge]).await;
-            harness.does(Operation::Refund, &policy, 3).await;
-            check_eq!(
-                harness.snapshot(&[charge]).await,
-                fresh,
-                "{policy}: a refund creates no state"
-            );
-            harness.take(&policy, 3).await;
-            let after = harness.does(Operation::Refund, &policy, 1).await;
-            check_eq!(after.remaining(), 3, "{policy}");
-            let after = harness.does(Operation::Refund, &policy, u64::MAX).await;
-            check_eq!(after.remaining(), 5, "{policy}");
-            check_eq!(
-                harness.snapshot(&[charge]).await,
-                fresh,
-                "{policy}: after everything is refunded"
-            );
-            harness.take(&policy, 5).await;
-            let _ = harness.refused(&policy, 1).await;
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let charge = Charge::new(&policy, "s");
+        let fresh = harness.snapshot(&[charge]).await;
+        harness.does(Operation::Refund, &policy, 3).await;
+        check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: a refund creates no state");
+        harness.take(&policy, 3).await;
+        let after = harness.does(Operation::Refund, &policy, 1).await;
+        check_eq!(after.remaining(), 3, "{policy}");
+        let after = harness.does(Operation::Refund, &policy, u64::MAX).await;
+        check_eq!(after.remaining(), 5, "{policy}");
+        check_eq!(
+            harness.snapshot(&[charge]).await,
+            fresh,
+            "{policy}: after everything is refunded"
+        );
+        harness.take(&policy, 5).await;
+        let _ = harness.refused(&policy, 1).await;
+    });
 }
 
 /// B07: a subject in debt is admitted nothing until the debt is repaid.
@@ -198,17 +177,15 @@ pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
 /// B08: the admitted amount is the charged amount. A request is admitted as a whole, or not at
 /// all.
 pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 2).await;
-            let denied = harness.refused(&policy, 4).await;
-            check_eq!(denied.verdicts()[0].remaining(), 3, "{policy}");
-            let allowed = harness.acquire(&policy, 2).await;
-            check_eq!(allowed.verdicts()[0].outcome(), Outcome::Allowed);
-            check_eq!(allowed.verdicts()[0].remaining(), 1, "{policy}");
-            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 2).await;
+        let denied = harness.refused(&policy, 4).await;
+        check_eq!(denied.verdicts()[0].remaining(), 3, "{policy}");
+        let allowed = harness.acquire(&policy, 2).await;
+        check_eq!(allowed.verdicts()[0].outcome(), Outcome::Allowed);
+        check_eq!(allowed.verdicts()[0].remaining(), 1, "{policy}");
+        check_eq!(harness.remaining(&policy).await, 1, "{policy}");
+    });
 }
 
 /// B09: 0.5 tokens remain after 9 of 9.5 tokens are charged.

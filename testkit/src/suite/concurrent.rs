@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Call, Charge, Error, Operation, Policy, Store};
-use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
-use super::harness::{Harness, each, policy, threads};
+use super::harness::{Harness, concurrently, each, policy, threads};
 use super::report::{check_eq, fail};
 
 /// Runs `callers` tasks that start together and make `calls` calls each. Returns the number of
@@ -21,11 +20,9 @@ async fn race<S: Store + 'static>(
     calls: usize,
     request: impl Fn(usize, usize) -> (Operation, Vec<OwnedCharge>) + Clone + Send + 'static,
 ) -> u64 {
-    let barrier = Arc::new(Barrier::new(callers));
-    let run = |caller| {
-        let (store, barrier, request) = (Arc::clone(store), Arc::clone(&barrier), request.clone());
-        tokio::spawn(async move {
-            barrier.wait().await;
+    let counts = concurrently(callers, |caller| {
+        let (store, request) = (Arc::clone(store), request.clone());
+        async move {
             let mut admitted = 0;
             for call in 0..calls {
                 let (operation, charges) = request(caller, call);
@@ -34,20 +31,12 @@ async fn race<S: Store + 'static>(
                 admitted += u64::from(decision?.is_allowed());
             }
             Ok::<_, Error>(admitted)
-        })
-    };
-    let tasks: Vec<_> = (0..callers).map(run).collect();
-    let mut admitted = 0;
-    for task in tasks {
-        match task.await {
-            Ok(Ok(count)) => admitted += count,
-            Ok(Err(error)) => {
-                fail(&format!("one of {callers} concurrent callers gets an error: {error}"))
-            }
-            Err(error) => fail(&format!("one of {callers} concurrent callers panics: {error}")),
         }
-    }
-    admitted
+    });
+    let counts = counts.await.into_iter().collect::<Result<Vec<_>, _>>();
+    let failed =
+        |error| fail(&format!("one of {callers} concurrent callers gets an error: {error}"));
+    counts.unwrap_or_else(failed).iter().sum()
 }
 
 /// A charge that owns its policy and its subject.
@@ -176,11 +165,13 @@ pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: 
             };
             check_admitted(&policy, race(store, 16, 60, request).await, 300);
             for subject in ["a", "b", "c"] {
-                let charge = OwnedCharge::new(&policy, subject, 0);
-                let charge = [charge.charge()];
-                let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
-                let remaining = peek.expect("no error").verdicts()[0].remaining();
-                check_eq!(remaining, 200, "{policy}: a refused call must charge none of its keys");
+                let charge = Charge::new(&policy, subject).cost(0);
+                let peek = harness.ask(Operation::Peek, &[charge]).await;
+                check_eq!(
+                    peek.verdicts()[0].remaining(),
+                    200,
+                    "{policy}: a refused call must charge none of its keys"
+                );
             }
         });
     }
@@ -189,7 +180,7 @@ pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: 
 /// Concurrent acquires and refunds: no amount is lost and none is created.
 pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) {
     for policy in wide() {
-        shared(fixture, &policy, async |store, _| {
+        shared(fixture, &policy, async |store, harness| {
             // Each caller acquires 2 and refunds 1, far below the limit.
             let owned = policy.clone();
             let request = move |_, call: usize| match call % 2 {
@@ -197,11 +188,7 @@ pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) 
                 _ => (Operation::Refund, vec![OwnedCharge::new(&owned, "s", 1)]),
             };
             check_admitted(&policy, race(store, 16, 40, request).await, 16 * 40);
-            let charge = OwnedCharge::new(&policy, "s", 0);
-            let charge = [charge.charge()];
-            let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
-            let remaining = peek.expect("no error").verdicts()[0].remaining();
-            check_eq!(remaining, 500 - 16 * 20, "{policy}");
+            check_eq!(harness.remaining(&policy).await, 500 - 16 * 20, "{policy}");
         });
     }
 }
@@ -210,7 +197,7 @@ pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) 
 /// calls.
 pub(super) fn the_longest_of_concurrent_blocks_holds<F: Fixture>(fixture: &F) {
     for policy in each() {
-        shared(fixture, &policy, async |store, _| {
+        shared(fixture, &policy, async |store, harness| {
             for round in 0..10 {
                 let owned = policy.clone();
                 // Each of 1 to 160 seconds occurs once, in another order in each round.
@@ -221,10 +208,10 @@ pub(super) fn the_longest_of_concurrent_blocks_holds<F: Fixture>(fixture: &F) {
                     (Operation::BlockAtLeast { span }, vec![charge])
                 };
                 race(store, 16, 10, request).await;
-                let charge = OwnedCharge::new(&policy, format!("s{round}"), 0);
-                let charge = [charge.charge()];
-                let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
-                let blocked = peek.expect("no error").verdicts()[0].blocked_for();
+                let subject = format!("s{round}");
+                let charge = Charge::new(&policy, &subject).cost(0);
+                let peek = harness.ask(Operation::Peek, &[charge]).await;
+                let blocked = peek.verdicts()[0].blocked_for();
                 check_eq!(blocked, Duration::from_secs(160), "{policy}, round {round}");
             }
         });

@@ -22,17 +22,17 @@ impl<'f> Erased<'f> {
     }
 }
 
-type BoxedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// The methods of [`Fixture`] without its associated types.
 trait ErasedFixture<'f> {
-    fn open(&'f self, clock: ManualClock) -> BoxedFuture<'f, (AnyStore, Box<dyn Guard + 'f>)>;
-    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> BoxedFuture<'a, Option<Vec<u8>>>;
+    fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)>;
+    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>>;
     fn open_again<'a>(
         &'a self,
         store: &'a AnyStore,
         clock: ManualClock,
-    ) -> BoxedFuture<'a, Option<AnyStore>>;
+    ) -> Later<'a, Option<AnyStore>>;
     fn cases(&self) -> u32;
     fn patience(&self) -> Duration;
     fn steps(&self) -> u32;
@@ -46,14 +46,14 @@ pub(super) trait Guard {}
 impl<G> Guard for G {}
 
 impl<'f, F: Fixture> ErasedFixture<'f> for F {
-    fn open(&'f self, clock: ManualClock) -> BoxedFuture<'f, (AnyStore, Box<dyn Guard + 'f>)> {
+    fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)> {
         Box::pin(async {
             let (store, guard) = Fixture::open(self, clock).await;
             (AnyStore(Box::new(store)), Box::new(guard) as Box<dyn Guard + 'f>)
         })
     }
 
-    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> BoxedFuture<'a, Option<Vec<u8>>> {
+    fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>> {
         Box::pin(async { Fixture::snapshot(self, store.opened_by::<F>()).await })
     }
 
@@ -61,7 +61,7 @@ impl<'f, F: Fixture> ErasedFixture<'f> for F {
         &'a self,
         store: &'a AnyStore,
         clock: ManualClock,
-    ) -> BoxedFuture<'a, Option<AnyStore>> {
+    ) -> Later<'a, Option<AnyStore>> {
         Box::pin(async {
             let another = Fixture::open_again(self, store.opened_by::<F>(), clock).await;
             another.map(|store| AnyStore(Box::new(store)))
@@ -126,26 +126,25 @@ impl<'f> Fixture for Erased<'f> {
     }
 }
 
-/// A store of any type.
-pub(super) struct AnyStore(Box<dyn AnyStoreObject>);
+/// Any store.
+pub(super) struct AnyStore(Box<dyn Looked>);
 
 impl AnyStore {
-    /// Returns the store that the fixture has opened. The method `as_any` is called on the content
-    /// of the box, because the box is a store itself.
+    /// Of what is in the box: the box is a store, too.
     fn opened_by<F: Fixture>(&self) -> &F::Store {
         match (*self.0).as_any().downcast_ref() {
             Some(store) => store,
-            None => panic!("a fixture was given a store that it has not opened"),
+            None => panic!("a fixture looks only into stores that it has opened"),
         }
     }
 }
 
-/// A store that can be cast back to its type.
-trait AnyStoreObject: Store + Any {
+/// A store that a fixture can look into again.
+trait Looked: Store + Any {
     fn as_any(&self) -> &dyn Any;
 }
 
-impl<S: Store + Any> AnyStoreObject for S {
+impl<S: Store + Any> Looked for S {
     fn as_any(&self) -> &dyn Any {
         self
     }

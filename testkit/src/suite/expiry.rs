@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tidegate_core::{Charge, Operation};
 
 use super::fixture::Fixture;
-use super::harness::{START, case, cases, each, policy};
+use super::harness::{START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
 use crate::generate::{confusable_pair, hostile_subject};
 
@@ -15,17 +15,15 @@ use crate::generate::{confusable_pair, hostile_subject};
 ///
 /// The tests of a store check that it also drops the state by then.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            for step in 0..30 {
-                harness.at(step * 3);
-                let verdict = harness.does(Operation::Acquire, &policy, 1).await;
-                let max = policy.max_retention();
-                check!(verdict.reset_after() > Duration::ZERO, "{policy}");
-                check!(verdict.reset_after() <= max, "{policy}: {verdict:?}");
-            }
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        for step in 0..30 {
+            harness.at(step * 3);
+            let verdict = harness.does(Operation::Acquire, &policy, 1).await;
+            let max = policy.max_retention();
+            check!(verdict.reset_after() > Duration::ZERO, "{policy}");
+            check!(verdict.reset_after() <= max, "{policy}: {verdict:?}");
+        }
+    });
 }
 
 /// B12: even if a state recovers within a microsecond, the second call sees the first.
@@ -229,24 +227,22 @@ pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
 
 /// B19: a reset removes the state of the named subject, with its block, and no other state.
 pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let charge = |subject| [Charge::new(&policy, subject).cost(5)];
-            for subject in ["a", "b", "ab", "*"] {
-                let _ = harness.ask(Operation::Acquire, &charge(subject)).await;
-            }
-            let span = Duration::from_secs(60);
-            let _ = harness.ask(Operation::Block { span }, &charge("a")).await;
-            for subject in ["*", "a"] {
-                let after = harness.ask(Operation::Reset, &charge(subject)).await;
-                let verdict = after.verdicts()[0];
-                check_eq!(verdict.remaining(), 5, "{policy}");
-                check_eq!(verdict.reset_after(), Duration::ZERO, "{policy}");
-            }
-            for subject in ["b", "ab"] {
-                check!(harness.ask(Operation::Acquire, &charge(subject)).await.is_denied());
-            }
-            check!(harness.ask(Operation::Acquire, &charge("a")).await.is_allowed());
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let charge = |subject| [Charge::new(&policy, subject).cost(5)];
+        for subject in ["a", "b", "ab", "*"] {
+            let _ = harness.ask(Operation::Acquire, &charge(subject)).await;
+        }
+        let span = Duration::from_secs(60);
+        let _ = harness.ask(Operation::Block { span }, &charge("a")).await;
+        for subject in ["*", "a"] {
+            let after = harness.ask(Operation::Reset, &charge(subject)).await;
+            let verdict = after.verdicts()[0];
+            check_eq!(verdict.remaining(), 5, "{policy}");
+            check_eq!(verdict.reset_after(), Duration::ZERO, "{policy}");
+        }
+        for subject in ["b", "ab"] {
+            check!(harness.ask(Operation::Acquire, &charge(subject)).await.is_denied());
+        }
+        check!(harness.ask(Operation::Acquire, &charge("a")).await.is_allowed());
+    });
 }

@@ -39,11 +39,7 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
         let peek = harness.ask(Operation::Peek, &charges).await;
         let charged = 1_000 - peek.verdicts()[0].remaining();
         if faulty.calls() != plan.len() {
-            return Err(format!(
-                "the limiter made {} calls; it must make {}",
-                faulty.calls(),
-                plan.len()
-            ));
+            return Err(format!("{} calls of {} were made", faulty.calls(), plan.len()));
         }
         (min <= charged && charged <= max)
             .then_some(())
@@ -53,12 +49,12 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
 
 /// Waits for an answer. Returns `None` if the faulty store delays it.
 async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_, T>) -> Option<T> {
-    let delayed = faulty.on_the_way();
+    let kept_back = faulty.on_the_way();
     loop {
         let polled = poll_fn(|context| Poll::Ready(Pin::new(&mut *answer).poll(context))).await;
         match polled {
             Poll::Ready(answer) => return Some(answer),
-            Poll::Pending if faulty.on_the_way() > delayed => return None,
+            Poll::Pending if faulty.on_the_way() > kept_back => return None,
             // The answer of a store on a server arrives after the runtime has polled its socket.
             Poll::Pending => tokio::task::yield_now().await,
         }

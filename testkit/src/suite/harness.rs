@@ -19,6 +19,7 @@ use tidegate_core::{
     Call, CallId, Charge, Clock, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp,
     Verdict,
 };
+use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
 use super::report::{
@@ -266,6 +267,11 @@ pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_,
     }
 }
 
+/// Runs a case for each policy of [`EACH`].
+pub(super) fn each_case<F: Fixture>(fixture: &F, check: impl AsyncFn(&Harness<'_, F>, Policy)) {
+    each().for_each(|policy| case(fixture, async |harness| check(harness, policy).await));
+}
+
 /// Runs random cases. A case that needs a policy that the store does not support is drawn again.
 #[expect(clippy::needless_pass_by_value, reason = "callers write the check in place")]
 pub(super) fn cases<F: Fixture, I: fmt::Debug>(
@@ -366,6 +372,32 @@ pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<
     if let Some(Ended::Failed(message)) = end {
         fail_as_case(message);
     }
+}
+
+/// Runs a future for each of many callers, which start together, and returns the results.
+pub(super) async fn concurrently<T: Send + 'static, R>(
+    callers: usize,
+    call: impl Fn(usize) -> R,
+) -> Vec<T>
+where
+    R: Future<Output = T> + Send + 'static,
+{
+    let barrier = Arc::new(Barrier::new(callers));
+    let start = |caller| {
+        let (barrier, call) = (Arc::clone(&barrier), call(caller));
+        tokio::spawn(async move {
+            barrier.wait().await;
+            call.await
+        })
+    };
+    let mut results = vec![];
+    for task in (0..callers).map(start).collect::<Vec<_>>() {
+        match task.await {
+            Ok(result) => results.push(result),
+            Err(error) => fail(&format!("one of {callers} concurrent callers panics: {error}")),
+        }
+    }
+    results
 }
 
 /// Returns `true` if a case ends in time.

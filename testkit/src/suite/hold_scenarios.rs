@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use tidegate_core::hold::{Hold, Settlement, Ticket};
 use tidegate_core::{Error, ErrorKind, Limiter, Policy, Store};
-use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
-use super::harness::{case, each, threads};
+use super::harness::{case, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, unless_unsupported};
 use crate::stores::faults::{Fault, FaultyStore};
 
@@ -64,24 +63,14 @@ async fn hold_concurrently<S: Store + 'static>(
     cost: u64,
     round: usize,
 ) -> Vec<Ticket> {
-    let barrier = Arc::new(Barrier::new(callers));
-    let caller = |caller: usize| {
-        let (limiter, barrier) = (limiters[caller % limiters.len()].clone(), Arc::clone(&barrier));
-        tokio::spawn(async move {
-            barrier.wait().await;
+    let holds = concurrently(callers, |caller| {
+        let limiter = limiters[caller % limiters.len()].clone();
+        async move {
             let id = format!("{round}, {caller}");
             limiter.subject("s").cost(cost).hold(&id, TTL).await
-        })
-    };
-    let callers: Vec<_> = (0..callers).map(caller).collect();
-    let mut tickets = vec![];
-    for caller in callers {
-        match caller.await {
-            Ok(answer) => tickets.extend(must(answer).into_ticket()),
-            Err(error) => fail(&format!("a concurrent caller panics: {error}")),
         }
-    }
-    tickets
+    });
+    holds.await.into_iter().filter_map(|hold| must(hold).into_ticket().ok()).collect()
 }
 
 /// Concurrent holds are admitted only as far as the limits have room, with several limits and
@@ -119,51 +108,44 @@ pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
 
 /// Another process, which starts later, sees, settles, extends and cancels the holds of a process.
 pub(super) fn holds_are_settled_through_any_limiter<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.needs(&policy);
-            let first = limiter(Arc::clone(&harness.store), &[&policy]);
-            let (settled, cancelled) =
-                (ticket(&first, 2, "settled").await, ticket(&first, 2, "cancelled").await);
-            drop(first);
-            let second = limiter(harness.store_in_another_process().await, &[&policy]);
-            check!(hold(&second, 2, "more").await.into_ticket().is_err(), "{policy}");
-            must(second.extend(&settled, 2 * TTL).await);
-            check_eq!(settle(&second, &settled, 1).await.given_back("p"), 1, "{policy}");
-            check_eq!(must(second.cancel(&cancelled).await).given_back("p"), 2, "{policy}");
-            check_eq!(harness.remaining(&policy).await, 4, "{policy}");
-            let third = limiter(harness.store_in_another_process().await, &[&policy]);
-            check_eq!(settle(&third, &settled, 1).await.given_back("p"), 1, "{policy}");
-            check_eq!(settle_error(&third, &cancelled, 2).await, ErrorKind::AlreadySettled);
-            check_eq!(harness.remaining(&policy).await, 4, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.needs(&policy);
+        let first = limiter(Arc::clone(&harness.store), &[&policy]);
+        let (settled, cancelled) =
+            (ticket(&first, 2, "settled").await, ticket(&first, 2, "cancelled").await);
+        drop(first);
+        let second = limiter(harness.store_in_another_process().await, &[&policy]);
+        check!(hold(&second, 2, "more").await.into_ticket().is_err(), "{policy}");
+        must(second.extend(&settled, 2 * TTL).await);
+        check_eq!(settle(&second, &settled, 1).await.given_back("p"), 1, "{policy}");
+        check_eq!(must(second.cancel(&cancelled).await).given_back("p"), 2, "{policy}");
+        check_eq!(harness.remaining(&policy).await, 4, "{policy}");
+        let third = limiter(harness.store_in_another_process().await, &[&policy]);
+        check_eq!(settle(&third, &settled, 1).await.given_back("p"), 1, "{policy}");
+        check_eq!(settle_error(&third, &cancelled, 2).await, ErrorKind::AlreadySettled);
+        check_eq!(harness.remaining(&policy).await, 4, "{policy}");
+    });
 }
 
 /// Checks that a hold that is never settled stays charged, and recovers like any charge, without
 /// any call.
 pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.needs(&policy);
-            let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
-            let lost = ticket(&limiter, 4, "lost").await;
-            let refusal = harness.refused(&policy, 2).await;
-            let wait = refusal.retry_after().unwrap_or_default();
-            check!(
-                !wait.is_zero(),
-                "{policy}: a refusal must name the wait until the hold recovers"
-            );
-            harness.advance(wait - Duration::from_micros(1));
-            let _ = harness.refused(&policy, 2).await;
-            harness.at(40);
-            check_eq!(harness.remaining(&policy).await, 5, "{policy}");
-            // The hold is settled late, and refunds no later charge.
-            harness.take(&policy, 3).await;
-            check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
-            check_eq!(harness.remaining(&policy).await, 2, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.needs(&policy);
+        let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
+        let lost = ticket(&limiter, 4, "lost").await;
+        let refusal = harness.refused(&policy, 2).await;
+        let wait = refusal.retry_after().unwrap_or_default();
+        check!(!wait.is_zero(), "{policy}: a refusal must name the wait until the hold recovers");
+        harness.advance(wait - Duration::from_micros(1));
+        let _ = harness.refused(&policy, 2).await;
+        harness.at(40);
+        check_eq!(harness.remaining(&policy).await, 5, "{policy}");
+        // The hold is settled late, and refunds no later charge.
+        harness.take(&policy, 3).await;
+        check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
+        check_eq!(harness.remaining(&policy).await, 2, "{policy}");
+    });
 }
 
 /// Checks that a settlement after the hold's time charges the difference, once. After twice that

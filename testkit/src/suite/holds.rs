@@ -8,13 +8,12 @@ use tidegate_core::{
     AlreadySettled, Call, CallId, Charge, Decision, Error, ErrorKind, MAX_EXACT, Operation, Policy,
     Store,
 };
-use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
-use super::harness::{Harness, case, cases, each, threads};
+use super::harness::{Harness, case, cases, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, leave_out, unless_unsupported};
 use crate::compare::against_oracle::run_holds_against_oracle;
-use crate::generate::{Kind, hold_scenario, policy};
+use crate::generate::{any_policy, hold_scenario, several_policies};
 use crate::stores::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);
@@ -53,7 +52,7 @@ async fn needs_ids<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy) {
 
 /// A random trace of holds is decided as by the oracle.
 pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
-    let one = Kind::any().prop_flat_map(|kind| policy(kind, "p")).prop_map(|policy| vec![policy]);
+    let one = any_policy("p").prop_map(|policy| vec![policy]);
     cases(fixture, hold_scenario(one, 30), async |harness, scenario| {
         scenario.policies.iter().for_each(|policy| harness.needs(policy));
         needs_ids(harness, &scenario.policies[0]).await;
@@ -63,9 +62,7 @@ pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
 
 /// A random trace of holds with several policies per call is decided as by the oracle.
 pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
-    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
-    let several = (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r]);
-    cases(fixture, hold_scenario(several, 25), async |harness, scenario| {
+    cases(fixture, hold_scenario(several_policies(), 25), async |harness, scenario| {
         let mut scenario = scenario.clone();
         scenario.policies.retain(|policy| harness.supports(policy));
         if scenario.policies.is_empty() {
@@ -80,8 +77,7 @@ pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(
 /// refunds a hold at the time of its lapse.
 pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let any = |name| {
-        let policies = Kind::any().prop_flat_map(move |kind| policy(kind, name));
-        (policies, prop::bool::weighted(0.8)).prop_map(|(policy, refunds)| match refunds {
+        (any_policy(name), prop::bool::weighted(0.8)).prop_map(|(policy, refunds)| match refunds {
             true => policy.refund_lapsed(),
             false => policy,
         })
@@ -486,24 +482,22 @@ pub(super) fn a_hold_is_extended_in_its_time<F: Fixture>(fixture: &F) {
 /// Checks that a report of the total used so far charges the overage, once. A lower total changes
 /// nothing.
 pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let held = [Charge::new(&policy, "s").cost(2)];
-            check!(must(harness, Operation::Hold, &held).await.is_allowed());
-            for (total, amount, remaining) in
-                [(1, 0, 3), (2, 0, 3), (4, 2, 1), (4, 0, 1), (3, 0, 1), (5, 1, 0), (5, 0, 0)]
-            {
-                let so_far = must(harness, Operation::SettleSoFar, &[held[0].cost(total)]).await;
-                check_eq!(so_far.amounts(), [amount], "{policy}, {total}");
-                check_eq!(so_far.verdicts()[0].remaining(), remaining, "{policy}, {total}");
-            }
-            // A final settlement refunds the unspent part of the hold. It does not refund the
-            // overage that was charged before.
-            let settled = must(harness, Operation::Settle, &[held[0].cost(1)]).await;
-            check_eq!(settled.amounts(), [1], "{policy}");
-            check_eq!(settled.verdicts()[0].remaining(), 1, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let held = [Charge::new(&policy, "s").cost(2)];
+        check!(must(harness, Operation::Hold, &held).await.is_allowed());
+        for (total, amount, remaining) in
+            [(1, 0, 3), (2, 0, 3), (4, 2, 1), (4, 0, 1), (3, 0, 1), (5, 1, 0), (5, 0, 0)]
+        {
+            let so_far = must(harness, Operation::SettleSoFar, &[held[0].cost(total)]).await;
+            check_eq!(so_far.amounts(), [amount], "{policy}, {total}");
+            check_eq!(so_far.verdicts()[0].remaining(), remaining, "{policy}, {total}");
+        }
+        // A final settlement refunds the unspent part of the hold. It does not refund the
+        // overage that was charged before.
+        let settled = must(harness, Operation::Settle, &[held[0].cost(1)]).await;
+        check_eq!(settled.amounts(), [1], "{policy}");
+        check_eq!(settled.verdicts()[0].remaining(), 1, "{policy}");
+    });
 }
 
 /// Checks that a settlement refunds a hold only in the window in which it was made. The refill of
@@ -624,21 +618,19 @@ pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
 
 /// A hold up to its cost holds the remaining amount, and is settled at that amount.
 pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 2).await;
-            let requested = [Charge::new(&policy, "s").cost(50)];
-            let up_to = |min| Operation::HoldUpTo { min };
-            check!(must(harness, up_to(4), &requested).await.is_denied(), "{policy}");
-            let held = must(harness, up_to(2), &requested).await;
-            check_eq!(held.amounts(), [3], "{policy}");
-            check_eq!(must(harness, up_to(2), &requested).await, held, "{policy}: the same hold");
-            let kind = must_fail(harness, up_to(3), &requested).await.kind();
-            check_eq!(kind, ErrorKind::IdReused, "{policy}: another minimum");
-            let settled = must(harness, Operation::Settle, &[requested[0].cost(1)]).await;
-            check_eq!(settled.amounts(), [2], "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 2).await;
+        let requested = [Charge::new(&policy, "s").cost(50)];
+        let up_to = |min| Operation::HoldUpTo { min };
+        check!(must(harness, up_to(4), &requested).await.is_denied(), "{policy}");
+        let held = must(harness, up_to(2), &requested).await;
+        check_eq!(held.amounts(), [3], "{policy}");
+        check_eq!(must(harness, up_to(2), &requested).await, held, "{policy}: the same hold");
+        let kind = must_fail(harness, up_to(3), &requested).await.kind();
+        check_eq!(kind, ErrorKind::IdReused, "{policy}: another minimum");
+        let settled = must(harness, Operation::Settle, &[requested[0].cost(1)]).await;
+        check_eq!(settled.amounts(), [2], "{policy}");
+    });
 }
 
 /// Checks that a settlement changes nothing if its hold does not exist, or if its charges belong
@@ -801,12 +793,9 @@ pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
         let policy = harness.hourly("p", 900, "");
         needs_ids(harness, &policy).await;
         for round in 1..=8_u64 {
-            let barrier = Arc::new(Barrier::new(32));
-            let settle = |caller: u64| {
+            let answers = concurrently(32, |caller| {
                 let (store, policy) = (Arc::clone(&harness.store), policy.clone());
-                let barrier = Arc::clone(&barrier);
-                tokio::spawn(async move {
-                    barrier.wait().await;
+                async move {
                     let id = round.to_le_bytes();
                     let (charge, id) = (Charge::new(&policy, "s"), CallId::new(&id, TTL));
                     let estimate = [charge.cost(9)];
@@ -824,17 +813,15 @@ pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
                             None
                         }
                     })
-                })
-            };
-            let tasks: Vec<_> = (0..32).map(settle).collect();
+                }
+            });
             let mut settled = vec![];
-            for task in tasks {
-                match task.await {
-                    Ok(Ok(cost)) => settled.extend(cost),
-                    Ok(Err(error)) => {
-                        fail(&format!("one of 32 concurrent callers gets an error: {error}"))
+            for answer in answers.await {
+                match answer {
+                    Ok(cost) => settled.extend(cost),
+                    Err(error) => {
+                        fail(&format!("one of 32 concurrent callers gets an error: {error}"));
                     }
-                    Err(error) => fail(&format!("one of 32 concurrent callers panics: {error}")),
                 }
             }
             check_eq!(

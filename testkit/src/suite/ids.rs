@@ -8,10 +8,9 @@ use tidegate_core::call::MAX_ID;
 use tidegate_core::{
     Call, CallId, Charge, Decision, ErrorKind, MAX_SPAN, Operation, Policy, Store, Timestamp,
 };
-use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
-use super::harness::{Harness, START, case, cases, each, threads};
+use super::harness::{Harness, START, case, cases, concurrently, each, each_case, threads};
 use super::report::{check, check_eq, fail, unless_unsupported};
 use crate::stores::faults::{Fault, FaultyStore};
 
@@ -96,30 +95,24 @@ pub(super) fn an_id_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
 
 /// The id of a refused call is not recorded. A repeated call is decided again.
 pub(super) fn an_id_of_a_refused_call_is_free<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 5).await;
-            let charge = [Charge::new(&policy, "s").cost(2)];
-            let refused = must(harness, b"id", Operation::Acquire, &charge).await;
-            check!(refused.is_denied(), "{policy}");
-            let wait = refused.retry_after().unwrap_or_default();
-            harness.advance(wait - Duration::from_micros(1));
-            check!(must(harness, b"id", Operation::Acquire, &charge).await.is_denied(), "{policy}");
-            harness.advance(Duration::from_micros(1));
-            let admitted = must(harness, b"id", Operation::Acquire, &charge).await;
-            check!(admitted.is_allowed(), "{policy}");
-            let _ = harness.ask(Operation::Charge, &charge).await;
-            check_eq!(
-                must(harness, b"id", Operation::Acquire, &charge).await,
-                admitted,
-                "{policy}"
-            );
-            // A call with another cost is another call.
-            let other = [charge[0].cost(1)];
-            let error = harness.once(CallId::new("id", TTL), Operation::Acquire, &other).await;
-            check_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::IdReused), "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 5).await;
+        let charge = [Charge::new(&policy, "s").cost(2)];
+        let refused = must(harness, b"id", Operation::Acquire, &charge).await;
+        check!(refused.is_denied(), "{policy}");
+        let wait = refused.retry_after().unwrap_or_default();
+        harness.advance(wait - Duration::from_micros(1));
+        check!(must(harness, b"id", Operation::Acquire, &charge).await.is_denied(), "{policy}");
+        harness.advance(Duration::from_micros(1));
+        let admitted = must(harness, b"id", Operation::Acquire, &charge).await;
+        check!(admitted.is_allowed(), "{policy}");
+        let _ = harness.ask(Operation::Charge, &charge).await;
+        check_eq!(must(harness, b"id", Operation::Acquire, &charge).await, admitted, "{policy}");
+        // A call with another cost is another call.
+        let other = [charge[0].cost(1)];
+        let error = harness.once(CallId::new("id", TTL), Operation::Acquire, &other).await;
+        check_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::IdReused), "{policy}");
+    });
 }
 
 /// A different call under a recorded id is an error, which charges nothing.
@@ -285,26 +278,21 @@ pub(super) fn an_id_of_many_callers_is_charged_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");
         for round in 1..=8_u64 {
-            let barrier = Arc::new(Barrier::new(32));
-            let caller = |_| {
+            let answers = concurrently(32, |_| {
                 let (store, policy) = (Arc::clone(&harness.store), policy.clone());
-                let barrier = Arc::clone(&barrier);
-                tokio::spawn(async move {
-                    barrier.wait().await;
+                async move {
                     let (charge, id) = ([Charge::new(&policy, "s").cost(3)], round.to_le_bytes());
                     store.decide(Call::acquire(&charge).with_id(CallId::new(&id, TTL))).await
-                })
-            };
-            let tasks: Vec<_> = (0..32).map(caller).collect();
-            for task in tasks {
-                match task.await.map(unless_unsupported) {
-                    Ok(Ok(decision)) => {
+                }
+            });
+            for answer in answers.await {
+                match unless_unsupported(answer) {
+                    Ok(decision) => {
                         check_eq!(decision.verdicts()[0].remaining(), 900 - 3 * round);
                     }
-                    Ok(Err(error)) => {
-                        fail(&format!("one of 32 concurrent callers gets an error: {error}"))
+                    Err(error) => {
+                        fail(&format!("one of 32 concurrent callers gets an error: {error}"));
                     }
-                    Err(error) => fail(&format!("one of 32 concurrent callers panics: {error}")),
                 }
             }
         }

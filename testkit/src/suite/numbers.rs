@@ -7,7 +7,7 @@ use tidegate_core::{
 };
 
 use super::fixture::Fixture;
-use super::harness::{START, case, each, policy};
+use super::harness::{START, case, each, each_case, policy};
 use super::report::{check, check_eq};
 
 /// B27: all requests of one instant are counted.
@@ -102,19 +102,17 @@ pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
 /// B34: a block of 60 days lasts 60 days, to the microsecond.
 pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
     let days = Duration::from_secs(60 * 86_400);
-    for policy in each() {
-        case(fixture, async |harness| {
-            let block = Operation::Block { span: days };
-            let verdict = harness.does(block, &policy, 1).await;
-            check_eq!(verdict.retry_after(), Some(days), "{policy}");
-            check_eq!(verdict.reset_after(), days, "{policy}");
-            harness.advance(days - Duration::from_micros(1));
-            let denied = harness.refused(&policy, 1).await;
-            check_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{policy}");
-            harness.advance(Duration::from_micros(1));
-            harness.take(&policy, 1).await;
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let block = Operation::Block { span: days };
+        let verdict = harness.does(block, &policy, 1).await;
+        check_eq!(verdict.retry_after(), Some(days), "{policy}");
+        check_eq!(verdict.reset_after(), days, "{policy}");
+        harness.advance(days - Duration::from_micros(1));
+        let denied = harness.refused(&policy, 1).await;
+        check_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{policy}");
+        harness.advance(Duration::from_micros(1));
+        harness.take(&policy, 1).await;
+    });
     case(fixture, async |harness| {
         let log = policy("p: sliding-log 1/60d");
         harness.take(&log, 1).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::{Charge, ErrorKind, Operation, Outcome};
 
 use super::fixture::Fixture;
-use super::harness::{START, case, each, policy};
+use super::harness::{START, case, each, each_case, policy};
 use super::report::{check, check_eq, fail};
 use crate::show;
 
@@ -15,61 +15,57 @@ const fn us(micros: u64) -> Duration {
 
 /// A peek has the same outcome and wait as an acquire.
 pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            for cost in [1, 3, 2, 1, 1, 6] {
-                let peek = harness.does(Operation::Peek, &policy, cost).await;
-                let acquire = harness.does(Operation::Acquire, &policy, cost).await;
-                check_eq!(peek.outcome(), acquire.outcome(), "{policy}, cost {cost}");
-                check_eq!(peek.retry_after(), acquire.retry_after(), "{policy}, cost {cost}");
-            }
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        for cost in [1, 3, 2, 1, 1, 6] {
+            let peek = harness.does(Operation::Peek, &policy, cost).await;
+            let acquire = harness.does(Operation::Acquire, &policy, cost).await;
+            check_eq!(peek.outcome(), acquire.outcome(), "{policy}, cost {cost}");
+            check_eq!(peek.retry_after(), acquire.retry_after(), "{policy}, cost {cost}");
+        }
+    });
 }
 
 /// A batch of calls has the same answers as the calls one by one, even if they share a key.
 pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
     use tidegate_core::{Call, Store};
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.needs(&policy);
-            let charge = |subject, cost| [Charge::new(&policy, subject).cost(cost)];
-            let (one, two, six) = (charge("s", 1), charge("s", 2), charge("s", 6));
-            let other = charge("t", 4);
-            let calls = [
-                Call::acquire(&one),
-                Call::acquire(&other),
-                Call::acquire(&six),
-                Call::acquire(&[]),
-                Call::acquire(&two),
-                Call::new(Operation::Peek, &one),
-                Call::acquire(&two),
-                Call::new(Operation::Refund, &two),
-                Call::acquire(&two),
-                Call::acquire(&one),
-            ];
-            let answers = harness.store.decide_many(&calls).await;
-            check_eq!(harness.store.decide_many(&[]).await.len(), 0);
-            let _ = harness.ask(Operation::Reset, &one).await;
-            let _ = harness.ask(Operation::Reset, &other).await;
-            check_eq!(answers.len(), calls.len());
-            for (place, (call, in_batch)) in calls.iter().zip(answers).enumerate() {
-                let alone = harness.store.decide(*call).await;
-                match (in_batch, alone) {
-                    (Ok(in_batch), Ok(alone)) => {
-                        check_eq!(in_batch, alone, "{policy}: call {place}");
-                    }
-                    (Err(in_batch), Err(alone)) => check_eq!(in_batch.kind(), alone.kind()),
-                    (in_batch, alone) => fail(&format!(
-                        "{policy}: the store answers {} with {} in a batch, and with {} alone",
-                        show::call(call),
-                        show::answer(&in_batch),
-                        show::answer(&alone),
-                    )),
+    each_case(fixture, async |harness, policy| {
+        harness.needs(&policy);
+        let charge = |subject, cost| [Charge::new(&policy, subject).cost(cost)];
+        let (one, two, six) = (charge("s", 1), charge("s", 2), charge("s", 6));
+        let other = charge("t", 4);
+        let calls = [
+            Call::acquire(&one),
+            Call::acquire(&other),
+            Call::acquire(&six),
+            Call::acquire(&[]),
+            Call::acquire(&two),
+            Call::new(Operation::Peek, &one),
+            Call::acquire(&two),
+            Call::new(Operation::Refund, &two),
+            Call::acquire(&two),
+            Call::acquire(&one),
+        ];
+        let answers = harness.store.decide_many(&calls).await;
+        check_eq!(harness.store.decide_many(&[]).await.len(), 0);
+        let _ = harness.ask(Operation::Reset, &one).await;
+        let _ = harness.ask(Operation::Reset, &other).await;
+        check_eq!(answers.len(), calls.len());
+        for (place, (call, in_batch)) in calls.iter().zip(answers).enumerate() {
+            let alone = harness.store.decide(*call).await;
+            match (in_batch, alone) {
+                (Ok(in_batch), Ok(alone)) => {
+                    check_eq!(in_batch, alone, "{policy}: call {place}");
                 }
+                (Err(in_batch), Err(alone)) => check_eq!(in_batch.kind(), alone.kind()),
+                (in_batch, alone) => fail(&format!(
+                    "{policy}: the store answers {} with {} in a batch, and with {} alone",
+                    show::call(call),
+                    show::answer(&in_batch),
+                    show::answer(&alone),
+                )),
             }
-        });
-    }
+        }
+    });
 }
 
 /// Reservations get places in the order of the calls, at most `max_wait` ahead. A refused
@@ -123,148 +119,126 @@ pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F
 /// Checks that a block replaces the previous block, that a block of zero lifts it, and that
 /// neither changes the usage.
 pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 2).await;
-            let block = |micros| Operation::Block { span: us(micros) };
-            let verdict = harness.does(block(100), &policy, 1).await;
-            check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
-            check_eq!(verdict.remaining(), 0, "{policy}");
-            check_eq!(verdict.retry_after(), Some(us(100)), "{policy}");
-            let shorter = harness.does(block(3), &policy, 1).await;
-            check_eq!(shorter.retry_after(), Some(us(3)), "{policy}");
-            let denied = harness.refused(&policy, 1).await;
-            check_eq!(denied.verdicts()[0].outcome(), Outcome::Blocked, "{policy}");
-            let lifted = harness.does(block(0), &policy, 1).await;
-            check_eq!(lifted.outcome(), Outcome::Allowed, "{policy}");
-            check_eq!(lifted.remaining(), 3, "{policy}: the usage must not change");
-            harness.take(&policy, 3).await;
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 2).await;
+        let block = |micros| Operation::Block { span: us(micros) };
+        let verdict = harness.does(block(100), &policy, 1).await;
+        check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
+        check_eq!(verdict.remaining(), 0, "{policy}");
+        check_eq!(verdict.retry_after(), Some(us(100)), "{policy}");
+        let shorter = harness.does(block(3), &policy, 1).await;
+        check_eq!(shorter.retry_after(), Some(us(3)), "{policy}");
+        let denied = harness.refused(&policy, 1).await;
+        check_eq!(denied.verdicts()[0].outcome(), Outcome::Blocked, "{policy}");
+        let lifted = harness.does(block(0), &policy, 1).await;
+        check_eq!(lifted.outcome(), Outcome::Allowed, "{policy}");
+        check_eq!(lifted.remaining(), 3, "{policy}: the usage must not change");
+        harness.take(&policy, 3).await;
+    });
 }
 
 /// A block for at least a span does not change a block that ends later. With a span of zero, it
 /// changes nothing.
 pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let at_least = |micros| Operation::BlockAtLeast { span: us(micros) };
-            let fresh = harness.hourly("fresh", 5, "");
-            let both = [Charge::new(&policy, "s"), Charge::new(&fresh, "s")];
-            harness.take(&policy, 2).await;
-            let before = harness.snapshot(&both).await;
-            let unblocked = harness.ask(at_least(0), &both).await;
-            check_eq!(unblocked.verdicts()[0].remaining(), 3, "{policy}");
-            check_eq!(
-                harness.snapshot(&both).await,
-                before,
-                "{policy}: a span of zero writes nothing"
-            );
-            for (span, left) in [(30, 30), (10, 30), (0, 30), (29, 30), (30, 30), (31, 31)] {
-                let verdict = harness.does(at_least(span), &policy, 1).await;
-                check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}, {span} µs");
-                check_eq!(verdict.remaining(), 0, "{policy}, {span} µs");
-                check_eq!(verdict.retry_after(), Some(us(left)), "{policy}, {span} µs");
+    each_case(fixture, async |harness, policy| {
+        let at_least = |micros| Operation::BlockAtLeast { span: us(micros) };
+        let fresh = harness.hourly("fresh", 5, "");
+        let both = [Charge::new(&policy, "s"), Charge::new(&fresh, "s")];
+        harness.take(&policy, 2).await;
+        let before = harness.snapshot(&both).await;
+        let unblocked = harness.ask(at_least(0), &both).await;
+        check_eq!(unblocked.verdicts()[0].remaining(), 3, "{policy}");
+        check_eq!(harness.snapshot(&both).await, before, "{policy}: a span of zero writes nothing");
+        for (span, left) in [(30, 30), (10, 30), (0, 30), (29, 30), (30, 30), (31, 31)] {
+            let verdict = harness.does(at_least(span), &policy, 1).await;
+            check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}, {span} µs");
+            check_eq!(verdict.remaining(), 0, "{policy}, {span} µs");
+            check_eq!(verdict.retry_after(), Some(us(left)), "{policy}, {span} µs");
+        }
+        let shorter = harness.does(Operation::Block { span: us(2) }, &policy, 1).await;
+        check_eq!(shorter.retry_after(), Some(us(2)), "{policy}: a plain block replaces the block");
+        let lifted = harness.does(Operation::Block { span: us(0) }, &policy, 1).await;
+        check_eq!(lifted.remaining(), 3, "{policy}: the usage must not change");
+        // Each charge of a call has its own block. A block that is over is replaced.
+        harness.does(at_least(50), &policy, 1).await;
+        for (at, span, left) in [(20, 7, [30, 7]), (28, 5, [22, 5]), (50, 1, [1, 1])] {
+            harness.at(at);
+            let decision = harness.ask(at_least(span), &both).await;
+            for (verdict, left) in decision.verdicts().iter().zip(left) {
+                check_eq!(verdict.blocked_for(), us(left), "{policy} at {at}, {span} µs");
             }
-            let shorter = harness.does(Operation::Block { span: us(2) }, &policy, 1).await;
-            check_eq!(
-                shorter.retry_after(),
-                Some(us(2)),
-                "{policy}: a plain block replaces the block"
-            );
-            let lifted = harness.does(Operation::Block { span: us(0) }, &policy, 1).await;
-            check_eq!(lifted.remaining(), 3, "{policy}: the usage must not change");
-            // Each charge of a call has its own block. A block that is over is replaced.
-            harness.does(at_least(50), &policy, 1).await;
-            for (at, span, left) in [(20, 7, [30, 7]), (28, 5, [22, 5]), (50, 1, [1, 1])] {
-                harness.at(at);
-                let decision = harness.ask(at_least(span), &both).await;
-                for (verdict, left) in decision.verdicts().iter().zip(left) {
-                    check_eq!(verdict.blocked_for(), us(left), "{policy} at {at}, {span} µs");
-                }
-            }
-            harness.at(51);
-            harness.take(&policy, 5).await;
-        });
-    }
+        }
+        harness.at(51);
+        harness.take(&policy, 5).await;
+    });
 }
 
 /// Rule 9: a refusal blocks the subject for the time that the policy defines. Refusals during the
 /// block do not extend it.
 pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let policy = policy.block_for(us(50)).expect("within the bounds");
-            let _ = harness.refused(&policy, 6).await; // A cost that never fits causes no block.
-            harness.take(&policy, 4).await;
-            let denied = harness.refused(&policy, 2).await;
+    each_case(fixture, async |harness, policy| {
+        let policy = policy.block_for(us(50)).expect("within the bounds");
+        let _ = harness.refused(&policy, 6).await; // A cost that never fits causes no block.
+        harness.take(&policy, 4).await;
+        let denied = harness.refused(&policy, 2).await;
+        let verdict = denied.verdicts()[0];
+        check_eq!(verdict.outcome(), Outcome::Denied, "{policy}");
+        check_eq!(verdict.retry_after(), Some(us(50)), "{policy}");
+        check_eq!(verdict.remaining(), 0, "{policy}");
+        for at in [1, 20, 49] {
+            harness.at(at);
+            let denied = harness.refused(&policy, 1).await;
             let verdict = denied.verdicts()[0];
-            check_eq!(verdict.outcome(), Outcome::Denied, "{policy}");
-            check_eq!(verdict.retry_after(), Some(us(50)), "{policy}");
-            check_eq!(verdict.remaining(), 0, "{policy}");
-            for at in [1, 20, 49] {
-                harness.at(at);
-                let denied = harness.refused(&policy, 1).await;
-                let verdict = denied.verdicts()[0];
-                check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
-                check_eq!(verdict.retry_after(), Some(us(50 - at)), "{policy}");
-            }
-            harness.at(50);
-            harness.take(&policy, 1).await;
-        });
-    }
+            check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
+            check_eq!(verdict.retry_after(), Some(us(50 - at)), "{policy}");
+        }
+        harness.at(50);
+        harness.take(&policy, 1).await;
+    });
 }
 
 /// Rule 9: a denial writes only the block of the policy that refused, to that policy's own key.
 pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let strict = harness.hourly("strict", 1, " block 50us");
-            harness.take(&strict, 1).await;
-            let charges = [Charge::new(&policy, "s"), Charge::new(&strict, "s")];
-            let denied = harness.ask(Operation::Acquire, &charges).await;
-            check_eq!(denied.refused_by().collect::<Vec<_>>(), [1], "{policy}");
-            check_eq!(harness.remaining(&policy).await, 5, "{policy}");
-            let strict = harness.does(Operation::Peek, &strict, 1).await;
-            check_eq!(strict.outcome(), Outcome::Blocked, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let strict = harness.hourly("strict", 1, " block 50us");
+        harness.take(&strict, 1).await;
+        let charges = [Charge::new(&policy, "s"), Charge::new(&strict, "s")];
+        let denied = harness.ask(Operation::Acquire, &charges).await;
+        check_eq!(denied.refused_by().collect::<Vec<_>>(), [1], "{policy}");
+        check_eq!(harness.remaining(&policy).await, 5, "{policy}");
+        let strict = harness.does(Operation::Peek, &strict, 1).await;
+        check_eq!(strict.outcome(), Outcome::Blocked, "{policy}");
+    });
 }
 
 /// Rule 9: a shadow counts and reports, and never refuses.
 pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let shadow = policy.shadow();
-            let open = harness.hourly("open", 1_000, "");
-            let charges = [Charge::new(&shadow, "s").cost(2), Charge::new(&open, "s")];
-            let mut outcomes = vec![];
-            for _ in 0..4 {
-                let decision = harness.ask(Operation::Acquire, &charges).await;
-                check!(decision.is_allowed(), "{shadow}");
-                check!(decision.verdicts()[0].is_shadow(), "{shadow}");
-                check_eq!(decision.retry_after(), Some(Duration::ZERO), "{shadow}");
-                outcomes.push(decision.verdicts()[0].outcome());
-            }
-            use Outcome::{Allowed, Denied};
-            check_eq!(outcomes, [Allowed, Allowed, Denied, Denied], "{shadow}");
-            check_eq!(
-                harness.remaining(&open).await,
-                996,
-                "{shadow}: the other policies are charged"
-            );
-            check_eq!(
-                harness.remaining(&shadow).await,
-                1,
-                "{shadow}: a shadow that denies is not charged"
-            );
-            // If an enforced policy refuses, the shadow is not charged either.
-            let _ = harness.ask(Operation::Reset, &charges).await;
-            let too_much = [charges[0], charges[1].cost(1_001)];
-            check!(harness.ask(Operation::Acquire, &too_much).await.is_denied());
-            check_eq!(harness.remaining(&shadow).await, 5, "{shadow}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let shadow = policy.shadow();
+        let open = harness.hourly("open", 1_000, "");
+        let charges = [Charge::new(&shadow, "s").cost(2), Charge::new(&open, "s")];
+        let mut outcomes = vec![];
+        for _ in 0..4 {
+            let decision = harness.ask(Operation::Acquire, &charges).await;
+            check!(decision.is_allowed(), "{shadow}");
+            check!(decision.verdicts()[0].is_shadow(), "{shadow}");
+            check_eq!(decision.retry_after(), Some(Duration::ZERO), "{shadow}");
+            outcomes.push(decision.verdicts()[0].outcome());
+        }
+        use Outcome::{Allowed, Denied};
+        check_eq!(outcomes, [Allowed, Allowed, Denied, Denied], "{shadow}");
+        check_eq!(harness.remaining(&open).await, 996, "{shadow}: the other policies are charged");
+        check_eq!(
+            harness.remaining(&shadow).await,
+            1,
+            "{shadow}: a shadow that denies is not charged"
+        );
+        // If an enforced policy refuses, the shadow is not charged either.
+        let _ = harness.ask(Operation::Reset, &charges).await;
+        let too_much = [charges[0], charges[1].cost(1_001)];
+        check!(harness.ask(Operation::Acquire, &too_much).await.is_denied());
+        check_eq!(harness.remaining(&shadow).await, 5, "{shadow}");
+    });
 }
 
 /// B53, B54: a changed limit applies from the next decision. The usage is kept.

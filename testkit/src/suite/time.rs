@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use tidegate_core::{Charge, Operation, Policy};
 
 use super::fixture::Fixture;
-use super::harness::{EACH, Harness, START, case, cases, each, policy};
+use super::harness::{EACH, Harness, START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
-use crate::generate::{self, Kind};
+use crate::generate::any_policy;
 use crate::show;
 
 /// B30: the store decides by its own clock, and returns the time of that clock.
@@ -76,24 +76,21 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
 /// B31: jumps of years in both directions admit nothing more than the limit, and cause no panic.
 pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     const YEAR: u64 = 365 * 86_400_000_000;
-    for policy in each() {
-        case(fixture, async |harness| {
-            for time in [START, START + 40 * YEAR, START, 0, START + 80 * YEAR, START - 1] {
-                harness.set(time);
-                let mut admitted = 0;
-                for _ in 0..12 {
-                    admitted += u64::from(harness.acquire(&policy, 1).await.is_allowed());
-                }
-                check!(admitted <= 5, "{policy}: {admitted} are admitted at one instant");
+    each_case(fixture, async |harness, policy| {
+        for time in [START, START + 40 * YEAR, START, 0, START + 80 * YEAR, START - 1] {
+            harness.set(time);
+            let mut admitted = 0;
+            for _ in 0..12 {
+                admitted += u64::from(harness.acquire(&policy, 1).await.is_allowed());
             }
-        });
-    }
+            check!(admitted <= 5, "{policy}: {admitted} are admitted at one instant");
+        }
+    });
 }
 
 /// Returns a policy of any kind, and requests that use it up.
 fn wild() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
-    let policy = Kind::any().prop_flat_map(|kind| generate::policy(kind, "p"));
-    let policy = policy.prop_filter("enforced", |policy| !policy.is_shadow());
+    let policy = any_policy("p").prop_filter("enforced", |policy| !policy.is_shadow());
     let request = (prop_oneof![Just(0), 0..15_u64, any::<u64>().prop_map(|n| n >> 24)], 0..4_u8);
     (policy, prop::collection::vec(request, 1..12)).prop_map(|(policy, requests)| {
         let limit = policy.limit();

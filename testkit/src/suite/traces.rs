@@ -8,17 +8,12 @@ use super::harness::cases;
 use crate::compare::against_oracle::{run_against_oracle, run_batches_against_oracle};
 use crate::generate::{
     ClockKind, Kind, Scenario, hostile_subject, policy, related_policies, scenario,
+    several_policies,
 };
 use crate::show;
 
 fn one(kind: Kind) -> impl Strategy<Value = Vec<Policy>> {
     policy(kind, "p").prop_map(|policy| vec![policy])
-}
-
-/// Returns three policies of any algorithms, each with its own name.
-fn several() -> impl Strategy<Value = Vec<Policy>> {
-    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
-    (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r])
 }
 
 fn play<F: Fixture>(fixture: &F, scenarios: impl Strategy<Value = Scenario>, clock: ClockKind) {
@@ -55,7 +50,7 @@ kinds! {
 
 /// Calls with up to four charges to three policies are decided as by the oracle.
 pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
-    let traces = scenario(several(), ClockKind::Forwards, 25, 4);
+    let traces = scenario(several_policies(), ClockKind::Forwards, 25, 4);
     play(fixture, traces, ClockKind::Forwards);
 }
 
@@ -63,7 +58,7 @@ pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: 
 /// ways.
 pub(super) fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
-    play(fixture, scenario(several(), moves, 25, 4), moves);
+    play(fixture, scenario(several_policies(), moves, 25, 4), moves);
 }
 
 /// B53, B54: a policy that changes and keeps its name also keeps its usage, or has a fresh state.
@@ -76,7 +71,7 @@ pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixt
 /// The calls of a batch are decided as the oracle decides them one after another.
 pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
-    let traces = scenario(several(), moves, 30, 2);
+    let traces = scenario(several_policies(), moves, 30, 2);
     cases(fixture, (traces, 1..9_usize), async |harness, (scenario, size)| {
         let scenario = harness.supported(scenario);
         run_batches_against_oracle(&harness.store, &harness.clock, &scenario, moves, *size).await
@@ -86,7 +81,7 @@ pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
 /// B17: traces with unusual subjects are decided as by the oracle.
 pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let subjects = prop::collection::vec((hostile_subject(), hostile_subject()), 1..5);
-    let traces = scenario(several(), ClockKind::Forwards, 12, 2);
+    let traces = scenario(several_policies(), ClockKind::Forwards, 12, 2);
     let traces =
         (traces, subjects).prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario });
     play(fixture, traces, ClockKind::Forwards);
@@ -97,7 +92,7 @@ pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
     use super::harness::Harness;
     use crate::generate::Trace;
     use tidegate_core::{Call, Store};
-    let traces = scenario(several(), ClockKind::Forwards, 25, 3);
+    let traces = scenario(several_policies(), ClockKind::Forwards, 25, 3);
     cases(fixture, traces, async |harness, scenario| {
         let other = Harness::open(fixture).await;
         let scenario = harness.supported(scenario);

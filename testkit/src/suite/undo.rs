@@ -7,7 +7,7 @@ use tidegate_core::algorithm::sliding_log::MAX_UNDO;
 use tidegate_core::{Charge, Error, Operation, Outcome, Policy, Timestamp};
 
 use super::fixture::Fixture;
-use super::harness::{EACH, Harness, START, case, cases, each, policy};
+use super::harness::{EACH, Harness, START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
 use crate::show;
 
@@ -185,47 +185,39 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
 /// Checks that an undo refunds nothing if the charge was not made: on a fresh subject, at another
 /// time, above the limit, or at a cost of 0.
 pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let charge = Charge::new(&policy, "s");
-            let fresh = harness.snapshot(&[charge]).await;
-            harness.does(undo(0), &policy, 2).await;
-            check_eq!(
-                harness.snapshot(&[charge]).await,
-                fresh,
-                "{policy}: a subject without a state"
-            );
-            harness.take(&policy, 3).await;
-            let taken = harness.snapshot(&[charge]).await;
-            let twins = [charge.cost(3), charge.cost(3)];
-            let _ = harness.ask(undo(0), &twins).await;
-            harness.does(undo(0), &policy, 6).await;
-            harness.does(undo(0), &policy, u64::MAX).await;
-            harness.does(undo(0), &policy, 0).await;
-            for micros in [100, 1 << 51] {
-                harness.does(undo(micros), &policy, 2).await;
-            }
-            let long_ago = Operation::Undo { at: Timestamp::EPOCH };
-            harness.does(long_ago, &policy, 2).await;
-            check_eq!(harness.snapshot(&[charge]).await, taken, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let charge = Charge::new(&policy, "s");
+        let fresh = harness.snapshot(&[charge]).await;
+        harness.does(undo(0), &policy, 2).await;
+        check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: a subject without a state");
+        harness.take(&policy, 3).await;
+        let taken = harness.snapshot(&[charge]).await;
+        let twins = [charge.cost(3), charge.cost(3)];
+        let _ = harness.ask(undo(0), &twins).await;
+        harness.does(undo(0), &policy, 6).await;
+        harness.does(undo(0), &policy, u64::MAX).await;
+        harness.does(undo(0), &policy, 0).await;
+        for micros in [100, 1 << 51] {
+            harness.does(undo(micros), &policy, 2).await;
+        }
+        let long_ago = Operation::Undo { at: Timestamp::EPOCH };
+        harness.does(long_ago, &policy, 2).await;
+        check_eq!(harness.snapshot(&[charge]).await, taken, "{policy}");
+    });
 }
 
 /// An undo does not lift a block.
 pub(super) fn an_undo_leaves_blocks_alone<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let strict = policy.block_for(Duration::from_micros(50)).expect("within the bounds");
-            harness.take(&strict, 4).await;
-            let _ = harness.refused(&strict, 2).await;
-            let undone = harness.does(undo(0), &strict, 4).await;
-            check_eq!(undone.outcome(), Outcome::Blocked, "{strict}");
-            check_eq!(undone.retry_after(), Some(Duration::from_micros(50)), "{strict}");
-            let lifted = harness.does(Operation::Block { span: Duration::ZERO }, &strict, 0).await;
-            check_eq!(lifted.remaining(), 5, "{strict}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let strict = policy.block_for(Duration::from_micros(50)).expect("within the bounds");
+        harness.take(&strict, 4).await;
+        let _ = harness.refused(&strict, 2).await;
+        let undone = harness.does(undo(0), &strict, 4).await;
+        check_eq!(undone.outcome(), Outcome::Blocked, "{strict}");
+        check_eq!(undone.retry_after(), Some(Duration::from_micros(50)), "{strict}");
+        let lifted = harness.does(Operation::Block { span: Duration::ZERO }, &strict, 0).await;
+        check_eq!(lifted.remaining(), 5, "{strict}");
+    });
 }
 
 /// Checks that an undo searches the newest [`MAX_UNDO`] records of a log, and does not undo an
