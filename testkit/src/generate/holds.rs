@@ -17,9 +17,9 @@ pub struct HoldScenario {
     /// The policies, each with its own name.
     pub policies: Vec<Policy>,
     /// The start time, in microseconds since 1970.
-    pub start: u64,
+    pub(crate) start: u64,
     /// The steps, in order.
-    pub steps: Vec<HoldStep>,
+    pub(crate) steps: Vec<HoldStep>,
 }
 
 impl fmt::Debug for HoldScenario {
@@ -34,7 +34,7 @@ impl fmt::Debug for HoldScenario {
 
 /// A call, and the time that passes before it.
 #[derive(Clone)]
-pub struct HoldStep {
+pub(crate) struct HoldStep {
     /// The time before the call, in microseconds.
     pub(crate) passes: u64,
     /// The operation.

@@ -8,7 +8,7 @@ mod subjects;
 mod traces;
 
 pub use bytes::Bytes;
-pub use holds::{HoldCall, HoldScenario, HoldStep, hold_scenario};
+pub use holds::{HoldCall, HoldScenario, hold_scenario};
 pub use policies::{Kind, any_policy, policy, related_policies, several_policies};
 pub use seed::seeded_rng;
 pub use subjects::{confusable_pair, hostile_subject};

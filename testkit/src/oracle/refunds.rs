@@ -52,8 +52,8 @@ impl Refunds {
 /// `refund-lapsed` are counted separately from other holds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyRefunds {
-    /// Refunds while a hold that lapses is open. They are reset by the first such hold of a state
-    /// that records none.
+    /// The refunds that were executed while a hold with `refund-lapsed` was open. They are reset
+    /// when such a hold is made and its state records no other hold.
     pub(super) lapsing: Refunds,
     /// Refunds since the first of the other holds was made. A store does not record these holds in
     /// the state, so it notices only by the time that all of them have expired.
@@ -67,8 +67,8 @@ impl KeyRefunds {
         if charge.policy.refunds_lapsed() { &mut self.lapsing } else { &mut self.others }
     }
 
-    /// Records a hold that expires at `expires_at`. The state records no other hold that lapses if
-    /// `is_alone`.
+    /// Records a hold that expires at `expires_at`. `is_alone` means that the state records no
+    /// other hold.
     pub(super) fn hold(&mut self, charge: &Charge<'_>, is_alone: bool, expires_at: u64, now: u64) {
         if charge.policy.refunds_lapsed() {
             if is_alone {
@@ -84,7 +84,7 @@ impl KeyRefunds {
         }
     }
 
-    /// Records a refund. A hold that lapses is open if `is_any_open`.
+    /// Records a refund. `is_any_open` means that a hold with `refund-lapsed` is open.
     pub(super) fn refund(&mut self, is_any_open: bool, amount: u64, now: u64) {
         if is_any_open {
             self.lapsing.add(amount, now);

@@ -164,7 +164,7 @@ pub(super) fn an_id_belongs_to_a_tenant_or_a_subject<F: Fixture>(fixture: &F) {
     });
 }
 
-/// An id may consist of any bytes. No id is taken for another id, or for a state.
+/// An id may consist of any bytes. It is never confused with another id, or with a state.
 pub(super) fn an_id_is_any_bytes<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 1_000, "");

@@ -148,8 +148,8 @@ macro_rules! conformance {
         mod $module {
             use super::*;
 
-            // A closure that were written in each test would be another type each time, and the
-            // suite would be compiled for each type.
+            // The function has one type. A closure that is written in each test would have a
+            // different type in each, so that the suite would be compiled for each test.
             fn fixture_under_test() -> impl $crate::Fixture {
                 $fixture
             }

@@ -114,7 +114,8 @@ proptest! {
         }
     }
 
-    /// `B + R·(t + span)`, and without leases `B + R·t`.
+    /// The admitted cost in any time `t` is at most `B + R·(t + span)` with leases, and `B + R·t`
+    /// without.
     #[test]
     fn a_bucket_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
         let ledger = play(&scenario, &policy(&format!("p: token-bucket {rate}/1s burst {burst}")));

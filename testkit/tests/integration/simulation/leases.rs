@@ -16,7 +16,7 @@ use super::{Server, micros, millis, policy, server};
 
 type LeasedNode = Node<LeasedStore<LinkStore, SimulatedClock>>;
 
-/// Leases that begin early and last longer than the windows of these tests.
+/// Returns leases that begin early and last longer than the windows of these tests.
 fn eager() -> Lease {
     Lease::new().hot_after(3).span(millis(700)).max_share(Share::new(1, 4).unwrap())
 }
@@ -81,7 +81,7 @@ fn at_most_the_limit_is_admitted_between_two_resets() {
     assert!(at_once > 1_000 && full > 100, "{at_once} {full}");
 }
 
-/// Returns the cost that a node admitted between the executions of each two resets.
+/// Returns the cost that a node admitted between each reset and the next one.
 fn admitted_between_resets(ledger: &Ledger, node: usize) -> Vec<u64> {
     let calls = ledger.calls().iter();
     let resets = calls.filter(|call| call.node == node && call.operation == Operation::Reset);
@@ -110,7 +110,7 @@ enum Other {
     Charge,
     Unblock,
     Reset,
-    /// An acquire of more than remains.
+    /// An acquire at a cost above the remaining amount.
     Denied,
 }
 
@@ -236,7 +236,7 @@ fn a_small_share_of_other_operations_does_not_switch_leases_off() {
 }
 
 /// One node makes requests of many operations until the limit is reached, and after that. Refunds
-/// and holds have seeds of their own, because a settlement gives back less after a refund.
+/// and holds have their own seeds, because a settlement refunds less after a refund.
 #[test]
 fn the_store_has_charged_the_cost_that_all_callers_have_used() {
     const LIMIT: u64 = 2_000;
