@@ -1,5 +1,5 @@
-//! Settings of the tests, as variables of the environment.
-#![expect(clippy::panic, reason = "a test that cannot read its settings fails by panicking")]
+//! Settings of the tests, read from environment variables.
+#![expect(clippy::panic, reason = "a test with a setting that is not valid fails by panicking")]
 
 use std::str::FromStr;
 
@@ -8,9 +8,9 @@ pub(crate) fn seed() -> u64 {
     from_env("PROPTEST_RNG_SEED", 1)
 }
 
-/// A number by its name, or the default.
+/// Returns the number in a variable, or a default.
 pub(crate) fn from_env<T: FromStr>(name: &str, default: T) -> T {
     std::env::var(name).map_or(default, |text| {
-        text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`, which is no number"))
+        text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`; it must be a number"))
     })
 }

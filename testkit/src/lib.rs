@@ -1,58 +1,83 @@
 //! The conformance suite, the oracle and the test tools of the Tidegate rate limiter.
 //!
-//! One line tests any [`Store`](tidegate_core::Store) for all guarantees of Tidegate:
+//! # Test your store
+//!
+//! One line tests a [`Store`](tidegate_core::Store) of your own for all guarantees of Tidegate.
+//! Add `tidegate-testkit` to the `dev-dependencies` of your crate, and create
+//! `tests/conformance.rs`:
 //!
 //! ```
-//! # use tidegate_testkit::ModelStore as MyStore;
+//! # mod my_crate { pub use tidegate_testkit::ModelStore as MyStore; }
+//! use my_crate::MyStore;
+//!
 //! tidegate_testkit::conformance!(my_store, |clock| MyStore::new(clock));
 //! # fn main() {}
 //! ```
 //!
-//! It generates a test for each property, such as `my_store::b01_a_denial_writes_nothing`. Time is virtual; no
-//! test sleeps.
+//! The closure creates an empty store that takes its time from the given
+//! [`ManualClock`](tidegate_core::ManualClock). The suite moves this clock, so that no test
+//! sleeps. `cargo test --test conformance` runs one test per property, such as
+//! `my_store::b01_a_denial_writes_nothing`.
 //!
-//! A failure names the guarantee of [`Store`](tidegate_core::Store) that is broken, what was expected and
-//! what was answered, and the last calls before. A store that [supports](tidegate_core::Store::supports)
-//! some policies only is asked for these only; a property of which nothing is left passes, and prints
-//! `not run: …`.
+//! A store need not compute decisions: it keeps records, and [`tidegate_core::engine`] decides.
+//! [`ModelStore`] is the smallest example, and `examples/sqlite` in the repository keeps its
+//! records in a database.
 //!
-//! A store of your own keeps records and leaves decisions to
-//! [`tidegate_core::engine`]: [`ModelStore`] keeps them in a map, and `examples/sqlite` in the repository
-//! in a database.
+//! * If your store lives on a server, implement [`Fixture`]. [`StoreWithContext`] adds data to a
+//!   store that the fixture needs, such as a key prefix.
+//! * If your store can list its contents, add them with [`with_snapshot`](FromFn::with_snapshot).
+//!   Then the suite also checks, byte for byte, that a denial writes nothing.
+//! * If your store [supports](tidegate_core::Store::supports) only some policies, the suite uses
+//!   only these. A property without such a policy passes, and prints `not run: …`.
 //!
-//! | to | look at |
-//! |---|---|
-//! | see what is checked, by id | [`suite`] |
-//! | check a store that lives on a server | [`Fixture`], [`StoreWithContext`] |
-//! | check without a macro | [`suite::check_all`] |
-//! | predict the answer to any call | [`Oracle`] |
-//! | generate policies, subjects, traces | [`generate`] |
-//! | compare a store with the core, decision by decision | [`differential!`] |
-//! | lose answers, deliver them late, fail | [`faults`] |
-//! | read metrics (feature `metrics`) | `Recorder` |
-//! | try a layer on up to 1,000 nodes in virtual time (feature `simulation`) | `simulation` |
-//! | see the smallest store | [`ModelStore`] |
+//! # Read a failure
 //!
-//! `TIDEGATE_CASES` sets how many random cases each property tries (64), and `TIDEGATE_STEPS` how
-//! many calls the longest makes (1,000,000).
+//! A failure names the guarantee of [`Store`](tidegate_core::Store) that is broken, the expected
+//! and the actual value, and the last calls before it. [`suite`] lists the properties and explains
+//! their ids.
 //!
-//! The random cases are the same in each run, so that a test that passes keeps passing. They follow
-//! from the variable `PROPTEST_RNG_SEED` (1). Set it to other numbers to try other cases:
+//! Random cases are reduced to the smallest case that fails. Their seeds are stored in
+//! `proptest-regressions/conformance`, and are tried first in the next run. Commit these files.
+//!
+//! # Settings
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `TIDEGATE_CASES` | the number of random cases per property | 64 |
+//! | `TIDEGATE_STEPS` | the number of calls in the longest case | 1,000,000 |
+//! | `PROPTEST_RNG_SEED` | the seed of the random cases | 1 |
+//!
+//! The same seed gives the same cases in each run, so that a test that passes continues to pass.
+//! To try other cases, change the seed:
 //!
 //! ```sh
 //! PROPTEST_RNG_SEED=$RANDOM cargo test
 //! ```
 //!
-//! The order in which threads run does not follow from it, nor do the seeds of hash maps.
+//! The seed does not determine the order in which threads run, or the seeds of hash maps.
+//!
+//! # Other tools
+//!
+//! | to | use |
+//! |---|---|
+//! | check properties without a macro | [`suite::check`], [`suite::check_all`] |
+//! | check the answer to any call | [`Oracle`], [`run_against_oracle`] |
+//! | generate policies, subjects and traces | [`generate`] |
+//! | compare a store with the core, decision by decision | [`differential!`] |
+//! | fail calls, and lose or delay answers | [`faults`] |
+//! | read metrics (feature `metrics`) | `Recorder` |
+//! | start real Redis servers (feature `servers`) | `servers` |
+//! | test a layer on up to 1,000 nodes in virtual time (feature `simulation`) | `simulation` |
+//!
+//! The modules `servers` and `simulation` are outside semantic versioning: a patch release may
+//! change them.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod against_oracle;
-pub mod differential;
+mod call_log;
+mod compare;
 mod env;
-pub mod faults;
 pub mod generate;
-mod model;
-pub mod oracle;
+mod oracle;
 #[cfg(feature = "metrics")]
 mod recorder;
 #[cfg(all(unix, feature = "servers"))]
@@ -60,15 +85,15 @@ pub mod servers;
 mod show;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-mod store_with;
+mod stores;
 pub mod suite;
 
-pub use against_oracle::{
+pub use compare::against_oracle::{
     run_against_oracle, run_batches_against_oracle, run_holds_against_oracle,
 };
-pub use model::ModelStore;
+pub use compare::differential;
 pub use oracle::Oracle;
 #[cfg(feature = "metrics")]
 pub use recorder::Recorder;
-pub use store_with::{Context, StoreWithContext, decide_one_by_one};
-pub use suite::{Fixture, fixture};
+pub use stores::{Context, ModelStore, StoreWithContext, decide_one_by_one, faults};
+pub use suite::fixture::{Fixture, FromFn, fixture};

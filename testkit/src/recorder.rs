@@ -1,7 +1,7 @@
 //! A metrics recorder for tests.
 //!
-//! Not `metrics_util::debugging::DebuggingRecorder`: that one tells neither the labels of all series of a
-//! metric, which tests bound, nor a series by its text, and its snapshot resets histograms.
+//! `metrics_util::debugging::DebuggingRecorder` does not fit these tests. It cannot look up a
+//! series by its text or list the labels of a metric, and its snapshot resets histograms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 
-/// Keeps all metrics that are recorded. Clones share them.
+/// A recorder that keeps all metrics in memory. Clones share them.
 ///
-/// A series is written as Prometheus does, its labels in the order of their names.
+/// Series are written as in Prometheus, with labels ordered by name.
 ///
 /// ```
 /// use tidegate_testkit::Recorder;
@@ -30,15 +30,15 @@ pub struct Recorder(Arc<Mutex<Metrics>>);
 #[derive(Debug, Default)]
 struct Metrics {
     counters: BTreeMap<String, Arc<AtomicU64>>,
-    /// The bits of floating-point numbers.
+    /// The bits of each floating-point number.
     gauges: BTreeMap<String, Arc<AtomicU64>>,
     histograms: BTreeMap<String, Arc<Times>>,
-    /// The names of the labels of each name.
+    /// The label names of each metric.
     labels: BTreeMap<String, BTreeSet<String>>,
     help: BTreeMap<String, String>,
 }
 
-/// Number of recorded values.
+/// The number of recorded values.
 #[derive(Debug, Default)]
 struct Times(AtomicU64);
 
@@ -49,64 +49,65 @@ impl HistogramFn for Times {
 }
 
 impl Recorder {
-    /// An empty recorder.
+    /// Creates an empty recorder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value of a counter, if there is one of this series.
+    /// Returns the value of a counter, or `None` if the series does not exist.
     #[must_use]
     pub fn counter(&self, series: &str) -> Option<u64> {
-        self.kept().counters.get(series).map(|value| value.load(Ordering::Relaxed))
+        self.metrics().counters.get(series).map(|value| value.load(Ordering::Relaxed))
     }
 
-    /// The value of a gauge, if there is one of this series.
+    /// Returns the value of a gauge, or `None` if the series does not exist.
     #[must_use]
     pub fn gauge(&self, series: &str) -> Option<f64> {
-        self.kept().gauges.get(series).map(|bits| f64::from_bits(bits.load(Ordering::Relaxed)))
+        self.metrics().gauges.get(series).map(|bits| f64::from_bits(bits.load(Ordering::Relaxed)))
     }
 
-    /// Number of values in a histogram, if there is one of this series.
+    /// Returns the number of values in a histogram, or `None` if the series does not exist.
     #[must_use]
     pub fn times(&self, series: &str) -> Option<u64> {
-        self.kept().histograms.get(series).map(|times| times.0.load(Ordering::Relaxed))
+        self.metrics().histograms.get(series).map(|times| times.0.load(Ordering::Relaxed))
     }
 
-    /// All counters above 0, with their values.
+    /// Returns all counters above 0, with their values.
     #[must_use]
     pub fn counted(&self) -> BTreeMap<String, u64> {
-        let kept = self.kept();
+        let metrics = self.metrics();
         let read =
-            kept.counters.iter().map(|(s, value)| (s.clone(), value.load(Ordering::Relaxed)));
+            metrics.counters.iter().map(|(s, value)| (s.clone(), value.load(Ordering::Relaxed)));
         read.filter(|(_, value)| *value > 0).collect()
     }
 
-    /// The names of all metrics that are in use, and the names of their labels.
+    /// Returns the names of all registered metrics, and the names of their labels.
     #[must_use]
     pub fn labels(&self) -> BTreeMap<String, BTreeSet<String>> {
-        self.kept().labels.clone()
+        self.metrics().labels.clone()
     }
 
-    /// The description of each metric.
+    /// Returns the description of each metric.
     #[must_use]
     pub fn help(&self) -> BTreeMap<String, String> {
-        self.kept().help.clone()
+        self.metrics().help.clone()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Metrics> {
+    fn metrics(&self) -> MutexGuard<'_, Metrics> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn describe(&self, name: &KeyName, help: &SharedString) {
-        self.kept().help.insert(name.as_str().to_owned(), help.to_string());
+        self.metrics().help.insert(name.as_str().to_owned(), help.to_string());
     }
 }
 
 impl Metrics {
-    /// The series of a key, which is in use from now on.
+    /// Registers the labels of a key, and returns its series.
     fn series(&mut self, key: &Key) -> String {
-        let labels: BTreeMap<_, _> = key.labels().map(|l| (l.key(), l.value())).collect();
+        let labels: BTreeMap<_, _> =
+            key.labels().map(|label| (label.key(), label.value())).collect();
         let names = labels.keys().map(|&name| name.to_owned());
         self.labels.entry(key.name().to_owned()).or_default().extend(names);
         let mut series = key.name().to_owned();
@@ -135,20 +136,20 @@ impl metrics::Recorder for Recorder {
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        let mut kept = self.kept();
-        let series = kept.series(key);
-        Counter::from_arc(Arc::clone(kept.counters.entry(series).or_default()))
+        let mut metrics = self.metrics();
+        let series = metrics.series(key);
+        Counter::from_arc(Arc::clone(metrics.counters.entry(series).or_default()))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        let mut kept = self.kept();
-        let series = kept.series(key);
-        Gauge::from_arc(Arc::clone(kept.gauges.entry(series).or_default()))
+        let mut metrics = self.metrics();
+        let series = metrics.series(key);
+        Gauge::from_arc(Arc::clone(metrics.gauges.entry(series).or_default()))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        let mut kept = self.kept();
-        let series = kept.series(key);
-        Histogram::from_arc(Arc::clone(kept.histograms.entry(series).or_default()))
+        let mut metrics = self.metrics();
+        let series = metrics.series(key);
+        Histogram::from_arc(Arc::clone(metrics.histograms.entry(series).or_default()))
     }
 }

@@ -1,35 +1,37 @@
-//! Calls and answers as short text, for the messages of failures.
+//! Formats calls and answers as short text, for failure messages.
 
 use std::fmt::{self, Write};
 
 use tidegate_core::{Call, Charge, Decision, Operation, Timestamp, Verdict};
 
-/// How many bytes of a subject are shown.
-const SHOWN: usize = 24;
+/// The maximum number of bytes of a subject that are shown.
+const MAX_SUBJECT: usize = 24;
 
 /// The maximum number of parts of a scenario that are shown.
-const PARTS: usize = 40;
+const MAX_PARTS: usize = 40;
 
 /// The maximum number of bytes of a scenario that are shown.
-const SCENARIO: usize = 6_000;
+const MAX_SCENARIO: usize = 6_000;
 
-/// How many charges of a call are shown.
-const CHARGES: usize = 4;
+/// The maximum number of charges of a call that are shown.
+const MAX_CHARGES: usize = 4;
 
-/// Bytes as text if they are short and printable, else as hexadecimal digits, cut.
+/// Formats bytes as text if they are short and printable. Otherwise, formats the first of them as
+/// hexadecimal digits.
 pub(crate) fn bytes(bytes: &[u8]) -> String {
     let is_text = bytes.iter().all(|byte| (b' '..=b'~').contains(byte) && !b"\"\\".contains(byte));
-    if is_text && bytes.len() <= SHOWN {
+    if is_text && bytes.len() <= MAX_SUBJECT {
         return format!("\"{}\"", String::from_utf8_lossy(bytes));
     }
-    let mut text = format!("{} bytes:", bytes.len());
-    for byte in bytes.iter().take(SHOWN) {
+    let unit = if bytes.len() == 1 { "byte" } else { "bytes" };
+    let mut text = format!("{} {unit}:", bytes.len());
+    for byte in bytes.iter().take(MAX_SUBJECT) {
         let _ = write!(text, " {byte:02x}");
     }
-    text + if bytes.len() > SHOWN { " …" } else { "" }
+    text + if bytes.len() > MAX_SUBJECT { " …" } else { "" }
 }
 
-/// `` `p: gcra 5/1s burst 5`, subject "alice", cost 2 ``.
+/// Formats a charge: `` `p: gcra 5/1s burst 5`, subject "alice", cost 2 ``.
 pub(crate) fn charge(charge: &Charge<'_>) -> String {
     let mut text = format!("`{}`, ", charge.policy);
     if !charge.tenant.is_empty() {
@@ -39,35 +41,44 @@ pub(crate) fn charge(charge: &Charge<'_>) -> String {
     text + if charge.is_check_only { ", check only" } else { "" }
 }
 
-/// A call in words: `acquire of …`.
+/// Formats a call: `acquire (…) and (…)`.
 pub(crate) fn call(call: &Call<'_>) -> String {
     let operation = match call.operation {
         Operation::Acquire => "acquire".to_owned(),
         Operation::Peek => "peek".to_owned(),
         Operation::Refund => "refund".to_owned(),
-        Operation::Undo { at } => format!("undo of what was taken at {at:?}"),
+        Operation::Undo { at } => format!("undo of the charge of {at:?}"),
         Operation::Reserve { max_wait } => format!("reserve within {max_wait:?}"),
-        Operation::AcquireUpTo { min } => format!("acquire of up to the cost, at least {min},"),
+        Operation::AcquireUpTo { min } => format!("acquire up to the cost, at least {min},"),
         Operation::Charge => "charge beyond the limit".to_owned(),
         Operation::Reset => "reset".to_owned(),
         Operation::Block { span } => format!("block for {span:?}"),
         Operation::BlockAtLeast { span } => format!("block for at least {span:?}"),
+        Operation::Hold => "hold".to_owned(),
+        Operation::HoldUpTo { min } => format!("hold up to the cost, at least {min},"),
+        Operation::Settle => "settle".to_owned(),
+        Operation::SettleSoFar => "settle so far".to_owned(),
+        Operation::Extend => "extend".to_owned(),
         other => format!("{other:?}"),
     };
-    let mut charges: Vec<_> =
-        call.charges.iter().take(CHARGES).map(|of| format!("({})", charge(&of))).collect();
+    let mut charges: Vec<_> = call
+        .charges
+        .iter()
+        .take(MAX_CHARGES)
+        .map(|shown| format!("({})", charge(&shown)))
+        .collect();
     match call.charges.len() {
         0 => return format!("{operation} without charges"),
-        more @ 5.. => charges.push(format!("… {more} charges in all")),
+        more @ 5.. => charges.push(format!("… {more} charges in total")),
         _ => {}
     }
     if let Some(id) = call.id {
-        return format!("{operation} {} once, id {}", charges.join(" and "), bytes(id.id));
+        return format!("{operation} {} with id {}", charges.join(" and "), bytes(id.id));
     }
     format!("{operation} {}", charges.join(" and "))
 }
 
-/// What one policy answers.
+/// Formats a verdict.
 pub(crate) fn verdict(verdict: &Verdict) -> String {
     let mut text = format!("{:?}", verdict.outcome()).to_lowercase();
     let _ = write!(text, ", remaining {} of {}", verdict.remaining(), verdict.limit());
@@ -82,19 +93,19 @@ pub(crate) fn verdict(verdict: &Verdict) -> String {
     text + if verdict.is_shadow() { ", shadow" } else { "" }
 }
 
-/// An answer in words.
+/// Formats an answer.
 pub(crate) fn answer(answer: &Result<Decision, impl fmt::Display>) -> String {
     let decision = match answer {
         Ok(decision) => decision,
-        Err(error) => return format!("error {error}"),
+        Err(error) => return format!("error: {error}"),
     };
-    let mut verdicts: Vec<_> = decision.verdicts().iter().take(CHARGES).map(verdict).collect();
-    if decision.verdicts().len() > CHARGES {
+    let mut verdicts: Vec<_> = decision.verdicts().iter().take(MAX_CHARGES).map(verdict).collect();
+    if decision.verdicts().len() > MAX_CHARGES {
         verdicts.push("…".to_owned());
     }
     let wait = match decision.wait() {
         wait if wait.is_zero() => String::new(),
-        wait => format!(" in {wait:?}"),
+        wait => format!(" after a wait of {wait:?}"),
     };
     let outcome = if decision.is_allowed() { "allowed" } else { "refused" };
     let amounts = match decision.amounts() {
@@ -108,16 +119,17 @@ pub(crate) fn answer(answer: &Result<Decision, impl fmt::Display>) -> String {
     format!("{outcome}{wait} ({}){amounts}{unspent}", verdicts.join("; "))
 }
 
-/// A call that was made, with its time and its answer: one line.
-pub(crate) fn made(
+/// Formats a call, its time and its answer on one line.
+pub(crate) fn answered_call(
     now: Timestamp,
-    of: &Call<'_>,
-    given: &Result<Decision, impl fmt::Display>,
+    call: &Call<'_>,
+    answer: &Result<Decision, impl fmt::Display>,
 ) -> String {
-    cut(&format!("at {now:?}: {} -> {}", call(of), answer(given)), 1, 700)
+    cut(&format!("at {now:?}: {} -> {}", self::call(call), self::answer(answer)), 1, 700)
 }
 
-/// Prints a list of parts that fits on a screen: on one line, or with `{:#?}` on a line each.
+/// Formats a list of parts so that it fits on a screen: on one line, or with `{:#?}` on a line
+/// each.
 pub(crate) fn list(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -126,7 +138,7 @@ pub(crate) fn list(
     let separator = if f.alternate() { "\n    " } else { "; " };
     let mut text = name.to_owned();
     for (place, part) in parts.enumerate() {
-        if place == PARTS || text.len() + part.len() > SCENARIO {
+        if place == MAX_PARTS || text.len() + part.len() > MAX_SCENARIO {
             text.push_str(separator);
             text.push('…');
             break;
@@ -137,11 +149,13 @@ pub(crate) fn list(
     f.write_str(&text)
 }
 
-/// At most so many lines and bytes of a text, with a note of what is left out.
-pub(crate) fn cut(text: &str, lines: usize, most: usize) -> String {
-    let mut end = text.match_indices('\n').nth(lines - 1).map_or(text.len(), |(place, _)| place);
-    if end > most {
-        end = (0..=most).rev().find(|&place| text.is_char_boundary(place)).unwrap_or(0);
+/// Cuts a text after `max_lines` lines and `max_bytes` bytes, and adds the number of omitted
+/// bytes.
+pub(crate) fn cut(text: &str, max_lines: usize, max_bytes: usize) -> String {
+    let mut end =
+        text.match_indices('\n').nth(max_lines - 1).map_or(text.len(), |(place, _)| place);
+    if end > max_bytes {
+        end = (0..=max_bytes).rev().find(|&place| text.is_char_boundary(place)).unwrap_or(0);
     }
     match text.len() - end {
         0 => text.to_owned(),

@@ -7,7 +7,7 @@
 )]
 
 use tidegate_cluster::{ClusterStore, ManualClock};
-use tidegate_testkit::differential::Emptied;
+use tidegate_testkit::differential::DifferentialStore;
 use tidegate_testkit::servers::{Client, Cluster};
 
 tidegate_testkit::differential!(cluster_store, stores);
@@ -39,7 +39,7 @@ async fn stores() -> (Vec<OnCluster>, Cluster) {
     (stores, cluster)
 }
 
-impl Emptied for OnCluster {
+impl DifferentialStore for OnCluster {
     type Store = ClusterStore;
 
     fn store(&self) -> &ClusterStore {

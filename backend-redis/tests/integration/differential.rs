@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_redis::{Call, Charge, ManualClock, Operation, Policy, RedisStore, Store, Timestamp};
 use tidegate_testkit::ModelStore;
-use tidegate_testkit::differential::Emptied;
+use tidegate_testkit::differential::DifferentialStore;
 use tidegate_testkit::servers::{Client, Redis};
 
 tidegate_testkit::differential!(redis_store, stores);
@@ -48,7 +48,7 @@ impl Lua {
     }
 }
 
-impl Emptied for Lua {
+impl DifferentialStore for Lua {
     type Store = RedisStore;
 
     fn store(&self) -> &RedisStore {

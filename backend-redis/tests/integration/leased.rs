@@ -55,7 +55,7 @@ properties! {
     a_block_shuts_out_and_is_lifted,
     an_acquire_up_to_takes_all_that_remains,
     an_id_makes_a_call_happen_once,
-    of_concurrent_holds_never_more_than_the_limit_is_held,
+    concurrent_holds_never_exceed_the_limit,
 }
 
 /// A few of these would hold if nothing were leased.

@@ -9,8 +9,7 @@ use tidegate_core::layers::Layer;
 use tidegate_core::{
     Answer, Breaker, Call, Decision, Error, ManualClock, Share, Store, StoreExt, Timestamp,
 };
-use tidegate_testkit::suite::Fixture;
-use tidegate_testkit::{Context, ModelStore, StoreWithContext, decide_one_by_one};
+use tidegate_testkit::{Context, Fixture, ModelStore, StoreWithContext, decide_one_by_one};
 
 /// A layer whose answers are never ready immediately.
 #[derive(Debug)]

@@ -78,7 +78,7 @@ eager! {
     an_id_makes_a_call_happen_once,
     an_id_of_a_refused_call_is_free,
     an_id_of_another_call_is_an_error,
-    of_concurrent_holds_never_more_than_the_limit_is_held,
+    concurrent_holds_never_exceed_the_limit,
     b29_a_limit_in_shards_is_all_of_the_limit,
     a_limit_of_a_tenant_is_one_for_all_its_subjects,
     a_whole_limit_is_each_subjects_own,
@@ -88,7 +88,7 @@ eager! {
     b25_of_a_hundred_callers_five_pass,
     callers_on_several_keys_are_counted_exactly,
     charges_in_opposite_orders_are_exact_and_end,
-    of_blocks_of_at_least_a_span_the_last_to_end_holds,
+    the_longest_of_concurrent_blocks_holds,
 }
 
 /// A few of these would hold if nothing were leased.

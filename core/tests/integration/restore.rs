@@ -172,11 +172,11 @@ mod suite {
 
 mod differential {
     use super::*;
-    use tidegate_testkit::differential::Emptied;
+    use tidegate_testkit::differential::DifferentialStore;
 
     struct Pair(Rows, ManualClock);
 
-    impl Emptied for Pair {
+    impl DifferentialStore for Pair {
         type Store = Rows;
 
         fn store(&self) -> &Rows {

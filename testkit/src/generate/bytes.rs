@@ -1,4 +1,4 @@
-//! Bytes that are short when they are printed.
+//! Bytes with a short `Debug` output.
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,4 +1,5 @@
-//! Traces of holds: made, extended and settled under few ids, with other calls in between.
+//! Random traces of holds that are made, extended and settled under few ids, with other calls in
+//! between.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,17 +9,17 @@ use tidegate_core::{Charge, Operation, Policy, Timestamp};
 
 use crate::show;
 
-/// Policies, and what is done to one tenant's subject.
+/// Policies, and the calls to them for one subject of a tenant.
 ///
-/// As `{:?}` it is one line, and as `{:#?}` it fits on a screen.
+/// The output of `{:?}` is one line, and the output of `{:#?}` fits on a screen.
 #[derive(Clone)]
 pub struct HoldScenario {
-    /// The policies, each of a name of its own.
+    /// The policies, each with its own name.
     pub policies: Vec<Policy>,
-    /// When it starts, µs since 1970.
-    pub start: u64,
-    /// What happens, in order.
-    pub steps: Vec<HoldStep>,
+    /// The start time, in microseconds since 1970.
+    pub(crate) start: u64,
+    /// The steps, in order.
+    pub(crate) steps: Vec<HoldStep>,
 }
 
 impl fmt::Debug for HoldScenario {
@@ -31,23 +32,23 @@ impl fmt::Debug for HoldScenario {
     }
 }
 
-/// One call, and the time that passes before it.
+/// A call, and the time that passes before it.
 #[derive(Clone)]
-pub struct HoldStep {
-    /// Microseconds.
-    pub passes: u64,
-    /// What is asked.
-    pub does: HoldDoes,
-    /// Under which of three ids, if it is about a hold.
-    pub id: u8,
-    /// Its time to live in microseconds.
-    pub ttl: u64,
-    /// The costs of the policies in their order; `None` leaves a policy out.
-    pub costs: Vec<Option<u64>>,
-    /// Whether the last charge is only checked.
-    pub checks_last: bool,
-    /// Whether a call about a hold has the charges of the hold, at these costs.
-    pub fits: bool,
+pub(crate) struct HoldStep {
+    /// The time before the call, in microseconds.
+    pub(crate) passes: u64,
+    /// The operation.
+    pub(crate) does: HoldDoes,
+    /// The id of the hold, 0 to 2. It is ignored if the operation does not name a hold.
+    pub(crate) id: u8,
+    /// The time to live of the id, in microseconds.
+    pub(crate) ttl: u64,
+    /// The costs of the policies, in their order. A policy with `None` is not charged.
+    pub(crate) costs: Vec<Option<u64>>,
+    /// Whether the last charge is check-only.
+    pub(crate) checks_last: bool,
+    /// Whether the call that names a hold has the charges of that hold, at these costs.
+    pub(crate) fits: bool,
 }
 
 impl fmt::Debug for HoldStep {
@@ -63,10 +64,9 @@ impl fmt::Debug for HoldStep {
 
 /// An operation.
 #[derive(Debug, Clone, Copy)]
-#[expect(missing_docs, reason = "named as in Operation")]
-pub enum HoldDoes {
+pub(crate) enum HoldDoes {
     Hold,
-    /// At least so much, or the smallest cost.
+    /// A hold up to its costs. Its minimum is this number, but at most the smallest cost.
     HoldUpTo(u64),
     Settle,
     SettleSoFar,
@@ -79,7 +79,7 @@ pub enum HoldDoes {
     Block(u64),
 }
 
-/// A scenario with these policies.
+/// Returns a strategy for scenarios with these policies, of at most `steps` steps.
 pub fn hold_scenario(
     policies: impl Strategy<Value = Vec<Policy>>,
     steps: usize,
@@ -137,32 +137,32 @@ fn step() -> impl Strategy<Value = HoldStep> {
 /// A call of a scenario.
 #[derive(Debug, Clone)]
 pub struct HoldCall<'s> {
-    /// When it is made.
+    /// The time of the call.
     pub now: Timestamp,
     /// The operation.
     pub operation: Operation,
     /// The charges.
     pub charges: Vec<Charge<'s>>,
-    /// Its id and the time to live of that, if it is about a hold.
+    /// The id and its time to live, if the operation names a hold.
     pub id: Option<([u8; 1], Duration)>,
 }
 
 impl HoldScenario {
-    /// The calls, in order.
+    /// Returns the calls of the scenario, in order.
     #[must_use]
     pub fn calls(&self) -> Vec<HoldCall<'_>> {
-        // Of each id, the charges that were last asked to be held.
+        // The charges of the last hold under each id.
         let mut held: [Vec<Charge<'_>>; 3] = Default::default();
         let mut now = self.start;
         let mut calls = vec![];
         for step in &self.steps {
             now = Timestamp::from_micros(now.saturating_add(step.passes)).as_micros();
-            let of_id = &mut held[usize::from(step.id) % 3];
-            let is_of_hold =
+            let last_held = &mut held[usize::from(step.id) % 3];
+            let names_hold =
                 matches!(step.does, HoldDoes::Settle | HoldDoes::SettleSoFar | HoldDoes::Extend);
-            let charges = if is_of_hold && step.fits && !of_id.is_empty() {
+            let charges = if names_hold && step.fits && !last_held.is_empty() {
                 let costs = step.costs.iter().map(|cost| cost.unwrap_or(1)).cycle();
-                of_id.iter().zip(costs).map(|(charge, cost)| charge.cost(cost)).collect()
+                last_held.iter().zip(costs).map(|(charge, cost)| charge.cost(cost)).collect()
             } else {
                 self.charges(step)
             };
@@ -184,7 +184,7 @@ impl HoldScenario {
                 HoldDoes::Block(span) => Operation::Block { span: Duration::from_micros(span) },
             };
             if matches!(operation, Operation::Hold | Operation::HoldUpTo { .. }) {
-                of_id.clone_from(&charges);
+                last_held.clone_from(&charges);
             }
             let ttl = Duration::from_micros(step.ttl);
             let id = operation.is_of_hold().then_some(([step.id], ttl));
@@ -194,11 +194,11 @@ impl HoldScenario {
     }
 
     fn charges(&self, step: &HoldStep) -> Vec<Charge<'_>> {
-        let parts = self.policies.iter().zip(&step.costs);
+        let policies = self.policies.iter().zip(&step.costs);
         let charge = |(policy, cost): (_, &Option<u64>)| {
             Some(Charge::new(policy, b"s").tenant(b"t").cost((*cost)?))
         };
-        let mut charges: Vec<Charge<'_>> = parts.filter_map(charge).collect();
+        let mut charges: Vec<Charge<'_>> = policies.filter_map(charge).collect();
         if charges.is_empty() {
             let first = self.policies.iter().take(1);
             charges.extend(first.map(|policy| Charge::new(policy, b"s").tenant(b"t")));

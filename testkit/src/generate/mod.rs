@@ -1,15 +1,15 @@
-//! Proptest strategies: policies, subjects, clocks, and traces of calls.
+//! Proptest strategies for policies, subjects, clocks, and traces of calls.
 
 mod bytes;
-pub mod holds;
-pub mod policies;
+mod holds;
+mod policies;
 mod seed;
-pub mod subjects;
-pub mod traces;
+mod subjects;
+mod traces;
 
 pub use bytes::Bytes;
-pub use holds::{HoldCall, HoldDoes, HoldScenario, HoldStep, hold_scenario};
-pub use policies::{Kind, policy, related_policies};
+pub use holds::{HoldCall, HoldScenario, hold_scenario};
+pub use policies::{Kind, any_policy, policy, related_policies, several_policies};
 pub use seed::seeded_rng;
 pub use subjects::{confusable_pair, hostile_subject};
-pub use traces::{ClockKind, Scenario, Step, Trace, scenario};
+pub use traces::{ClockKind, Cost, Does, Passes, Scenario, Step, Trace, scenario};

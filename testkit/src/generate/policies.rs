@@ -1,13 +1,15 @@
-//! Policies: mostly with numbers so small that traces run into every boundary, and some wild ones.
+//! Random policies. Most have numbers so small that traces reach every boundary, and a few have
+//! numbers of any size.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, FixedWindow, Policy, SlidingCounter, SlidingLog, TokenBucket};
 
-/// The algorithms, with their variants that decide differently.
+/// The algorithms, with the variants that decide differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as in tidegate_core")]
+#[non_exhaustive]
 pub enum Kind {
     FixedWindow,
     SlidingLog,
@@ -18,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] = [
         Self::FixedWindow,
         Self::SlidingLog,
@@ -28,13 +30,13 @@ impl Kind {
         Self::Gcra,
     ];
 
-    /// Any of them.
+    /// Returns a strategy for any kind.
     pub fn any() -> impl Strategy<Value = Self> {
         prop::sample::select(&Self::ALL[..])
     }
 }
 
-/// The three numbers of an algorithm: limit or burst, count per period, window or period in µs.
+/// The numbers of an algorithm: limit or burst, count per period, and window or period in µs.
 #[derive(Debug, Clone, Copy)]
 struct Numbers {
     limit: u64,
@@ -42,13 +44,25 @@ struct Numbers {
     span: u64,
 }
 
-/// A policy of a kind under a name; one in four blocks after a refusal, one in eight is a shadow.
+/// Returns a strategy for a policy of a kind, with a name. One in four policies blocks after a
+/// refusal, and one in eight is a shadow.
 pub fn policy(kind: Kind, name: &'static str) -> impl Strategy<Value = Policy> {
     (algorithm(kind), block(), prop::bool::weighted(0.125))
         .prop_map(move |(algorithm, block, shadow)| finish(name, algorithm, block, shadow))
 }
 
-/// Two to four policies of one name: with other limits, sometimes of another algorithm or window.
+/// Returns a strategy for a policy of any kind, with a name.
+pub fn any_policy(name: &'static str) -> impl Strategy<Value = Policy> {
+    Kind::any().prop_flat_map(move |kind| policy(kind, name))
+}
+
+/// Returns a strategy for three policies of any kinds, each with its own name.
+pub fn several_policies() -> impl Strategy<Value = Vec<Policy>> {
+    (any_policy("p"), any_policy("q"), any_policy("r")).prop_map(|(p, q, r)| vec![p, q, r])
+}
+
+/// Returns a strategy for two to four policies of one name, with different limits. Some have
+/// another algorithm or window.
 pub fn related_policies(kind: Kind, name: &'static str) -> impl Strategy<Value = Vec<Policy>> {
     let one = (numbers(), variant());
     let related = (one, prop::collection::vec(change(), 1..4));
@@ -92,7 +106,7 @@ fn finish(name: &str, algorithm: Algorithm, block: Option<u64>, shadow: bool) ->
             Some(micros) => policy.block_for(Duration::from_micros(micros)),
             None => Ok(policy),
         })
-        .unwrap_or_else(|error| unreachable!("generated within the bounds: {error}"));
+        .unwrap_or_else(|error| unreachable!("the generated policy is within the bounds: {error}"));
     if shadow { policy.shadow() } else { policy }
 }
 
@@ -109,10 +123,11 @@ fn algorithm(kind: Kind) -> impl Strategy<Value = Algorithm> {
     })
 }
 
-/// Numbers of which most are small, and the others as large as they may be.
+/// Returns a strategy for numbers. Most are small, and some are as large as possible.
 fn numbers() -> impl Strategy<Value = Numbers> {
     let small = (0..7_u64, 1..8_u64, 1..13_u64);
-    // Rates that truncate, windows in which nothing divides anything, ticks coarser than 1 µs.
+    // Rates whose intervals are not whole microseconds, windows that share no divisor with the
+    // limit, and ticks longer than 1 µs.
     let known = prop::sample::select(vec![
         (1_000_000, 1_000_000, 1_000_000),
         (5, 300_000, 1_000_000),
@@ -139,7 +154,7 @@ fn numbers() -> impl Strategy<Value = Numbers> {
     })
 }
 
-/// A number whose length in bits is as likely as any other.
+/// Returns a strategy for numbers in which each length in bits is equally likely.
 fn any_size() -> impl Strategy<Value = u64> {
     (0..53_u32, any::<u64>()).prop_map(|(bits, number)| number >> (63 - bits))
 }
@@ -148,8 +163,8 @@ fn variant() -> impl Strategy<Value = (u8, u64)> {
     (0..3_u8, prop_oneof![1 => Just(0), 2 => 1..7_u64])
 }
 
-/// The algorithm; `None` where a number has to be at least 1. The variant tells a fixed window's
-/// start, and a log's grain by the number of grains in a window.
+/// Builds the algorithm. Returns `None` if a number is 0 and must be at least 1. The variant
+/// selects the start of a fixed window, and the number of grains in a log's window.
 fn build(kind: Kind, numbers: Numbers, (start, grains): (u8, u64)) -> Option<Algorithm> {
     let Numbers { limit, count, span } = numbers;
     let window = Duration::from_micros(span);

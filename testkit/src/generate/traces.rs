@@ -1,9 +1,9 @@
-//! Traces: calls by few policies on few subjects, at times that lie just on, before and after those
-//! at which an answer changes.
+//! Random traces: calls to few policies and subjects, at times on and next to the times at which
+//! an answer changes.
 //!
-//! A step names its time and its costs by what the store last answered ("a microsecond before
-//! `retry_after` is over", "one more than `remaining`"), so that boundaries are met by design and
-//! not by luck; [`Trace`] turns steps into calls.
+//! A step defines its time and its costs relative to the last answer of the store, such as "a
+//! microsecond before `retry_after` is over" or "one more than `remaining`". So traces reach
+//! boundaries by design. [`Trace`] converts steps into calls.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use tidegate_core::{Charge, Decision, Operation, Policy, Timestamp};
 use super::Bytes;
 use crate::show;
 
-/// How a clock moves.
+/// The movement of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClockKind {
     /// Forwards only.
     Forwards,
@@ -23,18 +24,18 @@ pub enum ClockKind {
     Jumping,
 }
 
-/// Policies, subjects and what is done to them.
+/// Policies, subjects, and the calls to them.
 ///
-/// As `{:?}` it is one line, and as `{:#?}` it fits on a screen.
+/// The output of `{:?}` is one line, and the output of `{:#?}` fits on a screen.
 #[derive(Clone)]
 pub struct Scenario {
     /// The policies; several may have one name.
     pub policies: Vec<Policy>,
     /// Pairs of a tenant and a subject.
     pub subjects: Vec<(Bytes, Bytes)>,
-    /// When it starts, µs since 1970.
+    /// The start time, in microseconds since 1970.
     pub start: u64,
-    /// What happens, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -53,7 +54,7 @@ impl fmt::Debug for Scenario {
 }
 
 impl Scenario {
-    /// Returns a step as text, with its policies and subjects by their place in the lists.
+    /// Formats a step. Policies and subjects are shown by their index in the lists.
     fn show(&self, step: &Step) -> String {
         let Step { passes, does, charges, checks_last } = step;
         let charges = charges.iter().map(|(policy, subject, cost)| {
@@ -68,16 +69,16 @@ impl Scenario {
     }
 }
 
-/// One call, and the time that passes before it.
+/// A call, and the time that passes before it.
 #[derive(Clone)]
 pub struct Step {
-    /// How the clock moves.
+    /// The movement of the clock before the call.
     pub passes: Passes,
-    /// What is asked.
+    /// The operation.
     pub does: Does,
-    /// Of which policy, for which subject, at which cost.
+    /// The charges: policy, subject and cost of each.
     pub charges: Vec<(prop::sample::Index, prop::sample::Index, Cost)>,
-    /// Whether the last charge is only checked.
+    /// Whether the last charge is check-only.
     pub checks_last: bool,
 }
 
@@ -88,29 +89,29 @@ impl fmt::Debug for Step {
     }
 }
 
-/// A move of the clock.
+/// A movement of the clock.
 #[derive(Debug, Clone, Copy)]
 pub enum Passes {
-    /// None.
+    /// The clock stands still.
     Nothing,
-    /// Some microseconds, forwards or back.
+    /// Moves by this many microseconds, forwards or back.
     Micros(i64),
-    /// To the end of the last answer's `retry_after`, or some microseconds beside it.
+    /// Moves to the end of the last answer's `retry_after`, plus this many microseconds.
     Retry(i64),
-    /// To the end of the last answer's `reset_after`, or some microseconds beside it.
+    /// Moves to the end of the last answer's `reset_after`, plus this many microseconds.
     Reset(i64),
-    /// To a multiple of the first policy's window or period, or some microseconds beside it.
+    /// Moves to a multiple of the first policy's window or period, plus this many microseconds.
     Boundary(u64, i64),
 }
 
 /// A cost.
 #[derive(Debug, Clone, Copy)]
 pub enum Cost {
-    /// Itself.
+    /// This cost.
     Just(u64),
-    /// The policy's limit and so much.
+    /// The policy's limit, plus this number.
     Limit(i64),
-    /// What the last answer said remains, and so much.
+    /// The remaining amount in the last answer, plus this number.
     Remaining(i64),
 }
 
@@ -121,33 +122,37 @@ pub enum Does {
     Acquire,
     Peek,
     Refund,
-    /// Beyond the limit.
+    /// A charge beyond the limit.
     Charge,
-    /// At least 1, and the smallest cost less so much.
+    /// An acquire up to the costs. Its minimum is the smallest cost minus this number, and at
+    /// least 1.
     AcquireUpTo(u64),
-    /// Of what an earlier step took.
+    /// An undo of the charges of an earlier step.
     Undo {
-        /// How many takes before the last one.
+        /// The number of charging steps between that step and this one.
         ago: usize,
-        /// Its charges, or those of this step.
+        /// Whether the undo names the charges of that step. Otherwise, it names the charges of
+        /// this step.
         same: bool,
-        /// At its time, or some microseconds beside it.
+        /// The difference between the time that the undo names and the time of that step, in
+        /// microseconds.
         beside: i64,
     },
     Reset,
     Block(u64),
     BlockAtLeast(u64),
     Reserve(u64),
-    /// A reservation that accepts just the wait that the last answer named, or so much less or more.
+    /// A reservation whose `max_wait` is the wait in the last answer, plus this many microseconds.
     ReserveRetry(i64),
 }
 
-/// A scenario with these policies.
+/// Returns a strategy for scenarios with these policies, of at most `steps` steps with at most
+/// `max_charges` charges each.
 pub fn scenario(
     policies: impl Strategy<Value = Vec<Policy>>,
     clock: ClockKind,
     steps: usize,
-    most_charges: usize,
+    max_charges: usize,
 ) -> impl Strategy<Value = Scenario> {
     let start = prop_oneof![
         4 => Just(1_790_000_000_000_123),
@@ -160,7 +165,7 @@ pub fn scenario(
         vec![(Bytes::default(), Bytes::from("a"))],
         vec![(Bytes::default(), Bytes::from("a")), (Bytes::from("t"), Bytes::from("a"))],
     ]);
-    let steps = prop::collection::vec(step(clock, most_charges), 1..=steps);
+    let steps = prop::collection::vec(step(clock, max_charges), 1..=steps);
     (policies, subjects, start, steps).prop_map(|(policies, subjects, start, steps)| Scenario {
         policies,
         subjects,
@@ -169,9 +174,9 @@ pub fn scenario(
     })
 }
 
-fn step(clock: ClockKind, most_charges: usize) -> impl Strategy<Value = Step> {
+fn step(clock: ClockKind, max_charges: usize) -> impl Strategy<Value = Step> {
     let charge = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), cost());
-    let charges = prop::collection::vec(charge, 1..=most_charges);
+    let charges = prop::collection::vec(charge, 1..=max_charges);
     let checks_last = prop::bool::weighted(0.1);
     (passes(clock), does(), charges, checks_last).prop_map(
         |(passes, does, charges, checks_last)| Step { passes, does, charges, checks_last },
@@ -236,36 +241,36 @@ fn undo() -> impl Strategy<Value = Does> {
     (ago, same, beside).prop_map(|(ago, same, beside)| Does::Undo { ago, same, beside })
 }
 
-/// A scenario on its way: what the clock shows, and what the store last answered.
+/// A scenario in progress: the time of the clock, and the last answer of the store.
 #[derive(Debug)]
 pub struct Trace<'s> {
     scenario: &'s Scenario,
     clock: ClockKind,
     now: u64,
     last: Option<Decision>,
-    /// What was asked to be taken, and when.
+    /// The time and the charges of each call that charges.
     takes: Vec<(u64, Vec<Charge<'s>>)>,
 }
 
 impl<'s> Trace<'s> {
-    /// At the start of a scenario.
+    /// Starts a scenario.
     #[must_use]
     pub fn new(scenario: &'s Scenario, clock: ClockKind) -> Self {
         Self { scenario, clock, now: scenario.start, last: None, takes: vec![] }
     }
 
-    /// The time before the next step.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.now)
     }
 
-    /// Takes note of an answer.
+    /// Records the answer to the last call.
     pub fn answered(&mut self, decision: &Decision) {
         self.last = Some(decision.clone());
     }
 
-    /// Moves the clock as a step says.
+    /// Moves the clock as a step defines, and returns the new time.
     pub fn pass(&mut self, step: &Step) -> Timestamp {
         let after = |wait: Option<Duration>, beside: i64| {
             let wait = wait.map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
@@ -295,9 +300,9 @@ impl<'s> Trace<'s> {
         then
     }
 
-    /// The operation and the charges of a step.
+    /// Returns the operation and the charges of a step.
     pub fn ask(&mut self, step: &Step) -> (Operation, Vec<Charge<'s>>) {
-        let mut charges: Vec<_> = step.charges.iter().map(|asked| self.charge(asked)).collect();
+        let mut charges: Vec<_> = step.charges.iter().map(|charge| self.charge(charge)).collect();
         if let Some(last) = charges.last_mut().filter(|_| step.checks_last) {
             *last = last.check_only();
         }
@@ -342,8 +347,8 @@ impl<'s> Trace<'s> {
         }
     }
 
-    fn charge(&self, asked: &(prop::sample::Index, prop::sample::Index, Cost)) -> Charge<'s> {
-        let (policy, subject, cost) = asked;
+    fn charge(&self, charge: &(prop::sample::Index, prop::sample::Index, Cost)) -> Charge<'s> {
+        let (policy, subject, cost) = charge;
         let policy = policy.get(&self.scenario.policies);
         let (tenant, subject) = subject.get(&self.scenario.subjects);
         let cost = match *cost {
@@ -357,7 +362,7 @@ impl<'s> Trace<'s> {
         Charge::new(policy, subject).tenant(tenant).cost(cost)
     }
 
-    /// The window or period of the first policy.
+    /// Returns the window or the period of the first policy in microseconds.
     fn window(&self) -> u64 {
         use tidegate_core::Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
         let first = self.scenario.policies.first().map(Policy::algorithm);

@@ -1,20 +1,20 @@
 //! Token bucket with continuous refill, and GCRA.
 //!
-//! The debt is an exact fraction of tokens: its denominator is the policy's period in microseconds,
-//! so that the refill of one microsecond is a whole numerator.
+//! The debt is an exact fraction of tokens. Its denominator is the policy's period in
+//! microseconds, so that the refill of one microsecond is a whole numerator.
 
 use tidegate_core::Algorithm;
 
-use super::rules::{self, LONGEST, Rules, Take, first, micros};
+use super::rules::{self, MAX_REPAY_TIME, Rules, Take, first, micros};
 
-/// More parts of a token than this a debt never has: 2^52.
-const MOST: u128 = 1 << 52;
+/// The maximum debt in parts of a token.
+const MAX_PARTS: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
-    /// When the debt was as it stands here.
+    /// The time at which the debt was `debt`.
     time: u64,
-    /// The debt, in tokens times `Bucket::period`.
+    /// The debt in tokens, multiplied by `Bucket::period`.
     debt: u128,
 }
 
@@ -27,8 +27,9 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket of a `token-bucket` or `gcra`; of anything else, one that nothing fits in.
-    pub(super) fn of(algorithm: &Algorithm, tick: u64) -> Self {
+    /// Creates the bucket of a `token-bucket` or `gcra` policy. For another algorithm, creates a
+    /// bucket in which nothing fits.
+    pub(super) fn new(algorithm: &Algorithm, tick: u64) -> Self {
         let (capacity, refill, period) = match algorithm {
             Algorithm::TokenBucket(spec) => (spec.capacity(), spec.refill(), micros(spec.period())),
             _ => (0, 1, 1),
@@ -36,10 +37,11 @@ impl Bucket {
         Self { capacity, refill, period, tick }
     }
 
-    /// What `older` was owed, as a debt to this bucket.
+    /// Converts a debt to the bucket `older` into a debt to this bucket.
     ///
-    /// A store counts in parts of a token in which a tick's refill is whole, and so rounds up to
-    /// such a part here; to a whole token, where the product would exceed 2^52.
+    /// A store counts in parts of a token, so that the refill of a tick is a whole number of
+    /// parts. It rounds the debt up to such a part. If the product would exceed 2^52, it rounds up
+    /// to a whole token.
     pub(super) fn adopt(&self, past: &Past, older: &Self) -> Past {
         let (parts, older_parts) = (self.parts_of_a_token(), older.parts_of_a_token());
         let debt = past.debt * older_parts / u128::from(older.period);
@@ -47,14 +49,18 @@ impl Bucket {
             debt
         } else {
             let (tokens, rest) = (debt / older_parts, debt % older_parts);
-            let rest =
-                if rest * parts <= MOST { (rest * parts).div_ceil(older_parts) } else { parts };
-            (tokens * parts + rest).min(MOST)
+            let rest = if rest * parts <= MAX_PARTS {
+                (rest * parts).div_ceil(older_parts)
+            } else {
+                parts
+            };
+            (tokens * parts + rest).min(MAX_PARTS)
         };
         Past { time: past.time, debt: debt * u128::from(self.period) / parts }
     }
 
-    /// In how many parts a token has to be cut for the refill of a tick to be a whole number.
+    /// Returns the number of parts of a token for which the refill of a tick is a whole number of
+    /// parts.
     fn parts_of_a_token(&self) -> u128 {
         let ticks = u128::from(self.period / self.tick);
         let refill = u128::from(self.refill);
@@ -69,7 +75,7 @@ impl Bucket {
         ticks / divisor.unwrap_or(1)
     }
 
-    /// Time moves in ticks.
+    /// Rounds a time down to a tick.
     fn on_grid(&self, now: u64) -> u64 {
         now / self.tick * self.tick
     }
@@ -112,21 +118,21 @@ impl Rules for Bucket {
 
     fn room(&self, past: &rules::Past, now: u64) -> u64 {
         let (parts, period) = (self.parts_of_a_token(), u128::from(self.period));
-        let repaid = u128::from(LONGEST / self.tick * self.tick) * u128::from(self.refill);
+        let repaid = u128::from(MAX_REPAY_TIME / self.tick * self.tick) * u128::from(self.refill);
         let is_too_much = |cost: u64| {
             let debt = self.debt(past, now) + self.tokens(cost);
-            debt > repaid || debt.checked_mul(parts).is_none_or(|debt| debt / period > MOST)
+            debt > repaid || debt.checked_mul(parts).is_none_or(|debt| debt / period > MAX_PARTS)
         };
-        first(1, rules::MOST + 1, |cost| cost > rules::MOST || is_too_much(cost)) - 1
+        first(1, rules::MAX_COUNT + 1, |cost| cost > rules::MAX_COUNT || is_too_much(cost)) - 1
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
+    fn refund(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         let before = self.debt(past, now);
         let debt = before.saturating_sub(self.tokens(cost));
         (self.with_debt(past, debt, now), self.whole_tokens(before - debt))
     }
 
-    fn take_back(
+    fn undo(
         &self,
         past: &rules::Past,
         cost: u64,
@@ -136,18 +142,19 @@ impl Rules for Bucket {
         let rules::Past::Bucket(written) = past else {
             return None;
         };
-        // A bucket's time goes on in ticks, and never back; what was taken later left a later one. What
-        // came back between the take and the last write may have come back to this take alone.
+        // The time of a bucket moves in ticks and never back. If `take` is not in this past, the
+        // past has an earlier time. The refill between the charge and the last write may have
+        // repaid this charge alone, so only the rest of the charge is undone.
         let time = written.time.div_ceil(self.tick) * self.tick;
         let since = time.checked_sub(self.on_grid(take.at))?;
-        let came_back = u128::from(since) * u128::from(self.refill);
-        let left = self.tokens(cost).min(self.tokens(take.cost).saturating_sub(came_back));
+        let refilled = u128::from(since) * u128::from(self.refill);
+        let rest = self.tokens(cost).min(self.tokens(take.cost).saturating_sub(refilled));
         let debt = self.debt(past, now);
-        (left > 0 && debt > 0).then(|| match debt <= left {
+        (rest > 0 && debt > 0).then(|| match debt <= rest {
             true => (rules::Past::Nothing, self.whole_tokens(debt)),
             false => {
-                let debt = written.debt - left;
-                (rules::Past::Bucket(Past { debt, ..written.clone() }), self.whole_tokens(left))
+                let debt = written.debt - rest;
+                (rules::Past::Bucket(Past { debt, ..written.clone() }), self.whole_tokens(rest))
             }
         })
     }
@@ -164,6 +171,6 @@ impl Rules for Bucket {
     fn can_book(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
         let debt = self.debt(past, now) + self.tokens(cost);
         debt.checked_mul(self.parts_of_a_token())
-            .is_some_and(|debt| debt / u128::from(self.period) <= MOST)
+            .is_some_and(|debt| debt / u128::from(self.period) <= MAX_PARTS)
     }
 }

@@ -3,9 +3,9 @@
 use tidegate_core::FixedWindow;
 use tidegate_core::algorithm::fixed_window::Start;
 
-use super::rules::{self, MOST, Rules, Take, micros};
+use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
-/// The costs taken in a window.
+/// The costs that were charged in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
     ends: u64,
@@ -25,7 +25,7 @@ impl Window {
         Self { limit: spec.limit(), window: micros(spec.window()), start: spec.start(), phase }
     }
 
-    /// The window that is current at `now`, if one is: a clock before its start is still in it.
+    /// Returns the window that contains `now`. A time before its start is still in the window.
     fn current(&self, past: &rules::Past, now: u64) -> Option<Past> {
         match past {
             rules::Past::FixedWindow(past) if now < past.ends => Some(past.clone()),
@@ -33,15 +33,15 @@ impl Window {
         }
     }
 
-    /// The first end of a window after `now`.
+    /// Returns the first end of a window after `now`.
     fn next_end(&self, now: u64) -> u64 {
         let shift = match self.start {
             Start::Aligned => 0,
             Start::Phased => self.phase % self.window,
-            // Anchored.
+            // The window is anchored: it starts with the first charge.
             _ => return now + self.window,
         };
-        // Windows end wherever time and shift together are a whole number of windows.
+        // Windows end where the sum of time and shift is a multiple of the window.
         ((now + shift) / self.window + 1) * self.window - shift
     }
 }
@@ -61,10 +61,10 @@ impl Rules for Window {
 
     fn room(&self, past: &rules::Past, now: u64) -> u64 {
         let taken = self.current(past, now).map_or(0, |past| sum(&past.costs));
-        u64::try_from(u128::from(MOST).saturating_sub(taken)).unwrap_or(0)
+        u64::try_from(u128::from(MAX_COUNT).saturating_sub(taken)).unwrap_or(0)
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
+    fn refund(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         let Some(past) = self.current(past, now) else {
             return (rules::Past::Nothing, 0);
         };
@@ -77,7 +77,7 @@ impl Rules for Window {
         }
     }
 
-    fn take_back(
+    fn undo(
         &self,
         past: &rules::Past,
         cost: u64,
@@ -85,9 +85,9 @@ impl Rules for Window {
         now: u64,
     ) -> Option<(rules::Past, u64)> {
         let current = self.current(past, now)?;
-        let its_window = current.ends.saturating_sub(self.window)..current.ends;
-        // What is taken in a window is alike: any of it is as good as that.
-        its_window.contains(&take.at).then(|| self.give_back(past, cost, now))
+        let window = current.ends.saturating_sub(self.window)..current.ends;
+        // The charges of a window cannot be distinguished, so an undo is a refund.
+        window.contains(&take.at).then(|| self.refund(past, cost, now))
     }
 
     fn recovers_at(&self, past: &rules::Past) -> u64 {

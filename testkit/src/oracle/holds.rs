@@ -1,59 +1,61 @@
-//! Holds: what was taken under an id, and how it was settled.
+//! Holds: the charges that were made under an id, and their settlement.
 
 use std::collections::BTreeMap;
 
 use tidegate_core::{Call, Charge, ErrorKind, Operation, Outcome, Policy};
 
 use super::Key;
-use super::ledger::{self, Ledger, Settles};
+use super::ledger::{self, Change, Ledger};
 use super::refunds::KeyRefunds;
 use super::reply::Reply;
 use super::rules::{Take, micros};
 
-/// Which hold: the slot key of its first charge, and its id.
+/// The key of a hold: the slot key of its first charge, and its id.
 pub(super) type HoldKey = (Vec<u8>, Vec<u8>);
 
-/// A charge without its cost.
-type Part = (String, Vec<u8>, Vec<u8>, bool);
+/// A charge without its cost: policy, tenant, subject, and whether it is check-only.
+type HeldCharge = (String, Vec<u8>, Vec<u8>, bool);
 
-/// A hold, as long as it is known.
+/// A hold that has not expired.
 #[derive(Debug, Clone)]
 pub(super) struct Hold {
-    parts: Vec<Part>,
-    asked: (Option<u64>, Vec<u64>),
+    charges: Vec<HeldCharge>,
+    /// The minimum of a hold up to its costs, and the costs.
+    requested: (Option<u64>, Vec<u64>),
     reply: Reply,
-    taken_at: u64,
+    made_at: u64,
     lapses_at: u64,
     expires_at: u64,
     /// The number of changes to holds before this hold was made. If two holds lapse together, the
-    /// older one lapses first. `None` if the hold was made just now.
+    /// older one lapses first. `None` if the hold was just made.
     turn: Option<u64>,
-    /// What is held of each charge; `None` of a shadow that refused.
+    /// The held amount of each charge. `None` if a shadow denied it.
     held: Vec<Option<u64>>,
     spent: Vec<u64>,
     settled: Option<(Vec<u64>, Reply)>,
-    /// What was given back of each charge when its time was over, once it is.
+    /// The amount of each charge that was refunded when the hold lapsed. `None` before it lapses.
     lapsed: Option<Vec<u64>>,
-    /// For each charge, whether it was reset after the hold was made. Then the hold has ended, and
-    /// a settlement charges the whole cost.
+    /// For each charge, whether it was reset after the hold was made. In that case, the hold of
+    /// that charge has ended, and a settlement charges the whole cost.
     reset: Vec<bool>,
 }
 
-/// Under which key a call of a hold looks for it; `None` for a call without an id.
+/// Returns the key of the hold that a call names. Returns `None` if the call has no id.
 pub(super) fn key_of(call: &Call<'_>) -> Option<HoldKey> {
     let scope = call.charges.get(0).map(|charge| charge.slot_key().to_vec());
     Some((scope.unwrap_or_default(), call.id?.id.to_vec()))
 }
 
-fn parts_of(charges: &[Charge<'_>]) -> Vec<Part> {
-    let part = |it: &Charge<'_>| {
-        (it.policy.to_string(), it.tenant.to_vec(), it.subject.to_vec(), it.is_check_only)
+fn held_charges(charges: &[Charge<'_>]) -> Vec<HeldCharge> {
+    let held_charge = |charge: &Charge<'_>| {
+        let (tenant, subject) = (charge.tenant.to_vec(), charge.subject.to_vec());
+        (charge.policy.to_string(), tenant, subject, charge.is_check_only)
     };
-    charges.iter().map(part).collect()
+    charges.iter().map(held_charge).collect()
 }
 
-/// Carries out a call of a hold, and tells the answer and what becomes of the hold.
-pub(super) fn carry_out(
+/// Executes a call that names a hold. Returns the answer, and the hold after the call.
+pub(super) fn execute(
     ledger: &mut Ledger,
     refunds: &mut BTreeMap<Key, KeyRefunds>,
     hold: Option<&Hold>,
@@ -69,7 +71,7 @@ pub(super) fn carry_out(
     let hold = hold.filter(|hold| now < hold.expires_at);
     let fail = |kind| (Reply::Error(vec![kind]), hold.cloned());
     let costs: Vec<u64> = charges.iter().map(|charge| charge.cost).collect();
-    if hold.is_some_and(|hold| hold.parts != parts_of(&charges)) {
+    if hold.is_some_and(|hold| hold.charges != held_charges(&charges)) {
         return fail(ErrorKind::IdReused);
     }
     let min = match call.operation {
@@ -78,14 +80,14 @@ pub(super) fn carry_out(
     };
     match (call.operation, hold) {
         (Operation::Hold | Operation::HoldUpTo { .. }, Some(hold)) => {
-            match hold.asked == (min, costs) {
+            match hold.requested == (min, costs) {
                 true => (hold.reply.clone(), Some(hold.clone())),
                 false => fail(ErrorKind::IdReused),
             }
         }
         (Operation::Hold | Operation::HoldUpTo { .. }, None) => {
             let operation = min.map_or(Operation::Acquire, |min| Operation::AcquireUpTo { min });
-            let reply = ledger::carry_out(ledger, &Call::new(operation, &charges), now);
+            let reply = ledger::execute(ledger, &Call::new(operation, &charges), now);
             let Reply::Decision { allowed: true, verdicts, amounts, .. } = &reply else {
                 return (reply, None);
             };
@@ -98,9 +100,9 @@ pub(super) fn carry_out(
             let ttl = micros(id.ttl);
             let hold = Hold {
                 held: held.collect(),
-                parts: parts_of(&charges),
-                asked: (min, costs),
-                taken_at: now,
+                charges: held_charges(&charges),
+                requested: (min, costs),
+                made_at: now,
                 lapses_at: now + ttl,
                 expires_at: now + 2 * ttl,
                 turn: None,
@@ -149,7 +151,7 @@ pub(super) fn carry_out(
                     let key_refunds = refunds.entry(ledger::key_of(charge)).or_default();
                     let amount =
                         key_refunds.for_holds_of(charge).settle(ledger, charge, change, now);
-                    if amount > 0 && matches!(change, Settles::Charges(_)) {
+                    if amount > 0 && matches!(change, Change::Charge(_)) {
                         charged.push(place);
                     }
                     amounts.push(amount);
@@ -164,7 +166,8 @@ pub(super) fn carry_out(
 }
 
 impl Hold {
-    /// When what is not spent is given back, if it still is to be, and in which turn.
+    /// Returns the time and the turn in which the hold lapses. Returns `None` if it has lapsed or
+    /// is settled.
     pub(super) fn lapses_at(&self) -> Option<(u64, Option<u64>)> {
         let is_open = self.settled.is_none() && self.lapsed.is_none();
         is_open.then_some((self.lapses_at, self.turn))
@@ -181,7 +184,7 @@ impl Hold {
     }
 
     fn is_recorded_on(&self, key: &Key) -> bool {
-        self.parts.iter().enumerate().any(|(place, (policy, tenant, subject, _))| {
+        self.charges.iter().enumerate().any(|(place, (policy, tenant, subject, _))| {
             let Ok(policy) = policy.parse::<Policy>() else { return false };
             let charge = Charge::new(&policy, subject).tenant(tenant);
             let is_held = self.held[place].is_some_and(|held| held > 0) && !self.reset[place];
@@ -189,10 +192,11 @@ impl Hold {
         })
     }
 
-    /// What is held and not spent of a key that knows it, until the hold's time is over.
+    /// Returns the unspent part of the hold on a key that records it. It is 0 after the hold has
+    /// lapsed.
     pub(super) fn unspent_of(&self, key: &Key) -> u64 {
         let mut unspent = 0;
-        for (place, (policy, tenant, subject, _)) in self.parts.iter().enumerate() {
+        for (place, (policy, tenant, subject, _)) in self.charges.iter().enumerate() {
             let Ok(policy) = policy.parse::<Policy>() else { continue };
             let charge = Charge::new(&policy, subject).tenant(tenant);
             let is_open = self.lapses_at().is_some() && !self.reset[place];
@@ -208,42 +212,43 @@ impl Hold {
         self.turn = self.turn.or(Some(turn));
     }
 
-    /// Takes note of a reset of these charges.
+    /// Records a reset of the charges of a call.
     pub(super) fn reset(&mut self, call: &Call<'_>) {
-        for ((policy, tenant, subject, _), reset) in self.parts.iter().zip(&mut self.reset) {
+        for ((policy, tenant, subject, _), reset) in self.charges.iter().zip(&mut self.reset) {
             let Ok(policy) = policy.parse::<Policy>() else { continue };
             let key = ledger::key_of(&Charge::new(&policy, subject).tenant(tenant));
             *reset |= call.charges.iter().any(|charge| ledger::key_of(&charge) == key);
         }
     }
 
-    /// Gives back what is not spent, where a policy says so, at the time of the lapse.
-    pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Settles) -> u64) {
-        let give_back = |(place, part): (usize, &Part)| {
-            let (policy, tenant, subject, _) = part;
+    /// Lets the hold lapse: refunds its unspent part if its policy says so. `change` refunds it at
+    /// the time of the lapse.
+    pub(super) fn lapse(&mut self, mut change: impl FnMut(&Charge<'_>, Change) -> u64) {
+        let refund = |(place, charge): (usize, &HeldCharge)| {
+            let (policy, tenant, subject, _) = charge;
             let policy: Policy = policy.parse().ok()?;
             let lapses = policy.refunds_lapsed() && !self.reset[place];
             let held = self.held[place].filter(|_| lapses)?;
             let unspent = held.saturating_sub(self.spent[place]);
-            let take = Take { at: self.taken_at, cost: held };
+            let take = Take { at: self.made_at, cost: held };
             let charge = Charge::new(&policy, subject).tenant(tenant);
-            (unspent > 0).then(|| change(&charge, Settles::GivesBack(unspent, take)))
+            (unspent > 0).then(|| change(&charge, Change::Refund(unspent, take)))
         };
-        let amounts = self.parts.iter().enumerate().map(give_back);
+        let amounts = self.charges.iter().enumerate().map(refund);
         self.lapsed = Some(amounts.map(Option::unwrap_or_default).collect());
     }
 
-    fn change(&self, place: usize, total: u64, is_final: bool) -> Settles {
-        let Some(held) = self.held[place] else { return Settles::Nothing };
-        let given_back = self.lapsed.as_ref().map_or(0, |amounts| amounts[place]);
-        let held = if self.reset[place] { 0 } else { held - given_back };
+    fn change(&self, place: usize, total: u64, is_final: bool) -> Change {
+        let Some(held) = self.held[place] else { return Change::Nothing };
+        let refunded = self.lapsed.as_ref().map_or(0, |amounts| amounts[place]);
+        let held = if self.reset[place] { 0 } else { held - refunded };
         let charged = held.max(self.spent[place]);
         if total > charged {
-            Settles::Charges(total - charged)
+            Change::Charge(total - charged)
         } else if is_final && total < held {
-            Settles::GivesBack(held - total, Take { at: self.taken_at, cost: held })
+            Change::Refund(held - total, Take { at: self.made_at, cost: held })
         } else {
-            Settles::Nothing
+            Change::Nothing
         }
     }
 }

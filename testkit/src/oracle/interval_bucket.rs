@@ -1,17 +1,17 @@
-//! Bucket that refills by intervals: some tokens at once, after each whole period.
+//! Token bucket that refills by intervals: it adds its tokens after each whole period.
 
 use tidegate_core::TokenBucket;
 
-use super::rules::{self, LONGEST, Rules, Take, first, micros};
+use super::rules::{self, MAX_REPAY_TIME, Rules, Take, first, micros};
 
-/// More units than this a debt never has: 2^52.
-const MOST: u128 = 1 << 52;
+/// The maximum debt in tokens.
+const MAX_DEBT: u128 = 1 << 52;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
-    /// From when on periods are counted.
+    /// The time from which periods are counted.
     anchor: u64,
-    /// Tokens missing from a full bucket.
+    /// The number of tokens that are missing from a full bucket.
     debt: u128,
 }
 
@@ -27,7 +27,7 @@ impl IntervalBucket {
         Self { capacity: spec.capacity(), refill: spec.refill(), period: micros(spec.period()) }
     }
 
-    /// The past with all periods counted that are over; none if the bucket is full.
+    /// Returns the past after the refills of all ended periods, or `None` if the bucket is full.
     fn refilled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::IntervalBucket(past) = past else {
             return None;
@@ -61,24 +61,24 @@ impl Rules for IntervalBucket {
     }
 
     fn room(&self, past: &rules::Past, now: u64) -> u64 {
-        let repaid = u128::from(LONGEST / self.period) * u128::from(self.refill);
-        let room = repaid.min(MOST).saturating_sub(self.debt(past, now));
+        let repaid = u128::from(MAX_REPAY_TIME / self.period) * u128::from(self.refill);
+        let room = repaid.min(MAX_DEBT).saturating_sub(self.debt(past, now));
         u64::try_from(room).unwrap_or(u64::MAX)
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
+    fn refund(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         match self.refilled(past, now) {
             Some(past) if past.debt > u128::from(cost) => {
                 let debt = past.debt - u128::from(cost);
                 (rules::Past::IntervalBucket(Past { debt, ..past }), cost)
             }
-            // All that was owed.
+            // The refund repays the whole debt.
             Some(past) => (rules::Past::Nothing, tokens(past.debt)),
             None => (rules::Past::Nothing, 0),
         }
     }
 
-    fn take_back(
+    fn undo(
         &self,
         past: &rules::Past,
         cost: u64,
@@ -90,21 +90,21 @@ impl Rules for IntervalBucket {
             return None;
         };
         if take.at >= written.anchor + self.period {
-            return None; // What was taken then is not in here.
+            return None; // This past does not contain the charge.
         }
-        // Each period that began between the take and the last write brought a refill, as far as can be
-        // told from the last of them.
+        // Each period that began between the charge and the last write added a refill. The number
+        // of these periods is computed from the last one.
         let began = |periods: u64| written.anchor.saturating_sub(periods * self.period);
         let periods =
             first(0, written.anchor / self.period + 1, |periods| began(periods) <= take.at);
-        let came_back = u128::from(periods) * u128::from(self.refill);
-        let left = u128::from(cost).min(u128::from(take.cost).saturating_sub(came_back));
-        (left > 0).then(|| match debt <= left {
+        let repaid = u128::from(periods) * u128::from(self.refill);
+        let rest = u128::from(cost).min(u128::from(take.cost).saturating_sub(repaid));
+        (rest > 0).then(|| match debt <= rest {
             true => (rules::Past::Nothing, tokens(debt)),
             false => {
-                let debt = written.debt - left;
-                let left_over = rules::Past::IntervalBucket(Past { debt, ..written.clone() });
-                (left_over, tokens(left))
+                let debt = written.debt - rest;
+                let past = rules::Past::IntervalBucket(Past { debt, ..written.clone() });
+                (past, tokens(rest))
             }
         })
     }
@@ -119,6 +119,6 @@ impl Rules for IntervalBucket {
     }
 
     fn can_book(&self, past: &rules::Past, cost: u64, now: u64) -> bool {
-        self.debt(past, now) + u128::from(cost) <= MOST
+        self.debt(past, now) + u128::from(cost) <= MAX_DEBT
     }
 }

@@ -1,4 +1,4 @@
-//! A whole call, carried out on the records of its keys.
+//! Executes a whole call on the records of its keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::{Key, rules::micros};
 /// The records of the keys of a call.
 pub(super) type Ledger = BTreeMap<Key, Option<Record>>;
 
-/// Which state a charge is to: of policies of one name, those share one whose algorithm and window are
-/// the same, whatever the limit is. The name of a policy without one is its text.
+/// Returns the key of a charge's state. Policies of one name share a state if their algorithm and
+/// window are equal, regardless of their limits. The name of a policy without a name is its text.
 pub(super) fn key_of(charge: &Charge<'_>) -> Key {
     use Algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
     let shape = match charge.policy.algorithm() {
@@ -28,8 +28,8 @@ pub(super) fn key_of(charge: &Charge<'_>) -> Key {
     (name, charge.tenant.to_vec(), charge.state_subject().to_vec())
 }
 
-/// Carries out a call, and tells the answer.
-pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
+/// Executes a call, and returns the answer.
+pub(super) fn execute(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply {
     let charges: Vec<Charge<'_>> = call.charges.iter().collect();
     let mistakes = mistakes(call.operation, &charges);
     if !mistakes.is_empty() {
@@ -39,13 +39,13 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
         Operation::Peek => peek(ledger, &charges, now),
         Operation::Acquire => acquire(ledger, &charges, None, now),
         Operation::Reserve { max_wait } => {
-            // No wait is longer than the maximum span.
-            let longest = max_wait.min(Duration::from_micros(1 << 51));
-            acquire(ledger, &charges, Some(longest), now)
+            // A wait is at most the maximum span.
+            let max_wait = max_wait.min(Duration::from_micros(1 << 51));
+            acquire(ledger, &charges, Some(max_wait), now)
         }
         Operation::AcquireUpTo { min } => acquire_up_to(ledger, &charges, min, now),
         Operation::Charge => {
-            let amounts = charges.iter().map(|it| overcharge(ledger, it, now)).collect();
+            let amounts = charges.iter().map(|charge| overcharge(ledger, charge, now)).collect();
             look(ledger, &charges, now).with_amounts(amounts)
         }
         Operation::Refund => {
@@ -54,16 +54,16 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
         }
         Operation::Undo { at } => {
             let before = ledger.clone();
-            // What came back to each key belongs to its charges in order.
-            let mut came_back: BTreeMap<Key, u64> = BTreeMap::new();
+            // The amount that was undone on a key is divided among its charges in their order.
+            let mut undone: BTreeMap<Key, u64> = BTreeMap::new();
             for charge in &charges {
                 let amount = undo(ledger, &before, &charges, charge, at.as_micros(), now);
-                came_back.insert(key_of(charge), amount);
+                undone.insert(key_of(charge), amount);
             }
             let amounts = charges.iter().map(|charge| {
-                let left = came_back.entry(key_of(charge)).or_default();
-                let amount = charge.cost.min(*left);
-                *left -= amount;
+                let rest = undone.entry(key_of(charge)).or_default();
+                let amount = charge.cost.min(*rest);
+                *rest -= amount;
                 amount
             });
             let amounts = amounts.collect();
@@ -93,19 +93,19 @@ pub(super) fn carry_out(ledger: &mut Ledger, call: &Call<'_>, now: u64) -> Reply
             }
             look(ledger, &charges, now)
         }
-        // An operation newer than the oracle: no answer is right.
+        // The oracle does not know the operation, so it accepts no answer.
         _ => Reply::Error(vec![]),
     }
 }
 
-/// When a block of a span ends; `None` if the span is zero. To whole microseconds, rounded up, and at most 2^51 of
-/// them.
+/// Returns the end of a block, or `None` if its span is zero. Spans are rounded up to
+/// microseconds, and are at most 2^51 µs.
 fn block_ends(span: Duration, now: u64) -> Option<u64> {
     let span = span.as_nanos().div_ceil(1_000).min(1 << 51);
     (span > 0).then(|| u64::try_from(span).map_or(u64::MAX, |span| now + span))
 }
 
-/// What is wrong with a call: any of it may be reported.
+/// Returns the kinds of errors that apply to a call. A store may return any of them.
 pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<ErrorKind> {
     let mut mistakes = vec![];
     let too_long = |bytes: &[u8]| bytes.len() > 1 << 20;
@@ -114,12 +114,13 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
     };
     if operation.is_of_hold() {
         let keys: BTreeSet<Key> = charges.iter().map(key_of).collect();
-        if keys.len() < charges.len() || charges.iter().any(|it| it.cost > 1 << 52) {
+        if keys.len() < charges.len() || charges.iter().any(|charge| charge.cost > 1 << 52) {
             mistakes.push(ErrorKind::InvalidCall);
         }
     }
     if let Operation::AcquireUpTo { min } | Operation::HoldUpTo { min } = operation {
-        let smallest = charges.iter().filter(|it| !it.is_check_only).map(|it| it.cost).min();
+        let taken = charges.iter().filter(|charge| !charge.is_check_only);
+        let smallest = taken.map(|charge| charge.cost).min();
         let keys: BTreeSet<Key> = charges.iter().map(key_of).collect();
         if min == 0 || smallest.is_none_or(|cost| min > cost) || keys.len() < charges.len() {
             mistakes.push(ErrorKind::InvalidCall);
@@ -140,15 +141,15 @@ pub(super) fn mistakes(operation: Operation, charges: &[Charge<'_>]) -> Vec<Erro
     mistakes
 }
 
-/// What a policy thinks of all that a call asks of one key.
+/// The decision of one policy on all charges of a call to one key.
 struct Opinion {
     cost: u64,
     outcome: Outcome,
-    /// Until the cost fits, the block aside; `None` for never.
+    /// The time until the cost fits, regardless of a block. `None` if it never fits.
     wait: Option<u64>,
 }
 
-/// What all charges to the key of one cost together.
+/// Returns the total cost of all charges to the key of `charge`.
 fn cost_of(charges: &[Charge<'_>], charge: &Charge<'_>) -> u64 {
     let key = key_of(charge);
     let twins = charges.iter().filter(|other| key_of(other) == key);
@@ -167,7 +168,7 @@ fn opinion(
     let (rules, past) = (rules_of(charge), record.past_under(charge, now));
     let wait = rules::wait(&*rules, &past, charge.policy.limit(), cost, now);
     let bookable = |wait| {
-        max_wait.is_some_and(|longest| Duration::from_micros(wait) <= longest)
+        max_wait.is_some_and(|max_wait| Duration::from_micros(wait) <= max_wait)
             && rules.can_book(&past, cost, now)
     };
     let outcome = match wait {
@@ -188,9 +189,9 @@ fn acquire(
     let before = ledger.clone();
     let opinions: Vec<Opinion> =
         charges.iter().map(|charge| opinion(&before, charges, charge, max_wait, now)).collect();
-    let in_force =
+    let enforced =
         || charges.iter().zip(&opinions).filter(|(charge, _)| !charge.policy.is_shadow());
-    let allowed = in_force().all(|(_, opinion)| opinion.outcome == Outcome::Allowed);
+    let allowed = enforced().all(|(_, opinion)| opinion.outcome == Outcome::Allowed);
     for (charge, opinion) in charges.iter().zip(&opinions) {
         // From the records as they were, so that two charges to one key write the same thing twice.
         let mut record = record_of(&before, charge);
@@ -209,27 +210,30 @@ fn acquire(
         }
         keep(ledger, charge, record);
     }
-    let longest = in_force().filter_map(|(_, opinion)| opinion.wait).max();
+    let longest = enforced().filter_map(|(_, opinion)| opinion.wait).max();
     let booked = longest.filter(|_| allowed).unwrap_or(0);
     report(ledger, charges, &opinions, Duration::from_micros(booked), now)
 }
 
-/// The largest amount that all admit, found by search; where it is too little, an acquire of the least.
+/// Acquires the largest amount that all policies admit, found by search. If that is less than
+/// `min`, acquires `min`, which is refused.
 fn acquire_up_to(ledger: &mut Ledger, charges: &[Charge<'_>], min: u64, now: u64) -> Reply {
     let is_taken = |charge: &Charge<'_>| !charge.is_check_only;
-    let largest = charges.iter().filter(|it| is_taken(it)).map(|it| it.cost).min().unwrap_or(0);
-    let of = |amount: u64| -> Vec<Charge<'_>> {
-        let cost = |it: &Charge<'_>| if is_taken(it) { amount } else { it.cost };
+    let costs = charges.iter().filter(|charge| is_taken(charge)).map(|charge| charge.cost);
+    let largest = costs.min().unwrap_or(0);
+    let charges_at = |amount: u64| -> Vec<Charge<'_>> {
+        let cost = |charge: &Charge<'_>| if is_taken(charge) { amount } else { charge.cost };
         charges.iter().map(|charge| charge.cost(cost(charge))).collect()
     };
     let all_admit = |amount: u64| {
-        let charges = of(amount);
-        let mut in_force = charges.iter().filter(|charge| !charge.policy.is_shadow());
-        in_force
+        let charges = charges_at(amount);
+        let mut enforced = charges.iter().filter(|charge| !charge.policy.is_shadow());
+        enforced
             .all(|charge| opinion(ledger, &charges, charge, None, now).outcome == Outcome::Allowed)
     };
-    let amount = rules::first(min, largest + 1, |it| it > largest || !all_admit(it)) - 1;
-    let charges = of(amount.max(min));
+    let amount =
+        rules::first(min, largest + 1, |amount| amount > largest || !all_admit(amount)) - 1;
+    let charges = charges_at(amount.max(min));
     let reply = acquire(ledger, &charges, None, now);
     let Reply::Decision { allowed, ref verdicts, .. } = reply else { return reply };
     let took = |(charge, verdict): (&Charge<'_>, &ReplyVerdict)| {
@@ -240,7 +244,7 @@ fn acquire_up_to(ledger: &mut Ledger, charges: &[Charge<'_>], min: u64, now: u64
     reply.with_amounts(amounts)
 }
 
-/// Charges as much as there is room for, and tells how much.
+/// Charges up to the cost, as far as there is room. Returns the charged amount.
 fn overcharge(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
     let record = record_of(ledger, charge);
     let (rules, past) = (rules_of(charge), record.past_under(charge, now));
@@ -258,26 +262,26 @@ fn peek(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     report(ledger, charges, &opinions, Duration::ZERO, now)
 }
 
-/// A peek at no cost.
+/// Returns the reply to a peek at a cost of 0.
 pub(super) fn look(ledger: &Ledger, charges: &[Charge<'_>], now: u64) -> Reply {
     let charges: Vec<_> = charges.iter().map(|charge| charge.cost(0)).collect();
     peek(ledger, &charges, now)
 }
 
-/// Tells how much was given back.
+/// Refunds a charge, and returns the refunded amount.
 fn refund(ledger: &mut Ledger, charge: &Charge<'_>, now: u64) -> u64 {
     if charge.cost == 0 || charge.is_check_only {
         return 0;
     }
     let record = record_of(ledger, charge);
     let past = record.past_under(charge, now);
-    let (past, amount) = rules_of(charge).give_back(&past, charge.cost, now);
+    let (past, amount) = rules_of(charge).refund(&past, charge.cost, now);
     keep(ledger, charge, record.with_past(charge, past));
     amount
 }
 
-/// From the records as they were, so that two charges to one key write the same thing twice. Tells how
-/// much came back to the key.
+/// Undoes the charges to one key, and returns the undone amount. The new record is computed from
+/// the old one, so that two charges to one key write the same record twice.
 fn undo(
     ledger: &mut Ledger,
     before: &Ledger,
@@ -288,31 +292,31 @@ fn undo(
 ) -> u64 {
     let cost = cost_of(charges, charge);
     if cost == 0 || cost > charge.policy.limit() || charge.is_check_only {
-        return 0; // Never taken.
+        return 0; // The store never admits such a charge, so there is nothing to undo.
     }
     let record = record_of(before, charge);
     let past = record.past_under(charge, now);
     let take = Take { at, cost };
-    let Some((past, amount)) = rules_of(charge).take_back(&past, cost, take, now) else {
+    let Some((past, amount)) = rules_of(charge).undo(&past, cost, take, now) else {
         return 0;
     };
     keep(ledger, charge, record.with_past(charge, past));
     amount
 }
 
-/// Charges what is above a hold, or gives back what is below it. Tells how much.
-pub(super) fn settle(ledger: &mut Ledger, charge: &Charge<'_>, change: Settles, now: u64) -> u64 {
+/// Applies a change of a settlement, and returns the charged or refunded amount.
+pub(super) fn settle(ledger: &mut Ledger, charge: &Charge<'_>, change: Change, now: u64) -> u64 {
     match change {
-        Settles::Nothing => 0,
-        Settles::Charges(cost) => {
-            // Also what was only checked when it was held.
+        Change::Nothing => 0,
+        Change::Charge(cost) => {
+            // A settlement also charges a charge that was check-only in the hold.
             let charge = Charge::new(charge.policy, charge.subject).tenant(charge.tenant);
             overcharge(ledger, &charge.cost(cost), now)
         }
-        Settles::GivesBack(cost, take) => {
+        Change::Refund(cost, take) => {
             let record = record_of(ledger, charge);
             let past = record.past_under(charge, now);
-            let Some((past, amount)) = rules_of(charge).take_back(&past, cost, take, now) else {
+            let Some((past, amount)) = rules_of(charge).undo(&past, cost, take, now) else {
                 return 0;
             };
             keep(ledger, charge, record.with_past(charge, past));
@@ -321,12 +325,12 @@ pub(super) fn settle(ledger: &mut Ledger, charge: &Charge<'_>, change: Settles, 
     }
 }
 
-/// What the settlement of a hold does to a key.
+/// The change that the settlement of a hold makes to a key.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Settles {
+pub(super) enum Change {
     Nothing,
-    Charges(u64),
-    GivesBack(u64, Take),
+    Charge(u64),
+    Refund(u64, Take),
 }
 
 fn report(
@@ -341,7 +345,7 @@ fn report(
         let (rules, past) = (rules_of(charge), record.past_under(charge, now));
         let (policy, limit) = (charge.policy, charge.policy.limit());
         let blocked = record.blocked_until.saturating_sub(now);
-        // Until something is written, the past ends when it does under the policy that wrote it.
+        // Until the next write, the past ends when it ends under the policy that wrote it.
         let ends_after = match past {
             Past::Nothing => 0,
             _ => record.recovers_at.saturating_sub(now),

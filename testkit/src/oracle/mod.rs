@@ -1,20 +1,23 @@
-//! The oracle: slow and obvious, and sharing no code with the core's algorithms.
+//! The oracle: a slow and obvious second implementation that shares no code with the core's
+//! algorithms.
 //!
-//! It reads what a policy *says* (its specification and its tick) and never what the core made of
-//! it. Costs are kept as they came, fractions of tokens as exact fractions, and whatever the core
-//! works out by arithmetic is found here by search: `remaining` is the largest cost that fits,
-//! `retry_after` the first instant at which the cost fits, `reset_after` the first at which nothing
-//! can be told from a fresh start.
+//! It reads only the settings of a policy and its tick. It keeps every cost separately, and
+//! fractions of tokens as exact fractions. The oracle searches for the values that the core
+//! computes:
 //!
-//! | file | what is in it |
+//! * `remaining` is the largest cost that fits.
+//! * `retry_after` is the time until the cost fits for the first time.
+//! * `reset_after` is the time until the state cannot be distinguished from a fresh one.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket` | what each algorithm admits, and what it remembers |
-//! | `rules` | what they have in common, and the searches |
-//! | `record` | one key: a past, a block, and a policy that may change |
+//! | `fixed_window`, `sliding_log`, `sliding_counter`, `bucket`, `interval_bucket` | the rules of each algorithm, and the past that it keeps |
+//! | `rules` | the trait of the algorithms, and the searches |
+//! | `record` | one key: its past, its block, and its policy, which may change |
 //! | `ledger` | a whole call: several charges, penalties, shadows |
-//! | `holds` | holds and their settlements, by their ids |
+//! | `holds` | holds and their settlements, by id |
 //! | `refunds` | refunds that may have refunded a hold |
-//! | `reply` | the answer, ready to be compared |
+//! | `reply` | an answer that can be compared |
 
 mod bucket;
 mod fixed_window;
@@ -36,19 +39,19 @@ use holds::{Hold, HoldKey};
 use ledger::Ledger;
 use record::Record;
 use refunds::KeyRefunds;
-pub use reply::{Reply, ReplyVerdict};
+use reply::Reply;
 
 use crate::show;
 
-/// Which state: policy name and shape, tenant, subject.
+/// The key of a state: policy name and shape, tenant, subject.
 type Key = (String, Vec<u8>, Vec<u8>);
 
-/// Predicts every answer of a store that starts empty and gets no other calls than those shown to
-/// the oracle.
+/// Predicts every answer of a store that starts empty and receives only the calls that the oracle
+/// sees.
 ///
-/// A store may forget what no longer matters by its clock, and need not. Once the clock steps back,
-/// the two can be told apart, so the oracle keeps both possibilities in mind, and strikes out those
-/// that an answer refutes.
+/// A store may drop a state that has recovered by its clock, or keep it. If the clock then steps
+/// back, the two possibilities lead to different answers. The oracle therefore keeps both, and
+/// removes each possibility that an answer contradicts.
 ///
 /// ```
 /// use tidegate_core::{Call, Charge, Clock, ManualClock, Store};
@@ -67,38 +70,40 @@ type Key = (String, Vec<u8>, Vec<u8>);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
-    /// What each key may look like: never empty, and without repetition. `None` is a fresh key.
+    /// The possible records of each key: at least one, without duplicates. `None` is a fresh key.
     keys: BTreeMap<Key, Vec<Option<Record>>>,
     holds: BTreeMap<HoldKey, Hold>,
     /// The refunds that may have refunded a hold.
     refunds: BTreeMap<Key, KeyRefunds>,
-    /// How often a hold was changed.
+    /// The number of changes to holds so far.
     turns: u64,
 }
 
-/// What may come of a call.
+/// A possible result of a call.
 struct Future {
     reply: Reply,
-    /// The keys of the call.
+    /// The records of the keys of the call.
     ledger: Ledger,
-    /// The hold that the call is about.
+    /// The hold after the call, if the call names a hold.
     hold: Option<Hold>,
     /// The refunds of the keys of the call.
     refunds: BTreeMap<Key, KeyRefunds>,
 }
 
 impl Oracle {
-    /// The oracle for an empty store.
+    /// Creates the oracle of an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether `answer` is one that the store may give to `call` now; and if so, learns from it.
+    /// Checks that the store may give `answer` to `call` now, and updates the possible states
+    /// accordingly.
     ///
     /// # Errors
     ///
-    /// If it is not: the call, what was expected, the actual answer, and which fields differ.
+    /// Returns an error if the store may not give this answer. The error contains the call, the
+    /// expected and the actual answer, and the fields that differ.
     pub fn check(
         &mut self,
         call: &Call<'_>,
@@ -108,12 +113,13 @@ impl Oracle {
         self.check_reply(call, now, &Reply::from_answer(answer), |reply| reply)
     }
 
-    /// The same, but for the times that a verdict names, which may count on what will lapse.
+    /// Like [`check`](Self::check), but ignores the times in verdicts. A store may reduce them by
+    /// the holds that will lapse.
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check).
-    pub fn check_without_times(
+    /// Returns an error in the same cases as [`check`](Self::check).
+    pub(crate) fn check_without_times(
         &mut self,
         call: &Call<'_>,
         now: Timestamp,
@@ -142,32 +148,14 @@ impl Oracle {
                 "at {now:?}: {}\n    expected: {}\n    actual:   {actual}{}",
                 show::call(call),
                 show::cut(&expected.join("\n    or:       "), 4, 1_500),
-                wrong.first().map(|it| actual.differences(&it.reply)).unwrap_or_default(),
+                wrong.first().map(|future| actual.differences(&future.reply)).unwrap_or_default(),
             ));
         }
         self.learn(call, now.as_micros(), right);
         Ok(())
     }
 
-    /// The one answer that can come to `call` now, and takes it as given.
-    ///
-    /// # Errors
-    ///
-    /// If more than one can come, as the clock has stepped back.
-    pub fn predict(&mut self, call: &Call<'_>, now: Timestamp) -> Result<Reply, String> {
-        let futures = self.futures(call, now.as_micros());
-        let Some(expected) = futures
-            .first()
-            .map(|future| future.reply.clone())
-            .filter(|first| futures.iter().all(|other| other.reply == *first))
-        else {
-            return Err("the answer depends on what the store has forgotten".to_owned());
-        };
-        self.learn(call, now.as_micros(), futures);
-        Ok(expected)
-    }
-
-    /// Each answer that may come, with what the keys of the call then look like.
+    /// Returns each possible answer, with the records of the call's keys after it.
     fn futures(&mut self, call: &Call<'_>, now: u64) -> Vec<Future> {
         self.lapse(now);
         for pasts in self.keys.values_mut() {
@@ -195,7 +183,7 @@ impl Oracle {
             .into_iter()
             .map(|mut ledger| {
                 if !call.operation.is_of_hold() {
-                    let reply = ledger::carry_out(&mut ledger, call, now);
+                    let reply = ledger::execute(&mut ledger, call, now);
                     let reply = reply.with_unspent(self.unspent(call));
                     return Future { reply, ledger, hold: None, refunds: BTreeMap::new() };
                 }
@@ -203,13 +191,14 @@ impl Oracle {
                 let mut refunds = self.refunds.clone();
                 let is_alone = |charge: &Charge<'_>| !self.is_any_known(charge, now);
                 let (reply, hold) =
-                    holds::carry_out(&mut ledger, &mut refunds, hold, call, is_alone, now);
+                    holds::execute(&mut ledger, &mut refunds, hold, call, is_alone, now);
                 Future { reply, ledger, hold, refunds }
             })
             .collect()
     }
 
-    /// Of each charge of a peek what is held and not spent; nothing if no state knows its holds.
+    /// Returns the unspent part of the holds of each charge of a peek. The result is empty unless
+    /// one of the policies records its holds in its states.
     fn unspent(&self, call: &Call<'_>) -> Vec<Option<u64>> {
         let knows = |charge: &Charge<'_>| charge.policy.refunds_lapsed();
         if call.operation != Operation::Peek || !call.charges.iter().any(|charge| knows(&charge)) {
@@ -222,13 +211,13 @@ impl Oracle {
         call.charges.iter().map(|charge| knows(&charge).then(|| unspent(charge))).collect()
     }
 
-    /// Returns `true` if the state of a charge knows a hold that lapses or has lapsed.
+    /// Returns `true` if the state of a charge records a hold, lapsed or not.
     fn is_any_known(&self, charge: &Charge<'_>, now: u64) -> bool {
         let key = ledger::key_of(charge);
         self.holds.values().any(|hold| hold.is_known_on(&key, now))
     }
 
-    /// Gives back what has lapsed, hold by hold, each at its time.
+    /// Refunds the lapsed holds, one by one, each at the time of its lapse.
     fn lapse(&mut self, now: u64) {
         let Self { keys, holds, refunds, .. } = self;
         loop {
@@ -242,8 +231,8 @@ impl Oracle {
                 for past in pasts {
                     let mut ledger = Ledger::from([(key.clone(), past.clone())]);
                     let mut key_refunds = before;
-                    let refunds_of_key = &mut key_refunds.lapsing;
-                    amount = amount.max(refunds_of_key.settle(&mut ledger, charge, change, at));
+                    let lapsing = &mut key_refunds.lapsing;
+                    amount = amount.max(lapsing.settle(&mut ledger, charge, change, at));
                     *past = ledger.remove(&key).flatten();
                     refunds.insert(key.clone(), key_refunds);
                 }
@@ -252,7 +241,8 @@ impl Oracle {
         }
     }
 
-    /// If several futures are possible, the first one's hold is taken for the one.
+    /// Keeps the futures that match the answer. If several match, the hold and the refunds of the
+    /// first one are kept.
     fn learn(&mut self, call: &Call<'_>, now: u64, mut futures: Vec<Future>) {
         let Some(first) = futures.first_mut() else { return };
         if call.operation == Operation::Refund
@@ -295,7 +285,7 @@ impl Oracle {
     }
 }
 
-/// Adds what becomes of a key if a store forgets what is over by a clock that shows `now`.
+/// Adds the records that a key may have if a store drops what has recovered at `now`.
 fn forget(pasts: &mut Vec<Option<Record>>, now: u64) {
     let forgotten: Vec<_> =
         pasts.iter().flatten().flat_map(|record| record.possibly_forgotten(now)).collect();

@@ -1,28 +1,28 @@
-//! One key: its past, its block, and the policy it was last written under.
+//! One key: its past, its block, and the policy of its last write.
 
 use tidegate_core::{Charge, Policy};
 
 use super::bucket::Bucket;
 use super::rules::{Past, Rules, rules_of};
 
-/// What a store remembers under one key.
+/// The record that a store keeps under one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) policy: Policy,
     pub(super) past: Past,
     pub(super) blocked_until: u64,
-    /// From when on the past no longer matters to the policy that wrote it.
+    /// The time from which on the past no longer matters to the policy that wrote it.
     pub(super) recovers_at: u64,
 }
 
 impl Record {
-    /// A record in which nothing was taken.
+    /// Creates a record without charges.
     pub(super) fn new(policy: &Policy) -> Self {
         Self { policy: policy.clone(), past: Past::Nothing, blocked_until: 0, recovers_at: 0 }
     }
 
-    /// The past as the policy of `charge` sees it: none, once it no longer mattered to the policy that
-    /// wrote it.
+    /// Returns the past as the policy of `charge` sees it. Returns [`Past::Nothing`] if the past
+    /// no longer matters to the policy that wrote it.
     pub(super) fn past_under(&self, charge: &Charge<'_>, now: u64) -> Past {
         let (older, newer) = (&self.policy, charge.policy);
         if self.recovers_at <= now {
@@ -30,15 +30,15 @@ impl Record {
         }
         match &self.past {
             Past::Bucket(past) => {
-                let older = Bucket::of(older.algorithm(), older.rule().tick());
-                let newer = Bucket::of(newer.algorithm(), newer.rule().tick());
+                let older = Bucket::new(older.algorithm(), older.rule().tick());
+                let newer = Bucket::new(newer.algorithm(), newer.rule().tick());
                 Past::Bucket(newer.adopt(past, &older))
             }
             past => past.clone(),
         }
     }
 
-    /// The record after its past has become another, under the policy of `charge`.
+    /// Returns the record with another past, written under the policy of `charge`.
     pub(super) fn with_past(&self, charge: &Charge<'_>, past: Past) -> Self {
         let rules: Box<dyn Rules> = rules_of(charge);
         Self {
@@ -49,13 +49,13 @@ impl Record {
         }
     }
 
-    /// Whether anything is left to remember.
+    /// Returns `true` if the record has no past and no block.
     pub(super) fn is_empty(&self) -> bool {
         self.past == Past::Nothing && self.blocked_until == 0
     }
 
-    /// What the record may become once the store's clock has shown `now`: without its past, if that
-    /// no longer matters; without its block, if that is over; without both.
+    /// Returns the records that this record may become when the store's clock has shown `now`:
+    /// without its past if that has recovered, without its block if that is over, or without both.
     pub(super) fn possibly_forgotten(&self, now: u64) -> Vec<Option<Self>> {
         let mut forgotten = vec![self.clone()];
         if self.recovers_at <= now {

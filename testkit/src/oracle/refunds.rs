@@ -1,12 +1,14 @@
 //! Refunds of states that have holds. A refund does not name the charge that it refunds, so it may
-//! have refunded a hold, which must not be refunded again when it is settled or lapses.
+//! have refunded a hold. When that hold is settled or lapses, the same amount must not be refunded
+//! again.
 
 use tidegate_core::Charge;
 
-use super::ledger::{self, Ledger, Settles};
+use super::ledger::{self, Change, Ledger};
 use super::rules::Take;
 
-/// The refunds of one state since its holds were made, as far as they are not counted yet.
+/// The refunds of one state since its holds were made, without the amount that was already
+/// deducted from a hold.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Refunds {
     amount: u64,
@@ -21,49 +23,52 @@ impl Refunds {
         }
     }
 
-    /// Settles a hold, or lets it lapse. Later refunds reduce the amount that the hold gives back.
-    /// Each of them counts once.
+    /// Change a hold, or lets it lapse. If a refund was executed after the hold was made, the
+    /// settlement refunds less by the amount of that refund. Each refund is deducted once.
     pub(super) fn settle(
         &mut self,
         ledger: &mut Ledger,
         charge: &Charge<'_>,
-        change: Settles,
+        change: Change,
         now: u64,
     ) -> u64 {
         match change {
-            Settles::GivesBack(_, take) if self.amount > 0 && self.at >= take.at => {
+            Change::Refund(_, take) if self.amount > 0 && self.at >= take.at => {
                 let possible = ledger::settle(&mut ledger.clone(), charge, change, now);
-                let counted = possible.min(self.amount);
-                self.amount -= counted;
-                if possible == counted {
+                let deducted = possible.min(self.amount);
+                self.amount -= deducted;
+                if possible == deducted {
                     return 0;
                 }
-                let take = Take { cost: take.cost - counted, ..take };
-                ledger::settle(ledger, charge, Settles::GivesBack(possible - counted, take), now)
+                let take = Take { cost: take.cost - deducted, ..take };
+                ledger::settle(ledger, charge, Change::Refund(possible - deducted, take), now)
             }
             change => ledger::settle(ledger, charge, change, now),
         }
     }
 }
 
-/// The refunds of one state that count for its holds, which are of two kinds.
+/// The refunds of one state that are deducted from its holds. Holds under policies with
+/// `refund-lapsed` are counted separately from other holds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyRefunds {
-    /// For holds that lapse: since there was none.
+    /// The refunds that were executed while a hold with `refund-lapsed` was open. They are reset
+    /// when such a hold is made and its state records no other hold.
     pub(super) lapsing: Refunds,
-    /// For other holds: since the first of them. A store notices only by the time that none is
-    /// left.
+    /// Refunds since the first of the other holds was made. A store does not record these holds in
+    /// the state, so it notices only by the time that all of them have expired.
     pub(super) others: Refunds,
     others_end_at: u64,
 }
 
 impl KeyRefunds {
-    /// Returns the refunds that count for the holds of a charge.
+    /// Returns the refunds that are deducted from the holds of a charge.
     pub(super) fn for_holds_of(&mut self, charge: &Charge<'_>) -> &mut Refunds {
         if charge.policy.refunds_lapsed() { &mut self.lapsing } else { &mut self.others }
     }
 
-    /// Records a hold that is known until `expires_at`.
+    /// Records a hold that expires at `expires_at`. `is_alone` means that the state records no
+    /// other hold.
     pub(super) fn hold(&mut self, charge: &Charge<'_>, is_alone: bool, expires_at: u64, now: u64) {
         if charge.policy.refunds_lapsed() {
             if is_alone {
@@ -79,7 +84,7 @@ impl KeyRefunds {
         }
     }
 
-    /// Takes note of a refund.
+    /// Records a refund. `is_any_open` means that a hold with `refund-lapsed` is open.
     pub(super) fn refund(&mut self, is_any_open: bool, amount: u64, now: u64) {
         if is_any_open {
             self.lapsing.add(amount, now);

@@ -1,4 +1,4 @@
-//! An answer, ready to be compared.
+//! An answer in a form that can be compared.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,45 +7,43 @@ use tidegate_core::{Decision, Error, ErrorKind, Outcome, Verdict};
 
 use crate::show;
 
-/// What a store answers, or what the oracle expects it to.
+/// An answer of a store, or an answer that the oracle expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// One of these errors.
+pub(super) enum Reply {
+    /// An error of one of these kinds.
     Error(Vec<ErrorKind>),
     /// A decision.
     Decision {
-        /// Whether the request may pass.
+        /// Whether the call is allowed.
         allowed: bool,
-        /// How far in the future the place is that was booked.
+        /// The wait of a reservation.
         wait: Duration,
-        /// What each policy says.
+        /// The verdicts, in the order of the charges.
         verdicts: Vec<ReplyVerdict>,
-        /// How much of each charge was given back, recorded or taken.
+        /// The amount of each charge that was refunded, recorded or acquired.
         amounts: Vec<u64>,
-        /// Which of these a settlement has charged.
+        /// The indices of the amounts that a settlement has charged.
         charged: Vec<usize>,
-        /// How much of each charge is held and not spent.
+        /// The unspent part of the holds of each charge.
         unspent: Vec<Option<u64>>,
     },
 }
 
-/// What one policy says. See [`Verdict`] for the fields.
+/// A verdict. [`Verdict`] describes the fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as in Verdict")]
-pub struct ReplyVerdict {
-    pub outcome: Outcome,
-    pub shadow: bool,
-    pub limit: u64,
-    pub remaining: u64,
-    pub retry_after: Option<Duration>,
-    pub reset_after: Duration,
-    pub blocked_for: Duration,
+pub(super) struct ReplyVerdict {
+    pub(super) outcome: Outcome,
+    pub(super) shadow: bool,
+    pub(super) limit: u64,
+    pub(super) remaining: u64,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) reset_after: Duration,
+    pub(super) blocked_for: Duration,
 }
 
 impl Reply {
-    /// The answer that a store gave.
-    #[must_use]
-    pub fn from_answer(answer: &Result<Decision, Error>) -> Self {
+    /// Converts the answer of a store.
+    pub(super) fn from_answer(answer: &Result<Decision, Error>) -> Self {
         match answer {
             Err(error) => Self::Error(vec![error.kind()]),
             Ok(decision) => Self::Decision {
@@ -54,7 +52,7 @@ impl Reply {
                 verdicts: decision.verdicts().iter().map(Into::into).collect(),
                 amounts: decision.amounts().to_vec(),
                 charged: (0..decision.amounts().len())
-                    .filter(|&it| decision.is_charged(it))
+                    .filter(|&place| decision.is_charged(place))
                     .collect(),
                 unspent: decision.unspent().to_vec(),
             },
@@ -82,7 +80,7 @@ impl Reply {
         self
     }
 
-    /// The same without the times that verdicts name.
+    /// Returns the reply without the times in its verdicts.
     pub(super) fn without_times(mut self) -> Self {
         if let Self::Decision { verdicts, .. } = &mut self {
             for verdict in verdicts {
@@ -92,12 +90,12 @@ impl Reply {
         self
     }
 
-    /// Whether an answer that came is the one expected, or one of those.
-    #[must_use]
-    pub fn is_one_of(&self, expected: &Self) -> bool {
+    /// Returns `true` if this answer is the expected one, or an error of one of the expected
+    /// kinds.
+    pub(super) fn is_one_of(&self, expected: &Self) -> bool {
         match (self, expected) {
-            (Self::Error(came), Self::Error(expected)) => {
-                came.iter().all(|kind| expected.contains(kind))
+            (Self::Error(actual), Self::Error(expected)) => {
+                actual.iter().all(|kind| expected.contains(kind))
             }
             _ => self == expected,
         }
@@ -105,7 +103,7 @@ impl Reply {
 }
 
 impl Reply {
-    /// The fields in which this actual answer differs from an expected one, one per line.
+    /// Returns the fields that differ from the expected answer, one per line.
     pub(super) fn differences(&self, expected: &Self) -> String {
         let (
             Self::Decision { allowed, wait, verdicts, amounts, charged, unspent },
@@ -144,7 +142,7 @@ impl Reply {
 }
 
 impl ReplyVerdict {
-    /// The fields as text, by name.
+    /// Returns the names and the values of the fields.
     fn fields(&self) -> [(&'static str, String); 7] {
         let retry_after = match self.retry_after {
             Some(wait) => format!("{wait:?}"),
@@ -165,9 +163,9 @@ impl ReplyVerdict {
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Error(kinds) => write!(f, "error of one of the kinds {kinds:?}"),
+            Self::Error(kinds) => write!(f, "an error of one of the kinds {kinds:?}"),
             Self::Decision { allowed, wait, verdicts, amounts, charged, unspent } => {
-                write!(f, "{} in {wait:?}", if *allowed { "allowed" } else { "refused" })?;
+                write!(f, "{} with wait {wait:?}", if *allowed { "allowed" } else { "refused" })?;
                 for verdict in verdicts.iter().take(4) {
                     let fields = verdict.fields().map(|(name, value)| format!("{name} {value}"));
                     write!(f, " ({})", fields.join(", "))?;

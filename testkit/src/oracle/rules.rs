@@ -1,4 +1,4 @@
-//! What the algorithms have in common, and the searches that replace their arithmetic.
+//! The trait of the algorithms, and the searches that replace their arithmetic.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use tidegate_core::{Algorithm, Charge};
 
 use super::{bucket, fixed_window, interval_bucket, sliding_counter, sliding_log};
 
-/// No count, and no debt, is ever charged above this.
-pub(super) const MOST: u64 = 1 << 52;
+/// The maximum of a count or a debt, in units.
+pub(super) const MAX_COUNT: u64 = 1 << 52;
 
-/// No debt takes longer to be repaid, in microseconds.
-pub(super) const LONGEST: u64 = 1 << 51;
+/// The maximum time in which a debt is repaid, in microseconds.
+pub(super) const MAX_REPAY_TIME: u64 = 1 << 51;
 
-/// What one key remembers of the past.
+/// The past of a key, as far as its algorithm needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Past {
-    /// Nothing: a fresh key.
+    /// The past of a fresh key.
     Nothing,
     FixedWindow(fixed_window::Past),
     SlidingLog(sliding_log::Past),
@@ -24,48 +24,49 @@ pub(super) enum Past {
     IntervalBucket(interval_bucket::Past),
 }
 
-/// What an algorithm says.
+/// The rules of an algorithm, with the settings of one policy.
 pub(super) trait Rules: fmt::Debug {
-    /// Whether `cost` is admitted. With nothing else happening, once true it stays true, and so it
-    /// does for a smaller cost.
+    /// Returns `true` if `cost` is admitted. While nothing else happens, a cost that fits once
+    /// fits at each later time, and so does each smaller cost.
     fn fits(&self, past: &Past, cost: u64, now: u64) -> bool;
 
-    /// The past after `cost` was taken.
+    /// Returns the past after `cost` is charged.
     fn take(&self, past: &Past, cost: u64, now: u64) -> Past;
 
-    /// How much more can be charged beyond the limit.
+    /// Returns the maximum amount that can be charged beyond the limit.
     fn room(&self, past: &Past, now: u64) -> u64;
 
-    /// The past after `cost`, for which there is room, was charged beyond the limit.
+    /// Returns the past after `cost` is charged beyond the limit. The cost must be at most
+    /// [`room`](Self::room).
     fn charge(&self, past: &Past, cost: u64, now: u64) -> Past {
         self.take(past, cost, now)
     }
 
-    /// The past after `cost` was given back, and how much of it was, in whole units.
-    fn give_back(&self, past: &Past, cost: u64, now: u64) -> (Past, u64);
+    /// Returns the past after `cost` is refunded, and the refunded amount in whole units.
+    fn refund(&self, past: &Past, cost: u64, now: u64) -> (Past, u64);
 
-    /// The past after what a take of `cost` at `at` has left was taken back, and how much that was, in
-    /// whole units; `None` if nothing was left.
-    fn take_back(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
+    /// Returns the past after the part of `cost` is undone that is still charged by `take`, and
+    /// the undone amount in whole units. Returns `None` if no part is still charged.
+    fn undo(&self, past: &Past, cost: u64, take: Take, now: u64) -> Option<(Past, u64)>;
 
-    /// From when on the past no longer matters.
+    /// Returns the time from which on the past no longer matters.
     fn recovers_at(&self, past: &Past) -> u64;
 
-    /// Whether a debt of `cost` more is still within what a bucket can tell apart.
+    /// Returns `true` if a debt that is greater by `cost` is still exact.
     fn can_book(&self, past: &Past, cost: u64, now: u64) -> bool {
         let _ = (past, cost, now);
         false
     }
 }
 
-/// What was taken, and when.
+/// A charge of the past.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Take {
     pub(super) at: u64,
     pub(super) cost: u64,
 }
 
-/// The rules that the policy of a charge lays down for its subject.
+/// Returns the rules of a charge's policy for its subject.
 pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
     let tick = charge.policy.rule().tick();
     match charge.policy.algorithm() {
@@ -75,29 +76,31 @@ pub(super) fn rules_of(charge: &Charge<'_>) -> Box<dyn Rules> {
         Algorithm::TokenBucket(spec) if spec.is_by_interval() => {
             Box::new(interval_bucket::IntervalBucket::new(spec))
         }
-        algorithm => Box::new(bucket::Bucket::of(algorithm, tick)),
+        algorithm => Box::new(bucket::Bucket::new(algorithm, tick)),
     }
 }
 
-/// The largest cost that fits, at most `limit`; 0 if not even that fits.
+/// Returns the largest cost that fits, which is at most `limit`. Returns 0 if a cost of 1 does not
+/// fit.
 pub(super) fn remaining(rules: &dyn Rules, past: &Past, limit: u64, now: u64) -> u64 {
-    // Costs that do not fit begin somewhere in 1..=limit + 1.
+    // The smallest cost that does not fit is in 1..=limit + 1.
     first(1, limit.saturating_add(1), |cost| cost > limit || !rules.fits(past, cost, now)) - 1
 }
 
-/// The shortest wait after which `cost` fits; `None` if it never does, being above `limit`.
+/// Returns the shortest wait after which `cost` fits. Returns `None` if `cost` exceeds `limit`, so
+/// that it never fits.
 pub(super) fn wait(rules: &dyn Rules, past: &Past, limit: u64, cost: u64, now: u64) -> Option<u64> {
     if cost > limit {
         return None;
     }
     let latest = rules.recovers_at(past).max(now);
     let wait = first(now, latest, |time| rules.fits(past, cost, time)) - now;
-    // Beyond all times that can be told.
+    // A greater wait is beyond the last representable time.
     Some(wait).filter(|&wait| wait < u64::MAX)
 }
 
-/// The first number of `from..=to` for which something is true that is true for `to`, and for all
-/// numbers after one for which it is true.
+/// Returns the first number in `from..=to` for which a condition is true. The condition must be
+/// true for `to`, and for all numbers after one for which it is true.
 pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut to) = (from, to);
     while from < to {
@@ -111,7 +114,7 @@ pub(super) fn first(from: u64, to: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     to
 }
 
-/// Whole microseconds of a duration of a policy.
+/// Returns a policy's duration in whole microseconds.
 pub(super) fn micros(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

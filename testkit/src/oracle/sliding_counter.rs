@@ -1,12 +1,13 @@
-//! Sliding counter: the current window, and the previous one by the share of it that still overlaps.
+//! Sliding counter: the cost of the current window, and the cost of the previous window weighted
+//! by its overlap with the last window.
 
 use tidegate_core::SlidingCounter;
 
-use super::rules::{self, MOST, Rules, Take, micros};
+use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
-    /// When the current window ends.
+    /// The end of the current window.
     ends: u64,
     previous: u64,
     current: u64,
@@ -24,7 +25,8 @@ impl Counter {
         Self { limit: spec.limit(), window: micros(spec.window()), tick }
     }
 
-    /// The past as it looks at `now`, if anything of it still counts.
+    /// Returns the past with the windows of the time `now`, or `None` if nothing of it counts any
+    /// more.
     fn rolled(&self, past: &rules::Past, now: u64) -> Option<Past> {
         let rules::Past::SlidingCounter(past) = past else {
             return None;
@@ -42,7 +44,7 @@ impl Rules for Counter {
         let Some(past) = self.rolled(past, now) else {
             return cost <= self.limit;
         };
-        // All in ticks. A clock before the start of the window counts as at its start.
+        // All times are in ticks. A time before the start of the window counts as its start.
         let window = u128::from(self.window / self.tick);
         let start = past.ends - self.window;
         let elapsed = u128::from(now.saturating_sub(start) / self.tick);
@@ -62,10 +64,10 @@ impl Rules for Counter {
     }
 
     fn room(&self, past: &rules::Past, now: u64) -> u64 {
-        MOST.saturating_sub(self.rolled(past, now).map_or(0, |past| past.current))
+        MAX_COUNT.saturating_sub(self.rolled(past, now).map_or(0, |past| past.current))
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
+    fn refund(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         let Some(mut past) = self.rolled(past, now) else {
             return (rules::Past::Nothing, 0);
         };
@@ -81,7 +83,7 @@ impl Rules for Counter {
         }
     }
 
-    fn take_back(
+    fn undo(
         &self,
         past: &rules::Past,
         cost: u64,
@@ -108,7 +110,7 @@ impl Rules for Counter {
 
     fn recovers_at(&self, past: &rules::Past) -> u64 {
         match past {
-            // What is in the current window counts for as long as that is the previous one.
+            // The cost of the current window counts until the end of the next window.
             rules::Past::SlidingCounter(past) if past.current > 0 => past.ends + self.window,
             rules::Past::SlidingCounter(past) if past.previous > 0 => past.ends,
             _ => 0,

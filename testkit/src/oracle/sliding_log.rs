@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use tidegate_core::SlidingLog;
 
-use super::rules::{self, MOST, Rules, Take, micros};
+use super::rules::{self, MAX_COUNT, Rules, Take, micros};
 
-/// Every request that was taken and not yet pruned: when it counts as made, and its cost. Oldest
-/// first.
+/// The admitted requests that were not pruned: the time at which each counts, and its cost. The
+/// oldest comes first.
 pub(super) type Past = Vec<(u64, u64)>;
 
-/// Among so many times of requests, counted from the newest, one is looked for that is to be undone.
+/// The number of newest times of a log in which an undo searches for its charge.
 const MAX_UNDO: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Log {
     limit: u64,
     window: u64,
-    /// 0 for the exact log.
+    /// The grain, or 0 for an exact log.
     grain: u64,
 }
 
@@ -30,7 +30,7 @@ impl Log {
         }
     }
 
-    /// `now`, or the time of the newest request if the clock has stepped back behind it.
+    /// Returns `now`, or the time of the newest request if the clock has stepped back before it.
     fn effective(&self, past: &rules::Past, now: u64) -> u64 {
         match past {
             rules::Past::SlidingLog(log) => {
@@ -40,16 +40,16 @@ impl Log {
         }
     }
 
-    /// When a request made at `time` counts as made.
+    /// Returns the time at which a request of `time` counts.
     fn stamp(&self, time: u64) -> u64 {
         match self.grain {
             0 => time,
-            // The end of the grain.
+            // A request counts at the end of its grain.
             grain => (time / grain + 1) * grain,
         }
     }
 
-    /// The requests that still count.
+    /// Returns the requests that still count.
     fn counting(&self, past: &rules::Past, now: u64) -> Past {
         let now = self.effective(past, now);
         match past {
@@ -77,28 +77,29 @@ impl Rules for Log {
     fn room(&self, past: &rules::Past, now: u64) -> u64 {
         let counting = self.counting(past, now);
         let taken: u128 = counting.iter().map(|&(_, cost)| u128::from(cost)).sum();
-        u64::try_from(u128::from(MOST).saturating_sub(taken)).unwrap_or(0)
+        u64::try_from(u128::from(MAX_COUNT).saturating_sub(taken)).unwrap_or(0)
     }
 
-    /// A log has no more times than admitted requests may have; then the newest requests are moved to now.
+    /// Admitted requests can have a limited number of different times, and a log keeps no more
+    /// times than that. If it has reached this number, the newest requests are moved to `now`.
     fn charge(&self, past: &rules::Past, cost: u64, now: u64) -> rules::Past {
         let mut log = self.counting(past, now);
         let stamp = self.stamp(self.effective(past, now));
         let times: BTreeSet<u64> = log.iter().map(|&(stamp, _)| stamp).collect();
-        let most = match self.grain {
+        let max_times = match self.grain {
             0 => self.limit,
             grain => self.limit.min(self.window / grain + 2),
         };
-        if times.len() as u64 >= most {
+        if times.len() as u64 >= max_times {
             let newest = times.last().copied().unwrap_or(stamp);
-            let of_newest = log.iter_mut().filter(|(time, _)| *time == newest);
-            of_newest.for_each(|(time, _)| *time = stamp);
+            let newest_requests = log.iter_mut().filter(|(time, _)| *time == newest);
+            newest_requests.for_each(|(time, _)| *time = stamp);
         }
         log.push((stamp, cost));
         rules::Past::SlidingLog(log)
     }
 
-    fn give_back(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
+    fn refund(&self, past: &rules::Past, cost: u64, now: u64) -> (rules::Past, u64) {
         let mut log = self.counting(past, now);
         let mut rest = cost;
         while let Some((stamp, cost)) = log.pop() {
@@ -109,11 +110,11 @@ impl Rules for Log {
             }
             rest -= cost;
         }
-        let left = if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) };
-        (left, cost - rest)
+        let past = if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) };
+        (past, cost - rest)
     }
 
-    fn take_back(
+    fn undo(
         &self,
         past: &rules::Past,
         cost: u64,
@@ -134,8 +135,8 @@ impl Rules for Log {
             rest -= off;
         }
         log.retain(|&(_, cost)| cost > 0);
-        let left = if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) };
-        Some((left, cost - rest))
+        let past = if log.is_empty() { rules::Past::Nothing } else { rules::Past::SlidingLog(log) };
+        Some((past, cost - rest))
     }
 
     fn recovers_at(&self, past: &rules::Past) -> u64 {

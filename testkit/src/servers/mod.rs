@@ -15,6 +15,8 @@
 //! before the drop returns; in a panic the directory stays, and the end of the server's log is printed.
 //! If the process of the test dies without a chance to clean up, a small shell script that holds the other
 //! end of a pipe notices and does it.
+//!
+//! This module is outside semantic versioning: a patch release may change it.
 
 mod binary;
 mod cluster;

@@ -43,6 +43,10 @@
 //! hash tables of Tidegate's layers, and the pauses of callers that wait. A layer must not read another clock than that
 //! of its [`Host`], use other randomness, or depend on the order of a `HashMap` of the standard library. The server's store must
 //! answer immediately, and is not to be so full that it evicts states: which ones depends on random hashes.
+//!
+//! # Stability
+//!
+//! This module is outside semantic versioning: a patch release may change it.
 
 mod admissions;
 mod clock;

@@ -1,92 +1,86 @@
-//! Charging: what is taken, and what is not.
+//! Charges: the amount that a call charges, and the calls that charge nothing.
 
 use std::time::Duration;
 
 use tidegate_core::{Charge, Operation, Outcome};
 
 use super::fixture::Fixture;
-use super::harness::{case, each, policy};
+use super::harness::{case, each, each_case, policy};
 use super::report::{check, check_eq};
 
-/// B01: a denial leaves the store as it was, byte for byte, and does not push the wait on.
+/// B01: a denial leaves the store unchanged, byte for byte, and does not lengthen the wait.
 pub(super) fn b01_a_denial_writes_nothing<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 4).await;
-            let charge = Charge::new(&policy, "s");
-            let before = harness.snapshot(&[charge]).await;
-            for _ in 0..3 {
-                let _ = harness.refused(&policy, 2).await;
-            }
-            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-            // The same for a key that is not there, and with something to prune.
-            let other = Charge::new(&policy, "other");
-            let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;
-            check!(denied.is_denied());
-            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-            harness.advance(Duration::from_micros(3));
-            let _ = harness.acquire(&policy, 1).await;
-            harness.advance(Duration::from_micros(9));
-            let before = harness.snapshot(&[charge]).await;
-            let _ = harness.refused(&policy, 6).await;
-            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-        });
-    }
-}
-
-/// Rule 2: neither does a peek, nor a cost of 0, nor a call that fails.
-pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            // It shares the state, and differs.
-            let twin = policy.clone().shadow();
-            for used in [0, 3] {
-                harness.does(Operation::Acquire, &policy, used).await;
-                let charge = Charge::new(&policy, "s");
-                let before = harness.snapshot(&[charge]).await;
-                harness.does(Operation::Peek, &policy, 1).await;
-                harness.does(Operation::Peek, &policy, 9).await;
-                harness.does(Operation::Acquire, &policy, 0).await;
-                harness.does(Operation::Refund, &policy, 0).await;
-                let mixed_up = [charge, Charge::new(&twin, "s")];
-                check!(harness.try_ask(Operation::Acquire, &mixed_up).await.is_err());
-                check!(harness.try_ask(Operation::Acquire, &[]).await.is_err());
-                check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-            }
-        });
-    }
-}
-
-/// B02: a cost above the limit never passes, and leaves nothing behind.
-pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let charge = Charge::new(&policy, "s");
-            let before = harness.snapshot(&[charge]).await;
-            for cost in [6, 1 << 40, u64::MAX] {
-                let decision = harness.refused(&policy, cost).await;
-                check_eq!(decision.retry_after(), None, "{policy}, cost {cost}");
-            }
-            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
-            harness.take(&policy, 5).await;
-        });
-    }
-}
-
-/// B03: the whole cost has to fit.
-pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 4).await;
-            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
-            let _ = harness.refused(&policy, 5).await;
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 4).await;
+        let charge = Charge::new(&policy, "s");
+        let before = harness.snapshot(&[charge]).await;
+        for _ in 0..3 {
             let _ = harness.refused(&policy, 2).await;
-            harness.take(&policy, 1).await;
-        });
-    }
+        }
+        check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+        // A denial of a key without a state writes nothing, and neither does one of a key with
+        // expired records.
+        let other = Charge::new(&policy, "other");
+        let denied = harness.ask(Operation::Acquire, &[other.cost(6)]).await;
+        check!(denied.is_denied());
+        check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+        harness.advance(Duration::from_micros(3));
+        let _ = harness.acquire(&policy, 1).await;
+        harness.advance(Duration::from_micros(9));
+        let before = harness.snapshot(&[charge]).await;
+        let _ = harness.refused(&policy, 6).await;
+        check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+    });
 }
 
-/// B04: when one of several policies denies, none is charged, wherever it stands in the call.
+/// Rule 2: a peek, a cost of 0 and a call that fails write nothing.
+pub(super) fn a_peek_a_cost_of_zero_and_a_failed_call_write_nothing<F: Fixture>(fixture: &F) {
+    each_case(fixture, async |harness, policy| {
+        // This policy shares the state, and is not equal.
+        let twin = policy.clone().shadow();
+        for used in [0, 3] {
+            harness.does(Operation::Acquire, &policy, used).await;
+            let charge = Charge::new(&policy, "s");
+            let before = harness.snapshot(&[charge]).await;
+            harness.does(Operation::Peek, &policy, 1).await;
+            harness.does(Operation::Peek, &policy, 9).await;
+            harness.does(Operation::Acquire, &policy, 0).await;
+            harness.does(Operation::Refund, &policy, 0).await;
+            let mixed_up = [charge, Charge::new(&twin, "s")];
+            check!(harness.try_ask(Operation::Acquire, &mixed_up).await.is_err());
+            check!(harness.try_ask(Operation::Acquire, &[]).await.is_err());
+            check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+        }
+    });
+}
+
+/// B02: a cost above the limit is never admitted, and leaves the store unchanged.
+pub(super) fn b02_a_cost_above_the_limit_is_never_admitted<F: Fixture>(fixture: &F) {
+    each_case(fixture, async |harness, policy| {
+        let charge = Charge::new(&policy, "s");
+        let before = harness.snapshot(&[charge]).await;
+        for cost in [6, 1 << 40, u64::MAX] {
+            let decision = harness.refused(&policy, cost).await;
+            check_eq!(decision.retry_after(), None, "{policy}, cost {cost}");
+        }
+        check_eq!(harness.snapshot(&[charge]).await, before, "{policy}");
+        harness.take(&policy, 5).await;
+    });
+}
+
+/// B03: a request is admitted only if its whole cost fits.
+pub(super) fn b03_the_cost_is_weighed_not_only_counted<F: Fixture>(fixture: &F) {
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 4).await;
+        check_eq!(harness.remaining(&policy).await, 1, "{policy}");
+        let _ = harness.refused(&policy, 5).await;
+        let _ = harness.refused(&policy, 2).await;
+        harness.take(&policy, 1).await;
+    });
+}
+
+/// B04: if one of several policies denies, no policy is charged, regardless of the order of the
+/// charges.
 pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
     for wide in each() {
         case(fixture, async |harness| {
@@ -104,7 +98,11 @@ pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
                 let decision = harness.ask(Operation::Acquire, &charges).await;
                 check!(decision.is_denied());
                 let refused: Vec<_> = decision.refused_by().collect();
-                check_eq!(refused, [(4 - turn) % 3], "{wide}: which one refused");
+                check_eq!(
+                    refused,
+                    [(4 - turn) % 3],
+                    "{wide}: the index of the charge that refuses"
+                );
             }
             check_eq!(harness.snapshot(&charges).await, before, "{wide}");
         });
@@ -113,48 +111,47 @@ pub(super) fn b04_a_denied_decision_charges_no_member<F: Fixture>(fixture: &F) {
 
 /// B05: charges of one call to one key add up, and the sum must fit.
 pub(super) fn b05_charges_to_one_key_add_up<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let twins =
-                |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
-            let denied = harness.ask(Operation::Acquire, &twins(3, 3)).await;
-            check_eq!(denied.retry_after(), None, "{policy}: 6 of 5");
-            check_eq!(denied.refused_by().count(), 2, "{policy}: both refuse");
-            let overflow = harness.ask(Operation::Acquire, &twins(u64::MAX, u64::MAX)).await;
-            check!(overflow.is_denied(), "{policy}");
-            let allowed = harness.ask(Operation::Acquire, &twins(2, 2)).await;
-            check!(allowed.is_allowed(), "{policy}");
-            for verdict in allowed.verdicts() {
-                check_eq!(verdict.remaining(), 1, "{policy}: 4 of 5 are taken");
-            }
-            let denied = harness.ask(Operation::Acquire, &twins(1, 1)).await;
-            check!(denied.is_denied(), "{policy}: each fits, the sum does not");
-            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let twins = |a, b| [Charge::new(&policy, "s").cost(a), Charge::new(&policy, "s").cost(b)];
+        let denied = harness.ask(Operation::Acquire, &twins(3, 3)).await;
+        check_eq!(denied.retry_after(), None, "{policy}: a total of 6 at a limit of 5 never fits");
+        check_eq!(denied.refused_by().count(), 2, "{policy}: both charges refuse");
+        let overflow = harness.ask(Operation::Acquire, &twins(u64::MAX, u64::MAX)).await;
+        check!(overflow.is_denied(), "{policy}");
+        let allowed = harness.ask(Operation::Acquire, &twins(2, 2)).await;
+        check!(allowed.is_allowed(), "{policy}");
+        for verdict in allowed.verdicts() {
+            check_eq!(verdict.remaining(), 1, "{policy}: 4 of 5 are used");
+        }
+        let denied = harness.ask(Operation::Acquire, &twins(1, 1)).await;
+        check!(denied.is_denied(), "{policy}: each charge fits, but their sum does not");
+        check_eq!(harness.remaining(&policy).await, 1, "{policy}");
+    });
 }
 
-/// B06: a refund gives back at most what was taken, and makes no key that was not there.
+/// B06: a refund refunds at most the charged amount, and creates no state.
 pub(super) fn b06_a_refund_stops_at_full_and_creates_nothing<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let charge = Charge::new(&policy, "s");
-            let fresh = harness.snapshot(&[charge]).await;
-            harness.does(Operation::Refund, &policy, 3).await;
-            check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: absent stays absent");
-            harness.take(&policy, 3).await;
-            let after = harness.does(Operation::Refund, &policy, 1).await;
-            check_eq!(after.remaining(), 3, "{policy}");
-            let after = harness.does(Operation::Refund, &policy, u64::MAX).await;
-            check_eq!(after.remaining(), 5, "{policy}");
-            check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: all given back");
-            harness.take(&policy, 5).await;
-            let _ = harness.refused(&policy, 1).await;
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let charge = Charge::new(&policy, "s");
+        let fresh = harness.snapshot(&[charge]).await;
+        harness.does(Operation::Refund, &policy, 3).await;
+        check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: a refund creates no state");
+        harness.take(&policy, 3).await;
+        let after = harness.does(Operation::Refund, &policy, 1).await;
+        check_eq!(after.remaining(), 3, "{policy}");
+        let after = harness.does(Operation::Refund, &policy, u64::MAX).await;
+        check_eq!(after.remaining(), 5, "{policy}");
+        check_eq!(
+            harness.snapshot(&[charge]).await,
+            fresh,
+            "{policy}: after everything is refunded"
+        );
+        harness.take(&policy, 5).await;
+        let _ = harness.refused(&policy, 1).await;
+    });
 }
 
-/// B07: a subject in debt is admitted nothing until the debt is paid.
+/// B07: a subject in debt is admitted nothing until the debt is repaid.
 pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1ms burst 2", "p: token-bucket 1/1ms burst 2 by-interval"] {
         case(fixture, async |harness| {
@@ -177,22 +174,21 @@ pub(super) fn b07_nothing_is_granted_in_debt<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B08: what is granted is what is charged: a request passes as a whole or not at all.
+/// B08: the admitted amount is the charged amount. A request is admitted as a whole, or not at
+/// all.
 pub(super) fn b08_what_is_granted_is_what_is_charged<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 2).await;
-            let denied = harness.refused(&policy, 4).await;
-            check_eq!(denied.verdicts()[0].remaining(), 3, "{policy}");
-            let allowed = harness.acquire(&policy, 2).await;
-            check_eq!(allowed.verdicts()[0].outcome(), Outcome::Allowed);
-            check_eq!(allowed.verdicts()[0].remaining(), 1, "{policy}");
-            check_eq!(harness.remaining(&policy).await, 1, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 2).await;
+        let denied = harness.refused(&policy, 4).await;
+        check_eq!(denied.verdicts()[0].remaining(), 3, "{policy}");
+        let allowed = harness.acquire(&policy, 2).await;
+        check_eq!(allowed.verdicts()[0].outcome(), Outcome::Allowed);
+        check_eq!(allowed.verdicts()[0].remaining(), 1, "{policy}");
+        check_eq!(harness.remaining(&policy).await, 1, "{policy}");
+    });
 }
 
-/// B09: 9.5 tokens less 9 leave 0.5.
+/// B09: 0.5 tokens remain after 9 of 9.5 tokens are charged.
 pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/1s burst 10", "p: gcra 1/1s burst 10"] {
         case(fixture, async |harness| {
@@ -207,13 +203,13 @@ pub(super) fn b09_the_fraction_of_a_token_is_kept<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B10: a token counts when it is due and not a tick earlier.
+/// B10: a token counts from the microsecond at which it is refilled, and not earlier.
 pub(super) fn b10_remaining_is_rounded_down<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 3/7s burst 10", "p: gcra 3/7s burst 10"] {
         case(fixture, async |harness| {
             let bucket = policy(text);
             harness.take(&bucket, 10).await;
-            // 7/3 s and 14/3 s, rounded up.
+            // The first two times are 7/3 s and 14/3 s, rounded up.
             for (due, tokens) in [(2_333_334, 1), (4_666_667, 2), (7_000_000, 3)] {
                 harness.at(due - 1);
                 check_eq!(harness.remaining(&bucket).await, tokens - 1, "{text} at {due} - 1");

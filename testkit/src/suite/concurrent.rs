@@ -1,62 +1,53 @@
-//! Many callers at once, under a clock that stands still: exact counts, and an end.
+//! Concurrent callers while the clock stands still: the counts are exact, and all calls end.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Call, Charge, Error, Operation, Policy, Store};
-use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
-use super::harness::{Harness, each, policy, threads};
+use super::harness::{Harness, concurrently, each, policy, threads};
 use super::report::{check_eq, fail};
 
-/// Lets `callers` make `calls` calls each, all starting at once; tells how many were admitted.
+/// Runs `callers` tasks that start together and make `calls` calls each. Returns the number of
+/// admitted calls.
 ///
-/// A caller's charges are told by its number and the number of its call.
+/// The closure returns the operation and the charges of a call from the number of the caller and
+/// the number of the call.
 async fn race<S: Store + 'static>(
     store: &Arc<S>,
     callers: usize,
     calls: usize,
-    ask: impl Fn(usize, usize) -> (Operation, Vec<Asked>) + Clone + Send + 'static,
+    request: impl Fn(usize, usize) -> (Operation, Vec<OwnedCharge>) + Clone + Send + 'static,
 ) -> u64 {
-    let barrier = Arc::new(Barrier::new(callers));
-    let run = |caller| {
-        let (store, barrier, ask) = (Arc::clone(store), Arc::clone(&barrier), ask.clone());
-        tokio::spawn(async move {
-            barrier.wait().await;
+    let counts = concurrently(callers, |caller| {
+        let (store, request) = (Arc::clone(store), request.clone());
+        async move {
             let mut admitted = 0;
             for call in 0..calls {
-                let (operation, asked) = ask(caller, call);
-                let charges: Vec<_> = asked.iter().map(Asked::charge).collect();
+                let (operation, charges) = request(caller, call);
+                let charges: Vec<_> = charges.iter().map(OwnedCharge::charge).collect();
                 let decision = store.decide(Call::new(operation, &charges)).await;
                 admitted += u64::from(decision?.is_allowed());
             }
             Ok::<_, Error>(admitted)
-        })
-    };
-    let tasks: Vec<_> = (0..callers).map(run).collect();
-    let mut admitted = 0;
-    for task in tasks {
-        match task.await {
-            Ok(Ok(count)) => admitted += count,
-            Ok(Err(error)) => {
-                fail(&format!("one of {callers} callers at once gets an error: {error}"))
-            }
-            Err(error) => fail(&format!("one of {callers} callers at once panics: {error}")),
         }
-    }
-    admitted
+    });
+    let counts = counts.await.into_iter().collect::<Result<Vec<_>, _>>();
+    let failed =
+        |error| fail(&format!("one of {callers} concurrent callers gets an error: {error}"));
+    counts.unwrap_or_else(failed).iter().sum()
 }
 
-/// A charge that owns what it is about.
+/// A charge that owns its policy and its subject.
 #[derive(Clone)]
-struct Asked {
+struct OwnedCharge {
     policy: Policy,
     subject: String,
     cost: u64,
 }
 
-impl Asked {
+impl OwnedCharge {
     fn new(policy: &Policy, subject: impl Into<String>, cost: u64) -> Self {
         Self { policy: policy.clone(), subject: subject.into(), cost }
     }
@@ -66,7 +57,7 @@ impl Asked {
     }
 }
 
-/// One of each algorithm, at most 500 at once.
+/// Returns one policy of each algorithm, with a limit of 500.
 fn wide() -> impl Iterator<Item = Policy> {
     each().map(|policy| {
         let text = policy.to_string();
@@ -75,165 +66,167 @@ fn wide() -> impl Iterator<Item = Policy> {
     })
 }
 
-/// Runs a case with the store shared between threads.
+/// Runs a case on several threads that share the store.
 fn shared<F: Fixture>(
     fixture: &F,
     policy: &Policy,
     check: impl AsyncFnOnce(&Arc<F::Store>, &Harness<'_, F>),
 ) {
-    // The guard lives in the harness; only the store is shared.
+    // Only the store is shared. The guard stays in the harness.
     threads(fixture, async |harness| {
         harness.needs(policy);
         check(&harness.store, harness).await;
     });
 }
 
-/// Fails unless callers at once were admitted just as often as the limit says.
-fn all_of_the_limit(policy: &Policy, admitted: u64, limit: u64) {
+/// Fails the property unless exactly the limit was admitted.
+fn check_admitted(policy: &Policy, admitted: u64, limit: u64) {
     if admitted != limit {
         fail(&format!(
-            "`{policy}`, many callers at once: admitted {admitted}, the limit is {limit}"
+            "`{policy}`: concurrent callers were admitted {admitted} times, the limit is {limit}"
         ));
     }
 }
 
-/// B24: 64 callers on one key all come to an end, and the count is exact.
+/// B24: the calls of 64 concurrent callers on one key all end, and the count is exact.
 pub(super) fn b24_sixty_four_callers_on_one_key_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, _| {
-            let of = policy.clone();
-            let ask = move |_, _| (Operation::Acquire, vec![Asked::new(&of, "s", 1)]);
-            all_of_the_limit(&policy, race(store, 64, 20, ask).await, 500);
+            let owned = policy.clone();
+            let request = move |_, _| (Operation::Acquire, vec![OwnedCharge::new(&owned, "s", 1)]);
+            check_admitted(&policy, race(store, 64, 20, request).await, 500);
         });
     }
 }
 
-/// B25: of 100 callers on a limit of 5, just 5 pass.
+/// B25: of 100 concurrent callers on a limit of 5, exactly 5 are admitted.
 pub(super) fn b25_of_a_hundred_callers_five_pass<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, _| {
             for round in 0..20 {
-                let of = policy.clone();
-                let ask =
-                    move |_, _| (Operation::Acquire, vec![Asked::new(&of, format!("s{round}"), 1)]);
-                all_of_the_limit(&policy, race(store, 100, 1, ask).await, 5);
+                let owned = policy.clone();
+                let request = move |_, _| {
+                    (Operation::Acquire, vec![OwnedCharge::new(&owned, format!("s{round}"), 1)])
+                };
+                check_admitted(&policy, race(store, 100, 1, request).await, 5);
             }
         });
     }
 }
 
-/// B26: so it is on a key that was there and has expired.
+/// B26: the count is also exact on a key whose state has expired.
 pub(super) fn b26_the_first_calls_after_expiry_do_not_race<F: Fixture>(fixture: &F) {
     for policy in each() {
         shared(fixture, &policy, async |store, harness| {
             for round in 0..30 {
                 harness.at(round * 1_000);
-                let of = policy.clone();
-                let ask = move |_, _| (Operation::Acquire, vec![Asked::new(&of, "s", 1)]);
-                all_of_the_limit(&policy, race(store, 16, 2, ask).await, 5);
+                let owned = policy.clone();
+                let request =
+                    move |_, _| (Operation::Acquire, vec![OwnedCharge::new(&owned, "s", 1)]);
+                check_admitted(&policy, race(store, 16, 2, request).await, 5);
             }
         });
     }
 }
 
-/// Several keys at once: each admits its limit.
+/// Concurrent callers on several keys: each key admits its limit.
 pub(super) fn callers_on_several_keys_are_counted_exactly<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, _| {
-            let of = policy.clone();
-            let ask = move |caller: usize, call: usize| {
+            let owned = policy.clone();
+            let request = move |caller: usize, call: usize| {
                 let subject = format!("s{}", (caller + call) % 5);
-                (Operation::Acquire, vec![Asked::new(&of, subject, 1)])
+                (Operation::Acquire, vec![OwnedCharge::new(&owned, subject, 1)])
             };
-            all_of_the_limit(&policy, race(store, 16, 250, ask).await, 5 * 500);
+            check_admitted(&policy, race(store, 16, 250, request).await, 5 * 500);
         });
     }
 }
 
-/// All-or-nothing charges over the same keys in opposite orders: exact, and no deadlock.
+/// Concurrent calls that charge the same keys in opposite orders are exact, and do not deadlock.
 pub(super) fn charges_in_opposite_orders_are_exact_and_end<F: Fixture>(fixture: &F) {
     for policy in wide() {
         shared(fixture, &policy, async |store, harness| {
             let narrow = harness.hourly("narrow", 300, "");
-            let (of, least) = (policy.clone(), narrow.clone());
-            let ask = move |caller: usize, call: usize| {
-                let mut asked = vec![
-                    Asked::new(&of, "a", 1),
-                    Asked::new(&of, "b", 1),
-                    Asked::new(&of, "c", 1),
-                    Asked::new(&least, "a", 1),
+            let (owned, owned_narrow) = (policy.clone(), narrow.clone());
+            let request = move |caller: usize, call: usize| {
+                let mut charges = vec![
+                    OwnedCharge::new(&owned, "a", 1),
+                    OwnedCharge::new(&owned, "b", 1),
+                    OwnedCharge::new(&owned, "c", 1),
+                    OwnedCharge::new(&owned_narrow, "a", 1),
                 ];
-                let turn = (caller + call) % asked.len();
-                asked.rotate_left(turn);
+                let turn = (caller + call) % charges.len();
+                charges.rotate_left(turn);
                 if caller.is_multiple_of(2) {
-                    asked.reverse();
+                    charges.reverse();
                 }
-                (Operation::Acquire, asked)
+                (Operation::Acquire, charges)
             };
-            all_of_the_limit(&policy, race(store, 16, 60, ask).await, 300);
+            check_admitted(&policy, race(store, 16, 60, request).await, 300);
             for subject in ["a", "b", "c"] {
-                let asked = Asked::new(&policy, subject, 0);
-                let charge = [asked.charge()];
-                let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
-                let remaining = peek.expect("no error").verdicts()[0].remaining();
-                check_eq!(remaining, 200, "{policy}: charged without its companions");
+                let charge = Charge::new(&policy, subject).cost(0);
+                let peek = harness.ask(Operation::Peek, &[charge]).await;
+                check_eq!(
+                    peek.verdicts()[0].remaining(),
+                    200,
+                    "{policy}: a refused call must charge none of its keys"
+                );
             }
         });
     }
 }
 
-/// Acquires and refunds at once: nothing is lost and nothing is minted.
+/// Concurrent acquires and refunds: no amount is lost and none is created.
 pub(super) fn refunds_and_acquires_conserve_the_budget<F: Fixture>(fixture: &F) {
     for policy in wide() {
-        shared(fixture, &policy, async |store, _| {
-            // Each caller takes two and gives one back, far below the limit.
-            let of = policy.clone();
-            let ask = move |_, call: usize| match call % 2 {
-                0 => (Operation::Acquire, vec![Asked::new(&of, "s", 2)]),
-                _ => (Operation::Refund, vec![Asked::new(&of, "s", 1)]),
+        shared(fixture, &policy, async |store, harness| {
+            // Each caller acquires 2 and refunds 1, far below the limit.
+            let owned = policy.clone();
+            let request = move |_, call: usize| match call % 2 {
+                0 => (Operation::Acquire, vec![OwnedCharge::new(&owned, "s", 2)]),
+                _ => (Operation::Refund, vec![OwnedCharge::new(&owned, "s", 1)]),
             };
-            all_of_the_limit(&policy, race(store, 16, 40, ask).await, 16 * 40);
-            let asked = Asked::new(&policy, "s", 0);
-            let charge = [asked.charge()];
-            let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
-            let remaining = peek.expect("no error").verdicts()[0].remaining();
-            check_eq!(remaining, 500 - 16 * 20, "{policy}");
+            check_admitted(&policy, race(store, 16, 40, request).await, 16 * 40);
+            check_eq!(harness.remaining(&policy).await, 500 - 16 * 20, "{policy}");
         });
     }
 }
 
-/// Blocks for at least a span, written at once in any order: the one that ends last holds.
-pub(super) fn of_blocks_of_at_least_a_span_the_last_to_end_holds<F: Fixture>(fixture: &F) {
+/// Checks that the longest of concurrent blocks for at least a span holds, in any order of the
+/// calls.
+pub(super) fn the_longest_of_concurrent_blocks_holds<F: Fixture>(fixture: &F) {
     for policy in each() {
-        shared(fixture, &policy, async |store, _| {
+        shared(fixture, &policy, async |store, harness| {
             for round in 0..10 {
-                let of = policy.clone();
-                // Each of 1 to 160 seconds once, in another order in each round.
-                let ask = move |caller: usize, call: usize| {
+                let owned = policy.clone();
+                // Each of 1 to 160 seconds occurs once, in another order in each round.
+                let request = move |caller: usize, call: usize| {
                     let secs = (caller * 10 + call + round * 37) * 7 % 160 + 1;
                     let span = Duration::from_secs(u64::try_from(secs).unwrap_or(u64::MAX));
-                    let asked = Asked::new(&of, format!("s{round}"), 1);
-                    (Operation::BlockAtLeast { span }, vec![asked])
+                    let charge = OwnedCharge::new(&owned, format!("s{round}"), 1);
+                    (Operation::BlockAtLeast { span }, vec![charge])
                 };
-                race(store, 16, 10, ask).await;
-                let asked = Asked::new(&policy, format!("s{round}"), 0);
-                let charge = [asked.charge()];
-                let peek = store.decide(Call::new(Operation::Peek, &charge)).await;
-                let blocked = peek.expect("no error").verdicts()[0].blocked_for();
+                race(store, 16, 10, request).await;
+                let subject = format!("s{round}");
+                let charge = Charge::new(&policy, &subject).cost(0);
+                let peek = harness.ask(Operation::Peek, &[charge]).await;
+                let blocked = peek.verdicts()[0].blocked_for();
                 check_eq!(blocked, Duration::from_secs(160), "{policy}, round {round}");
             }
         });
     }
 }
 
-/// Reservations made at once get places of their own, one after the other.
+/// Concurrent reservations get different places, one after another.
 pub(super) fn concurrent_reservations_get_places_of_their_own<F: Fixture>(fixture: &F) {
     let bucket = policy("p: token-bucket 1/1ms burst 1");
     shared(fixture, &bucket, async |store, _| {
-        let of = bucket.clone();
+        let owned = bucket.clone();
         let max_wait = Duration::from_millis(99);
-        let ask = move |_, _| (Operation::Reserve { max_wait }, vec![Asked::new(&of, "s", 1)]);
-        // One passes at once, and one at each of 99 milliseconds.
-        all_of_the_limit(&bucket, race(store, 16, 10, ask).await, 100);
+        let request =
+            move |_, _| (Operation::Reserve { max_wait }, vec![OwnedCharge::new(&owned, "s", 1)]);
+        // One reservation needs no wait, and 99 reservations wait 1 to 99 milliseconds.
+        check_admitted(&bucket, race(store, 16, 10, request).await, 100);
     });
 }

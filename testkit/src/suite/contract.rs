@@ -1,9 +1,8 @@
-//! What a store guarantees, as [`Store`](tidegate_core::Store) says it, and which property shows that one
-//! of it is broken.
+//! The guarantees of [`Store`](tidegate_core::Store), and the guarantee that each property tests.
 
 use std::fmt;
 
-/// One of the numbered guarantees in the documentation of [`Store`](tidegate_core::Store).
+/// A numbered guarantee in the documentation of [`Store`](tidegate_core::Store).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guarantee {
     AllOrNone = 1,
@@ -73,8 +72,8 @@ impl Guarantee {
         }
     }
 
-    /// What a property shows to be broken if it does not hold.
-    pub(super) fn shown_by(property: &str) -> Self {
+    /// Returns the guarantee that the store breaks if the property does not hold.
+    pub(super) fn tested_by(property: &str) -> Self {
         let begins = |starts: &[&str]| starts.iter().any(|start| property.starts_with(start));
         let contains = |parts: &[&str]| parts.iter().any(|part| property.contains(part));
         match property {
@@ -125,7 +124,7 @@ impl fmt::Display for Guarantee {
 mod tests {
     use super::*;
 
-    /// The text of the documentation of the trait, without line breaks.
+    /// Returns the documentation of the trait without line breaks.
     fn documented() -> String {
         let source = include_str!("../../../core/src/store.rs");
         let lines = source.lines().filter_map(|line| line.strip_prefix("///"));
@@ -133,21 +132,24 @@ mod tests {
     }
 
     #[test]
-    fn each_guarantee_stands_in_the_documentation_of_store_under_its_number() {
+    fn the_documentation_of_store_lists_each_guarantee_under_its_number() {
         let documented = documented();
         for guarantee in Guarantee::ALL {
             let sentence = format!("{}. {}", guarantee as u8, guarantee.sentence());
             assert!(documented.contains(&sentence), "{sentence}");
         }
         let more = format!("{}. ", Guarantee::ALL.len() + 1);
-        assert!(!documented.contains(&more), "a guarantee that no property names");
+        assert!(
+            !documented.contains(&more),
+            "the documentation has a guarantee that no property tests"
+        );
     }
 
     #[test]
     fn each_guarantee_has_a_property() {
         for guarantee in Guarantee::ALL {
             let mut properties = crate::suite::properties().iter();
-            assert!(properties.any(|name| Guarantee::shown_by(name) == guarantee), "{guarantee}");
+            assert!(properties.any(|name| Guarantee::tested_by(name) == guarantee), "{guarantee}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A fixture of which the type is forgotten, so that the suite is compiled once and not again for each
-//! store: with the types known, a suite takes a compiler minutes.
+//! A fixture without its type, so that the suite is compiled once and not again for each store.
+//! Compiling the suite for one type of store takes minutes.
 
 use std::any::Any;
 use std::future::Future;
@@ -14,8 +14,8 @@ use super::fixture::Fixture;
 use crate::generate::ClockKind;
 use crate::store_with::{Context, StoreWithContext};
 
-/// Any fixture.
-pub(super) struct Erased<'f>(&'f dyn Opens<'f>);
+/// A fixture of any type.
+pub(super) struct Erased<'f>(&'f dyn ErasedFixture<'f>);
 
 impl<'f> Erased<'f> {
     pub(super) fn new<F: Fixture>(fixture: &'f F) -> Self {
@@ -25,8 +25,8 @@ impl<'f> Erased<'f> {
 
 type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// What a fixture does, without its types.
-trait Opens<'f> {
+/// The methods of [`Fixture`] without its associated types.
+trait ErasedFixture<'f> {
     fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)>;
     fn snapshot<'a>(&'a self, store: &'a AnyStore) -> Later<'a, Option<Vec<u8>>>;
     fn open_again<'a>(
@@ -41,12 +41,12 @@ trait Opens<'f> {
     fn moves_with_several(&self) -> ClockKind;
 }
 
-/// Is dropped at the end of a case, and nothing else.
+/// The guard of any fixture. The suite only drops it, at the end of a case.
 pub(super) trait Guard {}
 
 impl<G> Guard for G {}
 
-impl<'f, F: Fixture> Opens<'f> for F {
+impl<'f, F: Fixture> ErasedFixture<'f> for F {
     fn open(&'f self, clock: ManualClock) -> Later<'f, (AnyStore, Box<dyn Guard + 'f>)> {
         Box::pin(async {
             let (store, guard) = Fixture::open(self, clock).await;

@@ -1,4 +1,4 @@
-//! Expiry and keys: how long a state matters, and whose it is.
+//! Expiry and keys: a state is kept until it has recovered, and belongs to one subject.
 
 use std::time::Duration;
 
@@ -6,28 +6,27 @@ use proptest::prelude::*;
 use tidegate_core::{Charge, Operation};
 
 use super::fixture::Fixture;
-use super::harness::{START, case, cases, each, policy};
+use super::harness::{START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
 use crate::generate::{confusable_pair, hostile_subject};
 
-/// B11, B15: a state tells when it will have recovered, at most as late as the policy says.
+/// B11, B15: a verdict tells when the state will have recovered. That is at most as late as the
+/// policy allows.
 ///
-/// That a store also drops it by then is for the store's own tests.
+/// The tests of a store check that it also drops the state by then.
 pub(super) fn b11_b15_every_state_ends_within_the_stated_bound<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            for step in 0..30 {
-                harness.at(step * 3);
-                let verdict = harness.does(Operation::Acquire, &policy, 1).await;
-                let longest = policy.max_retention();
-                check!(verdict.reset_after() > Duration::ZERO, "{policy}");
-                check!(verdict.reset_after() <= longest, "{policy}: {verdict:?}");
-            }
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        for step in 0..30 {
+            harness.at(step * 3);
+            let verdict = harness.does(Operation::Acquire, &policy, 1).await;
+            let max = policy.max_retention();
+            check!(verdict.reset_after() > Duration::ZERO, "{policy}");
+            check!(verdict.reset_after() <= max, "{policy}: {verdict:?}");
+        }
+    });
 }
 
-/// B12: however short a state lives, the second call sees the first.
+/// B12: even if a state recovers within a microsecond, the second call sees the first.
 pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 1000000/1s burst 1",
@@ -42,7 +41,7 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
         case(fixture, async |harness| {
             let policy = policy(text);
             for step in 0..50 {
-                // Two windows on, the sliding counter too has forgotten.
+                // After two windows, a sliding counter has recovered too.
                 harness.at(step * 2);
                 harness.take(&policy, 1).await;
                 let _ = harness.refused(&policy, 1).await;
@@ -51,7 +50,7 @@ pub(super) fn b12_the_second_call_sees_the_first<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B13, rule 5: a state lives until it is indistinguishable from a fresh key, and no longer.
+/// B13, rule 5: a state counts until it cannot be distinguished from a fresh one, and no longer.
 pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (used, at) in [(1, 0), (5, 0), (3, 7), (5, 9)] {
@@ -71,7 +70,7 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
         }
     }
     case(fixture, async |harness| {
-        // A counter matters for two windows.
+        // A sliding counter counts for two windows.
         let counter = policy("p: sliding-counter 10/1h");
         let hour = 3_600_000_000;
         let start = START / hour * hour + hour;
@@ -86,28 +85,37 @@ pub(super) fn b13_a_state_lives_until_it_no_longer_matters<F: Fixture>(fixture: 
     });
 }
 
-/// Rule 5: fresh, recovered and reset are one and the same, whatever comes next.
+/// Rule 5: a fresh, a recovered and a reset state return the same answers to all later calls.
 pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &F) {
     for policy in each() {
         for at in [40, 43] {
             case(fixture, async |harness| {
-                let of = |subject| Charge::new(&policy, subject);
+                let charge = |subject| Charge::new(&policy, subject);
                 for subject in ["recovered", "reset"] {
-                    let _ = harness.ask(Operation::Acquire, &[of(subject).cost(4)]).await;
+                    let _ = harness.ask(Operation::Acquire, &[charge(subject).cost(4)]).await;
                 }
                 harness.at(at);
-                let _ = harness.ask(Operation::Acquire, &[of("reset").cost(5)]).await;
-                let _ = harness.ask(Operation::Reset, &[of("reset")]).await;
+                let _ = harness.ask(Operation::Acquire, &[charge("reset").cost(5)]).await;
+                let _ = harness.ask(Operation::Reset, &[charge("reset")]).await;
                 for step in 0..40 {
                     harness.at(at + step);
                     let mut answers = vec![];
                     for subject in ["fresh", "recovered", "reset"] {
-                        answers.push(harness.ask(Operation::Acquire, &[of(subject)]).await);
+                        answers.push(harness.ask(Operation::Acquire, &[charge(subject)]).await);
                     }
-                    // Phases are the subject's own, so that only one subject can be compared.
+                    // Each subject has its own phase, so that the answers for different subjects
+                    // differ.
                     if !policy.to_string().contains("phased") {
-                        check_eq!(answers[0], answers[1], "{policy}: recovered");
-                        check_eq!(answers[0], answers[2], "{policy}: reset");
+                        check_eq!(
+                            answers[0],
+                            answers[1],
+                            "{policy}: a recovered state answers like a fresh one"
+                        );
+                        check_eq!(
+                            answers[0],
+                            answers[2],
+                            "{policy}: a reset state answers like a fresh one"
+                        );
                     }
                 }
             });
@@ -115,7 +123,7 @@ pub(super) fn fresh_recovered_and_reset_keys_decide_alike<F: Fixture>(fixture: &
     }
 }
 
-/// B14: a fixed window ends when it ends, although hits go on, admitted and denied.
+/// B14: a fixed window ends at its end, although requests continue, admitted or denied.
 pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &F) {
     for text in ["p: fixed-window 5/10us", "p: fixed-window 5/10us anchored"] {
         case(fixture, async |harness| {
@@ -130,7 +138,8 @@ pub(super) fn b14_a_fixed_window_ends_although_hits_go_on<F: Fixture>(fixture: &
     }
 }
 
-/// B17: no two keys are one, whatever bytes a tenant and a subject are made of.
+/// B17: different pairs of tenant and subject have different states, whatever bytes they consist
+/// of.
 pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     let anything = (hostile_subject(), hostile_subject(), hostile_subject(), hostile_subject())
         .prop_filter_map("the same", |(a, b, c, d)| {
@@ -155,7 +164,8 @@ pub(super) fn b17_no_two_subjects_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B17: nor are two policies, nor a part of a policy's name and a part of a subject.
+/// B17: different policies have different states, and so do a policy and a subject whose joined
+/// names are equal.
 pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let keys: [(&str, &[u8], &[u8]); 21] = [
@@ -192,7 +202,8 @@ pub(super) fn b17_no_two_policies_share_a_state<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Subjects and tenants of 1 MiB are told apart by their last byte; longer ones are refused.
+/// B17: subjects and tenants of 1 MiB that differ in their last byte have different states. A
+/// longer subject or tenant is an error.
 pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");
@@ -214,26 +225,24 @@ pub(super) fn b17_subjects_are_as_long_as_they_may_be<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B19: a reset forgets the subject that was named, its block included, and no other.
+/// B19: a reset removes the state of the named subject, with its block, and no other state.
 pub(super) fn b19_a_reset_is_of_one_subject<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let of = |subject| [Charge::new(&policy, subject).cost(5)];
-            for subject in ["a", "b", "ab", "*"] {
-                let _ = harness.ask(Operation::Acquire, &of(subject)).await;
-            }
-            let span = Duration::from_secs(60);
-            let _ = harness.ask(Operation::Block { span }, &of("a")).await;
-            for subject in ["*", "a"] {
-                let after = harness.ask(Operation::Reset, &of(subject)).await;
-                let verdict = after.verdicts()[0];
-                check_eq!(verdict.remaining(), 5, "{policy}");
-                check_eq!(verdict.reset_after(), Duration::ZERO, "{policy}");
-            }
-            for subject in ["b", "ab"] {
-                check!(harness.ask(Operation::Acquire, &of(subject)).await.is_denied());
-            }
-            check!(harness.ask(Operation::Acquire, &of("a")).await.is_allowed());
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let charge = |subject| [Charge::new(&policy, subject).cost(5)];
+        for subject in ["a", "b", "ab", "*"] {
+            let _ = harness.ask(Operation::Acquire, &charge(subject)).await;
+        }
+        let span = Duration::from_secs(60);
+        let _ = harness.ask(Operation::Block { span }, &charge("a")).await;
+        for subject in ["*", "a"] {
+            let after = harness.ask(Operation::Reset, &charge(subject)).await;
+            let verdict = after.verdicts()[0];
+            check_eq!(verdict.remaining(), 5, "{policy}");
+            check_eq!(verdict.reset_after(), Duration::ZERO, "{policy}");
+        }
+        for subject in ["b", "ab"] {
+            check!(harness.ask(Operation::Acquire, &charge(subject)).await.is_denied());
+        }
+        check!(harness.ask(Operation::Acquire, &charge("a")).await.is_allowed());
+    });
 }

@@ -10,26 +10,30 @@ use tidegate_core::{Answer, Call, Charge, ErrorKind, Limiter, Operation, Store, 
 use super::fixture::Fixture;
 use super::harness::{case, cases, each};
 use super::report::{check, check_eq};
-use crate::faults::{Fault, Faults, FaultyStore, plan};
+use crate::faults::Faults;
+use crate::stores::faults::{Fault, FaultyStore, plan};
 
-/// B42: whatever happens to a call, it is charged at most once, and not at all if the error says so.
+/// B42: a call is charged at most once, whatever fault occurs. It is not charged if the error is
+/// one that is definitely not charged.
 pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F) {
     cases(fixture, plan(1..30), async |harness, plan| {
         let faulty = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
         let limiter = Limiter::new(faulty, [harness.hourly("p", 1_000, "")]);
         let limiter = limiter.map_err(|error| error.to_string())?;
-        let (mut least, mut most) = (0, 0);
+        let (mut min, mut max) = (0, 0);
         for fault in plan {
             let mut answer = limiter.acquire("s");
-            // The caller does not wait for a late answer: it drops the future.
+            // The caller drops the future of a late answer instead of waiting for it.
             let charged = match unless_late(limiter.store(), &mut answer).await {
                 Some(Ok(decision)) if decision.is_allowed() => (1, 1),
                 Some(Err(error)) if error.kind().is_definitely_not_charged() => (0, 0),
                 Some(Err(_)) | None => (0, 1),
-                Some(Ok(denied)) => return Err(format!("{fault:?} became a denial: {denied:?}")),
+                Some(Ok(denied)) => {
+                    return Err(format!("the fault {fault:?} is returned as a denial: {denied:?}"));
+                }
             };
-            least += charged.0;
-            most += charged.1;
+            min += charged.0;
+            max += charged.1;
         }
         let faulty = limiter.store();
         Faults::deliver(&faulty).await;
@@ -39,13 +43,13 @@ pub(super) fn b42_a_failed_call_is_charged_at_most_once<F: Fixture>(fixture: &F)
         if faulty.as_layer().calls() != plan.len() {
             return Err(format!("{} calls of {} were made", faulty.as_layer().calls(), plan.len()));
         }
-        (least <= charged && charged <= most)
+        (min <= charged && charged <= max)
             .then_some(())
-            .ok_or_else(|| format!("charged {charged}, not {least} to {most}"))
+            .ok_or_else(|| format!("the charged amount is {charged}; it must be {min} to {max}"))
     });
 }
 
-/// Waits for an answer, until it is there or is being kept back.
+/// Waits for an answer. Returns `None` if the faulty store delays it.
 async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_, T>) -> Option<T> {
     let kept_back = faulty.as_layer().in_flight();
     loop {
@@ -53,13 +57,13 @@ async fn unless_late<T>(faulty: &FaultyStore<impl Store>, answer: &mut Answer<'_
         match polled {
             Poll::Ready(answer) => return Some(answer),
             Poll::Pending if faulty.as_layer().in_flight() > kept_back => return None,
-            // A store on a server: its answer comes when the runtime has looked for it.
+            // The answer of a store on a server arrives after the runtime has polled its socket.
             Poll::Pending => tokio::task::yield_now().await,
         }
     }
 }
 
-/// B43, B55: every error surfaces as an error, and is never a denial.
+/// B43, B55: every error is returned as an error, and is never a denial.
 pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     for policy in each() {
         case(fixture, async |harness| {
@@ -75,12 +79,13 @@ pub(super) fn b43_b55_an_error_is_an_error_and_not_a_denial<F: Fixture>(fixture:
             check_eq!(lost.kind(), ErrorKind::Timeout);
             check!(!lost.kind().is_definitely_not_charged());
             let denied = faulty.decide(Call::acquire(&charges)).await.expect("an answer");
-            check!(denied.is_denied(), "{policy}: the lost one was charged");
+            check!(denied.is_denied(), "{policy}: the call whose answer was lost is charged");
         });
     }
 }
 
-/// B44: a call without an answer is not admitted; and one with an answer is not degraded.
+/// B44: a call is not admitted before its answer arrives, and an answer of the store is not
+/// degraded.
 pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 1, "");
@@ -88,15 +93,15 @@ pub(super) fn b44_a_call_without_an_answer_is_not_admitted<F: Fixture>(fixture: 
         let charges = [Charge::new(&log, "s")];
         let mut answer = faulty.decide(Call::acquire(&charges));
         let early = unless_late(&faulty, &mut answer).await;
-        check!(early.is_none(), "an answer before there is one");
+        check!(early.is_none(), "the call returned before its answer was delivered");
         Faults::deliver(&faulty).await;
-        let decision = answer.await.expect("an answer at last");
+        let decision = answer.await.expect("the answer is delivered");
         check!(decision.is_allowed() && decision.degraded().is_none());
         let _ = harness.refused(&log, 1).await;
     });
 }
 
-/// B48: building a limiter asks the store nothing that it would have to wait for.
+/// B48: building a limiter makes no call to the store.
 pub(super) fn b48_building_a_limiter_waits_for_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let faulty = Arc::clone(&harness.store).layer(Faults::new(vec![Fault::Delayed; 9]));

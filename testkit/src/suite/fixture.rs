@@ -1,4 +1,4 @@
-//! What the suite needs to know of a store: how to open an empty one.
+//! Fixtures tell the suite how to open an empty store, and how to look into it.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -9,30 +9,58 @@ use tidegate_core::{ManualClock, Store};
 use crate::env::from_env;
 use crate::generate::ClockKind;
 
-/// How the suite opens a store, and looks into it.
+/// Opens the stores that the suite tests, and reads their contents.
 ///
-/// For most stores a closure is enough: see [`fixture`]. A store that lives on a server implements
-/// this: `open` may wait, and what it returns beside the store is kept until the case is over.
+/// For most stores, a closure is enough: see [`fixture`](crate::fixture()). Implement this trait
+/// for a store that lives on a server, or that is opened asynchronously. `open` may wait, and the
+/// suite keeps the guard that it returns until the case is over.
+///
+/// ```
+/// use tidegate_core::ManualClock;
+/// use tidegate_testkit::{Fixture, ModelStore, conformance};
+///
+/// struct OnServer;
+///
+/// impl Fixture for OnServer {
+///     type Store = ModelStore;
+///     type Guard = ();
+///
+///     async fn open(&self, clock: ManualClock) -> (ModelStore, ()) {
+///         // Connect here, with a key prefix that no other store uses.
+///         (ModelStore::new(clock), ())
+///     }
+///
+///     async fn snapshot(&self, store: &ModelStore) -> Option<Vec<u8>> {
+///         Some(store.snapshot())
+///     }
+/// }
+///
+/// conformance!(my_store, fixture: OnServer);
+/// # fn main() {}
+/// ```
 pub trait Fixture {
-    /// The store.
+    /// The type of the store.
     type Store: Store + 'static;
 
-    /// What has to live as long as the store, such as a server that stops when it is dropped.
+    /// The type of the guard that must live as long as the store. For example, it stops a server
+    /// when it is dropped.
     type Guard;
 
-    /// Opens a store that shows the time of `clock` and is empty: one that shares no state with
-    /// those opened before, as by a key prefix of its own. Called once per case.
+    /// Opens an empty store that takes its time from `clock`. It must not share a state with any
+    /// store that was opened before. For example, give each store its own key prefix. The suite
+    /// calls this once per case, or twice for a property that compares two stores.
     fn open(&self, clock: ManualClock) -> impl Future<Output = (Self::Store, Self::Guard)>;
 
-    /// All that is stored, in any form that differs where anything differs; `None` if the store
-    /// cannot tell, and is only looked at from outside.
+    /// Returns everything that is stored, in any form that differs if anything stored differs. The
+    /// default is `None`, for a store that cannot list its contents. The suite then compares
+    /// verdicts only.
     fn snapshot(&self, store: &Self::Store) -> impl Future<Output = Option<Vec<u8>>> {
         let _ = store;
         async { None }
     }
 
-    /// Opens another store on the states of this one, as another process has it: with connections of its own. `None`, the
-    /// default, if the states live in the store.
+    /// Opens another store on the same states, as a second process would, with its own
+    /// connections. The default is `None`, for a store that keeps its states in its own memory.
     fn open_again(
         &self,
         store: &Self::Store,
@@ -42,27 +70,30 @@ pub trait Fixture {
         async { None }
     }
 
-    /// Returns the number of random cases per property: the variable `TIDEGATE_CASES`, or 64. The
-    /// variable `PROPTEST_RNG_SEED` selects the cases.
+    /// Returns the number of random cases per property: the value of the variable
+    /// `TIDEGATE_CASES`, or 64. The variable `PROPTEST_RNG_SEED` selects the cases.
     fn cases(&self) -> u32 {
         from_env("TIDEGATE_CASES", 64)
     }
 
-    /// How long a case of many callers may take before it counts as a deadlock: a minute.
+    /// Returns the time after which a case with many callers counts as a deadlock. The default is
+    /// one minute.
     fn patience(&self) -> Duration {
         Duration::from_secs(60)
     }
 
-    /// How many calls to make where it takes many: the variable `TIDEGATE_STEPS`, or 1,000,000.
+    /// Returns the number of calls in the longest case: the value of the variable
+    /// `TIDEGATE_STEPS`, or 1,000,000. Return less for a store with slow calls.
     fn steps(&self) -> u32 {
         from_env("TIDEGATE_STEPS", 1_000_000)
     }
 
-    /// Folder in which the seeds of failing random cases are kept, a file per property; they are tried
-    /// first when the property runs again. Commit the files.
+    /// Returns the directory in which the suite stores the seeds of failing random cases, one file
+    /// per property. When the property runs again, it tries these cases first. Commit the files.
     ///
-    /// By default `proptest-regressions/conformance` in the package under test, which cargo names while
-    /// it runs tests; none if `PROPTEST_DISABLE_FAILURE_PERSISTENCE` is set.
+    /// The default is `proptest-regressions/conformance` in the package under test, whose
+    /// directory cargo names while it runs tests. It is `None` if the variable
+    /// `PROPTEST_DISABLE_FAILURE_PERSISTENCE` is set.
     fn regressions(&self) -> Option<PathBuf> {
         if std::env::var_os("PROPTEST_DISABLE_FAILURE_PERSISTENCE").is_some() {
             return None;
@@ -71,41 +102,45 @@ pub trait Fixture {
         Some(package.join("proptest-regressions/conformance"))
     }
 
-    /// How the clock moves where calls have several charges: both ways. Forwards only suits a store that
-    /// takes of a state and gives back where another refuses: the state has then seen that time, and a
-    /// clock that steps back finds what has come back until then, where other stores have written nothing.
+    /// Returns how the clock moves in random traces whose calls have several charges. The default
+    /// moves it both ways.
+    ///
+    /// Return `Forwards` for a store that charges one state and refunds it if another state
+    /// refuses. Such a store has written the current time to the first state. If the clock then
+    /// steps back, that state has refilled up to the later time. Other stores have written
+    /// nothing.
     fn moves_with_several(&self) -> ClockKind {
         ClockKind::Jumping
     }
 }
 
-/// A fixture made of a closure that makes a store: see [`fixture`].
+/// A fixture that opens stores with a closure. [`fixture`](crate::fixture()) creates it.
 #[derive(Debug, Clone)]
 pub struct FromFn<M, L> {
     make: M,
-    look: L,
+    snapshot: L,
 }
 
-/// Tells all that a store has stored, if it can.
-type Look<S> = fn(&S) -> Option<Vec<u8>>;
+/// Returns everything that a store contains, or `None` if the store cannot list it.
+type Snapshot<S> = fn(&S) -> Option<Vec<u8>>;
 
-/// The fixture for a store that can be made at once.
-pub fn fixture<S, M>(make: M) -> FromFn<M, Look<S>>
+/// Creates a fixture for a store that a closure can create without waiting.
+pub fn fixture<S, M>(make: M) -> FromFn<M, Snapshot<S>>
 where
     S: Store + 'static,
     M: Fn(ManualClock) -> S,
 {
-    FromFn { make, look: |_| None }
+    FromFn { make, snapshot: |_| None }
 }
 
 impl<M, L> FromFn<M, L> {
-    /// The same fixture, for a store that can tell all that it has stored: then what must write
-    /// nothing is compared byte for byte.
-    pub fn with_snapshot<S, K>(self, look: K) -> FromFn<M, impl Fn(&S) -> Option<Vec<u8>>>
+    /// Adds a function that returns everything that the store contains. Then the suite compares
+    /// the contents byte for byte where a call must not write.
+    pub fn with_snapshot<S, K>(self, snapshot: K) -> FromFn<M, impl Fn(&S) -> Option<Vec<u8>>>
     where
         K: Fn(&S) -> Vec<u8>,
     {
-        FromFn { make: self.make, look: move |store: &S| Some(look(store)) }
+        FromFn { make: self.make, snapshot: move |store: &S| Some(snapshot(store)) }
     }
 }
 
@@ -123,6 +158,6 @@ where
     }
 
     async fn snapshot(&self, store: &S) -> Option<Vec<u8>> {
-        (self.look)(store)
+        (self.snapshot)(store)
     }
 }

@@ -1,4 +1,5 @@
-//! The harness around a store for one case: short methods to call the store, and the record of its calls.
+//! The harness around the store of one case: short methods that call the store and record the
+//! calls.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -18,19 +19,24 @@ use tidegate_core::{
     Call, CallId, Charge, Clock, Decision, Error, ManualClock, Operation, Policy, Store, Timestamp,
     Verdict,
 };
+use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
 use super::report::{
-    Calls, Ended, caught, check, check_eq, ended, fail, fail_as_case, known, leave_out, property,
+    Ended, caught, check, check_eq, ended, fail, fail_as_case, leave_out, property,
+    unless_unsupported,
 };
+use crate::call_log::CallLog;
 use crate::env;
 use crate::generate::Scenario;
 use crate::show;
 
-/// An ordinary time, at which no window begins or ends.
+/// The time at which cases start, in microseconds since 1970. No window of [`EACH`] begins or ends
+/// at it.
 pub(super) const START: u64 = 1_790_000_000_000_123;
 
-/// One of each algorithm: at most 5 at once, again all of them after at most 20 µs.
+/// One policy of each algorithm and variant. Each admits at most 5 immediately, and admits 5 again
+/// after at most 20 µs.
 pub(super) const EACH: [&str; 9] = [
     "p: fixed-window 5/10us",
     "p: fixed-window 5/10us phased",
@@ -43,17 +49,17 @@ pub(super) const EACH: [&str; 9] = [
     "p: gcra 5/10us burst 5",
 ];
 
-/// A policy from its text.
+/// Parses a policy.
 pub(super) fn policy(text: &str) -> Policy {
-    text.parse().unwrap_or_else(|error| panic!("`{text}`: {error}"))
+    text.parse().unwrap_or_else(|error| panic!("the policy `{text}` is not valid: {error}"))
 }
 
-/// Each of [`EACH`].
+/// Returns the policies of [`EACH`].
 pub(super) fn each() -> impl Iterator<Item = Policy> {
     EACH.iter().map(|text| policy(text))
 }
 
-/// Algorithms by which a policy of few requests in an hour decides alike, if no time passes.
+/// Policies of different algorithms that decide alike while the clock stands still.
 const ALIKE: [&str; 6] = [
     "sliding-log N/1h",
     "fixed-window N/1h anchored",
@@ -67,26 +73,27 @@ const ALIKE: [&str; 6] = [
 pub(super) struct Harness<'f, F: Fixture> {
     pub(super) store: Arc<F::Store>,
     pub(super) clock: ManualClock,
-    pub(super) calls: RefCell<Calls>,
+    pub(super) calls: RefCell<CallLog>,
     fixture: &'f F,
     _guard: F::Guard,
 }
 
-/// Snapshot of a store: everything that it has stored, if it can tell, and its verdicts.
+/// The state of a store at one time: everything that it has stored, if the fixture can list it,
+/// and its verdicts.
 #[derive(PartialEq, Eq)]
 pub(super) struct Snapshot {
     stored: Option<Vec<u8>>,
-    says: Vec<Verdict>,
+    verdicts: Vec<Verdict>,
 }
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdicts: Vec<_> = self.says.iter().map(show::verdict).collect();
-        write!(f, "peeks answer [{}]", show::cut(&verdicts.join("; "), 1, 400))?;
+        let shown: Vec<_> = self.verdicts.iter().map(show::verdict).collect();
+        write!(f, "peeks return [{}]", show::cut(&shown.join("; "), 1, 400))?;
         match &self.stored {
             Some(stored) => {
                 let text = String::from_utf8_lossy(stored);
-                write!(f, ", {} bytes are stored: {}", stored.len(), show::cut(&text, 1, 600))
+                write!(f, ", and {} bytes are stored: {}", stored.len(), show::cut(&text, 1, 600))
             }
             None => Ok(()),
         }
@@ -100,8 +107,9 @@ impl<'f, F: Fixture> Harness<'f, F> {
         Self { store: Arc::new(store), clock, calls: RefCell::default(), fixture, _guard: guard }
     }
 
-    /// The store as another process has it, if there can be one; else this one.
-    pub(super) async fn of_another_process(&self) -> Arc<F::Store> {
+    /// Opens the states of this store in a second store, as another process would. Returns this
+    /// store if the fixture cannot do that.
+    pub(super) async fn store_in_another_process(&self) -> Arc<F::Store> {
         let another = self.fixture.open_again(&self.store, self.clock.clone()).await;
         another.map_or_else(|| Arc::clone(&self.store), Arc::new)
     }
@@ -110,14 +118,15 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.store.supports(policy).is_ok()
     }
 
-    /// Leaves the case out if the store does not support a policy that it is about.
+    /// Leaves the case out if the store does not support a policy that the case needs.
     pub(super) fn needs(&self, policy: &Policy) {
         if let Err(error) = self.store.supports(policy) {
             leave_out(format!("`{policy}` ({error})"));
         }
     }
 
-    /// Carries out a call under an id. A store that knows no ids, or not these policies, leaves the case out.
+    /// Executes a call with an id. Leaves the case out if the store supports no ids, or not these
+    /// policies.
     pub(super) async fn once(
         &self,
         id: CallId<'_>,
@@ -128,10 +137,11 @@ impl<'f, F: Fixture> Harness<'f, F> {
         let call = Call::new(operation, charges).with_id(id);
         let answer = self.store.decide(call).await;
         self.calls.borrow_mut().add(self.clock.now(), &call, &answer);
-        known(answer)
+        unless_unsupported(answer)
     }
 
-    /// A policy of at most `limit` in an hour, of the first algorithm that the store supports.
+    /// Returns a policy of at most `limit` per hour, of the first algorithm that the store
+    /// supports. Its text ends with `more`.
     pub(super) fn hourly(&self, name: &str, limit: u64, more: &str) -> Policy {
         let texts = ALIKE.map(|text| text.replace('N', &limit.to_string()));
         let mut policies = texts.iter().map(|text| policy(&format!("{name}: {text}{more}")));
@@ -141,11 +151,12 @@ impl<'f, F: Fixture> Harness<'f, F> {
                 self.needs(&policy);
                 policy
             }
-            None => fail("there are algorithms"),
+            None => fail("the list of algorithms is empty"),
         }
     }
 
-    /// The scenario with those of its policies that the store supports; without any, it is left out.
+    /// Returns the scenario with only the policies that the store supports. Leaves the case out if
+    /// it supports none.
     pub(super) fn supported<'s>(&self, scenario: &'s Scenario) -> Cow<'s, Scenario> {
         if scenario.policies.iter().all(|policy| self.supports(policy)) {
             return Cow::Borrowed(scenario);
@@ -158,12 +169,12 @@ impl<'f, F: Fixture> Harness<'f, F> {
         Cow::Owned(scenario)
     }
 
-    /// Sets the clock, µs since 1970.
+    /// Sets the clock to a time in microseconds since 1970.
     pub(super) fn set(&self, micros: u64) {
         self.clock.set(Timestamp::from_micros(micros));
     }
 
-    /// Sets the clock to so much after [`START`].
+    /// Sets the clock to this many microseconds after [`START`].
     pub(super) fn at(&self, micros: u64) {
         self.set(START + micros);
     }
@@ -182,17 +193,22 @@ impl<'f, F: Fixture> Harness<'f, F> {
         let answer = self.store.decide(call).await;
         self.calls.borrow_mut().add(self.clock.now(), &call, &answer);
         let decision = answer?;
-        check_eq!(decision.verdicts().len(), charges.len(), "there is one verdict per charge");
-        check_eq!(decision.degraded(), None, "a store that answers is not degraded");
+        check_eq!(
+            decision.verdicts().len(),
+            charges.len(),
+            "a decision must have one verdict per charge"
+        );
+        check_eq!(decision.degraded(), None, "a decision of the store itself must not be degraded");
         Ok(decision)
     }
 
     pub(super) async fn ask(&self, operation: Operation, charges: &[Charge<'_>]) -> Decision {
         match self.try_ask(operation, charges).await {
             Ok(decision) => decision,
-            Err(error) => {
-                fail(&format!("{} fails: {error}", show::call(&Call::new(operation, charges))))
-            }
+            Err(error) => fail(&format!(
+                "{} must not fail: {error}",
+                show::call(&Call::new(operation, charges))
+            )),
         }
     }
 
@@ -202,40 +218,40 @@ impl<'f, F: Fixture> Harness<'f, F> {
         self.ask(Operation::Acquire, &[charge]).await
     }
 
-    /// Acquires for the subject "s"; it must be admitted.
+    /// Acquires for the subject "s". The store must admit it.
     pub(super) async fn take(&self, policy: &Policy, cost: u64) {
         let decision = self.acquire(policy, cost).await;
         check!(decision.is_allowed(), "`{policy}` must admit a cost of {cost}");
     }
 
-    /// Acquires for the subject "s"; it must be refused.
+    /// Acquires for the subject "s". The store must refuse it.
     pub(super) async fn refused(&self, policy: &Policy, cost: u64) -> Decision {
         let decision = self.acquire(policy, cost).await;
         check!(decision.is_denied(), "`{policy}` must refuse a cost of {cost}");
         decision
     }
 
-    /// Does something else to the subject "s".
+    /// Executes an operation on the subject "s", and returns its verdict.
     pub(super) async fn does(&self, operation: Operation, policy: &Policy, cost: u64) -> Verdict {
         let charge = Charge::new(policy, "s").cost(cost);
         self.ask(operation, &[charge]).await.verdicts()[0]
     }
 
-    /// What remains for the subject "s".
+    /// Returns the remaining amount of the subject "s".
     pub(super) async fn remaining(&self, policy: &Policy) -> u64 {
         self.does(Operation::Peek, policy, 0).await.remaining()
     }
 
-    /// What the store looks like to these charges.
+    /// Returns the state of the store, with verdicts on these charges at costs of 0 and 1.
     pub(super) async fn snapshot(&self, charges: &[Charge<'_>]) -> Snapshot {
-        let mut says = vec![];
+        let mut verdicts = vec![];
         for charge in charges {
             for cost in [0, 1] {
                 let peek = self.ask(Operation::Peek, &[charge.cost(cost)]).await;
-                says.extend_from_slice(peek.verdicts());
+                verdicts.extend_from_slice(peek.verdicts());
             }
         }
-        Snapshot { stored: self.fixture.snapshot(&self.store).await, says }
+        Snapshot { stored: self.fixture.snapshot(&self.store).await, verdicts }
     }
 }
 
@@ -251,7 +267,12 @@ pub(super) fn case<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_,
     }
 }
 
-/// Runs random cases. Those about policies that the store does not support are drawn again.
+/// Runs a case for each policy of [`EACH`].
+pub(super) fn each_case<F: Fixture>(fixture: &F, check: impl AsyncFn(&Harness<'_, F>, Policy)) {
+    each().for_each(|policy| case(fixture, async |harness| check(harness, policy).await));
+}
+
+/// Runs random cases. A case that needs a policy that the store does not support is drawn again.
 #[expect(clippy::needless_pass_by_value, reason = "callers write the check in place")]
 pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     fixture: &F,
@@ -268,7 +289,8 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
         ..Config::default()
     };
     let result = TestRunner::new(config).run(&inputs, |input| {
-        // Where none of so many is supported, none is: no further store is opened.
+        // If the store has supported none of the drawn policies, it probably supports no policy
+        // that this strategy draws. No further store is opened.
         if held.get() == 0 && rejected.get() > cases {
             return Err(TestCaseError::reject("not supported"));
         }
@@ -291,24 +313,25 @@ pub(super) fn cases<F: Fixture, I: fmt::Debug>(
     });
     match result {
         Ok(()) => {}
-        // Of policies that are rarely supported, fewer cases are run.
+        // If the store supports few of the drawn policies, the property has fewer cases.
         Err(TestError::Abort(_)) if rejected.get() > 0 => {}
-        Err(TestError::Abort(why)) => fail(&format!("no cases can be drawn: {why}")),
+        Err(TestError::Abort(reason)) => fail(&format!("no cases can be drawn: {reason}")),
         Err(TestError::Fail(message, _)) => {
-            fail_as_case(format!("of random cases, this is the smallest that fails:\n  {message}"));
+            fail_as_case(format!("the smallest random case that fails:\n  {message}"));
         }
     }
 }
 
-/// Keeps the seeds of failing cases of the property that runs.
+/// Returns the file for the seeds of failing cases of the running property.
 fn regressions(fixture: &impl Fixture) -> Option<Box<dyn FailurePersistence>> {
     let file = fixture.regressions()?.join(property()).with_extension("txt");
-    // proptest takes paths that live for ever: this is one for each property of a test run.
+    // The leaked path is used for the rest of the test run, because proptest requires `'static`
+    // paths.
     let file = String::leak(file.to_str()?.to_owned());
     Some(Box::new(FileFailurePersistence::Direct(file)))
 }
 
-/// Whether the store supports any policy that the suite is about.
+/// Returns `true` if the store supports any policy of the suite.
 pub(super) fn supports_any<F: Fixture>(fixture: &F) -> bool {
     runtime().block_on(async {
         let harness = Harness::open(fixture).await;
@@ -324,7 +347,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime can be built")
 }
 
-/// Runs one case on several threads, and fails loudly if it does not come to an end.
+/// Runs one case on several threads. Fails the property if the case does not end in time.
 pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<'_, F>)) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(8)
@@ -338,25 +361,55 @@ pub(super) fn threads<F: Fixture>(fixture: &F, check: impl AsyncFnOnce(&Harness<
         let result = caught(check(&harness)).await;
         end = Some(ended(result.map(Ok), &harness.calls.borrow()));
     }));
-    // A thread that is stuck would keep the runtime from ending.
+    // A blocked thread would otherwise delay the end of the runtime forever.
     runtime.shutdown_background();
     if !in_time {
-        fail(&format!("the calls have not come to an end within {patience:?}: a deadlock"));
+        fail(&format!(
+            "the calls did not end within {patience:?}: the store has a deadlock, or it needs a \
+             longer `Fixture::patience`"
+        ));
     }
     if let Some(Ended::Failed(message)) = end {
         fail_as_case(message);
     }
 }
 
-/// Whether a case comes to an end in time.
+/// Runs a future for each of many callers, which start together, and returns the results.
+pub(super) async fn concurrently<T: Send + 'static, R>(
+    callers: usize,
+    call: impl Fn(usize) -> R,
+) -> Vec<T>
+where
+    R: Future<Output = T> + Send + 'static,
+{
+    let barrier = Arc::new(Barrier::new(callers));
+    let start = |caller| {
+        let (barrier, call) = (Arc::clone(&barrier), call(caller));
+        tokio::spawn(async move {
+            barrier.wait().await;
+            call.await
+        })
+    };
+    let mut results = vec![];
+    for task in (0..callers).map(start).collect::<Vec<_>>() {
+        match task.await {
+            Ok(result) => results.push(result),
+            Err(error) => fail(&format!("one of {callers} concurrent callers panics: {error}")),
+        }
+    }
+    results
+}
+
+/// Returns `true` if a case ends in time.
 ///
-/// A thread of its own watches: where all threads of the runtime are stuck, its timers are too.
+/// A separate thread measures the time, because the timers of a runtime stop if all of its threads
+/// are blocked.
 async fn watched(patience: Duration, case: impl Future<Output = ()>) -> bool {
     let (alarm, mut late) = tokio::sync::oneshot::channel::<()>();
     let (done, ended) = mpsc::channel::<()>();
     std::thread::spawn(move || {
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // The receiver is gone if the case has just ended.
+            // Sending fails if the case has just ended and dropped the receiver.
             let _ = alarm.send(());
         }
     });

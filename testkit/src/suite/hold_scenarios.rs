@@ -1,8 +1,8 @@
-//! Holds in the scenarios that token budgets of other products are tried by.
+//! Holds in the scenarios with which other products test their token budgets.
 //!
-//! | property | from |
+//! | property | source |
 //! |---|---|
-//! | `of_concurrent_holds_never_more_than_the_limit_is_held` | LiteLLM#18730: of 5 concurrent requests of 100 tokens each, at 100 tokens per minute, 663 tokens were used; praxis: concurrent reserve |
+//! | `concurrent_holds_never_exceed_the_limit` | LiteLLM#18730: 5 concurrent requests of 100 tokens each used 663 tokens at a limit of 100 per minute; praxis: concurrent reserve |
 //! | `holds_are_settled_through_any_limiter` | praxis: shared state, replica restart |
 //! | `a_lost_settlement_…`, `a_late_settlement_…`, `a_repeated_settlement_…` | Kuadrant RFC 0021: lost commit, late commit, commit twice; praxis: natural expiry |
 //! | `an_outage_admits_no_hold_and_settles_none` | praxis: fail-closed outage |
@@ -11,26 +11,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Error, ErrorKind, Hold, Limiter, Policy, Settlement, Store, StoreExt, Ticket};
-use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
-use super::harness::{case, each, threads};
-use super::report::{check, check_eq, fail, known};
-use crate::faults::{Fault, Faults};
+use super::harness::{case, concurrently, each, each_case, threads};
+use super::report::{check, check_eq, fail, unless_unsupported};
+use crate::faults::Faults;
+use crate::stores::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);
 
 fn must<T>(answer: Result<T, Error>) -> T {
-    known(answer).unwrap_or_else(|error| fail(&format!("a call fails: {error}")))
+    unless_unsupported(answer)
+        .unwrap_or_else(|error| fail(&format!("a call must not fail: {error}")))
 }
 
-/// A limiter of a process: it has read its policies by itself.
+/// Creates the limiter of a process, which has parsed its policies itself.
 fn limiter<S: Store>(store: S, policies: &[&Policy]) -> Limiter<S> {
-    let read_again = policies.iter().map(|policy| match policy.to_string().parse() {
+    let parsed = policies.iter().map(|policy| match policy.to_string().parse() {
         Ok(policy) => policy,
-        Err(error) => fail(&format!("`{policy}`: {error}")),
+        Err(error) => fail(&format!("the policy `{policy}` is not valid: {error}")),
     });
-    must(Limiter::new(store, read_again))
+    must(Limiter::new(store, parsed))
 }
 
 async fn hold<S: Store>(limiter: &Limiter<S>, cost: u64, id: &str) -> Hold {
@@ -49,57 +50,47 @@ async fn settle<S: Store>(limiter: &Limiter<S>, ticket: &Ticket, cost: u64) -> S
 }
 
 async fn settle_error<S: Store>(limiter: &Limiter<S>, ticket: &Ticket, cost: u64) -> ErrorKind {
-    match known(limiter.settle(ticket, [("p", cost)]).await) {
+    match unless_unsupported(limiter.settle(ticket, [("p", cost)]).await) {
         Err(error) => error.kind(),
         Ok(_) => fail("the settlement must fail"),
     }
 }
 
-/// Holds of several callers at once: their tickets, of those that are admitted.
-async fn hold_at_once<S: Store + 'static>(
+/// Makes holds from concurrent callers, and returns the tickets of the admitted holds.
+async fn hold_concurrently<S: Store + 'static>(
     limiters: &[Limiter<S>],
     callers: usize,
     cost: u64,
     round: usize,
 ) -> Vec<Ticket> {
-    let barrier = Arc::new(Barrier::new(callers));
-    let caller = |caller: usize| {
-        let (limiter, barrier) = (limiters[caller % limiters.len()].clone(), Arc::clone(&barrier));
-        tokio::spawn(async move {
-            barrier.wait().await;
+    let holds = concurrently(callers, |caller| {
+        let limiter = limiters[caller % limiters.len()].clone();
+        async move {
             let id = format!("{round}, {caller}");
             limiter.subject("s").cost(cost).hold(&id, TTL).await
-        })
-    };
-    let callers: Vec<_> = (0..callers).map(caller).collect();
-    let mut tickets = vec![];
-    for caller in callers {
-        match caller.await {
-            Ok(answer) => tickets.extend(must(answer).into_ticket()),
-            Err(error) => fail(&format!("a caller panics: {error}")),
         }
-    }
-    tickets
+    });
+    holds.await.into_iter().filter_map(|hold| must(hold).into_ticket().ok()).collect()
 }
 
-/// Of callers that hold at once, only as many are admitted as the limit has room for, over several limits and
-/// processes; what they give back is there for later ones.
-pub(super) fn of_concurrent_holds_never_more_than_the_limit_is_held<F: Fixture>(fixture: &F) {
+/// Concurrent holds are admitted only as far as the limits have room, with several limits and
+/// processes. A later hold can use the amount that an earlier one has refunded.
+pub(super) fn concurrent_holds_never_exceed_the_limit<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 100, ""), harness.hourly("day", 400, ""));
-        let other = harness.of_another_process().await;
+        let other = harness.store_in_another_process().await;
         let processes =
             [Arc::clone(&harness.store), other].map(|store| limiter(store, &[&policy, &larger]));
         let mut used = 0;
         for (round, callers, cost, admitted, actual) in [
-            (0, 5, 100, 1, 0),  // LiteLLM's; it used nothing after all
-            (1, 32, 30, 3, 20), // 60 are used
+            (0, 5, 100, 1, 0),  // the case of LiteLLM; its request used nothing
+            (1, 32, 30, 3, 20), // 60 are used in total
             (2, 5, 41, 0, 0),
-            (3, 32, 10, 4, 10), // 100 are used
+            (3, 32, 10, 4, 10), // 100 are used in total
             (4, 5, 1, 0, 0),
         ] {
-            let tickets = hold_at_once(&processes, callers, cost, round).await;
-            check_eq!(tickets.len(), admitted, "of {callers} at {cost}");
+            let tickets = hold_concurrently(&processes, callers, cost, round).await;
+            check_eq!(tickets.len(), admitted, "{callers} concurrent holds of {cost} each");
             let held: u64 = tickets.iter().map(|_| cost).sum();
             check_eq!(harness.remaining(&policy).await, 100 - used - held, "round {round}");
             check_eq!(harness.remaining(&larger).await, 400 - used - held, "round {round}");
@@ -115,52 +106,50 @@ pub(super) fn of_concurrent_holds_never_more_than_the_limit_is_held<F: Fixture>(
     });
 }
 
-/// A hold of one process is seen, settled, extended and cancelled by another, which was started later.
+/// Another process, which starts later, sees, settles, extends and cancels the holds of a process.
 pub(super) fn holds_are_settled_through_any_limiter<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.needs(&policy);
-            let first = limiter(Arc::clone(&harness.store), &[&policy]);
-            let (settled, cancelled) =
-                (ticket(&first, 2, "settled").await, ticket(&first, 2, "cancelled").await);
-            drop(first);
-            let second = limiter(harness.of_another_process().await, &[&policy]);
-            check!(hold(&second, 2, "more").await.into_ticket().is_err(), "{policy}");
-            must(second.extend(&settled, 2 * TTL).await);
-            check_eq!(settle(&second, &settled, 1).await.given_back("p"), 1, "{policy}");
-            check_eq!(must(second.cancel(&cancelled).await).given_back("p"), 2, "{policy}");
-            check_eq!(harness.remaining(&policy).await, 4, "{policy}");
-            let third = limiter(harness.of_another_process().await, &[&policy]);
-            check_eq!(settle(&third, &settled, 1).await.given_back("p"), 1, "{policy}");
-            check_eq!(settle_error(&third, &cancelled, 2).await, ErrorKind::AlreadySettled);
-            check_eq!(harness.remaining(&policy).await, 4, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.needs(&policy);
+        let first = limiter(Arc::clone(&harness.store), &[&policy]);
+        let (settled, cancelled) =
+            (ticket(&first, 2, "settled").await, ticket(&first, 2, "cancelled").await);
+        drop(first);
+        let second = limiter(harness.store_in_another_process().await, &[&policy]);
+        check!(hold(&second, 2, "more").await.into_ticket().is_err(), "{policy}");
+        must(second.extend(&settled, 2 * TTL).await);
+        check_eq!(settle(&second, &settled, 1).await.given_back("p"), 1, "{policy}");
+        check_eq!(must(second.cancel(&cancelled).await).given_back("p"), 2, "{policy}");
+        check_eq!(harness.remaining(&policy).await, 4, "{policy}");
+        let third = limiter(harness.store_in_another_process().await, &[&policy]);
+        check_eq!(settle(&third, &settled, 1).await.given_back("p"), 1, "{policy}");
+        check_eq!(settle_error(&third, &cancelled, 2).await, ErrorKind::AlreadySettled);
+        check_eq!(harness.remaining(&policy).await, 4, "{policy}");
+    });
 }
 
-/// A hold that is never settled stays charged, and ends as any charge does, without any call about it.
+/// Checks that a hold that is never settled stays charged, and recovers like any charge, without
+/// any call.
 pub(super) fn a_lost_settlement_stays_charged_and_ends_by_itself<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.needs(&policy);
-            let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
-            let lost = ticket(&limiter, 4, "lost").await;
-            let refusal = harness.refused(&policy, 2).await;
-            let wait = refusal.retry_after().unwrap_or_default();
-            check!(!wait.is_zero(), "{policy}: a caller learns when what is held makes room");
-            harness.advance(wait - Duration::from_micros(1));
-            let _ = harness.refused(&policy, 2).await;
-            harness.at(40);
-            check_eq!(harness.remaining(&policy).await, 5, "{policy}");
-            // It is settled after all, and takes nothing from what was taken since.
-            harness.take(&policy, 3).await;
-            check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
-            check_eq!(harness.remaining(&policy).await, 2, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.needs(&policy);
+        let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
+        let lost = ticket(&limiter, 4, "lost").await;
+        let refusal = harness.refused(&policy, 2).await;
+        let wait = refusal.retry_after().unwrap_or_default();
+        check!(!wait.is_zero(), "{policy}: a refusal must name the wait until the hold recovers");
+        harness.advance(wait - Duration::from_micros(1));
+        let _ = harness.refused(&policy, 2).await;
+        harness.at(40);
+        check_eq!(harness.remaining(&policy).await, 5, "{policy}");
+        // The hold is settled late, and refunds no later charge.
+        harness.take(&policy, 3).await;
+        check_eq!(settle(&limiter, &lost, 1).await.given_back("p"), 0, "{policy}");
+        check_eq!(harness.remaining(&policy).await, 2, "{policy}");
+    });
 }
 
-/// Settled after its time, a hold charges the difference, once; after twice its time, nothing.
+/// Checks that a settlement after the hold's time charges the difference, once. After twice that
+/// time, the hold cannot be settled.
 pub(super) fn a_late_settlement_charges_the_difference_once<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 100, "");
@@ -210,12 +199,13 @@ pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture:
             check_eq!(settlement.is_out_of_reach("p"), is_out_of_reach, "{text}, {newer}");
             let remaining = 496 - newer + refunded;
             check_eq!(harness.remaining(&policy).await, remaining, "{text}, {newer}");
-            // The recorded settlement says the same.
+            // A repeated settlement returns the same.
             check_eq!(settle(&limiter, &ticket, 1).await, settlement, "{text}, {newer}");
         });
     }
     case(fixture, async |harness| {
-        // An estimate whose window has ended is not out of reach: it is not charged any more.
+        // An estimate is not out of reach after its window has ended, because it is not charged
+        // any more.
         let policy = super::harness::policy("p: sliding-log 500/1ms");
         let limiter = limiter(Arc::clone(&harness.store), &[&policy]);
         let request = limiter.subject("s").cost(4);
@@ -232,7 +222,8 @@ pub(super) fn a_settlement_says_if_its_hold_is_out_of_reach<F: Fixture>(fixture:
     });
 }
 
-/// A settlement that is repeated charges once, also if the answer was lost; one at other costs is an error.
+/// Checks that a repeated settlement charges once, even if the first answer was lost. A settlement
+/// with other costs is an error.
 pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
     for policy in each() {
         for (actual, remaining) in [(0, 5), (1, 4), (4, 1), (7, 0)] {
@@ -244,9 +235,9 @@ pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
                 let ticket = ticket(&limiter, 4, "id").await;
                 check_eq!(settle_error(&limiter, &ticket, actual).await, ErrorKind::Timeout);
                 let settlement = settle(&limiter, &ticket, actual).await;
-                let (back, more) = (4_u64.saturating_sub(actual), actual.saturating_sub(4));
-                check_eq!(settlement.given_back("p"), back, "{policy}, {actual}");
-                check_eq!(settlement.charged("p"), more, "{policy}, {actual}");
+                let (refunded, charged) = (4_u64.saturating_sub(actual), actual.saturating_sub(4));
+                check_eq!(settlement.given_back("p"), refunded, "{policy}, {actual}");
+                check_eq!(settlement.charged("p"), charged, "{policy}, {actual}");
                 for other in [actual + 1, 12] {
                     let kind = settle_error(&limiter, &ticket, other).await;
                     check_eq!(kind, ErrorKind::AlreadySettled, "{policy}, {actual}, {other}");
@@ -262,8 +253,8 @@ pub(super) fn a_repeated_settlement_charges_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// While the store is down, a hold is an error and takes nothing, and a settlement is one and settles nothing; both can
-/// be made again.
+/// While the store is down, a hold is an error and charges nothing, and a settlement is an error
+/// and settles nothing. Both can be repeated later.
 pub(super) fn an_outage_admits_no_hold_and_settles_none<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 100, "");
@@ -272,7 +263,7 @@ pub(super) fn an_outage_admits_no_hold_and_settles_none<F: Fixture>(fixture: &F)
         let store = Arc::new(Arc::clone(&harness.store).layer(Faults::new(plan)));
         let limiter = limiter(store, &[&policy]);
         for _ in 0..2 {
-            let answer = known(limiter.subject("s").cost(60).hold("id", TTL).await);
+            let answer = unless_unsupported(limiter.subject("s").cost(60).hold("id", TTL).await);
             check_eq!(
                 answer.map(|_| ()).map_err(|error| error.kind()),
                 Err(ErrorKind::Unavailable)

@@ -1,4 +1,4 @@
-//! Holds: estimates that are taken at once, and settled later under their ids.
+//! Holds: estimates that are charged immediately, and settled later under their ids.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use tidegate_core::{
     AlreadySettled, Call, CallId, Charge, Decision, Error, ErrorKind, MAX_EXACT, Operation, Policy,
     Store, StoreExt,
 };
-use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
-use super::harness::{Harness, case, cases, each, threads};
-use super::report::{check, check_eq, fail, known, leave_out};
-use crate::against_oracle::run_holds_against_oracle;
-use crate::faults::{Fault, Faults};
-use crate::generate::{Kind, hold_scenario, policy};
+use super::harness::{Harness, case, cases, concurrently, each, each_case, threads};
+use super::report::{check, check_eq, fail, leave_out, unless_unsupported};
+use crate::compare::against_oracle::run_holds_against_oracle;
+use crate::faults::Faults;
+use crate::generate::{any_policy, hold_scenario, several_policies};
+use crate::stores::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);
 
-async fn with<F: Fixture>(
+async fn must<F: Fixture>(
     harness: &Harness<'_, F>,
     operation: Operation,
     charges: &[Charge<'_>],
 ) -> Decision {
     match harness.once(CallId::new("id", TTL), operation, charges).await {
         Ok(decision) => decision,
-        Err(error) => fail(&format!("{operation:?} fails: {error}")),
+        Err(error) => fail(&format!("{operation:?} must not fail: {error}")),
     }
 }
 
-async fn fails<F: Fixture>(
+async fn must_fail<F: Fixture>(
     harness: &Harness<'_, F>,
     operation: Operation,
     charges: &[Charge<'_>],
@@ -39,21 +39,21 @@ async fn fails<F: Fixture>(
     match answer {
         Ok(_) => fail(&format!("{operation:?} must fail")),
         Err(error) => {
-            check!(error.is_definitely_not_charged(), "{error}");
+            check!(error.is_definitely_not_charged(), "{operation:?} fails with `{error}`");
             error
         }
     }
 }
 
-/// Leaves the case out if the store knows no ids.
+/// Leaves the case out if the store supports no ids.
 async fn needs_ids<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy) {
     let charge = [Charge::new(policy, "none")];
     let _ = harness.once(CallId::new("none", TTL), Operation::Extend, &charge).await;
 }
 
-/// Any trace of holds is decided as by the oracle.
+/// A random trace of holds is decided as by the oracle.
 pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
-    let one = Kind::any().prop_flat_map(|kind| policy(kind, "p")).prop_map(|policy| vec![policy]);
+    let one = any_policy("p").prop_map(|policy| vec![policy]);
     cases(fixture, hold_scenario(one, 30), async |harness, scenario| {
         scenario.policies.iter().for_each(|policy| harness.needs(policy));
         needs_ids(harness, &scenario.policies[0]).await;
@@ -61,26 +61,24 @@ pub(super) fn holds_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// So is any trace of holds on several policies in one call.
+/// A random trace of holds with several policies per call is decided as by the oracle.
 pub(super) fn holds_of_several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
-    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
-    let several = (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r]);
-    cases(fixture, hold_scenario(several, 25), async |harness, scenario| {
+    cases(fixture, hold_scenario(several_policies(), 25), async |harness, scenario| {
         let mut scenario = scenario.clone();
         scenario.policies.retain(|policy| harness.supports(policy));
         if scenario.policies.is_empty() {
-            leave_out("none of the policies".to_owned());
+            leave_out("the store supports none of the policies of the scenario".to_owned());
         }
         needs_ids(harness, &scenario.policies[0]).await;
         run_holds_against_oracle(&harness.store, &harness.clock, &scenario).await
     });
 }
 
-/// Any trace of holds that are given back when they lapse is decided as by the oracle, which gives back at that time.
+/// A random trace of holds under policies with `refund-lapsed` is decided as by the oracle, which
+/// refunds a hold at the time of its lapse.
 pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let any = |name| {
-        let policies = Kind::any().prop_flat_map(move |kind| policy(kind, name));
-        (policies, prop::bool::weighted(0.8)).prop_map(|(policy, refunds)| match refunds {
+        (any_policy(name), prop::bool::weighted(0.8)).prop_map(|(policy, refunds)| match refunds {
             true => policy.refund_lapsed(),
             false => policy,
         })
@@ -97,7 +95,8 @@ pub(super) fn lapses_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     });
 }
 
-/// By its policy, what a hold has not spent is given back once its time is over, as if at that time.
+/// Under a policy with `refund-lapsed`, the unspent part of a hold is refunded when the hold
+/// lapses, as if at that time.
 pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F) {
     for text in [
         "p: fixed-window 9/1h refund-lapsed",
@@ -107,15 +106,15 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
         "p: token-bucket 9/1h refund-lapsed",
         "p: token-bucket 9/1h by-interval refund-lapsed",
     ] {
-        // (settled in the end at, what remains then)
+        // The cost at which the hold is settled finally, and the remaining amount after that.
         for (actual, remaining) in
             [(None, 8), (Some(0), 8), (Some(1), 8), (Some(3), 6), (Some(9), 0)]
         {
             case(fixture, async |harness| {
                 let policy = super::harness::policy(text);
                 let held = [Charge::new(&policy, "s").cost(5)];
-                check!(with(harness, Operation::Hold, &held).await.is_allowed(), "{text}");
-                let _ = with(harness, Operation::SettleSoFar, &[held[0].cost(1)]).await;
+                check!(must(harness, Operation::Hold, &held).await.is_allowed(), "{text}");
+                let _ = must(harness, Operation::SettleSoFar, &[held[0].cost(1)]).await;
                 harness.at(49);
                 check_eq!(harness.remaining(&policy).await, 4, "{text}");
                 harness.at(50);
@@ -124,10 +123,10 @@ pub(super) fn a_lapsed_hold_is_given_back_by_its_policy<F: Fixture>(fixture: &F)
                 let _ = harness.does(Operation::Refund, &policy, 8).await;
                 let Some(actual) = actual else { return };
                 harness.at(99);
-                let settled = with(harness, Operation::Settle, &[held[0].cost(actual)]).await;
+                let settled = must(harness, Operation::Settle, &[held[0].cost(actual)]).await;
                 let left = if actual == 0 { remaining + 1 } else { remaining };
                 check_eq!(settled.verdicts()[0].remaining(), left, "{text}, {actual}");
-                let again = with(harness, Operation::Settle, &[held[0].cost(actual)]).await;
+                let again = must(harness, Operation::Settle, &[held[0].cost(actual)]).await;
                 check_eq!(again, settled, "{text}, {actual}");
             });
         }
@@ -170,7 +169,8 @@ pub(super) fn a_wait_counts_on_what_will_lapse<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A peek says what is held and not spent where the states know it, whatever answers are lost; and no other call does.
+/// A peek returns the unspent part of the holds if the policy records holds in its states,
+/// whichever answers are lost. No other call returns it.
 pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
     let texts = [
         "p: fixed-window 60/1h",
@@ -181,16 +181,17 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
         "p: token-bucket 60/1h by-interval",
     ];
     let policies = texts.map(|text| super::harness::policy(text).refund_lapsed()).to_vec();
-    // Of each hold: the cost, what is spent so far, whether it is extended, and whether it is settled.
+    // Each job is a hold: its cost, the amount reported so far, whether it is extended, and
+    // whether it is settled.
     let jobs = prop::collection::vec((1..9_u64, 0..12_u64, any::<bool>(), any::<bool>()), 1..5);
     let inputs = (prop::sample::select(policies), jobs, any::<bool>(), lost(24));
     cases(fixture, inputs, async |harness, (policy, jobs, is_reset, plan)| {
         harness.needs(policy);
         let plain = harness.hourly("q", 60, "");
-        let of = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
+        let charge_to = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
         let store = Arc::clone(&harness.store).layer(Faults::new(plan.clone()));
         let unspent = async |expected: u64| {
-            let charges = [of(policy, 0), of(&plain, 0)];
+            let charges = [charge_to(policy, 0), charge_to(&plain, 0)];
             let peek = harness.ask(Operation::Peek, &charges).await;
             check_eq!(peek.unspent(), [Some(expected), None], "{policy}");
             let peek = harness.ask(Operation::Peek, &[charges[1], charges[0], charges[0]]).await;
@@ -200,13 +201,13 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
             let acquire = harness.ask(Operation::Acquire, &charges).await;
             check_eq!(acquire.unspent(), [], "{policy}");
         };
-        // Of each open hold: when its time is over, and what it has not spent.
+        // The time at which each open hold lapses, and its unspent part.
         let mut open: Vec<(u64, u64)> = vec![];
         let expected = |open: &[(u64, u64)]| open.iter().map(|(_, unspent)| unspent).sum();
         for ((cost, spent, is_extended, is_settled), number) in jobs.iter().zip(0_u64..) {
             let (id, now) = (number.to_le_bytes(), 7 * number);
             let does = async |operation, cost| {
-                let charges = [of(policy, cost), of(&plain, cost)];
+                let charges = [charge_to(policy, cost), charge_to(&plain, cost)];
                 let call = Call::new(operation, &charges).with_id(CallId::new(&id, TTL));
                 until_answered(&store, call).await
             };
@@ -232,7 +233,7 @@ pub(super) fn a_peek_says_what_is_held_and_not_spent<F: Fixture>(fixture: &F) {
             }
         }
         if *is_reset {
-            let _ = harness.ask(Operation::Reset, &[of(policy, 0)]).await;
+            let _ = harness.ask(Operation::Reset, &[charge_to(policy, 0)]).await;
             open.clear();
             unspent(0).await;
         }
@@ -381,22 +382,23 @@ pub(super) fn b100_a_settlement_never_refunds_other_callers<F: Fixture>(fixture:
     });
 }
 
-/// What is held too much is given back, what is missing is charged, once.
+/// Checks that a settlement refunds the unspent part of a hold, or charges the overage, once.
 pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
     for policy in each() {
-        // Of 4 of 5: (the actual cost, what is given back or charged, what remains).
+        // The hold is 4, the limit is 5. Each case is the actual cost, the refunded or charged
+        // amount, and the remaining amount.
         for (cost, amount, remaining) in [(0, 4, 5), (1, 3, 4), (4, 0, 1), (5, 1, 0), (9, 5, 0)] {
             case(fixture, async |harness| {
                 let held = [Charge::new(&policy, "s").cost(4)];
-                check!(with(harness, Operation::Hold, &held).await.is_allowed());
+                check!(must(harness, Operation::Hold, &held).await.is_allowed());
                 let actual = [held[0].cost(cost)];
-                let first = with(harness, Operation::Settle, &actual).await;
+                let first = must(harness, Operation::Settle, &actual).await;
                 check_eq!(first.amounts(), [amount], "{policy}, {cost}");
                 check_eq!(first.verdicts()[0].remaining(), remaining, "{policy}, {cost}");
                 for micros in [0, 1, 99] {
                     harness.at(micros);
                     let before = harness.snapshot(&held).await;
-                    let again = with(harness, Operation::Settle, &actual).await;
+                    let again = must(harness, Operation::Settle, &actual).await;
                     check_eq!(again, first, "{policy}, {cost}, {micros} us later");
                     check_eq!(harness.snapshot(&held).await, before, "{policy}, {cost}");
                 }
@@ -405,14 +407,14 @@ pub(super) fn a_hold_is_settled_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// A hold that is settled cannot be settled at other costs: the error has the first settlement.
+/// A settled hold cannot be settled at other costs. The error contains the first settlement.
 pub(super) fn a_settled_hold_has_one_settlement<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         for (name, cost) in [("settled", 3), ("cancelled", 0)] {
             let policy = harness.hourly(name, 9, "");
             let held = [Charge::new(&policy, name).cost(5)];
-            check!(with(harness, Operation::Hold, &held).await.is_allowed());
-            let first = with(harness, Operation::Settle, &[held[0].cost(cost)]).await;
+            check!(must(harness, Operation::Hold, &held).await.is_allowed());
+            let first = must(harness, Operation::Settle, &[held[0].cost(cost)]).await;
             let before = harness.snapshot(&held).await;
             for (operation, cost_now) in [
                 (Operation::Settle, 4),
@@ -421,32 +423,33 @@ pub(super) fn a_settled_hold_has_one_settlement<F: Fixture>(fixture: &F) {
                 (Operation::SettleSoFar, 8),
                 (Operation::Extend, cost),
             ] {
-                let error = fails(harness, operation, &[held[0].cost(cost_now)]).await;
+                let error = must_fail(harness, operation, &[held[0].cost(cost_now)]).await;
                 check_eq!(error.kind(), ErrorKind::AlreadySettled, "{operation:?}, {cost_now}");
                 let source = std::error::Error::source(&error);
                 let settled = source.and_then(|source| source.downcast_ref::<AlreadySettled>());
                 check_eq!(
-                    settled.map(|it| (it.costs().to_vec(), it.decision().clone())),
+                    settled.map(|first| (first.costs().to_vec(), first.decision().clone())),
                     Some((vec![cost], first.clone())),
                     "{operation:?}, {cost_now}"
                 );
             }
             check_eq!(harness.snapshot(&held).await, before);
-            // The hold itself is answered as the first time.
-            check!(with(harness, Operation::Hold, &held).await.is_allowed());
+            // A repeated hold returns the first answer.
+            check!(must(harness, Operation::Hold, &held).await.is_allowed());
             check_eq!(harness.snapshot(&held).await, before);
         }
     });
 }
 
-/// A hold that is not settled stays charged; it can be settled for as long again as its time, and then not at all.
+/// Checks that a hold that is not settled stays charged, and can be settled until twice its time
+/// is over.
 pub(super) fn a_hold_expires_after_twice_its_time<F: Fixture>(fixture: &F) {
     for (micros, kind) in [(49, None), (50, None), (99, None), (100, Some(ErrorKind::UnknownHold))]
     {
         case(fixture, async |harness| {
             let policy = harness.hourly("p", 9, "");
             let held = [Charge::new(&policy, "s").cost(5)];
-            check!(with(harness, Operation::Hold, &held).await.is_allowed());
+            check!(must(harness, Operation::Hold, &held).await.is_allowed());
             harness.at(micros);
             check_eq!(harness.remaining(&policy).await, 4, "{micros} us later");
             let id = CallId::new("id", TTL);
@@ -458,70 +461,73 @@ pub(super) fn a_hold_expires_after_twice_its_time<F: Fixture>(fixture: &F) {
     }
 }
 
-/// A hold is extended from now on, never shortened, and not once its time is over.
+/// Checks that an extension counts from the current time, never shortens a hold, and fails after
+/// the hold has lapsed.
 pub(super) fn a_hold_is_extended_in_its_time<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
         let held = [Charge::new(&policy, "s").cost(5)];
         let id = |micros| CallId::new("id", Duration::from_micros(micros));
-        check!(with(harness, Operation::Hold, &held).await.is_allowed());
+        check!(must(harness, Operation::Hold, &held).await.is_allowed());
         for (now, ttl) in [(10, 1), (49, 50), (98, 30), (127, 20)] {
             harness.at(now);
             let answer = harness.once(id(ttl), Operation::Extend, &held).await;
             check!(answer.is_ok(), "at {now} for {ttl}: {answer:?}");
         }
         harness.at(146);
-        check!(with(harness, Operation::Extend, &held).await.is_allowed());
+        check!(must(harness, Operation::Extend, &held).await.is_allowed());
         harness.at(196);
-        check_eq!(fails(harness, Operation::Extend, &held).await.kind(), ErrorKind::HoldLapsed);
+        check_eq!(must_fail(harness, Operation::Extend, &held).await.kind(), ErrorKind::HoldLapsed);
         harness.at(245);
-        let settled = with(harness, Operation::Settle, &[held[0].cost(1)]).await;
+        let settled = must(harness, Operation::Settle, &[held[0].cost(1)]).await;
         check_eq!(settled.amounts(), [4]);
     });
 }
 
-/// What is used so far is charged as far as it exceeds the hold, once, and a lower total changes nothing.
+/// Checks that a report of the total used so far charges the overage, once. A lower total changes
+/// nothing.
 pub(super) fn a_hold_is_settled_so_far_in_totals<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let held = [Charge::new(&policy, "s").cost(2)];
-            check!(with(harness, Operation::Hold, &held).await.is_allowed());
-            for (total, amount, remaining) in
-                [(1, 0, 3), (2, 0, 3), (4, 2, 1), (4, 0, 1), (3, 0, 1), (5, 1, 0), (5, 0, 0)]
-            {
-                let so_far = with(harness, Operation::SettleSoFar, &[held[0].cost(total)]).await;
-                check_eq!(so_far.amounts(), [amount], "{policy}, {total}");
-                check_eq!(so_far.verdicts()[0].remaining(), remaining, "{policy}, {total}");
-            }
-            // What was charged beyond the hold stays; what is held comes back.
-            let settled = with(harness, Operation::Settle, &[held[0].cost(1)]).await;
-            check_eq!(settled.amounts(), [1], "{policy}");
-            check_eq!(settled.verdicts()[0].remaining(), 1, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let held = [Charge::new(&policy, "s").cost(2)];
+        check!(must(harness, Operation::Hold, &held).await.is_allowed());
+        for (total, amount, remaining) in
+            [(1, 0, 3), (2, 0, 3), (4, 2, 1), (4, 0, 1), (3, 0, 1), (5, 1, 0), (5, 0, 0)]
+        {
+            let so_far = must(harness, Operation::SettleSoFar, &[held[0].cost(total)]).await;
+            check_eq!(so_far.amounts(), [amount], "{policy}, {total}");
+            check_eq!(so_far.verdicts()[0].remaining(), remaining, "{policy}, {total}");
+        }
+        // A final settlement refunds the unspent part of the hold. It does not refund the
+        // overage that was charged before.
+        let settled = must(harness, Operation::Settle, &[held[0].cost(1)]).await;
+        check_eq!(settled.amounts(), [1], "{policy}");
+        check_eq!(settled.verdicts()[0].remaining(), 1, "{policy}");
+    });
 }
 
-/// What is held comes back in the window it was taken in, and a bucket's refill since then counts as one of the hold.
+/// Checks that a settlement refunds a hold only in the window in which it was made. The refill of
+/// a bucket since then counts as a repayment of the hold.
 pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     for policy in each() {
         for micros in [0, 1, 2, 4, 9, 10, 11, 19, 20, 30] {
             for actual in 0..=4_u64 {
                 case(fixture, async |harness| {
-                    // Beside it, a state in which only the actual cost was ever taken.
+                    // A second state, to which only the actual cost is charged.
                     let held = [Charge::new(&policy, "s").cost(4)];
-                    let right = [Charge::new(&policy, "right").cost(actual)];
-                    check!(with(harness, Operation::Hold, &held).await.is_allowed());
-                    check!(harness.ask(Operation::Acquire, &right).await.is_allowed());
+                    let expected = [Charge::new(&policy, "expected").cost(actual)];
+                    check!(must(harness, Operation::Hold, &held).await.is_allowed());
+                    check!(harness.ask(Operation::Acquire, &expected).await.is_allowed());
                     harness.at(micros);
-                    let settled = with(harness, Operation::Settle, &[held[0].cost(actual)]).await;
-                    let right = harness.ask(Operation::Peek, &[right[0].cost(0)]).await;
-                    // Windows of different phases end at different times.
+                    let settled = must(harness, Operation::Settle, &[held[0].cost(actual)]).await;
+                    let expected = harness.ask(Operation::Peek, &[expected[0].cost(0)]).await;
+                    // Each subject has its own phase, so that the windows of the two states end at
+                    // different times.
                     if policy.to_string().contains("phased") {
                         return;
                     }
                     check_eq!(
                         settled.verdicts()[0].remaining(),
-                        right.verdicts()[0].remaining(),
+                        expected.verdicts()[0].remaining(),
                         "{policy}: held 4, used {actual}, settled {micros} us later"
                     );
                 });
@@ -530,10 +536,12 @@ pub(super) fn a_hold_gives_back_no_more_than_is_owed<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Whatever others take meanwhile, no more remains than if only the actual costs had been taken.
+/// Whatever other callers charge during a hold, the remaining amount after its settlement is at
+/// most the amount that would remain if only the actual costs had been charged.
 pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let step = (0..6_u64, 0..4_u64, prop_oneof![Just(0), 1..4_u64]);
-    // Those whose windows and periods do not begin with the first take, or differ by subject.
+    // Policies are excluded if their windows and periods begin with the first charge, or differ
+    // between subjects.
     let is_aligned = |policy: &Policy| {
         let text = policy.to_string();
         !["phased", "anchored", "by-interval"].iter().any(|word| text.contains(word))
@@ -542,113 +550,120 @@ pub(super) fn holds_never_make_room_for_more<F: Fixture>(fixture: &F) {
     let inputs = (prop::sample::select(policies), prop::collection::vec(step, 1..8), 0..4_u64);
     cases(fixture, inputs, async |harness, (policy, steps, actual)| {
         let held = [Charge::new(policy, "s").cost(4)];
-        let right = Charge::new(policy, "right");
-        check!(with(harness, Operation::Hold, &held).await.is_allowed());
-        let _ = harness.ask(Operation::Acquire, &[right.cost(*actual)]).await;
+        let expected = Charge::new(policy, "expected");
+        check!(must(harness, Operation::Hold, &held).await.is_allowed());
+        let _ = harness.ask(Operation::Acquire, &[expected.cost(*actual)]).await;
         let mut now = 0;
         for (passes, cost, more) in steps {
             now += passes;
             harness.at(now);
             let taken = harness.ask(Operation::Acquire, &[held[0].cost(*cost)]).await;
             if taken.is_allowed() {
-                let also = harness.ask(Operation::Acquire, &[right.cost(*cost)]).await;
-                check!(also.is_allowed(), "{policy}: admitted beside a hold, and not without");
+                let also = harness.ask(Operation::Acquire, &[expected.cost(*cost)]).await;
+                check!(
+                    also.is_allowed(),
+                    "{policy}: a request is admitted during a hold, but refused if only actual costs are charged"
+                );
             }
             let charged = [Charge::new(policy, "s").cost(*more)];
             let _ = harness.ask(Operation::Charge, &charged).await;
-            let _ = harness.ask(Operation::Charge, &[right.cost(*more)]).await;
+            let _ = harness.ask(Operation::Charge, &[expected.cost(*more)]).await;
         }
-        let settled = with(harness, Operation::Settle, &[held[0].cost(*actual)]).await;
-        let right = harness.ask(Operation::Peek, &[right.cost(0)]).await;
+        let settled = must(harness, Operation::Settle, &[held[0].cost(*actual)]).await;
+        let expected = harness.ask(Operation::Peek, &[expected.cost(0)]).await;
         check!(
-            settled.verdicts()[0].remaining() <= right.verdicts()[0].remaining(),
-            "{policy}: {settled:?} after a hold, {right:?} without"
+            settled.verdicts()[0].remaining() <= expected.verdicts()[0].remaining(),
+            "{policy}: {settled:?} after a hold, {expected:?} with actual costs only"
         );
         Ok(())
     });
 }
 
-/// All of several charges are held, or none; each is settled at its own cost.
+/// All charges of a call are held, or none. Each is settled at its own cost.
 pub(super) fn several_charges_are_held_together<F: Fixture>(fixture: &F) {
     for first in each() {
         case(fixture, async |harness| {
             let (second, third) = (harness.hourly("q", 9, ""), harness.hourly("r", 9, ""));
-            let of = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
-            let held = [of(&first, 2), of(&second, 8), of(&third, 1).check_only()];
-            check!(with(harness, Operation::Hold, &held).await.is_allowed(), "{first}");
+            let charge_to = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
+            let held =
+                [charge_to(&first, 2), charge_to(&second, 8), charge_to(&third, 1).check_only()];
+            check!(must(harness, Operation::Hold, &held).await.is_allowed(), "{first}");
             let before = harness.snapshot(&held).await;
-            let refused = [of(&first, 1), of(&second, 2)];
+            let refused = [charge_to(&first, 1), charge_to(&second, 2)];
             let other = CallId::new("other", TTL);
             let refused = harness.once(other, Operation::Hold, &refused).await;
             check!(refused.is_ok_and(|decision| decision.is_denied()), "{first}");
             check_eq!(harness.snapshot(&held).await, before, "{first}");
-            let actual = [of(&first, 3), of(&second, 1), of(&third, 4).check_only()];
-            let settled = with(harness, Operation::Settle, &actual).await;
+            let actual =
+                [charge_to(&first, 3), charge_to(&second, 1), charge_to(&third, 4).check_only()];
+            let settled = must(harness, Operation::Settle, &actual).await;
             check_eq!(settled.amounts(), [1, 7, 4], "{first}");
-            let remaining = settled.verdicts().iter().map(|it| it.remaining());
+            let remaining = settled.verdicts().iter().map(|verdict| verdict.remaining());
             check_eq!(remaining.collect::<Vec<_>>(), [2, 8, 5], "{first}");
         });
     }
 }
 
-/// A shadow that refuses holds nothing, and nothing is settled with it.
+/// A shadow that denies holds nothing, and its charge is not settled.
 pub(super) fn a_shadow_that_refuses_holds_nothing<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, shadow) = (harness.hourly("p", 9, ""), harness.hourly("q", 3, " shadow"));
-        let of = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
-        let held = [of(&policy, 4), of(&shadow, 4)];
-        check!(with(harness, Operation::Hold, &held).await.is_allowed());
+        let charge_to = |policy, cost| Charge::new(policy, "s").tenant("t").cost(cost);
+        let held = [charge_to(&policy, 4), charge_to(&shadow, 4)];
+        check!(must(harness, Operation::Hold, &held).await.is_allowed());
         for (operation, cost) in [(Operation::SettleSoFar, 5), (Operation::Settle, 6)] {
-            let settled = with(harness, operation, &[of(&policy, cost), of(&shadow, cost)]).await;
+            let settled =
+                must(harness, operation, &[charge_to(&policy, cost), charge_to(&shadow, cost)])
+                    .await;
             check_eq!(settled.amounts(), [1, 0]);
             check_eq!(settled.verdicts()[1].remaining(), 3);
         }
     });
 }
 
-/// As much as there is can be held, and is settled as what it is.
+/// A hold up to its cost holds the remaining amount, and is settled at that amount.
 pub(super) fn as_much_as_there_is_can_be_held<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 2).await;
-            let asked = [Charge::new(&policy, "s").cost(50)];
-            let up_to = |min| Operation::HoldUpTo { min };
-            check!(with(harness, up_to(4), &asked).await.is_denied(), "{policy}");
-            let held = with(harness, up_to(2), &asked).await;
-            check_eq!(held.amounts(), [3], "{policy}");
-            check_eq!(with(harness, up_to(2), &asked).await, held, "{policy}: the same hold");
-            let kind = fails(harness, up_to(3), &asked).await.kind();
-            check_eq!(kind, ErrorKind::IdReused, "{policy}: another minimum");
-            let settled = with(harness, Operation::Settle, &[asked[0].cost(1)]).await;
-            check_eq!(settled.amounts(), [2], "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 2).await;
+        let requested = [Charge::new(&policy, "s").cost(50)];
+        let up_to = |min| Operation::HoldUpTo { min };
+        check!(must(harness, up_to(4), &requested).await.is_denied(), "{policy}");
+        let held = must(harness, up_to(2), &requested).await;
+        check_eq!(held.amounts(), [3], "{policy}");
+        check_eq!(must(harness, up_to(2), &requested).await, held, "{policy}: the same hold");
+        let kind = must_fail(harness, up_to(3), &requested).await.kind();
+        check_eq!(kind, ErrorKind::IdReused, "{policy}: another minimum");
+        let settled = must(harness, Operation::Settle, &[requested[0].cost(1)]).await;
+        check_eq!(settled.amounts(), [2], "{policy}");
+    });
 }
 
-/// A ticket that was made up, or is of another hold, changes nothing.
+/// Checks that a settlement changes nothing if its hold does not exist, or if its charges belong
+/// to another hold.
 pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 9, ""), harness.hourly("p", 10, ""));
         let renamed = harness.hourly("q", 9, "");
-        let of = |policy| Charge::new(policy, "s").tenant("t").cost(4);
-        let looked_at = [of(&policy), of(&renamed), Charge::new(&policy, "other").tenant("t")];
-        for charge in looked_at {
+        let charge_to = |policy| Charge::new(policy, "s").tenant("t").cost(4);
+        let observed =
+            [charge_to(&policy), charge_to(&renamed), Charge::new(&policy, "other").tenant("t")];
+        for charge in observed {
             check!(harness.ask(Operation::Acquire, &[charge.cost(4)]).await.is_allowed());
         }
-        let before = harness.snapshot(&looked_at).await;
+        let before = harness.snapshot(&observed).await;
         for operation in [Operation::Settle, Operation::SettleSoFar, Operation::Extend] {
-            let kind = fails(harness, operation, &[of(&policy)]).await.kind();
+            let kind = must_fail(harness, operation, &[charge_to(&policy)]).await.kind();
             check_eq!(kind, ErrorKind::UnknownHold, "{operation:?}");
         }
-        check_eq!(harness.snapshot(&looked_at).await, before);
-        check!(with(harness, Operation::Hold, &[of(&policy)]).await.is_allowed());
-        let before = harness.snapshot(&looked_at).await;
+        check_eq!(harness.snapshot(&observed).await, before);
+        check!(must(harness, Operation::Hold, &[charge_to(&policy)]).await.is_allowed());
+        let before = harness.snapshot(&observed).await;
         for charges in [
-            vec![of(&larger)],
-            vec![of(&renamed)],
-            vec![of(&policy).check_only()],
+            vec![charge_to(&larger)],
+            vec![charge_to(&renamed)],
+            vec![charge_to(&policy).check_only()],
             vec![Charge::new(&policy, "other").tenant("t")],
-            vec![of(&policy), of(&renamed)],
+            vec![charge_to(&policy), charge_to(&renamed)],
         ] {
             for operation in [
                 Operation::Hold,
@@ -662,31 +677,32 @@ pub(super) fn a_made_up_hold_gives_nothing_back<F: Fixture>(fixture: &F) {
                 if only_checks && operation.min_amount().is_some() {
                     continue;
                 }
-                let kind = fails(harness, operation, &charges).await.kind();
+                let kind = must_fail(harness, operation, &charges).await.kind();
                 check_eq!(kind, ErrorKind::IdReused, "{operation:?} {charges:?}");
             }
         }
-        // Nor is the hold a plain call, or a plain call a hold.
-        let kind = fails(harness, Operation::Acquire, &[of(&policy)]).await.kind();
+        // An id of a hold cannot be used for a plain call, and the id of a plain call not for a
+        // hold.
+        let kind = must_fail(harness, Operation::Acquire, &[charge_to(&policy)]).await.kind();
         check_eq!(kind, ErrorKind::IdReused);
-        check_eq!(harness.snapshot(&looked_at).await, before);
+        check_eq!(harness.snapshot(&observed).await, before);
         let plain = CallId::new("plain", TTL);
-        let answer = harness.once(plain, Operation::Charge, &[of(&policy)]).await;
+        let answer = harness.once(plain, Operation::Charge, &[charge_to(&policy)]).await;
         check!(answer.is_ok());
         for operation in [Operation::Hold, Operation::Settle, Operation::Extend] {
-            let answer = harness.once(plain, operation, &[of(&policy)]).await;
+            let answer = harness.once(plain, operation, &[charge_to(&policy)]).await;
             let kind = answer.map_err(|error| error.kind());
             check_eq!(kind, Err(ErrorKind::IdReused), "{operation:?}");
         }
     });
 }
 
-/// Holds and settlements that are not valid are errors, which change nothing.
+/// Holds and settlements that are not valid are errors, and change nothing.
 pub(super) fn a_hold_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
         let charge = Charge::new(&policy, "s").cost(4);
-        check!(with(harness, Operation::Hold, &[charge]).await.is_allowed());
+        check!(must(harness, Operation::Hold, &[charge]).await.is_allowed());
         for operation in [
             Operation::Hold,
             Operation::HoldUpTo { min: 1 },
@@ -698,30 +714,30 @@ pub(super) fn a_hold_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
             let kind = without_id.map_err(|error| error.kind());
             check_eq!(kind, Err(ErrorKind::InvalidCall), "{operation:?} without an id");
             for charges in [vec![charge, charge], vec![charge.cost(MAX_EXACT + 1)], vec![]] {
-                let kind = fails(harness, operation, &charges).await.kind();
+                let kind = must_fail(harness, operation, &charges).await.kind();
                 check_eq!(kind, ErrorKind::InvalidCall, "{operation:?} {charges:?}");
             }
         }
         check_eq!(harness.remaining(&policy).await, 5);
-        let most = with(harness, Operation::Settle, &[charge.cost(MAX_EXACT)]).await;
-        check!(most.amounts()[0] > 0);
+        let settled = must(harness, Operation::Settle, &[charge.cost(MAX_EXACT)]).await;
+        check!(settled.amounts()[0] > 0);
     });
 }
 
-/// Under a policy whose limit changes, a hold is settled in the state it was taken from.
+/// If the limit of a policy changes, a hold is settled in the state to which it was charged.
 pub(super) fn a_hold_of_a_changed_policy_is_settled_where_it_was_taken<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (before, after) = (harness.hourly("p", 9, ""), harness.hourly("p", 7, ""));
         let held = [Charge::new(&before, "s").cost(6)];
-        check!(with(harness, Operation::Hold, &held).await.is_allowed());
+        check!(must(harness, Operation::Hold, &held).await.is_allowed());
         harness.take(&after, 1).await;
-        let settled = with(harness, Operation::Settle, &[held[0].cost(2)]).await;
+        let settled = must(harness, Operation::Settle, &[held[0].cost(2)]).await;
         check_eq!(settled.amounts(), [4]);
         check_eq!(harness.remaining(&after).await, 4);
     });
 }
 
-/// Lost answers, and calls that do not arrive.
+/// Returns a plan of lost answers and lost calls.
 fn lost(calls: usize) -> impl Strategy<Value = Vec<Fault>> {
     let fault = prop_oneof![
         Just(Fault::After(ErrorKind::Timeout)),
@@ -731,7 +747,7 @@ fn lost(calls: usize) -> impl Strategy<Value = Vec<Fault>> {
     prop::collection::vec(fault, 0..calls)
 }
 
-/// Whatever answers are lost, each hold is made once, and settled once.
+/// Each hold is made once and settled once, whichever calls and answers are lost.
 pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     let plans = (prop::collection::vec(0..9_u64, 4), lost(24));
     cases(fixture, plans, async |harness, (costs, plan)| {
@@ -761,10 +777,10 @@ pub(super) fn a_hold_is_settled_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Makes a call again until its answer is not lost.
+/// Repeats a call until it is answered.
 async fn until_answered<S: Store>(store: &S, call: Call<'_>) -> Result<Decision, String> {
     loop {
-        match known(store.decide(call).await) {
+        match unless_unsupported(store.decide(call).await) {
             Err(error) if !may_be_repeated(&error) => return Err(error.to_string()),
             Err(_) => {}
             Ok(decision) => return Ok(decision),
@@ -776,49 +792,50 @@ fn may_be_repeated(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)
 }
 
-/// Of many callers that settle one hold at once, all get the same answer, and it is settled once.
+/// Many concurrent callers that settle one hold get the same answer, and the hold is settled once.
 pub(super) fn a_hold_of_many_callers_is_settled_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");
         needs_ids(harness, &policy).await;
         for round in 1..=8_u64 {
-            let barrier = Arc::new(Barrier::new(32));
-            let settle = |caller: u64| {
+            let answers = concurrently(32, |caller| {
                 let (store, policy) = (Arc::clone(&harness.store), policy.clone());
-                let barrier = Arc::clone(&barrier);
-                tokio::spawn(async move {
-                    barrier.wait().await;
+                async move {
                     let id = round.to_le_bytes();
                     let (charge, id) = (Charge::new(&policy, "s"), CallId::new(&id, TTL));
                     let estimate = [charge.cost(9)];
                     let held = store.decide(Call::new(Operation::Hold, &estimate).with_id(id));
-                    let held = known(held.await)?;
+                    let held = unless_unsupported(held.await)?;
                     check!(held.is_allowed(), "caller {caller}");
-                    // Half of them cancel, and half settle: the first call decides.
+                    // Half of the callers cancel and half settle. The first call decides.
                     let cost = if caller.is_multiple_of(2) { 0 } else { 4 };
                     let actual = [charge.cost(cost)];
                     let settled = store.decide(Call::new(Operation::Settle, &actual).with_id(id));
-                    Ok::<_, Error>(match known(settled.await) {
+                    Ok::<_, Error>(match unless_unsupported(settled.await) {
                         Ok(_) => Some(cost),
                         Err(error) => {
                             check_eq!(error.kind(), ErrorKind::AlreadySettled);
                             None
                         }
                     })
-                })
-            };
-            let tasks: Vec<_> = (0..32).map(settle).collect();
+                }
+            });
             let mut settled = vec![];
-            for task in tasks {
-                match task.await {
-                    Ok(Ok(cost)) => settled.extend(cost),
-                    Ok(Err(error)) => fail(&format!("one of 32 callers gets an error: {error}")),
-                    Err(error) => fail(&format!("one of 32 callers panics: {error}")),
+            for answer in answers.await {
+                match answer {
+                    Ok(cost) => settled.extend(cost),
+                    Err(error) => {
+                        fail(&format!("one of 32 concurrent callers gets an error: {error}"));
+                    }
                 }
             }
-            check_eq!(settled.len(), 16, "all with the cost of the first, and no others");
+            check_eq!(
+                settled.len(),
+                16,
+                "the callers with the cost of the first settlement succeed, and no others"
+            );
             settled.dedup();
-            check_eq!(settled.len(), 1, "settled at one cost");
+            check_eq!(settled.len(), 1, "the hold must be settled at one cost");
             let remaining = harness.remaining(&policy).await;
             check_eq!(remaining, 900 - settled[0], "round {round}");
             let _ = harness.does(Operation::Reset, &policy, 0).await;

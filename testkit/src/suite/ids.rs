@@ -1,4 +1,4 @@
-//! Calls with an id, which happen once.
+//! Calls with an id, which the store executes once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tidegate_core::{
     Call, CallId, Charge, Decision, ErrorKind, MAX_ID, MAX_SPAN, Operation, Policy, Store,
     StoreExt, Timestamp,
 };
-use tokio::sync::Barrier;
 
 use super::fixture::Fixture;
-use super::harness::{Harness, START, case, cases, each, threads};
-use super::report::{check, check_eq, fail, known};
-use crate::faults::{Fault, Faults};
+use super::harness::{Harness, START, case, cases, concurrently, each, each_case, threads};
+use super::report::{check, check_eq, fail, unless_unsupported};
+use crate::faults::Faults;
+use crate::stores::faults::{Fault, FaultyStore};
 
 const TTL: Duration = Duration::from_micros(50);
 
@@ -25,11 +25,11 @@ async fn must<F: Fixture>(
 ) -> Decision {
     match harness.once(CallId::new(id, TTL), operation, charges).await {
         Ok(decision) => decision,
-        Err(error) => fail(&format!("{operation:?} with the id {id:?} fails: {error}")),
+        Err(error) => fail(&format!("{operation:?} with the id {id:?} must not fail: {error}")),
     }
 }
 
-/// The operations that an id makes happen once.
+/// Returns the operations that may have an id.
 fn operations(policy: &Policy) -> Vec<Operation> {
     let mut operations = vec![
         Operation::Acquire,
@@ -47,7 +47,7 @@ fn operations(policy: &Policy) -> Vec<Operation> {
     operations
 }
 
-/// Asked again, a call has the very answer of the first time, and writes nothing.
+/// Checks that a repeated call returns the first answer, and writes nothing.
 pub(super) fn an_id_makes_a_call_happen_once<F: Fixture>(fixture: &F) {
     for policy in each() {
         for operation in operations(&policy) {
@@ -81,7 +81,7 @@ pub(super) fn an_id_makes_a_call_happen_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// After its time to live an id is free, and repeats do not prolong it.
+/// An id is forgotten after its time to live. Repeated calls do not prolong that time.
 pub(super) fn an_id_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -94,51 +94,45 @@ pub(super) fn an_id_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
     });
 }
 
-/// A refused call leaves no id, and is decided anew.
+/// The id of a refused call is not recorded. A repeated call is decided again.
 pub(super) fn an_id_of_a_refused_call_is_free<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 5).await;
-            let charge = [Charge::new(&policy, "s").cost(2)];
-            let refused = must(harness, b"id", Operation::Acquire, &charge).await;
-            check!(refused.is_denied(), "{policy}");
-            let wait = refused.retry_after().unwrap_or_default();
-            harness.advance(wait - Duration::from_micros(1));
-            check!(must(harness, b"id", Operation::Acquire, &charge).await.is_denied(), "{policy}");
-            harness.advance(Duration::from_micros(1));
-            let admitted = must(harness, b"id", Operation::Acquire, &charge).await;
-            check!(admitted.is_allowed(), "{policy}");
-            let _ = harness.ask(Operation::Charge, &charge).await;
-            check_eq!(
-                must(harness, b"id", Operation::Acquire, &charge).await,
-                admitted,
-                "{policy}"
-            );
-            // Another call with this id, as it costs something else.
-            let other = [charge[0].cost(1)];
-            let error = harness.once(CallId::new("id", TTL), Operation::Acquire, &other).await;
-            check_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::IdReused), "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 5).await;
+        let charge = [Charge::new(&policy, "s").cost(2)];
+        let refused = must(harness, b"id", Operation::Acquire, &charge).await;
+        check!(refused.is_denied(), "{policy}");
+        let wait = refused.retry_after().unwrap_or_default();
+        harness.advance(wait - Duration::from_micros(1));
+        check!(must(harness, b"id", Operation::Acquire, &charge).await.is_denied(), "{policy}");
+        harness.advance(Duration::from_micros(1));
+        let admitted = must(harness, b"id", Operation::Acquire, &charge).await;
+        check!(admitted.is_allowed(), "{policy}");
+        let _ = harness.ask(Operation::Charge, &charge).await;
+        check_eq!(must(harness, b"id", Operation::Acquire, &charge).await, admitted, "{policy}");
+        // A call with another cost is another call.
+        let other = [charge[0].cost(1)];
+        let error = harness.once(CallId::new("id", TTL), Operation::Acquire, &other).await;
+        check_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::IdReused), "{policy}");
+    });
 }
 
-/// Another call under an id that is remembered is an error, which charges nothing.
+/// A different call under a recorded id is an error, which charges nothing.
 pub(super) fn an_id_of_another_call_is_an_error<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let (policy, larger) = (harness.hourly("p", 9, ""), harness.hourly("p", 10, ""));
         let renamed = harness.hourly("q", 9, "");
-        let of = |policy| Charge::new(policy, "s").tenant("t").cost(2);
-        let charge = of(&policy);
+        let charge_to = |policy| Charge::new(policy, "s").tenant("t").cost(2);
+        let charge = charge_to(&policy);
         let first = must(harness, b"id", Operation::Acquire, &[charge]).await;
-        let looked_at = [charge, of(&renamed), Charge::new(&policy, "other").tenant("t")];
-        let before = harness.snapshot(&looked_at).await;
+        let observed = [charge, charge_to(&renamed), Charge::new(&policy, "other").tenant("t")];
+        let before = harness.snapshot(&observed).await;
         for (operation, charges) in [
             (Operation::Acquire, vec![charge.cost(3)]),
             (Operation::Acquire, vec![charge.check_only()]),
-            (Operation::Acquire, vec![of(&larger)]),
-            (Operation::Acquire, vec![of(&renamed)]),
+            (Operation::Acquire, vec![charge_to(&larger)]),
+            (Operation::Acquire, vec![charge_to(&renamed)]),
             (Operation::Acquire, vec![Charge::new(&policy, "other").tenant("t").cost(2)]),
-            (Operation::Acquire, vec![charge, of(&renamed)]),
+            (Operation::Acquire, vec![charge, charge_to(&renamed)]),
             (Operation::Charge, vec![charge]),
             (Operation::Refund, vec![charge]),
             (Operation::AcquireUpTo { min: 1 }, vec![charge]),
@@ -148,12 +142,13 @@ pub(super) fn an_id_of_another_call_is_an_error<F: Fixture>(fixture: &F) {
             let kind = answer.map_err(|error| (error.kind(), error.is_definitely_not_charged()));
             check_eq!(kind, Err((ErrorKind::IdReused, true)), "{operation:?} {charges:?}");
         }
-        check_eq!(harness.snapshot(&looked_at).await, before);
+        check_eq!(harness.snapshot(&observed).await, before);
         check_eq!(must(harness, b"id", Operation::Acquire, &[charge]).await, first);
     });
 }
 
-/// An id belongs to a tenant or, without one, to a subject; resetting it forgets no ids.
+/// Checks that an id belongs to a tenant or, without a tenant, to a subject. A reset of the
+/// subject does not remove its ids.
 pub(super) fn an_id_belongs_to_a_tenant_or_a_subject<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -165,12 +160,12 @@ pub(super) fn an_id_belongs_to_a_tenant_or_a_subject<F: Fixture>(fixture: &F) {
         }
         let _ = harness.ask(Operation::Reset, &charges[..1]).await;
         let again = must(harness, b"id", Operation::Acquire, &charges[..1]).await;
-        check_eq!(again.verdicts()[0].remaining(), 7, "answered as before the reset");
+        check_eq!(again.verdicts()[0].remaining(), 7, "the recorded answer, as before the reset");
         check_eq!(harness.ask(Operation::Peek, &charges[..1]).await.verdicts()[0].remaining(), 9);
     });
 }
 
-/// An id is any bytes, none of which makes it another id, or a state.
+/// An id may consist of any bytes. It is never confused with another id, or with a state.
 pub(super) fn an_id_is_any_bytes<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 1_000, "");
@@ -201,7 +196,7 @@ pub(super) fn an_id_is_any_bytes<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Ids that are not valid are errors, which charge nothing.
+/// Checks that an id that is not valid is an error, which charges nothing.
 pub(super) fn an_id_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -226,7 +221,7 @@ pub(super) fn an_id_that_is_not_valid_is_an_error<F: Fixture>(fixture: &F) {
     });
 }
 
-/// In a batch, too, a call with an id happens once.
+/// A call with an id is also executed once in a batch.
 pub(super) fn an_id_in_a_batch_makes_a_call_happen_once<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let policy = harness.hourly("p", 9, "");
@@ -235,7 +230,7 @@ pub(super) fn an_id_in_a_batch_makes_a_call_happen_once<F: Fixture>(fixture: &F)
         let with_id = plain.with_id(CallId::new("id", TTL));
         let other = Call::new(Operation::Charge, &charge).with_id(CallId::new("id", TTL));
         let answers = harness.store.decide_many(&[with_id, plain, with_id, other]).await;
-        let answers: Vec<_> = answers.into_iter().map(known).collect();
+        let answers: Vec<_> = answers.into_iter().map(unless_unsupported).collect();
         let remaining: Vec<_> = (answers.iter())
             .map(|answer| match answer {
                 Ok(decision) => Ok(decision.verdicts()[0].remaining()),
@@ -247,7 +242,8 @@ pub(super) fn an_id_in_a_batch_makes_a_call_happen_once<F: Fixture>(fixture: &F)
     });
 }
 
-/// Asked again until it is answered, a call is charged once, whatever was lost.
+/// A call that is repeated until it is answered is charged once, whichever calls and answers are
+/// lost.
 pub(super) fn an_id_is_charged_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     let lost = prop_oneof![
         Just(Fault::After(ErrorKind::Timeout)),
@@ -263,7 +259,7 @@ pub(super) fn an_id_is_charged_once_whatever_is_lost<F: Fixture>(fixture: &F) {
             let id = job.to_le_bytes();
             let call = Call::acquire(&charge).with_id(CallId::new(&id, TTL));
             let decision = loop {
-                match known(store.decide(call).await) {
+                match unless_unsupported(store.decide(call).await) {
                     Ok(decision) => break decision,
                     Err(error) if error.kind() == ErrorKind::IdReused => {
                         return Err(error.to_string());
@@ -278,29 +274,26 @@ pub(super) fn an_id_is_charged_once_whatever_is_lost<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Of many callers at once with one id, all get the same answer, and one is charged.
+/// Many concurrent callers with one id all get the same answer, and only one of them is charged.
 pub(super) fn an_id_of_many_callers_is_charged_once<F: Fixture>(fixture: &F) {
     threads(fixture, async |harness| {
         let policy = harness.hourly("p", 900, "");
         for round in 1..=8_u64 {
-            let barrier = Arc::new(Barrier::new(32));
-            let ask = |_| {
+            let answers = concurrently(32, |_| {
                 let (store, policy) = (Arc::clone(&harness.store), policy.clone());
-                let barrier = Arc::clone(&barrier);
-                tokio::spawn(async move {
-                    barrier.wait().await;
+                async move {
                     let (charge, id) = ([Charge::new(&policy, "s").cost(3)], round.to_le_bytes());
                     store.decide(Call::acquire(&charge).with_id(CallId::new(&id, TTL))).await
-                })
-            };
-            let tasks: Vec<_> = (0..32).map(ask).collect();
-            for task in tasks {
-                match task.await.map(known) {
-                    Ok(Ok(decision)) => {
+                }
+            });
+            for answer in answers.await {
+                match unless_unsupported(answer) {
+                    Ok(decision) => {
                         check_eq!(decision.verdicts()[0].remaining(), 900 - 3 * round);
                     }
-                    Ok(Err(error)) => fail(&format!("one of 32 callers gets an error: {error}")),
-                    Err(error) => fail(&format!("one of 32 callers panics: {error}")),
+                    Err(error) => {
+                        fail(&format!("one of 32 concurrent callers gets an error: {error}"));
+                    }
                 }
             }
         }

@@ -1,21 +1,23 @@
-//! The conformance suite: the guarantees of every store.
+//! The conformance suite: properties that every store must have.
 //!
-//! [`conformance!`](crate::conformance) makes a test of each property; [`properties`] lists them,
-//! [`check`] runs one by name and [`check_all`] all of them, without a macro.
+//! [`conformance!`](crate::conformance) generates a test for each property. Without the macro,
+//! [`check`] checks one property by name, [`check_all`] checks all, and [`properties`] lists them.
 //!
-//! Each case opens a store of its own, with a clock that only the case moves; nothing sleeps.
+//! Each case opens its own store, with a clock that only the case moves. Nothing sleeps.
 //!
-//! Only policies that the store [supports](tidegate_core::Store::supports) are used. A case about another one
-//! is left out, random ones are drawn again, and a property without any case left prints
-//! `not run: …`. A store that supports none of the policies fails.
+//! The suite uses only policies that the store [supports](tidegate_core::Store::supports). It skips
+//! a case that needs another policy, and draws a random policy again. If no case of a property is
+//! left, the property passes and prints `not run: …`. All properties that need a policy fail if the
+//! store supports none of the suite's policies.
 //!
-//! # What it checks
+//! # What the properties check
 //!
-//! Rules are those of `docs/design.md`; the ids name defects that rate limiters have shipped with.
+//! An id such as B01 names a defect that a rate limiter has shipped with. `docs/defects.md` in the
+//! repository describes each defect, and `docs/design.md` explains the rules.
 //!
 //! | id | checked by |
 //! |---|---|
-//! | B01 | `b01_a_denial_writes_nothing`; byte for byte where the fixture can tell what is stored |
+//! | B01 | `b01_a_denial_writes_nothing`; byte for byte if the fixture has a snapshot |
 //! | B02 | `b02_a_cost_above_the_limit_is_never_admitted` |
 //! | B03 | `b03_the_cost_is_weighed_not_only_counted` |
 //! | B04 | `b04_a_denied_decision_charges_no_member`, `charges_in_opposite_orders_are_exact_and_end` |
@@ -25,22 +27,22 @@
 //! | B08 | `b08_what_is_granted_is_what_is_charged` |
 //! | B09 | `b09_the_fraction_of_a_token_is_kept` |
 //! | B10 | `b10_remaining_is_rounded_down` |
-//! | B11, B15 | `b11_b15_every_state_ends_within_the_stated_bound`: what the store says; that it also drops the state is for its own tests (of TTLs, of memory) |
+//! | B11, B15 | `b11_b15_every_state_ends_within_the_stated_bound` checks the verdicts; a store's own tests (of TTLs, of memory) check that it also drops the state |
 //! | B12 | `b12_the_second_call_sees_the_first` |
 //! | B13 | `b13_a_state_lives_until_it_no_longer_matters`, `fresh_recovered_and_reset_keys_decide_alike` |
 //! | B14 | `b14_a_fixed_window_ends_although_hits_go_on` |
 //! | B16 | a Redis backend's own tests (write and expiry in one step) |
 //! | B17 | the five properties that begin with `b17_` |
-//! | B18 | a Redis backend's own tests (a foreign value under a key of ours) |
-//! | B19 | `b19_a_reset_is_of_one_subject`; that it costs O(1) is for the backend's benchmarks |
+//! | B18 | a Redis backend's own tests (a foreign value under a Tidegate key) |
+//! | B19 | `b19_a_reset_is_of_one_subject`; the backend's benchmarks check that a reset costs O(1) |
 //! | B20 | a Redis backend's own tests (any one key evicted) |
-//! | B21, B22, B23 | the whole suite on a cluster, with scripts flushed and replicas promoted meanwhile |
+//! | B21, B22, B23 | the whole suite on a cluster, while scripts are flushed and replicas are promoted |
 //! | B24 | `b24_sixty_four_callers_on_one_key_are_counted_exactly` |
 //! | B25 | `b25_of_a_hundred_callers_five_pass` |
 //! | B26 | `b26_the_first_calls_after_expiry_do_not_race`, and B25 on absent keys |
 //! | B27 | `b27_requests_of_one_instant_are_all_counted` |
 //! | B28 | `b28_a_log_of_a_million_is_exact` |
-//! | B29 | `b29_a_limit_in_shards_is_all_of_the_limit`; that the shares sum to the limit is for the tests of the core |
+//! | B29 | `b29_a_limit_in_shards_is_all_of_the_limit`; the tests of the core check that the shares sum to the limit |
 //! | B30 | `b30_the_clock_that_counts_is_the_stores` |
 //! | B31 | the two properties that begin with `b31_`, and the seven `…_under_a_jumping_clock` |
 //! | B32 | `b32_fractions_do_not_drift` |
@@ -49,42 +51,43 @@
 //! | B35 | `b35_zero_divides_nothing` |
 //! | B36 | `b36_intervals_below_a_microsecond_do_not_truncate` |
 //! | B37 | `b37_fifty_thousand_a_second_pass` |
-//! | B38 | `b38_retry_after_seconds_round_up`; the header itself is for the HTTP middleware |
-//! | B39 | `b39_waiting_retry_after_succeeds_and_less_does_not`, `b02_…` for what can never pass |
+//! | B38 | `b38_retry_after_seconds_round_up`; the tests of the HTTP middleware check the header |
+//! | B39 | `b39_waiting_retry_after_succeeds_and_less_does_not`, and `b02_…` for a cost that can never be admitted |
 //! | B40 | `b40_the_end_of_a_window_is_outside_of_it` |
 //! | B41 | `b41_remaining_stops_at_zero` |
 //! | B42 | `b42_a_failed_call_is_charged_at_most_once` |
-//! | B43, B55 | `b43_b55_an_error_is_an_error_and_not_a_denial`, `a_wrong_call_is_an_error_and_not_a_denial`; in metrics: their own tests |
-//! | B44 | `b44_a_call_without_an_answer_is_not_admitted`; degraded answers: the tests of what degrades |
+//! | B43, B55 | `b43_b55_an_error_is_an_error_and_not_a_denial`, `a_wrong_call_is_an_error_and_not_a_denial`; metrics have their own tests |
+//! | B44 | `b44_a_call_without_an_answer_is_not_admitted`; the layers that degrade have their own tests |
 //! | B45, B47 | the tests of the deny cache and of the fallback |
-//! | B46 | a backend's own tests: its bound is its own |
+//! | B46 | a backend's own tests, because each backend has its own bound |
 //! | B48 | `b48_building_a_limiter_waits_for_nothing`; the timeout's own tests |
-//! | B49, B50 | the tests of local budgets and of their synchronisation |
-//! | B51, B52 | the tests of waiting, and of whatever starts tasks |
+//! | B49, B50 | the tests of local budgets and of their synchronization |
+//! | B51, B52 | the tests of waiting, and of all code that starts tasks |
 //! | B53, B54 | `b53_b54_a_changed_limit_keeps_what_was_used`, `b53_changed_policies_are_decided_as_by_the_oracle` |
 //! | B59 | `b59_many_takes_are_undone_in_full` |
 //! | B60 | `b60_another_window_or_algorithm_has_a_state_of_its_own`, `b53_changed_policies_are_decided_as_by_the_oracle` |
 //! | B61 | `b61_policies_without_a_name_share_states_only_if_equal` |
+//! | B100 | `b100_a_settlement_never_refunds_other_callers` |
 //!
 //! | rule | checked by |
 //! |---|---|
-//! | 1 same inputs, same answer | `the_same_calls_get_the_same_answers`, and every trace against the [oracle](crate::oracle) |
+//! | 1 same inputs, same answer | `the_same_calls_get_the_same_answers`, and every trace against the [oracle](crate::Oracle) |
 //! | 2 a denial writes nothing | B01, `a_peek_a_cost_of_zero_and_a_failed_call_write_nothing` |
-//! | 3 never more, never less | `never_more_is_admitted_than_the_policy_says`, `the_long_run_rate_is_met_however_often_it_is_asked` |
+//! | 3 exactly the limit | `never_more_is_admitted_than_the_policy_says`, `the_long_run_rate_is_met_however_often_it_is_asked` |
 //! | 4 promises | B39, `a_cost_of_remaining_passes_and_one_more_does_not` |
 //! | 5 fresh = recovered = reset | B13, `fresh_recovered_and_reset_keys_decide_alike` |
 //! | 6 clocks | B31, `the_ends_of_time_are_times_like_any_other` |
 //! | 7 several charges | B04, B05, `several_charges_are_decided_as_by_the_oracle` |
 //! | 8 changes | B53, B60, `a_block_survives_a_changed_limit`, `a_lowered_rate_counts_from_the_next_charge` |
 //! | 9 blocks and shadows | `a_refusal_blocks_and_the_block_is_not_extended`, `a_penalty_is_all_that_a_denial_writes`, `a_shadow_reports_and_never_refuses` |
-//! | charges beyond the limit, as much as there is, only checks | the nine properties in `parts`, and every trace |
-//! | a hold is settled once, and gives back no more than is owed | the properties in `holds` and `hold_scenarios`; not run for a store that remembers no calls |
-//! | a call with an id happens once | the properties that begin with `an_id_`; not run for a store that remembers no calls |
-//! | what is undone is given back, and no more | the eight properties in `undo`: `an_undo_at_once_leaves_what_was_there_before`, …, `never_more_is_admitted_whatever_is_undone` |
+//! | charge, acquire up to and check-only charges | the nine properties in `parts`, and every trace |
+//! | a hold is settled once, and refunds at most its unspent part | the properties in `holds` and `hold_scenarios`; skipped if the store supports no ids |
+//! | a call with an id is executed once | the properties that begin with `an_id_`; skipped if the store supports no ids |
+//! | an undo refunds its own charge only | the eight properties in `undo`: `an_undo_at_once_leaves_what_was_there_before`, …, `never_more_is_admitted_whatever_is_undone` |
 #![expect(
     clippy::panic,
     clippy::expect_used,
-    reason = "a property that does not hold panics: that is how tests fail"
+    reason = "a property that does not hold panics, because tests fail by panicking"
 )]
 
 mod charging;
@@ -93,7 +96,7 @@ mod contract;
 mod erased;
 mod expiry;
 mod failure;
-mod fixture;
+pub(crate) mod fixture;
 mod harness;
 mod hold_scenarios;
 mod holds;
@@ -101,7 +104,7 @@ mod ids;
 mod numbers;
 mod operations;
 mod parts;
-pub(crate) mod report;
+mod report;
 mod shards;
 mod time;
 mod traces;
@@ -109,7 +112,7 @@ mod undo;
 
 use contract::Guarantee;
 use erased::Erased;
-pub use fixture::{Fixture, FromFn, fixture};
+use fixture::Fixture;
 
 crate::__each_property! { __list }
 
@@ -117,15 +120,16 @@ crate::__each_property! { __list }
 ///
 /// # Panics
 ///
-/// If the store lacks one.
+/// Panics if the store does not have a property.
 pub fn check_all<F: Fixture>(fixture: &F) {
     properties().iter().for_each(|property| check(fixture, property));
 }
 
-/// Makes a module of tests, one for each property of the suite.
+/// Generates a module with a test for each property of the suite.
 ///
-/// The first argument names the module, the second makes an empty store that shows the time of the
-/// clock it is given; or it is a [`Fixture`] after `fixture:`, for a store that takes more.
+/// The first argument is the name of the module. The second argument is a closure that creates an
+/// empty store with the given clock. A store that needs more than a closure passes a
+/// [`Fixture`](crate::Fixture) after `fixture:`.
 ///
 /// ```
 /// use tidegate_testkit::ModelStore;
@@ -144,12 +148,13 @@ macro_rules! conformance {
         mod $module {
             use super::*;
 
-            // One expression, and so one type: written in each test, a closure would be a type of its own.
-            fn the_fixture() -> impl $crate::Fixture {
+            // The function has one type. A closure that is written in each test would have a
+            // different type in each, so that the suite would be compiled for each test.
+            fn fixture_under_test() -> impl $crate::Fixture {
                 $fixture
             }
 
-            $crate::__each_property! { __tests the_fixture() }
+            $crate::__each_property! { __tests fixture_under_test() }
         }
     };
     ($module:ident, $make:expr $(,)?) => {
@@ -157,12 +162,12 @@ macro_rules! conformance {
     };
 }
 
-/// Hands the list of all properties to another macro of this crate.
+/// Calls another macro of this crate with the list of all properties.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __each_property {
-    ($then:ident $($arguments:tt)*) => {
-        $crate::$then! {
+    ($macro_name:ident $($arguments:tt)*) => {
+        $crate::$macro_name! {
             ($($arguments)*)
             charging::b01_a_denial_writes_nothing,
             charging::a_peek_a_cost_of_zero_and_a_failed_call_write_nothing,
@@ -260,7 +265,7 @@ macro_rules! __each_property {
             holds::a_hold_of_a_changed_policy_is_settled_where_it_was_taken,
             holds::a_hold_is_settled_once_whatever_is_lost,
             holds::a_hold_of_many_callers_is_settled_once,
-            hold_scenarios::of_concurrent_holds_never_more_than_the_limit_is_held,
+            hold_scenarios::concurrent_holds_never_exceed_the_limit,
             hold_scenarios::holds_are_settled_through_any_limiter,
             hold_scenarios::a_lost_settlement_stays_charged_and_ends_by_itself,
             hold_scenarios::a_late_settlement_charges_the_difference_once,
@@ -307,7 +312,7 @@ macro_rules! __each_property {
             concurrent::charges_in_opposite_orders_are_exact_and_end,
             concurrent::refunds_and_acquires_conserve_the_budget,
             concurrent::concurrent_reservations_get_places_of_their_own,
-            concurrent::of_blocks_of_at_least_a_span_the_last_to_end_holds,
+            concurrent::the_longest_of_concurrent_blocks_holds,
         }
     };
 }
@@ -328,18 +333,18 @@ macro_rules! __tests {
 macro_rules! __list {
     (() $($file:ident::$name:ident,)+) => {
         $(
-            #[doc = concat!("The property `", stringify!($name), "`.")]
+            #[doc = concat!("Checks the property `", stringify!($name), "`.")]
             ///
             /// # Panics
             ///
-            /// If the store does not have it.
+            /// Panics if the store does not have the property.
             pub fn $name<F: Fixture>(fixture: &F) {
-                // Not generic, and so compiled here.
+                // This function is not generic, so that the property is compiled in this crate.
                 fn erased(fixture: &Erased<'_>) {
                     let property = stringify!($name);
                     report::run(
                         property,
-                        Guarantee::shown_by(property),
+                        Guarantee::tested_by(property),
                         || $file::$name(fixture),
                         || harness::supports_any(fixture),
                     );
@@ -348,21 +353,22 @@ macro_rules! __list {
             }
         )+
 
-        /// The names of all properties.
+        /// Returns the names of all properties.
         #[must_use]
         pub fn properties() -> &'static [&'static str] {
             &[$(stringify!($name)),+]
         }
 
-        /// Checks one property.
+        /// Checks one property by name.
         ///
         /// # Panics
         ///
-        /// If the store does not have it, or there is none of that name.
+        /// Panics if the store does not have the property, or if there is no property of this
+        /// name.
         pub fn check<F: Fixture>(fixture: &F, property: &str) {
             match property {
                 $(stringify!($name) => $name(fixture),)+
-                _ => panic!("there is no property `{property}`; there are {:?}", properties()),
+                _ => panic!("there is no property `{property}`; it must be one of {:?}", properties()),
             }
         }
     };

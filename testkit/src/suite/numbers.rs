@@ -1,4 +1,4 @@
-//! Numbers: large ones, fractions, and those that truncate to nothing.
+//! Numbers: large numbers, fractions, and values that would be rounded down to 0.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tidegate_core::{
 };
 
 use super::fixture::Fixture;
-use super::harness::{START, case, each, policy};
+use super::harness::{START, case, each, each_case, policy};
 use super::report::{check, check_eq};
 
-/// B27: requests of one instant are all counted.
+/// B27: all requests of one instant are counted.
 pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &F) {
     for text in [
         "p: sliding-log 1000/1h",
@@ -32,7 +32,7 @@ pub(super) fn b27_requests_of_one_instant_are_all_counted<F: Fixture>(fixture: &
     }
 }
 
-/// B28: a log of 1,000,000 is exact; one that would be too long is refused when it is built.
+/// B28: a log with a limit of 1,000,000 is exact. A log with too large a limit cannot be built.
 pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     let hour = Duration::from_secs(3_600);
     check!(Policy::new("p", SlidingLog::new((1 << 20) + 1, hour)).is_err());
@@ -52,7 +52,7 @@ pub(super) fn b28_a_log_of_a_million_is_exact<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B32: a bucket that is asked at every microsecond yields what its rate says, to the token.
+/// B32: a bucket that receives a request at every microsecond admits exactly what its rate allows.
 pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let bucket = policy("p: token-bucket 3/7us burst 10");
@@ -60,7 +60,7 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
         let charges = [Charge::new(&bucket, "s")];
         let mut admitted = 0;
         for step in 0..10 + steps {
-            // Ten at once, and then one a microsecond.
+            // Ten requests at the start, then one per microsecond.
             let now = step.saturating_sub(10);
             harness.at(now);
             let decision = harness.ask(Operation::Acquire, &charges).await;
@@ -70,29 +70,29 @@ pub(super) fn b32_fractions_do_not_drift<F: Fixture>(fixture: &F) {
     });
 }
 
-/// B33: microseconds and costs near 2^52 are exact; products beyond it are refused when built.
+/// B33: times and costs near 2^52 are exact. A policy whose products exceed 2^52 cannot be built.
 pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
-    const LARGEST: u64 = 1 << 52;
+    const MAX: u64 = 1 << 52;
     let us = Duration::from_micros;
-    check!(Policy::new("p", FixedWindow::new(LARGEST + 1, us(1))).is_err());
-    check!(Policy::new("p", SlidingCounter::new(LARGEST, us(7))).is_err());
-    check!(Policy::new("p", TokenBucket::new(1, us(7)).burst(LARGEST)).is_err());
+    check!(Policy::new("p", FixedWindow::new(MAX + 1, us(1))).is_err());
+    check!(Policy::new("p", SlidingCounter::new(MAX, us(7))).is_err());
+    check!(Policy::new("p", TokenBucket::new(1, us(7)).burst(MAX)).is_err());
     let policies = [
-        Policy::new("a", FixedWindow::new(LARGEST, us(7)).anchored()),
-        Policy::new("b", SlidingCounter::new(LARGEST, us(1))),
-        Policy::new("c", TokenBucket::new(LARGEST, us(1))),
+        Policy::new("a", FixedWindow::new(MAX, us(7)).anchored()),
+        Policy::new("b", SlidingCounter::new(MAX, us(1))),
+        Policy::new("c", TokenBucket::new(MAX, us(1))),
     ];
     for policy in policies.map(|policy| policy.expect("within the bounds")) {
         case(fixture, async |harness| {
-            for at in [START, LARGEST - 1_000] {
+            for at in [START, MAX - 1_000] {
                 harness.set(at);
-                harness.take(&policy, LARGEST - 1).await;
+                harness.take(&policy, MAX - 1).await;
                 check_eq!(harness.remaining(&policy).await, 1, "{policy}");
                 let _ = harness.refused(&policy, 2).await;
                 harness.take(&policy, 1).await;
                 let denied = harness.refused(&policy, 1).await;
                 check!(denied.retry_after().is_some(), "{policy}");
-                check_eq!(harness.refused(&policy, LARGEST + 1).await.retry_after(), None);
+                check_eq!(harness.refused(&policy, MAX + 1).await.retry_after(), None);
                 harness.does(Operation::Reset, &policy, 0).await;
             }
         });
@@ -102,19 +102,17 @@ pub(super) fn b33_large_numbers_are_exact<F: Fixture>(fixture: &F) {
 /// B34: a block of 60 days lasts 60 days, to the microsecond.
 pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F) {
     let days = Duration::from_secs(60 * 86_400);
-    for policy in each() {
-        case(fixture, async |harness| {
-            let block = Operation::Block { span: days };
-            let verdict = harness.does(block, &policy, 1).await;
-            check_eq!(verdict.retry_after(), Some(days), "{policy}");
-            check_eq!(verdict.reset_after(), days, "{policy}");
-            harness.advance(days - Duration::from_micros(1));
-            let denied = harness.refused(&policy, 1).await;
-            check_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{policy}");
-            harness.advance(Duration::from_micros(1));
-            harness.take(&policy, 1).await;
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let block = Operation::Block { span: days };
+        let verdict = harness.does(block, &policy, 1).await;
+        check_eq!(verdict.retry_after(), Some(days), "{policy}");
+        check_eq!(verdict.reset_after(), days, "{policy}");
+        harness.advance(days - Duration::from_micros(1));
+        let denied = harness.refused(&policy, 1).await;
+        check_eq!(denied.retry_after(), Some(Duration::from_micros(1)), "{policy}");
+        harness.advance(Duration::from_micros(1));
+        harness.take(&policy, 1).await;
+    });
     case(fixture, async |harness| {
         let log = policy("p: sliding-log 1/60d");
         harness.take(&log, 1).await;
@@ -122,7 +120,8 @@ pub(super) fn b34_a_block_of_sixty_days_lasts_sixty_days<F: Fixture>(fixture: &F
     });
 }
 
-/// B35: a limit of 0 denies all; a rate, a burst, a window or a period of 0 is no policy.
+/// B35: a limit of 0 denies every request. A policy with a rate, a burst, a window or a period of
+/// 0 is not valid.
 pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
     for text in [
         "fixed-window 5/0s",
@@ -136,7 +135,7 @@ pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
         "fixed-window 5/1s block 0s",
     ] {
         let error = text.parse::<Policy>().expect_err(text).to_string();
-        check!(error.contains('0'), "`{text}`: {error}");
+        check!(error.contains('0'), "`{text}`: the error must name the value 0: {error}");
     }
     for text in ["p: fixed-window 0/1s", "p: sliding-log 0/1s", "p: sliding-counter 0/1s"] {
         case(fixture, async |harness| {
@@ -147,9 +146,9 @@ pub(super) fn b35_zero_divides_nothing<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B36: rates whose interval is a fraction of a microsecond admit just what they say.
+/// B36: rates whose interval is a fraction of a microsecond admit exactly what they allow.
 pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixture: &F) {
-    // Always hungry, in ten milliseconds: the burst, and what came back.
+    // With two requests per microsecond for 10 ms, the burst and all refills are admitted.
     for (text, per_ms, burst) in [
         ("p: token-bucket 1000000/1s burst 1", 1_000, 1),
         ("p: token-bucket 300000/1s burst 2", 300, 2),
@@ -170,7 +169,7 @@ pub(super) fn b36_intervals_below_a_microsecond_do_not_truncate<F: Fixture>(fixt
     }
 }
 
-/// B37: 50,000 a second pass at 50,000 a second.
+/// B37: a rate of 50,000 per second admits 50,000 requests per second.
 pub(super) fn b37_fifty_thousand_a_second_pass<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 50000/1s burst 1",
@@ -203,7 +202,7 @@ pub(super) fn b38_retry_after_seconds_round_up<F: Fixture>(fixture: &F) {
     }
 }
 
-/// B41: `remaining` stops at 0, however far the limit was lowered below what was used.
+/// B41: `remaining` is 0 if the limit is lowered below the usage.
 pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
     for (wide, narrow) in [
         ("p: fixed-window 100/1h", "p: fixed-window 3/1h"),
@@ -222,7 +221,7 @@ pub(super) fn b41_remaining_stops_at_zero<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Rule 6: the first and the last time there is are times like any other.
+/// Rule 6: decisions are right at the first and the last representable time.
 pub(super) fn the_ends_of_time_are_times_like_any_other<F: Fixture>(fixture: &F) {
     for policy in each() {
         for time in [Timestamp::EPOCH, Timestamp::MAX] {

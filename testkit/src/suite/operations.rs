@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::{Charge, ErrorKind, Operation, Outcome};
 
 use super::fixture::Fixture;
-use super::harness::{START, case, each, policy};
+use super::harness::{START, case, each, each_case, policy};
 use super::report::{check, check_eq, fail};
 use crate::show;
 
@@ -13,67 +13,63 @@ const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// A peek says what an acquire would say, and the verdicts come in the order asked.
+/// A peek has the same outcome and wait as an acquire.
 pub(super) fn a_peek_says_what_an_acquire_would<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            for cost in [1, 3, 2, 1, 1, 6] {
-                let peek = harness.does(Operation::Peek, &policy, cost).await;
-                let acquire = harness.does(Operation::Acquire, &policy, cost).await;
-                check_eq!(peek.outcome(), acquire.outcome(), "{policy}, cost {cost}");
-                check_eq!(peek.retry_after(), acquire.retry_after(), "{policy}, cost {cost}");
-            }
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        for cost in [1, 3, 2, 1, 1, 6] {
+            let peek = harness.does(Operation::Peek, &policy, cost).await;
+            let acquire = harness.does(Operation::Acquire, &policy, cost).await;
+            check_eq!(peek.outcome(), acquire.outcome(), "{policy}, cost {cost}");
+            check_eq!(peek.retry_after(), acquire.retry_after(), "{policy}, cost {cost}");
+        }
+    });
 }
 
-/// A batch of calls is answered as the calls one by one, also where they share a key.
+/// A batch of calls has the same answers as the calls one by one, even if they share a key.
 pub(super) fn a_batch_is_answered_as_its_calls_one_by_one<F: Fixture>(fixture: &F) {
     use tidegate_core::{Call, Store};
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.needs(&policy);
-            let charge = |subject, cost| [Charge::new(&policy, subject).cost(cost)];
-            let (one, two, six) = (charge("s", 1), charge("s", 2), charge("s", 6));
-            let other = charge("t", 4);
-            let calls = [
-                Call::acquire(&one),
-                Call::acquire(&other),
-                Call::acquire(&six),
-                Call::acquire(&[]),
-                Call::acquire(&two),
-                Call::new(Operation::Peek, &one),
-                Call::acquire(&two),
-                Call::new(Operation::Refund, &two),
-                Call::acquire(&two),
-                Call::acquire(&one),
-            ];
-            let answers = harness.store.decide_many(&calls).await;
-            check_eq!(harness.store.decide_many(&[]).await.len(), 0);
-            let _ = harness.ask(Operation::Reset, &one).await;
-            let _ = harness.ask(Operation::Reset, &other).await;
-            check_eq!(answers.len(), calls.len());
-            for (place, (call, in_batch)) in calls.iter().zip(answers).enumerate() {
-                let alone = harness.store.decide(*call).await;
-                match (in_batch, alone) {
-                    (Ok(in_batch), Ok(alone)) => {
-                        check_eq!(in_batch, alone, "{policy}: call {place}");
-                    }
-                    (Err(in_batch), Err(alone)) => check_eq!(in_batch.kind(), alone.kind()),
-                    (in_batch, alone) => fail(&format!(
-                        "{policy}: {} is answered with {} in a batch, and with {} alone",
-                        show::call(call),
-                        show::answer(&in_batch),
-                        show::answer(&alone),
-                    )),
+    each_case(fixture, async |harness, policy| {
+        harness.needs(&policy);
+        let charge = |subject, cost| [Charge::new(&policy, subject).cost(cost)];
+        let (one, two, six) = (charge("s", 1), charge("s", 2), charge("s", 6));
+        let other = charge("t", 4);
+        let calls = [
+            Call::acquire(&one),
+            Call::acquire(&other),
+            Call::acquire(&six),
+            Call::acquire(&[]),
+            Call::acquire(&two),
+            Call::new(Operation::Peek, &one),
+            Call::acquire(&two),
+            Call::new(Operation::Refund, &two),
+            Call::acquire(&two),
+            Call::acquire(&one),
+        ];
+        let answers = harness.store.decide_many(&calls).await;
+        check_eq!(harness.store.decide_many(&[]).await.len(), 0);
+        let _ = harness.ask(Operation::Reset, &one).await;
+        let _ = harness.ask(Operation::Reset, &other).await;
+        check_eq!(answers.len(), calls.len());
+        for (place, (call, in_batch)) in calls.iter().zip(answers).enumerate() {
+            let alone = harness.store.decide(*call).await;
+            match (in_batch, alone) {
+                (Ok(in_batch), Ok(alone)) => {
+                    check_eq!(in_batch, alone, "{policy}: call {place}");
                 }
+                (Err(in_batch), Err(alone)) => check_eq!(in_batch.kind(), alone.kind()),
+                (in_batch, alone) => fail(&format!(
+                    "{policy}: the store answers {} with {} in a batch, and with {} alone",
+                    show::call(call),
+                    show::answer(&in_batch),
+                    show::answer(&alone),
+                )),
             }
-        });
-    }
+        }
+    });
 }
 
-/// Reservations are served first come, first served, at most `max_wait` ahead; a refused one books
-/// nothing.
+/// Reservations get places in the order of the calls, at most `max_wait` ahead. A refused
+/// reservation gets no place.
 pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
     for text in ["p: token-bucket 1/10us burst 1", "p: gcra 1/10us burst 1"] {
         case(fixture, async |harness| {
@@ -94,7 +90,7 @@ pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
             }
             harness.at(1);
             check_eq!(harness.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
-            // Given back, the place is free again.
+            // A refund frees the place.
             let _ = harness.ask(Operation::Refund, &charge).await;
             check_eq!(harness.ask(reserve(us(39)), &charge).await.wait(), us(39), "{text}");
             let never = harness.ask(reserve(Duration::MAX), &[charge[0].cost(2)]).await;
@@ -103,7 +99,7 @@ pub(super) fn a_reservation_books_the_next_place<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Only buckets can be reserved; the others say so, and write nothing.
+/// Only buckets can be reserved. For other policies, a reservation is an error and writes nothing.
 pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F) {
     for policy in each().filter(|policy| !policy.rule().can_reserve()) {
         case(fixture, async |harness| {
@@ -112,142 +108,140 @@ pub(super) fn reserving_what_is_no_bucket_is_unsupported<F: Fixture>(fixture: &F
             let charges = if harness.supports(&bucket) { &charges[..] } else { &charges[1..] };
             let before = harness.snapshot(charges).await;
             let reserve = Operation::Reserve { max_wait: us(9) };
-            let error = harness.try_ask(reserve, charges).await.expect_err("unsupported");
+            let error =
+                harness.try_ask(reserve, charges).await.expect_err("a reservation needs a bucket");
             check_eq!(error.kind(), ErrorKind::Unsupported, "{policy}");
             check_eq!(harness.snapshot(charges).await, before, "{policy}");
         });
     }
 }
 
-/// An operator's block replaces the one before; zero lifts it; what was used stays used.
+/// Checks that a block replaces the previous block, that a block of zero lifts it, and that
+/// neither changes the usage.
 pub(super) fn a_block_shuts_out_and_is_lifted<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            harness.take(&policy, 2).await;
-            let block = |micros| Operation::Block { span: us(micros) };
-            let verdict = harness.does(block(100), &policy, 1).await;
-            check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
-            check_eq!(verdict.remaining(), 0, "{policy}");
-            check_eq!(verdict.retry_after(), Some(us(100)), "{policy}");
-            let shorter = harness.does(block(3), &policy, 1).await;
-            check_eq!(shorter.retry_after(), Some(us(3)), "{policy}");
-            let denied = harness.refused(&policy, 1).await;
-            check_eq!(denied.verdicts()[0].outcome(), Outcome::Blocked, "{policy}");
-            let lifted = harness.does(block(0), &policy, 1).await;
-            check_eq!(lifted.outcome(), Outcome::Allowed, "{policy}");
-            check_eq!(lifted.remaining(), 3, "{policy}: what was used stays used");
-            harness.take(&policy, 3).await;
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        harness.take(&policy, 2).await;
+        let block = |micros| Operation::Block { span: us(micros) };
+        let verdict = harness.does(block(100), &policy, 1).await;
+        check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
+        check_eq!(verdict.remaining(), 0, "{policy}");
+        check_eq!(verdict.retry_after(), Some(us(100)), "{policy}");
+        let shorter = harness.does(block(3), &policy, 1).await;
+        check_eq!(shorter.retry_after(), Some(us(3)), "{policy}");
+        let denied = harness.refused(&policy, 1).await;
+        check_eq!(denied.verdicts()[0].outcome(), Outcome::Blocked, "{policy}");
+        let lifted = harness.does(block(0), &policy, 1).await;
+        check_eq!(lifted.outcome(), Outcome::Allowed, "{policy}");
+        check_eq!(lifted.remaining(), 3, "{policy}: the usage must not change");
+        harness.take(&policy, 3).await;
+    });
 }
 
-/// A block for at least a span leaves one that ends later as it is, and of zero changes nothing at all.
+/// A block for at least a span does not change a block that ends later. With a span of zero, it
+/// changes nothing.
 pub(super) fn a_block_of_at_least_a_span_shortens_none<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let at_least = |micros| Operation::BlockAtLeast { span: us(micros) };
-            let fresh = harness.hourly("fresh", 5, "");
-            let both = [Charge::new(&policy, "s"), Charge::new(&fresh, "s")];
-            harness.take(&policy, 2).await;
-            let before = harness.snapshot(&both).await;
-            let unblocked = harness.ask(at_least(0), &both).await;
-            check_eq!(unblocked.verdicts()[0].remaining(), 3, "{policy}");
-            check_eq!(harness.snapshot(&both).await, before, "{policy}: no span, no write");
-            for (span, left) in [(30, 30), (10, 30), (0, 30), (29, 30), (30, 30), (31, 31)] {
-                let verdict = harness.does(at_least(span), &policy, 1).await;
-                check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}, {span} µs");
-                check_eq!(verdict.remaining(), 0, "{policy}, {span} µs");
-                check_eq!(verdict.retry_after(), Some(us(left)), "{policy}, {span} µs");
+    each_case(fixture, async |harness, policy| {
+        let at_least = |micros| Operation::BlockAtLeast { span: us(micros) };
+        let fresh = harness.hourly("fresh", 5, "");
+        let both = [Charge::new(&policy, "s"), Charge::new(&fresh, "s")];
+        harness.take(&policy, 2).await;
+        let before = harness.snapshot(&both).await;
+        let unblocked = harness.ask(at_least(0), &both).await;
+        check_eq!(unblocked.verdicts()[0].remaining(), 3, "{policy}");
+        check_eq!(harness.snapshot(&both).await, before, "{policy}: a span of zero writes nothing");
+        for (span, left) in [(30, 30), (10, 30), (0, 30), (29, 30), (30, 30), (31, 31)] {
+            let verdict = harness.does(at_least(span), &policy, 1).await;
+            check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}, {span} µs");
+            check_eq!(verdict.remaining(), 0, "{policy}, {span} µs");
+            check_eq!(verdict.retry_after(), Some(us(left)), "{policy}, {span} µs");
+        }
+        let shorter = harness.does(Operation::Block { span: us(2) }, &policy, 1).await;
+        check_eq!(shorter.retry_after(), Some(us(2)), "{policy}: a plain block replaces the block");
+        let lifted = harness.does(Operation::Block { span: us(0) }, &policy, 1).await;
+        check_eq!(lifted.remaining(), 3, "{policy}: the usage must not change");
+        // Each charge of a call has its own block. A block that is over is replaced.
+        harness.does(at_least(50), &policy, 1).await;
+        for (at, span, left) in [(20, 7, [30, 7]), (28, 5, [22, 5]), (50, 1, [1, 1])] {
+            harness.at(at);
+            let decision = harness.ask(at_least(span), &both).await;
+            for (verdict, left) in decision.verdicts().iter().zip(left) {
+                check_eq!(verdict.blocked_for(), us(left), "{policy} at {at}, {span} µs");
             }
-            let shorter = harness.does(Operation::Block { span: us(2) }, &policy, 1).await;
-            check_eq!(shorter.retry_after(), Some(us(2)), "{policy}: a block replaces it");
-            let lifted = harness.does(Operation::Block { span: us(0) }, &policy, 1).await;
-            check_eq!(lifted.remaining(), 3, "{policy}: what was used stays used");
-            // Each charge by the end of its own block, and what is over is replaced.
-            harness.does(at_least(50), &policy, 1).await;
-            for (at, span, left) in [(20, 7, [30, 7]), (28, 5, [22, 5]), (50, 1, [1, 1])] {
-                harness.at(at);
-                let decision = harness.ask(at_least(span), &both).await;
-                for (verdict, left) in decision.verdicts().iter().zip(left) {
-                    check_eq!(verdict.blocked_for(), us(left), "{policy} at {at}, {span} µs");
-                }
-            }
-            harness.at(51);
-            harness.take(&policy, 5).await;
-        });
-    }
+        }
+        harness.at(51);
+        harness.take(&policy, 5).await;
+    });
 }
 
-/// Rule 9: a refusal shuts out for as long as the policy says; refusals meanwhile do not extend it.
+/// Rule 9: a refusal blocks the subject for the time that the policy defines. Refusals during the
+/// block do not extend it.
 pub(super) fn a_refusal_blocks_and_the_block_is_not_extended<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let policy = policy.block_for(us(50)).expect("within the bounds");
-            let _ = harness.refused(&policy, 6).await; // Could never pass: no block.
-            harness.take(&policy, 4).await;
-            let denied = harness.refused(&policy, 2).await;
+    each_case(fixture, async |harness, policy| {
+        let policy = policy.block_for(us(50)).expect("within the bounds");
+        let _ = harness.refused(&policy, 6).await; // A cost that never fits causes no block.
+        harness.take(&policy, 4).await;
+        let denied = harness.refused(&policy, 2).await;
+        let verdict = denied.verdicts()[0];
+        check_eq!(verdict.outcome(), Outcome::Denied, "{policy}");
+        check_eq!(verdict.retry_after(), Some(us(50)), "{policy}");
+        check_eq!(verdict.remaining(), 0, "{policy}");
+        for at in [1, 20, 49] {
+            harness.at(at);
+            let denied = harness.refused(&policy, 1).await;
             let verdict = denied.verdicts()[0];
-            check_eq!(verdict.outcome(), Outcome::Denied, "{policy}");
-            check_eq!(verdict.retry_after(), Some(us(50)), "{policy}");
-            check_eq!(verdict.remaining(), 0, "{policy}");
-            for at in [1, 20, 49] {
-                harness.at(at);
-                let denied = harness.refused(&policy, 1).await;
-                let verdict = denied.verdicts()[0];
-                check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
-                check_eq!(verdict.retry_after(), Some(us(50 - at)), "{policy}");
-            }
-            harness.at(50);
-            harness.take(&policy, 1).await;
-        });
-    }
+            check_eq!(verdict.outcome(), Outcome::Blocked, "{policy}");
+            check_eq!(verdict.retry_after(), Some(us(50 - at)), "{policy}");
+        }
+        harness.at(50);
+        harness.take(&policy, 1).await;
+    });
 }
 
-/// Rule 9: the only write of a denial is the penalty: of the policy that refused, on its own key.
+/// Rule 9: a denial writes only the block of the policy that refused, to that policy's own key.
 pub(super) fn a_penalty_is_all_that_a_denial_writes<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let strict = harness.hourly("strict", 1, " block 50us");
-            harness.take(&strict, 1).await;
-            let charges = [Charge::new(&policy, "s"), Charge::new(&strict, "s")];
-            let denied = harness.ask(Operation::Acquire, &charges).await;
-            check_eq!(denied.refused_by().collect::<Vec<_>>(), [1], "{policy}");
-            check_eq!(harness.remaining(&policy).await, 5, "{policy}");
-            let strict = harness.does(Operation::Peek, &strict, 1).await;
-            check_eq!(strict.outcome(), Outcome::Blocked, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let strict = harness.hourly("strict", 1, " block 50us");
+        harness.take(&strict, 1).await;
+        let charges = [Charge::new(&policy, "s"), Charge::new(&strict, "s")];
+        let denied = harness.ask(Operation::Acquire, &charges).await;
+        check_eq!(denied.refused_by().collect::<Vec<_>>(), [1], "{policy}");
+        check_eq!(harness.remaining(&policy).await, 5, "{policy}");
+        let strict = harness.does(Operation::Peek, &strict, 1).await;
+        check_eq!(strict.outcome(), Outcome::Blocked, "{policy}");
+    });
 }
 
 /// Rule 9: a shadow counts and reports, and never refuses.
 pub(super) fn a_shadow_reports_and_never_refuses<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let shadow = policy.shadow();
-            let open = harness.hourly("open", 1_000, "");
-            let charges = [Charge::new(&shadow, "s").cost(2), Charge::new(&open, "s")];
-            let mut outcomes = vec![];
-            for _ in 0..4 {
-                let decision = harness.ask(Operation::Acquire, &charges).await;
-                check!(decision.is_allowed(), "{shadow}");
-                check!(decision.verdicts()[0].is_shadow(), "{shadow}");
-                check_eq!(decision.retry_after(), Some(Duration::ZERO), "{shadow}");
-                outcomes.push(decision.verdicts()[0].outcome());
-            }
-            use Outcome::{Allowed, Denied};
-            check_eq!(outcomes, [Allowed, Allowed, Denied, Denied], "{shadow}");
-            check_eq!(harness.remaining(&open).await, 996, "{shadow}: the others are charged");
-            check_eq!(harness.remaining(&shadow).await, 1, "{shadow}: but not the shadow");
-            // Where one in force refuses, the shadow is not charged either.
-            let _ = harness.ask(Operation::Reset, &charges).await;
-            let too_much = [charges[0], charges[1].cost(1_001)];
-            check!(harness.ask(Operation::Acquire, &too_much).await.is_denied());
-            check_eq!(harness.remaining(&shadow).await, 5, "{shadow}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let shadow = policy.shadow();
+        let open = harness.hourly("open", 1_000, "");
+        let charges = [Charge::new(&shadow, "s").cost(2), Charge::new(&open, "s")];
+        let mut outcomes = vec![];
+        for _ in 0..4 {
+            let decision = harness.ask(Operation::Acquire, &charges).await;
+            check!(decision.is_allowed(), "{shadow}");
+            check!(decision.verdicts()[0].is_shadow(), "{shadow}");
+            check_eq!(decision.retry_after(), Some(Duration::ZERO), "{shadow}");
+            outcomes.push(decision.verdicts()[0].outcome());
+        }
+        use Outcome::{Allowed, Denied};
+        check_eq!(outcomes, [Allowed, Allowed, Denied, Denied], "{shadow}");
+        check_eq!(harness.remaining(&open).await, 996, "{shadow}: the other policies are charged");
+        check_eq!(
+            harness.remaining(&shadow).await,
+            1,
+            "{shadow}: a shadow that denies is not charged"
+        );
+        // If an enforced policy refuses, the shadow is not charged either.
+        let _ = harness.ask(Operation::Reset, &charges).await;
+        let too_much = [charges[0], charges[1].cost(1_001)];
+        check!(harness.ask(Operation::Acquire, &too_much).await.is_denied());
+        check_eq!(harness.remaining(&shadow).await, 5, "{shadow}");
+    });
 }
 
-/// B53, B54: a changed limit holds from the next decision on, and what was used stays used.
+/// B53, B54: a changed limit applies from the next decision. The usage is kept.
 pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &F) {
     for (before, wider, narrower) in [
         ("fixed-window 5/1h", "fixed-window 8/1h", "fixed-window 3/1h"),
@@ -281,7 +275,7 @@ pub(super) fn b53_b54_a_changed_limit_keeps_what_was_used<F: Fixture>(fixture: &
     }
 }
 
-/// Policies of one name that all have another window or another algorithm.
+/// Policies of one name, each with another window or another algorithm.
 const SHAPES: [&str; 12] = [
     "p: fixed-window 5/1h",
     "p: fixed-window 5/2h",
@@ -297,9 +291,9 @@ const SHAPES: [&str; 12] = [
     "p: token-bucket 5/2h by-interval",
 ];
 
-/// B60, rule 8: two settings of one name with another window or algorithm have a state each. In turns
-/// they admit what both admit together, and no more; and what one does, a block too, leaves the other
-/// alone.
+/// B60, rule 8: two policies of one name with different windows or algorithms have separate
+/// states. In turns, they admit the sum of their limits. A call under one policy, such as a block,
+/// does not change the state of the other.
 pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>(fixture: &F) {
     for from in SHAPES {
         for to in SHAPES.into_iter().filter(|&to| to != from) {
@@ -311,7 +305,7 @@ pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>
                         admitted += u32::from(harness.acquire(policy, 1).await.is_allowed());
                     }
                 }
-                check_eq!(admitted, 10, "{from} and {to} in turns admit 5 each");
+                check_eq!(admitted, 10, "{from} and {to} in turns must admit 5 each");
                 harness.does(Operation::Refund, &to, 2).await;
                 check_eq!(harness.remaining(&from).await, 0, "{from} after a refund to {to}");
                 harness.does(Operation::Block { span: us(60) }, &from, 1).await;
@@ -326,7 +320,7 @@ pub(super) fn b60_another_window_or_algorithm_has_a_state_of_its_own<F: Fixture>
     }
 }
 
-/// Rule 8: a block survives a changed number.
+/// Rule 8: a block continues after the limit is changed.
 pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     for (before, after) in [
         ("p: fixed-window 5/1h", "p: fixed-window 9/1h"),
@@ -346,8 +340,8 @@ pub(super) fn a_block_survives_a_changed_limit<F: Fixture>(fixture: &F) {
     }
 }
 
-/// Rule 8: a bucket has recovered once it would have under the policy that it was last charged under,
-/// whether or not the store has dropped its state by then.
+/// Rule 8: a bucket recovers at the time computed under the policy that last charged it, whether
+/// or not the store has dropped its state.
 pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F) {
     for (fast, slow) in [
         ("p: token-bucket 1/1us burst 5", "p: token-bucket 1/1h burst 5"),
@@ -358,12 +352,15 @@ pub(super) fn a_lowered_rate_counts_from_the_next_charge<F: Fixture>(fixture: &F
             let (fast, slow) = (policy(fast), policy(slow));
             let taken = harness.acquire(&fast, 4).await.verdicts()[0];
             let full_after = u64::try_from(taken.reset_after().as_micros()).unwrap_or(u64::MAX);
-            // A refusal knows it, too: a wait that is too long would be kept by a deny cache.
+            // A refusal returns this time too, because a deny cache would keep a longer wait.
             let refused = harness.refused(&slow, 5).await.verdicts()[0];
             let waits = [refused.retry_after(), Some(refused.reset_after())];
             check_eq!(waits, [Some(us(full_after)); 2], "{fast} to {slow}");
             harness.at(full_after - 1);
-            check!(harness.remaining(&slow).await < 5, "{fast} to {slow}: not full yet");
+            check!(
+                harness.remaining(&slow).await < 5,
+                "{fast} to {slow}: the bucket must not be full yet"
+            );
             harness.at(full_after);
             check_eq!(harness.remaining(&slow).await, 5, "{fast} to {slow}");
             harness.take(&slow, 5).await;
@@ -397,14 +394,22 @@ pub(super) fn b61_policies_without_a_name_share_states_only_if_equal<F: Fixture>
         for &text in &texts {
             let (policy, again) = (policy(text), policy(text));
             let left = policy.limit() - 3;
-            check_eq!(harness.remaining(&policy).await, left, "{policy}: the others are not it");
+            check_eq!(
+                harness.remaining(&policy).await,
+                left,
+                "{policy}: a policy without a name shares no state with a different policy"
+            );
             harness.take(&policy, 1).await;
-            check_eq!(harness.remaining(&again).await, left - 1, "{policy}: equal ones are");
+            check_eq!(
+                harness.remaining(&again).await,
+                left - 1,
+                "{policy}: equal policies share a state"
+            );
         }
     });
 }
 
-/// A call that is wrong is an error that says so, and never a denial.
+/// A call that is not valid is an error that names the reason, and is never a denial.
 pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         let log = harness.hourly("p", 100, "");
@@ -412,18 +417,19 @@ pub(super) fn a_wrong_call_is_an_error_and_not_a_denial<F: Fixture>(fixture: &F)
         let charge = Charge::new(&log, "s");
         for charges in [vec![], vec![charge; 65], vec![charge, Charge::new(&shadow, "s")]] {
             for operation in [Operation::Acquire, Operation::Peek, Operation::Refund] {
-                let error = harness.try_ask(operation, &charges).await.expect_err("wrong");
+                let error =
+                    harness.try_ask(operation, &charges).await.expect_err("the call is not valid");
                 check_eq!(error.kind(), ErrorKind::InvalidCall);
                 check!(error.kind().is_invalid_request());
             }
         }
         let decision = harness.ask(Operation::Acquire, &[charge; 64]).await;
-        check!(decision.is_allowed(), "64 charges are not too many");
+        check!(decision.is_allowed(), "a call may have 64 charges");
         check_eq!(harness.remaining(&log).await, 36);
     });
 }
 
-/// Phases are spread: not every subject's window ends at one time.
+/// Phases differ between subjects, so that their windows end at different times.
 pub(super) fn phased_windows_end_at_times_of_their_own<F: Fixture>(fixture: &F) {
     case(fixture, async |harness| {
         harness.set(START);
@@ -438,6 +444,9 @@ pub(super) fn phased_windows_end_at_times_of_their_own<F: Fixture>(fixture: &F) 
         }
         ends.sort();
         ends.dedup();
-        check!(ends.len() > 15, "the windows of 20 subjects end at {ends:?}");
+        check!(
+            ends.len() > 15,
+            "the windows of 20 subjects must end at more than 15 different times: {ends:?}"
+        );
     });
 }

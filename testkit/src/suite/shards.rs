@@ -1,5 +1,5 @@
-//! Policies with shards: a store may keep them in several places, or whole; but never more passes
-//! than the limit, and a limit of a tenant is one on every store.
+//! Policies with shards. A store may split such a limit over several states, or keep it in one. It
+//! must never admit more than the limit, and a limit of a tenant is one limit on every store.
 
 use std::time::Duration;
 
@@ -9,35 +9,37 @@ use super::fixture::Fixture;
 use super::harness::{Harness, case, each};
 use super::report::{check, check_eq};
 
-/// What passes of one request of each of so many subjects of a tenant.
-async fn passes<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy, tenant: &str) -> u64 {
-    let mut passed = 0;
+/// Returns the number of subjects of a tenant, of 60, whose request is admitted.
+async fn admitted<F: Fixture>(harness: &Harness<'_, F>, policy: &Policy, tenant: &str) -> u64 {
+    let mut admitted = 0;
     for number in 0..60 {
         let subject = format!("subject {number}");
         let charge = Charge::new(policy, &subject).tenant(tenant);
-        passed += u64::from(harness.ask(Operation::Acquire, &[charge]).await.is_allowed());
+        admitted += u64::from(harness.ask(Operation::Acquire, &[charge]).await.is_allowed());
     }
-    passed
+    admitted
 }
 
 fn sharded(policy: &Policy, shards: Shards) -> Policy {
-    policy.clone().sharded(shards).unwrap_or_else(|error| panic!("`{policy}`: {error}"))
+    policy
+        .clone()
+        .sharded(shards)
+        .unwrap_or_else(|error| panic!("`{policy}` cannot have shards: {error}"))
 }
 
-/// A limit that any shard may give from is used up by one subject, in whichever shards it is, and
-/// then nothing passes.
+/// B29: one subject can use the whole limit of a policy with shards, and no more.
 pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F) {
     for policy in each() {
         for count in [1, 2, 3, 8] {
             let policy = sharded(&policy, Shards::any(count));
             case(fixture, async |harness| {
-                let mut passed = 0;
+                let mut admitted = 0;
                 for _ in 0..4 * policy.limit() {
                     let decision = harness.acquire(&policy, 1).await;
                     check_eq!(decision.verdicts()[0].limit(), policy.limit(), "{policy}");
-                    passed += u64::from(decision.is_allowed());
+                    admitted += u64::from(decision.is_allowed());
                 }
-                check_eq!(passed, policy.limit(), "{policy}");
+                check_eq!(admitted, policy.limit(), "{policy}");
                 let reset = harness.does(Operation::Reset, &policy, 1).await;
                 check_eq!(reset.remaining(), policy.limit(), "{policy}");
                 harness.take(&policy, 1).await;
@@ -46,30 +48,30 @@ pub(super) fn b29_a_limit_in_shards_is_all_of_the_limit<F: Fixture>(fixture: &F)
     }
 }
 
-/// All subjects of a tenant share one limit, and tenants do not.
+/// All subjects of a tenant share one limit, and different tenants do not.
 pub(super) fn a_limit_of_a_tenant_is_one_for_all_its_subjects<F: Fixture>(fixture: &F) {
     for policy in each() {
         for count in [1, 3, 8] {
             let policy = sharded(&policy, Shards::by_subject(count));
             case(fixture, async |harness| {
-                check_eq!(passes(harness, &policy, "one").await, policy.limit(), "{policy}");
-                check_eq!(passes(harness, &policy, "other").await, policy.limit(), "{policy}");
-                // Whichever subject is named, it is the tenant's.
-                let anybody = [Charge::new(&policy, "anybody").tenant("one")];
-                let _ = harness.ask(Operation::Reset, &anybody).await;
-                check_eq!(passes(harness, &policy, "other").await, 0, "{policy}");
-                check_eq!(passes(harness, &policy, "one").await, policy.limit(), "{policy}");
+                check_eq!(admitted(harness, &policy, "one").await, policy.limit(), "{policy}");
+                check_eq!(admitted(harness, &policy, "other").await, policy.limit(), "{policy}");
+                // A call names any subject of the tenant, and changes the limit of the tenant.
+                let any_subject = [Charge::new(&policy, "any_subject").tenant("one")];
+                let _ = harness.ask(Operation::Reset, &any_subject).await;
+                check_eq!(admitted(harness, &policy, "other").await, 0, "{policy}");
+                check_eq!(admitted(harness, &policy, "one").await, policy.limit(), "{policy}");
                 let span = Duration::from_secs(60);
-                let _ = harness.ask(Operation::Block { span }, &anybody).await;
+                let _ = harness.ask(Operation::Block { span }, &any_subject).await;
                 harness.advance(Duration::from_secs(30));
-                check_eq!(passes(harness, &policy, "one").await, 0, "{policy}");
-                check_eq!(passes(harness, &policy, "other").await, policy.limit(), "{policy}");
+                check_eq!(admitted(harness, &policy, "one").await, 0, "{policy}");
+                check_eq!(admitted(harness, &policy, "other").await, policy.limit(), "{policy}");
             });
         }
     }
 }
 
-/// A limit that is whole in each shard is each subject's own, as without shards.
+/// If each shard has the whole limit, each subject has its own limit, as without shards.
 pub(super) fn a_whole_limit_is_each_subjects_own<F: Fixture>(fixture: &F) {
     for policy in each() {
         let policy = sharded(&policy, Shards::whole(4));

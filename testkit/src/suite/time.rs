@@ -6,31 +6,32 @@ use proptest::prelude::*;
 use tidegate_core::{Charge, Operation, Policy};
 
 use super::fixture::Fixture;
-use super::harness::{EACH, Harness, START, case, cases, each, policy};
+use super::harness::{EACH, Harness, START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
-use crate::generate::{self, Kind};
+use crate::generate::any_policy;
 use crate::show;
 
-/// B30: the clock that counts is the store's.
+/// B30: the store decides by its own clock, and returns the time of that clock.
 pub(super) fn b30_the_clock_that_counts_is_the_stores<F: Fixture>(fixture: &F) {
     use tidegate_core::{Clock, Store};
     case(fixture, async |harness| {
         for micros in [START, START + 7, 5, (1 << 52) - 1] {
             harness.set(micros);
-            let now = harness.store.now().await.expect("the store tells its time");
+            let now = harness.store.now().await.expect("the store returns its time");
             check_eq!(now, harness.clock.now());
         }
     });
 }
 
-/// One of [`EACH`], and requests: the time before each, and its cost.
+/// Returns one policy of [`EACH`], and requests: the time before each, and its cost.
 fn requests() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
     let request = (prop_oneof![3 => Just(0), 4 => 0..8_u64, 1 => 0..40_u64], 1..4_u64);
     (prop::sample::select(&EACH[..]), prop::collection::vec(request, 1..60))
         .prop_map(|(text, requests)| (policy(text), requests))
 }
 
-/// B31: a step back mints nothing, and once the clock is back where it was, nothing is lost either.
+/// B31: a step back of the clock admits nothing more. When the clock shows the earlier time again,
+/// the verdict is the same as before.
 pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixture>(fixture: &F) {
     let steps = prop_oneof![1..30_u64, Just(1_000_000), Just(START)];
     cases(fixture, (requests(), steps), async |harness, ((policy, requests), step)| {
@@ -45,7 +46,7 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
         let back = harness.does(Operation::Peek, policy, 5).await;
         if back.remaining() > before.remaining() {
             return Err(format!(
-                "{policy}: after the step back {} remain, and before it {}",
+                "{policy}: {} remain after the step back; at most {} may remain, as before it",
                 back.remaining(),
                 before.remaining(),
             ));
@@ -54,8 +55,8 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
             back.retry_after() > before.retry_after().map(|w| w + Duration::from_micros(*step));
         if lost {
             return Err(format!(
-                "{policy}: the wait is {:?} after the step back, and {:?} before it: more than the \
-                 step of {step} us is lost",
+                "{policy}: the wait is {:?} after the step back, and {:?} before it; it may grow by at \
+                 most the step of {step} us",
                 back.retry_after(),
                 before.retry_after(),
             ));
@@ -64,7 +65,7 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
         let again = harness.does(Operation::Peek, policy, 5).await;
         (again == before).then_some(()).ok_or_else(|| {
             format!(
-                "{policy}: a step and back changed `{}` to `{}`",
+                "{policy}: a step back and forth changed the verdict `{}` to `{}`",
                 show::verdict(&before),
                 show::verdict(&again)
             )
@@ -72,27 +73,24 @@ pub(super) fn b31_a_step_back_mints_nothing_and_costs_at_most_the_step<F: Fixtur
     });
 }
 
-/// B31: jumps of years in both directions neither mint nor panic.
+/// B31: jumps of years in both directions admit nothing more than the limit, and cause no panic.
 pub(super) fn b31_jumps_of_years_are_survived<F: Fixture>(fixture: &F) {
     const YEAR: u64 = 365 * 86_400_000_000;
-    for policy in each() {
-        case(fixture, async |harness| {
-            for time in [START, START + 40 * YEAR, START, 0, START + 80 * YEAR, START - 1] {
-                harness.set(time);
-                let mut admitted = 0;
-                for _ in 0..12 {
-                    admitted += u64::from(harness.acquire(&policy, 1).await.is_allowed());
-                }
-                check!(admitted <= 5, "{policy}: {admitted} at one instant");
+    each_case(fixture, async |harness, policy| {
+        for time in [START, START + 40 * YEAR, START, 0, START + 80 * YEAR, START - 1] {
+            harness.set(time);
+            let mut admitted = 0;
+            for _ in 0..12 {
+                admitted += u64::from(harness.acquire(&policy, 1).await.is_allowed());
             }
-        });
-    }
+            check!(admitted <= 5, "{policy}: {admitted} are admitted at one instant");
+        }
+    });
 }
 
-/// A policy of any kind and requests that use it up.
+/// Returns a policy of any kind, and requests that use it up.
 fn wild() -> impl Strategy<Value = (Policy, Vec<(u64, u64)>)> {
-    let policy = Kind::any().prop_flat_map(|kind| generate::policy(kind, "p"));
-    let policy = policy.prop_filter("in force", |policy| !policy.is_shadow());
+    let policy = any_policy("p").prop_filter("enforced", |policy| !policy.is_shadow());
     let request = (prop_oneof![Just(0), 0..15_u64, any::<u64>().prop_map(|n| n >> 24)], 0..4_u8);
     (policy, prop::collection::vec(request, 1..12)).prop_map(|(policy, requests)| {
         let limit = policy.limit();
@@ -121,54 +119,64 @@ async fn use_up<F: Fixture>(
     now
 }
 
-/// B39, rule 4: alone, waiting just `retry_after` succeeds, and a microsecond less does not.
+/// B39, rule 4: if no other call is made, a request succeeds after a wait of `retry_after`, and
+/// fails one microsecond earlier.
 pub(super) fn b39_waiting_retry_after_succeeds_and_less_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, (wild(), 1..4_u64), async |harness, ((policy, requests), cost)| {
         let now = use_up(harness, requests, policy).await;
         let charge = [Charge::new(policy, "s").cost(*cost)];
         let decision = harness.ask(Operation::Acquire, &charge).await;
         let Some(wait) = decision.retry_after() else {
-            return (*cost > policy.limit())
-                .then_some(())
-                .ok_or_else(|| format!("{policy}: a cost of {cost} shall never pass"));
+            return (*cost > policy.limit()).then_some(()).ok_or_else(|| {
+                format!(
+                    "{policy}: a cost of {cost} is at most the limit, but `retry_after` is never"
+                )
+            });
         };
         if decision.is_allowed() {
-            return (wait.is_zero()).then_some(()).ok_or("a wait, though allowed".to_owned());
+            return (wait.is_zero())
+                .then_some(())
+                .ok_or(format!("{policy}: an allowed request has a `retry_after` of {wait:?}"));
         }
         let wait = u64::try_from(wait.as_micros()).expect("at most some centuries");
         if now + wait >= 1 << 52 {
-            return Ok(()); // After the last time there is.
+            return Ok(()); // The wait ends after the last representable time.
         }
         harness.set(now + wait - 1);
         if harness.ask(Operation::Peek, &charge).await.is_allowed() {
-            return Err(format!("{policy}: passes before its wait of {wait} us is over"));
+            return Err(format!(
+                "{policy}: a request is admitted 1 us before its wait of {wait} us is over"
+            ));
         }
         harness.set(now + wait);
         let decision = harness.ask(Operation::Acquire, &charge).await;
         (decision.is_allowed()).then_some(()).ok_or_else(|| {
-            format!("{policy}: is refused after waiting {wait} us, as `retry_after` says")
+            format!("{policy}: a request is refused after its `retry_after` of {wait} us")
         })
     });
 }
 
-/// Rule 4: a cost of `remaining` passes, and one more does not.
+/// Rule 4: a cost of `remaining` is admitted, and a cost greater by 1 is not.
 pub(super) fn a_cost_of_remaining_passes_and_one_more_does_not<F: Fixture>(fixture: &F) {
     cases(fixture, wild(), async |harness, (policy, requests)| {
         use_up(harness, requests, policy).await;
         let remaining = harness.remaining(policy).await;
         let more = [Charge::new(policy, "s").cost(remaining + 1)];
         if harness.ask(Operation::Peek, &more).await.is_allowed() {
-            return Err(format!("{policy}: more passes than the remaining {remaining}"));
+            return Err(format!(
+                "{policy}: `remaining` is {remaining}, but a cost greater by 1 is admitted"
+            ));
         }
         let just = [Charge::new(policy, "s").cost(remaining)];
         let decision = harness.ask(Operation::Acquire, &just).await;
-        (decision.is_allowed() || remaining == 0)
-            .then_some(())
-            .ok_or_else(|| format!("{policy}: the remaining {remaining} do not pass"))
+        (decision.is_allowed() || remaining == 0).then_some(()).ok_or_else(|| {
+            format!("{policy}: `remaining` is {remaining}, but a request of this cost is refused")
+        })
     });
 }
 
-/// B40: at `t + window` a request of time `t` counts no more; a microsecond before it does.
+/// B40: a request of time `t` does not count at `t + window`. It still counts one microsecond
+/// earlier.
 pub(super) fn b40_the_end_of_a_window_is_outside_of_it<F: Fixture>(fixture: &F) {
     let window = 1_000;
     for text in ["p: sliding-log 1/1ms", "p: fixed-window 1/1ms anchored", "p: token-bucket 1/1ms"]
@@ -192,7 +200,7 @@ pub(super) fn b40_the_end_of_a_window_is_outside_of_it<F: Fixture>(fixture: &F) 
     });
 }
 
-/// Requests as they were admitted: time and cost.
+/// Makes requests, and returns the time and the cost of each admitted request.
 async fn admitted<F: Fixture>(
     harness: &Harness<'_, F>,
     policy: &Policy,
@@ -209,28 +217,29 @@ async fn admitted<F: Fixture>(
     admitted
 }
 
-/// Rule 3: never more than the policy says, over any window, wherever it begins.
+/// Rule 3: no more is admitted than the policy allows, over any window of time.
 pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |harness, (policy, requests)| {
         let admitted = admitted(harness, policy, requests).await;
-        // Any five in 10 µs: what may pass in a stretch of time, by algorithm.
-        let most = |from: u64, to: u64| match policy.algorithm().keyword() {
+        // The maximum amount that may be admitted in a stretch of time, by algorithm. Each policy
+        // admits 5 in 10 µs.
+        let max = |from: u64, to: u64| match policy.algorithm().keyword() {
             "sliding-log" => 5 * ((to - from) / 10 + 1),
             "token-bucket" if policy.to_string().contains("by-interval") => {
                 5 + 5 * ((to - from) / 10 + 1)
             }
             "token-bucket" | "gcra" => 5 + (to - from) / 2,
-            // Twice the limit at the boundary of two windows.
+            // At the boundary of two windows, twice the limit may be admitted.
             _ => 5 * ((to - from) / 10 + 2),
         };
         for (place, &(from, _)) in admitted.iter().enumerate() {
             let mut sum = 0;
             for &(to, cost) in &admitted[place..] {
                 sum += cost;
-                if sum > most(from, to) {
-                    let limit = most(from, to);
+                if sum > max(from, to) {
+                    let max = max(from, to);
                     return Err(format!(
-                        "{policy}: admitted {sum} from {from} to {to}, the limit is {limit}"
+                        "{policy}: {sum} are admitted from {from} to {to}; at most {max} may be admitted"
                     ));
                 }
             }
@@ -239,7 +248,8 @@ pub(super) fn never_more_is_admitted_than_the_policy_says<F: Fixture>(fixture: &
     });
 }
 
-/// Rule 3: never less either: a subject that always asks gets the long-run rate, however often it asks.
+/// Rule 3: no less is admitted than the policy allows. A subject with continuous requests gets the
+/// long-run rate, regardless of the interval between its requests.
 pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fixture: &F) {
     for policy in each() {
         for every in [1, 3, 7] {
@@ -250,25 +260,33 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
                     harness.at(at);
                     while harness.acquire(&policy, 1).await.is_allowed() {
                         admitted += 1;
-                        check!(admitted <= all, "`{policy}`: admitted {admitted} in {at} us");
+                        check!(
+                            admitted <= all,
+                            "`{policy}`: {admitted} are admitted within {at} us"
+                        );
                     }
                 }
                 let text = policy.to_string();
                 let round = if text.contains("grain") || text.contains("counter") {
-                    // What these two give away is bounded, but not by one number.
+                    // The loss of these two algorithms is bounded, but the bound is not one
+                    // number.
                     20
                 } else if ["anchored", "log", "interval"].iter().any(|word| text.contains(word)) {
-                    // A round begins at a request, and so late by the time to the next poll.
+                    // A round begins at a request, and so is late by up to one interval between
+                    // requests.
                     10_u64.div_ceil(every) * every
                 } else {
                     10
                 };
-                let least = 5 * (all / round - 1);
-                check!(admitted >= least, "{policy} every {every}: {admitted} < {least}");
+                let min = 5 * (all / round - 1);
+                check!(
+                    admitted >= min,
+                    "{policy} every {every} us: {admitted} are admitted, of at least {min}"
+                );
             });
         }
     }
-    // Where the bucket is never full, no part of a period is ever lost.
+    // If the bucket is never full, no part of a period is lost.
     for every in [1, 3, 7, 10] {
         case(fixture, async |harness| {
             let bucket = policy("p: token-bucket 5/10us burst 12 by-interval");
@@ -277,10 +295,10 @@ pub(super) fn the_long_run_rate_is_met_however_often_it_is_asked<F: Fixture>(fix
                 harness.at(at);
                 while harness.acquire(&bucket, 1).await.is_allowed() {
                     admitted += 1;
-                    check!(admitted <= 2_100, "`{bucket}`: admitted {admitted} in {at} us");
+                    check!(admitted <= 2_100, "`{bucket}`: {admitted} are admitted within {at} us");
                 }
             }
-            check_eq!(admitted, 12 + 5 * 210, "{bucket} every {every}");
+            check_eq!(admitted, 12 + 5 * 210, "{bucket} every {every} us");
         });
     }
 }

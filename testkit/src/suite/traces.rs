@@ -1,24 +1,19 @@
-//! Random traces, each answer held against the oracle.
+//! Random traces. Each answer is compared with the oracle.
 
 use proptest::prelude::*;
 use tidegate_core::{Error, Policy};
 
 use super::fixture::Fixture;
 use super::harness::cases;
-use crate::against_oracle::{run_against_oracle, run_batches_against_oracle};
+use crate::compare::against_oracle::{run_against_oracle, run_batches_against_oracle};
 use crate::generate::{
     ClockKind, Kind, Scenario, hostile_subject, policy, related_policies, scenario,
+    several_policies,
 };
 use crate::show;
 
 fn one(kind: Kind) -> impl Strategy<Value = Vec<Policy>> {
     policy(kind, "p").prop_map(|policy| vec![policy])
-}
-
-/// Policies of any algorithms, each under a name of its own.
-fn several() -> impl Strategy<Value = Vec<Policy>> {
-    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
-    (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r])
 }
 
 fn play<F: Fixture>(fixture: &F, scenarios: impl Strategy<Value = Scenario>, clock: ClockKind) {
@@ -30,13 +25,13 @@ fn play<F: Fixture>(fixture: &F, scenarios: impl Strategy<Value = Scenario>, clo
 
 macro_rules! kinds {
     ($($forwards:ident, $jumping:ident: $kind:ident;)+) => {$(
-        #[doc = concat!("Any trace of one ", stringify!($kind), " policy is decided as by the oracle.")]
+        #[doc = concat!("A random trace of one ", stringify!($kind), " policy is decided as by the oracle.")]
         pub(super) fn $forwards<F: Fixture>(fixture: &F) {
             let traces = scenario(one(Kind::$kind), ClockKind::Forwards, 30, 1);
             play(fixture, traces, ClockKind::Forwards);
         }
 
-        #[doc = concat!("The same for ", stringify!($kind), " under a clock that jumps both ways (B31).")]
+        #[doc = concat!("B31: so is a trace of one ", stringify!($kind), " policy under a clock that jumps both ways.")]
         pub(super) fn $jumping<F: Fixture>(fixture: &F) {
             let traces = scenario(one(Kind::$kind), ClockKind::Jumping, 30, 1);
             play(fixture, traces, ClockKind::Jumping);
@@ -53,50 +48,51 @@ kinds! {
     gcra_decides_as_the_oracle, gcra_under_a_jumping_clock: Gcra;
 }
 
-/// Calls of up to four charges to three policies are decided as by the oracle.
+/// Calls with up to four charges to three policies are decided as by the oracle.
 pub(super) fn several_charges_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
-    let traces = scenario(several(), ClockKind::Forwards, 25, 4);
+    let traces = scenario(several_policies(), ClockKind::Forwards, 25, 4);
     play(fixture, traces, ClockKind::Forwards);
 }
 
-/// The same under a clock that jumps both ways.
+/// B31: calls with up to four charges are decided as by the oracle under a clock that jumps both
+/// ways.
 pub(super) fn several_charges_under_a_jumping_clock<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
-    play(fixture, scenario(several(), moves, 25, 4), moves);
+    play(fixture, scenario(several_policies(), moves, 25, 4), moves);
 }
 
-/// Policies that change under their name keep what was used, or start fresh (B53, B54).
+/// B53, B54: a policy that changes and keeps its name also keeps its usage, or has a fresh state.
 pub(super) fn b53_changed_policies_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let policies = Kind::any().prop_flat_map(|kind| related_policies(kind, "p"));
     let traces = scenario(policies, ClockKind::Jumping, 30, 1);
     play(fixture, traces, ClockKind::Jumping);
 }
 
-/// Batches are decided as the oracle decides their calls one after the other.
+/// The calls of a batch are decided as the oracle decides them one after another.
 pub(super) fn batches_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let moves = fixture.moves_with_several();
-    let traces = scenario(several(), moves, 30, 2);
+    let traces = scenario(several_policies(), moves, 30, 2);
     cases(fixture, (traces, 1..9_usize), async |harness, (scenario, size)| {
         let scenario = harness.supported(scenario);
         run_batches_against_oracle(&harness.store, &harness.clock, &scenario, moves, *size).await
     });
 }
 
-/// So are traces of subjects that a store might stumble over (B17).
+/// B17: traces with unusual subjects are decided as by the oracle.
 pub(super) fn b17_hostile_subjects_are_decided_as_by_the_oracle<F: Fixture>(fixture: &F) {
     let subjects = prop::collection::vec((hostile_subject(), hostile_subject()), 1..5);
-    let traces = scenario(several(), ClockKind::Forwards, 12, 2);
+    let traces = scenario(several_policies(), ClockKind::Forwards, 12, 2);
     let traces =
         (traces, subjects).prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario });
     play(fixture, traces, ClockKind::Forwards);
 }
 
-/// Rule 1: two stores that are asked the same give the same answers.
+/// Rule 1: two stores that receive the same calls return the same answers.
 pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
     use super::harness::Harness;
     use crate::generate::Trace;
     use tidegate_core::{Call, Store};
-    let traces = scenario(several(), ClockKind::Forwards, 25, 3);
+    let traces = scenario(several_policies(), ClockKind::Forwards, 25, 3);
     cases(fixture, traces, async |harness, scenario| {
         let other = Harness::open(fixture).await;
         let scenario = harness.supported(scenario);
@@ -111,7 +107,7 @@ pub(super) fn the_same_calls_get_the_same_answers<F: Fixture>(fixture: &F) {
             if let (Ok(one), Ok(two)) = (&one, &two) {
                 if one != two {
                     return Err(format!(
-                        "{} is answered with {} by one store, and with {} by another",
+                        "one store answers {} with {}, and a second store with {}",
                         show::call(&call),
                         show::answer(&Ok::<_, Error>(one.clone())),
                         show::answer(&Ok::<_, Error>(two.clone())),

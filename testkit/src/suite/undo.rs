@@ -1,4 +1,4 @@
-//! Undoing a take: what an undo gives back, and what it leaves to others.
+//! Undo: an undo refunds the charge of one call, and no charge of another call.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use tidegate_core::algorithm::sliding_log::MAX_UNDO;
 use tidegate_core::{Charge, Error, Operation, Outcome, Policy, Timestamp};
 
 use super::fixture::Fixture;
-use super::harness::{EACH, Harness, START, case, cases, each, policy};
+use super::harness::{EACH, Harness, START, case, cases, each, each_case, policy};
 use super::report::{check, check_eq};
 use crate::show;
 
-/// The undo of what was taken so much after [`START`].
+/// Returns the undo of a charge that was made this many microseconds after [`START`].
 fn undo(micros: u64) -> Operation {
     Operation::Undo { at: Timestamp::from_micros(START + micros) }
 }
 
-/// Followed at once by its undo, a take of several charges leaves nothing behind, byte for byte.
+/// If several charges are undone immediately, the store's contents are as before, byte for byte.
 pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: &F) {
     for policy in each() {
         for before in [0, 2] {
@@ -38,9 +38,13 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
                         "{policy}"
                     );
                     let undone = harness.ask(undo(0), &charges).await;
-                    check!(undone.is_allowed(), "{policy}: answered as a peek of no cost");
-                    let left: Vec<_> = undone.verdicts().iter().map(|v| v.remaining()).collect();
-                    check_eq!(left, [5 - before, 9 - before, 5 - before], "{policy}");
+                    check!(
+                        undone.is_allowed(),
+                        "{policy}: an undo is answered like a peek at a cost of 0"
+                    );
+                    let remaining: Vec<_> =
+                        undone.verdicts().iter().map(|verdict| verdict.remaining()).collect();
+                    check_eq!(remaining, [5 - before, 9 - before, 5 - before], "{policy}");
                     check_eq!(harness.snapshot(&charges).await, snapshot, "{policy}");
                 }
             });
@@ -48,8 +52,9 @@ pub(super) fn an_undo_at_once_leaves_what_was_there_before<F: Fixture>(fixture: 
     }
 }
 
-/// A request among others: the time before it, its cost, and what is taken and undone before it. That
-/// is once in a while reserved, and the subject blocked or let in meanwhile.
+/// A request: the time before it, its cost, a charge that is made and undone before the request,
+/// and a block. The charge has a cost, and may be a reservation. The block is made between the
+/// charge and its undo, and a block of zero lifts a block.
 type Request = (u64, u64, Option<(u64, bool)>, Option<u64>);
 
 fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
@@ -61,8 +66,8 @@ fn requests() -> impl Strategy<Value = (Policy, Vec<Request>)> {
         .prop_map(|(text, requests)| (policy(text), requests))
 }
 
-/// Of two stores that are asked the same, one is also asked for what is undone at once: from then on
-/// nothing tells them apart.
+/// Two stores receive the same calls, and one of them also receives charges that are undone
+/// immediately. The answers of the stores must not differ.
 pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &F) {
     cases(fixture, requests(), async |harness, (policy, requests)| {
         let without = Harness::open(fixture).await;
@@ -71,11 +76,12 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
             now += passes;
             harness.at(now);
             without.at(now);
-            let extra = undone.map(|(cost, booked)| (Charge::new(policy, "s").cost(cost), booked));
+            let extra =
+                undone.map(|(cost, reserved)| (Charge::new(policy, "s").cost(cost), reserved));
             let mut taken = None;
-            if let Some((charge, booked)) = extra {
+            if let Some((charge, reserved)) = extra {
                 let max_wait = Duration::from_micros(20);
-                let take = match booked && policy.rule().can_reserve() {
+                let take = match reserved && policy.rule().can_reserve() {
                     true => Operation::Reserve { max_wait },
                     false => Operation::Acquire,
                 };
@@ -94,8 +100,8 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
                 (harness.acquire(policy, *cost).await, without.acquire(policy, *cost).await);
             if one != two {
                 return Err(format!(
-                    "{policy}, {now} us after the start: a charge is answered with {} after an undo, and \
-                     with {} without take and undo",
+                    "{policy}, {now} us after the start: an acquire is answered with {} after a charge and \
+                     its undo, and with {} without them",
                     show::answer(&Ok::<_, Error>(one)),
                     show::answer(&Ok::<_, Error>(two)),
                 ));
@@ -105,10 +111,12 @@ pub(super) fn what_is_undone_at_once_is_as_if_never_taken<F: Fixture>(fixture: &
     });
 }
 
-/// Later on, just what is left of the take is given back, and nothing of what others took since.
+/// Checks that a later undo refunds only the part of the charge that is still charged, and no
+/// charge of another call.
 pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
-    // By algorithm: when others take how much, what remains after the undo then, when that is to be seen
-    // how again, and what remains then. Windows end 7 µs after the start, or 10 where they are anchored.
+    // Policy, time and cost of the charges of others, remaining amount after the undo at that
+    // time, a later time, and remaining amount at the later time. An aligned window ends 7 µs
+    // after the start, and an anchored window after 10 µs.
     for (text, when, cost, remains, later, remains_later) in [
         ("p: fixed-window 5/10us", 6, 2, 3, 7, 5),
         ("p: fixed-window 5/10us", 7, 4, 1, 16, 1),
@@ -118,11 +126,13 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
         ("p: sliding-log 5/10us", 10, 4, 1, 19, 1),
         ("p: sliding-log 5/10us grain 2us", 9, 2, 3, 19, 3),
         ("p: sliding-log 5/10us grain 2us", 11, 4, 1, 20, 1),
-        // Of the window before, as much as still counts: at its end all, and at the end of this one none.
+        // A charge of the previous window counts by its overlap: as a whole when that window has
+        // just ended, and not at all at the end of the current window.
         ("p: sliding-counter 5/10us", 6, 2, 3, 7, 3),
         ("p: sliding-counter 5/10us", 7, 2, 3, 16, 3),
         ("p: sliding-counter 5/10us", 17, 4, 1, 26, 1),
-        // A token in 2 µs: what may have come back since is not given back.
+        // The bucket refills a token in 2 µs. An undo does not refund tokens that may have been
+        // refilled since the charge.
         ("p: token-bucket 5/10us burst 5", 4, 3, 2, 5, 2),
         ("p: token-bucket 5/10us burst 5", 5, 3, 2, 7, 3),
         ("p: gcra 5/10us burst 5", 6, 4, 1, 7, 1),
@@ -137,15 +147,15 @@ pub(super) fn an_undo_later_takes_nothing_from_others<F: Fixture>(fixture: &F) {
             harness.at(when);
             harness.take(&policy, cost).await;
             let undone = harness.does(undo(0), &policy, 3).await;
-            check_eq!(undone.remaining(), remains, "{text}: undone {when} later");
+            check_eq!(undone.remaining(), remains, "{text}: undone {when} us later");
             harness.at(later);
-            check_eq!(harness.remaining(&policy).await, remains_later, "{text}: {later} later");
+            check_eq!(harness.remaining(&policy).await, remains_later, "{text}: {later} us later");
         });
     }
 }
 
-/// B59: takes of one instant that are undone some time later are all given back in full, however many
-/// they are, as far as anything is still used by then.
+/// B59: any number of charges of one instant can be undone later. Each is refunded in full, up to
+/// the amount that is still charged.
 pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
     for text in [
         "p: token-bucket 10/1s burst 100",
@@ -162,7 +172,7 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
             for _ in 0..20 {
                 harness.take(&policy, 1).await;
             }
-            // One token has come back by then.
+            // One token has been refilled by then.
             harness.set(1_790_000_040_100_000);
             for _ in 0..20 {
                 harness.does(Operation::Undo { at }, &policy, 1).await;
@@ -172,53 +182,52 @@ pub(super) fn b59_many_takes_are_undone_in_full<F: Fixture>(fixture: &F) {
     }
 }
 
-/// What was never taken is not given back: on a fresh subject, at another time, above the limit, or at
-/// a cost of nothing.
+/// Checks that an undo refunds nothing if the charge was not made: on a fresh subject, at another
+/// time, above the limit, or at a cost of 0.
 pub(super) fn what_was_not_taken_is_not_undone<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let charge = Charge::new(&policy, "s");
-            let fresh = harness.snapshot(&[charge]).await;
-            harness.does(undo(0), &policy, 2).await;
-            check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: an absent key");
-            harness.take(&policy, 3).await;
-            let taken = harness.snapshot(&[charge]).await;
-            let twins = [charge.cost(3), charge.cost(3)];
-            let _ = harness.ask(undo(0), &twins).await;
-            harness.does(undo(0), &policy, 6).await;
-            harness.does(undo(0), &policy, u64::MAX).await;
-            harness.does(undo(0), &policy, 0).await;
-            for micros in [100, 1 << 51] {
-                harness.does(undo(micros), &policy, 2).await;
-            }
-            let long_ago = Operation::Undo { at: Timestamp::EPOCH };
-            harness.does(long_ago, &policy, 2).await;
-            check_eq!(harness.snapshot(&[charge]).await, taken, "{policy}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let charge = Charge::new(&policy, "s");
+        let fresh = harness.snapshot(&[charge]).await;
+        harness.does(undo(0), &policy, 2).await;
+        check_eq!(harness.snapshot(&[charge]).await, fresh, "{policy}: a subject without a state");
+        harness.take(&policy, 3).await;
+        let taken = harness.snapshot(&[charge]).await;
+        let twins = [charge.cost(3), charge.cost(3)];
+        let _ = harness.ask(undo(0), &twins).await;
+        harness.does(undo(0), &policy, 6).await;
+        harness.does(undo(0), &policy, u64::MAX).await;
+        harness.does(undo(0), &policy, 0).await;
+        for micros in [100, 1 << 51] {
+            harness.does(undo(micros), &policy, 2).await;
+        }
+        let long_ago = Operation::Undo { at: Timestamp::EPOCH };
+        harness.does(long_ago, &policy, 2).await;
+        check_eq!(harness.snapshot(&[charge]).await, taken, "{policy}");
+    });
 }
 
-/// A block is no charge, and stays.
+/// An undo does not lift a block.
 pub(super) fn an_undo_leaves_blocks_alone<F: Fixture>(fixture: &F) {
-    for policy in each() {
-        case(fixture, async |harness| {
-            let strict = policy.block_for(Duration::from_micros(50)).expect("within the bounds");
-            harness.take(&strict, 4).await;
-            let _ = harness.refused(&strict, 2).await;
-            let undone = harness.does(undo(0), &strict, 4).await;
-            check_eq!(undone.outcome(), Outcome::Blocked, "{strict}");
-            check_eq!(undone.retry_after(), Some(Duration::from_micros(50)), "{strict}");
-            let lifted = harness.does(Operation::Block { span: Duration::ZERO }, &strict, 0).await;
-            check_eq!(lifted.remaining(), 5, "{strict}");
-        });
-    }
+    each_case(fixture, async |harness, policy| {
+        let strict = policy.block_for(Duration::from_micros(50)).expect("within the bounds");
+        harness.take(&strict, 4).await;
+        let _ = harness.refused(&strict, 2).await;
+        let undone = harness.does(undo(0), &strict, 4).await;
+        check_eq!(undone.outcome(), Outcome::Blocked, "{strict}");
+        check_eq!(undone.retry_after(), Some(Duration::from_micros(50)), "{strict}");
+        let lifted = harness.does(Operation::Block { span: Duration::ZERO }, &strict, 0).await;
+        check_eq!(lifted.remaining(), 5, "{strict}");
+    });
 }
 
-/// A log is searched among its newest records, as far as it says; and what is further back stays.
+/// Checks that an undo searches the newest [`MAX_UNDO`] records of a log, and does not undo an
+/// older record.
 pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture: &F) {
-    let behind = u64::try_from(MAX_UNDO).unwrap_or(u64::MAX);
+    let max_undo = u64::try_from(MAX_UNDO).unwrap_or(u64::MAX);
     for text in ["p: sliding-log 1000/1ms", "p: sliding-log 1000/1ms grain 1us"] {
-        for (records, left) in [(behind, 1_000 - (behind - 1)), (behind + 1, 1_000 - behind - 2)] {
+        for (records, remaining) in
+            [(max_undo, 1_000 - (max_undo - 1)), (max_undo + 1, 1_000 - max_undo - 2)]
+        {
             case(fixture, async |harness| {
                 let log = policy(text);
                 harness.take(&log, 2).await;
@@ -227,23 +236,23 @@ pub(super) fn a_log_undoes_what_is_among_its_newest_records<F: Fixture>(fixture:
                     harness.take(&log, 1).await;
                 }
                 let undone = harness.does(undo(0), &log, 2).await;
-                check_eq!(undone.remaining(), left, "{text}: {records} records");
+                check_eq!(undone.remaining(), remaining, "{text}: {records} records");
             });
         }
     }
 }
 
-/// A take of a cost after some time, or the undo of an earlier one.
+/// A charge of a cost after some time, or the undo of an earlier charge.
 #[derive(Debug, Clone)]
 enum Step {
-    Take(u64, u64),
+    Acquire(u64, u64),
     Undo(u64, prop::sample::Index),
 }
 
 fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
     let passes = || prop_oneof![3 => Just(0), 4 => 0..8_u64, 1 => 0..40_u64];
     let step = prop_oneof![
-        3 => (passes(), 1..6_u64).prop_map(|(passes, cost)| Step::Take(passes, cost)),
+        3 => (passes(), 1..6_u64).prop_map(|(passes, cost)| Step::Acquire(passes, cost)),
         2 => (passes(), any::<prop::sample::Index>())
             .prop_map(|(passes, which)| Step::Undo(passes, which)),
     ];
@@ -251,16 +260,16 @@ fn steps() -> impl Strategy<Value = (Policy, Vec<Step>)> {
         .prop_map(|(text, steps)| (policy(text), steps))
 }
 
-/// Rule 3: whatever is undone and when, what was admitted and stands is never more than the policy
-/// says.
+/// Rule 3: in any sequence of acquires and undos, the charges that were not undone never exceed
+/// what the policy allows.
 pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F) {
     cases(fixture, steps(), async |harness, (policy, steps)| {
         let phase = Charge::new(policy, "s").phase();
-        // The takes that stand: when, and how much.
+        // The time and the cost of each charge that was not undone.
         let (mut now, mut taken) = (START, vec![]);
         for step in steps {
             match step {
-                Step::Take(passes, cost) => {
+                Step::Acquire(passes, cost) => {
                     now += passes;
                     harness.set(now);
                     if harness.acquire(policy, *cost).await.is_allowed() {
@@ -277,10 +286,10 @@ pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F)
                 Step::Undo(..) => {}
             }
             if let Some(&(to, _)) = taken.last().filter(|(at, _)| *at == now)
-                && let Some(error) = too_much(policy, phase, &taken, to)
+                && let Some(error) = excess(policy, phase, &taken, to)
             {
                 return Err(format!(
-                    "{policy}: what stands is more than the policy admits: {error}"
+                    "{policy}: the charges that were not undone exceed the policy: {error}"
                 ));
             }
         }
@@ -288,8 +297,8 @@ pub(super) fn never_more_is_admitted_whatever_is_undone<F: Fixture>(fixture: &F)
     });
 }
 
-/// What of these takes is more than five in 10 µs, as the policy counts them.
-fn too_much(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Option<String> {
+/// Returns a message if these charges exceed 5 in 10 µs, as the policy counts them.
+fn excess(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Option<String> {
     let sum = |counts: &dyn Fn(u64) -> bool| -> u64 {
         taken.iter().filter(|(at, _)| counts(*at)).map(|(_, cost)| cost).sum()
     };
@@ -297,7 +306,7 @@ fn too_much(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Optio
     let window = |window: u64, shift: u64| sum(&|at| (at + shift) / 10 == window);
     match policy.algorithm().keyword() {
         "fixed-window" if text.contains("anchored") => {
-            // Wherever the two windows begin that a stretch of 10 µs may touch.
+            // Regardless of the starts of the two windows that a stretch of 10 µs may overlap.
             let stretch = sum(&|at| at + 10 > to);
             (stretch > 10).then(|| format!("{stretch} in 10 µs"))
         }
@@ -316,11 +325,11 @@ fn too_much(policy: &Policy, phase: u64, taken: &[(u64, u64)], to: u64) -> Optio
         }
         _ => taken.iter().find_map(|&(from, _)| {
             let stretch = sum(&|at| at >= from);
-            let came_back = match text.contains("by-interval") {
+            let refilled = match text.contains("by-interval") {
                 true => 5 * ((to - from) / 10 + 1),
                 false => (to - from) / 2,
             };
-            (stretch > 5 + came_back).then(|| format!("{stretch} from {from} to {to}"))
+            (stretch > 5 + refilled).then(|| format!("{stretch} from {from} to {to}"))
         }),
     }
 }

@@ -1,5 +1,5 @@
-//! The generators, held to what they are for: random traces are worth nothing if all they do is be
-//! admitted.
+//! Random traces are useful only if they reach limits. These tests count how often the generated
+//! calls do.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::pin::pin;
@@ -18,35 +18,35 @@ use tidegate_testkit::generate::{
 };
 use tidegate_testkit::{ModelStore, decide_one_by_one, run_against_oracle};
 
-/// What a store was asked, and what it answered.
+/// The numbers of calls and answers of a store.
 #[derive(Debug, Default)]
-struct Seen {
+struct Counts {
     calls: u32,
     allowed: u32,
     denied: u32,
     blocked: u32,
     never: u32,
     booked: u32,
-    /// Refused, and admitted at the very next call, just when the wait was over.
+    /// Calls that were refused and then admitted by the next call, exactly when the wait was over.
     kept_waits: u32,
     steps_back: u32,
 }
 
-/// A model store with a [`Watch`] around it.
-type Watched = Layered<Watch, ModelStore>;
+/// A model store with a [`Counter`] around it.
+type CountingStore = Layered<Counter, ModelStore>;
 
 /// A layer that counts calls and answers.
 #[derive(Debug)]
-struct Watch {
+struct Counter {
     clock: ManualClock,
-    seen: std::sync::Mutex<(Seen, Timestamp, Option<Timestamp>)>,
+    seen: std::sync::Mutex<(Counts, Timestamp, Option<Timestamp>)>,
 }
 
-impl<S: Store> Layer<S> for Watch {
+impl<S: Store> Layer<S> for Counter {
     const MAY_WAIT: bool = false;
 
     fn decide<'a>(&'a self, inner: &'a S, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
-        let answer = inner.decide(call).into_ready().expect("at once");
+        let answer = inner.decide(call).into_ready().expect("the model answers immediately");
         let now = self.clock.now();
         let (seen, last, due) = &mut *self.seen.lock().expect("not poisoned");
         seen.calls += 1;
@@ -77,24 +77,24 @@ impl<S: Store> Layer<S> for Watch {
     }
 }
 
-fn play(store: &Watched, clock: &ManualClock, scenario: &Scenario, moves: ClockKind) {
+fn play(store: &CountingStore, clock: &ManualClock, scenario: &Scenario, moves: ClockKind) {
     let played = pin!(run_against_oracle(store, clock, scenario, moves));
     let played = played.poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(played, Poll::Ready(Ok(()))), "{played:?}");
 }
 
-fn watch(kind: Kind, clock: ClockKind) -> Seen {
+fn watch(kind: Kind, clock: ClockKind) -> Counts {
     let mut runner = TestRunner::deterministic();
     let policies = policy(kind, "p").prop_map(|policy| vec![policy]);
     let scenarios = scenario(policies, clock, 30, 1);
-    let mut total = Seen::default();
+    let mut total = Counts::default();
     for _ in 0..300 {
         let scenario = scenarios.new_tree(&mut runner).expect("generated").current();
-        let hand = ManualClock::default();
-        let first = (Seen::default(), Timestamp::EPOCH, None);
-        let watch = Watch { clock: hand.clone(), seen: first.into() };
-        let store = ModelStore::new(hand.clone()).layer(watch);
-        play(&store, &hand, &scenario, clock);
+        let manual = ManualClock::default();
+        let first = (Counts::default(), Timestamp::EPOCH, None);
+        let counter = Counter { clock: manual.clone(), seen: first.into() };
+        let store = ModelStore::new(manual.clone()).layer(counter);
+        play(&store, &manual, &scenario, clock);
         let (seen, ..) = std::mem::take(&mut *store.as_layer().seen.lock().expect("not poisoned"));
         total.calls += seen.calls;
         total.allowed += seen.allowed;

@@ -1,4 +1,5 @@
-//! The tests of the testkit, in one program: to link one takes much less time than nine.
+//! The tests of the testkit, in one program, because linking one program takes much less time than
+//! linking nine.
 
 mod broken;
 mod generators;

@@ -1,9 +1,10 @@
-//! The suite on the smallest store there is, forgetting at once and never.
+//! The suite on the smallest store, which drops recovered states immediately, and on the same
+//! store that never drops a state.
 
 use tidegate_testkit::{ModelStore, conformance, fixture};
 
 conformance!(
-    forgetting_at_once,
+    dropping_recovered,
     fixture: fixture(ModelStore::new).with_snapshot(ModelStore::snapshot)
 );
 

@@ -1,5 +1,5 @@
-//! The suite, tried on stores that are broken on purpose: each must be caught, by the property that
-//! is named for it.
+//! The suite on stores with a defect. Each defect must be caught by the property that is named
+//! after it.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,9 +13,9 @@ use tidegate_testkit::Fixture;
 use tidegate_testkit::suite::{check, check_all};
 
 /// Opens stores with a defect.
-struct With(Defect);
+struct BrokenFixture(Defect);
 
-impl Fixture for With {
+impl Fixture for BrokenFixture {
     type Store = Broken;
     type Guard = ();
 
@@ -31,16 +31,16 @@ impl Fixture for With {
         Duration::from_secs(5)
     }
 
-    /// These stores are meant to fail.
+    /// No seeds are stored, because these stores fail on purpose.
     fn regressions(&self) -> Option<PathBuf> {
         None
     }
 }
 
-/// Whether a property fails on a store with a defect. If it does, it does so with a message that fits on
-/// a screen and names the guarantee that is broken.
+/// Returns `true` if a property fails on a store with a defect. Then its message must fit on a
+/// screen and name the broken guarantee.
 fn catches(property: &str, defect: Defect) -> bool {
-    let result = catch_unwind(AssertUnwindSafe(|| check(&With(defect), property)));
+    let result = catch_unwind(AssertUnwindSafe(|| check(&BrokenFixture(defect), property)));
     let Err(payload) = result else { return false };
     let message = payload.downcast::<String>().expect("a message");
     fits_on_a_screen(&message);
@@ -56,7 +56,8 @@ fn fits_on_a_screen(text: &str) {
     assert!(words.iter().all(|word| !text.contains(word)), "{text}");
 }
 
-/// In a process of its own, this is the failing test of `the_whole_output_…`.
+/// Runs a failing property. `the_whole_output_of_a_failure_…` runs this test in a process of its
+/// own.
 #[test]
 fn a_property_in_a_process_of_its_own() {
     let Ok(property) = std::env::var("TIDEGATE_TEST_PROPERTY") else { return };
@@ -68,7 +69,7 @@ fn a_property_in_a_process_of_its_own() {
         Ok("Panics") => Defect::Panics,
         other => unreachable!("{other:?}"),
     };
-    check(&With(defect), &property);
+    check(&BrokenFixture(defect), &property);
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn the_whole_output_of_a_failure_fits_on_a_screen_and_says_what_is_broken() {
             .env("RUST_BACKTRACE", "0")
             .output()
             .expect("it starts");
-        assert!(!output.status.success(), "{defect}: {property} lets it pass");
+        assert!(!output.status.success(), "{property} does not catch {defect}");
         let text = [&output.stdout[..], &output.stderr[..]].concat();
         let text = String::from_utf8(text).expect("text");
         fits_on_a_screen(&text);
@@ -124,7 +125,7 @@ fn the_whole_output_of_a_failure_fits_on_a_screen_and_says_what_is_broken() {
 
 #[test]
 fn without_a_defect_the_same_store_passes() {
-    check_all(&With(Defect::None));
+    check_all(&BrokenFixture(Defect::None));
 }
 
 macro_rules! caught {
@@ -133,7 +134,7 @@ macro_rules! caught {
         fn $name() {
             $(assert!(
                 catches(stringify!($property), Defect::$defect),
-                "{} lets it pass",
+                "{} does not catch the defect",
                 stringify!($property),
             );)+
         }
@@ -256,14 +257,15 @@ caught! {
         by charges_in_opposite_orders_are_exact_and_end;
 }
 
-/// Runs only the cases whose seeds are in a folder, and as many random ones as it says.
-struct Kept {
+/// Opens broken stores. The suite runs the cases whose seeds are in a directory, and this many
+/// random ones.
+struct WithSeeds {
     defect: Defect,
     cases: u32,
     folder: PathBuf,
 }
 
-impl Fixture for Kept {
+impl Fixture for WithSeeds {
     type Store = Broken;
     type Guard = ();
 
@@ -285,13 +287,13 @@ fn the_seed_of_a_failing_case_is_kept_and_tried_again() {
     let property = "token_bucket_decides_as_the_oracle";
     let folder = tempfile::tempdir().expect("a folder");
     let fails = |defect, cases| {
-        let fixture = Kept { defect, cases, folder: folder.path().to_owned() };
+        let fixture = WithSeeds { defect, cases, folder: folder.path().to_owned() };
         catch_unwind(AssertUnwindSafe(|| check(&fixture, property))).is_err()
     };
-    assert!(!fails(Defect::ChargesDenials, 0), "there is no case");
+    assert!(!fails(Defect::ChargesDenials, 0), "no case is run");
     assert!(fails(Defect::ChargesDenials, 64));
     let kept = std::fs::read_to_string(folder.path().join(property).with_extension("txt"));
     assert_eq!(kept.expect("a file").lines().filter(|line| line.starts_with("cc ")).count(), 1);
-    assert!(fails(Defect::ChargesDenials, 0), "the kept case is tried");
-    assert!(!fails(Defect::None, 0), "and holds once the defect is mended");
+    assert!(fails(Defect::ChargesDenials, 0), "the case with the stored seed is run");
+    assert!(!fails(Defect::None, 0), "the case passes without the defect");
 }

@@ -1,4 +1,5 @@
-//! Stores that support some policies only: the suite asks them for these, and still finds a defect.
+//! Stores that support only some policies. The suite uses only these policies, and still finds a
+//! defect.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,11 +16,11 @@ use tidegate_testkit::{Fixture, ModelStore, conformance, decide_one_by_one};
 /// A model store that supports some policies.
 type PartialStore = Layered<Partial, ModelStore>;
 
-/// A layer that rejects some policies, both when a limiter is built and when it decides.
+/// A layer that does not support some policies. `supports` and `decide` return an error for them.
 #[derive(Debug)]
 struct Partial {
     supports: fn(&Policy) -> bool,
-    /// Whether a refused charge is made with a cost of 1.
+    /// Whether a refused call charges a cost of 1 if that fits. This is a defect.
     charges_denials: bool,
 }
 
@@ -94,7 +95,7 @@ conformance!(windows_only, partial(is_window));
 conformance!(plain_windows_only, partial(does_not_block));
 conformance!(long_memories_only, partial(is_long));
 
-/// Opens stores that are meant to fail: no seeds of theirs are kept.
+/// Opens stores that fail on purpose, and stores no seeds of their failing cases.
 struct Failing<M>(M);
 
 impl<M: Fn(ManualClock) -> PartialStore> Fixture for Failing<M> {
@@ -110,7 +111,7 @@ impl<M: Fn(ManualClock) -> PartialStore> Fixture for Failing<M> {
     }
 }
 
-/// What the check of a property panics with.
+/// Returns the panic message of a failing property, or `None` if the property passes.
 fn failure(make: impl Fn(ManualClock) -> PartialStore, property: &str) -> Option<String> {
     let result = catch_unwind(AssertUnwindSafe(|| check(&Failing(&make), property)));
     result.err().map(|payload| *payload.downcast::<String>().unwrap())
@@ -132,7 +133,7 @@ fn a_defect_of_a_store_with_buckets_only_is_found() {
     assert!(failure(&make, "sliding_log_decides_as_the_oracle").is_none(), "there are no logs");
 }
 
-/// Opens stores that support nothing.
+/// Opens stores that support no policy.
 struct Nothing;
 
 impl Fixture for Nothing {
@@ -163,11 +164,12 @@ fn a_store_that_supports_nothing_fails() {
             failed += 1;
         }
     }
-    // The others ask for no policy: of the clock, and of what no policy may say.
+    // The other properties need no policy. One tests the clock, and others test policies that
+    // cannot be built.
     assert!(failed >= properties().len() - 3, "{failed} of {}", properties().len());
 }
 
-/// A policy that the store supports is never left out: asked for, each is decided on.
+/// The suite never skips a supported policy. It calls `supports` at least once per case.
 #[test]
 fn supported_policies_are_asked_for() {
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! A failing property prints its input on one screen.
+//! The output of a failing property fits on a screen.
 
 use std::fmt::Debug;
 
@@ -6,9 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
-use tidegate_core::Policy;
 use tidegate_testkit::generate::{
-    Bytes, ClockKind, Kind, Scenario, hold_scenario, hostile_subject, policy, scenario,
+    Bytes, ClockKind, Scenario, hold_scenario, hostile_subject, scenario, several_policies,
 };
 
 /// Returns subjects of a mebibyte, the maximum length.
@@ -16,12 +15,7 @@ fn long_subject() -> impl Strategy<Value = Bytes> {
     any::<u8>().prop_map(|byte| Bytes::from(vec![byte; 1 << 20]))
 }
 
-fn policies() -> impl Strategy<Value = Vec<Policy>> {
-    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
-    (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r])
-}
-
-/// Returns what a property that fails on each input prints, with its input as large as it is drawn.
+/// Returns the output of a property that fails for each input. The input is not reduced.
 fn printed<T: Debug>(input: impl Strategy<Value = T>, seed: u64) -> String {
     let config = Config {
         failure_persistence: None,
@@ -47,17 +41,20 @@ fn a_failing_property_of_long_subjects_prints_at_most_a_screen() {
     assert_fits_on_a_screen(|| vec((long_subject(), hostile_subject()), 1..6).boxed());
     assert_fits_on_a_screen(|| {
         let subjects = vec((long_subject(), long_subject()), 1..6);
-        let scenarios = (scenario(policies(), ClockKind::Jumping, 60, 5), subjects);
+        let scenarios = (scenario(several_policies(), ClockKind::Jumping, 60, 5), subjects);
         scenarios.prop_map(|(scenario, subjects)| Scenario { subjects, ..scenario }).boxed()
     });
-    assert_fits_on_a_screen(|| hold_scenario(policies(), 60).boxed());
+    assert_fits_on_a_screen(|| hold_scenario(several_policies(), 60).boxed());
 }
 
 /// proptest writes a failing input after its seed, in a line of a file.
 #[test]
 fn the_input_is_a_line_of_a_file() {
     let mut runner = TestRunner::deterministic();
-    let inputs = (scenario(policies(), ClockKind::Forwards, 5, 2), hold_scenario(policies(), 5));
+    let inputs = (
+        scenario(several_policies(), ClockKind::Forwards, 5, 2),
+        hold_scenario(several_policies(), 5),
+    );
     let input = inputs.new_tree(&mut runner).map(|tree| format!("{:?}", tree.current()));
     assert_eq!(input.map(|line| line.lines().count()), Ok(1));
 }

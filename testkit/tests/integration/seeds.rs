@@ -1,4 +1,4 @@
-//! Random input follows from `PROPTEST_RNG_SEED`, in each process alike.
+//! `PROPTEST_RNG_SEED` determines random input in the same way in each process.
 #![expect(clippy::expect_used, reason = "a test")]
 
 use std::path::PathBuf;
@@ -10,15 +10,17 @@ use tidegate_testkit::generate::{ClockKind, Kind, policy, scenario, seeded_rng};
 use tidegate_testkit::suite::check;
 use tidegate_testkit::{Fixture, ModelStore};
 
-/// Says that this process has to print its input.
+/// The variable that tells a process to print its input.
 const PRINTS: &str = "TIDEGATE_TEST_PRINTS";
 
-/// Prints the time at the end of each case, which follows from its random calls.
+/// Opens stores whose guards print the time at the end of each case. That time depends on the
+/// random calls of the case.
 struct Printing;
 
-struct AtEnd(ManualClock);
+/// Prints the time of a clock when it is dropped.
+struct TimePrinter(ManualClock);
 
-impl Drop for AtEnd {
+impl Drop for TimePrinter {
     fn drop(&mut self) {
         println!("suite: {:?}", self.0.now());
     }
@@ -26,10 +28,10 @@ impl Drop for AtEnd {
 
 impl Fixture for Printing {
     type Store = ModelStore;
-    type Guard = AtEnd;
+    type Guard = TimePrinter;
 
-    async fn open(&self, clock: ManualClock) -> (ModelStore, AtEnd) {
-        (ModelStore::new(clock.clone()), AtEnd(clock))
+    async fn open(&self, clock: ManualClock) -> (ModelStore, TimePrinter) {
+        (ModelStore::new(clock.clone()), TimePrinter(clock))
     }
 
     fn regressions(&self) -> Option<PathBuf> {
@@ -37,7 +39,7 @@ impl Fixture for Printing {
     }
 }
 
-/// Prints the input of each kind of random test, in a process of its own.
+/// Prints the input of each kind of random test. Other tests run this one in a process of its own.
 #[test]
 fn input_of_a_process_of_its_own() {
     if std::env::var_os(PRINTS).is_none() {
@@ -78,7 +80,7 @@ fn a_seed_gives_the_same_input_in_each_process() {
 }
 
 #[test]
-fn the_suite_has_seed_1_unless_told_otherwise() {
+fn the_default_seed_of_the_suite_is_1() {
     let suite_input = |seed| {
         let mut lines = input(seed);
         lines.retain(|line| line.starts_with("suite: "));

@@ -1,6 +1,6 @@
-//! A Redis Cluster: how it starts, and what can be done to it.
+//! A Redis Cluster: its start, failovers, moves of slots, and nodes that join and leave.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, reason = "helper functions of tests fail by panicking, like tests")]
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,15 @@ async fn all(cluster: &Cluster, command: &[&str]) -> Vec<String> {
     replies
 }
 
-/// A key in a slot that belongs to a node in the beginning.
+/// Returns a key in a slot of a node, before any slot is moved.
 async fn key_on(cluster: &Cluster, node: usize) -> String {
     let slots = cluster.slots_of(node).await.unwrap();
     let is_there = |key: &String| slots[0].contains(&Cluster::slot_of(key.as_bytes()));
     (0..).map(|number| format!("key{number}")).find(is_there).unwrap()
 }
 
-/// Whether a primary is dead in the eyes of a node.
-async fn misses_one(cluster: &Cluster, node: usize) -> Option<()> {
+/// Returns a value if a node considers a primary dead.
+async fn a_primary_failed(cluster: &Cluster, node: usize) -> Option<()> {
     let nodes = cluster.node(node).command(&["CLUSTER", "NODES"]).await.unwrap().text();
     nodes.lines().any(|line| line.contains(" master,fail ")).then_some(())
 }
@@ -40,7 +40,7 @@ async fn a_cluster_serves_as_soon_as_it_has_started() {
     for number in 0..3 {
         shares.extend(cluster.slots_of(number).await.unwrap());
         let key = key_on(&cluster, number).await;
-        // By TCP, as clients come.
+        // The client connects over TCP, like any client.
         let mut client = Client::connect(cluster.node(number).port()).await.unwrap();
         assert_eq!(client.call(&["SET", &key, "value"]).await.unwrap().text(), "OK");
         let slot = Cluster::slot_of(key.as_bytes());
@@ -53,7 +53,7 @@ async fn a_cluster_serves_as_soon_as_it_has_started() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_how_it_was_started() {
+async fn the_settings_of_the_start_are_replaced() {
     let cluster = Cluster::builder().replicas(1).start().await.unwrap();
     for (node, nodes) in cluster.nodes().iter().zip(all(&cluster, &["CLUSTER", "NODES"]).await) {
         assert_eq!(nodes.trim().lines().count(), 6, "{nodes}");
@@ -68,11 +68,11 @@ async fn nothing_is_left_of_how_it_was_started() {
             epoch.unwrap().to_owned()
         })
         .collect();
-    assert_eq!(epochs.len(), 3, "each primary has an epoch of its own: {epochs:?}");
+    assert_eq!(epochs.len(), 3, "each primary has its own epoch: {epochs:?}");
 }
 
 #[tokio::test]
-async fn a_replica_gets_at_once_what_is_written() {
+async fn a_replica_receives_writes_immediately() {
     let start = Instant::now();
     let cluster = Cluster::builder().replicas(1).start().await.unwrap();
     println!("3 primaries and 3 replicas in {:?}", start.elapsed());
@@ -112,7 +112,7 @@ async fn settings_hold_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn slots_are_those_of_the_servers() {
+async fn slots_are_computed_as_by_the_servers() {
     let cluster = Cluster::builder().primaries(1).start().await.unwrap();
     let mut client = cluster.node(0).client().await.unwrap();
     let keys =
@@ -125,7 +125,7 @@ async fn slots_are_those_of_the_servers() {
 }
 
 #[tokio::test]
-async fn a_failover_loses_nothing_and_can_be_undone() {
+async fn a_failover_loses_nothing_and_can_be_reversed() {
     let cluster = Cluster::builder().replicas(1).start().await.unwrap();
     let key = key_on(&cluster, 0).await;
     cluster.node(0).command(&["SET", &key, "value"]).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_failover_loses_nothing_and_can_be_undone() {
 }
 
 #[tokio::test]
-async fn a_dead_primary_is_replaced_and_comes_back_as_a_replica() {
+async fn a_dead_primary_is_replaced_and_returns_as_a_replica() {
     let cluster = Cluster::builder().replicas(1).start().await.unwrap();
     let slot = cluster.slots_of(1).await.unwrap()[0].start().to_owned();
     let start = Instant::now();
@@ -160,11 +160,17 @@ async fn without_a_replica_only_the_slots_of_a_dead_primary_are_out_of_reach() {
     let cluster = Cluster::start().await.unwrap();
     let (lost, kept) = (key_on(&cluster, 0).await, key_on(&cluster, 2).await);
     cluster.node(0).kill().await.unwrap();
-    eventually(SOON, "the others to miss it", async || misses_one(&cluster, 2).await)
-        .await
-        .unwrap();
+    eventually(SOON, "the other nodes to notice the failure", async || {
+        a_primary_failed(&cluster, 2).await
+    })
+    .await
+    .unwrap();
     let slot = Cluster::slot_of(lost.as_bytes());
-    assert_eq!(cluster.primary_of_slot(slot).await.unwrap(), 0, "the dead one still has it");
+    assert_eq!(
+        cluster.primary_of_slot(slot).await.unwrap(),
+        0,
+        "the dead primary still owns the slot"
+    );
     let moved = cluster.node(2).command(&["GET", &lost]).await.unwrap_err().to_string();
     assert!(moved.ends_with(&format!("MOVED {slot} 127.0.0.1:{}", cluster.node(0).port())));
     cluster.node(2).command(&["SET", &kept, "value"]).await.unwrap();
@@ -190,13 +196,15 @@ async fn a_cluster_that_must_be_whole_is_down_without_one_primary() {
 }
 
 #[tokio::test]
-async fn a_held_node_is_taken_for_dead_until_it_goes_on() {
+async fn a_paused_node_counts_as_dead_until_it_is_resumed() {
     let cluster = Cluster::start().await.unwrap();
     cluster.node(2).pause().await.unwrap();
-    eventually(SOON, "the others to miss it", async || misses_one(&cluster, 0).await)
-        .await
-        .unwrap();
-    // It is not asked: that would take 10 s.
+    eventually(SOON, "the other nodes to notice the failure", async || {
+        a_primary_failed(&cluster, 0).await
+    })
+    .await
+    .unwrap();
+    // The paused node is not queried, because that would take 10 s.
     assert_eq!(cluster.primary_of_slot(16_383).await.unwrap(), 2);
     cluster.node(2).resume().await.unwrap();
     cluster.wait_until_ok().await.unwrap();
@@ -220,7 +228,7 @@ async fn a_slot_moves_with_its_keys() {
     cluster.wait_until_ok().await.unwrap();
     cluster.move_slot(slot, from).await.unwrap();
     assert_eq!(client.call(&["GET", "{tag}7"]).await.unwrap().text(), "value");
-    assert!(cluster.move_slot(slot, from).await.is_err(), "it is there already");
+    assert!(cluster.move_slot(slot, from).await.is_err(), "the slot is on this node already");
 }
 
 #[tokio::test]
@@ -238,7 +246,7 @@ async fn a_test_can_stay_in_the_middle_of_a_move() {
     let ask = client.call(&["GET", "{tag}new"]).await.unwrap().text();
     assert_eq!(ask, format!("ASK {slot} 127.0.0.1:{}", cluster.node(to).port()));
     let mut there = cluster.node(to).client().await.unwrap();
-    // Half of the keys are here, and half there.
+    // One of the two keys is on each node.
     assert_eq!(there.call(&["ASKING"]).await.unwrap().text(), "OK");
     let both = there.call(&["MGET", "{tag}a", "{tag}b"]).await.unwrap().text();
     assert!(both.starts_with("TRYAGAIN"), "{both}");
@@ -254,7 +262,7 @@ async fn a_test_can_stay_in_the_middle_of_a_move() {
 }
 
 #[tokio::test]
-async fn a_move_can_be_called_off() {
+async fn a_move_can_be_stopped() {
     let cluster = Cluster::start().await.unwrap();
     let slot = Cluster::slot_of(b"tag");
     let from = cluster.primary_of_slot(slot).await.unwrap();
@@ -265,7 +273,7 @@ async fn a_move_can_be_called_off() {
 }
 
 #[tokio::test]
-async fn a_node_joins_takes_a_slot_gives_it_back_and_leaves() {
+async fn a_node_joins_receives_a_slot_returns_it_and_leaves() {
     let mut cluster = Cluster::start().await.unwrap();
     let slot = Cluster::slot_of(b"tag");
     let from = cluster.primary_of_slot(slot).await.unwrap();
@@ -299,7 +307,7 @@ async fn a_node_that_joined_can_be_joined_again_and_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn nodes_with_a_password_do_all_that_as_well() {
+async fn nodes_with_a_password_join_and_fail_over() {
     let node = Redis::builder().password("secret");
     let mut cluster = Cluster::builder().node(node).replicas(1).start().await.unwrap();
     assert!(cluster.urls()[0].starts_with("redis://:secret@127.0.0.1:"));
@@ -309,13 +317,13 @@ async fn nodes_with_a_password_do_all_that_as_well() {
     let new = cluster.add_node().await.unwrap();
     cluster.move_slot(slot, new).await.unwrap();
     assert_eq!(cluster.node(new).command(&["GET", "{tag}a"]).await.unwrap().text(), "1");
-    // Redis 6.0 fails over only where something has been written.
+    // Redis 6.0 fails over only after something was written.
     let key = key_on(&cluster, 0).await;
     cluster.node(0).command(&["SET", &key, "1"]).await.unwrap();
     assert_eq!(cluster.fail_over(0).await.unwrap(), 3);
 }
 
-/// A root, and a certificate for this machine that it has signed.
+/// Creates a root certificate, and a certificate for this machine that it has signed.
 fn certificates() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
@@ -334,7 +342,7 @@ fn certificates() -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn nodes_that_speak_tls_do_all_that_as_well() {
+async fn nodes_with_tls_join_and_receive_slots() {
     let files = certificates();
     let path = |name| files.path().join(name);
     let node = Redis::builder().tls(path("cert"), path("key"), path("root"));
@@ -347,13 +355,14 @@ async fn nodes_that_speak_tls_do_all_that_as_well() {
     let new = cluster.add_node().await.unwrap();
     cluster.move_slot(slot, new).await.unwrap();
     assert_eq!(cluster.node(new).command(&["GET", "{tag}a"]).await.unwrap().text(), "1");
-    let ports: Vec<String> = slots.list().iter().map(|it| it.list()[2].list()[1].text()).collect();
+    let ports: Vec<String> =
+        slots.list().iter().map(|range| range.list()[2].list()[1].text()).collect();
     let expected: Vec<String> = (0..3).map(|node| cluster.node(node).port().to_string()).collect();
-    assert_eq!(ports, expected, "clients are sent to where TLS is spoken");
+    assert_eq!(ports, expected, "clients are redirected to the TLS ports");
 }
 
 #[tokio::test]
-async fn clusters_of_one_test_do_not_meet() {
+async fn clusters_of_one_test_are_independent() {
     let starts: Vec<_> = (0..2).map(|_| tokio::spawn(Cluster::start())).collect();
     for start in starts {
         let cluster = start.await.unwrap().unwrap();

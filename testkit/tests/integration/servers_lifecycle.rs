@@ -1,6 +1,7 @@
-//! The life of a server: how it is stopped, killed, held and restarted, and that it is gone in the end.
+//! The life of a server: it is stopped, killed, paused and restarted, and no process or file
+//! remains of it.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, reason = "helper functions of tests fail by panicking, like tests")]
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -37,7 +38,7 @@ async fn a_dropped_server_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_held_server_is_dropped_as_well() {
+async fn a_paused_server_is_dropped_too() {
     let redis = Redis::start().await.unwrap();
     redis.pause().await.unwrap();
     let pid = redis.pid().unwrap();
@@ -74,7 +75,7 @@ async fn a_panic_keeps_the_log_and_ends_the_server() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_is_gone_and_comes_back_on_its_port() {
+async fn a_stopped_server_restarts_on_its_port() {
     let redis = Redis::start().await.unwrap();
     let (pid, port) = (redis.pid().unwrap(), redis.port());
     redis.stop().await.unwrap();
@@ -90,7 +91,7 @@ async fn a_stopped_server_is_gone_and_comes_back_on_its_port() {
 }
 
 #[tokio::test]
-async fn a_killed_server_has_no_time_to_say_goodbye() {
+async fn a_killed_server_does_not_shut_down_cleanly() {
     let redis = Redis::start().await.unwrap();
     let pid = redis.pid().unwrap();
     redis.kill().await.unwrap();
@@ -101,13 +102,15 @@ async fn a_killed_server_has_no_time_to_say_goodbye() {
 #[tokio::test]
 async fn a_server_that_ends_by_itself_is_noticed() {
     let redis = Redis::start().await.unwrap();
-    // The connection breaks instead of an answer.
+    // The server closes the connection without a reply.
     assert!(redis.command(&["SHUTDOWN", "NOSAVE"]).await.is_err());
-    eventually(SOON, "the end", async || redis.pid().is_none().then_some(())).await.unwrap();
+    eventually(SOON, "the server to end", async || redis.pid().is_none().then_some(()))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
-async fn a_restart_keeps_or_loses_the_data_as_asked() {
+async fn a_restart_keeps_or_loses_the_data_as_requested() {
     let redis = Redis::start().await.unwrap();
     redis.command(&["SET", "key", "value"]).await.unwrap();
     redis.restart(Data::Kept).await.unwrap();
@@ -120,10 +123,11 @@ async fn a_restart_keeps_or_loses_the_data_as_asked() {
 }
 
 #[tokio::test]
-async fn a_crash_keeps_what_had_reached_the_disk() {
+async fn a_crash_keeps_the_data_on_the_disk() {
     let settings = [("appendonly", "yes"), ("appendfsync", "always")];
-    let builder =
-        settings.iter().fold(Redis::builder(), |it, (name, value)| it.config(name, value));
+    let builder = settings
+        .iter()
+        .fold(Redis::builder(), |builder, (name, value)| builder.config(name, value));
     let redis = builder.start().await.unwrap();
     redis.command(&["SET", "key", "value"]).await.unwrap();
     redis.kill().await.unwrap();
@@ -134,19 +138,19 @@ async fn a_crash_keeps_what_had_reached_the_disk() {
 }
 
 #[tokio::test]
-async fn a_held_server_answers_when_it_goes_on() {
+async fn a_paused_server_answers_after_it_is_resumed() {
     let redis = Redis::start().await.unwrap();
     let mut client = redis.client().await.unwrap();
     redis.pause().await.unwrap();
     let mut call = Box::pin(client.call(&["INCR", "key"]));
     let early = tokio::time::timeout(Duration::from_millis(200), &mut call).await;
-    assert!(early.is_err(), "answered while held: {early:?}");
+    assert!(early.is_err(), "a paused server has answered: {early:?}");
     redis.resume().await.unwrap();
     assert_eq!(call.await.unwrap(), Reply::Integer(1));
 }
 
 #[tokio::test]
-async fn a_held_server_can_be_stopped() {
+async fn a_paused_server_can_be_stopped() {
     let redis = Redis::start().await.unwrap();
     redis.pause().await.unwrap();
     redis.stop().await.unwrap();
@@ -154,7 +158,7 @@ async fn a_held_server_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_ended_cannot_be_held() {
+async fn a_server_that_has_ended_cannot_be_paused() {
     let redis = Redis::start().await.unwrap();
     redis.kill().await.unwrap();
     for error in [redis.pause().await.unwrap_err(), redis.resume().await.unwrap_err()] {
@@ -168,17 +172,17 @@ async fn a_restart_waits_for_its_port() {
     redis.kill().await.unwrap();
     let intruder = TcpListener::bind((Ipv4Addr::LOCALHOST, redis.port())).unwrap();
     let restart = redis.restart(Data::Lost);
-    let leave = async {
+    let release_port = async {
         let refused = || redis.log().contains("Address already in use").then_some(());
-        eventually(SOON, "a refusal", async || refused()).await.unwrap();
+        eventually(SOON, "the server to find its port in use", async || refused()).await.unwrap();
         drop(intruder);
     };
-    let (restarted, ()) = tokio::join!(restart, leave);
+    let (restarted, ()) = tokio::join!(restart, release_port);
     restarted.unwrap();
     assert_eq!(redis.command(&["PING"]).await.unwrap().text(), "PONG");
 }
 
-/// What the next test runs in a process of its own: a server, until the input ends.
+/// Runs a server until the input ends. The next test runs this one in a process of its own.
 #[tokio::test]
 #[ignore = "run by a_server_ends_with_the_process_that_started_it"]
 async fn hold_a_server() {
@@ -187,7 +191,7 @@ async fn hold_a_server() {
     std::io::read_to_string(std::io::stdin()).unwrap();
 }
 
-/// A test process that is killed runs no destructors; its server must not live on for that.
+/// A test process that is killed runs no destructors. Its servers must end nevertheless.
 #[tokio::test]
 async fn a_server_ends_with_the_process_that_started_it() {
     use std::io::{BufRead, BufReader};
@@ -208,5 +212,5 @@ async fn a_server_ends_with_the_process_that_started_it() {
     child.kill().unwrap();
     child.wait().unwrap();
     let is_gone = async || (!is_alive(pid) && !dir.exists()).then_some(());
-    eventually(SOON, "the server and its directory to go", is_gone).await.unwrap();
+    eventually(SOON, "the server to end and its directory to be removed", is_gone).await.unwrap();
 }

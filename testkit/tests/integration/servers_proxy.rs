@@ -1,6 +1,10 @@
-//! The proxy: what it does to a client, and what has happened at the server meanwhile.
+//! The modes of the proxy: their effect on a client, and on the server at the same time.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helper functions of tests fail by panicking, like tests"
+)]
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -11,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(10);
-/// How long silence is listened to.
+/// The time for which a connection must be silent.
 const SILENCE: Duration = Duration::from_millis(100);
 const INCR: &[u8] = b"*2\r\n$4\r\nINCR\r\n$3\r\nkey\r\n";
 
@@ -27,7 +31,7 @@ impl Bench {
         Self { redis, proxy }
     }
 
-    /// A connection through the proxy that has been used.
+    /// Opens a connection through the proxy, and uses it once.
     async fn connect(&self) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.proxy.port())).await.unwrap();
         stream.write_all(b"PING\r\n").await.unwrap();
@@ -35,9 +39,9 @@ impl Bench {
         stream
     }
 
-    /// Waits until the server has counted so far.
+    /// Waits until the server has counted to `count`.
     async fn counted(&self, count: &str) {
-        let what = format!("the server to have counted {count}");
+        let what = format!("the server to count to {count}");
         let counted = async || {
             let counted = self.redis.command(&["GET", "key"]).await.unwrap().text();
             (counted == count).then_some(())
@@ -91,14 +95,14 @@ async fn each_way_has_a_delay_of_its_own() {
     let start = Instant::now();
     stream.write_all(INCR).await.unwrap();
     bench.counted("2").await;
-    assert!(start.elapsed() < delay, "the request was late as well");
+    assert!(start.elapsed() < delay, "the request was delayed too");
     assert_eq!(read(&mut stream).await.unwrap(), b":2\r\n");
     assert!(start.elapsed() >= delay);
 }
 
-/// A delay is the length of a cable, not a lack of bandwidth.
+/// A delay acts like a long cable, and does not limit the bandwidth.
 #[tokio::test]
-async fn delays_of_requests_under_way_do_not_add_up() {
+async fn delays_of_requests_in_flight_do_not_add_up() {
     let bench = Bench::start().await;
     let mut stream = bench.connect().await;
     let delay = Duration::from_millis(200);
@@ -114,21 +118,22 @@ async fn delays_of_requests_under_way_do_not_add_up() {
 }
 
 #[tokio::test]
-async fn a_swallowed_answer_was_carried_out() {
+async fn the_command_of_a_swallowed_answer_is_executed() {
     let bench = Bench::start().await;
     let mut stream = bench.connect().await;
     bench.proxy.set(Mode::SwallowAnswers).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     bench.counted("1").await;
     assert!(is_silent(&mut stream).await);
-    // The connection is out of step from now on, as after a real loss: the next answer is the second.
+    // From now on, replies do not match commands, as after a real loss. The next reply is that to
+    // the second command.
     bench.proxy.set(Mode::Pass).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     assert_eq!(read(&mut stream).await.unwrap(), b":2\r\n");
 }
 
 #[tokio::test]
-async fn nothing_gets_through_a_black_hole() {
+async fn nothing_passes_a_black_hole() {
     let bench = Bench::start().await;
     let mut stream = bench.connect().await;
     bench.proxy.set(Mode::BlackHole).await.unwrap();
@@ -137,7 +142,7 @@ async fn nothing_gets_through_a_black_hole() {
     assert!(is_silent(&mut stream).await);
     assert_eq!(bench.proxy.counts(), before);
     assert_eq!(bench.redis.command(&["GET", "key"]).await.unwrap(), Reply::Nil);
-    // Nor does what the server has to say unasked.
+    // A message that the server pushes does not pass either.
     bench.proxy.set(Mode::Pass).await.unwrap();
     let mut listening = bench.connect().await;
     listening.write_all(b"SUBSCRIBE news\r\n").await.unwrap();
@@ -145,14 +150,14 @@ async fn nothing_gets_through_a_black_hole() {
     bench.proxy.set(Mode::BlackHole).await.unwrap();
     assert_eq!(bench.redis.command(&["PUBLISH", "news", "x"]).await.unwrap(), Reply::Integer(1));
     assert!(is_silent(&mut listening).await);
-    // New connections are taken, and as silent.
+    // New connections are accepted, and are silent too.
     let mut stream = TcpStream::connect(("127.0.0.1", bench.proxy.port())).await.unwrap();
     stream.write_all(INCR).await.unwrap();
     assert!(is_silent(&mut stream).await);
 }
 
 #[tokio::test]
-async fn a_lost_answer_was_carried_out_and_its_connection_ends_as_asked() {
+async fn the_command_of_a_lost_answer_is_executed_and_its_connection_ends_as_set() {
     let bench = Bench::start().await;
     for (end, count) in [(End::Reset, "1"), (End::Close, "2"), (End::Hang, "3")] {
         bench.proxy.set(Mode::Pass).await.unwrap();
@@ -171,7 +176,7 @@ async fn a_lost_answer_was_carried_out_and_its_connection_ends_as_asked() {
 }
 
 #[tokio::test]
-async fn half_an_answer_is_all_there_is() {
+async fn a_halved_answer_is_cut_in_the_middle() {
     let bench = Bench::start().await;
     for end in [End::Close, End::Hang] {
         bench.redis.command(&["SET", "key", "98"]).await.unwrap();
@@ -188,7 +193,7 @@ async fn half_an_answer_is_all_there_is() {
 }
 
 #[tokio::test]
-async fn refused_connections_are_refused_and_open_ones_go_on() {
+async fn a_refusing_proxy_refuses_new_connections_and_keeps_open_ones() {
     let bench = Bench::start().await;
     let mut stream = bench.connect().await;
     let port = bench.proxy.port();
@@ -251,7 +256,7 @@ async fn a_dropped_proxy_ends_its_connections_and_frees_its_port() {
     let port = proxy.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     drop(proxy);
-    // However it ends: with a reset if it was not even taken yet.
+    // The connection ends with a reset if the proxy has not accepted it yet.
     assert!(read(&mut stream).await.map_or(true, |end| end.is_empty()));
     let refused = async || TcpStream::connect(("127.0.0.1", port)).await.err();
     eventually(SOON, "the port to be free", refused).await.unwrap();

@@ -1,6 +1,6 @@
-//! One server: what it can be asked and told, and what keeps it from starting.
+//! One server: its settings and commands, and the errors that prevent its start.
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, reason = "helper functions of tests fail by panicking, like tests")]
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn a_refused_command_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn servers_of_one_test_do_not_meet() {
+async fn servers_of_one_test_are_independent() {
     let starts: Vec<_> = (0..4).map(|_| tokio::spawn(Redis::start())).collect();
     let mut servers = vec![];
     for start in starts {
@@ -69,10 +69,10 @@ async fn settings_hold_and_debug_works() {
 }
 
 #[tokio::test]
-async fn passwords_are_asked_for() {
+async fn passwords_are_required() {
     let builder = Redis::builder().password("a b/c").user("alice", "w@nder", "+get ~a*");
     let redis = builder.config("tcp-keepalive", "0").start().await;
-    // A blank ends a word of the configuration.
+    // A space ends a word of the configuration.
     assert!(redis.is_err());
 
     let builder = Redis::builder().password("a/b").user("alice", "w@nder", "+get ~a*");
@@ -117,10 +117,10 @@ async fn a_replica_has_the_data_and_can_be_promoted() {
     replica.command(&["SET", "key", "other"]).await.unwrap();
 }
 
-/// A replica that calls itself linked may get nothing for a second more, and lose, if promoted in that
-/// time, all that was written.
+/// A replica may report a link before it receives data for up to a second. If it were promoted in
+/// that time, it would lose everything that was written.
 #[tokio::test]
-async fn a_replica_gets_at_once_what_is_written() {
+async fn a_replica_receives_writes_immediately() {
     let primary = Redis::start().await.unwrap();
     for _ in 0..5 {
         let replica = Redis::start().await.unwrap();
@@ -143,7 +143,7 @@ async fn a_missing_program_is_an_error_that_says_how_to_install_it() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_no_server_is_refused() {
+async fn a_program_that_is_not_a_server_is_refused() {
     let error = Redis::builder().binary("true").start().await.unwrap_err();
     assert!(error.to_string().starts_with("\"true\" is no Redis or Valkey server"), "{error}");
 }
@@ -155,13 +155,13 @@ async fn a_server_that_refuses_to_start_shows_why() {
 }
 
 #[tokio::test]
-async fn a_setting_cannot_smuggle_in_another() {
+async fn a_setting_cannot_contain_another_setting() {
     let error = Redis::builder().config("timeout", "0\nport 1").start().await.unwrap_err();
     assert_eq!(error.to_string(), r#"a line break in the setting "timeout" = "0\nport 1""#);
 }
 
 #[tokio::test]
-async fn a_port_asked_for_is_the_one_or_none() {
+async fn a_requested_port_is_used_or_the_start_fails() {
     let first = Redis::start().await.unwrap();
     let error = Redis::builder().port(first.port()).start().await.unwrap_err();
     assert!(error.to_string().contains("Address already in use"), "{error}");
@@ -171,7 +171,7 @@ async fn a_port_asked_for_is_the_one_or_none() {
 }
 
 #[tokio::test]
-async fn what_is_waited_for_in_vain_is_named() {
+async fn a_timeout_names_the_condition() {
     let waited = eventually(Duration::from_millis(1), "the moon", async || None::<()>).await;
     assert_eq!(waited.unwrap_err().to_string(), "waited 1ms in vain for the moon");
 }

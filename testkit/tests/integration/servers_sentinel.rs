@@ -1,4 +1,4 @@
-//! A group of a primary, replicas and sentinels.
+//! A group of a primary, its replicas and sentinels.
 #![cfg(unix)]
 
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ async fn a_group_is_ready_when_it_has_started() {
     assert_eq!(group.master_name(), "orders");
     assert_eq!(group.sentinel_urls().len(), 3);
     let primary = group.primary().await.unwrap();
-    // What one connection writes, two replicas have.
+    // A write of one connection is replicated to two replicas.
     let mut client = primary.client().await.unwrap();
     client.call(&["SET", "key", "value"]).await.unwrap();
     assert_eq!(client.call(&["WAIT", "2", "5000"]).await.unwrap().text(), "2");
@@ -38,7 +38,7 @@ async fn a_failover_makes_another_the_primary_and_the_old_one_a_replica() {
 }
 
 #[tokio::test]
-async fn a_dead_primary_is_replaced_and_comes_back_as_a_replica() {
+async fn a_dead_primary_is_replaced_and_returns_as_a_replica() {
     let group = Sentinel::start().await.unwrap();
     let start = Instant::now();
     let dead = group.kill_primary().await.unwrap();
@@ -47,7 +47,8 @@ async fn a_dead_primary_is_replaced_and_comes_back_as_a_replica() {
     assert_ne!(new, dead);
     let old = group.nodes().iter().find(|node| node.port() == dead).unwrap();
     old.restart(Data::Lost).await.unwrap();
-    // Sentinels cut the connections of whom they demote: a question may get no answer.
+    // A sentinel closes the connections of a server that it demotes, so a command may get no
+    // reply.
     let is_replica =
         async || old.info("role").await.is_ok_and(|role| role == "slave").then_some(());
     eventually(SOON, "the old primary to follow", is_replica).await.unwrap();

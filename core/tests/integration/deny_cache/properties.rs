@@ -9,7 +9,7 @@ use tidegate_core::{
 use tidegate_testkit::ModelStore;
 use tidegate_testkit::faults::{Fault, plan};
 use tidegate_testkit::generate::{
-    ClockKind, Kind, Scenario, Step, Trace, policy, related_policies, scenario, traces::Does,
+    ClockKind, Does, Kind, Scenario, Step, Trace, policy, related_policies, scenario,
 };
 
 use super::common::{Bench, now};

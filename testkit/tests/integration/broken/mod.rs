@@ -6,14 +6,14 @@ mod records;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use records::{Ids, Map, OfCall, key, retold};
+use records::{CallRecords, Ids, Map, key, with_waits};
 use tidegate_core::engine::{self, Record};
 use tidegate_core::{
     Answer, Call, Charge, Clock, Decision, Error, ManualClock, Operation, Outcome, Policy, Store,
     Timestamp, Verdict,
 };
 
-/// What is wrong with a store.
+/// The defect of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defect {
     None,
@@ -78,7 +78,7 @@ pub(crate) struct Broken {
     clock: ManualClock,
     records: Mutex<Map>,
     ids: Mutex<Ids>,
-    /// The latest time and the first time that were seen.
+    /// The latest and the first time that the store has read.
     seen: Mutex<(Timestamp, Option<Timestamp>)>,
     left: Mutex<()>,
     right: Mutex<()>,
@@ -101,7 +101,7 @@ impl Broken {
         format!("{:?}", self.records.lock().unwrap()).into_bytes()
     }
 
-    /// The time, as the store takes it.
+    /// Returns the time by which the store decides.
     fn time(&self) -> Timestamp {
         let now = self.clock.now();
         let (latest, first) = &mut *self.seen.lock().unwrap();
@@ -125,14 +125,14 @@ impl Broken {
         }
     }
 
-    /// Carries out a call as the engine does, on the records as they are.
+    /// Executes a call with the engine on these records.
     fn engine(&self, call: &Call<'_>, map: &mut Map, now: Timestamp) -> Result<Decision, Error> {
         map.retain(|_, record| match self.defect {
             Defect::ForgetsEarly => is_after(record, now, 1),
             _ => true,
         });
         let ids = &mut *self.ids.lock().unwrap();
-        let mut records = OfCall { map, ids, call: *call, defect: self.defect };
+        let mut records = CallRecords { map, ids, call: *call, defect: self.defect };
         engine::decide(call, now, &mut records)
     }
 
@@ -161,7 +161,7 @@ impl Broken {
         key(self.defect, charge)
     }
 
-    /// What the defect makes of a decision, and of the records after it.
+    /// Applies the defect to a decision and to the records after it.
     fn spoil(
         &self,
         call: &Call<'_>,
@@ -207,16 +207,16 @@ impl Broken {
                 return Ok(Decision::new(verdicts));
             }
             Defect::RemainingUp => {
-                return Ok(retold(&verdicts, |v| (v.remaining() + 1, v.retry_after())));
+                return Ok(with_waits(&verdicts, |v| (v.remaining() + 1, v.retry_after())));
             }
             Defect::ShortWaits => {
-                return Ok(retold(&verdicts, |v| {
+                return Ok(with_waits(&verdicts, |v| {
                     let wait = v.retry_after().map(|w| w.saturating_sub(Duration::from_micros(1)));
                     (v.remaining(), wait)
                 }));
             }
             Defect::WaitsForNever => {
-                return Ok(retold(&verdicts, |v| match v.retry_after() {
+                return Ok(with_waits(&verdicts, |v| match v.retry_after() {
                     None => (v.remaining(), Some(Duration::from_millis(1))),
                     wait => (v.remaining(), wait),
                 }));
@@ -226,7 +226,7 @@ impl Broken {
         Ok(decision)
     }
 
-    /// The call as the defect understands it.
+    /// Executes a call after the defect has changed it.
     fn misread(&self, call: Call<'_>) -> Result<Decision, Error> {
         let mut charges: Vec<Charge<'_>> = call.charges.iter().collect();
         let mut operation = call.operation;
@@ -275,7 +275,7 @@ impl Broken {
                 let _ = self.decide_now(&Call::new(lift, &charges))?;
             }
             Defect::SlidesOnHits if operation == Operation::Acquire => {
-                // Gives all back and takes it again, so that a window begins anew.
+                // The store refunds and charges the usage again, so that the window starts again.
                 for charge in &charges {
                     let peek = self.decide_now(&Call::new(Operation::Peek, &[charge.cost(0)]))?;
                     let used = charge.policy.limit() - peek.verdicts()[0].remaining();
@@ -335,7 +335,7 @@ impl Broken {
     }
 }
 
-/// Whether the record recovers more than so many microseconds after now.
+/// Returns `true` if the record recovers more than this many microseconds after `now`.
 fn is_after(record: &Record, now: Timestamp, micros: u64) -> bool {
     let late = now.saturating_add(Duration::from_micros(micros));
     record.recovers_at().is_none_or(|at| at > late)

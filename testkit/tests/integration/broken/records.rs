@@ -1,4 +1,4 @@
-//! What a broken store keeps its records under, and tells of them.
+//! The keys and the records of a broken store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use super::Defect;
 
 pub(super) type Map = BTreeMap<Vec<Vec<u8>>, Record>;
 
-/// By slot key and id.
+/// The recorded calls, by slot key and id.
 pub(super) type Ids = BTreeMap<[Vec<u8>; 2], RememberedCall>;
 
-/// The same verdicts with another `remaining` and another wait.
-pub(super) fn retold(
+/// Returns a decision with the same verdicts, except that a closure replaces `remaining` and
+/// `retry_after`.
+pub(super) fn with_waits(
     verdicts: &[Verdict],
-    tell: impl Fn(&Verdict) -> (u64, Option<Duration>),
+    replace: impl Fn(&Verdict) -> (u64, Option<Duration>),
 ) -> Decision {
     Decision::new(verdicts.iter().map(|v| {
-        let (remaining, wait) = tell(v);
+        let (remaining, wait) = replace(v);
         let verdict = Verdict::new(v.outcome(), v.limit())
             .with_remaining(remaining)
             .with_retry_after(wait)
@@ -60,14 +61,14 @@ pub(super) fn key(defect: Defect, charge: &Charge<'_>) -> Vec<Vec<u8>> {
     }
 }
 
-pub(super) struct OfCall<'m, 'c> {
+pub(super) struct CallRecords<'m, 'c> {
     pub(super) map: &'m mut Map,
     pub(super) ids: &'m mut Ids,
     pub(super) call: Call<'c>,
     pub(super) defect: Defect,
 }
 
-impl<'c> OfCall<'_, 'c> {
+impl<'c> CallRecords<'_, 'c> {
     fn charge(&self, place: usize) -> (Vec<Vec<u8>>, Charge<'c>) {
         let charge = self.call.charges.get(place).unwrap();
         (key(self.defect, &charge), charge)
@@ -82,7 +83,7 @@ impl<'c> OfCall<'_, 'c> {
     }
 }
 
-impl Records for OfCall<'_, '_> {
+impl Records for CallRecords<'_, '_> {
     fn get(&mut self, place: usize) -> Option<&Record> {
         let (key, charge) = self.charge(place);
         if self.defect == Defect::RefundsCreate && self.call.operation == Operation::Refund {

@@ -1,4 +1,4 @@
-//! The bounds of limits through each layer, whatever the seed and the faults.
+//! The bounds of limits through each layer, for any seed and any faults.
 
 use std::time::Duration;
 
@@ -75,14 +75,15 @@ fn store(layers: Layers, host: &Host, span: u64) -> Box<dyn Store> {
     }
 }
 
-fn play(it: &Scenario, policy: &Policy) -> Ledger {
-    let lost = Share::new(it.lost, 100).unwrap();
-    let link = Link::new().delay(micros(20)..=micros(it.max_delay)).lost(lost);
-    let simulation = Simulation::new(it.seed).nodes(it.nodes).clock_error(999);
-    let (scenario, policy) = (it.clone(), policy.clone());
+fn play(scenario: &Scenario, policy: &Policy) -> Ledger {
+    let lost = Share::new(scenario.lost, 100).unwrap();
+    let link = Link::new().delay(micros(20)..=micros(scenario.max_delay)).lost(lost);
+    let simulation = Simulation::new(scenario.seed).nodes(scenario.nodes).clock_error(999);
+    let (layers, span) = (scenario.layers, scenario.span);
+    let (scenario, policy) = (scenario.clone(), policy.clone());
     simulation.link(link.timeout(millis(200))).run(
         server,
-        |host| store(it.layers, &host, it.span),
+        |host| store(layers, &host, span),
         async move |world| {
             let load = Load::new(&policy).per_second(scenario.rate).lasting(millis(1_000));
             let load = world.start(load.cost(1..=2));
@@ -104,20 +105,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_more_than_the_limit_in_a_fixed_window(it in scenarios(), limit in 20..600_u64, is_short: bool) {
+    fn never_more_than_the_limit_in_a_fixed_window(scenario in scenarios(), limit in 20..600_u64, is_short: bool) {
         let window = millis(if is_short { 250 } else { 1_000 });
-        let ledger = play(&it, &policy(&format!("p: fixed-window {limit}/{}ms", window.as_millis())));
+        let ledger = play(&scenario, &policy(&format!("p: fixed-window {limit}/{}ms", window.as_millis())));
         for admitted in ledger.admissions().in_windows(window) {
             prop_assert!(admitted <= limit, "{admitted} of {limit}");
         }
     }
 
-    /// `B + R·(t + span)`, and without leases `B + R·t`.
+    /// The admitted cost in any time `t` is at most `B + R·(t + span)` with leases, and `B + R·t`
+    /// without.
     #[test]
-    fn a_bucket_is_shifted_by_the_span_at_most(it in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
-        let ledger = play(&it, &policy(&format!("p: token-bucket {rate}/1s burst {burst}")));
-        let span = match it.layers {
-            Layers::Leased | Layers::LeasedAndCoalesced => it.span,
+    fn a_bucket_is_shifted_by_the_span_at_most(scenario in scenarios(), burst in 20..200_u64, rate in 50..2_000_u64) {
+        let ledger = play(&scenario, &policy(&format!("p: token-bucket {rate}/1s burst {burst}")));
+        let span = match scenario.layers {
+            Layers::Leased | Layers::LeasedAndCoalesced => scenario.span,
             _ => 0,
         };
         let max = burst + (rate * span).div_ceil(1_000);
@@ -125,12 +127,15 @@ proptest! {
         prop_assert!(burst <= max, "{burst}, at most {max}");
     }
 
-    /// Without faults and with one node, all of a limit can be had.
+    /// Without faults, one node can use the whole limit.
     #[test]
-    fn one_node_gets_just_the_limit(it in scenarios(), limit in 20..200_u64) {
-        let it = Scenario { nodes: 1, lost: 0, killed: 0, is_away: false, rate: 2_000, max_delay: 500, ..it };
-        let ledger = play(&it, &policy(&format!("p: fixed-window {limit}/1h")));
-        // The last one, if there is only room for one of cost 1, may come at cost 2 alone; but not thrice.
+    fn one_node_can_use_the_whole_limit(scenario in scenarios(), limit in 20..200_u64) {
+        let scenario = Scenario {
+            nodes: 1, lost: 0, killed: 0, is_away: false, rate: 2_000, max_delay: 500, ..scenario
+        };
+        let ledger = play(&scenario, &policy(&format!("p: fixed-window {limit}/1h")));
+        // If only a cost of 1 still fits, the last requests may all have a cost of 2. So 1 of the
+        // limit may be unused.
         prop_assert!(ledger.admissions().total() + 1 >= limit, "{} of {limit}", ledger.admissions().total());
         prop_assert_eq!(ledger.admissions().max_within(Duration::from_secs(3_600)), ledger.admissions().total());
     }

@@ -1,6 +1,8 @@
-//! Layers with defects, each of which the simulation finds; and the same layer without.
+//! A layer with defects. The simulation must find each of them, and no defect in the same layer
+//! without any.
 //!
-//! The layer takes 20 at once and admits from them: a lease of fixed windows in 60 lines, without what makes one fast.
+//! The layer charges 20 in one call and admits requests from them: a lease of fixed windows in 60
+//! lines, without the optimizations of the real leases.
 
 use std::sync::Mutex;
 
@@ -19,17 +21,17 @@ const LIMIT: u64 = 300;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Defect {
     None,
-    /// A chunk never ends.
+    /// A chunk is used after its window has ended.
     NoDeadline,
-    /// The time until its window ends is counted from the answer, and not from the call.
+    /// The time until the end of the window is counted from the answer instead of the call.
     CountedFromTheAnswer,
-    /// The clock may be slow, and nothing is taken off for that.
+    /// The layer does not allow for a slow clock.
     TrustsTheClock,
-    /// A call without an answer is taken for an admitted one.
+    /// A call without an answer counts as admitted.
     AdmitsWithoutAnswer,
-    /// An answer that was refused leaves a chunk.
+    /// A refused call fills a chunk.
     AdmitsWhatWasRefused,
-    /// A chunk has one more than was taken.
+    /// A chunk is greater by 1 than the charge.
     OffByOne,
 }
 
@@ -52,7 +54,7 @@ struct ChunkLayer {
 
 #[derive(Debug, Default)]
 struct Chunk {
-    left: u64,
+    remaining: u64,
     ends_at: u64,
 }
 
@@ -64,10 +66,10 @@ impl ChunkLayer {
     fn admit(&self) -> Option<Decision> {
         let mut chunk = self.chunk.lock().unwrap();
         let is_over = self.clock.now().as_micros() >= chunk.ends_at;
-        if chunk.left == 0 || is_over && self.defect != Defect::NoDeadline {
+        if chunk.remaining == 0 || is_over && self.defect != Defect::NoDeadline {
             return None;
         }
-        chunk.left -= 1;
+        chunk.remaining -= 1;
         Some(admitted())
     }
 
@@ -94,8 +96,8 @@ impl ChunkLayer {
                 Defect::TrustsTheClock => sent + life,
                 _ => sent + life - life.div_ceil(100),
             };
-            let left = CHUNK + u64::from(self.defect == Defect::OffByOne);
-            *self.chunk.lock().unwrap() = Chunk { left, ends_at };
+            let remaining = CHUNK + u64::from(self.defect == Defect::OffByOne);
+            *self.chunk.lock().unwrap() = Chunk { remaining, ends_at };
         }
     }
 }
@@ -119,7 +121,7 @@ impl<S: Store> Layer<S> for ChunkLayer {
     }
 }
 
-/// By how much the limit is exceeded in the worst window.
+/// Returns the amount by which the worst window exceeds the limit.
 fn overshoot(defect: Defect, seed: u64) -> u64 {
     let link = Link::new().delay(micros(500)..=millis(8)).lost(Share::new(1, 100).unwrap());
     let ledger =
@@ -135,7 +137,8 @@ fn overshoot(defect: Defect, seed: u64) -> u64 {
             },
             async |world| {
                 let policy = policy(&format!("p: fixed-window {LIMIT}/500ms"));
-                // Something of a chunk is left at the end of every other window, and the limit is reached in the next one.
+                // Part of a chunk is unused at the end of every other window. The next window
+                // reaches the limit.
                 for rate in [400, 3_000].into_iter().cycle().take(6) {
                     let load = Load::new(&policy).per_second(rate).lasting(millis(500));
                     let load = world.start(load);

@@ -1,4 +1,4 @@
-//! What is carried out, answered and lost when calls and faults cross.
+//! Calls that are executed, answered and lost while faults begin and end.
 
 use tidegate_core::{Call, Charge, Clock, Decision, Error, Operation, Store};
 use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Reply, Simulation, World};
@@ -8,7 +8,7 @@ use super::{Server, micros, millis, policy, server};
 
 const LIMIT: &str = "p: fixed-window 10/1h";
 
-/// A link that takes 10 ms in each direction.
+/// Returns a link with a delay of 10 ms in each direction.
 fn slow() -> Link {
     Link::new().delay(millis(10)..=millis(10)).timeout(millis(100))
 }
@@ -25,7 +25,7 @@ async fn acquire(world: &World<Server, LinkStore>, node: usize) -> Option<Result
     world.nodes()[node].request(Call::acquire(&[Charge::new(&policy, "s")])).await
 }
 
-/// A request of a node in a task of its own.
+/// Starts a request of a node in its own task.
 fn start(world: &World<Server, LinkStore>, node: usize) -> tokio::task::JoinHandle<()> {
     let world = world.clone();
     tokio::spawn(async move {
@@ -34,7 +34,7 @@ fn start(world: &World<Server, LinkStore>, node: usize) -> tokio::task::JoinHand
 }
 
 #[test]
-fn what_is_sent_at_one_time_arrives_in_the_order_in_which_it_was_sent() {
+fn calls_of_the_same_time_arrive_in_the_order_in_which_they_were_sent() {
     let ledger = plain(Simulation::new(1).nodes(3).link(slow()), async |world| {
         let mut requests = JoinSet::new();
         for number in 0..30 {
@@ -43,12 +43,12 @@ fn what_is_sent_at_one_time_arrives_in_the_order_in_which_it_was_sent() {
         }
         requests.join_all().await;
     });
-    let replies: Vec<_> = ledger.calls().iter().map(|it| it.executed.unwrap().reply).collect();
+    let replies: Vec<_> = ledger.calls().iter().map(|call| call.executed.unwrap().reply).collect();
     assert_eq!(
         replies,
         [[Reply::Admitted; 10], [Reply::Refused; 10], [Reply::Refused; 10]].concat()
     );
-    assert!(ledger.calls().iter().all(|it| it.fate == Fate::Answered(20_000)));
+    assert!(ledger.calls().iter().all(|call| call.fate == Fate::Answered(20_000)));
 }
 
 #[test]
@@ -61,17 +61,17 @@ fn each_direction_takes_a_time_of_its_own() {
     });
     let mut sums = [0; 2];
     let mut apart = 0;
-    for it in ledger.calls() {
-        let (executed, Fate::Answered(answered)) = (it.executed.unwrap().at, it.fate) else {
+    for call in ledger.calls() {
+        let (executed, Fate::Answered(answered)) = (call.executed.unwrap().at, call.fate) else {
             panic!("nothing is lost")
         };
-        let (there, back) = (executed - it.sent_at, answered - executed);
+        let (there, back) = (executed - call.sent_at, answered - executed);
         assert!((100..=200).contains(&there) && (100..=200).contains(&back), "{there} {back}");
         sums = [sums[0] + there, sums[1] + back];
         apart += there.abs_diff(back);
     }
     assert!(sums.iter().all(|sum| (147_000..153_000).contains(sum)), "{sums:?}");
-    // A third of the range on average.
+    // The two times differ by a third of the range on average.
     assert!((30_000..37_000).contains(&apart), "{apart}");
 }
 
@@ -80,13 +80,17 @@ fn a_batch_is_one_message_with_an_answer_to_each_call() {
     let ledger = plain(Simulation::new(1), async |world| {
         let policy = policy(LIMIT);
         let charges = [8, 2, 3].map(|cost| [Charge::new(&policy, "s").cost(cost)]);
-        let calls: Vec<_> = charges.iter().map(|it| Call::acquire(it)).collect();
+        let calls: Vec<_> = charges.iter().map(|charge| Call::acquire(charge)).collect();
         let answers = world.nodes()[0].store().decide_many(&calls).await;
-        let admitted: Vec<_> = answers.into_iter().map(|it| it.unwrap().is_allowed()).collect();
+        let admitted: Vec<_> =
+            answers.into_iter().map(|answer| answer.unwrap().is_allowed()).collect();
         assert_eq!(admitted, [true, true, false]);
     });
-    let calls: Vec<_> =
-        ledger.calls().iter().map(|it| (it.message, it.cost, it.executed.unwrap().reply)).collect();
+    let calls: Vec<_> = ledger
+        .calls()
+        .iter()
+        .map(|call| (call.message, call.cost, call.executed.unwrap().reply))
+        .collect();
     let (admitted, refused) = (Reply::Admitted, Reply::Refused);
     assert_eq!(calls, [(0, 8, admitted), (0, 2, admitted), (0, 3, refused)]);
     assert_eq!((ledger.messages(), ledger.requests().len()), (1, 0));
@@ -104,7 +108,8 @@ fn a_request_is_not_taken_for_a_call_of_a_layer_that_was_admitted_before() {
     assert_eq!((ledger.admitted(), ledger.executed()), (1, 2));
 }
 
-/// Neither by callers nor by the tasks of its layers, which go on as no runtime of a node ends.
+/// The callers of a killed node send nothing, and neither do the tasks of its layers. These tasks
+/// continue, because nodes have no runtime that ends.
 #[test]
 fn a_node_that_is_killed_sends_nothing() {
     let ledger = plain(Simulation::new(1).link(slow()), async |world| {
@@ -122,17 +127,18 @@ fn a_node_that_is_killed_sends_nothing() {
         assert!(!task.is_finished());
         task.abort();
     });
-    let calls: Vec<_> = ledger.calls().iter().map(|it| (it.sent_at, it.fate)).collect();
+    let calls: Vec<_> = ledger.calls().iter().map(|call| (call.sent_at, call.fate)).collect();
     assert_eq!(calls, [(0, Fate::Answered(20_000)), (20_000, Fate::Lost)]);
     assert_eq!(ledger.calls()[1].executed.unwrap().at, 30_000);
     assert_eq!((ledger.requests().len(), ledger.lost(), ledger.pending()), (0, 1, 0));
 }
 
 #[test]
-fn what_is_on_its_way_when_a_node_is_cut_off_is_lost() {
+fn a_message_in_flight_when_a_node_is_cut_off_is_lost() {
     let ledger = plain(Simulation::new(1).nodes(2).link(slow()), async |world| {
         let cut_off = |is_cut_off| world.nodes()[0].set_cut_off(is_cut_off);
-        // The call is lost, then the answer, then neither.
+        // In the first round, the call is lost. In the second, the answer is lost. In the third,
+        // neither is lost.
         for (from, until) in [(5, 15), (15, 25), (2, 8)] {
             let requests = [start(&world, 0), start(&world, 1)];
             world.sleep(millis(from)).await;
@@ -144,16 +150,16 @@ fn what_is_on_its_way_when_a_node_is_cut_off_is_lost() {
             }
         }
     });
-    let of_first: Vec<_> = ledger.calls().iter().filter(|it| it.node == 0).collect();
-    let fates: Vec<_> = of_first.iter().map(|it| (it.executed.is_some(), it.fate)).collect();
-    let answered = Fate::Answered(of_first[2].sent_at + 20_000);
+    let calls: Vec<_> = ledger.calls().iter().filter(|call| call.node == 0).collect();
+    let fates: Vec<_> = calls.iter().map(|call| (call.executed.is_some(), call.fate)).collect();
+    let answered = Fate::Answered(calls[2].sent_at + 20_000);
     assert_eq!(fates, [(false, Fate::Lost), (true, Fate::Lost), (true, answered)]);
-    let of_other = ledger.calls().iter().filter(|it| it.node == 1);
-    assert!(of_other.into_iter().all(|it| it.fate == Fate::Answered(it.sent_at + 20_000)));
+    let mut others = ledger.calls().iter().filter(|call| call.node == 1);
+    assert!(others.all(|call| call.fate == Fate::Answered(call.sent_at + 20_000)));
 }
 
 #[test]
-fn a_server_that_is_away_carries_out_nothing_and_its_refusal_to_do_so_takes_time_too() {
+fn a_server_that_is_away_executes_nothing_and_its_error_takes_time_too() {
     let ledger = plain(Simulation::new(1).link(slow()), async |world| {
         let request = start(&world, 0);
         world.sleep(millis(5)).await;
@@ -174,7 +180,7 @@ fn a_server_that_is_away_carries_out_nothing_and_its_refusal_to_do_so_takes_time
 fn each_clock_is_stepped_alone_and_the_server_decides_by_its_own() {
     let ledger = plain(Simulation::new(1).nodes(2).link(slow()), async |world| {
         let times = || {
-            let nodes = world.nodes().iter().map(|it| it.clock().now().as_micros());
+            let nodes = world.nodes().iter().map(|node| node.clock().now().as_micros());
             nodes.chain([world.server_clock().now().as_micros()]).collect::<Vec<_>>()
         };
         let before = times();

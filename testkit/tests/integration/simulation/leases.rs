@@ -1,5 +1,5 @@
-//! Leases under loads that are hard for them: little and then too much, resets, a small share of
-//! other operations, and coalescing outside of them.
+//! Leases under difficult loads: few requests and then too many, resets, a small share of other
+//! operations, and coalescing outside of the leases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -16,7 +16,7 @@ use super::{Server, micros, millis, policy, server};
 
 type LeasedNode = Node<LeasedStore<LinkStore, SimulatedClock>>;
 
-/// Leases that begin early and last longer than the windows of these tests.
+/// Returns leases that begin early and last longer than the windows of these tests.
 fn eager() -> Lease {
     Lease::new().hot_after(3).span(millis(700)).max_share(Share::new(1, 4).unwrap())
 }
@@ -24,7 +24,7 @@ fn eager() -> Lease {
 /// Nodes hold unused chunks at the end of a window with few requests. They do not use them in the
 /// next window, which reaches the limit.
 #[test]
-fn little_and_then_too_much_keeps_the_limit_of_each_window() {
+fn few_and_then_too_many_requests_keep_the_limit_of_each_window() {
     const LIMIT: u64 = 300;
     let policy = policy(&format!("p: fixed-window {LIMIT}/500ms"));
     let mut at_once = 0;
@@ -44,10 +44,10 @@ fn little_and_then_too_much_keeps_the_limit_of_each_window() {
     assert!(at_once > 1_000, "{at_once}");
 }
 
-/// Each node has a limit of its own, which it uses up and resets again and again. No chunk survives
-/// a reset, so that at most the limit is admitted between two resets.
+/// Each node has its own limit, which it uses up and resets repeatedly. No chunk survives a reset,
+/// so at most the limit is admitted between two resets.
 #[test]
-fn what_is_admitted_between_two_resets_is_at_most_the_limit() {
+fn at_most_the_limit_is_admitted_between_two_resets() {
     const LIMIT: u64 = 40;
     const NODES: usize = 6;
     let (mut at_once, mut full) = (0, 0);
@@ -81,7 +81,7 @@ fn what_is_admitted_between_two_resets_is_at_most_the_limit() {
     assert!(at_once > 1_000 && full > 100, "{at_once} {full}");
 }
 
-/// Returns the cost that a node admitted between the executions of each two resets.
+/// Returns the cost that a node admitted between each reset and the next one.
 fn admitted_between_resets(ledger: &Ledger, node: usize) -> Vec<u64> {
     let calls = ledger.calls().iter();
     let resets = calls.filter(|call| call.node == node && call.operation == Operation::Reset);
@@ -110,7 +110,7 @@ enum Other {
     Charge,
     Unblock,
     Reset,
-    /// An acquire of more than remains.
+    /// An acquire at a cost above the remaining amount.
     Denied,
 }
 
@@ -236,7 +236,7 @@ fn a_small_share_of_other_operations_does_not_switch_leases_off() {
 }
 
 /// One node makes requests of many operations until the limit is reached, and after that. Refunds
-/// and holds have seeds of their own, because a settlement gives back less after a refund.
+/// and holds have their own seeds, because a settlement refunds less after a refund.
 #[test]
 fn the_store_has_charged_the_cost_that_all_callers_have_used() {
     const LIMIT: u64 = 2_000;

@@ -1,4 +1,4 @@
-//! The ledger has each request and each call, and its counts add up.
+//! The ledger contains each request and each call, and its counts add up.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_testkit::simulation::{Fate, Ledger, Link, LinkStore, Load, Reply, S
 
 use super::{Server, micros, millis, policy, server};
 
-/// Of a simulation with all faults, ended while calls are in flight.
+/// Returns the ledger of a simulation with all faults that ends while calls are in flight.
 fn with_faults(seed: u64) -> Ledger {
     let link = Link::new().delay(micros(50)..=millis(3)).lost(Share::new(1, 20).unwrap());
     Simulation::new(seed).nodes(6).link(link.timeout(millis(50))).clock_error(900).run(
@@ -45,14 +45,14 @@ fn each_request_and_each_call_is_counted_once() {
         assert!(ledger.executed() < ledger.sent() && ledger.messages() < ledger.sent());
         let lines = ledger.to_string().lines().count();
         assert_eq!(lines, requests + ledger.sent());
-        // Of each message, the calls were sent together and have one fate.
+        // The calls of a message are sent together and have the same fate.
         for two in ledger.calls().windows(2).filter(|two| two[0].message == two[1].message) {
             assert_eq!((two[0].sent_at, two[0].fate), (two[1].sent_at, two[1].fate));
         }
     }
 }
 
-/// Nothing is admitted twice: of the server's admissions, each is matched with one request at most.
+/// No request is admitted twice: each admission of the server matches at most one request.
 #[test]
 fn admissions_are_those_of_the_server_and_those_at_once() {
     let ledger = Simulation::new(4).nodes(3).run(
@@ -61,19 +61,20 @@ fn admissions_are_those_of_the_server_and_those_at_once() {
         async |world| world.run(Load::new(&policy("p: fixed-window 500/1m")).cost(1..=2)).await,
     );
     assert_eq!(ledger.admitted_at_once(), 0);
-    let mut by_server: Vec<_> = ledger.calls().iter().map(|it| it.executed.unwrap()).collect();
-    by_server.retain(|it| it.reply == Reply::Admitted);
-    let times: Vec<_> = by_server.iter().map(|it| it.at).collect();
-    let mut admitted: Vec<_> = ledger.requests().iter().filter_map(|it| it.admitted_at).collect();
+    let mut by_server: Vec<_> = ledger.calls().iter().map(|call| call.executed.unwrap()).collect();
+    by_server.retain(|executed| executed.reply == Reply::Admitted);
+    let mut times: Vec<_> = by_server.iter().map(|executed| executed.at).collect();
+    let mut admitted: Vec<_> =
+        ledger.requests().iter().filter_map(|request| request.admitted_at).collect();
     admitted.sort_unstable();
-    let mut times = times;
+
     times.sort_unstable();
     assert_eq!(admitted, times);
     assert_eq!(ledger.admissions().total(), 500);
     assert_eq!(ledger.admissions().in_windows(Duration::from_secs(60)), [500]);
 }
 
-/// A call that a caller makes of its own accord is in the ledger with what the server said.
+/// A call that a caller makes without a layer is in the ledger, with the answer of the server.
 #[test]
 fn operations_and_amounts_are_recorded() {
     let scenario = async |world: World<Server, LinkStore>| {
@@ -93,18 +94,18 @@ fn operations_and_amounts_are_recorded() {
         assert_eq!(now, world.server_clock().now());
     };
     let ledger = Simulation::new(1).run(server, |host| host.link(), scenario);
-    let amounts: Vec<_> = ledger.calls().iter().map(|it| it.executed.unwrap().amount).collect();
+    let amounts: Vec<_> = ledger.calls().iter().map(|call| call.executed.unwrap().amount).collect();
     assert_eq!(amounts, [Some(7), Some(3), None, Some(7)]);
     assert_eq!(ledger.admissions().total(), 10);
     assert_eq!(ledger.admissions_of("alice").all().len(), 2);
     assert_eq!(ledger.admissions_of("bob").total(), 0);
     assert_eq!(ledger.subject(ledger.requests()[0].subject), b"alice");
-    assert!(ledger.calls().iter().all(|it| matches!(it.fate, Fate::Answered(_))));
+    assert!(ledger.calls().iter().all(|call| matches!(call.fate, Fate::Answered(_))));
 }
 
-/// A load has the rate and the number that it says, spread over its nodes.
+/// A load makes its number of requests at its rate, spread over its nodes.
 #[test]
-fn loads_are_what_they_say() {
+fn a_load_has_its_rate_and_its_number_of_requests() {
     let ledger = Simulation::new(9).nodes(7).run(
         server,
         |host| host.link(),
@@ -116,16 +117,16 @@ fn loads_are_what_they_say() {
             world.run(Load::new(&policy).nodes(3..9).per_second(20_000)).await;
         },
     );
-    let of_node = |node| ledger.requests().iter().filter(|it| it.node == node).count();
-    assert_eq!([of_node(0), of_node(1), of_node(2)], [334, 333, 333]);
+    let count = |node| ledger.requests().iter().filter(|request| request.node == node).count();
+    assert_eq!([count(0), count(1), count(2)], [334, 333, 333]);
     for node in 3..7 {
-        assert!((4_700..5_300).contains(&of_node(node)), "{}", of_node(node));
+        assert!((4_700..5_300).contains(&count(node)), "{}", count(node));
     }
     let first = &ledger.requests()[..1_000];
     for subject in 0..5 {
-        let of_subject = first.iter().filter(|it| it.subject == subject).count();
-        assert!((150..250).contains(&of_subject), "{of_subject}");
+        let count = first.iter().filter(|request| request.subject == subject).count();
+        assert!((150..250).contains(&count), "{count}");
     }
-    let costs: std::collections::BTreeSet<_> = first.iter().map(|it| it.cost).collect();
+    let costs: std::collections::BTreeSet<_> = first.iter().map(|request| request.cost).collect();
     assert_eq!(costs.into_iter().collect::<Vec<_>>(), [2, 3, 4]);
 }

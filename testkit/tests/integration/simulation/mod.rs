@@ -1,4 +1,5 @@
-//! The simulation itself: its time, its links, its ledger, and whether it finds what is wrong with a layer.
+//! The simulation itself: its time, its links and its ledger. A simulation must find the defects
+//! of a layer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bounds;

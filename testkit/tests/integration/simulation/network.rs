@@ -1,4 +1,4 @@
-//! Time, links and what can go wrong with them.
+//! Time, links, and the faults of links.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn exact(delay: u64) -> Link {
     Link::new().delay(micros(delay)..=micros(delay))
 }
 
-/// Runs a scenario with a store that is the link alone.
+/// Runs a scenario on nodes whose store is the link, without layers.
 fn plain<F: Future<Output = ()> + Send + 'static>(
     simulation: Simulation,
     scenario: impl FnOnce(World<Server, LinkStore>) -> F + Send,
@@ -37,11 +37,11 @@ fn delays_are_exact_to_the_microsecond() {
     assert_eq!((call.sent_at, call.fate), (1_001, Fate::Answered(1_275)));
     let request = &ledger.requests()[0];
     assert_eq!(request.reply, Some((1_275, Reply::Admitted)));
-    // By the server, and so when it was there.
+    // The server admitted the request at the time at which the call arrived.
     assert_eq!((request.admitted_at, request.is_immediate), (Some(1_138), false));
 }
 
-/// Timers of Tokio end at the next whole millisecond, and not with the next event.
+/// Tokio's timers end at the next whole millisecond, and do not wait for the next event.
 #[test]
 fn timers_of_layers_end_in_time() {
     let simulation = Simulation::new(1).link(exact(40_000));
@@ -57,8 +57,8 @@ fn timers_of_layers_end_in_time() {
         },
     );
     assert_eq!(ledger.requests()[0].reply, Some((6_000, Reply::Failed(ErrorKind::Timeout))));
-    // It was given up, and carried out in spite of that.
-    assert_eq!(ledger.calls()[0].executed.map(|it| it.at), Some(40_300));
+    // The caller timed out, and the server executed the call nevertheless.
+    assert_eq!(ledger.calls()[0].executed.map(|executed| executed.at), Some(40_300));
     assert_eq!(ledger.calls()[0].fate, Fate::Answered(80_300));
 }
 
@@ -73,7 +73,7 @@ fn a_simulation_may_take_as_long_as_it_likes_in_virtual_time() {
 
 #[test]
 #[should_panic(expected = "has not ended within 50ms")]
-fn one_that_waits_for_ever_fails() {
+fn a_simulation_that_waits_forever_fails() {
     plain(Simulation::new(1).max_time(millis(50)), async |_| std::future::pending().await);
 }
 
@@ -89,7 +89,7 @@ fn clocks_of_nodes_are_slow_or_fast_and_show_any_time() {
     let simulation = Simulation::new(3).nodes(20).clock_error(1_000);
     let scenario = async |world: World<Server, LinkStore>| {
         let times = |world: &World<Server, LinkStore>| -> Vec<u64> {
-            world.nodes().iter().map(|it| it.clock().now().as_micros()).collect()
+            world.nodes().iter().map(|node| node.clock().now().as_micros()).collect()
         };
         let (before, server) = (times(&world), world.server_clock().now().as_micros());
         assert_eq!(server % (86_400 * 1_000_000), 0, "midnight");
@@ -115,18 +115,18 @@ fn clocks_of_nodes_are_slow_or_fast_and_show_any_time() {
 }
 
 #[test]
-fn what_is_lost_is_an_error_after_the_timeout() {
+fn a_lost_message_is_an_error_after_the_timeout() {
     let link = exact(100).lost(Share::new(1, 4).unwrap()).timeout(millis(20));
     let ledger = plain(Simulation::new(5).link(link), async |world| {
         world.run(Load::new(&policy(LIMIT)).requests(1_000).lasting(Duration::from_secs(9))).await;
     });
-    let lost = |it: &&tidegate_testkit::simulation::SentCall| it.fate == Fate::Lost;
-    let lost_there = ledger.calls().iter().filter(lost).filter(|it| it.executed.is_none()).count();
-    // A quarter of the calls, and a quarter of the answers to the others.
-    assert!((190..310).contains(&lost_there), "{lost_there}");
+    let lost: Vec<_> = ledger.calls().iter().filter(|call| call.fate == Fate::Lost).collect();
+    let lost_calls = lost.iter().filter(|call| call.executed.is_none()).count();
+    // A quarter of the calls is lost, and a quarter of the answers to the other calls.
+    assert!((190..310).contains(&lost_calls), "{lost_calls}");
     assert!((380..500).contains(&ledger.lost()), "{}", ledger.lost());
     assert_eq!(ledger.failed(), ledger.lost());
-    assert_eq!(ledger.executed(), 1_000 - lost_there);
+    assert_eq!(ledger.executed(), 1_000 - lost_calls);
     for request in ledger.requests() {
         let (at, reply) = request.reply.unwrap();
         let after = if reply == Reply::Admitted { 200 } else { 20_000 };
@@ -134,9 +134,9 @@ fn what_is_lost_is_an_error_after_the_timeout() {
     }
 }
 
-/// An answer that comes after the timeout is not counted twice.
+/// An answer that arrives after the timeout is not counted twice.
 #[test]
-fn what_is_too_late_is_lost() {
+fn a_late_answer_is_lost() {
     let ledger = plain(Simulation::new(5).link(exact(3_000).timeout(millis(5))), async |world| {
         acquire(&world, 0).await;
         world.sleep(millis(20)).await;
@@ -151,15 +151,17 @@ fn some_messages_take_longer() {
     let ledger = plain(Simulation::new(5).link(link), async |world| {
         world.run(Load::new(&policy(LIMIT)).requests(1_000).lasting(Duration::from_secs(9))).await;
     });
-    let took = |it: &tidegate_testkit::simulation::Request| it.reply.unwrap().0 - it.made_at;
-    let slow = ledger.requests().iter().filter(|it| took(it) > 200).count();
+    let times = ledger.requests().iter();
+    let times: Vec<_> = times.map(|request| request.reply.unwrap().0 - request.made_at).collect();
+    let slow = times.iter().filter(|time| **time > 200).count();
     assert!((150..230).contains(&slow), "{slow}");
-    assert!(ledger.requests().iter().all(|it| took(it) <= 200_000));
+    assert!(times.iter().all(|time| *time <= 200_000));
 }
 
-/// What is in flight when a node is killed may be carried out; nothing more is sent, and nothing is answered.
+/// A call that is in flight when its node is killed may be executed. After that, the node sends no
+/// call and receives no answer.
 #[test]
-fn a_killed_node_does_nothing_any_more() {
+fn a_killed_node_sends_and_receives_nothing() {
     let ledger = plain(Simulation::new(1).nodes(2).link(exact(10_000)), async |world| {
         let load = world.start(Load::new(&policy(LIMIT)).lasting(millis(100)));
         world.sleep(millis(50)).await;
@@ -169,25 +171,25 @@ fn a_killed_node_does_nothing_any_more() {
         assert!(world.elapsed() > millis(100) && world.elapsed() < millis(120));
     });
     let (mut killed, mut other) = (0, 0);
-    for it in ledger.requests() {
-        if it.node == 1 {
-            other += u64::from(it.made_at > 90_000);
-            assert!(it.reply.is_some());
+    for request in ledger.requests() {
+        if request.node == 1 {
+            other += u64::from(request.made_at > 90_000);
+            assert!(request.reply.is_some());
             continue;
         }
-        assert!(it.made_at <= 50_000);
-        assert_eq!(it.reply.is_some(), it.made_at <= 30_000, "{it:?}");
+        assert!(request.made_at <= 50_000);
+        assert_eq!(request.reply.is_some(), request.made_at <= 30_000, "{request:?}");
         killed += 1;
     }
     assert!(killed > 10 && other > 2, "{killed} {other}");
-    for it in ledger.calls().iter().filter(|it| it.node == 0) {
-        assert_eq!(it.fate == Fate::Lost, it.sent_at > 30_000, "{it:?}");
-        assert_eq!(it.executed.map(|it| it.at), Some(it.sent_at + 10_000));
+    for call in ledger.calls().iter().filter(|call| call.node == 0) {
+        assert_eq!(call.fate == Fate::Lost, call.sent_at > 30_000, "{call:?}");
+        assert_eq!(call.executed.map(|executed| executed.at), Some(call.sent_at + 10_000));
     }
 }
 
 #[test]
-fn a_server_that_is_away_says_so_and_a_node_that_is_cut_off_hears_nothing() {
+fn a_server_that_is_away_returns_an_error_and_a_node_that_is_cut_off_receives_nothing() {
     let link = exact(100).timeout(millis(2));
     let ledger = plain(Simulation::new(1).nodes(2).link(link), async |world| {
         for (away, cut_off) in [(true, false), (false, true), (false, false)] {
@@ -199,7 +201,8 @@ fn a_server_that_is_away_says_so_and_a_node_that_is_cut_off_hears_nothing() {
         world.nodes()[1].set_link(exact(500));
         acquire(&world, 1).await;
     });
-    let replies: Vec<_> = ledger.requests().iter().map(|it| it.reply.unwrap().1).collect();
+    let replies: Vec<_> =
+        ledger.requests().iter().map(|request| request.reply.unwrap().1).collect();
     let unavailable = Reply::Failed(ErrorKind::Unavailable);
     let (timeout, admitted) = (Reply::Failed(ErrorKind::Timeout), Reply::Admitted);
     assert_eq!(

@@ -1,6 +1,8 @@
-//! The same seed gives the same ledger in another process, in which addresses and the standard library's hashes differ.
+//! The same seed gives the same ledger in another process, although addresses and the hashes of
+//! the standard library differ there.
 //!
-//! Two runs in one process say little: without a seed, the hashes of two new threads may be alike too.
+//! Two runs in one process would prove little, because the hashes of two new threads may be alike
+//! even without a seed.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,10 +14,11 @@ use tokio::task::JoinSet;
 
 use super::{micros, millis, policy, server};
 
-/// The file in which the other process writes its ledger.
+/// The variable with the file to which the other process writes its ledger.
 const FILE: &str = "TIDEGATE_LEDGER_FILE";
 
-/// Layers with few places for many subjects, so that hashes matter, and callers that wait for a window, with random pauses.
+/// Runs layers with few entries for many subjects, so that hashes matter, and callers that wait
+/// for a window with random pauses.
 fn run() -> Ledger {
     let link = Link::new().delay(micros(50)..=millis(2)).lost(Share::new(1, 50).unwrap());
     Simulation::new(11).nodes(4).link(link.timeout(millis(100))).clock_error(500).run(
@@ -55,7 +58,7 @@ fn another_process_gets_the_same_ledger() {
         return;
     }
     assert!(ledger.admitted_at_once() > 100, "{}", ledger.admitted_at_once());
-    let is_waiting = |it: &&SentCall| ledger.subject(it.subject) == b"w";
+    let is_waiting = |call: &&SentCall| ledger.subject(call.subject) == b"w";
     assert!(ledger.calls().iter().filter(is_waiting).count() > 8, "callers are refused and wait");
 
     let folder = tempfile::tempdir().unwrap();

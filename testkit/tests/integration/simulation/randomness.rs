@@ -1,4 +1,4 @@
-//! Each source of random numbers follows from the seed, and is like no other.
+//! The seed determines each source of random numbers, and no two sources are equal.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tidegate_testkit::simulation::{Fate, Link, Load, Simulation};
 
 use super::{millis, policy, server};
 
-/// The first numbers of each source, by its name.
+/// Returns the first numbers of each source, by its name.
 fn sources(seed: u64) -> BTreeMap<String, Vec<u64>> {
     let sources = Arc::new(Mutex::new(BTreeMap::new()));
     let in_scenario = Arc::clone(&sources);
@@ -37,20 +37,20 @@ fn sources(seed: u64) -> BTreeMap<String, Vec<u64>> {
     );
     let mut sources = std::mem::take(&mut *sources.lock().unwrap());
     let mut add = |name, number| sources.entry(name).or_default().push(number);
-    for it in ledger.calls() {
-        let (Some(executed), Fate::Answered(answered)) = (it.executed, it.fate) else {
+    for call in ledger.calls() {
+        let (Some(executed), Fate::Answered(answered)) = (call.executed, call.fate) else {
             panic!("nothing is lost")
         };
-        add(format!("delays to the server from {}", it.node), executed.at - it.sent_at);
-        add(format!("delays from the server to {}", it.node), answered - executed.at);
-        let load = format!("arrivals of the load {} at {}", it.cost, it.node);
-        add(load, it.sent_at);
+        add(format!("delays to the server from {}", call.node), executed.at - call.sent_at);
+        add(format!("delays from the server to {}", call.node), answered - executed.at);
+        let load = format!("arrivals of the load {} at {}", call.cost, call.node);
+        add(load, call.sent_at);
     }
     sources
 }
 
 #[test]
-fn each_source_follows_from_the_seed_and_is_like_no_other() {
+fn the_seed_determines_each_source_and_no_two_sources_are_equal() {
     let mut all = vec![];
     for seed in 1..5 {
         let here = sources(seed);
@@ -64,7 +64,8 @@ fn each_source_follows_from_the_seed_and_is_like_no_other() {
     }
 }
 
-/// As many requests arrive in any time as in any other, independently: the variance of their number is its mean.
+/// Arrivals are independent and equally frequent at any time: the variance of their number per
+/// millisecond is its mean.
 #[test]
 fn arrivals_are_a_poisson_process() {
     let ledger = Simulation::new(3).run(
@@ -80,6 +81,6 @@ fn arrivals_are_a_poisson_process() {
         counts[usize::try_from(request.made_at / 1_000).unwrap()] += 1;
     }
     let mean = 20;
-    let variance = counts.iter().map(|it| (it - mean) * (it - mean)).sum::<i64>() / 2_000;
+    let variance = counts.iter().map(|count| (count - mean) * (count - mean)).sum::<i64>() / 2_000;
     assert!((17..24).contains(&variance), "{variance}");
 }

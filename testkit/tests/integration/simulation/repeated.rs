@@ -49,8 +49,9 @@ fn the_same_seed_gives_the_same_ledger() {
 fn a_thousand_nodes_give_the_same_ledger() {
     let (one, two) = (run(7, 1_000, 100_000), run(7, 1_000, 100_000));
     assert!(one.to_string() == two.to_string());
-    let nodes: std::collections::BTreeSet<_> = one.requests().iter().map(|it| it.node).collect();
-    // Some are killed before their first request.
+    let nodes: std::collections::BTreeSet<_> =
+        one.requests().iter().map(|request| request.node).collect();
+    // Some nodes are killed before their first request.
     assert!(nodes.len() > 900, "{}", nodes.len());
     assert!(one.requests().len() > 30_000, "{}", one.requests().len());
 }

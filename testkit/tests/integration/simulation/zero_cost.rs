@@ -1,4 +1,5 @@
-//! A cost of 0 takes nothing. With leases it is admitted as the store would have admitted it within the last span.
+//! A cost of 0 charges nothing. With leases, it is admitted if the store would have admitted it
+//! within the last span.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use super::{Server, micros, millis, policy, server};
 
 const POLICY: &str = "p: fixed-window 400/1h";
 
-/// When the store begins to admit a cost of 0 of the subject `s0`, or to refuse it, in microseconds since the start.
+/// The changes of the store's decision on a cost of 0 of the subject `s0`: the time in
+/// microseconds since the start, and whether the store admits it from then on.
 type Changes = Arc<Mutex<Vec<(u64, bool)>>>;
 
 /// A layer that checks after each call whether the store admits a cost of 0.
@@ -61,15 +63,16 @@ impl Layer<Server> for Watch {
     }
 }
 
-/// Requests of which a third costs nothing, while other callers charge beyond the limit and refund.
+/// Makes requests while other callers charge beyond the limit and refund. A third of the requests
+/// has a cost of 0.
 fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
     let changes = Changes::default();
     let mut random = Random::new(index as u64);
     let link = Link::new().delay(micros(50)..=micros([200, 3_000, 20_000][index % 3]));
     let simulation = Simulation::new(index as u64).nodes(1 + index % 4).clock_error(999).link(link);
-    let (rate, of_server) = (random.within(500, 4_000), Arc::clone(&changes));
+    let (rate, server_changes) = (random.within(500, 4_000), Arc::clone(&changes));
     let ledger = simulation.run(
-        move |clock| server(clock.clone()).layer(Watch::new(clock, of_server)),
+        move |clock| server(clock.clone()).layer(Watch::new(clock, server_changes)),
         |host| {
             let share = Share::new(1, 4).unwrap();
             let lease = Lease::new().span(span).hot_after(2).max_share(share);
@@ -93,7 +96,7 @@ fn play(index: usize, span: Duration) -> (Ledger, Vec<(u64, bool)>) {
     (ledger, changes)
 }
 
-/// Whether a cost of 0 was admitted at any time from `from` to `to`.
+/// Returns `true` if the store admits a cost of 0 at any time from `from` to `to`.
 fn admits_within(changes: &[(u64, bool)], from: u64, to: u64) -> bool {
     let first = changes.partition_point(|(at, _)| *at <= from);
     let before = first.checked_sub(1).is_none_or(|last| changes[last].1);
@@ -106,19 +109,21 @@ fn a_cost_of_0_is_admitted_as_the_store_would_have_within_the_last_span() {
     for index in 0..24 {
         let span = millis([20, 150, 600][index / 3 % 3]);
         let (ledger, changes) = play(index, span);
-        let is_free = |it: &&Request| it.operation == Operation::Acquire && it.cost == 0;
-        for it in ledger.requests().iter().filter(is_free) {
-            let Some((at, reply)) = it.reply else { continue };
+        let is_free =
+            |request: &&Request| request.operation == Operation::Acquire && request.cost == 0;
+        for request in ledger.requests().iter().filter(is_free) {
+            let Some((at, reply)) = request.reply else { continue };
             refused += u64::from(reply == Reply::Refused);
-            let Some(admitted_at) = it.admitted_at.filter(|_| it.is_immediate) else { continue };
+            let admitted_at = request.admitted_at.filter(|_| request.is_immediate);
+            let Some(admitted_at) = admitted_at else { continue };
             from_chunks += 1;
             late += u64::from(!admits_within(&changes, at, at));
             let from = admitted_at.saturating_sub(u64::try_from(span.as_micros()).unwrap());
-            assert!(admits_within(&changes, from, admitted_at), "seed {index}: {it:?}");
+            assert!(admits_within(&changes, from, admitted_at), "seed {index}: {request:?}");
         }
-        // Nothing is held, and so nothing fetched, by a call that costs nothing.
-        let fetched = ledger.calls().iter().filter(|it| it.operation == Operation::Hold);
-        assert!(fetched.into_iter().all(|it| it.cost > 0), "seed {index}");
+        // A call that costs nothing holds nothing, and so fetches no chunk.
+        let fetched = ledger.calls().iter().filter(|call| call.operation == Operation::Hold);
+        assert!(fetched.into_iter().all(|call| call.cost > 0), "seed {index}");
     }
     println!("{from_chunks} from chunks, {late} of them only by the bound; {refused} refused");
     assert!(from_chunks > 1_000 && late > 10 && refused > 100, "{from_chunks} {late} {refused}");

@@ -1,9 +1,9 @@
-//! Differential runs: the same calls, at the same virtual time, to a store and to the core; identical
-//! decisions, over many operations for each algorithm.
+//! Differential runs: a store and the core receive the same calls at the same virtual times, and
+//! must return identical decisions.
 #![expect(
     clippy::panic,
     clippy::expect_used,
-    reason = "a store that differs is told by a panic: that is how tests fail"
+    reason = "a difference is reported by a panic, because tests fail by panicking"
 )]
 
 use std::future::Future;
@@ -14,77 +14,78 @@ use proptest::test_runner::{Config, TestRunner};
 use tidegate_core::{Call, Charge, ManualClock, Operation, Policy, Store, Timestamp};
 use tokio::task::JoinSet;
 
-use crate::ModelStore;
-use crate::against_oracle::is_unsupported_over_slots;
+use crate::call_log::CallLog;
+use crate::compare::against_oracle::is_unsupported_over_slots;
 use crate::env::from_env;
 use crate::generate::{
     ClockKind, Kind, Scenario, Trace, policy, related_policies, scenario, seeded_rng,
+    several_policies,
 };
 use crate::show;
-use crate::suite::report::Calls;
+use crate::stores::ModelStore;
 
-/// A store in virtual time that can be emptied, for [`differential!`](crate::differential!).
-pub trait Emptied: Send + 'static {
-    /// The store.
+/// A store in virtual time that can be emptied. [`differential!`](crate::differential!) compares
+/// it with the core.
+pub trait DifferentialStore: Send + 'static {
+    /// The type of the store.
     type Store: Store;
 
-    /// The store.
+    /// Returns the store.
     fn store(&self) -> &Self::Store;
 
-    /// The clock whose time it shows.
+    /// Returns the clock from which the store takes its time.
     fn clock(&self) -> &ManualClock;
 
-    /// Removes all that is stored.
+    /// Removes everything that is stored.
     fn empty(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// How the clock moves: both ways, by default. A store that may drop a state once its clock has
-    /// shown that it matters no more, where the core here keeps all, is asked with a clock that goes
-    /// forwards only.
+    /// Returns how the clock moves. The default moves it both ways. The core keeps all states in
+    /// these runs. A store that drops recovered states must return [`ClockKind::Forwards`],
+    /// because its answers differ after the clock steps back.
     fn moves(_: Run) -> ClockKind {
         ClockKind::Jumping
     }
 
-    /// At least how many operations each test makes, unless the variable `TIDEGATE_OPERATIONS` says
-    /// otherwise.
+    /// Returns the minimum number of operations per test. The variable `TIDEGATE_OPERATIONS`
+    /// overrides it.
     fn operations() -> usize {
         100_000
     }
 }
 
-/// What a differential run is about.
+/// The kind of calls in a differential run.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Run {
-    /// Calls of one charge to a policy of this kind.
+    /// Calls with one charge to a policy of this kind.
     One(Kind),
-    /// Calls of several charges to several policies.
+    /// Calls with several charges to several policies.
     Several,
-    /// Batches of calls of up to two charges.
+    /// Batches of calls with up to two charges each.
     Batches,
-    /// Policies that change under their name.
+    /// Calls to policies that change and keep their name.
     Changed,
 }
 
-/// Plays random scenarios on all stores at the same time, so that one need not wait for another's
-/// answers, until enough operations are made. The stores share nothing.
+/// Executes random scenarios on all stores concurrently, until enough operations are executed. The
+/// stores must share no state. Several stores are faster than one, because a store with a network
+/// does not wait for the answers of the others.
 ///
 /// # Panics
 ///
-/// If a store decides otherwise than the core, with the last calls of the smallest scenario in which it
-/// does.
-pub async fn differ(stores: Vec<impl Emptied>, run: Run) {
-    let any = |name| Kind::any().prop_flat_map(move |kind| policy(kind, name));
+/// Panics if a decision of a store differs from the decision of the core. The message contains the
+/// smallest scenario that differs, with its last calls.
+pub async fn differ(stores: Vec<impl DifferentialStore>, run: Run) {
     let (policies, charges) = match run {
         Run::One(kind) => (policy(kind, "p").prop_map(|p| vec![p]).boxed(), 1),
-        Run::Several | Run::Batches => {
-            let several = (any("p"), any("q"), any("r")).prop_map(|(p, q, r)| vec![p, q, r]);
-            (several.boxed(), if matches!(run, Run::Several) { 4 } else { 2 })
-        }
+        Run::Several => (several_policies().boxed(), 4),
+        Run::Batches => (several_policies().boxed(), 2),
         Run::Changed => (Kind::any().prop_flat_map(|kind| related_policies(kind, "p")).boxed(), 1),
     };
     play_all(stores, policies, charges, run).await;
 }
 
-async fn play_all<E: Emptied>(
+async fn play_all<E: DifferentialStore>(
     mut stores: Vec<E>,
     policies: impl Strategy<Value = Vec<Policy>>,
     charges: usize,
@@ -96,21 +97,24 @@ async fn play_all<E: Emptied>(
     let (wanted, mut made, mut rounds) = (from_env("TIDEGATE_OPERATIONS", E::operations()), 0, 0);
     while made < wanted {
         let batch = if matches!(run, Run::Batches) { 1 + rounds % 9 } else { 1 };
-        let game = Game { moves, batch };
-        let new_tree = |_| scenarios.new_tree(&mut runner).expect("a scenario can be made up");
+        let replay = Replay { moves, batch };
+        let new_tree = |_| scenarios.new_tree(&mut runner).expect("a scenario can be generated");
         let mut trees: Vec<_> = stores.iter().map(new_tree).collect();
         let mut plays = JoinSet::new();
         for (place, mut store) in stores.drain(..).enumerate() {
             let scenario = trees[place].current();
-            plays.spawn(async move { (game.play(&mut store, &scenario).await, place, store) });
+            plays.spawn(async move { (replay.play(&mut store, &scenario).await, place, store) });
         }
         for (played, place, mut store) in plays.join_all().await {
             match played {
                 Ok(calls) => made += calls,
                 Err(error) => {
                     let tree = &mut trees[place];
-                    let error = game.smallest(&mut store, tree, error).await;
-                    panic!("batches of {batch}, the smallest scenario that differs:\n  {error}");
+                    let error = replay.smallest(&mut store, tree, error).await;
+                    panic!(
+                        "the smallest scenario in which the store differs from the core, in batches of {batch}:\n  \
+                         {error}"
+                    );
                 }
             }
             stores.push(store);
@@ -119,28 +123,36 @@ async fn play_all<E: Emptied>(
     }
 }
 
-/// How a scenario is played.
+/// The settings of a run.
 #[derive(Debug, Clone, Copy)]
-struct Game {
+struct Replay {
     moves: ClockKind,
-    /// How many calls are made at once.
+    /// The number of calls per batch.
     batch: usize,
 }
 
-impl Game {
-    /// Plays a scenario on an empty store and tells how many calls it made, or where the stores differ.
-    async fn play(self, subject: &mut impl Emptied, scenario: &Scenario) -> Result<usize, String> {
+impl Replay {
+    /// Executes a scenario on an empty store. Returns the number of calls, or a description of the
+    /// first difference.
+    async fn play(
+        self,
+        subject: &mut impl DifferentialStore,
+        scenario: &Scenario,
+    ) -> Result<usize, String> {
         subject.empty().await;
         let (store, clock) = (subject.store(), subject.clock());
         let model = ModelStore::keeping_all(clock.clone());
         let mut trace = Trace::new(scenario, self.moves);
-        let (mut made, mut before) = (0, Calls::default());
+        let (mut made, mut log) = (0, CallLog::default());
         for steps in scenario.steps.chunks(self.batch) {
             let now: Timestamp = trace.pass(&steps[0]);
             clock.set(now);
-            let asked: Vec<(Operation, Vec<Charge<'_>>)> =
+            let requests: Vec<(Operation, Vec<Charge<'_>>)> =
                 steps.iter().map(|step| trace.ask(step)).collect();
-            let calls: Vec<_> = asked.iter().map(|(o, c)| Call::new(*o, c)).collect();
+            let calls: Vec<_> = requests
+                .iter()
+                .map(|(operation, charges)| Call::new(*operation, charges))
+                .collect();
             let expected = model.decide_many(&calls).await;
             let answers = match &calls[..] {
                 [call] => vec![store.decide(*call).await],
@@ -160,31 +172,31 @@ impl Game {
                             show::call(call),
                             show::answer(expected),
                             show::answer(answer),
-                            before.show(),
+                            log.show(),
                         ));
                     }
                 }
-                before.add(now, call, answer);
+                log.add(now, call, answer);
             }
             made += calls.len();
         }
         Ok(made)
     }
 
-    /// The error of the smallest scenario like that of the tree that still fails, as it says most.
+    /// Returns the error of the smallest scenario of a tree that still fails.
     async fn smallest(
         self,
-        store: &mut impl Emptied,
+        store: &mut impl DifferentialStore,
         tree: &mut impl ValueTree<Value = Scenario>,
         mut error: String,
     ) -> String {
-        let mut more = tree.simplify();
-        // `PROPTEST_MAX_SHRINK_ITERS` counts here too.
+        let mut has_more = tree.simplify();
+        // The variable `PROPTEST_MAX_SHRINK_ITERS` applies here too.
         for _ in 0..Config::default().max_shrink_iters.min(2_000) {
-            if !more {
+            if !has_more {
                 break;
             }
-            more = match self.play(store, &tree.current()).await {
+            has_more = match self.play(store, &tree.current()).await {
                 Ok(_) => tree.complicate(),
                 Err(smaller) => {
                     error = smaller;
@@ -196,11 +208,12 @@ impl Game {
     }
 }
 
-/// Makes a module of tests: one differential run for each algorithm, and for several charges, batches
-/// and changed policies.
+/// Generates a module of tests: one differential run for each algorithm, and one each for several
+/// charges, batches and changed policies.
 ///
-/// The first argument names the module, the second is an async function that opens the stores to play
-/// on, any number that share nothing, and returns them with what has to live as long as they do.
+/// The first argument is the name of the module. The second argument is an async function that
+/// opens the stores and returns them with a guard that lives as long as they do. It may return any
+/// number of stores, which must share no state.
 #[macro_export]
 macro_rules! differential {
     ($module:ident, $open:expr) => {

@@ -9,7 +9,7 @@ use tidegate_core::layers::{Layer, Layered};
 use tidegate_core::{Answer, Call, Decision, Error, ErrorKind, OwnedCall, Store};
 use tokio::sync::oneshot;
 
-use crate::store_with::decide_one_by_one;
+use super::with_context::decide_one_by_one;
 
 /// The fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

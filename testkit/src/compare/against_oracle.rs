@@ -1,15 +1,17 @@
-//! Runs a scenario on a store, and compares every answer with the oracle.
+//! Executes a scenario on a store, and compares every answer with the oracle.
 
 use tidegate_core::{
     Call, CallId, Decision, Error, ErrorKind, ManualClock, Operation, Policy, Store,
 };
 
+use crate::call_log::CallLog;
 use crate::generate::{ClockKind, HoldScenario, Scenario, Step, Trace};
 use crate::oracle::Oracle;
-use crate::suite::report::Calls;
 
-/// Whether a store on several nodes rightly refuses a call, as its charges may lie on several of them: one amount for all,
-/// and a call that happens once, need a single atomic step. Nothing was charged then.
+/// Returns `true` if the answer is an error that a store on several nodes may return because the
+/// charges belong to different slots. An acquire up to its costs and a call with an id must be
+/// executed in one atomic step, so such a store does not support them over several slots. It
+/// charges nothing in that case.
 pub(crate) fn is_unsupported_over_slots(call: &Call<'_>, answer: &Result<Decision, Error>) -> bool {
     let needs_one_slot =
         call.id.is_some() || matches!(call.operation, Operation::AcquireUpTo { .. });
@@ -20,18 +22,19 @@ pub(crate) fn is_unsupported_over_slots(call: &Call<'_>, answer: &Result<Decisio
         && slots.any(|slot| Some(slot) != first)
 }
 
-/// Runs a scenario on an empty store with this clock, and compares every answer with the oracle.
+/// Executes a scenario on an empty store with this clock, and compares every answer with the
+/// oracle.
 ///
 /// # Errors
 ///
-/// The first answer that the oracle does not expect, with the steps up to it.
+/// Returns an error that describes the first unexpected answer and the last calls before it.
 pub async fn run_against_oracle(
     store: &impl Store,
     clock: &ManualClock,
     scenario: &Scenario,
     moves: ClockKind,
 ) -> Result<(), String> {
-    let (mut oracle, mut before) = (Oracle::new(), Calls::default());
+    let (mut oracle, mut log) = (Oracle::new(), CallLog::default());
     let mut trace = Trace::new(scenario, moves);
     for (place, step) in scenario.steps.iter().enumerate() {
         let now = trace.pass(step);
@@ -44,8 +47,8 @@ pub async fn run_against_oracle(
         }
         oracle
             .check(&call, now, &answer)
-            .map_err(|error| format!("step {place}: {error}{}", before.show()))?;
-        before.add(now, &call, &answer);
+            .map_err(|error| format!("step {place}: {error}{}", log.show()))?;
+        log.add(now, &call, &answer);
         if let Ok(decision) = &answer {
             trace.answered(decision);
         }
@@ -53,11 +56,13 @@ pub async fn run_against_oracle(
     Ok(())
 }
 
-/// Runs a scenario as [`run_against_oracle`] does, but in batches of up to `size` calls at one time.
+/// Executes a scenario like [`run_against_oracle`], but in batches of up to `size` calls of the
+/// same time.
 ///
 /// # Errors
 ///
-/// As [`run_against_oracle`]; or if the number of answers is not that of the calls.
+/// Returns an error in the same cases as [`run_against_oracle`], or if the number of answers is
+/// not the number of calls.
 pub async fn run_batches_against_oracle(
     store: &impl Store,
     clock: &ManualClock,
@@ -65,24 +70,28 @@ pub async fn run_batches_against_oracle(
     moves: ClockKind,
     size: usize,
 ) -> Result<(), String> {
-    let (mut oracle, mut before) = (Oracle::new(), Calls::default());
+    let (mut oracle, mut log) = (Oracle::new(), CallLog::default());
     let mut trace = Trace::new(scenario, moves);
     for batch in scenario.steps.chunks(size.max(1)) {
         let now = batch.first().map_or(trace.now(), |step| trace.pass(step));
         clock.set(now);
-        let parts: Vec<_> = batch.iter().map(|step: &Step| trace.ask(step)).collect();
+        let requests: Vec<_> = batch.iter().map(|step: &Step| trace.ask(step)).collect();
         let calls: Vec<_> =
-            parts.iter().map(|(operation, charges)| Call::new(*operation, charges)).collect();
+            requests.iter().map(|(operation, charges)| Call::new(*operation, charges)).collect();
         let answers = store.decide_many(&calls).await;
         if answers.len() != calls.len() {
-            return Err(format!("{} answers to {} calls", answers.len(), calls.len()));
+            return Err(format!(
+                "`decide_many` returned {} answers to {} calls",
+                answers.len(),
+                calls.len()
+            ));
         }
         for (call, answer) in calls.iter().zip(&answers) {
             if is_unsupported_over_slots(call, answer) {
                 continue;
             }
-            oracle.check(call, now, answer).map_err(|error| format!("{error}{}", before.show()))?;
-            before.add(now, call, answer);
+            oracle.check(call, now, answer).map_err(|error| format!("{error}{}", log.show()))?;
+            log.add(now, call, answer);
             if let Ok(decision) = answer {
                 trace.answered(decision);
             }
@@ -91,18 +100,19 @@ pub async fn run_batches_against_oracle(
     Ok(())
 }
 
-/// Runs a scenario of holds on an empty store with this clock, and compares every answer with the oracle: without the times
-/// that verdicts name, if a policy gives back what has lapsed, as the oracle does not count on that.
+/// Executes a scenario of holds on an empty store with this clock, and compares every answer with
+/// the oracle. If a policy has `refund-lapsed`, the times in verdicts are not compared, because
+/// the oracle's times do not include the refunds of later lapses.
 ///
 /// # Errors
 ///
-/// As [`run_against_oracle`].
+/// Returns an error in the same cases as [`run_against_oracle`].
 pub async fn run_holds_against_oracle(
     store: &impl Store,
     clock: &ManualClock,
     scenario: &HoldScenario,
 ) -> Result<(), String> {
-    let (mut oracle, mut before) = (Oracle::new(), Calls::default());
+    let (mut oracle, mut log) = (Oracle::new(), CallLog::default());
     for (place, step) in scenario.calls().into_iter().enumerate() {
         clock.set(step.now);
         let call = Call::new(step.operation, &step.charges);
@@ -114,8 +124,8 @@ pub async fn run_holds_against_oracle(
             true => oracle.check_without_times(&call, step.now, &answer),
             false => oracle.check(&call, step.now, &answer),
         };
-        checked.map_err(|error| format!("step {place}: {error}{}", before.show()))?;
-        before.add(step.now, &call, &answer);
+        checked.map_err(|error| format!("step {place}: {error}{}", log.show()))?;
+        log.add(step.now, &call, &answer);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The smallest store: records in a map, behind one lock.
+//! The smallest store: records in a map, protected by one lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,10 @@ use tidegate_core::{
 
 type Key = (String, Vec<u8>, Vec<u8>);
 
-/// A store over [`tidegate_core::engine`], as small as a store can be: one lock, one map, no bound.
+/// The smallest possible store over [`tidegate_core::engine`]: one lock, one map, and no bound of
+/// memory.
 ///
-/// It is the example of how to write a store, and the store on which the suite and the engine are tested.
+/// This store is the example for authors of stores. The suite and the engine are tested on it.
 #[derive(Debug)]
 pub struct ModelStore {
     clock: ManualClock,
@@ -20,7 +21,7 @@ pub struct ModelStore {
     drops_recovered: bool,
 }
 
-/// All records, and the calls that are remembered under their slot key and id.
+/// The records, and the recorded calls by slot key and id.
 #[derive(Debug, Default)]
 struct Stored {
     records: BTreeMap<Key, Record>,
@@ -28,38 +29,40 @@ struct Stored {
 }
 
 impl ModelStore {
-    /// A store with this clock, which drops a record as soon as it has recovered.
+    /// Creates a store that takes its time from `clock`, and drops a record as soon as it has
+    /// recovered.
     #[must_use]
     pub fn new(clock: ManualClock) -> Self {
         Self { clock, stored: Mutex::default(), drops_recovered: true }
     }
 
-    /// A store that drops no record by itself.
+    /// Creates a store that never drops a record by itself.
     #[must_use]
     pub fn keeping_all(clock: ManualClock) -> Self {
         Self { drops_recovered: false, ..Self::new(clock) }
     }
 
-    /// All that is stored, as bytes that differ where anything differs.
+    /// Returns everything that is stored, as bytes that differ if anything stored differs.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         format!("{:?}", *self.lock()).into_bytes()
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().records.len()
     }
 
-    /// Whether nothing is stored.
+    /// Returns `true` if there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Stored> {
-        // Nothing is left half done by a caller that panicked: what can fail fails before a write.
+        // The records are valid even if a caller has panicked, because the engine fails only
+        // before it writes.
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,14 +71,15 @@ impl Store for ModelStore {
     fn decide<'a>(&'a self, call: Call<'a>) -> Answer<'a, Result<Decision, Error>> {
         let mut stored = self.lock();
         let now = self.clock.now();
-        // A clock at the last time there is stands still: there, recovery may still be to come.
+        // At the last representable time the clock stands still, and a record may recover only
+        // after it.
         if self.drops_recovered && now < Timestamp::MAX {
             stored.records.retain(|_, record| record.recovers_at().is_none_or(|at| at > now));
             stored.calls.retain(|_, known| known.expires_at_micros > now.as_micros());
         }
         let scope = call.charges.get(0).map_or(&[][..], |charge| charge.slot_key());
         let id = call.id.map(|id| (scope.to_vec(), id.id.to_vec())).unwrap_or_default();
-        let mut records = OfCall { all: &mut stored, charges: call.charges, id };
+        let mut records = CallRecords { all: &mut stored, charges: call.charges, id };
         Answer::ready(engine::decide(&call, now, &mut records))
     }
 
@@ -92,14 +96,14 @@ impl Store for ModelStore {
     }
 }
 
-/// The records that a call is about.
-struct OfCall<'s, 'c> {
+/// The records of the charges of a call.
+struct CallRecords<'s, 'c> {
     all: &'s mut Stored,
     charges: Charges<'c>,
     id: (Vec<u8>, Vec<u8>),
 }
 
-impl<'c> OfCall<'_, 'c> {
+impl<'c> CallRecords<'_, 'c> {
     fn charge(&self, place: usize) -> Option<(Key, Charge<'c>)> {
         let charge = self.charges.get(place)?;
         let name = charge.policy.state_name().to_string();
@@ -107,7 +111,7 @@ impl<'c> OfCall<'_, 'c> {
     }
 }
 
-impl Records for OfCall<'_, '_> {
+impl Records for CallRecords<'_, '_> {
     fn get(&mut self, place: usize) -> Option<&Record> {
         self.all.records.get(&self.charge(place)?.0)
     }
