@@ -9,6 +9,10 @@ use tidegate_core::algorithm::fixed_window::Start;
 
 use super::layout;
 
+#[cfg(test)]
+#[path = "../scripts/tokens.rs"]
+mod tokens;
+
 /// A file of `src/scripts`.
 #[cfg(not(tidegate_scripts_from_dir))]
 macro_rules! lua {
