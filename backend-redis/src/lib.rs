@@ -171,6 +171,10 @@ mod inner;
 pub mod names;
 mod redis_store;
 mod script_free;
+// For `tidegate scripts` alone: no semantic versioning.
+#[doc(hidden)]
+pub mod scripts;
+mod values;
 // For `tidegate-cluster` and `tidegate plan` alone: no semantic versioning.
 #[doc(hidden)]
 pub mod wire;

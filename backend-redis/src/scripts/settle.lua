@@ -1,35 +1,39 @@
--- Settles a hold, in the end or so far, or extends it.
+-- Settles a hold, finally or so far, or extends it.
 --
--- KEYS: the keys of the charges, in order, then the keys of their epochs, then the key of the id.
--- ARGV[1]: as of batch.lua, one call; a cost is the total that was used.
--- ARGV[2]: as of hold.lua, with a minimum of 0; an extension is by its life.
--- ARGV[3]: the time of a test, if there is one.
+-- KEYS: the keys of the charges in order, then the keys of their epochs, then the key of the id.
+-- ARGV[1]: one call as in batch.lua; a cost is the actual total.
+-- ARGV[2]: as in hold.lua, with a minimum of 0. The life of an extension is twice the time by which
+--   it extends.
+-- ARGV[3]: the time, if a test sets it.
 --
--- Reply: as of batch.lua to one call. A settlement adds to each charge the amount that was
--- refunded or charged, and a byte. The byte is 1 if the amount was charged, or if it is 0 because
--- the hold is out of reach in a log. Other replies are:
+-- Reply: as in batch.lua to one call. A settlement adds to each charge the amount that was refunded
+-- or charged, and a byte. The byte is 1 if the amount was charged, and also if the amount is 0
+-- because the hold is out of reach in a log. Other replies are:
 --   ID_REUSED, ID_FOREIGN, HOLD_UNKNOWN
---   HOLD_SETTLED, the costs at which the hold is settled, and the reply to that settlement
---   HOLD_LAPSED, and since when
+--   HOLD_SETTLED, the costs at which the hold was settled, and the reply to that settlement
+--   HOLD_LAPSED, and the time since the lapse
 local id_key, id = KEYS[#KEYS], ARGV[2]
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
---> head.lua
+--- @include lib/now
 
 local request = ARGV[1]
 local op, count = parse('<BB', request)
---> settle_record.lua
+--- @inline lib/settlement.read
 
---> rules.lua
---> read.lua
---> levels.lua
---> blocking.lua
+--- @include lib/rules
+--- @include lib/value.read
+--- @include lib/levels
+--- @include lib/value.block
 
 local function charge(place)
   return parse('<I2BBI7I7I7I7I7I7', request, CALL_HEAD + 1 + (place - 1) * CHARGE_SIZE)
 end
 
---> settle_holds.lua
--- Evaluates all charges before the first write. By place: the state, the numbers of its rule, and what it becomes.
+--- @when lapse
+--- @include settle_with_holds
+--- @end
+-- Evaluate all charges before the first write. By place: the state, the numbers of its rule, and the
+-- change of the state.
 local states, totals, epoch_values = {}, {}, {}
 for place = 1, count do
   local _, rule, _, total, _, p1, p2, p3, p4 = charge(place)
@@ -41,17 +45,19 @@ for place = 1, count do
   end
   if admits == nil then return pack('<BI7B', VERDICTS, now, place) end
 
-  -- What is to be changed, and by how much.
+  -- The change of the state, and its cost.
   local held_cost = parse('<I7', record, held_at + (place - 1) * 7)
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
-  --> settle_epoch.lua
-  --> ITS_HELD
-  --> settle_change.lua
+  --- @inline lib/epoch.read
+  --- @when lapse
+  held_cost = left_of(place, held_cost, epoch)
+  --- @end
+  --- @inline lib/settlement.change
   local function by_rule(state, state_kind, rule_cost, rule_op, max_wait, rule_limit)
-    return RULES[rule](state, state_kind, rule_cost, rule_op, max_wait, taken_at, rule_limit, p2, p3, p4, key,
-      is_list, max)
+    return RULES[rule](state, state_kind, rule_cost, rule_op, max_wait, taken_at, rule_limit, p2, p3, p4,
+      key, is_list, max)
   end
-  --> settle_refunds.lua
+  --- @inline lib/settlement.refunds
   totals[place] = pack('<I7', math.max(spent_cost, total))
 
   local after, expires_at, plan, keeps_ttl
@@ -60,7 +66,8 @@ for place = 1, count do
     is_valid, _, _, out_of_reach, _, after, expires_at, plan, keeps_ttl =
       by_rule(value, kind, cost, change, taken, limit)
     if is_valid == nil then return pack('<BI7B', VERDICTS, now, place) end
-    --> settle_ttl.lua
+    -- An undo makes no state matter for longer, so the key already lives long enough.
+    keeps_ttl = keeps_ttl or change == UNDO
   end
   local is_out_of_reach = change == UNDO and rule == SLIDING_LOG and after == nil and out_of_reach > 0
   states[place] = {
@@ -77,17 +84,18 @@ for place = 1, count do
   local after, blocked_until = it.after, it.blocked_until
   if it.refunds then call('SET', KEYS[count + place], it.refunds, 'KEEPTTL') end
   if after ~= nil then
-    -- Writes the state. A block stays.
+    -- Write the state. A block stays.
     if blocked_until <= now then blocked_until = 0 end
     local value, expires_at, plan, keeps_ttl = it.value, it.expires_at, it.plan, it.keeps_ttl
     local state = after or string.char(NONE)
     expires_at = math.max(after and expires_at or 0, blocked_until)
     after = blocking(state, blocked_until)
-    if STATE_HAS_HOLDS then -- Written with its holds below.
+    if STATE_HAS_HOLDS then
+      -- `change_hold` writes the state together with its holds.
     elseif plan then
       write_list(key, value, it.is_list, after, expires_at, plan)
     elseif it.after or blocked_until > 0 then
-      --> write_string.lua
+      --- @inline lib/write.string
     else
       call('UNLINK', key)
     end
@@ -99,7 +107,9 @@ for place = 1, count do
     changed_by = math.abs(held(rule, a, b, c, p2) - before)
     changed_by = (changed_by - changed_by % unit) / unit
   end
-  --> ITS_HOLD
+  --- @when lapse
+  change_hold(place, it, totals[place])
+  --- @end
   local outcome = now < blocked_until and BLOCKED or admits and ALLOWED or DENIED
   answer[#answer + 1] = pack('<BI7I7I7I7I7', outcome, blocked_until, a, b, c, d)
   if op ~= EXTEND then
@@ -107,8 +117,10 @@ for place = 1, count do
     answer[#answer + 1] = pack('<I7B', changed_by, is_marked and 1 or 0)
   end
 end
---> ITS_REPLY
+--- @when lapse
+add_open_holds(answer)
+--- @end
 local reply = table.concat(answer)
 totals = table.concat(totals)
---> settle_write.lua
+--- @inline lib/settlement.write
 return reply

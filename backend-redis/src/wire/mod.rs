@@ -45,17 +45,16 @@
 //! If the string is longer than its foot says, the call fails, and the written bytes stay.
 
 mod answer;
-mod bytes;
 mod key;
-mod layout;
 mod normalized;
 mod numbers;
 mod open_holds;
 mod request;
-pub mod scripts;
 mod shard_tag;
 mod single_charges;
 
+use crate::scripts;
+use crate::values::{bytes, layout};
 pub use answer::ScriptReply;
 pub use key::Keys;
 pub(crate) use normalized::NormalizedCall;

@@ -1,0 +1,109 @@
+--- The settlement or extension of a hold, in the order of its steps.
+
+--- @section read
+--- Reads the record of the hold.
+---
+--- Inputs: id_key, id, op. Outputs: record; the outputs of lib/record.hold; life; taken_at; spent
+--- (the spent cost of each charge so far); costs (the spent cost of each charge by this call).
+--- Returns from the script if the hold is unknown or already settled, or if an extension is too
+--- late.
+local asked = id:sub(ID_REQUEST + 1)
+--- @inline lib/record.id
+if not record then return string.char(HOLD_UNKNOWN) end
+--- @inline lib/record.hold
+local life, _, taken_at = parse('<I7BI7', record, FINGERPRINT + 1)
+local spent, costs = record:sub(spent_at, epochs_at - 1), asked:sub(8)
+if #record >= replies_at + reply_size then
+  local settlement = record:sub(replies_at + reply_size)
+  if op == SETTLE and spent == costs then return settlement end
+  return string.char(HOLD_SETTLED) .. spent .. settlement
+end
+if op == EXTEND and now >= lapses_at then return pack('<BI7', HOLD_LAPSED, now - lapses_at) end
+
+--- @section change
+--- Decides how a state changes.
+---
+--- Inputs: op, total (the actual cost), held_cost, spent_cost, value, rule, p1 to p4, and a, b, c
+--- of a peek by the rule. Outputs: change (an operation of the rule) and cost (0 if nothing
+--- changes); limit, taken and max: p1, max_wait and max_records of the rule for this change (see
+--- lib/rules.lua).
+local charged, change, cost, limit, taken, max =
+  math.max(held_cost, spent_cost), PEEK, 0, p1, held_cost, nil
+if op == EXTEND or held_cost == NOT_COUNTED then
+  cost = 0
+elseif total > charged then
+  change, cost = ACQUIRE, math.min(total - charged, room(rule, a, b, c, p2, p3, p4))
+  limit, taken, max = math.huge, 0, max_records(rule, p1, p2, p3)
+elseif op == SETTLE and total < held_cost and value then
+  change, cost = UNDO, held_cost - total
+end
+
+--- @section refunds
+--- Reduces the refund of the hold by the refunds of its state since the hold was made, because one
+--- of them may have refunded the hold. Each of them counts once.
+---
+--- Inputs: change, cost, taken, taken_at, rule, a, b, c, p2, epoch_key, epoch_values, by_rule
+--- (applies the rule to a state with a cost, an op and a max_wait). Outputs: cost, taken,
+--- refunds_after (the new value of the epoch) and out_of_reach (greater than 0 if a log has too
+--- many newer records to find the hold).
+local refunds, refunds_after, out_of_reach = REFUNDS_OF_STATE, nil, 0
+local refunded, refunded_at = 0, 0
+if epoch_values[epoch_key] then
+  refunded, refunded_at = parse('<I7I7', epoch_values[epoch_key], EPOCH_NUMBER + 9)
+elseif refunds then
+  refunded, refunded_at = refunds.refunded, refunds.refunded_at
+end
+if change == UNDO and refunded > 0 and refunded_at >= taken_at then
+  local before, unit = held(rule, a, b, c, p2)
+  local possible, is_valid, _, _, unreachable, _, after =
+    0, by_rule(value, kind, cost, UNDO, taken, limit)
+  if after ~= nil then
+    local state = after or string.char(NONE)
+    local _, a_after, b_after, c_after = by_rule(state, state:byte(), 0, PEEK, 0, limit)
+    possible = before - held(rule, a_after, b_after, c_after, p2)
+    possible = (possible - possible % unit) / unit
+  elseif is_valid ~= nil then
+    out_of_reach = unreachable
+  end
+  local counted = math.min(refunded, possible)
+  -- An invalid value keeps its cost, so that the next step reports it.
+  if is_valid ~= nil then cost, taken = possible - counted, taken - counted end
+  if counted > 0 and epoch_values[epoch_key] then
+    refunds_after = epoch_values[epoch_key]:sub(1, EPOCH_NUMBER + 8)
+      .. pack('<I7I7', refunded - counted, refunded_at)
+  elseif counted > 0 then
+    refunds.refunded = refunded - counted
+  end
+end
+
+--- @section write
+--- Writes the record of the hold.
+---
+--- Inputs: the outputs of the section `read`; totals (the new spent cost of each charge), reply,
+--- epoch_values.
+if op == EXTEND then
+  local span = parse('<I7', id, FINGERPRINT + 1) / 2
+  lapses_at = math.max(lapses_at, now + span)
+  local ends, ttl = math.max(taken_at + life, lapses_at + span), nil
+  record = record:sub(1, FINGERPRINT) .. pack('<I7', ends - taken_at) .. record:sub(ID_REQUEST, ID_HEAD)
+    .. pack('<I7', lapses_at) .. record:sub(ID_HEAD + 8)
+  --- @inline lib/ttl.text
+  call('PSETEX', id_key, ttl, record)
+  -- An epoch must last as long as the record of the hold.
+  local expires_at = taken_at + parse('<I7', record, FINGERPRINT + 1)
+  for epoch_key, value in pairs(epoch_values) do
+    if parse('<I7', value, EPOCH_NUMBER + 2) < expires_at then
+      local until_then = expires_at - now
+      local epoch_ends = math.min(expires_at + (until_then - until_then % 2) / 2, MODULUS)
+      ends = epoch_ends
+      --- @inline lib/ttl.text
+      call('PSETEX', epoch_key, ttl,
+        value:sub(1, EPOCH_NUMBER + 1) .. pack('<I7', epoch_ends) .. value:sub(EPOCH_NUMBER + 9))
+    end
+  end
+else
+  local settlement = ''
+  if op == SETTLE then settlement, totals = reply, costs end
+  record = record:sub(1, spent_at - 1) .. totals .. record:sub(epochs_at) .. settlement
+  call('SET', id_key, record, 'KEEPTTL')
+end

@@ -1,0 +1,218 @@
+//! The table of all scripts: for each an entry, flags for `@when`, and the meanings of its names.
+
+use std::sync::OnceLock;
+
+use tidegate_core::algorithm::fixed_window::Start;
+
+use super::assemble::assemble;
+use super::{RecordKind, Rule, Script, StateKind};
+
+/// A form in which a state is stored. Each form has scripts that decide one charge.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    AlignedWindow,
+    PhasedWindow,
+    AnchoredWindow,
+    LogString,
+    LogList,
+    Counter,
+    Bucket,
+    Interval,
+}
+
+/// The row of a form.
+struct FormRow {
+    /// The rule: the name of its script, and the name of its file in `rules`.
+    rule: &'static str,
+    variant: &'static str,
+    /// The flag for the commands that read and write the form.
+    storage: &'static str,
+    /// The placeholders RULE_CODE, VALUE_KIND and VALUE_SIZE: names of constants.
+    code: &'static str,
+    kind: &'static str,
+    size: &'static str,
+}
+
+impl Form {
+    const ALL: [Self; 8] = [
+        Self::AlignedWindow,
+        Self::PhasedWindow,
+        Self::AnchoredWindow,
+        Self::LogString,
+        Self::LogList,
+        Self::Counter,
+        Self::Bucket,
+        Self::Interval,
+    ];
+
+    #[rustfmt::skip]
+    const fn row(self) -> FormRow {
+        let (rule, variant, storage, code, kind, size) = match self {
+            Self::AlignedWindow => ("fixed_window", "aligned", "string", "FIXED_WINDOW", "FIXED_ALIGNED", "WINDOW_SIZE"),
+            Self::PhasedWindow => ("fixed_window", "phased", "string", "FIXED_WINDOW", "FIXED_PHASED", "WINDOW_SIZE"),
+            Self::AnchoredWindow => ("fixed_window", "anchored", "string", "FIXED_WINDOW", "FIXED_ANCHORED", "WINDOW_SIZE"),
+            Self::LogString => ("sliding_log", "", "log_string", "SLIDING_LOG", "LOG", "LOG_END"),
+            Self::LogList => ("sliding_log", "list", "log_list", "SLIDING_LOG", "LOG", "LOG_END"),
+            Self::Counter => ("sliding_counter", "", "string", "SLIDING_COUNTER", "COUNTER", "COUNTER_SIZE"),
+            Self::Bucket => ("token_bucket", "", "string", "TOKEN_BUCKET", "BUCKET", "BUCKET_SIZE"),
+            Self::Interval => ("interval_bucket", "", "string", "INTERVAL_BUCKET", "INTERVAL", "INTERVAL_SIZE"),
+        };
+        FormRow { rule, variant, storage, code, kind, size }
+    }
+
+    const fn new(rule: Rule, start: Start, is_list: bool) -> Self {
+        match (rule, start) {
+            (Rule::FixedWindow, Start::Aligned) => Self::AlignedWindow,
+            (Rule::FixedWindow, Start::Phased) => Self::PhasedWindow,
+            // Anchored: `numbers` knows no other start.
+            (Rule::FixedWindow, _) => Self::AnchoredWindow,
+            (Rule::SlidingLog, _) if is_list => Self::LogList,
+            (Rule::SlidingLog, _) => Self::LogString,
+            (Rule::SlidingCounter, _) => Self::Counter,
+            (Rule::TokenBucket, _) => Self::Bucket,
+            (Rule::IntervalBucket, _) => Self::Interval,
+        }
+    }
+
+    /// Returns whether there is a script that settles a hold of one charge in this form.
+    const fn has_settle_single(self) -> bool {
+        !matches!(self, Self::LogString | Self::LogList)
+    }
+}
+
+impl RecordKind {
+    const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
+
+    /// The entry around the entry `body`, and the flag, which is also a part of the variant.
+    const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
+        match self {
+            Self::None => (body, ""),
+            Self::Id => ("id", "id"),
+            Self::Hold => ("hold", "hold"),
+        }
+    }
+}
+
+impl StateKind {
+    const ALL: [Self; 2] = [Self::Plain, Self::WithHolds];
+
+    /// The flag, the part of the variant, and the meanings of STATE_HOLDS (the holds on the state, or
+    /// `false`) and of REFUNDS_LAPSED (whether the policy refunds lapsed holds).
+    const fn row(self) -> (&'static str, &'static str, [(&'static str, &'static str); 4]) {
+        match self {
+            Self::Plain => (
+                "plain",
+                "",
+                [
+                    ("STATE_HAS_HOLDS", "false"),
+                    ("REFUNDS_OF_STATE", "nil"),
+                    ("STATE_HOLDS", "false"),
+                    ("REFUNDS_LAPSED", "false"),
+                ],
+            ),
+            Self::WithHolds => (
+                "lapse",
+                "lapse",
+                [
+                    ("STATE_HAS_HOLDS", "holds_of[key]"),
+                    ("REFUNDS_OF_STATE", "holds_of[key]"),
+                    ("STATE_HOLDS", "holds_of[key]"),
+                    ("REFUNDS_LAPSED", "max_open_of(place) > 0"),
+                ],
+            ),
+        }
+    }
+}
+
+/// A script that is assembled when it is used first.
+type Slot = OnceLock<Script>;
+
+/// Script that acquires or peeks a single charge in one form: the fastest one.
+#[must_use]
+pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'static Script {
+    single_of(Form::new(rule, start, is_list), record)
+}
+
+fn single_of(form: Form, record: RecordKind) -> &'static Script {
+    static SLOTS: [[Slot; 3]; 8] = [const { [const { Slot::new() }; 3] }; 8];
+    SLOTS[form as usize][record as usize].get_or_init(|| {
+        let (entry, flag) = record.entry_and_flag("single");
+        one_charge(form, entry, flag, &["plain", flag])
+    })
+}
+
+/// Script that settles or extends a hold of a single charge. Returns `None` for a log, whose holds
+/// [`settle`] settles.
+#[must_use]
+pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
+    settle_single_of(Form::new(rule, start, false))
+}
+
+fn settle_single_of(form: Form) -> Option<&'static Script> {
+    static SLOTS: [Slot; 8] = [const { Slot::new() }; 8];
+    form.has_settle_single().then(|| {
+        SLOTS[form as usize].get_or_init(|| one_charge(form, "settle_single", "settle", &["plain"]))
+    })
+}
+
+/// Assembles a script for one charge.
+fn one_charge(form: Form, entry: &str, last: &str, flags: &[&str]) -> Script {
+    let FormRow { rule, variant, storage, code, kind, size } = form.row();
+    let file = format!("rules/{rule}");
+    let own = [
+        ("RULE", &file[..]),
+        ("BODY", "single"),
+        ("RULE_CODE", code),
+        ("VALUE_KIND", kind),
+        ("VALUE_SIZE", size),
+    ];
+    let (_, _, states) = StateKind::Plain.row();
+    let code = assemble(entry, &[flags, &[storage, rule]].concat(), &[&own[..], &states].concat());
+    Script::new(rule, &[variant, last], code)
+}
+
+/// Script for all other calls: with several charges, other operations, or several calls in a batch.
+#[must_use]
+pub fn batch(record: RecordKind, states: StateKind) -> &'static Script {
+    static SLOTS: [[Slot; 3]; 2] = [const { [const { Slot::new() }; 3] }; 2];
+    SLOTS[states as usize][record as usize].get_or_init(|| {
+        let (entry, flag) = record.entry_and_flag("batch");
+        any_charges(states, entry, flag)
+    })
+}
+
+/// Script that settles or extends any hold.
+#[must_use]
+pub fn settle(states: StateKind) -> &'static Script {
+    static SLOTS: [Slot; 2] = [const { Slot::new() }; 2];
+    SLOTS[states as usize].get_or_init(|| any_charges(states, "settle", "settle"))
+}
+
+/// Assembles a script for any number of charges by any rules.
+fn any_charges(states: StateKind, entry: &str, last: &str) -> Script {
+    let (states, variant, own) = states.row();
+    let code =
+        assemble(entry, &["general", states, last], &[&[("BODY", "batch")], &own[..]].concat());
+    Script::new("batch", &[variant, last], code)
+}
+
+/// Script for the usual batch: see `single_charges.rs`.
+#[must_use]
+pub fn batch_single() -> &'static Script {
+    static SLOT: Slot = Slot::new();
+    SLOT.get_or_init(|| Script::new("batch", &["single"], assemble("usual", &[], &[])))
+}
+
+/// Returns all scripts.
+#[must_use]
+pub fn all() -> Vec<&'static Script> {
+    let mut all = vec![];
+    for record in RecordKind::ALL {
+        all.extend(Form::ALL.map(|form| single_of(form, record)));
+        all.extend(StateKind::ALL.map(|states| batch(record, states)));
+    }
+    all.extend(Form::ALL.into_iter().filter_map(settle_single_of));
+    all.push(batch_single());
+    all.extend(StateKind::ALL.map(settle));
+    all
+}
