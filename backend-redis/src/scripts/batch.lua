@@ -36,7 +36,7 @@ local found, others_absent = {}, false
 -- until which it must live.
 local values, kinds, blocks, lists, changed = {}, {}, {}, {}, {}
 
-local function load(k)
+local function load_state(k)
   if kinds[k] then return end
   if found[k] then
     values[k], kinds[k], blocks[k] = decode(found[k])
@@ -62,7 +62,7 @@ end
 
 -- Sets a state. A string is written at the very end of the script; a list is written immediately,
 -- because a later call may read its elements.
-local function put(k, value, kind, blocked_until, expires_at, plan)
+local function set_state(k, value, kind, blocked_until, expires_at, plan)
   if blocked_until > expires_at then expires_at = blocked_until end
   if plan then
     -- A key that is to be removed at the end still exists.
@@ -75,35 +75,35 @@ local function put(k, value, kind, blocked_until, expires_at, plan)
   values[k], kinds[k], blocks[k] = value, kind, blocked_until
 end
 
-local function remove(k)
+local function remove_state(k)
   values[k], kinds[k], blocks[k], lists[k], changed[k] = nil, NONE, 0, false, 0
 end
 
 -- Blocks a key until a time, or lifts its block if the time is 0.
-local function block(k, blocked_until)
+local function set_block(k, blocked_until)
   local kind, ends = kinds[k], ends_at(k)
-  if kind == NONE and blocked_until == 0 then return remove(k) end
+  if kind == NONE and blocked_until == 0 then return remove_state(k) end
   local plan = lists[k] and { from = 0, to = -1 }
-  put(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
+  set_state(k, values[k] or string.char(NONE), kind, blocked_until, ends, plan)
 end
 
 -- Applies an operation of the rule (a refund, an undo or an acquire) to a state. A block stays.
-local function change(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
+local function change_state(op, k, rule, cost, taken_at, p1, p2, p3, p4, max_records)
   local _, _, _, _, _, after, expires_at, plan =
     RULES[rule](values[k], kinds[k], cost, op, op == UNDO and cost or 0, taken_at, p1, p2, p3, p4,
       KEYS[k], lists[k], max_records)
   local blocked_until = blocks[k] > now and blocks[k] or 0
   if after then
-    put(k, after, after:byte(), blocked_until, expires_at, plan)
+    set_state(k, after, after:byte(), blocked_until, expires_at, plan)
   elseif after == false and blocked_until > 0 then
-    put(k, string.char(NONE), NONE, blocked_until, 0)
+    set_state(k, string.char(NONE), NONE, blocked_until, 0)
   elseif after == false then
-    remove(k)
+    remove_state(k)
   end
 end
 
 -- Parses the charge at a place of the call whose charges begin at byte `charges` of the request.
-local function charge(charges, place)
+local function parse_charge(charges, place)
   return parse('<I2BBI7I7I7I7I7I7', request, charges + (place - 1) * CHARGE_SIZE)
 end
 
@@ -122,17 +122,17 @@ local costs, afters, expiries, plans, amounts = {}, {}, {}, {}, {}
 local function evaluate(op, count, max_wait, charges, amount)
   local allowed = true
   for place = 1, count do
-    local k, rule, flags, cost, _, p1, p2, p3, p4 = charge(charges, place)
-    load(k)
+    local k, rule, flags, cost, _, p1, p2, p3, p4 = parse_charge(charges, place)
+    load_state(k)
     if kinds[k] == FOREIGN then return place end
-    local takes = flags < CHECK_ONLY
-    if takes and amount then cost = amount end
+    local is_taken = flags < CHECK_ONLY
+    if is_taken and amount then cost = amount end
     costs[place] = cost
     local is_blocked = now < blocks[k]
     local admits
     admits, firsts[place], seconds[place], thirds[place], fourths[place], afters[place], expiries[place],
       plans[place] =
-      RULES[rule](values[k], kinds[k], cost, (is_blocked or cost == 0 or not takes) and PEEK or op,
+      RULES[rule](values[k], kinds[k], cost, (is_blocked or cost == 0 or not is_taken) and PEEK or op,
         max_wait, nil, p1, p2, p3, p4, KEYS[k], lists[k])
     if admits == nil then return place end
     keys[place], outcomes[place] = k, is_blocked and BLOCKED or admits and ALLOWED or DENIED
@@ -142,18 +142,18 @@ local function evaluate(op, count, max_wait, charges, amount)
 end
 
 -- Writes the evaluated charges: all of them if the call is allowed, otherwise only penalties.
-local function commit(count, charges, allowed)
+local function commit_charges(count, charges, allowed)
   for place = 1, count do
     local k, after, cost = keys[place], afters[place], costs[place]
     if outcomes[place] == DENIED then
-      local _, _, _, _, penalty, p1 = charge(charges, place)
+      local _, _, _, _, penalty, p1 = parse_charge(charges, place)
       -- A cost above the limit causes no penalty.
-      if penalty > 0 and cost > 0 and cost <= p1 then block(k, now + penalty) end
+      if penalty > 0 and cost > 0 and cost <= p1 then set_block(k, now + penalty) end
     elseif allowed and after then
-      put(k, after, after:byte(), 0, expiries[place], plans[place])
+      set_state(k, after, after:byte(), 0, expiries[place], plans[place])
     elseif after then
       -- Nothing is charged, because another charge is denied: reply with the numbers of a peek.
-      local _, rule, _, _, _, p1, p2, p3, p4 = charge(charges, place)
+      local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(charges, place)
       _, firsts[place], seconds[place], thirds[place], fourths[place] =
         RULES[rule](values[k], kinds[k], cost, PEEK, 0, nil, p1, p2, p3, p4, KEYS[k], lists[k])
     end
@@ -166,7 +166,7 @@ end
 local function common_amount(count, min, charges)
   local amount
   for place = 1, count do
-    local _, rule, flags, cost, _, p1, p2, p3 = charge(charges, place)
+    local _, rule, flags, cost, _, p1, p2, p3 = parse_charge(charges, place)
     if flags < CHECK_ONLY then
       if not is_shadow(flags) then
         if outcomes[place] == BLOCKED then return nil end
@@ -183,32 +183,32 @@ end
 
 -- Records a charge beyond the limit, as much of it as the state can hold: an acquire of that amount
 -- without a limit.
-local function record(place, k, rule, cost, p1, p2, p3, p4)
+local function charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
   cost = math.min(cost, room(rule, firsts[place], seconds[place], thirds[place], p2, p3, p4))
   local max = max_records(rule, p1, p2, p3)
-  if cost > 0 then change(ACQUIRE, k, rule, cost, nil, math.huge, p2, p3, p4, max) end
+  if cost > 0 then change_state(ACQUIRE, k, rule, cost, nil, math.huge, p2, p3, p4, max) end
 end
 
 --- @include lib/epoch.refund
 
 -- Refunds, undoes, records charges beyond the limit, resets or blocks. The reply is that of a peek
 -- with a cost of 0.
-local function maintain(op, count, argument, charges)
+local function change_states(op, count, argument, charges)
   for place = 1, count do
-    local k, rule, _, cost, epoch, p1, p2, p3, p4 = charge(charges, place)
+    local k, rule, _, cost, epoch, p1, p2, p3, p4 = parse_charge(charges, place)
     local before, unit = held(rule, firsts[place], seconds[place], thirds[place], p2)
     if op == BLOCK then
-      if argument > 0 or values[k] then block(k, argument > 0 and now + argument or 0) end
+      if argument > 0 or values[k] then set_block(k, argument > 0 and now + argument or 0) end
     elseif op == BLOCK_AT_LEAST then
-      if argument > 0 and blocks[k] < now + argument then block(k, now + argument) end
+      if argument > 0 and blocks[k] < now + argument then set_block(k, now + argument) end
     elseif op == RESET then
-      if values[k] then remove(k) end
+      if values[k] then remove_state(k) end
       call('UNLINK', KEYS[epoch])
     elseif op == CHARGE then
-      record(place, k, rule, cost, p1, p2, p3, p4)
+      charge_beyond_limit(place, k, rule, cost, p1, p2, p3, p4)
     elseif values[k] and cost > 0 and (op == REFUND or cost <= p1) then
       -- A cost above the limit was never charged, so an undo of it changes nothing.
-      change(op, k, rule, cost, argument, p1, p2, p3, p4)
+      change_state(op, k, rule, cost, argument, p1, p2, p3, p4)
     end
     local admits
     admits, firsts[place], seconds[place], thirds[place], fourths[place] =
@@ -234,9 +234,9 @@ local function decide(op, count, argument, charges)
     answer[#answer + 1] = pack('<I7', allowed and amount or 0)
   end
   if op == ACQUIRE or op == ACQUIRE_UP_TO then
-    commit(count, charges, allowed)
+    commit_charges(count, charges, allowed)
   elseif not is_check then
-    maintain(op, count, argument, charges)
+    change_states(op, count, argument, charges)
   end
   --- @when id
   -- A refused call is not remembered.
@@ -245,13 +245,13 @@ local function decide(op, count, argument, charges)
   --- @when hold
   -- The held and the spent cost of each charge, if the call is not refused.
   if allowed then
-    local held_of = {}
+    local held_costs = {}
     for place = 1, count do
-      local _, _, flags = charge(charges, place)
+      local _, _, flags = parse_charge(charges, place)
       local held_cost = flags < CHECK_ONLY and costs[place] or 0
-      held_of[place] = pack('<I7', outcomes[place] == ALLOWED and held_cost or NOT_COUNTED)
+      held_costs[place] = pack('<I7', outcomes[place] == ALLOWED and held_cost or NOT_COUNTED)
     end
-    hold = table.concat(held_of) .. string.rep('\0', 7 * count)
+    held_and_spent = table.concat(held_costs) .. string.rep('\0', 7 * count)
   end
   --- @end
   local has_amounts = op == REFUND or op == UNDO or op == CHARGE

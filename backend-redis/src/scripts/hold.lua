@@ -26,21 +26,21 @@
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --- @when lapse
-local maxima = (#id - ID_REQUEST - 7) / 11 * 4
-maxima, id = id:sub(-maxima), id:sub(1, -maxima - 1)
-local function max_open_of(place)
-  return (struct.unpack('<I4', maxima, place * 4 - 3))
+local max_counts = (#id - ID_REQUEST - 7) / 11 * 4
+max_counts, id = id:sub(-max_counts), id:sub(1, -max_counts - 1)
+local function max_open_holds(place)
+  return (struct.unpack('<I4', max_counts, place * 4 - 3))
 end
 --- @end
 local epoch_keys, epoch_values = {}, {}
 for place = (#id - ID_REQUEST - 7) / 7, 1, -1 do epoch_keys[place], KEYS[#KEYS] = KEYS[#KEYS], nil end
 --- @include lib/now
 
-local asked = id:sub(ID_REQUEST + 1)
+local minimum_and_costs = id:sub(ID_REQUEST + 1)
 --- @inline lib/record.id
 if record then
   --- @inline lib/record.hold
-  if record:sub(HOLD_HEAD + 1, held_at - 1) ~= asked then return string.char(ID_REUSED) end
+  if record:sub(HOLD_HEAD + 1, held_at - 1) ~= minimum_and_costs then return string.char(ID_REUSED) end
   return record:sub(replies_at, replies_at + reply_size - 1)
 end
 
@@ -52,16 +52,16 @@ end
 
 -- The held and the spent cost of each charge, if the call was executed. A refused call is not
 -- remembered.
-local hold = nil
+local held_and_spent = nil
 local function decide()
   --- @inline BODY
 end
 
 local reply = decide()
-if hold then
+if held_and_spent then
   local life = parse('<I7', id, FINGERPRINT + 1)
   --- @inline lib/epoch.join
   call('PSETEX', id_key, id_millis,
-    id:sub(1, ID_REQUEST) .. pack('<I7I7I2', now, now + life / 2, #reply) .. asked .. hold .. epochs .. reply)
+    id:sub(1, ID_REQUEST) .. pack('<I7I7I2', now, now + life / 2, #reply) .. minimum_and_costs .. held_and_spent .. epochs .. reply)
 end
 return reply

@@ -25,7 +25,7 @@ local op, count = parse('<BB', request)
 --- @include lib/levels
 --- @include lib/value.block
 
-local function charge(place)
+local function parse_charge(place)
   return parse('<I2BBI7I7I7I7I7I7', request, CALL_HEAD + 1 + (place - 1) * CHARGE_SIZE)
 end
 
@@ -34,9 +34,9 @@ end
 --- @end
 -- Evaluate all charges before the first write. By place: the state, the numbers of its rule, and the
 -- change of the state.
-local states, totals, epoch_values = {}, {}, {}
+local evaluations, totals, epoch_values = {}, {}, {}
 for place = 1, count do
-  local _, rule, _, total, _, p1, p2, p3, p4 = charge(place)
+  local _, rule, _, total, _, p1, p2, p3, p4 = parse_charge(place)
   local key, epoch_key = KEYS[place], KEYS[count + place]
   local value, kind, blocked_until, is_list = read(key)
   local admits, a, b, c, d
@@ -50,10 +50,10 @@ for place = 1, count do
   local spent_cost = parse('<I7', record, spent_at + (place - 1) * 7)
   --- @inline lib/epoch.read
   --- @when lapse
-  held_cost = left_of(place, held_cost, epoch)
+  held_cost = still_held(place, held_cost, epoch)
   --- @end
   --- @inline lib/settlement.change
-  local function by_rule(state, state_kind, rule_cost, rule_op, max_wait, rule_limit)
+  local function apply_rule(state, state_kind, rule_cost, rule_op, max_wait, rule_limit)
     return RULES[rule](state, state_kind, rule_cost, rule_op, max_wait, taken_at, rule_limit, p2, p3, p4,
       key, is_list, max)
   end
@@ -64,43 +64,43 @@ for place = 1, count do
   if cost > 0 then
     local is_valid
     is_valid, _, _, out_of_reach, _, after, expires_at, plan, keeps_ttl =
-      by_rule(value, kind, cost, change, taken, limit)
+      apply_rule(value, kind, cost, change, original_cost, limit)
     if is_valid == nil then return pack('<BI7B', VERDICTS, now, place) end
     -- An undo makes no state matter for longer, so the key already lives long enough.
     keeps_ttl = keeps_ttl or change == UNDO
   end
   local is_out_of_reach = change == UNDO and rule == SLIDING_LOG and after == nil and out_of_reach > 0
-  states[place] = {
+  evaluations[place] = {
     value = value, blocked_until = blocked_until, is_list = is_list, admits = admits, a = a, b = b, c = c, d = d,
-    change = change, is_out_of_reach = is_out_of_reach, refunds = refunds_after, after = after,
+    change = change, is_out_of_reach = is_out_of_reach, epoch_value = refunds_after, after = after,
     expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
   }
 end
 
 local answer = { pack('<BI7B', VERDICTS, now, 0) }
 for place = 1, count do
-  local it, key = states[place], KEYS[place]
-  local admits, a, b, c, d, changed_by = it.admits, it.a, it.b, it.c, it.d, 0
-  local after, blocked_until = it.after, it.blocked_until
-  if it.refunds then call('SET', KEYS[count + place], it.refunds, 'KEEPTTL') end
+  local evaluation, key = evaluations[place], KEYS[place]
+  local admits, a, b, c, d, changed_by = evaluation.admits, evaluation.a, evaluation.b, evaluation.c, evaluation.d, 0
+  local after, blocked_until = evaluation.after, evaluation.blocked_until
+  if evaluation.epoch_value then call('SET', KEYS[count + place], evaluation.epoch_value, 'KEEPTTL') end
   if after ~= nil then
     -- Write the state. A block stays.
     if blocked_until <= now then blocked_until = 0 end
-    local value, expires_at, plan, keeps_ttl = it.value, it.expires_at, it.plan, it.keeps_ttl
+    local value, expires_at, plan, keeps_ttl = evaluation.value, evaluation.expires_at, evaluation.plan, evaluation.keeps_ttl
     local state = after or string.char(NONE)
     expires_at = math.max(after and expires_at or 0, blocked_until)
     after = blocking(state, blocked_until)
-    if STATE_HAS_HOLDS then
+    if STATE_HOLDS then
       -- `change_hold` writes the state together with its holds.
     elseif plan then
-      write_list(key, value, it.is_list, after, expires_at, plan)
-    elseif it.after or blocked_until > 0 then
+      write_list(key, value, evaluation.is_list, after, expires_at, plan)
+    elseif evaluation.after or blocked_until > 0 then
       --- @inline lib/write.string
     else
       call('UNLINK', key)
     end
 
-    local _, rule, _, _, _, p1, p2, p3, p4 = charge(place)
+    local _, rule, _, _, _, p1, p2, p3, p4 = parse_charge(place)
     local before, unit = held(rule, a, b, c, p2)
     admits, a, b, c, d =
       RULES[rule](state, state:byte(), 0, PEEK, 0, nil, p1, p2, p3, p4, key, plan and true)
@@ -108,12 +108,12 @@ for place = 1, count do
     changed_by = (changed_by - changed_by % unit) / unit
   end
   --- @when lapse
-  change_hold(place, it, totals[place])
+  change_hold(place, evaluation, totals[place])
   --- @end
   local outcome = now < blocked_until and BLOCKED or admits and ALLOWED or DENIED
   answer[#answer + 1] = pack('<BI7I7I7I7I7', outcome, blocked_until, a, b, c, d)
   if op ~= EXTEND then
-    local is_marked = changed_by > 0 and it.change == ACQUIRE or it.is_out_of_reach
+    local is_marked = changed_by > 0 and evaluation.change == ACQUIRE or evaluation.is_out_of_reach
     answer[#answer + 1] = pack('<I7B', changed_by, is_marked and 1 or 0)
   end
 end

@@ -17,7 +17,7 @@ local total, p1, p2, p3, p4, op = parse('<I7I7I7I7I7B', ARGV[1])
 --- @include lib/value.block
 
 -- The rule; lib/rules.lua describes its inputs and outputs.
-local function by_rule(value, kind, cost, op, max_wait, p1)
+local function apply_rule(value, kind, cost, op, max_wait, p1)
   local admits, a, b, c, after, expires_at, keeps_ttl
   local d = 0
   --- @inline RULE
@@ -40,7 +40,7 @@ end
 local rule, held_cost, spent_cost = RULE_CODE, parse('<I7I7', record, held_at)
 local place, epoch_values = 1, {}
 --- @inline lib/epoch.read
-local admits, a, b, c, d = by_rule(value, kind, 0, PEEK, 0, p1)
+local admits, a, b, c, d = apply_rule(value, kind, 0, PEEK, 0, p1)
 if admits == nil then return pack('<BI7B', VERDICTS, now, 1) end
 --- @inline lib/settlement.change
 --- @inline lib/settlement.refunds
@@ -48,14 +48,14 @@ if refunds_after then call('SET', epoch_key, refunds_after, 'KEEPTTL') end
 local changed_by = 0
 if cost > 0 then
   local before, unit = held(rule, a, b, c, p2)
-  local _, _, _, _, _, after, expires_at, keeps_ttl = by_rule(value, kind, cost, change, taken, limit)
+  local _, _, _, _, _, after, expires_at, keeps_ttl = apply_rule(value, kind, cost, change, original_cost, limit)
   if after ~= nil then
     -- Write the state. A block stays.
     if blocked_until <= now then blocked_until = 0 end
     -- An undo makes no state matter for longer, so the key already lives long enough.
     keeps_ttl = keeps_ttl or change == UNDO
     local state = after or string.char(NONE)
-    admits, a, b, c, d = by_rule(state, state:byte(), 0, PEEK, 0, p1)
+    admits, a, b, c, d = apply_rule(state, state:byte(), 0, PEEK, 0, p1)
     changed_by = math.abs(held(rule, a, b, c, p2) - before)
     changed_by = (changed_by - changed_by % unit) / unit
     if after or blocked_until > 0 then

@@ -4,51 +4,51 @@
 --- `open_holds` for each charge.
 --- @include lib/state_holds
 
-local own_key = hold_key_of(id_key)
-local read_state = read
+local own_hold_key = hash_id_key(id_key)
+local read_without_holds = read
 read = function(key)
   local value, kind, blocked_until = read_holds(key)
-  if value == nil then return read_state(key) end
+  if value == nil then return read_without_holds(key) end
   return value or nil, kind, blocked_until, false
 end
 
 -- Finds this hold among the holds with a score.
-local function find(key, at_score)
+local function find_hold(key, at_score)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, score(at_score), score(at_score))) do
-    if member:sub(HOLD_NUMBER + 1, HOLD_KEY) == own_key then return member end
+    if member:sub(HOLD_NUMBER + 1, HOLD_KEY) == own_hold_key then return member end
   end
 end
 
 -- Returns the cost that the hold still holds of a charge, and remembers the hold in the entry of the
 -- state.
-local function left_of(place, held_cost, epoch)
+local function still_held(place, held_cost, epoch)
   local key = KEYS[place]
-  local entry = holds_of[key]
+  local foot = feet_by_key[key]
   if epoch ~= NO_EPOCH or held_cost == NOT_COUNTED then return held_cost end
-  if not entry then return 0 end
-  entry.own, entry.is_open = find(key, lapses_at), true
-  if entry.own then return held_cost end
-  entry.own, entry.is_open = find(key, -(taken_at + life)), false
-  if not entry.own or #entry.own ~= STATE_HOLD + 7 then return 0 end
-  return math.max(held_cost - parse('<I7', entry.own, STATE_HOLD + 1), 0)
+  if not foot then return 0 end
+  foot.own_hold, foot.own_is_open = find_hold(key, lapses_at), true
+  if foot.own_hold then return held_cost end
+  foot.own_hold, foot.own_is_open = find_hold(key, -(taken_at + life)), false
+  if not foot.own_hold or #foot.own_hold ~= STATE_HOLD + 7 then return 0 end
+  return math.max(held_cost - parse('<I7', foot.own_hold, STATE_HOLD + 1), 0)
 end
 
 -- Changes the hold on the state of a charge, or removes it, and writes the state.
-local function change_hold(place, state, total)
+local function change_hold(place, evaluation, total)
   local key = KEYS[place]
-  local entry, value = holds_of[key], state.value or string.char(NONE)
-  if not entry then return end
-  local blocked_until = state.blocked_until
-  if state.after ~= nil then
-    value = state.after or string.char(NONE)
+  local foot, value = feet_by_key[key], evaluation.value or string.char(NONE)
+  if not foot then return end
+  local blocked_until = evaluation.blocked_until
+  if evaluation.after ~= nil then
+    value = evaluation.after or string.char(NONE)
     if blocked_until <= now then blocked_until = 0 end
-    local _, rule, _, _, _, _, p2, p3, p4 = charge(place)
-    entry.rule, entry.p2, entry.p3, entry.p4 = rule, p2, p3, p4
+    local _, rule, _, _, _, _, p2, p3, p4 = parse_charge(place)
+    foot.rule, foot.p2, foot.p3, foot.p4 = rule, p2, p3, p4
   end
-  if entry.own then
-    local hold_taken_at, cost, spent, expires_at = parse('<I7I7I7I7', entry.own, HOLD_KEY + 1)
-    local is_open, hold_lapses_at = entry.is_open, lapses_at
-    if is_open then add_unspent(entry, -math.max(cost - spent, 0)) end
+  if foot.own_hold then
+    local hold_taken_at, cost, spent, expires_at = parse('<I7I7I7I7', foot.own_hold, HOLD_KEY + 1)
+    local own_is_open, hold_lapses_at = foot.own_is_open, lapses_at
+    if own_is_open then add_unspent(foot, -math.max(cost - spent, 0)) end
     if op == EXTEND then
       local span = parse('<I7', id, FINGERPRINT + 1) / 2
       hold_lapses_at = math.max(lapses_at, now + span)
@@ -56,29 +56,29 @@ local function change_hold(place, state, total)
     else
       spent = parse('<I7', total)
     end
-    local member = entry.own:sub(1, HOLD_KEY) .. pack('<I7I7I7I7', hold_taken_at, cost, spent, expires_at)
-      .. entry.own:sub(STATE_HOLD + 1)
+    local member = foot.own_hold:sub(1, HOLD_KEY) .. pack('<I7I7I7I7', hold_taken_at, cost, spent, expires_at)
+      .. foot.own_hold:sub(STATE_HOLD + 1)
     if op == SETTLE then
       member = nil
-      if is_open then
-        entry.open = math.max(entry.open - 1, 0)
+      if own_is_open then
+        foot.open = math.max(foot.open - 1, 0)
       else
-        entry.lapsed = math.max(entry.lapsed - 1, 0)
+        foot.lapsed = math.max(foot.lapsed - 1, 0)
       end
     else
-      entry.made, entry.made_score = member, score(is_open and hold_lapses_at or -expires_at)
-      if is_open then add_unspent(entry, math.max(cost - spent, 0)) end
-      entry.ends = math.max(entry.ends, expires_at)
+      foot.new_hold, foot.new_score = member, score(own_is_open and hold_lapses_at or -expires_at)
+      if own_is_open then add_unspent(foot, math.max(cost - spent, 0)) end
+      foot.ends = math.max(foot.ends, expires_at)
     end
-    if member ~= entry.own then entry.removed = entry.own end
+    if member ~= foot.own_hold then foot.old_hold = foot.own_hold end
   end
-  write_holds(key, entry, value, blocked_until, state.after and state.expires_at or 0)
+  write_holds(key, foot, value, blocked_until, evaluation.after and evaluation.expires_at or 0)
 end
 
 -- Completes the reply to the call.
 local function add_open_holds(answer)
   answer[1] = pack('<BI7B', VERDICTS, now, WITH_HOLDS)
   for place = 1, count do
-    answer[#answer + 1] = open_holds(KEYS[place], holds_of[KEYS[place]], nil, false)
+    answer[#answer + 1] = open_holds(KEYS[place], feet_by_key[KEYS[place]], nil, false)
   end
 end

@@ -32,11 +32,11 @@ if is_read and not value then
   value = nil
 --- @when string
 elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
-  kind, is_list = VALUE_KIND, false
+  kind = VALUE_KIND
 --- @end
 --- @when log_string
 elseif is_read and #value == LOG_END and value:byte(-1) == LOG then
-  kind, is_list = LOG, false
+  kind = LOG
 --- @end
 --- @when log_list
 elseif is_read and #value > LOG_END and (#value - LOG_HEAD - LOG_END) % RECORD == 0
@@ -70,9 +70,9 @@ is_done = admits and outcome == ALLOWED or admits ~= nil and id:byte(-1) == SHAD
 --- @when hold
 -- The held and the spent cost, if the call is not refused. A shadow denies but never refuses.
 if admits and outcome == ALLOWED then
-  hold = pack('<I7I7', cost, 0)
+  held_and_spent = pack('<I7I7', cost, 0)
 elseif admits ~= nil and id:byte(ID_REQUEST) == SHADOW then
-  hold = pack('<I7I7', NOT_COUNTED, 0)
+  held_and_spent = pack('<I7I7', NOT_COUNTED, 0)
 end
 --- @end
 
@@ -80,10 +80,8 @@ if admits == nil then
   return pack('<BI7B', VERDICTS, now, 1)
 elseif after then
   --- @when token_bucket
+  -- The value contains the time. If that is `now` and there is no wait, the value is the reply.
   if time == now and c == 0 then return after end
-  --- @end
-  --- @when fixed_window sliding_log sliding_counter interval_bucket
-  if nil == now and c == 0 then return after end
   --- @end
 elseif outcome == ALLOWED and not admits then
   outcome = DENIED
@@ -93,10 +91,8 @@ elseif outcome == ALLOWED and not admits then
     local ends, ttl = blocked_until
     --- @inline lib/ttl.text
     ttl = math.max(ttl, call('PTTL', key))
-    --- @when string log_list
-    if false then value = call('GET', key) end
-    --- @end
     --- @when log_string
+    -- Only the end of the log was read.
     if value and #value == LOG_END then value = call('GET', key) end
     --- @end
     value = value or string.char(NONE)

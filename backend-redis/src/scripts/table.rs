@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use tidegate_core::algorithm::fixed_window::Start;
 
-use super::assemble::assemble;
+use super::assemble::{Meaning, assemble};
 use super::{RecordKind, Rule, Script, StateKind};
 
 /// A form in which a state is stored. Each form has scripts that decide one charge.
@@ -27,8 +27,7 @@ struct FormRow {
     variant: &'static str,
     /// The flag for the commands that read and write the form.
     storage: &'static str,
-    /// The placeholders RULE_CODE, VALUE_KIND and VALUE_SIZE: names of constants.
-    code: &'static str,
+    /// The placeholders VALUE_KIND and VALUE_SIZE: names of constants.
     kind: &'static str,
     size: &'static str,
 }
@@ -47,17 +46,17 @@ impl Form {
 
     #[rustfmt::skip]
     const fn row(self) -> FormRow {
-        let (rule, variant, storage, code, kind, size) = match self {
-            Self::AlignedWindow => ("fixed_window", "aligned", "string", "FIXED_WINDOW", "FIXED_ALIGNED", "WINDOW_SIZE"),
-            Self::PhasedWindow => ("fixed_window", "phased", "string", "FIXED_WINDOW", "FIXED_PHASED", "WINDOW_SIZE"),
-            Self::AnchoredWindow => ("fixed_window", "anchored", "string", "FIXED_WINDOW", "FIXED_ANCHORED", "WINDOW_SIZE"),
-            Self::LogString => ("sliding_log", "", "log_string", "SLIDING_LOG", "LOG", "LOG_END"),
-            Self::LogList => ("sliding_log", "list", "log_list", "SLIDING_LOG", "LOG", "LOG_END"),
-            Self::Counter => ("sliding_counter", "", "string", "SLIDING_COUNTER", "COUNTER", "COUNTER_SIZE"),
-            Self::Bucket => ("token_bucket", "", "string", "TOKEN_BUCKET", "BUCKET", "BUCKET_SIZE"),
-            Self::Interval => ("interval_bucket", "", "string", "INTERVAL_BUCKET", "INTERVAL", "INTERVAL_SIZE"),
+        let (rule, variant, storage, kind, size) = match self {
+            Self::AlignedWindow => ("fixed_window", "aligned", "string", "FIXED_ALIGNED", "WINDOW_SIZE"),
+            Self::PhasedWindow => ("fixed_window", "phased", "string", "FIXED_PHASED", "WINDOW_SIZE"),
+            Self::AnchoredWindow => ("fixed_window", "anchored", "string", "FIXED_ANCHORED", "WINDOW_SIZE"),
+            Self::LogString => ("sliding_log", "", "log_string", "LOG", "LOG_END"),
+            Self::LogList => ("sliding_log", "list", "log_list", "LOG", "LOG_END"),
+            Self::Counter => ("sliding_counter", "", "string", "COUNTER", "COUNTER_SIZE"),
+            Self::Bucket => ("token_bucket", "", "string", "BUCKET", "BUCKET_SIZE"),
+            Self::Interval => ("interval_bucket", "", "string", "INTERVAL", "INTERVAL_SIZE"),
         };
-        FormRow { rule, variant, storage, code, kind, size }
+        FormRow { rule, variant, storage, kind, size }
     }
 
     const fn new(rule: Rule, start: Start, is_list: bool) -> Self {
@@ -97,30 +96,13 @@ impl StateKind {
     const ALL: [Self; 2] = [Self::Plain, Self::WithHolds];
 
     /// The flag, the part of the variant, and the meanings of STATE_HOLDS (the holds on the state, or
-    /// `false`) and of REFUNDS_LAPSED (whether the policy refunds lapsed holds).
-    const fn row(self) -> (&'static str, &'static str, [(&'static str, &'static str); 4]) {
-        match self {
-            Self::Plain => (
-                "plain",
-                "",
-                [
-                    ("STATE_HAS_HOLDS", "false"),
-                    ("REFUNDS_OF_STATE", "nil"),
-                    ("STATE_HOLDS", "false"),
-                    ("REFUNDS_LAPSED", "false"),
-                ],
-            ),
-            Self::WithHolds => (
-                "lapse",
-                "lapse",
-                [
-                    ("STATE_HAS_HOLDS", "holds_of[key]"),
-                    ("REFUNDS_OF_STATE", "holds_of[key]"),
-                    ("STATE_HOLDS", "holds_of[key]"),
-                    ("REFUNDS_LAPSED", "max_open_of(place) > 0"),
-                ],
-            ),
-        }
+    /// `false`) and of REFUNDS_LAPSED (whether the policy of a charge refunds lapsed holds).
+    const fn row(self) -> (&'static str, &'static str, [Meaning<'static>; 2]) {
+        let (flag, variant, state_holds, refunds_lapsed) = match self {
+            Self::Plain => ("plain", "", "false", "false"),
+            Self::WithHolds => ("lapse", "lapse", "feet_by_key[key]", "max_open_holds(place) > 0"),
+        };
+        (flag, variant, [("STATE_HOLDS", state_holds), ("REFUNDS_LAPSED", refunds_lapsed)])
     }
 }
 
@@ -157,12 +139,12 @@ fn settle_single_of(form: Form) -> Option<&'static Script> {
 
 /// Assembles a script for one charge.
 fn one_charge(form: Form, entry: &str, last: &str, flags: &[&str]) -> Script {
-    let FormRow { rule, variant, storage, code, kind, size } = form.row();
-    let file = format!("rules/{rule}");
+    let FormRow { rule, variant, storage, kind, size } = form.row();
+    let (file, code) = (format!("rules/{rule}"), rule.to_uppercase());
     let own = [
         ("RULE", &file[..]),
         ("BODY", "single"),
-        ("RULE_CODE", code),
+        ("RULE_CODE", &code[..]),
         ("VALUE_KIND", kind),
         ("VALUE_SIZE", size),
     ];

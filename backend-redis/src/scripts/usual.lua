@@ -28,16 +28,16 @@ while at <= #request do
   rule, cost, p1, p2, p3, p4, count, repeats, at = parse('<BI7I7I7I7I7I2B', request, at)
   local last = k + count
   if rule == FIXED_WINDOW then
-    local own_kind, size = p4, WINDOW_SIZE
+    local rule_kind, size = p4, WINDOW_SIZE
     --- @inline usual.group RULE=rules/fixed_window
   elseif rule == SLIDING_COUNTER then
-    local own_kind, size = COUNTER, COUNTER_SIZE
+    local rule_kind, size = COUNTER, COUNTER_SIZE
     --- @inline usual.group RULE=rules/sliding_counter
   elseif rule == TOKEN_BUCKET then
-    local own_kind, size = BUCKET, BUCKET_SIZE
+    local rule_kind, size = BUCKET, BUCKET_SIZE
     --- @inline usual.group RULE=rules/token_bucket
   else
-    local own_kind, size = INTERVAL, INTERVAL_SIZE
+    local rule_kind, size = INTERVAL, INTERVAL_SIZE
     --- @inline usual.group RULE=rules/interval_bucket
   end
 end
@@ -50,11 +50,11 @@ return table.concat(answer)
 --- size (of the values of the rule), cost, repeats, p1 to p4.
 while k < last do
   k = k + 1
-  local value, kind, times = found[k], own_kind, 1
+  local value, kind, times = found[k], rule_kind, 1
   if repeats > 0 then times, at = parse('<I2', request, at) end
   local is_usual
   if value then
-    is_usual = #value == size and value:byte() == own_kind
+    is_usual = #value == size and value:byte() == rule_kind
   else
     value, kind, is_usual = nil, NONE, others_absent
   end
@@ -66,7 +66,7 @@ while k < last do
       --- @inline RULE
       n = n + 1
       if after then
-        answer[n], value, kind = after, after, own_kind
+        answer[n], value, kind = after, after, rule_kind
         written, written_until, keeps_all = after, expires_at, keeps_all and keeps_ttl
       elseif admits == nil then
         answer[n] = unusual

@@ -18,7 +18,7 @@
 --- most holds only read it.
 local epochs = {}
 for place, epoch_key in ipairs(epoch_keys) do
-  local held_cost = parse('<I7', hold, place * 7 - 6)
+  local held_cost = parse('<I7', held_and_spent, place * 7 - 6)
   epochs[place] = NO_EPOCH
   if held_cost > 0 and held_cost < NOT_COUNTED and not (REFUNDS_LAPSED) then
     local number, epoch_ends, refunds = nil, 0, pack('<I7I7', 0, 0)

@@ -14,9 +14,9 @@ local function remaining(rule, a, b, c, p1, p2, p3)
   local free = p1 * unit - sum
   if rule == SLIDING_COUNTER then
     -- The part of the previous window that still counts, in ticks, as in rules/sliding_counter.lua.
-    local left = a - now
-    left = math.min((left + -left % p3) / p3, p2)
-    free = b > 0 and math.max(p1 * p2 - b * left, 0) or p1 * p2
+    local remaining_ticks = a - now
+    remaining_ticks = math.min((remaining_ticks + -remaining_ticks % p3) / p3, p2)
+    free = b > 0 and math.max(p1 * p2 - b * remaining_ticks, 0) or p1 * p2
     free = (free - free % p2) / p2 - c
   end
   return math.max((free - free % unit) / unit, 0)

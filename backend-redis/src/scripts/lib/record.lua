@@ -25,10 +25,10 @@ end
 --- Inputs: record; asked (the minimum and the costs of the call, which has as many costs as the
 --- hold). Outputs: held_at, spent_at, epochs_at, replies_at (the places where these parts begin),
 --- lapses_at and reply_size. Returns from the script if the record is a foreign value.
-local held_at = HOLD_HEAD + #asked + 1
-local spent_at = held_at + #asked - 7
-local epochs_at = spent_at + #asked - 7
-local replies_at = epochs_at + (#asked - 7) / 7 * EPOCH_NUMBER
+local held_at = HOLD_HEAD + #minimum_and_costs + 1
+local spent_at = held_at + #minimum_and_costs - 7
+local epochs_at = spent_at + #minimum_and_costs - 7
+local replies_at = epochs_at + (#minimum_and_costs - 7) / 7 * EPOCH_NUMBER
 if #record <= replies_at then return string.char(ID_FOREIGN) end
 local lapses_at, reply_size = parse('<I7I2', record, ID_HEAD + 1)
 if #record < replies_at + reply_size - 1 then return string.char(ID_FOREIGN) end

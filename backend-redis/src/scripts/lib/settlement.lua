@@ -7,12 +7,12 @@
 --- (the spent cost of each charge so far); costs (the spent cost of each charge by this call).
 --- Returns from the script if the hold is unknown or already settled, or if an extension is too
 --- late.
-local asked = id:sub(ID_REQUEST + 1)
+local minimum_and_costs = id:sub(ID_REQUEST + 1)
 --- @inline lib/record.id
 if not record then return string.char(HOLD_UNKNOWN) end
 --- @inline lib/record.hold
 local life, _, taken_at = parse('<I7BI7', record, FINGERPRINT + 1)
-local spent, costs = record:sub(spent_at, epochs_at - 1), asked:sub(8)
+local spent, costs = record:sub(spent_at, epochs_at - 1), minimum_and_costs:sub(8)
 if #record >= replies_at + reply_size then
   local settlement = record:sub(replies_at + reply_size)
   if op == SETTLE and spent == costs then return settlement end
@@ -27,13 +27,13 @@ if op == EXTEND and now >= lapses_at then return pack('<BI7', HOLD_LAPSED, now -
 --- of a peek by the rule. Outputs: change (an operation of the rule) and cost (0 if nothing
 --- changes); limit, taken and max: p1, max_wait and max_records of the rule for this change (see
 --- lib/rules.lua).
-local charged, change, cost, limit, taken, max =
+local charged_cost, change, cost, limit, original_cost, max =
   math.max(held_cost, spent_cost), PEEK, 0, p1, held_cost, nil
 if op == EXTEND or held_cost == NOT_COUNTED then
   cost = 0
-elseif total > charged then
-  change, cost = ACQUIRE, math.min(total - charged, room(rule, a, b, c, p2, p3, p4))
-  limit, taken, max = math.huge, 0, max_records(rule, p1, p2, p3)
+elseif total > charged_cost then
+  change, cost = ACQUIRE, math.min(total - charged_cost, room(rule, a, b, c, p2, p3, p4))
+  limit, original_cost, max = math.huge, 0, max_records(rule, p1, p2, p3)
 elseif op == SETTLE and total < held_cost and value then
   change, cost = UNDO, held_cost - total
 end
@@ -46,7 +46,7 @@ end
 --- (applies the rule to a state with a cost, an op and a max_wait). Outputs: cost, taken,
 --- refunds_after (the new value of the epoch) and out_of_reach (greater than 0 if a log has too
 --- many newer records to find the hold).
-local refunds, refunds_after, out_of_reach = REFUNDS_OF_STATE, nil, 0
+local refunds, refunds_after, out_of_reach = STATE_HOLDS, nil, 0
 local refunded, refunded_at = 0, 0
 if epoch_values[epoch_key] then
   refunded, refunded_at = parse('<I7I7', epoch_values[epoch_key], EPOCH_NUMBER + 9)
@@ -55,24 +55,24 @@ elseif refunds then
 end
 if change == UNDO and refunded > 0 and refunded_at >= taken_at then
   local before, unit = held(rule, a, b, c, p2)
-  local possible, is_valid, _, _, unreachable, _, after =
-    0, by_rule(value, kind, cost, UNDO, taken, limit)
+  local possible_refund, is_valid, _, _, unreachable, _, after =
+    0, apply_rule(value, kind, cost, UNDO, original_cost, limit)
   if after ~= nil then
-    local state = after or string.char(NONE)
-    local _, a_after, b_after, c_after = by_rule(state, state:byte(), 0, PEEK, 0, limit)
-    possible = before - held(rule, a_after, b_after, c_after, p2)
-    possible = (possible - possible % unit) / unit
+    local state_after = after or string.char(NONE)
+    local _, a_after, b_after, c_after = apply_rule(state_after, state_after:byte(), 0, PEEK, 0, limit)
+    possible_refund = before - held(rule, a_after, b_after, c_after, p2)
+    possible_refund = (possible_refund - possible_refund % unit) / unit
   elseif is_valid ~= nil then
     out_of_reach = unreachable
   end
-  local counted = math.min(refunded, possible)
+  local counted_refund = math.min(refunded, possible_refund)
   -- An invalid value keeps its cost, so that the next step reports it.
-  if is_valid ~= nil then cost, taken = possible - counted, taken - counted end
-  if counted > 0 and epoch_values[epoch_key] then
+  if is_valid ~= nil then cost, original_cost = possible_refund - counted_refund, original_cost - counted_refund end
+  if counted_refund > 0 and epoch_values[epoch_key] then
     refunds_after = epoch_values[epoch_key]:sub(1, EPOCH_NUMBER + 8)
-      .. pack('<I7I7', refunded - counted, refunded_at)
-  elseif counted > 0 then
-    refunds.refunded = refunded - counted
+      .. pack('<I7I7', refunded - counted_refund, refunded_at)
+  elseif counted_refund > 0 then
+    refunds.refunded = refunded - counted_refund
   end
 end
 
@@ -93,8 +93,8 @@ if op == EXTEND then
   local expires_at = taken_at + parse('<I7', record, FINGERPRINT + 1)
   for epoch_key, value in pairs(epoch_values) do
     if parse('<I7', value, EPOCH_NUMBER + 2) < expires_at then
-      local until_then = expires_at - now
-      local epoch_ends = math.min(expires_at + (until_then - until_then % 2) / 2, MODULUS)
+      local remaining_life = expires_at - now
+      local epoch_ends = math.min(expires_at + (remaining_life - remaining_life % 2) / 2, MODULUS)
       ends = epoch_ends
       --- @inline lib/ttl.text
       call('PSETEX', epoch_key, ttl,

@@ -27,19 +27,19 @@
 ---   key            SHA-1 of the key of the hold's id: its first 16 hexadecimal digits
 ---
 --- Scripts without this file treat a sorted set as a foreign value and do not change it.
-local time = now
+local current_time = now
 
 -- The holds that were read, by key.
-local holds_of = {}
+local feet_by_key = {}
 
 -- A log with holds is one string, and its number of records is bounded: beyond that, a charge moves
 -- the newest record to now.
-local log = RULES[SLIDING_LOG]
+local rule_without_holds = RULES[SLIDING_LOG]
 RULES[SLIDING_LOG] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
-  if p4 == 1 and holds_of[key] then
+  if p4 == 1 and feet_by_key[key] then
     p4, max_records = 0, math.min(max_records or MAX_RECORDS_WITH_HOLDS, MAX_RECORDS_WITH_HOLDS)
   end
-  return log(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
+  return rule_without_holds(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
 end
 
 local function score(number)
@@ -48,29 +48,29 @@ end
 
 -- Writes a state with holds. `expires_at` is the time until which the state matters. To set the
 -- expiry of a key costs as much as to write it, so the key gets a quarter more life than it needs.
-local function write_state(key, entry, value, blocked_until, expires_at)
-  local ends, ttl = math.max(expires_at, blocked_until, entry.ends)
-  local is_short = ends > entry.lives
+local function write_state(key, foot, value, blocked_until, expires_at)
+  local ends, ttl = math.max(expires_at, blocked_until, foot.ends)
+  local is_short = ends > foot.key_expires_at
   if is_short then
     ends = math.min(ends + (ends - now - (ends - now) % 4) / 4, MODULUS)
-    entry.lives = ends
+    foot.key_expires_at = ends
   end
   local member = blocking(value, blocked_until)
-    .. pack('<BI7I7I7I7I4I4I4I7I7I7I7I7B', entry.rule, entry.p2, entry.p3, entry.p4, entry.unspent,
-      entry.number, entry.open, entry.lapsed, entry.refunded, entry.refunded_at, entry.due,
-      entry.ends, entry.lives, HOLDS)
-  if entry.made then
-    call('ZADD', key, '+inf', member, entry.made_score, entry.made)
-  elseif member ~= entry.member then
+    .. pack('<BI7I7I7I7I4I4I4I7I7I7I7I7B', foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent,
+      foot.number, foot.open, foot.lapsed, foot.refunded, foot.refunded_at, foot.due,
+      foot.ends, foot.key_expires_at, HOLDS)
+  if foot.new_hold then
+    call('ZADD', key, '+inf', member, foot.new_score, foot.new_hold)
+  elseif member ~= foot.member then
     call('ZADD', key, '+inf', member)
   end
-  local former = member ~= entry.member and entry.member
-  if former and entry.removed then
-    call('ZREM', key, former, entry.removed)
-  elseif former or entry.removed then
-    call('ZREM', key, former or entry.removed)
+  local old_member = member ~= foot.member and foot.member
+  if old_member and foot.old_hold then
+    call('ZREM', key, old_member, foot.old_hold)
+  elseif old_member or foot.old_hold then
+    call('ZREM', key, old_member or foot.old_hold)
   end
-  entry.member, entry.made, entry.removed = member, nil, nil
+  foot.member, foot.new_hold, foot.old_hold = member, nil, nil
   if is_short then
     --- @inline lib/ttl.text
     call('PEXPIRE', key, ttl)
@@ -79,74 +79,74 @@ end
 
 -- Writes a state and its holds: as a string if no hold remains, and not at all if nothing is charged
 -- either.
-local function write_holds(key, entry, value, blocked_until, expires_at)
-  if entry.open + entry.lapsed > 0 then return write_state(key, entry, value, blocked_until, expires_at) end
+local function write_holds(key, foot, value, blocked_until, expires_at)
+  if foot.open + foot.lapsed > 0 then return write_state(key, foot, value, blocked_until, expires_at) end
   if blocked_until == 0 and value:byte() == NONE then return call('UNLINK', key) end
-  local ends, ttl = math.max(entry.lives, expires_at, blocked_until)
+  local ends, ttl = math.max(foot.key_expires_at, expires_at, blocked_until)
   --- @inline lib/ttl.text
   call('PSETEX', key, ttl, blocking(value, blocked_until))
 end
 
 -- Refunds the unspent part of a charge by the rule that wrote the state, minus the refunds that may
 -- have refunded it (see lib/settlement.refunds). Returns the new state, and the refunded amount.
-local take_back
-take_back = function(entry, value, kind, key, cost, taken_at, taken)
-  local rule, p2, p3, p4 = entry.rule, entry.p2, entry.p3, entry.p4
-  local function by_rule(part_cost, op)
-    return RULES[rule](value, kind, part_cost, op, taken, taken_at, math.huge, p2, p3, p4, key, false)
+local refund_rest
+refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
+  local rule, p2, p3, p4 = foot.rule, foot.p2, foot.p3, foot.p4
+  local function apply_rule(rest_cost, op)
+    return RULES[rule](value, kind, rest_cost, op, original_cost, taken_at, math.huge, p2, p3, p4, key, false)
   end
-  local _, a, b, c = by_rule(0, PEEK)
+  local _, a, b, c = apply_rule(0, PEEK)
   local before, unit = held(rule, a, b, c, p2)
-  local _, _, _, _, _, after = by_rule(cost, UNDO)
+  local _, _, _, _, _, after = apply_rule(cost, UNDO)
   if after == nil then return value, kind, 0 end
   local value_before, kind_before = value, kind
   value = after or string.char(NONE)
   kind = value:byte()
-  _, a, b, c = by_rule(0, PEEK)
+  _, a, b, c = apply_rule(0, PEEK)
   local amount = before - held(rule, a, b, c, p2)
   amount = (amount - amount % unit) / unit
-  if entry.refunded == 0 or entry.refunded_at < taken_at then return value, kind, amount end
-  local counted = math.min(entry.refunded, amount)
-  entry.refunded = entry.refunded - counted
+  if foot.refunded == 0 or foot.refunded_at < taken_at then return value, kind, amount end
+  local counted = math.min(foot.refunded, amount)
+  foot.refunded = foot.refunded - counted
   value, kind = value_before, kind_before
   if amount == counted then return value, kind, 0 end
-  return take_back(entry, value, kind, key, amount - counted, taken_at, taken - counted)
+  return refund_rest(foot, value, kind, key, amount - counted, taken_at, original_cost - counted)
 end
 
 -- Refunds each hold that has lapsed, at the time at which it lapsed, and forgets the holds that have
 -- expired. Returns the new state.
-local function settle_due(key, entry, value, kind, blocked_until)
-  if entry.due > time then return value, kind end
-  local due = call('ZRANGEBYSCORE', key, score(-time), score(time), 'WITHSCORES')
+local function settle_due(key, foot, value, kind, blocked_until)
+  if foot.due > current_time then return value, kind end
+  local due = call('ZRANGEBYSCORE', key, score(-current_time), score(current_time), 'WITHSCORES')
   for place = 1, #due, 2 do
     local member, lapses_at = due[place], tonumber(due[place + 1])
     call('ZREM', key, member)
     if lapses_at <= 0 then
-      entry.lapsed = math.max(entry.lapsed - 1, 0)
+      foot.lapsed = math.max(foot.lapsed - 1, 0)
     elseif #member == STATE_HOLD then
       local taken_at, cost, spent, expires_at = parse('<I7I7I7I7', member, HOLD_KEY + 1)
       local refunded = 0
       if spent < cost then
         now = lapses_at
-        value, kind, refunded = take_back(entry, value, kind, key, cost - spent, taken_at, cost)
-        now = time
+        value, kind, refunded = refund_rest(foot, value, kind, key, cost - spent, taken_at, cost)
+        now = current_time
       end
-      entry.open = math.max(entry.open - 1, 0)
-      entry.unspent = math.max(entry.unspent - math.max(cost - spent, 0), 0)
-      if expires_at > time then
+      foot.open = math.max(foot.open - 1, 0)
+      foot.unspent = math.max(foot.unspent - math.max(cost - spent, 0), 0)
+      if expires_at > current_time then
         call('ZADD', key, score(-expires_at), member .. pack('<I7', refunded))
-        entry.lapsed = entry.lapsed + 1
+        foot.lapsed = foot.lapsed + 1
       end
     end
   end
-  local open = call('ZRANGEBYSCORE', key, '(' .. score(time), '(+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+  local open = call('ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   local lapsed = call('ZREVRANGEBYSCORE', key, '(0', '-inf', 'WITHSCORES', 'LIMIT', '0', '1')
-  if entry.open + entry.lapsed == 0 then
-    entry.unspent, entry.number, entry.ends, entry.refunded, entry.refunded_at = 0, 0, 0, 0, 0
+  if foot.open + foot.lapsed == 0 then
+    foot.unspent, foot.number, foot.ends, foot.refunded, foot.refunded_at = 0, 0, 0, 0, 0
   end
-  entry.due = math.min(tonumber(open[2] or MODULUS), -tonumber(lapsed[2] or -MODULUS))
-  write_state(key, entry, value, blocked_until, 0)
-  entry.is_changed = true
+  foot.due = math.min(tonumber(open[2] or MODULUS), -tonumber(lapsed[2] or -MODULUS))
+  write_state(key, foot, value, blocked_until, 0)
+  foot.is_changed = true
   return value, kind
 end
 
@@ -162,26 +162,26 @@ local function read_holds(key)
   if not member then return false, NONE, 0 end
   local size = #member - HOLDS_FOOT
   if size < 1 or member:byte(-1) ~= HOLDS then return false, FOREIGN, 0 end
-  local entry = { member = member }
-  entry.rule, entry.p2, entry.p3, entry.p4, entry.unspent, entry.number, entry.open, entry.lapsed,
-    entry.refunded, entry.refunded_at, entry.due, entry.ends, entry.lives =
+  local foot = { member = member }
+  foot.rule, foot.p2, foot.p3, foot.p4, foot.unspent, foot.number, foot.open, foot.lapsed,
+    foot.refunded, foot.refunded_at, foot.due, foot.ends, foot.key_expires_at =
     parse('<BI7I7I7I7I4I4I4I7I7I7I7I7', member, size + 1)
-  local divides = entry.p2 > 0 and (entry.p3 > 0 or entry.rule <= SLIDING_LOG)
-    and (entry.p4 > 0 or entry.rule ~= TOKEN_BUCKET)
+  local is_rule_valid = foot.p2 > 0 and (foot.p3 > 0 or foot.rule <= SLIDING_LOG)
+    and (foot.p4 > 0 or foot.rule ~= TOKEN_BUCKET)
   local value, kind, blocked_until = decode(member:sub(1, size), false)
-  if kind == FOREIGN or not RULES[entry.rule] or not divides then return false, FOREIGN, 0 end
-  holds_of[key] = entry
-  value, kind = settle_due(key, entry, value, kind, blocked_until)
-  return value, kind, blocked_until, entry
+  if kind == FOREIGN or not RULES[foot.rule] or not is_rule_valid then return false, FOREIGN, 0 end
+  feet_by_key[key] = foot
+  value, kind = settle_due(key, foot, value, kind, blocked_until)
+  return value, kind, blocked_until, foot
 end
 
 -- Adds an amount to `unspent`.
-local function add_unspent(entry, amount)
-  entry.unspent = math.max(math.min(entry.unspent + amount, MODULUS), 0)
+local function add_unspent(foot, amount)
+  foot.unspent = math.max(math.min(foot.unspent + amount, MODULUS), 0)
 end
 
 -- Returns the digits of SHA-1 of the key of an id by which a hold is found.
-local function hold_key_of(id_key)
+local function hash_id_key(id_key)
   return redis.sha1hex(id_key):sub(1, 16)
 end
 
@@ -190,10 +190,10 @@ end
 --   if there are any: refunded, refunded_at, the size of the state (4 bytes), the state, and the next
 --   holds that lapse, each with lapses_at, taken_at, cost and spent
 -- The holds are included if the wait depends on lapses. The core computes the wait from them.
-local function open_holds(key, entry, value, counts_on_lapses)
-  local unspent = entry and entry.unspent or 0
-  if not entry or not counts_on_lapses then return pack('<I7B', unspent, 0) end
-  local found = call('ZRANGEBYSCORE', key, '(' .. score(time), '(+inf', 'WITHSCORES', 'LIMIT', '0', 'MAX_COUNTED_LAPSES')
+local function open_holds(key, foot, value, waits_for_lapses)
+  local unspent = foot and foot.unspent or 0
+  if not foot or not waits_for_lapses then return pack('<I7B', unspent, 0) end
+  local found = call('ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES', 'LIMIT', '0', 'MAX_COUNTED_LAPSES')
   local counted = {}
   for place = 1, #found, 2 do
     local member = found[place]
@@ -202,5 +202,5 @@ local function open_holds(key, entry, value, counts_on_lapses)
     end
   end
   if not counted[1] then return pack('<I7B', unspent, 0) end
-  return pack('<I7BI7I7I4', unspent, #counted, entry.refunded, entry.refunded_at, #value) .. value .. table.concat(counted)
+  return pack('<I7BI7I7I4', unspent, #counted, foot.refunded, foot.refunded_at, #value) .. value .. table.concat(counted)
 end

@@ -12,18 +12,18 @@ local function decode(value, is_list)
     blocked_until = parse('<I7', value, size + 1)
     value = string.char(kind) .. value:sub(2, size)
   end
-  local is_ours
+  local is_valid
   if kind == LOG then
-    is_ours = size >= LOG_HEAD + LOG_END and (size - LOG_HEAD - LOG_END) % RECORD == 0
+    is_valid = size >= LOG_HEAD + LOG_END and (size - LOG_HEAD - LOG_END) % RECORD == 0
       and value:byte(size) == LOG
   elseif not is_list then -- Only a log can be a list.
-    is_ours = size == WINDOW_SIZE and kind > NONE and kind < LOG
+    is_valid = size == WINDOW_SIZE and kind > NONE and kind < LOG
       or size == COUNTER_SIZE and kind == COUNTER
       or size == BUCKET_SIZE and kind == BUCKET
       or size == INTERVAL_SIZE and kind == INTERVAL
       or size == 1 and kind == NONE
   end
-  if is_ours and blocked_until < MAX_EXACT + MAX_SPAN then return value, kind, blocked_until end
+  if is_valid and blocked_until < MAX_EXACT + MAX_SPAN then return value, kind, blocked_until end
   return nil, FOREIGN, 0
 end
 

@@ -20,9 +20,9 @@ end
 
 -- wait
 local wait = 0
-local too_much = debt - (capacity - cost)
-if cost <= capacity and too_much > 0 then
-  wait = anchor + (too_much + -too_much % refill) / refill * period - now
+local excess = debt - (capacity - cost)
+if cost <= capacity and excess > 0 then
+  wait = anchor + (excess + -excess % refill) / refill * period - now
 end
 local booked = debt + cost
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
@@ -40,14 +40,14 @@ elseif op == REFUND then -- give_back
   writes = debt > 0
   if not writes then anchor, debt, after = 0, 0, false end
 elseif op == UNDO and was_there then -- take_back
-  local taken, between = max_wait, math.max(written_anchor - taken_at, 0)
+  local original_cost, between = max_wait, math.max(written_anchor - taken_at, 0)
   -- The refill between the charge and the last write first refills the charge that is undone.
-  local left = math.min(cost, taken - (between + -between % period) / period * refill)
-  writes = taken_at - written_anchor < period and left > 0
-  if writes and left >= debt then
+  local undone = math.min(cost, original_cost - (between + -between % period) / period * refill)
+  writes = taken_at - written_anchor < period and undone > 0
+  if writes and undone >= debt then
     writes, anchor, debt, after = false, 0, 0, false
   elseif writes then -- The period of the state stays, so that other undos are equally exact.
-    anchor, debt = written_anchor, written_debt - left
+    anchor, debt = written_anchor, written_debt - undone
   end
 end
 if writes then

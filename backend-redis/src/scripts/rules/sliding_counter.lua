@@ -27,10 +27,10 @@ admits = room >= 0
 if admits and previous > 0 then
   -- The remaining ticks are rounded up, because the elapsed ticks are rounded down. A clock that
   -- stepped back behind the window is at the start of the window.
-  local left = ends - now
-  left = (left + -left % tick) / tick
-  if left > window then left = window end
-  admits = previous * left <= room * window
+  local remaining_ticks = ends - now
+  remaining_ticks = (remaining_ticks + -remaining_ticks % tick) / tick
+  if remaining_ticks > window then remaining_ticks = window end
+  admits = previous * remaining_ticks <= room * window
 end
 
 local writes = op == ACQUIRE and admits

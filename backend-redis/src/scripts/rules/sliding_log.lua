@@ -102,7 +102,7 @@ if is_list and call('LLEN', key) ~= sealed + 1 then number = nil end
 -- wait
 admits = cost <= limit and sum + cost <= limit
 
-local last_to_go, records, offset, as_list = 0, nil, nil, is_list
+local last_to_expire, records, offset, as_list = 0, nil, nil, is_list
 local from, to, chunk, chunks = number, -1, nil, nil
 if not number then
   admits = nil
@@ -173,12 +173,12 @@ elseif op == UNDO then -- take_back
   --- @inline rules/sliding_log.undo
 elseif not admits and cost <= limit then
   -- The last record that must expire before the cost is admitted, usually the oldest record.
-  local too_much = sum + cost - limit
-  last_to_go = oldest_stamp
-  if oldest_cost < too_much then
-    local field, origin, bound, place, element = 8, total_before, too_much - 1, oldest_place, nil
+  local excess = sum + cost - limit
+  last_to_expire = oldest_stamp
+  if oldest_cost < excess then
+    local field, origin, bound, place, element = 8, total_before, excess - 1, oldest_place, nil
     --- @inline rules/sliding_log.search
-    last_to_go = number and parse('<I7', element, LOG_HEAD + place * RECORD + 1)
+    last_to_expire = number and parse('<I7', element, LOG_HEAD + place * RECORD + 1)
   end
 end
 if not number then
@@ -191,7 +191,7 @@ elseif records then
     oldest_total, sealed, count, expires_at, LOG)
   if not offset then after = records .. after end
 end
-a, b, c = sum, newest_stamp, last_to_go
+a, b, c = sum, newest_stamp, last_to_expire
 
 --- @section whole
 --- Reads a whole string of which only the end was read. Inputs and outputs: value, key, count, and
@@ -231,9 +231,9 @@ if number then
     local half = (high - low + (high - low) % 2) / 2
     if step < half then half = step end
     local probe = low + half - 1
-    local its = parse('<I7', element, LOG_HEAD + probe * RECORD + field) - origin
-    if its < 0 and field == 8 then its = its + MODULUS end
-    if its > bound then high = probe else low = probe + 1 end
+    local probed = parse('<I7', element, LOG_HEAD + probe * RECORD + field) - origin
+    if probed < 0 and field == 8 then probed = probed + MODULUS end
+    if probed > bound then high = probe else low = probe + 1 end
     step = step * 2
   end
   place = low
@@ -246,19 +246,19 @@ end
 --- records are written again. Output: last_to_go (the stamp of the record if it is out of reach).
 local stamp, undone = taken_at, 0
 if grain > 0 then stamp = stamp - stamp % grain + grain end
-local place, element, is_left = oldest_place, nil, false
+local place, element, has_rest = oldest_place, nil, false
 if is_there and stamp >= oldest_stamp and stamp <= newest_stamp then
   if number < sealed - MAX_UNDO_SEALED then number, place = sealed - MAX_UNDO_SEALED, 0 end
   local field, origin, bound = 1, 0, stamp - 1
   --- @inline rules/sliding_log.search
   if number and (sealed - number) * CHUNK + count - place <= MAX_UNDO then
-    local before, found, own = parse('<I7I7I7', element, LOG_HEAD + place * RECORD - 6)
-    own = own - before
-    if own < 0 then own = own + MODULUS end
-    if found == stamp then undone = math.min(own, cost) end
-    is_left = undone < own
+    local before, record_stamp, record_cost = parse('<I7I7I7', element, LOG_HEAD + place * RECORD - 6)
+    record_cost = record_cost - before
+    if record_cost < 0 then record_cost = record_cost + MODULUS end
+    if record_stamp == stamp then undone = math.min(record_cost, cost) end
+    has_rest = undone < record_cost
   elseif number then -- is_out_of_reach
-    last_to_go = stamp
+    last_to_expire = stamp
   end
 end
 if undone > 0 and undone == sum then
@@ -266,7 +266,7 @@ if undone > 0 and undone == sum then
 elseif undone > 0 then
   -- The later records, and the record itself if a part of its cost remains.
   local later, part = {}, element
-  local from_place = is_left and place or place + 1
+  local from_place = has_rest and place or place + 1
   for part_number = number, sealed do
     local part_count = CHUNK
     if part_number == sealed then

@@ -29,9 +29,9 @@ end
 
 -- wait
 local wait = 0
-local too_much = debt - (capacity - cost) * unit
-if cost <= capacity and too_much > 0 then
-  wait = time + -time % tick + (too_much + -too_much % refill) / refill * tick - now
+local excess = debt - (capacity - cost) * unit
+if cost <= capacity and excess > 0 then
+  wait = time + -time % tick + (excess + -excess % refill) / refill * tick - now
 end
 local booked = debt + cost * unit
 admits = cost <= capacity and (wait <= 0 or wait <= max_wait and booked <= MAX_EXACT)
@@ -49,15 +49,15 @@ elseif op == REFUND then -- give_back
   writes = debt > 0
   if not writes then time, debt, after = 0, 0, false end
 elseif op == UNDO and was_there then -- take_back
-  local taken, taken_tick = max_wait, taken_at - taken_at % tick
+  local original_cost, taken_tick = max_wait, taken_at - taken_at % tick
   local between = (written_time + -written_time % tick - taken_tick) / tick
   -- The refill between the charge and the last write first refills the charge that is undone.
-  local left = math.min(cost * unit, taken * unit - between * refill)
-  writes = between >= 0 and left > 0
-  if writes and left >= debt then
+  local undone = math.min(cost * unit, original_cost * unit - between * refill)
+  writes = between >= 0 and undone > 0
+  if writes and undone >= debt then
     writes, time, debt, after = false, 0, 0, false
   elseif writes then -- The time of the state stays, so that other undos are equally exact.
-    time, debt = written_time, written_debt - left
+    time, debt = written_time, written_debt - undone
   end
 end
 if writes then
