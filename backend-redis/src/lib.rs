@@ -137,7 +137,7 @@
 //! to the other each limit begins anew once, those of the older layout expire by themselves, and while both
 //! run at most both limits together are admitted.
 //!
-//! The values are described at the top of `src/wire/mod.rs`.
+//! The values are described in `src/scripts/README.md`.
 //!
 //! # Without scripts
 //!

@@ -1,19 +1,21 @@
 -- Decides any number of calls, one after the other, each with any number of charges by any rules.
 --
 -- KEYS: each key once.
--- ARGV[1], for each call: the operation, the number of charges, and an argument (the maximum wait of
---   an acquire, the minimum of an acquire of up to the costs, the length of a block, the time of the
---   charge that is undone). Then for each charge: the number of the key, the rule, the flags, the
---   cost, the penalty (for a reset and a refund: the number of the key of the epoch, see
---   lib/epoch.lua), and the four numbers of the policy. No two charges of a call have the same key.
+-- ARGV[1], for each call:
+--   the operation, the number of charges
+--   an argument: the maximum wait of an acquire, the minimum of an acquire of up to the costs, the
+--     length of a block, or the time of the charge that is undone
+--   for each charge: the number of the key, the rule, the flags, the cost, the penalty, the four
+--     numbers of the policy. A reset and a refund have the number of the key of the epoch instead
+--     of the penalty (see lib/epoch.lua). No two charges of a call have the same key.
 -- ARGV[2]: the time, if a test sets it.
 --
 -- Reply: VERDICTS, now, and the reply to each call. That is the written value, if the whole reply
 -- follows from it. Otherwise it consists of:
 --   0, or the place of the first charge whose key has a foreign value
 --   for an acquire of up to the costs: the amount that is charged to each (0 if it is denied)
---   for each charge: the outcome, the time until which the key is blocked, three numbers of the rule
---     (a, b, c), and the time at which the state ends (d)
+--   for each charge: the outcome, the time until which the key is blocked, three numbers of the
+--     rule (a, b, c), and the time at which the state ends (d)
 --   for each charge of a refund, an undo and a charge beyond the limit: the amount, a whole number
 --- @include lib/now
 --- @include lib/rules
@@ -23,7 +25,8 @@
 local request = ARGV[1]
 local answer = { pack('<BI7', VERDICTS, now) }
 
--- By the number of the key: the strings that were there before, or that the fast path has written.
+-- `found` contains, by the number of the key, the strings that existed before, or that the fast
+-- path has written.
 --- @when plain
 --- @inline lib/read_keys
 --- @end
@@ -31,9 +34,9 @@ local answer = { pack('<BI7', VERDICTS, now) }
 local found, others_absent = {}, false
 --- @end
 
--- By the number of the key, for each key that the fast path did not handle: the current value, its
--- kind, its block, whether it is a list; and, if it changed and must still be written, the time
--- until which it must live.
+-- The states of the keys that the fast path did not handle, by the number of the key: the value,
+-- its kind, the time until which it blocks, and whether it is a list. `changed` contains the keys
+-- that must still be written, with the time until which they must live.
 local values, kinds, blocks, lists, changed = {}, {}, {}, {}, {}
 
 local function load_state(k)
@@ -112,7 +115,7 @@ local function is_shadow(flags)
   return flags % CHECK_ONLY == SHADOW
 end
 
--- By place, for the current call.
+-- The charges of the current call, by their place.
 local keys, outcomes, firsts, seconds, thirds, fourths = {}, {}, {}, {}, {}, {}
 local costs, afters, expiries, plans, amounts = {}, {}, {}, {}, {}
 
@@ -191,8 +194,8 @@ end
 
 --- @include lib/epoch.refund
 
--- Refunds, undoes, records charges beyond the limit, resets or blocks. The reply is that of a peek
--- with a cost of 0.
+-- Refunds, undoes, records charges beyond the limit, resets or blocks. The reply has the numbers of
+-- a peek with a cost of 0.
 local function change_states(op, count, argument, charges)
   for place = 1, count do
     local k, rule, _, cost, epoch, p1, p2, p3, p4 = parse_charge(charges, place)
@@ -220,7 +223,7 @@ local function change_states(op, count, argument, charges)
   end
 end
 
--- Decides one call and adds the reply to it.
+-- Decides one call and adds its reply to `answer`.
 local function decide(op, count, argument, charges)
   local is_check = op == ACQUIRE or op == PEEK
   local foreign, allowed =

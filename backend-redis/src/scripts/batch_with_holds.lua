@@ -1,13 +1,14 @@
 --- The functions of batch.lua for states with holds (see lib/state_holds.lua).
 ---
 --- Reply to a call: as in batch.lua. But unless the call took the fast path, it begins with
---- WITH_HOLDS instead of 0, and after the charges it has the result of `open_holds` for each charge.
+--- WITH_HOLDS instead of 0, and after the charges it has the result of `open_holds` for each
+--- charge.
 --- @include lib/state_holds
 
--- By the number of the key: the holds on the state, if there are any.
+-- The feet of the states with holds, by the number of the key.
 local feet = {}
 
--- By the number of the key: whether the key is a string.
+-- Whether a key is a string, by its number.
 local is_string = {}
 
 local load_without_holds = load_state
@@ -98,7 +99,7 @@ decide = function(op, count, argument, charges)
   --- @end
 end
 --- @when id hold
--- Only the general path knows `is_done` and `hold`, and it handles every key that is loaded.
+-- Only the general path sets `is_done` or `held_and_spent`. It handles every key that is loaded.
 for k = 1, #KEYS do load_state(k) end
 --- @end
 --- @when hold
@@ -128,8 +129,8 @@ local function whole_log(key, value)
     .. foot:sub(1, 23) .. pack('<I4I2', 0, count) .. foot:sub(30)
 end
 
--- Records a hold that was made on each state that will refund it when it lapses. The reply, which is
--- complete by now, does not include the hold.
+-- Records a hold that was made on each state that will refund it when it lapses. The reply is
+-- complete at this point, and does not include the hold.
 local life = parse('<I7', id, FINGERPRINT + 1)
 for place = 1, held_and_spent and count or 0 do
   local k, rule, flags, _, _, _, p2, p3, p4 = parse_charge(charges, place)
@@ -160,7 +161,7 @@ for place = 1, held_and_spent and count or 0 do
 end
 
 --- @section write
--- States with holds. Strings are written below.
+-- Writes the states with holds. The other states are written below.
 for k, foot in pairs(feet) do
   if foot.is_changed then
     if foot.replaced_type then

@@ -68,8 +68,3 @@ USUAL_SIZE = 35
 -- Bytes of a request for several charges: the head of a call, and a charge.
 CALL_HEAD = 9
 CHARGE_SIZE = 46
-
-WINDOW_SIZE = 15
-COUNTER_SIZE = 22
-BUCKET_SIZE = 36
-INTERVAL_SIZE = 29

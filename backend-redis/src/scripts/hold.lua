@@ -3,10 +3,10 @@
 -- KEYS: the keys of the script below, then the key of the epoch of each charge, then the key of the
 --   id.
 -- ARGV[1]: the request of the script below.
--- ARGV[2]: HOLD, the fingerprint of the call, the life of the record (twice the time to live of the
---   id), whether the policy of a single charge is a shadow, the minimum (0 for none), the cost of
---   each charge. A script for states with holds then gets for each charge the maximum number of open
---   holds (4 bytes), or 0 if the policy does not refund lapsed holds.
+-- ARGV[2]: HOLD, the fingerprint of the call without its costs (20 bytes), the life of the record
+--   (twice the time to live of the id), whether the policy of a single charge is a shadow, the
+--   minimum (0 for none), the cost of each charge. For states with holds, then for each charge the
+--   maximum number of open holds (4 bytes), or 0 if the policy does not refund lapsed holds.
 -- ARGV[3]: the life in milliseconds, as text.
 -- ARGV[4]: the time, if a test sets it.
 --
@@ -20,9 +20,10 @@
 --   the reply
 --   after the hold is settled, the reply to the settlement
 --
--- Reply: the reply of the script below, ID_REUSED if another call has used the id, ID_FOREIGN if the
--- id or an epoch has a foreign value, or TOO_MANY_HOLDS, the place of the charge and the number of
--- open holds (4 bytes).
+-- Reply: the reply of the script below, or one of these:
+--   ID_REUSED if another call has used the id
+--   ID_FOREIGN if the id or an epoch has a foreign value
+--   TOO_MANY_HOLDS, the place of the charge, and the number of open holds (4 bytes)
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --- @when lapse

@@ -2,8 +2,8 @@
 --
 -- KEYS: the keys of the script below, then the key of the id.
 -- ARGV[1]: the request of the script below.
--- ARGV[2]: ID, the fingerprint of the call, the time to live of the id, and whether the policy of a
---   single charge is a shadow.
+-- ARGV[2]: ID, the fingerprint of the call (20 bytes of SHA-1), the time to live of the id, and
+--   whether the policy of a single charge is a shadow.
 -- ARGV[3]: the time to live in milliseconds, as text.
 -- ARGV[4]: the time, if a test sets it.
 --

@@ -36,31 +36,35 @@ impl Script {
         "batch",
     ];
 
-    /// The name, a label of metrics: the rule of a script for one charge, or `batch`.
+    /// Returns the name, a label of metrics: the rule of a script for one charge, or `batch`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The variant, which distinguishes the scripts of one name. It is empty or consists of these parts, joined
-    /// by `_`:
+    /// Returns the variant, which distinguishes the scripts of one name. It is empty or consists of
+    /// these parts, joined by `_`:
     ///
-    /// * `aligned`, `phased` or `anchored` for a fixed window; `list` for a log in a list; `single`
-    ///   for the usual batch; `lapse` for a script that knows the holds on states
-    /// * `id` for a call with an id, `hold` for a call that makes a hold, `settle` for a call that
-    ///   settles or extends one
+    /// | part | scripts |
+    /// |---|---|
+    /// | `aligned`, `phased`, `anchored` | fixed windows with this start |
+    /// | `list` | logs that are stored as a list |
+    /// | `single` | the usual batch |
+    /// | `lapse` | scripts that know the holds on states |
+    /// | `id` | calls with an id |
+    /// | `hold`, `settle` | calls that make a hold; calls that settle or extend a hold |
     #[must_use]
     pub fn variant(&self) -> &str {
         &self.variant
     }
 
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// SHA-1 of the code in hexadecimal, by which EVALSHA names the script.
+    /// Returns SHA-1 of the code in hexadecimal, by which EVALSHA names the script.
     #[must_use]
     pub fn sha(&self) -> &str {
         &self.sha
@@ -83,7 +87,7 @@ pub enum Rule {
     IntervalBucket = layout::INTERVAL_BUCKET,
 }
 
-/// What a script records under the id of a call.
+/// The record that a script writes under the id of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// Nothing: the call has no id.
@@ -120,7 +124,7 @@ mod tests {
         }
     }
 
-    /// The cost of calls without holds does not depend on the code for holds.
+    /// Calls without holds do not pay for the code for holds.
     #[test]
     fn only_scripts_that_lapse_know_holds_on_states() {
         for script in all() {
@@ -130,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_script_has_a_name_and_variant_of_its_own() {
+    fn no_two_scripts_have_the_same_name_and_variant() {
         let mut titles: Vec<_> =
             all().iter().map(|script| (script.name(), script.variant())).collect();
         titles.sort_unstable();

@@ -2,8 +2,8 @@
 --
 -- KEYS: the keys of the charges in order, then the keys of their epochs, then the key of the id.
 -- ARGV[1]: one call as in batch.lua; a cost is the actual total.
--- ARGV[2]: as in hold.lua, with a minimum of 0. The life of an extension is twice the time by which
---   it extends.
+-- ARGV[2]: as in hold.lua, with a minimum of 0. The life of an extension is twice the time by
+--   which it extends the hold.
 -- ARGV[3]: the time, if a test sets it.
 --
 -- Reply: as in batch.lua to one call. A settlement adds to each charge the amount that was refunded
@@ -32,8 +32,8 @@ end
 --- @when lapse
 --- @include settle_with_holds
 --- @end
--- Evaluate all charges before the first write. By place: the state, the numbers of its rule, and the
--- change of the state.
+-- Evaluate all charges before the first write. The evaluation of a charge consists of the state,
+-- the numbers of its rule, and the change of the state.
 local evaluations, totals, epoch_values = {}, {}, {}
 for place = 1, count do
   local _, rule, _, total, _, p1, p2, p3, p4 = parse_charge(place)

@@ -19,8 +19,8 @@ local function find_hold(key, at_score)
   end
 end
 
--- Returns the cost that the hold still holds of a charge, and remembers the hold in the entry of the
--- state.
+-- Returns the cost of a charge that the hold still holds, and keeps the hold in the foot of the
+-- state as `own_hold`.
 local function still_held(place, held_cost, epoch)
   local key = KEYS[place]
   local foot = feet_by_key[key]

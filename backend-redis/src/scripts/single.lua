@@ -5,9 +5,10 @@
 --   a wait and without a penalty, the operation, the maximum wait and the penalty.
 -- ARGV[2]: the time, if a test sets it.
 --
--- Reply: the written value, if the whole reply follows from it. Otherwise VERDICTS, now and 1 if the
--- key has a foreign value; or VERDICTS, now, 0, the outcome, the time until which the key is
--- blocked, three numbers of the rule (a, b, c), and the time at which the state ends (d).
+-- Reply: the written value, if the whole reply follows from it. Otherwise:
+--   if the key has a foreign value: VERDICTS, now, 1
+--   else: VERDICTS, now, 0, the outcome, the time until which the key is blocked, three numbers of
+--     the rule (a, b, c), and the time at which the state ends (d)
 --- @include lib/now
 local request, key = ARGV[1], KEYS[1]
 local cost, p1, p2, p3, p4 = parse('<I7I7I7I7I7', request)

@@ -1,4 +1,4 @@
-//! The table of all scripts: for each an entry, flags for `@when`, and the meanings of its names.
+//! The table of all scripts. A row of it is an entry, flags for `@when`, and meanings of names.
 
 use std::sync::OnceLock;
 
@@ -63,7 +63,7 @@ impl Form {
         match (rule, start) {
             (Rule::FixedWindow, Start::Aligned) => Self::AlignedWindow,
             (Rule::FixedWindow, Start::Phased) => Self::PhasedWindow,
-            // Anchored: `numbers` knows no other start.
+            // `numbers` returns no other start than an anchored one.
             (Rule::FixedWindow, _) => Self::AnchoredWindow,
             (Rule::SlidingLog, _) if is_list => Self::LogList,
             (Rule::SlidingLog, _) => Self::LogString,
@@ -82,7 +82,8 @@ impl Form {
 impl RecordKind {
     const ALL: [Self; 3] = [Self::None, Self::Id, Self::Hold];
 
-    /// The entry around the entry `body`, and the flag, which is also a part of the variant.
+    /// Returns the entry, which may wrap the entry `body`, and the flag, which is also a part of
+    /// the variant.
     const fn entry_and_flag(self, body: &'static str) -> (&'static str, &'static str) {
         match self {
             Self::None => (body, ""),
@@ -95,8 +96,9 @@ impl RecordKind {
 impl StateKind {
     const ALL: [Self; 2] = [Self::Plain, Self::WithHolds];
 
-    /// The flag, the part of the variant, and the meanings of STATE_HOLDS (the holds on the state, or
-    /// `false`) and of REFUNDS_LAPSED (whether the policy of a charge refunds lapsed holds).
+    /// Returns the flag, the part of the variant, and the meanings of two placeholders. STATE_HOLDS
+    /// is the foot of a state with holds, or `false`. REFUNDS_LAPSED is whether the policy of a
+    /// charge refunds lapsed holds.
     const fn row(self) -> (&'static str, &'static str, [Meaning<'static>; 2]) {
         let (flag, variant, state_holds, refunds_lapsed) = match self {
             Self::Plain => ("plain", "", "false", "false"),
@@ -109,7 +111,7 @@ impl StateKind {
 /// A script that is assembled when it is used first.
 type Slot = OnceLock<Script>;
 
-/// Script that acquires or peeks a single charge in one form: the fastest one.
+/// Returns the script that acquires or peeks a single charge, the fastest script.
 #[must_use]
 pub fn single(rule: Rule, start: Start, is_list: bool, record: RecordKind) -> &'static Script {
     single_of(Form::new(rule, start, is_list), record)
@@ -123,8 +125,8 @@ fn single_of(form: Form, record: RecordKind) -> &'static Script {
     })
 }
 
-/// Script that settles or extends a hold of a single charge. Returns `None` for a log, whose holds
-/// [`settle`] settles.
+/// Returns the script that settles or extends a hold of a single charge. There is none for a log:
+/// [`settle`] is the script for the holds of a log.
 #[must_use]
 pub fn settle_single(rule: Rule, start: Start) -> Option<&'static Script> {
     settle_single_of(Form::new(rule, start, false))
@@ -153,7 +155,8 @@ fn one_charge(form: Form, entry: &str, last: &str, flags: &[&str]) -> Script {
     Script::new(rule, &[variant, last], code)
 }
 
-/// Script for all other calls: with several charges, other operations, or several calls in a batch.
+/// Returns the script for all other calls: with several charges, other operations, or several calls
+/// in a batch.
 #[must_use]
 pub fn batch(record: RecordKind, states: StateKind) -> &'static Script {
     static SLOTS: [[Slot; 3]; 2] = [const { [const { Slot::new() }; 3] }; 2];
@@ -163,7 +166,7 @@ pub fn batch(record: RecordKind, states: StateKind) -> &'static Script {
     })
 }
 
-/// Script that settles or extends any hold.
+/// Returns the script that settles or extends any hold.
 #[must_use]
 pub fn settle(states: StateKind) -> &'static Script {
     static SLOTS: [Slot; 2] = [const { Slot::new() }; 2];
@@ -178,7 +181,7 @@ fn any_charges(states: StateKind, entry: &str, last: &str) -> Script {
     Script::new("batch", &[variant, last], code)
 }
 
-/// Script for the usual batch: see `single_charges.rs`.
+/// Returns the script for the usual batch.
 #[must_use]
 pub fn batch_single() -> &'static Script {
     static SLOT: Slot = Slot::new();

@@ -1,16 +1,17 @@
 -- Decides the usual batch: acquires of single charges without waits and penalties, by any rule but
--- the sliding log. Charges that differ only in their key are a group, whose numbers are sent once. A
--- state is read and written once, regardless of the number of its charges.
+-- the sliding log. Charges that differ only in their key are a group, and their numbers are sent
+-- once. A state is read and written once, regardless of the number of its charges.
 --
 -- KEYS: each key once, group after group.
 -- ARGV[1], for each group: the rule, the cost, the four numbers of the policy, the number of keys,
 --   and whether any key is charged more than once; if so, the number of charges of each key.
 -- ARGV[2]: the time, if a test sets it.
 --
--- Reply: VERDICTS and now. Then for each key UNUSUAL, if its value was not written by the rule alone:
--- the script leaves the key unchanged, and batch.lua must decide its calls. Otherwise for each charge
--- of the key the value that it writes, if it is admitted. If it is denied, DENIED and the value, or
--- EMPTY if no value counts.
+-- Reply: VERDICTS and now. Then for each key:
+--   UNUSUAL, if the key has a value that the rule alone could not have written. The script leaves
+--   the key unchanged, and batch.lua must decide the calls
+--   otherwise for each charge of the key: the new value, if the charge is admitted; DENIED and the
+--   value, if it is denied; EMPTY, if it is denied and the state is empty
 --- @include lib/now
 
 local request = ARGV[1]

@@ -1,17 +1,18 @@
-//! Numbers as the scripts pack them: little-endian, seven bytes each, which hold 2^53 and more.
+//! Numbers as the scripts pack them: seven bytes, little-endian. Seven bytes can represent 2^53.
 
-/// Bytes of a number.
+/// The number of bytes of a number.
 pub(crate) const NUMBER: usize = 7;
 
-/// The largest integer up to which doubles hold all. Whatever is larger is as good as this: no
-/// limit is.
+/// The largest number. Doubles represent every integer up to it. A larger input is replaced by this
+/// number, which exceeds every limit.
 pub(crate) const MAX_NUMBER: u64 = 1 << 53;
 
+/// Appends a number.
 pub(crate) fn put(bytes: &mut Vec<u8>, number: u64) {
     bytes.extend_from_slice(&number.min(MAX_NUMBER).to_le_bytes()[..NUMBER]);
 }
 
-/// Reads bytes from the front; `None` where they end too soon.
+/// Reads from the front of bytes. The methods return `None` if the bytes end too early.
 #[derive(Debug)]
 pub(crate) struct Reader<'b>(pub(crate) &'b [u8]);
 
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_as_they_were_up_to_the_largest_exact_double() {
+    fn a_number_is_read_as_it_was_put_up_to_the_largest_exact_double() {
         for number in [0, 1, 255, 256, 1 << 52, MAX_NUMBER - 1, MAX_NUMBER] {
             let mut bytes = vec![];
             put(&mut bytes, number);
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_too_soon_is_no_number() {
+    fn bytes_that_end_too_early_are_not_a_number() {
         assert_eq!(Reader(&[1; 6]).number(), None);
         assert_eq!(Reader(&[]).byte(), None);
     }

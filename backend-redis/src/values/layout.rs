@@ -1,10 +1,9 @@
-//! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds and sizes of values.
+//! Numbers that the scripts and this crate share: rules, operations, flags, outcomes, kinds of
+//! values, and parts of replies.
 //!
-//! This is the one place that they stand in: the constants below, and the words in the scripts that have the
-//! same names, which are replaced by these literals when a script is assembled. Numbers that only the
-//! scripts know are in `scripts/constants.lua`.
-
-use std::borrow::Cow;
+//! Each number is a constant here. A name in a script stands for the constant of the same name, and
+//! the assembly of the script replaces it by the literal. Numbers that only the scripts know are in
+//! `scripts/constants.lua`.
 
 /// Defines constants, and a table of their names and literals for the scripts.
 macro_rules! shared {
@@ -46,7 +45,7 @@ shared! {
     DENIED = 1;
     BLOCKED = 2;
 
-    // Kinds: the first byte of a value. `NONE` is the lowest one: a value that has only a block.
+    // Kinds: the first byte of a value. `NONE` is the lowest kind: the value has only a block.
     NONE = 0x90;
     FIXED_ALIGNED = 0x91;
     FIXED_PHASED = 0x92;
@@ -58,12 +57,12 @@ shared! {
 
     ID = 0x98;
     HOLD = 0x99;
-    #[expect(dead_code, reason = "the last byte of a state with holds, which no reply has")]
+    #[expect(dead_code, reason = "no reply contains the last byte of a state with holds")]
     HOLDS = 0x9a;
-    #[expect(dead_code, reason = "the first byte of an epoch, which no reply has")]
+    #[expect(dead_code, reason = "no reply contains the first byte of an epoch")]
     EPOCH = 0x9b;
 
-    // First byte of a reply that is not just a value.
+    // The first byte of a reply that is not just a value.
     VERDICTS = 0;
     ID_REUSED = 1;
     ID_FOREIGN = 2;
@@ -72,14 +71,17 @@ shared! {
     HOLD_LAPSED = 5;
     TOO_MANY_HOLDS = 6;
 
-    // First byte of the reply to a call, if holds on the states are behind it: no place of a charge, and no kind.
+    // The first byte of the reply to a call, if the holds on the states follow. It is neither the
+    // place of a charge nor a kind.
     WITH_HOLDS = 0x8f;
 
-    // First byte of the reply of the usual batch to a key or a charge, beside `DENIED` and the kinds.
+    // The first byte of the reply of the usual batch to a key or a charge, unless it is `DENIED` or
+    // a kind.
     UNUSUAL = 3;
     EMPTY = 4;
 
-    // Bytes of a log before its records, of a record, and behind them: see the diagram in `scripts/sliding_log.lua`.
+    // Bytes of the head of a log, of a record, and of the foot: see the diagram in
+    // `scripts/rules/sliding_log.lua`.
     LOG_HEAD = 8;
     RECORD = 14;
     LOG_FOOT = 37;
@@ -89,7 +91,7 @@ shared! {
     MAX_COUNTED_LAPSES = 32;
 }
 
-/// Literal of a shared number, by its name.
-pub(crate) fn literal(name: &str) -> Option<Cow<'static, str>> {
-    SHARED.iter().find(|(shared, _)| *shared == name).map(|(_, literal)| Cow::Borrowed(*literal))
+/// Returns the literal of a constant, by its name.
+pub(super) fn literal(name: &str) -> Option<&'static str> {
+    SHARED.iter().find(|(shared, _)| *shared == name).map(|(_, literal)| *literal)
 }

@@ -10,10 +10,11 @@ use tidegate_core::{
     AlreadySettled, Charge, Decision, Error, ErrorKind, Operation, Outcome, Timestamp, Verdict,
 };
 
-use super::bytes::{MAX_NUMBER, NUMBER, Reader};
+use super::bytes::{MAX_NUMBER, Reader};
 use super::layout;
 use super::normalized::NormalizedCall;
 use super::open_holds::{self, HoldsReply};
+use crate::values::Value;
 
 /// Reply of a script to a call.
 #[derive(Debug)]
@@ -261,34 +262,24 @@ impl ChargeReply {
         Some(Self { outcome, blocked_until, numbers, ends_at, holds: HoldsReply::default() })
     }
 
-    /// Reads the value that was written by an admitted charge: its numbers are those of the state.
+    /// Reads the value that an admitted charge has written, from which the whole reply follows.
     fn of_value(reader: &mut Reader<'_>) -> Option<Self> {
-        let kind = reader.byte()?;
-        let mut number = || reader.number();
-        let numbers = match kind {
-            layout::FIXED_ALIGNED..=layout::FIXED_ANCHORED => {
-                let (ends, count) = (number()?, number()?);
-                [ends, count, 0]
-            }
-            layout::COUNTER => [number()?, number()?, number()?],
-            layout::BUCKET => {
-                let (time, debt) = (number()?, number()?);
-                let (_unit, _recovers_at, _expires_at) = (number()?, number()?, number()?);
-                [time, debt, 0]
-            }
-            layout::INTERVAL => {
-                let (anchor, debt) = (number()?, number()?);
-                let (_recovers_at, _expires_at) = (number()?, number()?);
-                [anchor, debt, 0]
-            }
-            _ => return None,
-        };
-        let (outcome, holds) = (Outcome::Allowed, HoldsReply::default());
-        Some(Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds })
+        Some(Self::written(&Value::read(reader)?))
     }
 
-    /// Reads the reply of the script for the usual batch to a charge. The inner `None` is one that the general script has
-    /// to decide.
+    fn written(value: &Value) -> Self {
+        let numbers = match *value {
+            Value::Window { ends, count } => [ends, count, 0],
+            Value::Counter { ends, previous, current } => [ends, previous, current],
+            Value::Bucket { time, debt, .. } => [time, debt, 0],
+            Value::Interval { anchor, debt, .. } => [anchor, debt, 0],
+        };
+        let (outcome, holds) = (Outcome::Allowed, HoldsReply::default());
+        Self { outcome, blocked_until: 0, numbers, ends_at: 0, holds }
+    }
+
+    /// Reads the reply to a charge of the script for the usual batch. The inner `None` stands for a
+    /// charge that the general script must decide.
     pub(super) fn of_single(reader: &mut Reader<'_>, charge: &Charge<'_>) -> Option<Option<Self>> {
         let is_denied = match *reader.0.first()? {
             layout::EMPTY => {
@@ -303,24 +294,25 @@ impl ChargeReply {
             }
             _ => false,
         };
-        let value = reader.0;
-        let reply = Self::of_value(reader)?;
+        let value = Value::read(reader)?;
+        let reply = Self::written(&value);
         if !is_denied {
             return Some(Some(reply));
         }
-        // The value as it is: the core brings it up to now. What an earlier policy has written ends as that one says.
-        let mut rest = Reader(value.get(1 + 2 * NUMBER..)?);
-        let ends_at = match charge.policy.rule() {
-            Rule::TokenBucket(rule) => {
-                if rest.number()? != rule.unit() {
+        // The value was not written by this call. The core computes the state at the current time. If an
+        // earlier policy wrote the value, the state ends as that policy computed.
+        let ends_at = match (value, charge.policy.rule()) {
+            (Value::Bucket { unit, recovers_at, .. }, Rule::TokenBucket(rule)) => {
+                if unit != rule.unit() {
                     return Some(None);
                 }
-                rest.number()?
+                recovers_at
             }
-            Rule::IntervalBucket(_) => {
-                let recovers_at = rest.number()?;
-                // One that does not fit into a value is computed from the state's numbers.
-                if recovers_at < MAX_NUMBER { recovers_at } else { 0 }
+            // An end that does not fit into a value is computed from the numbers of the state.
+            (Value::Interval { recovers_at, .. }, Rule::IntervalBucket(_))
+                if recovers_at < MAX_NUMBER =>
+            {
+                recovers_at
             }
             _ => 0,
         };

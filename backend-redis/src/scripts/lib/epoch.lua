@@ -13,9 +13,11 @@
 --- @section join
 --- Makes each charged state without a record of its holds join its epoch, or begins one.
 ---
---- Inputs: hold, life, epoch_keys, epoch_values. Output: epochs (the number of the epoch of each
---- charge). An epoch that must last longer is extended by half as much again as necessary, so that
---- most holds only read it.
+--- Inputs: held_and_spent, life, epoch_keys, epoch_values. Output: epochs (the number of the epoch
+--- of each charge).
+---
+--- An epoch that must last longer is extended to 1.5 times the life of the hold, so that most holds
+--- only read it.
 local epochs = {}
 for place, epoch_key in ipairs(epoch_keys) do
   local held_cost = parse('<I7', held_and_spent, place * 7 - 6)
@@ -44,8 +46,8 @@ epochs = table.concat(epochs)
 --- @section read
 --- Reads the epoch of the hold on a state. If the state was reset, nothing is held any more.
 ---
---- Inputs: place, epoch_key, record, epochs_at. Outputs: epoch (its number), epoch_values (its value
---- by its key) and held_cost (0 after a reset).
+--- Inputs: place, epoch_key, record, epochs_at. Outputs: epoch (the number), epoch_values (the
+--- value of the epoch by its key), held_cost (0 after a reset).
 local epoch = record:sub(epochs_at + (place - 1) * EPOCH_NUMBER, epochs_at + place * EPOCH_NUMBER - 1)
 if epoch ~= NO_EPOCH then
   local value = redis.pcall('GET', epoch_key)

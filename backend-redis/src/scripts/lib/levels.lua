@@ -1,5 +1,5 @@
---- How much a state holds and how much it can still take. The functions take a, b, c, the three
---- numbers that the rule returns (see lib/rules.lua), and the numbers of the policy.
+--- The charged and the remaining amount of a state. The functions take a, b, c, the three numbers
+--- that the rule returns (see lib/rules.lua), and the numbers of the policy.
 
 -- Returns the sum or the debt of a state, and the part of it that is a cost of 1.
 local function held(rule, a, b, c, p2)

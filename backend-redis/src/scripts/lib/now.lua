@@ -3,8 +3,8 @@
 -- `(a - a % b) / b` divides integers.
 local pack, parse, call = struct.pack, struct.unpack, redis.call
 
--- Microseconds since 1970. The time is read once, because the clock may advance while a script runs.
--- ARGV[2] is the time that a test sets.
+-- Microseconds since 1970. The time is read once, because the clock may advance while a script
+-- runs. ARGV[2] is the time that a test sets.
 local now
 if ARGV[2] then
   now = parse('<I7', ARGV[2])

@@ -10,7 +10,7 @@ local record = redis.pcall('GET', id_key)
 if record then
   local kind = type(record) == 'string' and #record > ID_HEAD and record:byte()
   if kind ~= ID and kind ~= HOLD then return string.char(ID_FOREIGN) end
-  -- The key lives longer than the record; in a test that sets the time, much longer.
+  -- The key lives longer than the record, and much longer in a test that sets the time.
   local life, _, written_at = parse('<I7BI7', record, FINGERPRINT + 1)
   if now >= written_at + life then
     record = false
@@ -22,9 +22,9 @@ end
 --- @section hold
 --- Finds the parts of the record of a hold. The layout is in the header of hold.lua.
 ---
---- Inputs: record; asked (the minimum and the costs of the call, which has as many costs as the
---- hold). Outputs: held_at, spent_at, epochs_at, replies_at (the places where these parts begin),
---- lapses_at and reply_size. Returns from the script if the record is a foreign value.
+--- Inputs: record, and minimum_and_costs of the call, which has as many costs as the hold. Outputs:
+--- held_at, spent_at, epochs_at and replies_at (the places where these parts begin), lapses_at and
+--- reply_size. Returns from the script if the record is a foreign value.
 local held_at = HOLD_HEAD + #minimum_and_costs + 1
 local spent_at = held_at + #minimum_and_costs - 7
 local epochs_at = spent_at + #minimum_and_costs - 7

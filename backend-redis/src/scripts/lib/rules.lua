@@ -20,8 +20,8 @@
 ---   plan            only for a log: how to write the list
 ---   keeps_ttl       whether the key already lives long enough
 ---
---- An acquire is a charge with a check, a refund returns cost to the state as it is now, and an undo
---- removes an earlier charge from the state.
+--- An acquire charges the cost if it is admitted. A refund subtracts the cost from the state as it
+--- is now. An undo subtracts the cost from the part of the state that was charged at `taken_at`.
 
 local function write_list(key, value, is_list, after, expires_at, plan)
   local from, to, chunk, chunks = plan.from, plan.to, plan.chunk, plan.chunks
@@ -29,8 +29,8 @@ local function write_list(key, value, is_list, after, expires_at, plan)
   --- @inline lib/write.list
 end
 
--- By the code of the rule. The kind of a fixed window depends on the start of its windows, which is
--- the fourth number of its policy.
+-- Kinds, sizes and functions, by the code of the rule. The kind of a fixed window depends on the
+-- start of its windows, and is the fourth number of its policy.
 local KINDS = { false, LOG, COUNTER, BUCKET, INTERVAL }
 local SIZES = { WINDOW_SIZE, 0, COUNTER_SIZE, BUCKET_SIZE, INTERVAL_SIZE }
 local RULES = {

@@ -3,8 +3,8 @@
 --- @section read
 --- Reads the record of the hold.
 ---
---- Inputs: id_key, id, op. Outputs: record; the outputs of lib/record.hold; life; taken_at; spent
---- (the spent cost of each charge so far); costs (the spent cost of each charge by this call).
+--- Inputs: id_key, id, op. Outputs: record, the outputs of lib/record.hold, life, taken_at, spent
+--- (the spent cost of each charge so far) and costs (the spent cost of each charge by this call).
 --- Returns from the script if the hold is unknown or already settled, or if an extension is too
 --- late.
 local minimum_and_costs = id:sub(ID_REQUEST + 1)
@@ -24,9 +24,9 @@ if op == EXTEND and now >= lapses_at then return pack('<BI7', HOLD_LAPSED, now -
 --- Decides how a state changes.
 ---
 --- Inputs: op, total (the actual cost), held_cost, spent_cost, value, rule, p1 to p4, and a, b, c
---- of a peek by the rule. Outputs: change (an operation of the rule) and cost (0 if nothing
---- changes); limit, taken and max: p1, max_wait and max_records of the rule for this change (see
---- lib/rules.lua).
+--- of a peek by the rule. Outputs: change (an operation of the rule), cost (0 if nothing changes),
+--- and the inputs of the rule for this change (see lib/rules.lua): limit is p1, original_cost is
+--- max_wait, max is max_records.
 local charged_cost, change, cost, limit, original_cost, max =
   math.max(held_cost, spent_cost), PEEK, 0, p1, held_cost, nil
 if op == EXTEND or held_cost == NOT_COUNTED then
@@ -42,10 +42,10 @@ end
 --- Reduces the refund of the hold by the refunds of its state since the hold was made, because one
 --- of them may have refunded the hold. Each of them counts once.
 ---
---- Inputs: change, cost, taken, taken_at, rule, a, b, c, p2, epoch_key, epoch_values, by_rule
---- (applies the rule to a state with a cost, an op and a max_wait). Outputs: cost, taken,
---- refunds_after (the new value of the epoch) and out_of_reach (greater than 0 if a log has too
---- many newer records to find the hold).
+--- Inputs: change, cost, original_cost, taken_at, rule, a, b, c, p2, epoch_key, epoch_values, and
+--- apply_rule, which applies the rule to a state. Outputs: cost, original_cost, refunds_after (the
+--- new value of the epoch) and out_of_reach (greater than 0 if a log has too many newer records to
+--- find the hold).
 local refunds, refunds_after, out_of_reach = STATE_HOLDS, nil, 0
 local refunded, refunded_at = 0, 0
 if epoch_values[epoch_key] then
@@ -79,7 +79,7 @@ end
 --- @section write
 --- Writes the record of the hold.
 ---
---- Inputs: the outputs of the section `read`; totals (the new spent cost of each charge), reply,
+--- Inputs: the outputs of the section `read`, totals (the new spent cost of each charge), reply and
 --- epoch_values.
 if op == EXTEND then
   local span = parse('<I7', id, FINGERPRINT + 1) / 2

@@ -1,8 +1,8 @@
 --- The holds on a state, for policies that refund lapsed holds (`refund-lapsed`). Twin of
 --- core/src/engine/state_holds.rs.
 ---
---- A state with holds is a sorted set, so that an eviction removes the state and its holds together,
---- and a call reads and writes only the holds that it needs:
+--- A state with holds is a sorted set. An eviction therefore removes the state and its holds
+--- together, and a call reads and writes only the holds that it needs:
 ---
 ---   score         member
 ---   +inf          the state: its value and its block as in a string, then the foot
@@ -10,26 +10,28 @@
 ---   -expires_at   a lapsed hold, until it expires
 ---
 ---   foot: | rule 1 | p2 7 | p3 7 | p4 7 | unspent 7 | number 4 | open 4 | lapsed 4 | refunded 7 |
----         | refunded_at 7 | due 7 | ends 7 | lives 7 | HOLDS 1 |
+---         | refunded_at 7 | due 7 | ends 7 | key_expires_at 7 | HOLDS 1 |
 ---   hold: | number 4 | key 16 | taken_at 7 | cost 7 | spent 7 | expires_at 7 |
 ---         | refunded 7, if it has lapsed |
 ---
----   rule, p2 …     the rule that wrote the state last; it refunds lapsed holds
+---   rule, p2 …     the rule that wrote the state last, which refunds lapsed holds
 ---   unspent        the sum of the unspent parts of the open holds
 ---   number         in the foot: the number of holds so far. In a hold: the number of the hold,
 ---                  big-endian, so that the older of two holds that lapse together is first
 ---   open, lapsed   the number of open and of lapsed holds
----   refunded       the sum of refunds that may have refunded an open hold; and the time of the
----                  last one
+---   refunded       the sum of refunds that may have refunded an open hold, and the time of the
+---                  last refund
 ---   due            no hold lapses or expires before this time
 ---   ends           the time until which a hold is known
----   lives          the time until which the key lives at least
----   key            SHA-1 of the key of the hold's id: its first 16 hexadecimal digits
+---   key_expires_at the time until which the key lives at least
+---   key            the first 16 hexadecimal digits of SHA-1 of the key of the hold's id
 ---
 --- Scripts without this file treat a sorted set as a foreign value and do not change it.
+-- `now` is set to an earlier time while a lapsed hold is refunded.
 local current_time = now
 
--- The holds that were read, by key.
+-- The feet of the states that were read, by key. The table of a foot also contains the changes
+-- that are still to be written: `new_hold` with `new_score`, and `old_hold`.
 local feet_by_key = {}
 
 -- A log with holds is one string, and its number of records is bounded: beyond that, a charge moves
@@ -47,7 +49,8 @@ local function score(number)
 end
 
 -- Writes a state with holds. `expires_at` is the time until which the state matters. To set the
--- expiry of a key costs as much as to write it, so the key gets a quarter more life than it needs.
+-- expiry of a key costs as much as to write it, so the key gets a life that is a quarter longer
+-- than necessary.
 local function write_state(key, foot, value, blocked_until, expires_at)
   local ends, ttl = math.max(expires_at, blocked_until, foot.ends)
   local is_short = ends > foot.key_expires_at
@@ -77,8 +80,8 @@ local function write_state(key, foot, value, blocked_until, expires_at)
   end
 end
 
--- Writes a state and its holds: as a string if no hold remains, and not at all if nothing is charged
--- either.
+-- Writes a state and its holds. If no hold remains, the state is written as a string. If nothing is
+-- charged either, the key is removed.
 local function write_holds(key, foot, value, blocked_until, expires_at)
   if foot.open + foot.lapsed > 0 then return write_state(key, foot, value, blocked_until, expires_at) end
   if blocked_until == 0 and value:byte() == NONE then return call('UNLINK', key) end
@@ -113,8 +116,8 @@ refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
   return refund_rest(foot, value, kind, key, amount - counted, taken_at, original_cost - counted)
 end
 
--- Refunds each hold that has lapsed, at the time at which it lapsed, and forgets the holds that have
--- expired. Returns the new state.
+-- Refunds each hold that has lapsed, at the time at which it lapsed, and forgets the holds that
+-- have expired. Returns the new state.
 local function settle_due(key, foot, value, kind, blocked_until)
   if foot.due > current_time then return value, kind end
   local due = call('ZRANGEBYSCORE', key, score(-current_time), score(current_time), 'WITHSCORES')
@@ -150,9 +153,9 @@ local function settle_due(key, foot, value, kind, blocked_until)
   return value, kind
 end
 
--- Reads a state with holds after lapsed holds were refunded. Returns the value without its block
--- (`false` if there is none), its kind, the time until which it blocks, and the holds. Returns `nil`
--- if the key has a value of another type.
+-- Reads a state with holds and refunds the holds that have lapsed. Returns the value without its
+-- block (`false` if there is none), its kind, the time until which it blocks, and the foot. Returns
+-- `nil` if the key has a value of another type.
 local function read_holds(key)
   local found = redis.pcall('ZREVRANGE', key, '0', '0')
   if found.err and found.err:find('WRONGTYPE', 1, true) then return nil end
@@ -186,9 +189,9 @@ local function hash_id_key(id_key)
 end
 
 -- Returns the part of the reply to a charge about the holds on its state:
---   the unspent sum of the open holds; the number of holds that follow (1 byte)
---   if there are any: refunded, refunded_at, the size of the state (4 bytes), the state, and the next
---   holds that lapse, each with lapses_at, taken_at, cost and spent
+--   the unspent sum of the open holds, the number of holds that follow (1 byte)
+--   if holds follow: refunded, refunded_at, the size of the state (4 bytes), the state
+--   the next holds that lapse, each with lapses_at, taken_at, cost and spent
 -- The holds are included if the wait depends on lapses. The core computes the wait from them.
 local function open_holds(key, foot, value, waits_for_lapses)
   local unspent = foot and foot.unspent or 0

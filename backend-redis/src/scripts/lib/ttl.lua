@@ -15,13 +15,19 @@ ttl = string.format('%d', ttl)
 
 --- @section slack
 --- Decides whether an acquire must set the expiry of its key. To set an expiry costs a server about
---- as much as a read and a write. Therefore a key that is charged repeatedly gets a longer life than
---- it needs, and its expiry is set again only when this reserve is used up.
+--- as much as a read and a write. A key that is charged repeatedly therefore gets a longer life
+--- than necessary, and its expiry is set again only when this reserve is used up.
 ---
---- Inputs: op; was_there (whether there was a state); expires_at_before (the time until which the
---- key lives now, 0 if there is no key); expires_at (the time until which the new state matters);
---- share (the reserve is 1/share of the life). Outputs: expires_at (the time until which the key
---- must live) and keeps_ttl (whether it already lives that long).
+--- Inputs:
+---   op
+---   was_there          whether there was a state
+---   expires_at_before  the time until which the key lives now; 0 if there is no key
+---   expires_at         the time until which the new state matters
+---   share              the reserve is 1/share of the life
+---
+--- Outputs:
+---   expires_at         the time until which the key must live
+---   keeps_ttl          whether the key already lives that long
 if op == ACQUIRE then
   if expires_at <= expires_at_before then
     expires_at, keeps_ttl = expires_at_before, true

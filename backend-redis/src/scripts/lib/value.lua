@@ -1,5 +1,5 @@
---- The value of a key: how it is read, checked, and written with a block. The layouts are in the
---- README of this folder.
+--- Reading and checking the value of a key, and adding a block to it. The layouts of values are in
+--- the README of this folder.
 
 --- @section read
 -- Decodes a value: a string, or the last element of a list. Returns the value without its block,

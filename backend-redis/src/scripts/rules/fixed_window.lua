@@ -23,8 +23,8 @@ if writes then -- take
     local into_window = start == FIXED_ANCHORED and 0 or (now + phase) % window
     ends = now + window - into_window
   end
-elseif op == REFUND -- give_back
-  or op == UNDO and taken_at < ends and ends - taken_at <= window then -- take_back
+elseif op == REFUND -- refund
+  or op == UNDO and taken_at < ends and ends - taken_at <= window then -- undo
   count = count - cost
   writes = count > 0
   if not writes then ends, count, after = 0, 0, false end

@@ -35,11 +35,11 @@ local writes = op == ACQUIRE and admits
 if writes then -- take
   if not was_there then anchor = now end
   debt = booked
-elseif op == REFUND then -- give_back
+elseif op == REFUND then -- refund
   debt = debt - cost
   writes = debt > 0
   if not writes then anchor, debt, after = 0, 0, false end
-elseif op == UNDO and was_there then -- take_back
+elseif op == UNDO and was_there then -- undo
   local original_cost, between = max_wait, math.max(written_anchor - taken_at, 0)
   -- The refill between the charge and the last write first refills the charge that is undone.
   local undone = math.min(cost, original_cost - (between + -between % period) / period * refill)

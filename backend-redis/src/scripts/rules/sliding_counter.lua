@@ -26,7 +26,7 @@ local room = limit - cost - current
 admits = room >= 0
 if admits and previous > 0 then
   -- The remaining ticks are rounded up, because the elapsed ticks are rounded down. A clock that
-  -- stepped back behind the window is at the start of the window.
+  -- stepped back to an earlier window is at the start of this window.
   local remaining_ticks = ends - now
   remaining_ticks = (remaining_ticks + -remaining_ticks % tick) / tick
   if remaining_ticks > window then remaining_ticks = window end
@@ -37,12 +37,12 @@ local writes = op == ACQUIRE and admits
 if writes then -- take
   if ends == 0 then ends = now - now % span + span end
   current = current + cost
-elseif op == REFUND then -- give_back
+elseif op == REFUND then -- refund
   previous = math.max(previous - math.max(cost - current, 0), 0)
   current = math.max(current - cost, 0)
   writes = previous > 0 or current > 0
   if not writes then ends, after = 0, false end
-elseif op == UNDO and taken_at < ends then -- take_back
+elseif op == UNDO and taken_at < ends then -- undo
   local before = previous + current
   if taken_at >= ends - span then
     current = math.max(current - cost, 0)

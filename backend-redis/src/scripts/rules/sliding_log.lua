@@ -41,8 +41,8 @@ if kind == LOG then
   is_there = true
 end
 
--- first_counted: moves oldest_… to the oldest record that still counts. `number` is the element (from 0)
--- that contains it, or `nil` if the log is a foreign value.
+-- first_counted: moves oldest_… to the oldest record that still counts. `number` is the element
+-- (from 0) that contains this record, or `nil` if the log is a foreign value.
 local at, sum, number, oldest_cost = now, 0, 0, 0
 if is_there then
   -- check: the foot agrees with the size of the value, if the whole value was read.
@@ -109,8 +109,8 @@ if not number then
 elseif op == ACQUIRE and admits then -- take
   local stamp = grain > 0 and at - at % grain + grain or at
   --- @when general
-  -- A charge beyond the limit to a log with the maximum number of records moves the newest record to
-  -- now, so that it counts longer.
+  -- A charge beyond the limit to a log with the maximum number of records moves the newest record
+  -- to now. The moved record counts longer.
   if max_records and is_there and (sealed - number) * CHUNK + count - oldest_place >= max_records then
     if oldest_stamp == newest_stamp then oldest_stamp = stamp end
     newest_stamp = stamp
@@ -155,7 +155,7 @@ elseif op == ACQUIRE and admits then -- take
   end
   if oldest_stamp == stamp then oldest_total = total end
   newest_stamp = stamp
-elseif op == REFUND and cost >= sum then -- give_back
+elseif op == REFUND and cost >= sum then -- refund
   sum, newest_stamp, after = 0, 0, false
 elseif op == REFUND then
   sum = sum - cost
@@ -169,7 +169,7 @@ elseif op == REFUND then
     if total < 0 then total = total_before + sum end
     if oldest_stamp == newest_stamp then oldest_total = total end
   end
-elseif op == UNDO then -- take_back
+elseif op == UNDO then -- undo
   --- @inline rules/sliding_log.undo
 elseif not admits and cost <= limit then
   -- The last record that must expire before the cost is admitted, usually the oldest record.
@@ -194,19 +194,19 @@ end
 a, b, c = sum, newest_stamp, last_to_expire
 
 --- @section whole
---- Reads a whole string of which only the end was read. Inputs and outputs: value, key, count, and
---- number (`nil` if the log is a foreign value).
+--- Reads the whole string, if only its end was read before. Inputs and outputs: value, key, count
+--- and number (`nil` if the log is a foreign value).
 if #value == LOG_END then value = call('GET', key) end
 if #value ~= LOG_HEAD + count * RECORD + LOG_FOOT then number = nil end
 
 --- @section search
---- Finds the first record whose stamp (field 1) or running total (field 8), minus `origin`, is above
---- `bound`. Both only rise, so this is a binary search. Because the record is usually near the start,
---- the steps begin at 1 and double.
+--- Finds the first record whose stamp (field 1) or running total (field 8), minus `origin`, is
+--- above `bound`. Both only rise, so this is a binary search. The steps begin at 1 and double,
+--- because the record is usually near the start.
 ---
---- Inputs: key, value, sealed, count; field, origin, bound; number and place (the element and the
---- record at which the search begins). Outputs: value (the whole string); number, place and element
---- of the record. number is `nil` if the log is a foreign value.
+--- Inputs: key, value, sealed, count, field, origin, bound, and number and place (the element and
+--- the record at which the search begins). Outputs: value (the whole string), and number, place and
+--- element of the record that was found. number is `nil` if the log is a foreign value.
 --- @inline rules/sliding_log.whole
 if number then
   local low, high, step = number, sealed, 1
@@ -241,9 +241,10 @@ if number then
 end
 
 --- @section undo
---- take_back: removes the cost from the record of the charge at `taken_at`, if the record still
+--- undo: removes the cost from the record of the charge at `taken_at`, if the record still
 --- counts and is one of the newest MAX_UNDO. The totals of all later records decrease, so these
---- records are written again. Output: last_to_go (the stamp of the record if it is out of reach).
+--- records are written again. Output: last_to_expire (the stamp of the record, if the record is out
+--- of reach).
 local stamp, undone = taken_at, 0
 if grain > 0 then stamp = stamp - stamp % grain + grain end
 local place, element, has_rest = oldest_place, nil, false

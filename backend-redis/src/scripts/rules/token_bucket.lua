@@ -44,11 +44,11 @@ local writes = op == ACQUIRE and admits
 if writes then -- take
   if not was_there then time = floor end
   debt = booked
-elseif op == REFUND then -- give_back
+elseif op == REFUND then -- refund
   debt = debt - cost * unit
   writes = debt > 0
   if not writes then time, debt, after = 0, 0, false end
-elseif op == UNDO and was_there then -- take_back
+elseif op == UNDO and was_there then -- undo
   local original_cost, taken_tick = max_wait, taken_at - taken_at % tick
   local between = (written_time + -written_time % tick - taken_tick) / tick
   -- The refill between the charge and the last write first refills the charge that is undone.
