@@ -17,6 +17,7 @@
 --   for each charge: the outcome, the time until which the key is blocked, three numbers of the
 --     rule (a, b, c), and the time at which the state ends (d)
 --   for each charge of a refund, an undo and a charge beyond the limit: the amount, a whole number
+
 --- @include lib/now
 --- @include lib/rules
 --- @include lib/value.read

@@ -3,6 +3,7 @@
 --- Reply to a call: as in batch.lua. But unless the call took the fast path, it begins with
 --- WITH_HOLDS instead of 0, and after the charges it has the result of `open_holds` for each
 --- charge.
+
 --- @include lib/state_holds
 
 -- The feet of the states with holds, by the number of the key.

@@ -1,7 +1,8 @@
 -- Decides a call with an id once: until the id expires, the same call gets the same reply again.
+-- The inner script, single.lua or batch.lua, decides the call.
 --
--- KEYS: the keys of the script below, then the key of the id.
--- ARGV[1]: the request of the script below.
+-- KEYS: the keys of the inner script, then the key of the id.
+-- ARGV[1]: the request of the inner script.
 -- ARGV[2]: ID, the fingerprint of the call (20 bytes of SHA-1), the time to live of the id, and
 --   whether the policy of a single charge is a shadow.
 -- ARGV[3]: the time to live in milliseconds, as text.
@@ -9,9 +10,10 @@
 --
 -- The record under the id consists of ARGV[2], the time at which it was written, and the reply.
 --
--- Reply: the reply of the script below, ID_REUSED if another call has used the id, or ID_FOREIGN if
+-- Reply: the reply of the inner script, ID_REUSED if another call has used the id, or ID_FOREIGN if
 -- the id has a foreign value.
 local id_key, id, id_millis = KEYS[#KEYS], ARGV[2], ARGV[3]
+-- The inner script gets its own KEYS and ARGV.
 KEYS[#KEYS], ARGV[2] = nil, ARGV[4]
 --- @include lib/now
 

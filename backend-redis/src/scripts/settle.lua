@@ -13,6 +13,7 @@
 --   HOLD_SETTLED, the costs at which the hold was settled, and the reply to that settlement
 --   HOLD_LAPSED, and the time since the lapse
 local id_key, id = KEYS[#KEYS], ARGV[2]
+-- lib/now expects the time of a test in ARGV[2].
 KEYS[#KEYS], ARGV[2] = nil, ARGV[3]
 --- @include lib/now
 
@@ -54,8 +55,8 @@ for place = 1, count do
   --- @end
   --- @inline lib/settlement.change
   local function apply_rule(state, state_kind, rule_cost, rule_op, max_wait, rule_limit)
-    return RULES[rule](state, state_kind, rule_cost, rule_op, max_wait, taken_at, rule_limit, p2, p3, p4,
-      key, is_list, max)
+    return RULES[rule](state, state_kind, rule_cost, rule_op, max_wait, taken_at, rule_limit, p2, p3,
+      p4, key, is_list, max)
   end
   --- @inline lib/settlement.refunds
   totals[place] = pack('<I7', math.max(spent_cost, total))
@@ -71,7 +72,8 @@ for place = 1, count do
   end
   local is_out_of_reach = change == UNDO and rule == SLIDING_LOG and after == nil and out_of_reach > 0
   evaluations[place] = {
-    value = value, blocked_until = blocked_until, is_list = is_list, admits = admits, a = a, b = b, c = c, d = d,
+    value = value, blocked_until = blocked_until, is_list = is_list,
+    admits = admits, a = a, b = b, c = c, d = d,
     change = change, is_out_of_reach = is_out_of_reach, epoch_value = refunds_after, after = after,
     expires_at = expires_at, plan = plan, keeps_ttl = keeps_ttl,
   }
@@ -80,13 +82,17 @@ end
 local answer = { pack('<BI7B', VERDICTS, now, 0) }
 for place = 1, count do
   local evaluation, key = evaluations[place], KEYS[place]
-  local admits, a, b, c, d, changed_by = evaluation.admits, evaluation.a, evaluation.b, evaluation.c, evaluation.d, 0
+  local admits, a, b, c, d, changed_by =
+    evaluation.admits, evaluation.a, evaluation.b, evaluation.c, evaluation.d, 0
   local after, blocked_until = evaluation.after, evaluation.blocked_until
-  if evaluation.epoch_value then call('SET', KEYS[count + place], evaluation.epoch_value, 'KEEPTTL') end
+  if evaluation.epoch_value then
+    call('SET', KEYS[count + place], evaluation.epoch_value, 'KEEPTTL')
+  end
   if after ~= nil then
     -- Write the state. A block stays.
     if blocked_until <= now then blocked_until = 0 end
-    local value, expires_at, plan, keeps_ttl = evaluation.value, evaluation.expires_at, evaluation.plan, evaluation.keeps_ttl
+    local value, expires_at, plan, keeps_ttl =
+      evaluation.value, evaluation.expires_at, evaluation.plan, evaluation.keeps_ttl
     local state = after or string.char(NONE)
     expires_at = math.max(after and expires_at or 0, blocked_until)
     after = blocking(state, blocked_until)

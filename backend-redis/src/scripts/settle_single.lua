@@ -7,6 +7,7 @@
 --
 -- Reply: as in settle.lua.
 local key, epoch_key, id_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[2]
+-- lib/now expects the time of a test in ARGV[2].
 ARGV[2] = ARGV[3]
 --- @include lib/now
 
@@ -31,8 +32,8 @@ if is_read and not value then
 elseif is_read and #value == VALUE_SIZE and value:byte() == VALUE_KIND then
   kind = VALUE_KIND
 else
-  -- Any other value: blocked, of another kind or type, or foreign.
   --- @include lib/value.read
+  -- Any other value: blocked, of another kind or type, or foreign.
   value, kind, blocked_until = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
 end
@@ -48,7 +49,8 @@ if refunds_after then call('SET', epoch_key, refunds_after, 'KEEPTTL') end
 local changed_by = 0
 if cost > 0 then
   local before, unit = held(rule, a, b, c, p2)
-  local _, _, _, _, _, after, expires_at, keeps_ttl = apply_rule(value, kind, cost, change, original_cost, limit)
+  local _, _, _, _, _, after, expires_at, keeps_ttl =
+    apply_rule(value, kind, cost, change, original_cost, limit)
   if after ~= nil then
     -- Write the state. A block stays.
     if blocked_until <= now then blocked_until = 0 end

@@ -2,6 +2,7 @@
 ---
 --- Reply: as in settle.lua, but with WITH_HOLDS instead of 0, and after the charges the result of
 --- `open_holds` for each charge.
+
 --- @include lib/state_holds
 
 local own_hold_key = hash_id_key(id_key)
@@ -56,8 +57,8 @@ local function change_hold(place, evaluation, total)
     else
       spent = parse('<I7', total)
     end
-    local member = foot.own_hold:sub(1, HOLD_KEY) .. pack('<I7I7I7I7', hold_taken_at, cost, spent, expires_at)
-      .. foot.own_hold:sub(STATE_HOLD + 1)
+    local member = foot.own_hold:sub(1, HOLD_KEY)
+      .. pack('<I7I7I7I7', hold_taken_at, cost, spent, expires_at) .. foot.own_hold:sub(STATE_HOLD + 1)
     if op == SETTLE then
       member = nil
       if own_is_open then

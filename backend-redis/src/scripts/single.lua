@@ -9,6 +9,7 @@
 --   if the key has a foreign value: VERDICTS, now, 1
 --   else: VERDICTS, now, 0, the outcome, the time until which the key is blocked, three numbers of
 --     the rule (a, b, c), and the time at which the state ends (d)
+
 --- @include lib/now
 local request, key = ARGV[1], KEYS[1]
 local cost, p1, p2, p3, p4 = parse('<I7I7I7I7I7', request)
@@ -45,8 +46,8 @@ elseif is_read and #value > LOG_END and (#value - LOG_HEAD - LOG_END) % RECORD =
   kind, is_list = LOG, true
 --- @end
 else
-  -- Any other value: blocked, of another kind or type, or foreign.
   --- @include lib/value.read
+  -- Any other value: blocked, of another kind or type, or foreign.
   value, kind, blocked_until, is_list = read(key)
   if kind == FOREIGN then return pack('<BI7B', VERDICTS, now, 1) end
   if now < blocked_until then op, outcome = PEEK, BLOCKED end

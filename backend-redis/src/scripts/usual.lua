@@ -12,6 +12,7 @@
 --   the key unchanged, and batch.lua must decide the calls
 --   otherwise for each charge of the key: the new value, if the charge is admitted; DENIED and the
 --   value, if it is denied; EMPTY, if it is denied and the state is empty
+
 --- @include lib/now
 
 local request = ARGV[1]

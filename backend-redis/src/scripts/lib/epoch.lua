@@ -48,7 +48,8 @@ epochs = table.concat(epochs)
 ---
 --- Inputs: place, epoch_key, record, epochs_at. Outputs: epoch (the number), epoch_values (the
 --- value of the epoch by its key), held_cost (0 after a reset).
-local epoch = record:sub(epochs_at + (place - 1) * EPOCH_NUMBER, epochs_at + place * EPOCH_NUMBER - 1)
+local epoch =
+  record:sub(epochs_at + (place - 1) * EPOCH_NUMBER, epochs_at + place * EPOCH_NUMBER - 1)
 if epoch ~= NO_EPOCH then
   local value = redis.pcall('GET', epoch_key)
   if type(value) == 'string' and #value == EPOCH_SIZE

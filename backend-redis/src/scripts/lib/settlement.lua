@@ -67,7 +67,9 @@ if change == UNDO and refunded > 0 and refunded_at >= taken_at then
   end
   local counted_refund = math.min(refunded, possible_refund)
   -- An invalid value keeps its cost, so that the next step reports it.
-  if is_valid ~= nil then cost, original_cost = possible_refund - counted_refund, original_cost - counted_refund end
+  if is_valid ~= nil then
+    cost, original_cost = possible_refund - counted_refund, original_cost - counted_refund
+  end
   if counted_refund > 0 and epoch_values[epoch_key] then
     refunds_after = epoch_values[epoch_key]:sub(1, EPOCH_NUMBER + 8)
       .. pack('<I7I7', refunded - counted_refund, refunded_at)
@@ -85,8 +87,8 @@ if op == EXTEND then
   local span = parse('<I7', id, FINGERPRINT + 1) / 2
   lapses_at = math.max(lapses_at, now + span)
   local ends, ttl = math.max(taken_at + life, lapses_at + span), nil
-  record = record:sub(1, FINGERPRINT) .. pack('<I7', ends - taken_at) .. record:sub(ID_REQUEST, ID_HEAD)
-    .. pack('<I7', lapses_at) .. record:sub(ID_HEAD + 8)
+  record = record:sub(1, FINGERPRINT) .. pack('<I7', ends - taken_at)
+    .. record:sub(ID_REQUEST, ID_HEAD) .. pack('<I7', lapses_at) .. record:sub(ID_HEAD + 8)
   --- @inline lib/ttl.text
   call('PSETEX', id_key, ttl, record)
   -- An epoch must last as long as the record of the hold.

@@ -37,11 +37,13 @@ local feet_by_key = {}
 -- A log with holds is one string, and its number of records is bounded: beyond that, a charge moves
 -- the newest record to now.
 local rule_without_holds = RULES[SLIDING_LOG]
-RULES[SLIDING_LOG] = function(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
+RULES[SLIDING_LOG] = function(
+  value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
   if p4 == 1 and feet_by_key[key] then
     p4, max_records = 0, math.min(max_records or MAX_RECORDS_WITH_HOLDS, MAX_RECORDS_WITH_HOLDS)
   end
-  return rule_without_holds(value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
+  return rule_without_holds(
+    value, kind, cost, op, max_wait, taken_at, p1, p2, p3, p4, key, is_list, max_records)
 end
 
 local function score(number)
@@ -83,7 +85,9 @@ end
 -- Writes a state and its holds. If no hold remains, the state is written as a string. If nothing is
 -- charged either, the key is removed.
 local function write_holds(key, foot, value, blocked_until, expires_at)
-  if foot.open + foot.lapsed > 0 then return write_state(key, foot, value, blocked_until, expires_at) end
+  if foot.open + foot.lapsed > 0 then
+    return write_state(key, foot, value, blocked_until, expires_at)
+  end
   if blocked_until == 0 and value:byte() == NONE then return call('UNLINK', key) end
   local ends, ttl = math.max(foot.key_expires_at, expires_at, blocked_until)
   --- @inline lib/ttl.text
@@ -96,7 +100,8 @@ local refund_rest
 refund_rest = function(foot, value, kind, key, cost, taken_at, original_cost)
   local rule, p2, p3, p4 = foot.rule, foot.p2, foot.p3, foot.p4
   local function apply_rule(rest_cost, op)
-    return RULES[rule](value, kind, rest_cost, op, original_cost, taken_at, math.huge, p2, p3, p4, key, false)
+    return RULES[rule](
+      value, kind, rest_cost, op, original_cost, taken_at, math.huge, p2, p3, p4, key, false)
   end
   local _, a, b, c = apply_rule(0, PEEK)
   local before, unit = held(rule, a, b, c, p2)
@@ -142,7 +147,8 @@ local function settle_due(key, foot, value, kind, blocked_until)
       end
     end
   end
-  local open = call('ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+  local open = call(
+    'ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   local lapsed = call('ZREVRANGEBYSCORE', key, '(0', '-inf', 'WITHSCORES', 'LIMIT', '0', '1')
   if foot.open + foot.lapsed == 0 then
     foot.unspent, foot.number, foot.ends, foot.refunded, foot.refunded_at = 0, 0, 0, 0, 0
@@ -196,14 +202,17 @@ end
 local function open_holds(key, foot, value, waits_for_lapses)
   local unspent = foot and foot.unspent or 0
   if not foot or not waits_for_lapses then return pack('<I7B', unspent, 0) end
-  local found = call('ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES', 'LIMIT', '0', 'MAX_COUNTED_LAPSES')
+  local found = call('ZRANGEBYSCORE', key, '(' .. score(current_time), '(+inf', 'WITHSCORES',
+    'LIMIT', '0', 'MAX_COUNTED_LAPSES')
   local counted = {}
   for place = 1, #found, 2 do
     local member = found[place]
     if #member == STATE_HOLD then
-      counted[#counted + 1] = pack('<I7', tonumber(found[place + 1])) .. member:sub(HOLD_KEY + 1, HOLD_KEY + 21)
+      counted[#counted + 1] =
+        pack('<I7', tonumber(found[place + 1])) .. member:sub(HOLD_KEY + 1, HOLD_KEY + 21)
     end
   end
   if not counted[1] then return pack('<I7B', unspent, 0) end
-  return pack('<I7BI7I7I4', unspent, #counted, foot.refunded, foot.refunded_at, #value) .. value .. table.concat(counted)
+  return pack('<I7BI7I7I4', unspent, #counted, foot.refunded, foot.refunded_at, #value) .. value
+    .. table.concat(counted)
 end
