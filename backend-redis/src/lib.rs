@@ -171,7 +171,7 @@ mod inner;
 pub mod names;
 mod redis_store;
 mod script_free;
-// For `tidegate scripts` alone: no semantic versioning.
+// Only for `tidegate scripts`; outside semantic versioning.
 #[doc(hidden)]
 pub mod scripts;
 mod values;

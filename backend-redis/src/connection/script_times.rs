@@ -11,7 +11,7 @@ mod told {
     use metrics::{Histogram, histogram};
 
     use crate::names::SCRIPT_SECONDS;
-    use crate::scripts::Script;
+    use crate::wire::scripts::Script;
 
     /// The histograms of one store, looked up at its first script call.
     #[derive(Debug, Default)]
@@ -43,7 +43,11 @@ pub struct ScriptTimes(());
 #[cfg(not(feature = "metrics"))]
 impl ScriptTimes {
     /// The answer of the call.
-    pub async fn of<T>(&self, _: &crate::scripts::Script, call: impl Future<Output = T>) -> T {
+    pub async fn of<T>(
+        &self,
+        _: &crate::wire::scripts::Script,
+        call: impl Future<Output = T>,
+    ) -> T {
         call.await
     }
 }
