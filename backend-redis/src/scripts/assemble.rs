@@ -78,11 +78,7 @@ fn assemble_from(
 ) -> String {
     let mut assembly = Assembly { file, flags, included: vec![], text: String::new() };
     assembly.add(entry, meanings, "");
-    let meaning = |word: &str| match find(meanings, word) {
-        Some(text) => Some(Cow::Borrowed(text)),
-        None => constant(word),
-    };
-    with_placeholders(&assembly.text, &meaning)
+    assembly.text
 }
 
 struct Assembly<'a> {
@@ -98,7 +94,7 @@ impl Assembly<'_> {
     fn add(&mut self, target: &str, meanings: &[Meaning<'_>], indent: &str) {
         let (name, section) = target.split_once('.').unwrap_or((target, ""));
         let Some(text) = (self.file)(name) else {
-            return self.add_line(indent, &format!("--- @missing {name}"));
+            return self.add_line(indent, &format!("--- @missing {name}"), meanings);
         };
         let mut current = "";
         // Whether the lines are selected, for each `@when` that is not yet ended.
@@ -128,13 +124,39 @@ impl Assembly<'_> {
                 }
                 // Documentation of the source only.
                 "" if code.starts_with("---") => {}
-                _ => self.add_line(&indent, code),
+                _ => self.add_line(&indent, code, meanings),
             }
         }
     }
 
-    fn add_line(&mut self, indent: &str, code: &str) {
-        self.text.extend([if code.is_empty() { "" } else { indent }, code, "\n"]);
+    /// Adds a line, with its placeholders replaced if it is code.
+    fn add_line(&mut self, indent: &str, code: &str, meanings: &[Meaning<'_>]) {
+        self.text.push_str(if code.is_empty() { "" } else { indent });
+        if code.starts_with("--") {
+            self.text.push_str(code);
+        } else {
+            self.add_code(code, meanings);
+        }
+        self.text.push('\n');
+    }
+
+    /// Adds code, with its placeholders replaced, and the placeholders in their meanings.
+    fn add_code(&mut self, code: &str, meanings: &[Meaning<'_>]) {
+        let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut rest = code;
+        while let Some(start) = rest.find(is_of_word) {
+            let (between, from_word) = rest.split_at(start);
+            let end = from_word.find(|c| !is_of_word(c)).unwrap_or(from_word.len());
+            let (word, after) = from_word.split_at(end);
+            self.text.push_str(between);
+            let own = find(meanings, word).map(Cow::Borrowed);
+            match own.or_else(|| constant(word)) {
+                Some(text) => self.add_code(&text, meanings),
+                None => self.text.push_str(word),
+            }
+            rest = after;
+        }
+        self.text.push_str(rest);
     }
 }
 
@@ -157,48 +179,16 @@ fn find<'a>(meanings: &[Meaning<'a>], name: &str) -> Option<&'a str> {
     meanings.iter().find(|(meant, _)| *meant == name).map(|(_, text)| *text)
 }
 
-/// Returns the literal of a constant.
+/// Returns the literal of a constant, whose name is in capitals.
 fn constant(name: &str) -> Option<Cow<'static, str>> {
+    if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
+        return None;
+    }
     values::literal(name).or_else(|| {
         let constants = file("constants")?;
         let literal = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(" = ")?.to_owned());
         constants.lines().find_map(literal).map(Cow::Owned)
     })
-}
-
-/// Replaces placeholders in code, and the placeholders in their meanings. Comments stay unchanged.
-fn with_placeholders<'m>(text: &str, meaning: &dyn Fn(&str) -> Option<Cow<'m, str>>) -> String {
-    let mut replaced = String::with_capacity(text.len());
-    for line in text.lines() {
-        if line.trim_start().starts_with("--") {
-            replaced.push_str(line);
-        } else {
-            replace_words(line, meaning, &mut replaced);
-        }
-        replaced.push('\n');
-    }
-    replaced
-}
-
-fn replace_words<'m>(
-    text: &str,
-    meaning: &dyn Fn(&str) -> Option<Cow<'m, str>>,
-    replaced: &mut String,
-) {
-    let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut rest = text;
-    while let Some(start) = rest.find(is_of_word) {
-        let (between, from_word) = rest.split_at(start);
-        let end = from_word.find(|c| !is_of_word(c)).unwrap_or(from_word.len());
-        let (word, after) = from_word.split_at(end);
-        replaced.push_str(between);
-        match meaning(word) {
-            Some(text) => replace_words(&text, meaning, replaced),
-            None => replaced.push_str(word),
-        }
-        rest = after;
-    }
-    replaced.push_str(rest);
 }
 
 #[cfg(test)]

@@ -20,18 +20,6 @@ enum Form {
     Interval,
 }
 
-/// The row of a form.
-struct FormRow {
-    /// The rule: the name of its script, and the name of its file in `rules`.
-    rule: &'static str,
-    variant: &'static str,
-    /// The flag for the commands that read and write the form.
-    storage: &'static str,
-    /// The placeholders VALUE_KIND and VALUE_SIZE: names of constants.
-    kind: &'static str,
-    size: &'static str,
-}
-
 impl Form {
     const ALL: [Self; 8] = [
         Self::AlignedWindow,
@@ -44,19 +32,21 @@ impl Form {
         Self::Interval,
     ];
 
+    /// Returns the rule, the variant, the flag for the commands that read and write the form, and the
+    /// constants for VALUE_KIND and VALUE_SIZE. The rule is also the name of the script and of the
+    /// file in `rules`.
     #[rustfmt::skip]
-    const fn row(self) -> FormRow {
-        let (rule, variant, storage, kind, size) = match self {
-            Self::AlignedWindow => ("fixed_window", "aligned", "string", "FIXED_ALIGNED", "WINDOW_SIZE"),
-            Self::PhasedWindow => ("fixed_window", "phased", "string", "FIXED_PHASED", "WINDOW_SIZE"),
-            Self::AnchoredWindow => ("fixed_window", "anchored", "string", "FIXED_ANCHORED", "WINDOW_SIZE"),
-            Self::LogString => ("sliding_log", "", "log_string", "LOG", "LOG_END"),
-            Self::LogList => ("sliding_log", "list", "log_list", "LOG", "LOG_END"),
-            Self::Counter => ("sliding_counter", "", "string", "COUNTER", "COUNTER_SIZE"),
-            Self::Bucket => ("token_bucket", "", "string", "BUCKET", "BUCKET_SIZE"),
-            Self::Interval => ("interval_bucket", "", "string", "INTERVAL", "INTERVAL_SIZE"),
-        };
-        FormRow { rule, variant, storage, kind, size }
+    const fn row(self) -> [&'static str; 5] {
+        match self {
+            Self::AlignedWindow => ["fixed_window", "aligned", "string", "FIXED_ALIGNED", "WINDOW_SIZE"],
+            Self::PhasedWindow => ["fixed_window", "phased", "string", "FIXED_PHASED", "WINDOW_SIZE"],
+            Self::AnchoredWindow => ["fixed_window", "anchored", "string", "FIXED_ANCHORED", "WINDOW_SIZE"],
+            Self::LogString => ["sliding_log", "", "log_string", "LOG", "LOG_END"],
+            Self::LogList => ["sliding_log", "list", "log_list", "LOG", "LOG_END"],
+            Self::Counter => ["sliding_counter", "", "string", "COUNTER", "COUNTER_SIZE"],
+            Self::Bucket => ["token_bucket", "", "string", "BUCKET", "BUCKET_SIZE"],
+            Self::Interval => ["interval_bucket", "", "string", "INTERVAL", "INTERVAL_SIZE"],
+        }
     }
 
     const fn new(rule: Rule, start: Start, is_list: bool) -> Self {
@@ -141,7 +131,7 @@ fn settle_single_of(form: Form) -> Option<&'static Script> {
 
 /// Assembles a script for one charge.
 fn one_charge(form: Form, entry: &str, last: &str, flags: &[&str]) -> Script {
-    let FormRow { rule, variant, storage, kind, size } = form.row();
+    let [rule, variant, storage, kind, size] = form.row();
     let (file, code) = (format!("rules/{rule}"), rule.to_uppercase());
     let own = [
         ("RULE", &file[..]),
