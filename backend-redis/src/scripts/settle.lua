@@ -1,4 +1,4 @@
--- Settles a hold, finally or so far, or extends it.
+-- Settles a hold (finally, or at the cost so far), or extends it.
 --
 -- KEYS: the keys of the charges in order, then the keys of their epochs, then the key of the id.
 -- ARGV[1]: one call as in batch.lua; a cost is the actual total.

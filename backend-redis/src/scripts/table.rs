@@ -32,9 +32,9 @@ impl Form {
         Self::Interval,
     ];
 
-    /// Returns the rule, the variant, the flag for the commands that read and write the form, and the
-    /// constants for VALUE_KIND and VALUE_SIZE. The rule is also the name of the script and of the
-    /// file in `rules`.
+    /// Returns the rule, the variant, the flag for the commands that read and write the form, and
+    /// the constants for VALUE_KIND and VALUE_SIZE. The rule is also the name of the script and of
+    /// the file in `rules`.
     #[rustfmt::skip]
     const fn row(self) -> [&'static str; 5] {
         match self {

@@ -8,7 +8,7 @@ if kind == start then
   -- check
   is_valid = count > 0 and count <= MAX_EXACT and ends < MAX_EXACT + window
     and (start ~= FIXED_ALIGNED or ends > 0 and ends % window == 0)
-  -- The window is current unless it has ended. A clock that stepped back stays in the window.
+  -- The window is current unless it has ended, even if the clock stepped back to a time before it.
   if now >= ends then ends, count = 0, 0 end
 end
 

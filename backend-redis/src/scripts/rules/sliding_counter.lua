@@ -25,8 +25,8 @@ end
 local room = limit - cost - current
 admits = room >= 0
 if admits and previous > 0 then
-  -- The remaining ticks are rounded up, because the elapsed ticks are rounded down. A clock that
-  -- stepped back to an earlier window is at the start of this window.
+  -- The remaining ticks are rounded up, because the elapsed ticks are rounded down. If the clock
+  -- stepped back to an earlier window, the whole window remains.
   local remaining_ticks = ends - now
   remaining_ticks = (remaining_ticks + -remaining_ticks % tick) / tick
   if remaining_ticks > window then remaining_ticks = window end

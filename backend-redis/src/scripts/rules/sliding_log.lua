@@ -53,8 +53,8 @@ if is_there then
   end
 end
 if is_there and number then
-  -- not_before_the_last: a clock that stepped back is at the newest record, or at the start of the
-  -- grain of that record.
+  -- monotonic: if the clock stepped back, the time of the newest record counts, or the
+  -- start of the grain of that record.
   if newest_stamp - grain > at then at = newest_stamp - grain end
   local horizon = at - window
   if newest_stamp <= horizon then

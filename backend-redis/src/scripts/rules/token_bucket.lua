@@ -20,7 +20,7 @@ if kind == BUCKET then
     debt = math.min(tokens * unit + fraction, MAX_EXACT)
   end
   written_time, written_debt = time, debt
-  -- at: a clock that stepped back is at the time of the state.
+  -- at: if the clock stepped back, the time of the state counts.
   local since = floor - (time + -time % tick)
   if since > 0 then debt = debt - since / tick * refill end
   if floor > time then time = floor end
