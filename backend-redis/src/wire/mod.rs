@@ -15,7 +15,7 @@ mod request;
 mod shard_tag;
 mod single_charges;
 
-pub(crate) use crate::scripts;
+pub use crate::scripts;
 use crate::values::{bytes, layout};
 pub use answer::ScriptReply;
 pub use key::Keys;
